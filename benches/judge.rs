@@ -1,0 +1,229 @@
+//! What [`Guard::judge`] costs a handshake, from the client's leaf certificate to the verdict.
+//!
+//! The keys are the usual ones of client certificates, P-256 and RSA-2048. The filters have k = 20
+//! and half of their bits set, the least space for a false-positive rate of 10⁻⁶: 2^20 bits
+//! (128 KiB, 36 thousand keys) is a list of one's own incidents, 2^27 (16 MiB, 4.6 million keys) is
+//! larger than the second-level cache, 2^33 (1 GiB, 298 million keys) larger than any cache.
+//!
+//! * `miss` is nearly every client there is: every encoding of its key is looked up, and each
+//!   look-up ends at the first bit that is not set, after two on average.
+//! * `hit` is the client that is to be refused: all 20 bits of its key are set.
+//! * `warm` is one client that connects again and again with nothing in between: the least that
+//!   a judgement can take.
+//! * `cold` is the case to plan with: a client not seen lately, after the proxy has done other
+//!   work. That work takes the filter, and the code, out of the first- and second-level caches;
+//!   8 MiB of reading stand for it. The leaf itself is cached, for the proxy has just received it
+//!   and verified a signature with it.
+//!
+//! A cold judgement is timed on its own, which includes reading the clock: `cold/nothing` is that
+//! time, to be subtracted. A sample is the mean of some dozens of judgements, and an interrupt
+//! spoils it: the median of the samples says more than their mean, which criterion prints.
+//!
+//! `random access` is one dependent access to a place in 1 GiB that nothing can foresee: the unit
+//! in which the judgement by a large filter is to be counted.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a benchmark may fail loudly, and criterion's macros write undocumented functions"
+)]
+
+use std::hint::black_box;
+use std::slice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use criterion::measurement::WallTime;
+use criterion::{
+    BatchSize, BenchmarkGroup, Criterion, SamplingMode, criterion_group, criterion_main,
+};
+use keygate::guard::{Guard, NamedFilter, Verdict};
+use keygate::pkbf::{Filter, Header};
+use keygate::spki;
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize};
+use rustls::pki_types::CertificateDer;
+
+const HASH_COUNT: u8 = 20;
+const HASH_LENGTHS: [u8; 3] = [20, 27, 33];
+/// Bytes read between two judgements: several times the second-level cache of a core.
+const OTHER_WORK: usize = 8 << 20;
+const CACHE_LINE: usize = 64;
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(100)
+        .nresamples(10_000)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_millis(1200));
+    targets = judge, random_access
+}
+criterion_main!(benches);
+
+fn judge(criterion: &mut Criterion) {
+    let clients = [
+        Client::new("p256", &KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap()),
+        Client::new(
+            "rsa-2048",
+            &KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap(),
+        ),
+    ];
+    let mut group = criterion.benchmark_group("judge");
+    group.sampling_mode(SamplingMode::Flat);
+    let other_work = vec![1; OTHER_WORK];
+    group.bench_function("cold/nothing", |bencher| {
+        bencher.iter_batched_ref(
+            || read_through(&other_work),
+            |_| Verdict::Clean,
+            BatchSize::PerIteration,
+        );
+    });
+    for hash_length in HASH_LENGTHS {
+        let listed = listed_count(hash_length);
+        let guard = guard(hash_length, &clients);
+        for client in &clients {
+            let misses = listed..u64::MAX;
+            for (case, numbers) in [("miss", misses), ("hit", 0..listed)] {
+                let name = format!("{}/{case}/2^{hash_length}", client.name);
+                warm(&mut group, &name, &guard, &client.leaf(numbers.start));
+                let mut leaves = numbers.cycle().map(|number| client.leaf(number));
+                cold(&mut group, &name, &guard, || {
+                    read_through(&other_work);
+                    leaves.next().unwrap()
+                });
+            }
+        }
+    }
+    group.finish();
+}
+
+fn warm(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    name: &str,
+    guard: &Guard,
+    leaf: &CertificateDer<'_>,
+) {
+    group.bench_function(format!("warm/{name}"), |bencher| {
+        bencher.iter(|| guard.judge(slice::from_ref(black_box(leaf))));
+    });
+}
+
+/// `setup` is not timed: it does the other work and gives the next client's leaf.
+fn cold(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    name: &str,
+    guard: &Guard,
+    mut setup: impl FnMut() -> CertificateDer<'static>,
+) {
+    group.bench_function(format!("cold/{name}"), |bencher| {
+        bencher.iter_batched_ref(
+            &mut setup,
+            |leaf| guard.judge(slice::from_ref(leaf)),
+            BatchSize::PerIteration,
+        );
+    });
+}
+
+/// Goes through the 2^24 cache lines of 1 GiB in an order in which each line names the next.
+fn random_access(criterion: &mut Criterion) {
+    const LINES: usize = 1 << 24;
+    const WORDS: usize = CACHE_LINE / size_of::<usize>();
+    // A linear congruential generator modulo 2^24 visits every line (Hull and Dobell, 1962).
+    let next =
+        |line: usize| (line.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x9e37_79b9)) % LINES;
+    let mut memory = vec![0; LINES * WORDS];
+    for line in 0..LINES {
+        memory[line * WORDS] = next(line);
+    }
+    let mut line = 0;
+    criterion.bench_function("random access", |bencher| {
+        bencher.iter(|| {
+            line = memory[line * WORDS];
+            line
+        });
+    });
+}
+
+/// Clients with keys of one kind, by number.
+struct Client {
+    name: &'static str,
+    /// A real leaf; the others differ from it in 8 bytes of their key.
+    leaf: Vec<u8>,
+    /// Where in the leaf those bytes are.
+    key: usize,
+}
+
+impl Client {
+    fn new(name: &'static str, key: &KeyPair) -> Self {
+        /// Past the first byte of a P-256 point or an RSA modulus, within the next 16.
+        const KEY_IN_SPKI: usize = 40;
+        let leaf = CertificateParams::default().self_signed(key).unwrap().der().to_vec();
+        let spki = spki::of_certificate(&leaf).unwrap();
+        let start = leaf.windows(spki.len()).position(|window| window == spki).unwrap();
+        Self { name, key: start + KEY_IN_SPKI, leaf }
+    }
+
+    /// The leaf of client `number`. Its point is on no curve and its modulus has unknown factors,
+    /// which a judgement does not look at.
+    fn leaf(&self, number: u64) -> CertificateDer<'static> {
+        let mut leaf = self.leaf.clone();
+        leaf[self.key..][..8].copy_from_slice(&number.to_be_bytes());
+        leaf.into()
+    }
+}
+
+/// How many clients of each kind are in a filter: enough that none comes twice while the caches
+/// remember it, and few enough to leave half of the bits unset.
+fn listed_count(hash_length: u8) -> u64 {
+    (1 << (hash_length - 11)).min(16_384)
+}
+
+/// A guard with one filter: random bits, and the first clients of each kind.
+fn guard(hash_length: u8, clients: &[Client]) -> Guard {
+    let file = random_file(hash_length);
+    let mut filter = Filter::parse(&file).unwrap();
+    for client in clients {
+        for number in 0..listed_count(hash_length) {
+            filter.insert(spki::of_certificate(&client.leaf(number)).unwrap());
+        }
+    }
+    read_through(&file); // which takes the clients of a large filter out of the last-level cache
+    let guard =
+        Guard::new(vec![Arc::new(NamedFilter { name: "bench".into(), filter, sha256: [0; 32] })]);
+    for client in clients {
+        let [hit, miss] = [0, listed_count(hash_length)].map(|number| client.leaf(number));
+        assert!(guard.judge(&[hit]).hit().is_some());
+        assert_eq!(guard.judge(&[miss]), Verdict::Clean);
+    }
+    guard
+}
+
+/// A filter file whose bits are set at random, as after as many entries as set half of them.
+fn random_file(hash_length: u8) -> Vec<u8> {
+    let bits = 1_u64 << hash_length;
+    let entries = bits * 693 / 1000 / u64::from(HASH_COUNT); // ln 2 · m / k
+    let header = Header {
+        revision: 1,
+        updated_at: 1_700_000_000,
+        entry_count: entries.try_into().unwrap(),
+        hash_count: HASH_COUNT,
+        hash_length,
+    };
+    let size = usize::try_from(header.data_size()).unwrap();
+    let mut file = Vec::with_capacity(header.to_bytes().len() + size);
+    file.extend(header.to_bytes());
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    for _ in 0..size / 8 {
+        random ^= random << 13; // Marsaglia, "Xorshift RNGs", 2003
+        random ^= random >> 7;
+        random ^= random << 17;
+        file.extend_from_slice(&random.to_be_bytes());
+    }
+    file
+}
+
+/// Reads a byte of every cache line.
+fn read_through(memory: &[u8]) -> u64 {
+    black_box(memory.iter().step_by(CACHE_LINE).map(|byte| u64::from(*byte)).sum())
+}

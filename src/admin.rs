@@ -1,0 +1,203 @@
+//! The admin server: metrics, liveness, readiness and status. Never on the data path: it runs on
+//! the control runtime, and only reads.
+
+mod status;
+
+use std::convert::Infallible;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{Semaphore, watch};
+use tracing::{debug, warn};
+
+use crate::config::AdminAddress;
+use crate::metrics::Exposition;
+use crate::proxy::Stage;
+use crate::snapshot::Report;
+
+/// Scrapers and probes are few; more than this wait.
+const MAX_CONNECTIONS: usize = 64;
+/// A request head that takes longer is not a scraper's.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the admin server shows.
+#[derive(Debug, Clone)]
+pub struct State {
+    /// All series.
+    pub exposition: Exposition,
+    /// What is in use and what became of the last changes.
+    pub report: Arc<ArcSwap<Report>>,
+    /// Ready while serving.
+    pub stage: watch::Receiver<Stage>,
+}
+
+/// A bound admin address.
+#[derive(Debug)]
+pub enum Listener {
+    /// TCP.
+    Tcp(std::net::TcpListener),
+    /// A Unix socket.
+    Unix(std::os::unix::net::UnixListener),
+}
+
+/// Why the admin address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on the admin address {address}: {source}")]
+pub struct BindError {
+    address: String,
+    source: io::Error,
+}
+
+impl Listener {
+    /// Binds the admin address. A socket file that nobody listens on any more is replaced.
+    ///
+    /// # Errors
+    /// The address is in use, not ours, or needs a privilege.
+    pub fn bind(address: &AdminAddress) -> Result<Self, BindError> {
+        let bound = match address {
+            AdminAddress::Tcp(address) => std::net::TcpListener::bind(address)
+                .and_then(|listener| listener.set_nonblocking(true).map(|()| Self::Tcp(listener))),
+            AdminAddress::Unix(path) => bind_unix(path).map(Self::Unix),
+        };
+        bound.map_err(|source| BindError { address: name(address), source })
+    }
+
+    /// The address with the port that it really has.
+    #[must_use]
+    pub fn local_address(&self) -> String {
+        match self {
+            Self::Tcp(listener) => {
+                listener.local_addr().map_or_else(|error| error.to_string(), |at| at.to_string())
+            }
+            Self::Unix(listener) => listener
+                .local_addr()
+                .ok()
+                .and_then(|at| at.as_pathname().map(|path| format!("unix:{}", path.display())))
+                .unwrap_or_else(|| "unix:".to_owned()),
+        }
+    }
+}
+
+fn name(address: &AdminAddress) -> String {
+    match address {
+        AdminAddress::Tcp(address) => address.to_string(),
+        AdminAddress::Unix(path) => format!("unix:{}", path.display()),
+    }
+}
+
+fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    let is_stale = || {
+        UnixStream::connect(path)
+            .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    };
+    if path.exists() && is_stale() {
+        std::fs::remove_file(path)?; // left over by a process that was killed
+    }
+    let listener = std::os::unix::net::UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Serves until the task is dropped.
+///
+/// # Errors
+/// The listener cannot be used by this runtime.
+pub async fn serve(listener: Listener, state: State) -> io::Result<Infallible> {
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    match listener {
+        Listener::Tcp(listener) => {
+            let listener = TcpListener::from_std(listener)?;
+            accept(permits, state, || async { Ok(listener.accept().await?.0) }).await
+        }
+        Listener::Unix(listener) => {
+            let listener = UnixListener::from_std(listener)?;
+            accept(permits, state, || async { Ok(listener.accept().await?.0) }).await
+        }
+    }
+}
+
+async fn accept<IO: AsyncRead + AsyncWrite + Unpin + 'static>(
+    permits: Arc<Semaphore>,
+    state: State,
+    next: impl AsyncFn() -> io::Result<IO>,
+) -> io::Result<Infallible> {
+    loop {
+        let io = match next().await {
+            Ok(io) => io,
+            Err(error) => {
+                warn!(%error, "accept failed on the admin address");
+                tokio::time::sleep(Duration::from_secs(1)).await; // descriptors may come back
+                continue;
+            }
+        };
+        let permit = Arc::clone(&permits).acquire_owned().await.map_err(io::Error::other)?;
+        let state = state.clone();
+        tokio::task::spawn_local(async move {
+            let service = service_fn(move |request| {
+                let answer = answer(&state, &request);
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            let connection = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .serve_connection(TokioIo::new(io), service);
+            if let Err(error) = connection.await {
+                debug!(%error, "admin connection ended");
+            }
+            drop(permit);
+        });
+    }
+}
+
+fn answer(state: &State, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    if ![Method::GET, Method::HEAD].contains(request.method()) {
+        let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD");
+        answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return answer;
+    }
+    match request.uri().path() {
+        "/livez" => text(StatusCode::OK, "alive"),
+        "/metrics" => match state.exposition.render() {
+            Ok(scrape) => typed("text/plain; version=0.0.4; charset=utf-8", scrape),
+            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        },
+        "/readyz" => match *state.stage.borrow() {
+            Stage::Serving => text(StatusCode::OK, "ready"),
+            Stage::Leaving | Stage::Draining | Stage::Ended => {
+                text(StatusCode::SERVICE_UNAVAILABLE, "shutting down")
+            }
+        },
+        "/status" => match status::json(state) {
+            Ok(status) => typed("application/json", status),
+            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        },
+        _ => text(StatusCode::NOT_FOUND, "there are /livez, /metrics, /readyz and /status"),
+    }
+}
+
+fn text(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
+    let mut answer = typed("text/plain; charset=utf-8", format!("{text}\n"));
+    *answer.status_mut() = status;
+    answer
+}
+
+fn typed(content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}

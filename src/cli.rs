@@ -1,0 +1,143 @@
+//! The command line: one file for each subcommand.
+//!
+//! Results go to standard output, everything else to standard error. Exit codes: 0 done (`query`:
+//! nothing found), 1 found, 2 wrong usage or configuration, 3 a file or input that cannot be used,
+//! 4 the system refuses (an address in use, no permission, no thread).
+
+mod demo;
+mod filter;
+mod input;
+mod key;
+mod log;
+mod run;
+mod validate;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::ConfigError;
+use crate::pkbf::FilterError;
+use crate::server::ServerError;
+use crate::snapshot::LoadError;
+
+/// A TLS-terminating reverse proxy that checks every client key against a list of compromised keys.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve.
+    Run(ConfigArgs),
+    /// Load everything as `run` would, print a summary, serve nothing.
+    Validate(ConfigArgs),
+    /// Show an admitted and a refused client, all on loopback, all made for the occasion.
+    Demo(demo::Args),
+    /// Look into filter files.
+    #[command(subcommand)]
+    Filter(filter::Command),
+    /// Show the algorithm and the fingerprints of keys.
+    Key(key::Args),
+}
+
+/// Where the configuration is.
+#[derive(Debug, clap::Args)]
+struct ConfigArgs {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE", default_value = "/etc/keygate/keygate.toml")]
+    config: PathBuf,
+}
+
+/// How a command that did its work ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Exit {
+    Done,
+    Found,
+    /// Some inputs could not be used, and each has been named.
+    Incomplete,
+}
+
+/// Why a command did not do its work.
+#[derive(Debug, thiserror::Error)]
+enum CliError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("{}: {source}", path.display())]
+    Filter { path: PathBuf, source: FilterError },
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error("cannot write the result: {0}")]
+    Output(#[source] io::Error),
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    #[error("{what}: {reason}")]
+    System { what: &'static str, reason: String },
+}
+
+impl CliError {
+    fn system(what: &'static str, reason: impl ToString) -> Self {
+        Self::System { what, reason: reason.to_string() }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::Server(ServerError::Metrics(_)) => 2,
+            Self::Filter { .. } | Self::Load(_) | Self::Server(ServerError::Load(_)) => 3,
+            Self::Output(_)
+            | Self::Server(
+                ServerError::Admin(_)
+                | ServerError::Bind(_)
+                | ServerError::Control(_)
+                | ServerError::Worker(_),
+            )
+            | Self::System { .. } => 4,
+        }
+    }
+}
+
+/// Runs the command that the process was started with.
+#[must_use]
+pub fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(args) => run::run(&args.config),
+        Command::Validate(args) => validate::run(&args.config),
+        Command::Demo(args) => demo::run(&args),
+        Command::Filter(command) => filter::run(&command),
+        Command::Key(args) => key::run(&args),
+    };
+    match outcome {
+        Ok(Exit::Done) => ExitCode::SUCCESS,
+        Ok(Exit::Found) => ExitCode::from(1),
+        Ok(Exit::Incomplete) => ExitCode::from(3),
+        // Whoever reads the output has seen enough.
+        Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// Says on standard error what went wrong.
+fn complain(error: &dyn std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "keygate: {error}"); // without standard error, nobody listens
+}
+
+/// Writes a line to standard output.
+fn say(line: impl std::fmt::Display) -> Result<(), CliError> {
+    writeln!(io::stdout(), "{line}").map_err(CliError::Output)
+}
+
+/// Writes a value as one line of JSON to standard output.
+fn say_json(value: &impl serde::Serialize) -> Result<(), CliError> {
+    let json = serde_json::to_string(value).map_err(|error| CliError::Output(error.into()))?;
+    say(json)
+}

@@ -1,0 +1,44 @@
+//! A client for the demo: one GET over mutual TLS.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::{AlertDescription, ClientConfig, ClientConnection, Error, RootCertStore, StreamOwned};
+
+use super::pki::{Party, Pki};
+
+/// Nothing here takes longer, on any machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks for `/` as `party` and returns the whole response.
+pub(super) fn get(pki: &Pki, party: &Party, address: SocketAddr) -> io::Result<String> {
+    let mut trust_anchors = RootCertStore::empty();
+    trust_anchors.add(pki.ca.clone()).map_err(io::Error::other)?;
+    let (chain, key) = party.credentials();
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_root_certificates(trust_anchors)
+        .with_client_auth_cert(chain, key)
+        .map_err(io::Error::other)?;
+    let name = address.ip().into();
+    let connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+    let tcp = TcpStream::connect(address)?;
+    tcp.set_read_timeout(Some(PATIENCE))?;
+    let mut tls = StreamOwned::new(connection, tcp);
+    write!(tls, "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut response = String::new();
+    tls.read_to_string(&mut response)?;
+    Ok(response)
+}
+
+/// Whether a client was refused as a compromised key is: by the TLS alert `access_denied`.
+pub(super) fn is_access_denied(error: &io::Error) -> bool {
+    matches!(
+        error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()),
+        Some(Error::AlertReceived(AlertDescription::AccessDenied))
+    )
+}

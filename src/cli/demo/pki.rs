@@ -1,0 +1,97 @@
+//! A throw-away CA, a server and two clients.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, PublicKeyData,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Everything that has a certificate in the demo.
+pub(super) struct Pki {
+    pub(super) ca: CertificateDer<'static>,
+    pub(super) good: Party,
+    pub(super) lost: Party,
+}
+
+/// A certificate with its key.
+pub(super) struct Party {
+    certificate: Certificate,
+    key: KeyPair,
+    spki: Vec<u8>,
+}
+
+/// Why there is no PKI.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PkiError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Make(#[from] rcgen::Error),
+}
+
+impl Pki {
+    /// Makes everything and writes it to `directory`, keys for the owner's eyes only.
+    pub(super) fn make(directory: &Path) -> Result<Self, PkiError> {
+        let ca_key = KeyPair::generate()?;
+        let mut parameters = named("keygate demo CA", Vec::new())?;
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let ca = parameters.self_signed(&ca_key)?;
+        let issuer = Issuer::new(parameters, ca_key);
+
+        let hosts = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let server = Party::make("localhost", hosts, ExtendedKeyUsagePurpose::ServerAuth, &issuer)?;
+        let client =
+            |name| Party::make(name, Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, &issuer);
+        let pki = Self { good: client("good")?, lost: client("lost")?, ca: ca.der().clone() };
+
+        write(&directory.join("ca.pem"), &ca.pem())?;
+        for (name, party) in [("server", &server), ("good", &pki.good), ("lost", &pki.lost)] {
+            write(&directory.join(format!("{name}.pem")), &party.certificate.pem())?;
+            write(&directory.join(format!("{name}.key")), &party.key.serialize_pem())?;
+        }
+        Ok(pki)
+    }
+}
+
+impl Party {
+    fn make(
+        name: &str,
+        hosts: Vec<String>,
+        purpose: ExtendedKeyUsagePurpose,
+        issuer: &Issuer<'_, KeyPair>,
+    ) -> Result<Self, PkiError> {
+        let key = KeyPair::generate()?;
+        let mut parameters = named(name, hosts)?;
+        parameters.extended_key_usages = vec![purpose];
+        parameters.use_authority_key_identifier_extension = true;
+        let certificate = parameters.signed_by(&key, issuer)?;
+        Ok(Self { spki: key.subject_public_key_info(), certificate, key })
+    }
+
+    /// The public key, as a filter holds it.
+    pub(super) fn spki(&self) -> &[u8] {
+        &self.spki
+    }
+
+    pub(super) fn credentials(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let key = rustls::pki_types::PrivatePkcs8KeyDer::from(self.key.serialize_der());
+        (vec![self.certificate.der().clone()], key.into())
+    }
+}
+
+fn named(name: &str, hosts: Vec<String>) -> Result<CertificateParams, rcgen::Error> {
+    let mut parameters = CertificateParams::new(hosts)?;
+    parameters.distinguished_name.push(DnType::CommonName, name);
+    Ok(parameters)
+}
+
+fn write(path: &Path, pem: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(pem.as_bytes())
+}

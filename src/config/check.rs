@@ -1,0 +1,423 @@
+//! From what is typed to what can be used: one fallible conversion.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper::header::HeaderName;
+use hyper::http::uri::Scheme;
+
+use super::units::DurationText;
+use super::{
+    AdminAddress, Config, ConfigError, FilterConfig, ForwardConfig, LimitsConfig, LogConfig,
+    ServiceConfig, ShutdownConfig, TlsConfig, UpstreamConfig, raw,
+};
+use crate::guard::Policy;
+
+/// The most services, filters and threads: what a mistyped number must not exceed.
+const MAX_WORKERS: usize = 1024;
+/// hyper's smallest read buffer, and the largest head that makes sense.
+const HEADER_SIZES: std::ops::RangeInclusive<u64> = 8192..=(1 << 20);
+/// What tokio's semaphore can count is far above; this is what a process can have open.
+const MAX_CONNECTIONS: usize = 1 << 24;
+
+pub(super) fn check(file: &Path, raw: raw::Config) -> Result<Config, ConfigError> {
+    let place = Place { file };
+    if raw.filters.is_empty() {
+        return Err(place.invalid(
+            "filters",
+            "none is configured; add a [[filters]] table with a name and the path of a .pkbf file",
+        ));
+    }
+    if raw.services.is_empty() {
+        return Err(place.invalid("services", "none is configured; add a [[services]] table"));
+    }
+    let filters = place.each_once(raw.filters, "filters", |filter| place.filter(filter))?;
+    let policy = raw.policy;
+    let services =
+        place.each_once(raw.services, "services", |service| place.service(service, &policy))?;
+    place.routes(&services)?;
+    Ok(Config {
+        workers: place.workers(raw.workers)?,
+        admin: place.admin(&raw.admin.listen)?,
+        log: place.log(raw.log)?,
+        filters,
+        services,
+        shutdown: ShutdownConfig {
+            readiness_delay: raw.shutdown.readiness_delay.0,
+            drain_timeout: raw.shutdown.drain_timeout.0,
+        },
+    })
+}
+
+trait Named {
+    fn name(&self) -> &str;
+}
+
+impl Named for FilterConfig {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Named for ServiceConfig {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// The file that is checked: the anchor of relative paths and the beginning of every message.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    file: &'a Path,
+}
+
+impl Place<'_> {
+    fn invalid(self, field: impl Into<String>, problem: impl Into<String>) -> ConfigError {
+        ConfigError::Invalid {
+            file: self.file.to_owned(),
+            field: field.into(),
+            problem: problem.into(),
+        }
+    }
+
+    fn path(self, path: &Path) -> PathBuf {
+        self.file.parent().map_or_else(|| path.to_owned(), |directory| directory.join(path))
+    }
+
+    /// Converts every table of an array and refuses a name that is there twice.
+    fn each_once<R, T: Named>(
+        self,
+        tables: Vec<R>,
+        field: &str,
+        convert: impl Fn(R) -> Result<T, ConfigError>,
+    ) -> Result<Vec<T>, ConfigError> {
+        let checked = tables.into_iter().map(convert).collect::<Result<Vec<_>, _>>()?;
+        let mut names = HashSet::new();
+        match checked.iter().find(|table| !names.insert(table.name())) {
+            None => Ok(checked),
+            Some(twice) => Err(self.invalid(
+                format!("{field}.{}", twice.name()),
+                "the name is there twice; give each its own",
+            )),
+        }
+    }
+
+    /// Names stand in metrics, logs and headers: they need no quoting in any of them.
+    fn name(self, table: &str, name: &str) -> Result<String, ConfigError> {
+        let plain =
+            |character: char| character.is_ascii_alphanumeric() || ".-_".contains(character);
+        if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+            return Err(self.invalid(
+                format!("{table}.name"),
+                format!("{name:?}: a name has 1 to 64 letters, digits, '.', '-' and '_'"),
+            ));
+        }
+        Ok(name.to_owned())
+    }
+
+    fn workers(self, workers: usize) -> Result<NonZeroUsize, ConfigError> {
+        if workers > MAX_WORKERS {
+            return Err(self.invalid("workers", format!("{workers} is over {MAX_WORKERS}")));
+        }
+        let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Ok(NonZeroUsize::new(workers).unwrap_or_else(cores))
+    }
+
+    fn admin(self, listen: &str) -> Result<AdminAddress, ConfigError> {
+        if let Some(path) = listen.strip_prefix("unix:") {
+            return Ok(AdminAddress::Unix(self.path(Path::new(path))));
+        }
+        self.address("admin.listen", listen).map(AdminAddress::Tcp)
+    }
+
+    fn address(self, field: &str, listen: &str) -> Result<SocketAddr, ConfigError> {
+        listen.parse().map_err(|_| {
+            let problem = format!(
+                "{listen:?} is not an address and a port, such as \"0.0.0.0:8443\" or \"[::]:8443\""
+            );
+            self.invalid(field, problem)
+        })
+    }
+
+    fn log(self, log: raw::Log) -> Result<LogConfig, ConfigError> {
+        let directives: Result<tracing_subscriber::EnvFilter, _> = log.level.parse();
+        match directives {
+            Ok(_) => Ok(LogConfig { format: log.format, level: log.level }),
+            Err(error) => Err(self.invalid("log.level", format!("{:?}: {error}", log.level))),
+        }
+    }
+
+    fn filter(self, filter: raw::Filter) -> Result<FilterConfig, ConfigError> {
+        Ok(FilterConfig {
+            name: self.name("filters", &filter.name)?,
+            path: self.path(&filter.path),
+            max_size: filter.max_size.0,
+        })
+    }
+
+    fn service(
+        self,
+        service: raw::Service,
+        policy: &raw::Policy,
+    ) -> Result<ServiceConfig, ConfigError> {
+        let name = self.name("services", &service.name)?;
+        let field = |key: &str| format!("services.{name}.{key}");
+        let names = service.server_names.iter();
+        Ok(ServiceConfig {
+            listen: self.address(&field("listen"), &service.listen)?,
+            server_names: names
+                .map(|server_name| self.server_name(&field("server_names"), server_name))
+                .collect::<Result<_, _>>()?,
+            tls: self.tls(&field("tls.alpn"), service.tls)?,
+            trust_anchors: self.path(&service.client_auth.trust_anchors),
+            forward: ForwardConfig {
+                client_cert: service.forward.client_cert,
+                x_forwarded: service.forward.forwarded == raw::Forwarded::XForwarded,
+            },
+            upstream: self.upstream(&field("upstream"), &service.upstream)?,
+            limits: self.limits(&field("limits"), &service.limits)?,
+            policy: merge(policy, &service.policy),
+            status_header: self.status_header(policy, &service.policy, &field("policy.header"))?,
+            name,
+        })
+    }
+
+    fn server_name(self, field: &str, server_name: &str) -> Result<String, ConfigError> {
+        let lower = server_name.to_ascii_lowercase();
+        let host = lower.strip_prefix("*.").unwrap_or(&lower);
+        match rustls::pki_types::DnsName::try_from(host) {
+            Ok(_) => Ok(lower),
+            Err(_) => Err(self.invalid(
+                field,
+                format!("{server_name:?} is not a host name, nor '*.' and a host name"),
+            )),
+        }
+    }
+
+    fn tls(self, field: &str, tls: raw::Tls) -> Result<TlsConfig, ConfigError> {
+        if tls.alpn.is_empty() {
+            return Err(self.invalid(field, "empty; give \"h2\", \"http/1.1\" or both"));
+        }
+        Ok(TlsConfig {
+            certificate: self.path(&tls.certificate),
+            private_key: self.path(&tls.private_key),
+            min_version: tls.min_version,
+            alpn: tls.alpn,
+            resumption: tls.resumption,
+        })
+    }
+
+    fn upstream(self, field: &str, raw: &raw::Upstream) -> Result<UpstreamConfig, ConfigError> {
+        let servers = format!("{field}.servers");
+        let [server] = raw.servers.as_slice() else {
+            let problem = format!("{} servers; exactly one is supported", raw.servers.len());
+            return Err(self.invalid(servers, problem));
+        };
+        let problem = || {
+            format!("{server:?} is not an upstream; write \"http://HOST\" or \"http://HOST:PORT\"")
+        };
+        let uri: Uri = server.parse().map_err(|_| self.invalid(&servers, problem()))?;
+        let (Some(authority), "/") = (uri.authority(), uri.path()) else {
+            return Err(self.invalid(servers, problem()));
+        };
+        if uri.scheme() != Some(&Scheme::HTTP) || uri.query().is_some() || server.contains('@') {
+            return Err(self.invalid(servers, problem()));
+        }
+        let positive = |key: &str, duration| self.positive(&format!("{field}.{key}"), duration);
+        Ok(UpstreamConfig {
+            host: authority.host().trim_matches(['[', ']']).to_owned(),
+            port: authority.port_u16().unwrap_or(80),
+            connect_timeout: positive("connect_timeout", raw.connect_timeout)?,
+            response_timeout: positive("response_timeout", raw.response_timeout)?,
+            idle_timeout: positive("idle_timeout", raw.idle_timeout)?,
+        })
+    }
+
+    fn limits(self, field: &str, raw: &raw::Limits) -> Result<LimitsConfig, ConfigError> {
+        let positive = |key: &str, duration| self.positive(&format!("{field}.{key}"), duration);
+        let size = raw.max_header_size.0;
+        let max_header_size = HEADER_SIZES.contains(&size).then(|| u32::try_from(size).ok());
+        let Some(max_header_size) = max_header_size.flatten() else {
+            let problem = format!("{size} bytes; a request head may have 8KiB to 1MiB");
+            return Err(self.invalid(format!("{field}.max_header_size"), problem));
+        };
+        if !(1..=MAX_CONNECTIONS).contains(&raw.max_connections) {
+            let problem = format!("{}; 1 to {MAX_CONNECTIONS} are possible", raw.max_connections);
+            return Err(self.invalid(format!("{field}.max_connections"), problem));
+        }
+        Ok(LimitsConfig {
+            handshake_timeout: positive("handshake_timeout", raw.handshake_timeout)?,
+            header_timeout: positive("header_timeout", raw.header_timeout)?,
+            idle_timeout: positive("idle_timeout", raw.idle_timeout)?,
+            max_connections: raw.max_connections,
+            max_header_size,
+        })
+    }
+
+    fn positive(self, field: &str, duration: DurationText) -> Result<Duration, ConfigError> {
+        if duration.0.is_zero() {
+            return Err(self.invalid(field, "0 would end everything at once; give a longer time"));
+        }
+        Ok(duration.0)
+    }
+
+    fn status_header(
+        self,
+        policy: &raw::Policy,
+        service: &raw::Policy,
+        field: &str,
+    ) -> Result<HeaderName, ConfigError> {
+        let (field, name) = match (&service.header, &policy.header) {
+            (Some(name), _) => (field, name.as_str()),
+            (None, Some(name)) => ("policy.header", name.as_str()),
+            (None, None) => return Ok(HeaderName::from_static("client-key-status")),
+        };
+        name.parse()
+            .map_err(|_| self.invalid(field, format!("{name:?} is not the name of a header")))
+    }
+
+    /// Services that share an address are told apart by names that must not overlap.
+    fn routes(self, services: &[ServiceConfig]) -> Result<(), ConfigError> {
+        let mut taken = HashSet::new();
+        for service in services {
+            let field = || format!("services.{}.server_names", service.name);
+            if service.server_names.is_empty() && !taken.insert((service.listen, "")) {
+                return Err(self.invalid(
+                    field(),
+                    format!(
+                        "another service is the default of {} already; name the hosts of this one",
+                        service.listen
+                    ),
+                ));
+            }
+            for name in &service.server_names {
+                if !taken.insert((service.listen, name)) {
+                    return Err(self.invalid(
+                        field(),
+                        format!("{name:?} is there twice for the address {}", service.listen),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn merge(policy: &raw::Policy, service: &raw::Policy) -> Policy {
+    let default = Policy::default();
+    Policy {
+        on_probable: service
+            .on_probable
+            .or(policy.on_probable)
+            .map_or(default.on_probable, Into::into),
+        on_unchecked: service
+            .on_unchecked
+            .or(policy.on_unchecked)
+            .map_or(default.on_unchecked, Into::into),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::Decision;
+
+    const MINIMAL: &str = r#"
+[[filters]]
+name = "lost"
+path = "lost.pkbf"
+
+[[services]]
+name = "orders"
+listen = "127.0.0.1:8443"
+tls = { certificate = "s.pem", private_key = "s.key" }
+client_auth = { trust_anchors = "ca.pem" }
+upstream = { servers = ["http://127.0.0.1:8080"] }
+"#;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(Path::new("/etc/keygate/keygate.toml"), text)
+    }
+
+    fn problem(text: &str) -> String {
+        parse(text).unwrap_err().to_string()
+    }
+
+    /// [`MINIMAL`] with one piece replaced by another.
+    fn changed(from: &str, to: &str) -> String {
+        assert!(MINIMAL.contains(from), "{from} is not in the example");
+        MINIMAL.replacen(from, to, 1)
+    }
+
+    #[test]
+    fn the_shortest_configuration_has_safe_defaults_and_paths_beside_the_file() {
+        let config = parse(MINIMAL).unwrap();
+        let service = &config.services[0];
+        assert_eq!(config.filters[0].path, Path::new("/etc/keygate/lost.pkbf"));
+        assert_eq!(service.policy.on_probable, Decision::Reject);
+        assert_eq!(service.policy.on_unchecked, Decision::Reject);
+        assert_eq!(service.status_header, "client-key-status");
+        assert_eq!((service.upstream.host.as_str(), service.upstream.port), ("127.0.0.1", 8080));
+        assert_eq!(config.admin, AdminAddress::Tcp("127.0.0.1:9464".parse().unwrap()));
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_with_its_line() {
+        let message =
+            problem(&changed("path = \"lost.pkbf\"", "path = \"lost.pkbf\"\nmax_sice = 1"));
+        assert!(message.starts_with("/etc/keygate/keygate.toml:5:"), "{message}");
+        assert!(message.contains("unknown field `max_sice`"), "{message}");
+    }
+
+    #[test]
+    fn a_service_overrides_single_keys_of_the_policy() {
+        let text = format!(
+            "{MINIMAL}policy = {{ on_probable = \"header\" }}\n[policy]\non_unchecked = \"flag\"\nheader = \"X-Key\""
+        );
+        let service = parse(&text).unwrap().services.remove(0);
+        assert_eq!(service.policy.on_probable, Decision::Annotate);
+        assert_eq!(service.policy.on_unchecked, Decision::Flag);
+        assert_eq!(service.status_header, "x-key");
+    }
+
+    #[test]
+    fn every_unusable_value_names_its_field() {
+        for (from, to, field, found) in [
+            ("[[filters]]", "[[ignored]]", ":2:", "unknown field `ignored`"),
+            ("name = \"lost\"", "name = \"a b\"", "filters.name", "\"a b\""),
+            ("127.0.0.1:8443", "localhost", "services.orders.listen", "\"localhost\""),
+            ("http://127", "https://127", "services.orders.upstream.servers", "https://127"),
+            ("8080\"", "8080\", \"http://b\"", "services.orders.upstream.servers", "2 servers"),
+            ("8080\"", "8080/path\"", "services.orders.upstream.servers", "/path"),
+        ] {
+            let message = problem(&changed(from, to));
+            assert!(message.contains(field) && message.contains(found), "{message}");
+        }
+        for (extra, field) in [
+            ("limits = { idle_timeout = \"0s\" }", "services.orders.limits.idle_timeout"),
+            ("limits = { idle_timeout = \"5 parsecs\" }", "5 parsecs"),
+            ("limits = { max_header_size = \"1B\" }", "services.orders.limits.max_header_size"),
+            ("limits = { max_connections = 0 }", "services.orders.limits.max_connections"),
+            ("policy = { header = \"a b\" }", "services.orders.policy.header"),
+            ("policy = { on_probable = \"admit\" }", "unknown variant `admit`"),
+            ("server_names = [\"a b\"]", "services.orders.server_names"),
+            ("server_names = [\"a.b\", \"A.b\"]", "\"a.b\" is there twice"),
+        ] {
+            let message = problem(&format!("{MINIMAL}{extra}"));
+            assert!(message.contains(field), "{extra} gave {message}");
+        }
+    }
+
+    #[test]
+    fn two_services_cannot_both_be_the_default_of_an_address() {
+        let second = MINIMAL.split_once("[[services]]").unwrap().1.replace("orders", "billing");
+        let message = problem(&format!("{MINIMAL}[[services]]{second}"));
+        assert!(message.contains("services.billing.server_names"), "{message}");
+        let named = format!("{MINIMAL}[[services]]{second}server_names = [\"b.example\"]");
+        assert!(parse(&named).is_ok());
+    }
+}

@@ -1,0 +1,92 @@
+//! What is done about a verdict: a table, nothing else.
+
+use super::Verdict;
+
+/// What happens to a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// It is served.
+    Admit,
+    /// It is served, logged, and the upstream is told in a header.
+    Annotate,
+    /// It is served and logged.
+    Flag,
+    /// It is refused.
+    Reject,
+}
+
+impl Decision {
+    /// The word for it in the configuration, metrics and logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Admit => "admit",
+            Self::Annotate => "header",
+            Self::Flag => "flag",
+            Self::Reject => "reject",
+        }
+    }
+}
+
+/// What a service does about each verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// For a key that is in a filter.
+    pub on_probable: Decision,
+    /// For a key that could not be checked.
+    pub on_unchecked: Decision,
+}
+
+impl Policy {
+    /// What happens to a connection whose client key has `verdict`.
+    #[must_use]
+    pub fn decide(&self, verdict: &Verdict) -> Decision {
+        match verdict {
+            Verdict::Clean => Decision::Admit,
+            Verdict::Probable(_) => self.on_probable,
+            Verdict::Unchecked => self.on_unchecked,
+        }
+    }
+
+    /// Whether upstreams are told the verdict of every client: then they also know that a request
+    /// without the header did not come through the proxy.
+    #[must_use]
+    pub fn annotates(&self) -> bool {
+        [self.on_probable, self.on_unchecked].contains(&Decision::Annotate)
+    }
+}
+
+/// Refuses whatever is not known to be clean.
+impl Default for Policy {
+    fn default() -> Self {
+        Self { on_probable: Decision::Reject, on_unchecked: Decision::Reject }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::Hit;
+    use crate::spki::Encoding;
+
+    #[test]
+    fn each_verdict_has_its_own_row() {
+        let policy = Policy { on_probable: Decision::Flag, on_unchecked: Decision::Annotate };
+        let hit = Hit {
+            filter: "f".into(),
+            revision: 1,
+            encoding: Encoding::Presented,
+            false_positive_ratio: 0.0,
+        };
+        assert_eq!(policy.decide(&Verdict::Clean), Decision::Admit);
+        assert_eq!(policy.decide(&Verdict::Probable(hit)), Decision::Flag);
+        assert_eq!(policy.decide(&Verdict::Unchecked), Decision::Annotate);
+    }
+
+    #[test]
+    fn the_header_is_sent_when_any_verdict_asks_for_it() {
+        assert!(!Policy::default().annotates());
+        assert!(Policy { on_probable: Decision::Annotate, ..Policy::default() }.annotates());
+        assert!(Policy { on_unchecked: Decision::Annotate, ..Policy::default() }.annotates());
+    }
+}

@@ -1,0 +1,165 @@
+//! The series of the control plane: filters, certificates, the build, the process.
+
+use prometheus::process_collector::ProcessCollector;
+use prometheus::{Gauge, GaugeVec, IntCounter, IntGauge, IntGaugeVec, Registry};
+
+use super::labels::{Family, RefusalReason, ReloadResult};
+use super::{counter, counters, opts, register};
+use crate::guard::NamedFilter;
+
+/// What the control plane counts.
+#[derive(Debug, Clone)]
+pub struct ControlMetrics {
+    pub(super) registry: Registry,
+    filters: Vec<FilterMetrics>,
+    certificate_not_after: GaugeVec,
+    /// Snapshots that were put to use, the first included.
+    pub snapshots: IntCounter,
+}
+
+/// What is known of one filter.
+#[derive(Debug, Clone)]
+pub struct FilterMetrics {
+    info: IntGaugeVec,
+    revision: IntGauge,
+    updated: Gauge,
+    loaded: Gauge,
+    entries: IntGauge,
+    size: Gauge,
+    fill_ratio: Gauge,
+    false_positive_ratio: Gauge,
+    last_reload_successful: IntGauge,
+    reloads: Family<ReloadResult, IntCounter>,
+    refusals: Family<RefusalReason, IntCounter>,
+}
+
+impl ControlMetrics {
+    /// All series of the control plane, for the filters with these names.
+    ///
+    /// # Errors
+    /// Two series with the same name, or a filter named twice.
+    pub fn new(filters: &[&str]) -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        registry.register(Box::new(ProcessCollector::for_self()))?;
+        let build =
+            IntGaugeVec::new(opts("build_info", "1, with the version as a label."), &["version"]);
+        register(&registry, build)?
+            .get_metric_with_label_values(&[env!("CARGO_PKG_VERSION")])?
+            .set(1);
+        let not_after = GaugeVec::new(
+            opts("certificate_not_after_timestamp_seconds", "When a certificate of ours expires."),
+            &["service", "role"],
+        );
+        let series = FilterSeries::register(&registry)?;
+        Ok(Self {
+            filters: filters.iter().map(|name| series.of(name)).collect::<Result<_, _>>()?,
+            certificate_not_after: register(&registry, not_after)?,
+            snapshots: counter(&registry, "snapshots_total", "Snapshots put to use.")?,
+            registry,
+        })
+    }
+
+    /// The series of the filter at `index` of the names given to [`ControlMetrics::new`].
+    #[expect(clippy::indexing_slicing, reason = "filters are numbered as they were given")]
+    #[must_use]
+    pub fn filter(&self, index: usize) -> &FilterMetrics {
+        &self.filters[index]
+    }
+
+    /// Shows when a service's own certificate expires, in seconds since the Unix epoch.
+    pub fn set_certificate_not_after(&self, service: &str, seconds: f64) {
+        self.certificate_not_after.with_label_values(&[service, "server"]).set(seconds);
+    }
+}
+
+impl FilterMetrics {
+    /// Shows a filter that was put to use at `now`, in seconds since the Unix epoch.
+    pub fn loaded(&self, named: &NamedFilter, now: f64) {
+        let header = named.filter.header();
+        self.info.reset();
+        let sha256 = data_encoding::HEXLOWER.encode(&named.sha256);
+        self.info.with_label_values(&[&sha256]).set(1);
+        self.revision.set(header.revision.into());
+        self.updated.set(header.updated_at as f64);
+        self.loaded.set(now);
+        self.entries.set(header.entry_count.into());
+        self.size.set(header.data_size() as f64);
+        self.fill_ratio.set(named.filter.fill_ratio());
+        self.false_positive_ratio.set(named.filter.false_positive_ratio());
+        self.last_reload_successful.set(1);
+        self.reloads.of(ReloadResult::Loaded).inc();
+    }
+
+    /// Counts a look at a file that is the one in use already.
+    pub fn unchanged(&self) {
+        self.last_reload_successful.set(1);
+        self.reloads.of(ReloadResult::Unchanged).inc();
+    }
+
+    /// Counts an update that was refused.
+    pub fn refused(&self, reason: RefusalReason) {
+        self.last_reload_successful.set(0);
+        self.reloads.of(ReloadResult::Refused).inc();
+        self.refusals.of(reason).inc();
+    }
+}
+
+struct FilterSeries<'a> {
+    registry: &'a Registry,
+    revision: IntGaugeVec,
+    updated: GaugeVec,
+    loaded: GaugeVec,
+    entries: IntGaugeVec,
+    size: GaugeVec,
+    fill_ratio: GaugeVec,
+    false_positive_ratio: GaugeVec,
+    last_reload_successful: IntGaugeVec,
+    reloads: prometheus::IntCounterVec,
+    refusals: prometheus::IntCounterVec,
+}
+
+impl<'a> FilterSeries<'a> {
+    #[rustfmt::skip] // a table
+    fn register(registry: &'a Registry) -> Result<Self, prometheus::Error> {
+        let gauge = |name, help| register(registry, GaugeVec::new(opts(name, help), &["filter"]));
+        let integer = |name, help| register(registry, IntGaugeVec::new(opts(name, help), &["filter"]));
+        Ok(Self {
+            revision: integer("filter_revision", "Revision of the filter in use.")?,
+            updated: gauge("filter_updated_timestamp_seconds", "When the filter in use was last changed, by its own header.")?,
+            loaded: gauge("filter_loaded_timestamp_seconds", "When the filter in use was loaded.")?,
+            entries: integer("filter_entries", "Entries of the filter in use, by its own header.")?,
+            size: gauge("filter_size_bytes", "Size of the bit field in use.")?,
+            fill_ratio: gauge("filter_fill_ratio", "Share of the bits that are set.")?,
+            false_positive_ratio: gauge("filter_false_positive_ratio", "Probability that one look-up of a key which was never added is a hit, by the header's numbers.")?,
+            last_reload_successful: integer("filter_last_reload_successful", "0: the file as it is now was refused.")?,
+            reloads: counters(registry, "filter_reloads_total", "Looks at a filter's file.", &["filter", "result"])?,
+            refusals: counters(registry, "filter_refusals_total", "Updates that were refused.", &["filter", "reason"])?,
+            registry,
+        })
+    }
+
+    fn of(&self, name: &str) -> Result<FilterMetrics, prometheus::Error> {
+        // A vector for each filter: its one child is replaced with the file, the others stay.
+        let info = IntGaugeVec::new(
+            opts("filter_info", "1, with the SHA-256 of the file in use as a label.")
+                .const_label("filter", name),
+            &["sha256"],
+        );
+        let values = &[name];
+        Ok(FilterMetrics {
+            info: register(self.registry, info)?,
+            revision: self.revision.get_metric_with_label_values(values)?,
+            updated: self.updated.get_metric_with_label_values(values)?,
+            loaded: self.loaded.get_metric_with_label_values(values)?,
+            entries: self.entries.get_metric_with_label_values(values)?,
+            size: self.size.get_metric_with_label_values(values)?,
+            fill_ratio: self.fill_ratio.get_metric_with_label_values(values)?,
+            false_positive_ratio: self.false_positive_ratio.get_metric_with_label_values(values)?,
+            last_reload_successful: self
+                .last_reload_successful
+                .get_metric_with_label_values(values)?,
+            reloads: Family::of_vec(&self.reloads, values)?,
+            refusals: Family::of_vec(&self.refusals, values)?,
+        })
+    }
+}

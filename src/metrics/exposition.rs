@@ -1,0 +1,111 @@
+//! A scrape: the control plane's series, and those of all workers added up.
+
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram, Metric, MetricFamily, MetricType};
+use prometheus::{Registry, TextEncoder};
+
+use super::{ControlMetrics, WorkerMetrics};
+
+/// All registries of the process.
+#[derive(Debug, Clone)]
+pub struct Exposition {
+    control: Registry,
+    workers: Vec<Registry>,
+}
+
+impl Exposition {
+    /// The series of a control plane and its workers, whose registries have the same series.
+    #[must_use]
+    pub fn new(control: &ControlMetrics, workers: &[WorkerMetrics]) -> Self {
+        Self {
+            control: control.registry.clone(),
+            workers: workers.iter().map(|worker| worker.registry.clone()).collect(),
+        }
+    }
+
+    /// The values now, in Prometheus' text format 0.0.4.
+    ///
+    /// # Errors
+    /// A series that the format cannot express; there is none.
+    pub fn render(&self) -> Result<String, prometheus::Error> {
+        let mut families = self.control.gather();
+        let workers = self.workers.iter().map(Registry::gather);
+        families.extend(workers.reduce(add_families).unwrap_or_default());
+        families.sort_by(|one, other| one.name().cmp(other.name()));
+        TextEncoder::new().encode_to_string(&families)
+    }
+}
+
+/// Adds up two scrapes of registries with the same series, which gather in the same order.
+fn add_families(mut sum: Vec<MetricFamily>, more: Vec<MetricFamily>) -> Vec<MetricFamily> {
+    for (family, mut more) in sum.iter_mut().zip(more) {
+        let kind = family.get_field_type();
+        for (metric, more) in family.mut_metric().iter_mut().zip(more.take_metric()) {
+            add_metric(kind, metric, &more);
+        }
+    }
+    sum
+}
+
+fn add_metric(kind: MetricType, sum: &mut Metric, more: &Metric) {
+    match kind {
+        MetricType::COUNTER => {
+            let mut counter = Counter::default();
+            counter.set_value(sum.get_counter().get_value() + more.get_counter().get_value());
+            sum.set_counter(counter);
+        }
+        MetricType::GAUGE => {
+            let mut gauge = Gauge::default();
+            gauge.set_value(sum.get_gauge().get_value() + more.get_gauge().get_value());
+            sum.set_gauge(gauge);
+        }
+        MetricType::HISTOGRAM => {
+            sum.set_histogram(add_histograms(sum.get_histogram(), more.get_histogram()));
+        }
+        MetricType::SUMMARY | MetricType::UNTYPED => {} // no worker has any
+    }
+}
+
+fn add_histograms(one: &Histogram, other: &Histogram) -> Histogram {
+    let buckets = one.get_bucket().iter().zip(other.get_bucket()).map(|(one, other)| {
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(one.upper_bound());
+        bucket.set_cumulative_count(one.cumulative_count() + other.cumulative_count());
+        bucket
+    });
+    let mut sum = Histogram::default();
+    sum.set_bucket(buckets.collect());
+    sum.set_sample_count(one.get_sample_count() + other.get_sample_count());
+    sum.set_sample_sum(one.get_sample_sum() + other.get_sample_sum());
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{CodeClass, ConnectionResult};
+
+    #[test]
+    fn a_scrape_adds_up_the_workers() {
+        let control = ControlMetrics::new(&[]).unwrap();
+        let workers = [(); 2].map(|()| WorkerMetrics::new(&["orders"]).unwrap());
+        for (count, worker) in (1..).zip(&workers) {
+            let orders = worker.service(0);
+            orders.requests.of(CodeClass::Success).inc_by(count);
+            orders.connections_active.set(10);
+            orders.request_duration.observe(0.003);
+        }
+        let scrape = Exposition::new(&control, &workers).render().unwrap();
+        for line in [
+            r#"keygate_requests_total{code="2xx",service="orders"} 3"#,
+            r#"keygate_requests_total{code="5xx",service="orders"} 0"#,
+            r#"keygate_connections_active{service="orders"} 20"#,
+            r#"keygate_request_duration_seconds_bucket{service="orders",le="0.0025"} 0"#,
+            r#"keygate_request_duration_seconds_bucket{service="orders",le="0.005"} 2"#,
+            r#"keygate_request_duration_seconds_count{service="orders"} 2"#,
+            r#"keygate_connections_total{result="failed",service=""} 0"#,
+        ] {
+            assert!(scrape.lines().any(|found| found == line), "no {line} in\n{scrape}");
+        }
+        workers[0].unrouted.of(ConnectionResult::Failed).inc();
+    }
+}

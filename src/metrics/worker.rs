@@ -1,0 +1,216 @@
+//! The series of the data path: one set for each worker.
+
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Registry,
+};
+
+use super::labels::{CodeClass, ConnectionResult, Family, HandshakeResult, Stage, UpstreamFailure};
+use super::{NAMESPACE, counters, opts, register};
+use crate::guard::{Decision, Verdict};
+use crate::metrics::Label;
+
+/// The label value of connections that ended before a service was chosen.
+const UNROUTED: &str = "";
+
+/// What one worker counts.
+#[derive(Debug, Clone)]
+pub struct WorkerMetrics {
+    pub(super) registry: Registry,
+    services: Vec<ServiceMetrics>,
+    /// Connections that ended before a service was chosen.
+    pub unrouted: Family<ConnectionResult, IntCounter>,
+    /// Handshakes that ended before a service was chosen.
+    pub unrouted_handshakes: Family<HandshakeResult, IntCounter>,
+}
+
+/// What one worker counts of one service.
+#[derive(Debug, Clone)]
+pub struct ServiceMetrics {
+    /// Open connections of clients.
+    pub connections_active: IntGauge,
+    /// Connections by what became of them.
+    pub connections: Family<ConnectionResult, IntCounter>,
+    handshakes: [Family<HandshakeResult, IntCounter>; 2],
+    /// From the accepted connection to the finished handshake, in seconds.
+    pub handshake_duration: Histogram,
+    key_checks: [Family<VerdictLabel, IntCounter>; 2],
+    key_actions: Family<Decision, IntCounter>,
+    /// Requests by the class of their answer.
+    pub requests: Family<CodeClass, IntCounter>,
+    /// From the request head to the end of the response, in seconds.
+    pub request_duration: Histogram,
+    /// Open connections to the upstream, pooled ones included.
+    pub upstream_connections_active: IntGauge,
+    /// Connections made to the upstream.
+    pub upstream_connections: IntCounter,
+    /// Requests that got no answer.
+    pub upstream_failures: Family<UpstreamFailure, IntCounter>,
+}
+
+impl WorkerMetrics {
+    /// All series of one worker, at zero, for the services with these names.
+    ///
+    /// # Errors
+    /// Two series with the same name, or a service named twice.
+    pub fn new(services: &[&str]) -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let series = Series::register(&registry)?;
+        Ok(Self {
+            services: services
+                .iter()
+                .map(|service| series.of_service(service))
+                .collect::<Result<_, _>>()?,
+            unrouted: Family::of_vec(&series.connections, &[UNROUTED])?,
+            unrouted_handshakes: Family::of_vec(&series.handshakes, &[UNROUTED, "false"])?,
+            registry,
+        })
+    }
+
+    /// The series of the service at `index` of the names given to [`WorkerMetrics::new`].
+    #[expect(clippy::indexing_slicing, reason = "services are numbered as they were given")]
+    #[must_use]
+    pub fn service(&self, index: usize) -> &ServiceMetrics {
+        &self.services[index]
+    }
+}
+
+impl ServiceMetrics {
+    /// Handshakes with `result`, resumed or full.
+    #[must_use]
+    pub fn handshakes(&self, result: HandshakeResult, resumed: bool) -> &IntCounter {
+        let [full, abbreviated] = &self.handshakes;
+        if resumed { abbreviated.of(result) } else { full.of(result) }
+    }
+
+    /// Counts a judgement and what was done about it.
+    pub fn count_judgement(&self, stage: Stage, verdict: &Verdict, decision: Decision) {
+        let [handshake, resumed] = &self.key_checks;
+        let family = match stage {
+            Stage::Handshake => handshake,
+            Stage::Resumed => resumed,
+        };
+        family.of(VerdictLabel::of(verdict)).inc();
+        self.key_actions.of(decision).inc();
+    }
+}
+
+/// The verdict without what was found.
+#[derive(Debug, Clone, Copy)]
+enum VerdictLabel {
+    Clean,
+    Probable,
+    Unchecked,
+}
+
+impl VerdictLabel {
+    fn of(verdict: &Verdict) -> Self {
+        match verdict {
+            Verdict::Clean => Self::Clean,
+            Verdict::Probable(_) => Self::Probable,
+            Verdict::Unchecked => Self::Unchecked,
+        }
+    }
+}
+
+impl Label for VerdictLabel {
+    const ALL: &'static [Self] = &[Self::Clean, Self::Probable, Self::Unchecked];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::Probable => "probable",
+            Self::Unchecked => "unchecked",
+        }
+    }
+}
+
+impl Label for Decision {
+    const ALL: &'static [Self] = &[Self::Admit, Self::Annotate, Self::Flag, Self::Reject];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn as_str(self) -> &'static str {
+        Decision::as_str(self)
+    }
+}
+
+/// Every vector of the data path; the last label of each is the one that varies most.
+struct Series {
+    connections_active: IntGaugeVec,
+    connections: prometheus::IntCounterVec,
+    handshakes: prometheus::IntCounterVec,
+    handshake_duration: HistogramVec,
+    key_checks: prometheus::IntCounterVec,
+    key_actions: prometheus::IntCounterVec,
+    requests: prometheus::IntCounterVec,
+    request_duration: HistogramVec,
+    upstream_connections_active: IntGaugeVec,
+    upstream_connections: prometheus::IntCounterVec,
+    upstream_failures: prometheus::IntCounterVec,
+}
+
+impl Series {
+    #[rustfmt::skip] // a table
+    fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let counters = |name, help, labels: &[&str]| counters(registry, name, help, labels);
+        let gauges = |name, help| register(registry, IntGaugeVec::new(opts(name, help), &["service"]));
+        let seconds = |name, help, buckets: &[f64]| {
+            let opts = HistogramOpts::new(name, help).namespace(NAMESPACE).buckets(buckets.to_vec());
+            register(registry, HistogramVec::new(opts, &["service"]))
+        };
+        Ok(Self {
+            connections_active: gauges("connections_active", "Open connections of clients.")?,
+            connections: counters("connections_total", "Connections of clients by what became of them; no service: ended before one was chosen.", &["service", "result"])?,
+            handshakes: counters("handshakes_total", "TLS handshakes by what became of them; no service: ended before one was chosen.", &["service", "resumed", "result"])?,
+            handshake_duration: seconds("handshake_duration_seconds", "From the accepted connection to the finished handshake.", HANDSHAKE_BUCKETS)?,
+            key_checks: counters("key_checks_total", "Client keys judged, once for each connection.", &["service", "stage", "verdict"])?,
+            key_actions: counters("key_actions_total", "What was done about the judged keys.", &["service", "action"])?,
+            requests: counters("requests_total", "Requests by the class of their status code.", &["service", "code"])?,
+            request_duration: seconds("request_duration_seconds", "From the request head to the end of the response.", REQUEST_BUCKETS)?,
+            upstream_connections_active: gauges("upstream_connections_active", "Open connections to the upstream, pooled ones included.")?,
+            upstream_connections: counters("upstream_connections_total", "Connections made to the upstream.", &["service"])?,
+            upstream_failures: counters("upstream_failures_total", "Requests that got no answer from the upstream.", &["service", "reason"])?,
+        })
+    }
+
+    fn of_service(&self, service: &str) -> Result<ServiceMetrics, prometheus::Error> {
+        Ok(ServiceMetrics {
+            connections_active: self.connections_active.get_metric_with_label_values(&[service])?,
+            connections: Family::of_vec(&self.connections, &[service])?,
+            handshakes: [
+                Family::of_vec(&self.handshakes, &[service, "false"])?,
+                Family::of_vec(&self.handshakes, &[service, "true"])?,
+            ],
+            handshake_duration: self.handshake_duration.get_metric_with_label_values(&[service])?,
+            key_checks: [
+                Family::of_vec(&self.key_checks, &[service, Stage::Handshake.as_str()])?,
+                Family::of_vec(&self.key_checks, &[service, Stage::Resumed.as_str()])?,
+            ],
+            key_actions: Family::of_vec(&self.key_actions, &[service])?,
+            requests: Family::of_vec(&self.requests, &[service])?,
+            request_duration: self.request_duration.get_metric_with_label_values(&[service])?,
+            upstream_connections_active: self
+                .upstream_connections_active
+                .get_metric_with_label_values(&[service])?,
+            upstream_connections: self
+                .upstream_connections
+                .get_metric_with_label_values(&[service])?,
+            upstream_failures: Family::of_vec(&self.upstream_failures, &[service])?,
+        })
+    }
+}
+
+/// Seconds: from a resumed handshake nearby to one across the world with loss.
+const HANDSHAKE_BUCKETS: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// Seconds: the usual ones of the Prometheus clients, with finer steps at the fast end.
+const REQUEST_BUCKETS: &[f64] = &[
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+    60.0,
+];

@@ -1,0 +1,231 @@
+//! What a connection is doing, and since when: the base of its time-outs.
+//!
+//! A connection notes what happens to it; its worker looks at all of them in turn
+//! ([`super::drain`]). That is one timer for each worker where hyper would set and reset one for
+//! each request.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::config::LimitsConfig;
+
+/// How long a connection that was told to end may take if no request is in flight: an HTTP/2 client
+/// that is gone never answers.
+const CLOSING_GRACE: Duration = Duration::from_secs(5);
+
+/// The state of one connection.
+#[derive(Debug)]
+pub(super) struct Activity {
+    phase: Cell<Phase>,
+    requests: Cell<u32>,
+    order: Cell<Option<Order>>,
+    waker: RefCell<Option<Waker>>,
+    limits: LimitsConfig,
+    /// Whether bytes between requests begin a request head. In HTTP/2 they can be anything.
+    heads: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// Requests are in flight.
+    Busy,
+    /// Told to end.
+    Closing(Instant),
+    /// A request head has begun and has not ended.
+    Head(Instant),
+    /// Waiting for a request.
+    Idle(Instant),
+}
+
+/// What a worker tells a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// End at once.
+    Cut,
+    /// Finish what is in flight and end.
+    Finish,
+    /// The request head took too long: say so and end.
+    HeadTimedOut,
+}
+
+impl Activity {
+    pub(super) fn new(limits: LimitsConfig, heads: bool) -> Rc<Self> {
+        Rc::new(Self {
+            phase: Cell::new(Phase::Idle(Instant::now())),
+            requests: Cell::new(0),
+            order: Cell::new(None),
+            waker: RefCell::new(None),
+            limits,
+            heads,
+        })
+    }
+
+    /// The order that has come since the last call. Called whenever the connection is polled.
+    pub(super) fn take_order(&self, context: &Context<'_>) -> Option<Order> {
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            *waker = Some(context.waker().clone());
+        }
+        self.order.take()
+    }
+
+    /// Gives an order.
+    pub(super) fn give(&self, order: Order) {
+        if order == Order::Finish && self.requests.get() == 0 {
+            self.phase.set(Phase::Closing(Instant::now()));
+        }
+        self.order.set(Some(order));
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// Ends the connection if it has been waiting for too long.
+    pub(super) fn check(&self, now: Instant) {
+        let (since, limit, order) = match self.phase.get() {
+            Phase::Busy => return,
+            Phase::Closing(since) => (since, CLOSING_GRACE, Order::Cut),
+            Phase::Head(since) => (since, self.limits.header_timeout, Order::HeadTimedOut),
+            Phase::Idle(since) => (since, self.limits.idle_timeout, Order::Finish),
+        };
+        if now.saturating_duration_since(since) >= limit {
+            self.give(order);
+        }
+    }
+
+    pub(super) fn request_began(&self) {
+        self.requests.set(self.requests.get().saturating_add(1));
+        self.phase.set(Phase::Busy);
+    }
+
+    pub(super) fn request_ended(&self) {
+        let requests = self.requests.get().saturating_sub(1);
+        self.requests.set(requests);
+        if requests == 0 {
+            self.phase.set(Phase::Idle(Instant::now()));
+        }
+    }
+
+    fn bytes_arrived(&self) {
+        if self.heads && matches!(self.phase.get(), Phase::Idle(_)) {
+            self.phase.set(Phase::Head(Instant::now()));
+        }
+    }
+}
+
+/// A client's connection that notes when bytes arrive.
+#[derive(Debug)]
+pub(super) struct Watched<IO> {
+    io: IO,
+    activity: Rc<Activity>,
+}
+
+impl<IO> Watched<IO> {
+    pub(super) fn new(io: IO, activity: Rc<Activity>) -> Self {
+        Self { io, activity }
+    }
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.io).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.activity.bytes_arrived();
+        }
+        polled
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: LimitsConfig = LimitsConfig {
+        handshake_timeout: Duration::from_secs(1),
+        header_timeout: Duration::from_secs(10),
+        idle_timeout: Duration::from_secs(60),
+        max_connections: 1,
+        max_header_size: 8192,
+    };
+
+    fn order_after(activity: &Activity, seconds: u64) -> Option<Order> {
+        activity.check(Instant::now() + Duration::from_secs(seconds));
+        activity.take_order(&Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn an_idle_connection_ends_after_the_idle_timeout_and_a_dead_one_is_cut() {
+        let activity = Activity::new(LIMITS, true);
+        assert_eq!(order_after(&activity, 59), None);
+        assert_eq!(order_after(&activity, 60), Some(Order::Finish));
+        assert_eq!(order_after(&activity, 1), None);
+        assert_eq!(order_after(&activity, 6), Some(Order::Cut));
+    }
+
+    #[test]
+    fn a_head_that_has_begun_must_end_within_the_header_timeout() {
+        let activity = Activity::new(LIMITS, true);
+        activity.bytes_arrived();
+        assert_eq!(order_after(&activity, 9), None);
+        assert_eq!(order_after(&activity, 10), Some(Order::HeadTimedOut));
+    }
+
+    #[test]
+    fn bytes_between_the_requests_of_http2_are_no_head() {
+        let activity = Activity::new(LIMITS, false);
+        activity.bytes_arrived();
+        assert_eq!(order_after(&activity, 59), None);
+    }
+
+    #[test]
+    fn a_connection_with_requests_in_flight_is_left_alone() {
+        let activity = Activity::new(LIMITS, true);
+        activity.request_began();
+        activity.request_began();
+        activity.request_ended();
+        assert_eq!(order_after(&activity, 3600), None);
+        activity.request_ended();
+        assert_eq!(order_after(&activity, 3600), Some(Order::Finish));
+    }
+}

@@ -1,0 +1,150 @@
+//! Bodies on their way through: streamed as they come, one piece at a time, each read only when
+//! the other side takes it.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+
+use super::headers;
+use super::http::Session;
+use super::upstream::{Progress, Sender};
+
+/// A client's request body on its way to the upstream.
+pub(super) struct RequestBody {
+    incoming: Incoming,
+    progress: Progress,
+    session: Rc<Session>,
+}
+
+impl RequestBody {
+    pub(super) fn new(incoming: Incoming, session: Rc<Session>) -> Self {
+        let progress = Progress::new(Instant::now(), !incoming.is_end_stream());
+        Self { incoming, progress, session }
+    }
+
+    /// When the upstream last took a piece.
+    pub(super) fn progress(&self) -> Progress {
+        self.progress.clone()
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let mut frame = ready!(Pin::new(&mut self.incoming).poll_frame(context));
+        self.progress.note();
+        if let Some(Ok(frame)) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            headers::remove_identity(trailers, self.session.status_header());
+            headers::remove_hop_by_hop(trailers);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+/// A response body on its way to the client, and the end of its request.
+pub(super) struct ResponseBody {
+    content: Content,
+    request: RequestInFlight,
+}
+
+enum Content {
+    /// An answer of keygate's own.
+    Own(Option<Bytes>),
+    Upstream {
+        incoming: Incoming,
+        sender: Option<Sender>,
+    },
+}
+
+impl ResponseBody {
+    pub(super) fn own(text: Bytes, request: RequestInFlight) -> Self {
+        Self { content: Content::Own(Some(text)), request }
+    }
+
+    /// `sender` goes back to its pool once the body has ended, and is closed with the body if it
+    /// has not.
+    pub(super) fn upstream(incoming: Incoming, sender: Sender, request: RequestInFlight) -> Self {
+        let content = Content::Upstream { incoming, sender: Some(sender) };
+        Self { content, request }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut self.content {
+            Content::Own(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
+            Content::Upstream { incoming, .. } => Pin::new(incoming).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Own(text) => text.is_none(),
+            Content::Upstream { incoming, .. } => incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Own(text) => SizeHint::with_exact(text.as_ref().map_or(0, Bytes::len) as u64),
+            Content::Upstream { incoming, .. } => incoming.size_hint(),
+        }
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        if let Content::Upstream { incoming, sender } = &mut self.content
+            && incoming.is_end_stream()
+            && let Some(sender) = sender.take()
+        {
+            self.request.session.upstream().keep(sender);
+        }
+    }
+}
+
+/// A request from its head to the end of its response, however it ends.
+pub(super) struct RequestInFlight {
+    session: Rc<Session>,
+    began: Instant,
+}
+
+impl RequestInFlight {
+    pub(super) fn begin(session: Rc<Session>) -> Self {
+        session.activity.request_began();
+        Self { session, began: Instant::now() }
+    }
+}
+
+impl Drop for RequestInFlight {
+    fn drop(&mut self) {
+        let seconds = self.began.elapsed().as_secs_f64();
+        self.session.metrics().request_duration.observe(seconds);
+        self.session.activity.request_ended();
+    }
+}

@@ -1,0 +1,236 @@
+//! One connection: ClientHello, service, handshake, identity, judgement, HTTP.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustls::pki_types::CertificateDer;
+use rustls::server::Acceptor;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::server::TlsStream;
+use tracing::{debug, warn};
+
+use super::activity::Activity;
+use super::headers::Annotations;
+use super::http::{self, Session};
+use super::listener::Address;
+use super::worker::Worker;
+use crate::config::AlpnProtocol;
+use crate::guard::{Decision, Verdict};
+use crate::metrics::{ConnectionResult, HandshakeResult, Label, Stage};
+use crate::snapshot::Service;
+use crate::tls::{self, CertificateSummary, ClientIdentity, Refusal};
+
+/// Serves one accepted connection, from the ClientHello to the last response.
+pub(super) async fn serve(
+    worker: Rc<Worker>,
+    address: Arc<Address>,
+    tcp: TcpStream,
+    peer: SocketAddr,
+) {
+    let accepted = Instant::now();
+    let _ = tcp.set_nodelay(true); // fails only if the client is gone, which the handshake notices
+    let mut chosen = None;
+    let handshake = handshake(&worker, &address, tcp, &mut chosen);
+    let outcome = match timeout(address.handshake_timeout, handshake).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(Failure::of(HandshakeResult::Timeout)),
+    };
+    match (outcome, chosen) {
+        (Ok(stream), Some(service)) => {
+            let elapsed = accepted.elapsed().as_secs_f64();
+            worker.service_metrics(service.index).handshake_duration.observe(elapsed);
+            admit(worker, &service, stream, peer).await;
+        }
+        (Ok(stream), None) => close(stream).await, // no handshake succeeds without a service
+        (Err(failure), service) => failure.end(&worker, service.as_deref(), peer).await,
+    }
+}
+
+/// Performs the handshake with the service that the client asks for, which becomes `chosen`.
+async fn handshake(
+    worker: &Worker,
+    address: &Address,
+    tcp: TcpStream,
+    chosen: &mut Option<Arc<Service>>,
+) -> Result<TlsStream<TcpStream>, Failure> {
+    let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), tcp);
+    let hello = match (&mut acceptor).await {
+        Ok(hello) => hello,
+        Err(error) => {
+            let failure = Failure::of(tls::classify(&error));
+            return Err(Failure { tcp: acceptor.take_io(), ..failure });
+        }
+    };
+    let snapshot = worker.snapshot();
+    let route = snapshot.route(address.configured, hello.client_hello().server_name());
+    let Some(service) = route.map(Arc::clone) else {
+        return Err(refuse_name(hello.io).await);
+    };
+    drop(snapshot);
+    let accepting = hello.into_stream(Arc::clone(&service.tls)).into_fallible();
+    *chosen = Some(service);
+    match tls::refusals_of(accepting).await {
+        (Ok(stream), _) => Ok(stream),
+        (Err((error, tcp)), refusal) => {
+            Err(Failure { result: tls::classify(&error), refusal, tcp: Some(tcp) })
+        }
+    }
+}
+
+/// Judges the client by the snapshot of this moment, whatever the handshake began with: a resumed
+/// session met no verifier, and a filter may have been replaced meanwhile. Then serves it.
+async fn admit(
+    worker: Rc<Worker>,
+    service: &Service,
+    stream: TlsStream<TcpStream>,
+    peer: SocketAddr,
+) {
+    let snapshot = worker.snapshot();
+    let identity = ClientIdentity::of(peer, stream.get_ref().1);
+    let metrics = worker.service_metrics(service.index).clone();
+    metrics.handshakes(HandshakeResult::Ok, identity.stage() == Stage::Resumed).inc();
+    let Some(service) = snapshot.present(service).map(Arc::clone) else {
+        return close(stream).await; // the service is gone
+    };
+    if identity.has_expired(SystemTime::now()) {
+        metrics.connections.of(ConnectionResult::Refused).inc();
+        debug!(%peer, service = %service.config.name, "session resumed with an expired certificate");
+        return close(stream).await;
+    }
+    let verdict = snapshot.guard.judge(identity.chain());
+    let decision = service.config.policy.decide(&verdict);
+    metrics.count_judgement(identity.stage(), &verdict, decision);
+    if decision != Decision::Admit {
+        report(peer, &service, identity.leaf(), &verdict, decision);
+    }
+    if decision == Decision::Reject {
+        metrics.connections.of(ConnectionResult::Refused).inc();
+        return close(stream).await;
+    }
+
+    metrics.connections.of(ConnectionResult::Served).inc();
+    let http2 = stream.get_ref().1.alpn_protocol() == Some(AlpnProtocol::H2.as_bytes());
+    let session = Session {
+        worker,
+        routes: Arc::clone(snapshot.routes()),
+        annotations: Annotations::new(&service.config, &identity, &verdict),
+        activity: Activity::new(service.config.limits, !http2),
+        host: RefCell::default(),
+        service,
+    };
+    drop((snapshot, identity)); // an open connection keeps no old filter in memory
+    metrics.connections_active.inc();
+    http::serve(Rc::new(session), stream, http2).await;
+    metrics.connections_active.dec();
+}
+
+/// A handshake that did not succeed, and what is left of it.
+struct Failure {
+    result: HandshakeResult,
+    refusal: Option<Refusal>,
+    tcp: Option<TcpStream>,
+}
+
+impl Failure {
+    fn of(result: HandshakeResult) -> Self {
+        Self { result, refusal: None, tcp: None }
+    }
+
+    /// Counts and logs the failure, and closes what is left of the connection.
+    async fn end(self, worker: &Worker, service: Option<&Service>, peer: SocketAddr) {
+        let outcome = match self.result {
+            HandshakeResult::Compromised => ConnectionResult::Refused,
+            HandshakeResult::BadSignature
+            | HandshakeResult::ClientGone
+            | HandshakeResult::Expired
+            | HandshakeResult::NoCertificate
+            | HandshakeResult::NotTls
+            | HandshakeResult::Ok
+            | HandshakeResult::Revoked
+            | HandshakeResult::Timeout
+            | HandshakeResult::UnknownIssuer
+            | HandshakeResult::Unsupported => ConnectionResult::Failed,
+        };
+        if let Some(service) = service {
+            let metrics = worker.service_metrics(service.index);
+            metrics.handshakes(self.result, false).inc();
+            metrics.connections.of(outcome).inc();
+            if let Some(Refusal { leaf, verdict }) = &self.refusal {
+                metrics.count_judgement(Stage::Handshake, verdict, Decision::Reject);
+                report(peer, service, Some(leaf), verdict, Decision::Reject);
+            }
+        } else {
+            worker.metrics().unrouted_handshakes.of(self.result).inc();
+            worker.metrics().unrouted.of(outcome).inc();
+        }
+        let service = service.map(|service| service.config.name.as_str());
+        debug!(%peer, service, result = self.result.as_str(), "handshake failed");
+        if let Some(tcp) = self.tcp {
+            linger(tcp).await;
+        }
+    }
+}
+
+/// One line for every client whose key is not clean.
+fn report(
+    peer: SocketAddr,
+    service: &Service,
+    leaf: Option<&CertificateDer<'_>>,
+    verdict: &Verdict,
+    decision: Decision,
+) {
+    let client = leaf.map(CertificateSummary::of);
+    let client = client.as_ref();
+    let hit = verdict.hit();
+    warn!(
+        target: "keygate::client_key",
+        %peer,
+        service = %service.config.name,
+        subject = client.map(|client| client.subject.as_str()),
+        issuer = client.map(|client| client.issuer.as_str()),
+        serial = client.map(|client| client.serial.as_str()),
+        fingerprint = client.map(|client| client.fingerprint.as_str()),
+        verdict = verdict.as_str(),
+        action = decision.as_str(),
+        filter = hit.map(|hit| &*hit.filter),
+        revision = hit.map(|hit| hit.revision),
+        encoding = hit.map(|hit| hit.encoding.as_str()),
+        false_positive_ratio = hit.map(|hit| hit.false_positive_ratio),
+        "client key {}", if decision == Decision::Reject { "refused" } else { "flagged" }
+    );
+}
+
+/// A fatal `unrecognized_name` (RFC 6066, section 3) as a TLS record: rustls has no word for it
+/// before a configuration is chosen.
+const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+
+async fn refuse_name(mut tcp: TcpStream) -> Failure {
+    let _ = tcp.write_all(&UNRECOGNIZED_NAME).await; // a client that is gone needs no alert
+    Failure { tcp: Some(tcp), ..Failure::of(HandshakeResult::Unsupported) }
+}
+
+/// How long, and for how many bytes, a refused client that is still sending is listened to.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: u64 = 8 << 20;
+
+/// Ends a TLS connection in an orderly way: `close_notify`, then the end of the stream.
+async fn close(mut stream: TlsStream<TcpStream>) {
+    let _ = timeout(LINGER, stream.shutdown()).await; // it is closed either way
+    linger(stream.into_inner().0).await;
+}
+
+/// Reads what the client still sends before the socket is closed: closed with bytes unread, the
+/// kernel resets the connection, and the client loses the alert that it was sent.
+async fn linger(mut tcp: TcpStream) {
+    let drained = async {
+        tcp.shutdown().await?;
+        tokio::io::copy(&mut tcp.take(LINGER_BYTES), &mut tokio::io::sink()).await
+    };
+    let _ = timeout(LINGER, drained).await; // closed now, whether the client is done or not
+}

@@ -1,0 +1,225 @@
+//! What an upstream may believe: everything that keygate or a known dialect uses for identity is
+//! removed from a client's request, in every spelling, and then keygate's own is set.
+//!
+//! Sources: RFC 9110, section 7.6.1 (hop-by-hop), RFC 9440 (`Client-Cert`).
+
+use std::net::IpAddr;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hyper::HeaderMap;
+use hyper::header::{self, HeaderName, HeaderValue};
+
+use crate::config::ServiceConfig;
+use crate::guard::Verdict;
+use crate::tls::ClientIdentity;
+
+const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Names that carry identity in keygate's own or another proxy's dialect.
+const IDENTITY: [&str; 7] = [
+    "client-cert",
+    "client-cert-chain",
+    "client-key-status",
+    "forwarded",
+    "l5d-client-id",
+    "x-client-cert",
+    "x-real-ip",
+];
+/// The same, by how they begin.
+const IDENTITY_PREFIXES: [&str; 3] = ["ssl-client-", "x-forwarded-", "x-ssl-"];
+
+/// Removes what belongs to one connection only, and what `Connection` names besides.
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(header::CONNECTION) {
+        for name in named_by_connection(headers) {
+            headers.remove(name);
+        }
+        headers.remove(header::CONNECTION);
+    }
+    for name in [
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        header::PROXY_AUTHENTICATE,
+        header::PROXY_AUTHORIZATION,
+        header::TE,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+    ] {
+        headers.remove(name);
+    }
+}
+
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(header::CONNECTION).iter();
+    let tokens = values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    tokens.filter_map(|token| token.trim().parse().ok()).collect()
+}
+
+/// Removes every header that a client could use to be taken for somebody else. Names are lower
+/// case already; `_` counts as `-`, because many servers cannot tell them apart.
+pub(super) fn remove_identity(headers: &mut HeaderMap, status_header: &HeaderName) {
+    let forged: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| is_identity(name.as_str(), status_header.as_str()))
+        .cloned()
+        .collect(); // does not allocate when there is none
+    for name in forged {
+        headers.remove(name);
+    }
+}
+
+fn is_identity(name: &str, status_header: &str) -> bool {
+    same(name, status_header)
+        || (name.starts_with(['c', 'f', 'l', 's', 'x'])
+            && (IDENTITY.iter().any(|identity| same(name, identity))
+                || IDENTITY_PREFIXES.iter().any(|prefix| begins(name, prefix))))
+}
+
+fn same(name: &str, other: &str) -> bool {
+    name.len() == other.len() && begins(name, other)
+}
+
+fn begins(name: &str, prefix: &str) -> bool {
+    let dash = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(|(a, b)| dash(a) == dash(b))
+}
+
+/// What the upstream is told of a client: the same for every request of a connection, and
+/// therefore made once.
+#[derive(Debug)]
+pub(super) struct Annotations {
+    client_cert: Option<HeaderValue>,
+    key_status: Option<(HeaderName, HeaderValue)>,
+    forwarded_for: Option<HeaderValue>,
+}
+
+impl Annotations {
+    pub(super) fn new(
+        service: &ServiceConfig,
+        identity: &ClientIdentity,
+        verdict: &Verdict,
+    ) -> Self {
+        let client_cert = service.forward.client_cert.then(|| identity.leaf()).flatten();
+        let status = service.policy.annotates().then(|| value(&verdict.to_string())).flatten();
+        Self {
+            client_cert: client_cert
+                .and_then(|leaf| value(&format!(":{}:", BASE64_STANDARD.encode(leaf)))),
+            key_status: status.map(|status| (service.status_header.clone(), status)),
+            forwarded_for: service
+                .forward
+                .x_forwarded
+                .then(|| value(&canonical(identity.peer().ip()).to_string()))
+                .flatten(),
+        }
+    }
+
+    /// Sets keygate's own headers. The client's copies are gone by now.
+    pub(super) fn set(&self, headers: &mut HeaderMap, host: &HeaderValue) {
+        if let Some(client_cert) = &self.client_cert {
+            headers.insert(CLIENT_CERT, client_cert.clone());
+        }
+        if let Some((name, status)) = &self.key_status {
+            headers.insert(name, status.clone());
+        }
+        if let Some(peer) = &self.forwarded_for {
+            headers.insert(X_FORWARDED_FOR, peer.clone());
+            headers.insert(X_FORWARDED_HOST, host.clone());
+            headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
+        }
+    }
+}
+
+/// Text of our own making, which has no control characters.
+fn value(text: &str) -> Option<HeaderValue> {
+    HeaderValue::from_str(text).ok()
+}
+
+/// An IPv4 address that came in over an IPv6 socket is still one.
+fn canonical(address: IpAddr) -> IpAddr {
+    address.to_canonical()
+}
+
+/// HTTP/2 may split cookies into several fields; HTTP/1.1 has one (RFC 9113, section 8.2.3).
+pub(super) fn join_cookies(headers: &mut HeaderMap) {
+    let mut cookies = headers.get_all(header::COOKIE).iter();
+    let (Some(first), Some(second)) = (cookies.next(), cookies.next()) else { return };
+    let all: Vec<&[u8]> = [first, second].into_iter().chain(cookies).map(AsRef::as_ref).collect();
+    if let Ok(joined) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
+        headers.insert(header::COOKIE, joined);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: HeaderName = HeaderName::from_static("x-key-verdict");
+
+    fn left_of(names: &[&'static str]) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        for name in names {
+            headers.append(*name, HeaderValue::from_static("forged"));
+            headers.append(*name, HeaderValue::from_static("twice"));
+        }
+        remove_identity(&mut headers, &STATUS);
+        headers.keys().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn no_spelling_of_an_identity_header_is_left() {
+        let left = left_of(&[
+            "client-cert",
+            "client_cert",
+            "client-cert-chain",
+            "client_key-status",
+            "x-key-verdict",
+            "x_key_verdict",
+            "forwarded",
+            "x-forwarded-for",
+            "x_forwarded_client_cert",
+            "x-forwarded-tls-client-cert-info",
+            "x-forwarded-user",
+            "x-ssl-client-s-dn",
+            "ssl-client-verify",
+            "ssl_client_s_dn",
+            "l5d-client-id",
+            "x-real-ip",
+        ]);
+        assert_eq!(left, Vec::<String>::new());
+    }
+
+    #[test]
+    fn other_headers_stay() {
+        let names =
+            ["accept", "cookie", "client", "x-request-id", "ssl", "x-forwarded", "forwarding"];
+        assert_eq!(left_of(&names).len(), names.len());
+    }
+
+    #[test]
+    fn what_connection_names_is_removed_with_it() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close, X-Hop , ,bad name"));
+        headers.append(header::CONNECTION, HeaderValue::from_static("x-other"));
+        for name in ["x-hop", "x-other", "te", "upgrade", "keep-alive", "x-stays"] {
+            headers.insert(name, HeaderValue::from_static("1"));
+        }
+        remove_hop_by_hop(&mut headers);
+        assert_eq!(headers.keys().collect::<Vec<_>>(), ["x-stays"]);
+    }
+
+    #[test]
+    fn cookies_of_http2_become_one_field() {
+        let mut headers = HeaderMap::new();
+        headers.append(header::COOKIE, HeaderValue::from_static("a=1"));
+        headers.append(header::COOKIE, HeaderValue::from_static("b=2"));
+        headers.append(header::COOKIE, HeaderValue::from_static("c=3"));
+        join_cookies(&mut headers);
+        assert_eq!(headers.get_all(header::COOKIE).iter().collect::<Vec<_>>(), ["a=1; b=2; c=3"]);
+    }
+}

@@ -1,0 +1,179 @@
+//! Listening sockets: one for each worker on every address, so that the kernel spreads connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tracing::warn;
+
+use super::connection;
+use super::worker::Worker;
+use crate::config::Config;
+
+/// The kernel's queue of connections that nobody has accepted yet; it caps this at its own limit.
+const BACKLOG: i32 = 4096;
+
+/// An address that the configuration names, bound once for each worker.
+#[derive(Debug)]
+pub struct Listener {
+    address: Arc<Address>,
+    sockets: Vec<std::net::TcpListener>,
+}
+
+/// What the connections of one address have in common.
+#[derive(Debug)]
+pub(super) struct Address {
+    /// As configured; services are found by it.
+    pub(super) configured: SocketAddr,
+    /// As bound: with its port where the configuration says 0.
+    local: SocketAddr,
+    /// The longest of the services' on this address: which one is meant is known only later.
+    pub(super) handshake_timeout: Duration,
+    /// Open connections that are still allowed.
+    permits: Arc<Semaphore>,
+}
+
+/// Why an address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}")]
+pub struct BindError {
+    address: SocketAddr,
+    source: io::Error,
+}
+
+/// Binds every address of the configuration, once for each worker.
+///
+/// # Errors
+/// An address is in use, not ours, or needs a privilege.
+pub fn bind(config: &Config) -> Result<Vec<Listener>, BindError> {
+    let mut addresses: Vec<SocketAddr> =
+        config.services.iter().map(|service| service.listen).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+        .into_iter()
+        .map(|address| {
+            Listener::bind(config, address).map_err(|source| BindError { address, source })
+        })
+        .collect()
+}
+
+impl Listener {
+    fn bind(config: &Config, configured: SocketAddr) -> io::Result<Self> {
+        let services = || config.services.iter().filter(|service| service.listen == configured);
+        // With SO_REUSEPORT a second process would silently get half of the connections: this one
+        // is without, and fails if anybody listens there.
+        drop(bound(configured, false)?);
+        let first = listening(configured)?;
+        let local = first.local_addr()?;
+        let others = (1..config.workers.get()).map(|_| listening(local));
+        let sockets = std::iter::once(Ok(first)).chain(others).collect::<io::Result<Vec<_>>>()?;
+        let timeouts = services().map(|service| service.limits.handshake_timeout);
+        let permits = services().map(|service| service.limits.max_connections);
+        let permits = permits.fold(0, usize::saturating_add).min(Semaphore::MAX_PERMITS);
+        Ok(Self {
+            address: Arc::new(Address {
+                configured,
+                local,
+                handshake_timeout: timeouts.max().unwrap_or_default(),
+                permits: Arc::new(Semaphore::new(permits)),
+            }),
+            sockets,
+        })
+    }
+
+    /// The address with the port that it really has.
+    #[must_use]
+    pub fn local_address(&self) -> SocketAddr {
+        self.address.local
+    }
+
+    /// The address as the configuration has it.
+    #[must_use]
+    pub fn configured_address(&self) -> SocketAddr {
+        self.address.configured
+    }
+
+    /// The sockets, one for each worker in their order.
+    pub(super) fn into_shares(self) -> impl Iterator<Item = Share> {
+        let address = self.address;
+        self.sockets.into_iter().map(move |socket| Share { address: Arc::clone(&address), socket })
+    }
+}
+
+fn listening(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = bound(address, true)?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+fn bound(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?; // old connections in TIME_WAIT are no hindrance
+    socket.set_reuse_port(shared)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?; // the same on every system: 0.0.0.0 is an address of its own
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// One worker's socket on an address.
+#[derive(Debug)]
+pub(super) struct Share {
+    address: Arc<Address>,
+    socket: std::net::TcpListener,
+}
+
+impl Share {
+    /// Accepts connections until the task is aborted.
+    pub(super) fn accept(self, worker: Rc<Worker>) -> io::Result<JoinHandle<()>> {
+        let listener = TcpListener::from_std(self.socket)?;
+        Ok(tokio::task::spawn_local(accept(listener, self.address, worker)))
+    }
+}
+
+async fn accept(listener: TcpListener, address: Arc<Address>, worker: Rc<Worker>) {
+    let mut backoff = Backoff::default();
+    loop {
+        let (tcp, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                backoff.pause(&error, &address).await;
+                continue;
+            }
+        };
+        backoff = Backoff::default();
+        // Over the limit, one connection waits here and the others in the kernel's queue.
+        let Ok(permit) = Arc::clone(&address.permits).acquire_owned().await else { return };
+        let open = worker.open.enter();
+        let connection = connection::serve(Rc::clone(&worker), Arc::clone(&address), tcp, peer);
+        tokio::task::spawn_local(async move {
+            connection.await;
+            drop((open, permit));
+        });
+    }
+}
+
+/// Pauses after failed `accept`s, longer each time: without descriptors they fail at once.
+#[derive(Default)]
+struct Backoff(Duration);
+
+impl Backoff {
+    async fn pause(&mut self, error: &io::Error, address: &Address) {
+        // The client was gone before it was accepted: that is its business alone.
+        if error.kind() == io::ErrorKind::ConnectionAborted {
+            return;
+        }
+        self.0 = (self.0 * 2).clamp(Duration::from_millis(10), Duration::from_secs(1));
+        warn!(address = %address.local, %error, pause = ?self.0, "accept failed");
+        tokio::time::sleep(self.0).await;
+    }
+}

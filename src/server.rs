@@ -1,0 +1,174 @@
+//! The whole proxy in one process: what `keygate run` and `keygate demo` start.
+//!
+//! Workers serve; a control thread watches files and answers the admin address. This room only puts
+//! the others together.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tracing::{error, info};
+
+use crate::admin;
+use crate::config::{Config, ShutdownConfig};
+use crate::metrics::{ControlMetrics, Exposition, WorkerMetrics};
+use crate::proxy::{self, Stage, Workers};
+use crate::snapshot::{self, Current, LoadError, Loader, Report, watch as files};
+
+/// A running proxy.
+#[derive(Debug)]
+pub struct Server {
+    addresses: Vec<(SocketAddr, SocketAddr)>,
+    admin_address: String,
+    stage: watch::Sender<Stage>,
+    nudge: mpsc::Sender<()>,
+    workers: Workers,
+    shutdown: ShutdownConfig,
+}
+
+/// Why the proxy cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The admin address.
+    #[error(transparent)]
+    Admin(#[from] admin::BindError),
+    /// A service's address.
+    #[error(transparent)]
+    Bind(#[from] proxy::BindError),
+    /// The thread that watches files and serves metrics.
+    #[error("cannot start the control thread: {0}")]
+    Control(#[source] io::Error),
+    /// A file that the configuration names.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// Series that cannot be registered.
+    #[error("cannot set up the metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+    /// A worker thread.
+    #[error(transparent)]
+    Worker(#[from] proxy::StartError),
+}
+
+impl Server {
+    /// Loads everything, binds every address and starts serving.
+    ///
+    /// # Errors
+    /// A file cannot be used, an address cannot be bound, or the system refuses a thread.
+    pub fn start(config: &Config) -> Result<Self, ServerError> {
+        let names = config.services.iter().map(|service| service.name.as_str());
+        let services: Vec<&str> = names.collect();
+        let workers = (0..config.workers.get())
+            .map(|_| WorkerMetrics::new(&services))
+            .collect::<Result<Vec<_>, _>>()?;
+        let control = control_metrics(config)?;
+        let exposition = Exposition::new(&control, &workers);
+
+        let (loader, first) = Loader::start(config, control)?;
+        let listeners = proxy::bind(config)?;
+        let admin = admin::Listener::bind(&config.admin)?;
+        let admin_address = admin.local_address();
+        let addresses = listeners
+            .iter()
+            .map(|listener| (listener.configured_address(), listener.local_address()))
+            .collect();
+
+        let current: Current = Arc::new(ArcSwap::from_pointee(first));
+        let (stage, stages) = watch::channel(Stage::Serving);
+        let workers = proxy::start(config, listeners, &current, &workers, &stages)?;
+        let (nudge, nudges) = mpsc::channel(1);
+        let report = Arc::new(ArcSwap::from_pointee(loader.report()));
+        let state = admin::State { exposition, report: Arc::clone(&report), stage: stages };
+        let control = Control { loader, current, report, nudges, admin, state };
+        std::thread::Builder::new()
+            .name("keygate-control".to_owned())
+            .spawn(move || control.run())
+            .map_err(ServerError::Control)?;
+        Ok(Self { addresses, admin_address, stage, nudge, workers, shutdown: config.shutdown })
+    }
+
+    /// The addresses of the services: as configured, and with the port that they really have.
+    #[must_use]
+    pub fn addresses(&self) -> &[(SocketAddr, SocketAddr)] {
+        &self.addresses
+    }
+
+    /// The admin address with the port that it really has.
+    #[must_use]
+    pub fn admin_address(&self) -> &str {
+        &self.admin_address
+    }
+
+    /// Looks at every file again, now.
+    pub fn reload(&self) {
+        let _ = self.nudge.try_send(()); // a full channel holds the same wish already
+    }
+
+    /// Fails readiness, waits `readiness_delay`, stops accepting, and gives open connections up to
+    /// `drain_timeout` to finish what they have in flight.
+    pub async fn shut_down(mut self) {
+        info!(delay = ?self.shutdown.readiness_delay, "not ready any more");
+        self.stage.send_replace(Stage::Leaving);
+        tokio::time::sleep(self.shutdown.readiness_delay).await;
+        info!(at_most = ?self.shutdown.drain_timeout, "draining");
+        self.stage.send_replace(Stage::Draining);
+        if timeout(self.shutdown.drain_timeout, self.workers.ended()).await.is_err() {
+            info!("connections that are still open are cut");
+        }
+        self.stage.send_replace(Stage::Ended);
+        self.workers.ended().await;
+        info!("stopped");
+    }
+}
+
+/// The series of the control plane for a configuration.
+///
+/// # Errors
+/// Two filters with the same name.
+pub fn control_metrics(config: &Config) -> Result<ControlMetrics, prometheus::Error> {
+    let names = config.filters.iter().map(|filter| filter.name.as_str());
+    ControlMetrics::new(&names.collect::<Vec<_>>())
+}
+
+/// What the control thread needs.
+struct Control {
+    loader: Loader,
+    current: snapshot::Current,
+    report: Arc<ArcSwap<Report>>,
+    nudges: mpsc::Receiver<()>,
+    admin: admin::Listener,
+    state: admin::State,
+}
+
+impl Control {
+    /// Runs until the process ends, or the server that nudges it is gone.
+    fn run(self) {
+        let runtime =
+            Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+        let runtime = match runtime {
+            Ok(runtime) => runtime,
+            Err(error) => return error!(%error, "no control runtime: no metrics, no reloads"),
+        };
+        runtime.block_on(async move {
+            let admin = admin::serve(self.admin, self.state);
+            let admin = tokio::task::spawn_local(async move {
+                let Err(error) = admin.await;
+                error!(%error, "the admin server ended");
+            });
+            let watching = files::run(
+                self.loader,
+                self.current,
+                self.report,
+                self.nudges,
+                files::POLL_INTERVAL,
+            );
+            if let Err(error) = watching.await {
+                error!(%error, "reading files ended: no more reloads, restart the process");
+                let _ = admin.await; // metrics go on
+            }
+        });
+    }
+}

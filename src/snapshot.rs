@@ -1,0 +1,67 @@
+//! What a reload can change, as one immutable value that is swapped.
+//!
+//! The data path loads the [`Snapshot`] in use and never waits. [`Loader`] builds the next one off
+//! the data path, from the last good state of every file; [`watch`] says when. Serves nothing.
+
+mod load;
+mod report;
+mod routes;
+pub mod watch;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+pub use load::{LoadError, Loader, Progress};
+pub use report::{FilterReport, Report, ServiceReport};
+pub use routes::Routes;
+
+use crate::config::ServiceConfig;
+use crate::guard::Guard;
+
+/// The snapshot in use.
+pub type Current = Arc<ArcSwap<Snapshot>>;
+
+/// Everything that judges and admits connections, at one moment.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Counts the snapshots of this process, from 1.
+    pub generation: u64,
+    /// Judges keys by the filters of this moment.
+    pub guard: Arc<Guard>,
+    services: Vec<Arc<Service>>,
+    routes: Arc<Routes>,
+}
+
+/// One service as it is at one moment.
+#[derive(Debug)]
+pub struct Service {
+    /// The place of the service in the configuration, and of its metrics.
+    pub index: usize,
+    /// Its configuration.
+    pub config: Arc<ServiceConfig>,
+    /// Its side of TLS; sessions of an older snapshot do not resume on it.
+    pub tls: Arc<rustls::ServerConfig>,
+}
+
+impl Snapshot {
+    /// The service that answers for `name` (SNI or host; `None`: the client named none) on the
+    /// address `listen`. `None`: nobody does, the client is refused.
+    #[must_use]
+    pub fn route(&self, listen: SocketAddr, name: Option<&str>) -> Option<&Arc<Service>> {
+        self.services.get(self.routes.index_of(listen, name)?)
+    }
+
+    /// Which service answers for which name.
+    #[must_use]
+    pub fn routes(&self) -> &Arc<Routes> {
+        &self.routes
+    }
+
+    /// The present state of a service that an older snapshot gave out.
+    #[must_use]
+    pub fn present(&self, service: &Service) -> Option<&Arc<Service>> {
+        self.services.get(service.index)
+    }
+}

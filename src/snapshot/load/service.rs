@@ -1,0 +1,164 @@
+//! One service's certificate, key and trust anchors, and the last good state of the three.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::RootCertStore;
+use tracing::{info, warn};
+
+use super::super::ServiceReport;
+use super::super::report::ReloadReport;
+use super::{Change, Guard, LoadError, Seen, Service, ServiceConfig, tls, unix_seconds};
+use crate::metrics::ReloadResult;
+use crate::spki;
+use crate::tls::{Credentials, MaterialError};
+
+/// The largest PEM file that is read, in bytes: some fifty times all public CAs together.
+const MAX_PEM_SIZE: u64 = 16 << 20;
+
+#[derive(Debug)]
+pub(super) struct ServiceSource {
+    config: Arc<ServiceConfig>,
+    material: Material,
+    seen: [Seen; 3],
+    last_reload: ReloadReport,
+}
+
+#[derive(Debug)]
+struct Material {
+    credentials: Credentials,
+    trust_anchors: Arc<RootCertStore>,
+}
+
+impl ServiceSource {
+    pub(super) fn load(config: ServiceConfig, now: SystemTime) -> Result<Self, LoadError> {
+        let seen = see(&config);
+        let material = Material::read(&config)?;
+        Ok(Self {
+            config: Arc::new(config),
+            material,
+            seen,
+            last_reload: ReloadReport::done(ReloadResult::Loaded, unix_seconds(now)),
+        })
+    }
+
+    pub(super) fn refresh(&mut self, now: SystemTime) -> Change {
+        let seen = see(&self.config);
+        if seen == self.seen {
+            return Change::Same;
+        }
+        if !seen.iter().all(|seen| seen.is_settled(now)) {
+            return Change::Pending;
+        }
+        self.seen = seen;
+        match Material::read(&self.config) {
+            Ok(material) => {
+                self.material = material;
+                self.last_reload = ReloadReport::done(ReloadResult::Loaded, unix_seconds(now));
+                info!(service = %self.config.name, "certificates loaded");
+                Change::Replaced
+            }
+            Err(error) => {
+                warn!(%error, "certificate update refused, those in use stay");
+                self.last_reload =
+                    ReloadReport::refused(None, error.to_string(), unix_seconds(now));
+                Change::Same
+            }
+        }
+    }
+
+    pub(super) fn build(&self, index: usize, guard: &Arc<Guard>) -> Result<Service, LoadError> {
+        let tls = tls::server_config(
+            &self.config.tls,
+            Arc::clone(&self.material.credentials),
+            Arc::clone(&self.material.trust_anchors),
+            Arc::clone(guard),
+            self.config.policy,
+        )
+        .map_err(|source| LoadError::Tls { service: self.config.name.clone(), source })?;
+        Ok(Service { index, config: Arc::clone(&self.config), tls: Arc::new(tls) })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    pub(super) fn paths(&self) -> [PathBuf; 3] {
+        files(&self.config).map(|(_, path)| path.to_owned())
+    }
+
+    pub(super) fn report(&self) -> ServiceReport {
+        ServiceReport::of(&self.config, self.not_after(), self.last_reload.clone())
+    }
+
+    /// When the service's own certificate expires, in seconds since the Unix epoch; 0 if it does
+    /// not say so where a certificate does.
+    pub(super) fn not_after(&self) -> u64 {
+        let leaf = self.material.credentials.cert.first();
+        leaf.and_then(|leaf| spki::not_after(leaf).ok()).unwrap_or_default().as_secs()
+    }
+}
+
+impl Material {
+    fn read(config: &ServiceConfig) -> Result<Self, LoadError> {
+        let [certificate, private_key, trust_anchors] = files(config);
+        let broken =
+            |(what, path): (&'static str, &Path), source: MaterialError| LoadError::Material {
+                service: config.name.clone(),
+                what,
+                path: path.to_owned(),
+                source,
+            };
+        let chain = read(config, certificate)?;
+        let key = read(config, private_key)?;
+        let credentials = tls::credentials(&chain, &key).map_err(|source| match source {
+            MaterialError::KeyMismatch | MaterialError::PrivateKey(_) => {
+                broken(private_key, source)
+            }
+            MaterialError::Anchor { .. } | MaterialError::NoCertificate | MaterialError::Pem(_) => {
+                broken(certificate, source)
+            }
+        })?;
+        let anchors = tls::trust_anchors(&read(config, trust_anchors)?)
+            .map_err(|source| broken(trust_anchors, source))?;
+        Ok(Self { credentials, trust_anchors: anchors })
+    }
+}
+
+/// The three files under the names of their configuration keys.
+fn files(config: &ServiceConfig) -> [(&'static str, &Path); 3] {
+    [
+        ("tls.certificate", &config.tls.certificate),
+        ("tls.private_key", &config.tls.private_key),
+        ("client_auth.trust_anchors", &config.trust_anchors),
+    ]
+}
+
+fn see(config: &ServiceConfig) -> [Seen; 3] {
+    files(config).map(|(_, path)| Seen::of(path))
+}
+
+fn read(config: &ServiceConfig, (what, path): (&'static str, &Path)) -> Result<Vec<u8>, LoadError> {
+    read_bounded(path).map_err(|source| LoadError::Read {
+        service: config.name.clone(),
+        what,
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut content = Vec::new();
+    File::open(path)?.take(MAX_PEM_SIZE + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_PEM_SIZE {
+        let error = format!("larger than {MAX_PEM_SIZE} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+    }
+    Ok(content)
+}

@@ -1,0 +1,121 @@
+//! What the loader knows, for the status page and for people. Times are in seconds since the Unix
+//! epoch.
+
+use serde::Serialize;
+
+use crate::config::ServiceConfig;
+use crate::guard::NamedFilter;
+use crate::metrics::{Label, RefusalReason, ReloadResult};
+
+/// The state of everything that a reload can change.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    /// The number of the snapshot in use.
+    pub generation: u64,
+    /// In the order of the configuration.
+    pub filters: Vec<FilterReport>,
+    /// In the order of the configuration.
+    pub services: Vec<ServiceReport>,
+}
+
+/// A filter in use and the last look at its file.
+#[derive(Debug, Clone, Serialize)]
+pub struct FilterReport {
+    name: String,
+    path: String,
+    revision: u32,
+    updated: u64,
+    entries: u32,
+    hash_count: u8,
+    hash_length: u8,
+    size_bytes: u64,
+    set_bits: u64,
+    fill_ratio: f64,
+    false_positive_ratio: f64,
+    plausible: bool,
+    sha256: String,
+    loaded: u64,
+    last_reload: ReloadReport,
+}
+
+/// A service in use and the last look at its certificates.
+#[derive(Debug, Clone, Serialize)]
+pub struct ServiceReport {
+    name: String,
+    listen: String,
+    server_names: Vec<String>,
+    upstream: String,
+    on_probable: &'static str,
+    on_unchecked: &'static str,
+    certificate_not_after: u64,
+    last_reload: ReloadReport,
+}
+
+/// What became of the last change of a file.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct ReloadReport {
+    result: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    at: u64,
+}
+
+impl ReloadReport {
+    pub(super) fn done(result: ReloadResult, at: u64) -> Self {
+        Self { result: result.as_str(), reason: None, error: None, at }
+    }
+
+    pub(super) fn refused(reason: Option<RefusalReason>, error: String, at: u64) -> Self {
+        let result = ReloadResult::Refused.as_str();
+        Self { result, reason: reason.map(Label::as_str), error: Some(error), at }
+    }
+}
+
+impl FilterReport {
+    pub(super) fn of(
+        named: &NamedFilter,
+        path: &std::path::Path,
+        loaded: u64,
+        last_reload: ReloadReport,
+    ) -> Self {
+        let header = named.filter.header();
+        Self {
+            name: named.name.to_string(),
+            path: path.display().to_string(),
+            revision: header.revision,
+            updated: header.updated_at,
+            entries: header.entry_count,
+            hash_count: header.hash_count,
+            hash_length: header.hash_length,
+            size_bytes: header.data_size(),
+            set_bits: named.filter.set_bits(),
+            fill_ratio: named.filter.fill_ratio(),
+            false_positive_ratio: named.filter.false_positive_ratio(),
+            plausible: named.filter.plausibility().is_plausible(),
+            sha256: data_encoding::HEXLOWER.encode(&named.sha256),
+            loaded,
+            last_reload,
+        }
+    }
+}
+
+impl ServiceReport {
+    pub(super) fn of(
+        config: &ServiceConfig,
+        certificate_not_after: u64,
+        last_reload: ReloadReport,
+    ) -> Self {
+        Self {
+            name: config.name.clone(),
+            listen: config.listen.to_string(),
+            server_names: config.server_names.clone(),
+            upstream: format!("http://{}:{}", config.upstream.host, config.upstream.port),
+            on_probable: config.policy.on_probable.as_str(),
+            on_unchecked: config.policy.on_unchecked.as_str(),
+            certificate_not_after,
+            last_reload,
+        }
+    }
+}

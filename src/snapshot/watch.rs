@@ -1,0 +1,127 @@
+//! When to look at the files again: on a change in any of their directories, once it has settled,
+//! and every few seconds in any case.
+//!
+//! Directories are watched and not files, so that a file that is renamed over, deleted and made
+//! again, or reached through Kubernetes' `..data` symbolic link, is seen. What no event tells (a
+//! link into another directory, a network file system, a directory that was replaced) the poll
+//! finds.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+use tracing::{info, warn};
+
+use super::load::SETTLE;
+use super::{Current, Loader, Report};
+
+/// How often all files are looked at without any event: one `stat` for each.
+pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// Changes that do not settle for this long are looked at all the same: the directory may be busy
+/// with files of others.
+const SETTLE_AT_MOST: Duration = Duration::from_secs(2);
+
+/// Builds the next snapshot after each change and swaps it in, until `nudges` closes. A nudge
+/// (SIGHUP) is a change. Handshakes never wait for this task.
+///
+/// # Errors
+/// The thread that reads files died.
+pub async fn run(
+    mut loader: Loader,
+    current: Current,
+    report: Arc<ArcSwap<Report>>,
+    mut nudges: mpsc::Receiver<()>,
+    poll_interval: Duration,
+) -> Result<(), tokio::task::JoinError> {
+    let (sender, mut events) = mpsc::channel(1);
+    let mut directories = Directories::new(sender);
+    let mut pending = false;
+    loop {
+        directories.watch(&loader.paths());
+        let wait = if pending { SETTLE } else { poll_interval };
+        tokio::select! {
+            nudge = nudges.recv() => if nudge.is_none() { return Ok(()) },
+            Some(()) = events.recv() => settle(&mut events).await,
+            () = tokio::time::sleep(wait) => {}
+        }
+        // Reading a filter takes up to seconds: not on the runtime that serves the metrics.
+        let (returned, progress) = tokio::task::spawn_blocking(move || {
+            let progress = loader.refresh();
+            (loader, progress)
+        })
+        .await?;
+        loader = returned;
+        pending = progress.pending;
+        if let Some(snapshot) = progress.snapshot {
+            info!(generation = snapshot.generation, "snapshot in use");
+            current.store(Arc::new(snapshot));
+        }
+        // After the swap: what the report says is in use, is.
+        report.store(Arc::new(loader.report()));
+    }
+}
+
+/// Waits until nothing has happened for [`SETTLE`], at most [`SETTLE_AT_MOST`].
+async fn settle(events: &mut mpsc::Receiver<()>) {
+    let latest = Instant::now() + SETTLE_AT_MOST;
+    loop {
+        let quiet = (Instant::now() + SETTLE).min(latest);
+        match timeout_at(quiet, events.recv()).await {
+            Ok(Some(())) if Instant::now() < latest => {}
+            Ok(_) | Err(_) => return,
+        }
+    }
+}
+
+/// The watched directories. Without a watcher (no inotify instance left) the poll does it alone.
+struct Directories {
+    watcher: Option<RecommendedWatcher>,
+    failed: HashSet<PathBuf>,
+}
+
+impl Directories {
+    fn new(events: mpsc::Sender<()>) -> Self {
+        // A full channel holds an event that has not been seen yet: this one adds nothing.
+        let notice = move |event: notify::Result<notify::Event>| {
+            if event.map_or(true, |event| !event.kind.is_access()) {
+                let _ = events.try_send(());
+            }
+        };
+        let watcher = notify::recommended_watcher(notice)
+            .inspect_err(|error| warn!(%error, "no file events, files are polled only"))
+            .ok();
+        Self { watcher, failed: HashSet::new() }
+    }
+
+    /// Watches the directories that hold `files` and those that links lead to. Said again after
+    /// every look: a directory that was replaced is a new one.
+    fn watch(&mut self, files: &[PathBuf]) {
+        let Some(watcher) = &mut self.watcher else { return };
+        let resolved: Vec<PathBuf> =
+            files.iter().filter_map(|file| file.canonicalize().ok()).collect();
+        let directories: HashSet<&Path> =
+            files.iter().chain(&resolved).filter_map(|file| directory_of(file)).collect();
+        for directory in directories {
+            match watcher.watch(directory, RecursiveMode::NonRecursive) {
+                Ok(()) => {
+                    self.failed.remove(directory);
+                }
+                Err(error) if self.failed.insert(directory.to_owned()) => {
+                    let directory = directory.display();
+                    warn!(%directory, %error, "directory cannot be watched, it is polled only");
+                }
+                Err(_) => {} // said before
+            }
+        }
+    }
+}
+
+fn directory_of(file: &Path) -> Option<&Path> {
+    let directory = file.parent()?;
+    Some(if directory.as_os_str().is_empty() { Path::new(".") } else { directory })
+}

@@ -1,0 +1,184 @@
+//! SubjectPublicKeyInfo: where it is in a certificate, what names it, and which other encodings
+//! the same private key has.
+//!
+//! Works on bytes that somebody else has read; never does I/O. Formats: RFC 5280, section 4.1,
+//! RFC 5480 (elliptic curves), RFC 8017 (RSA).
+
+mod input;
+mod related;
+
+use std::fmt;
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use x509_cert::der::asn1::AnyRef;
+use x509_cert::der::{self, Decode, Reader, SliceReader, Tag, Tagged};
+use x509_cert::time::Validity;
+
+pub use input::{InputError, keys_in};
+pub use related::{Encoding, find_related, related};
+
+/// SHA-256 of a SubjectPublicKeyInfo; in text, lower-case hex.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// The fingerprint of a SubjectPublicKeyInfo (DER).
+    #[must_use]
+    pub fn of(spki: &[u8]) -> Self {
+        let digest = digest::digest(&digest::SHA256, spki);
+        Self(digest.as_ref().first_chunk().copied().unwrap_or_default())
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Fingerprint({self})")
+    }
+}
+
+/// The bytes are not a certificate, or not one with a public key where RFC 5280 has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not an X.509 certificate: {0}")]
+pub struct CertificateError(#[from] der::Error);
+
+/// The SubjectPublicKeyInfo of a certificate: DER, outer SEQUENCE included, borrowed from it.
+///
+/// # Errors
+/// `certificate` is not the DER of an X.509 certificate.
+pub fn of_certificate(certificate: &[u8]) -> Result<&[u8], CertificateError> {
+    Ok(Fields::of(certificate)?.spki)
+}
+
+/// When a certificate's validity ends, since the Unix epoch.
+///
+/// # Errors
+/// `certificate` is not the DER of an X.509 certificate.
+pub fn not_after(certificate: &[u8]) -> Result<Duration, CertificateError> {
+    let validity: Validity = Validity::from_der(Fields::of(certificate)?.validity)?;
+    Ok(validity.not_after.to_unix_duration())
+}
+
+/// The parts of a certificate that are read on every connection, in place: decoding it whole
+/// would allocate for every name and extension.
+struct Fields<'a> {
+    validity: &'a [u8],
+    spki: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    fn of(certificate: &'a [u8]) -> Result<Self, der::Error> {
+        let mut certificate = sequence(certificate)?;
+        let mut to_be_signed = sequence(certificate.tlv_bytes()?)?;
+        if Tag::peek(&to_be_signed)?.is_context_specific() {
+            to_be_signed.tlv_bytes()?; // version
+        }
+        to_be_signed.tlv_bytes()?; // serial number
+        to_be_signed.tlv_bytes()?; // signature algorithm
+        to_be_signed.tlv_bytes()?; // issuer
+        let validity = to_be_signed.tlv_bytes()?;
+        to_be_signed.tlv_bytes()?; // subject
+        let spki = to_be_signed.tlv_bytes()?;
+        sequence(spki)?;
+        Ok(Self { validity, spki })
+    }
+}
+
+/// A reader over the content of a DER SEQUENCE that is all of `der`.
+fn sequence(der: &[u8]) -> Result<SliceReader<'_>, der::Error> {
+    let whole = AnyRef::from_der(der)?;
+    whole.tag().assert_eq(Tag::Sequence)?;
+    SliceReader::new(whole.value())
+}
+
+/// The algorithm of a public key, as far as keygate tells them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    /// An elliptic curve, by its usual name.
+    Ec(&'static str),
+    /// Ed25519 (RFC 8410).
+    Ed25519,
+    /// Anything else.
+    Other,
+    /// RSA, with the length of the modulus in bits.
+    Rsa(usize),
+}
+
+impl Algorithm {
+    /// The algorithm of a SubjectPublicKeyInfo (DER).
+    #[must_use]
+    pub fn of(spki: &[u8]) -> Self {
+        /// SEQUENCE { SEQUENCE { id-Ed25519 }, BIT STRING of 32 bytes }
+        const ED25519: &[u8] = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00";
+        if let Some(curve) = related::curve_of(spki) {
+            return Self::Ec(curve);
+        }
+        if let Some(bits) = related::rsa_modulus_bits(spki) {
+            return Self::Rsa(bits);
+        }
+        if spki.starts_with(ED25519) { Self::Ed25519 } else { Self::Other }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ec(curve) => formatter.write_str(curve),
+            Self::Ed25519 => formatter.write_str("ed25519"),
+            Self::Other => formatter.write_str("other"),
+            Self::Rsa(bits) => write!(formatter, "rsa-{bits}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn certificate() -> (Vec<u8>, Vec<u8>) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
+        (certificate.der().to_vec(), rcgen::PublicKeyData::subject_public_key_info(&key))
+    }
+
+    #[test]
+    fn the_spki_of_a_certificate_is_the_key_it_was_made_for() {
+        let (certificate, spki) = certificate();
+        assert_eq!(of_certificate(&certificate).unwrap(), spki);
+    }
+
+    #[test]
+    fn every_truncation_of_a_certificate_is_an_error() {
+        let (certificate, _) = certificate();
+        for length in 0..certificate.len() {
+            assert!(of_certificate(&certificate[..length]).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn every_changed_byte_of_a_certificate_is_an_error_or_a_key() {
+        let (mut certificate, _) = certificate();
+        for position in 0..certificate.len() {
+            certificate[position] ^= 0xff;
+            if let Ok(spki) = of_certificate(&certificate) {
+                let _ = (Algorithm::of(spki), related(spki));
+            }
+            certificate[position] ^= 0xff;
+        }
+    }
+
+    #[test]
+    fn a_fingerprint_is_printed_as_lower_case_hex() {
+        // SHA-256 of nothing: FIPS 180-4 example values.
+        assert_eq!(
+            Fingerprint::of(b"").to_string(),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        );
+    }
+}

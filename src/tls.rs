@@ -1,0 +1,24 @@
+//! TLS towards clients: who may connect, with which key, and who they are.
+//!
+//! [`KeyVerifier`] is what other rustls servers can use on its own. It judges a key only after the
+//! client has proved that it holds it. Nothing here speaks HTTP.
+
+mod failure;
+mod identity;
+mod material;
+mod server_config;
+mod verifier;
+
+pub use failure::classify;
+pub use identity::{CertificateSummary, ClientIdentity};
+pub use material::{Credentials, MaterialError, credentials, trust_anchors};
+pub use server_config::server_config;
+pub use verifier::{KeyVerifier, Refusal, refusals_of};
+
+/// Draws the first random number of this thread, which takes aws-lc some 30 ms: a worker does it
+/// before it accepts.
+pub fn warm_up() {
+    let mut byte = [0];
+    // Nothing depends on the outcome: a handshake that finds no randomness fails by itself.
+    let _ = aws_lc_rs::rand::fill(&mut byte);
+}

@@ -1,0 +1,152 @@
+//! Who a client is: what it proved in the handshake, or in the one that it resumes.
+
+use std::net::SocketAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustls::pki_types::CertificateDer;
+use rustls::{HandshakeKind, ServerConnection};
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
+
+use crate::metrics::Stage;
+use crate::spki::{self, Fingerprint};
+
+/// The client at the other end of a finished handshake.
+#[derive(Debug)]
+pub struct ClientIdentity {
+    peer: SocketAddr,
+    chain: Vec<CertificateDer<'static>>,
+    stage: Stage,
+}
+
+impl ClientIdentity {
+    /// The identity of the client that completed a handshake on `connection`.
+    #[must_use]
+    pub fn of(peer: SocketAddr, connection: &ServerConnection) -> Self {
+        let chain = connection.peer_certificates().unwrap_or_default();
+        let stage = match connection.handshake_kind() {
+            Some(HandshakeKind::Resumed) => Stage::Resumed,
+            Some(HandshakeKind::Full | HandshakeKind::FullWithHelloRetryRequest) | None => {
+                Stage::Handshake
+            }
+        };
+        Self { peer, chain: chain.iter().map(|cert| cert.clone().into_owned()).collect(), stage }
+    }
+
+    /// The address that the client connected from.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The certificates that the client presented, leaf first.
+    #[must_use]
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.chain
+    }
+
+    /// The client's own certificate, if it presented one.
+    #[must_use]
+    pub fn leaf(&self) -> Option<&CertificateDer<'static>> {
+        self.chain.first()
+    }
+
+    /// Whether the session was resumed or is new.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Whether the client's certificate has expired: a resumed session can be older than that, and
+    /// no verifier looks at it again. One that cannot be read counts as expired.
+    #[must_use]
+    pub fn has_expired(&self, now: SystemTime) -> bool {
+        let Some(leaf) = self.leaf() else { return false };
+        let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        spki::not_after(leaf).map_or(true, |not_after| not_after < since_epoch)
+    }
+}
+
+/// A certificate as a log line tells it.
+#[derive(Debug)]
+pub struct CertificateSummary {
+    /// Distinguished name (RFC 4514).
+    pub subject: String,
+    /// Distinguished name (RFC 4514).
+    pub issuer: String,
+    /// Lower-case hex.
+    pub serial: String,
+    /// SHA-256 of the public key; empty if the certificate cannot be read.
+    pub fingerprint: String,
+}
+
+/// Names are the issuer's choice; a log line has room for this many characters of each.
+const MAX_NAME_LENGTH: usize = 256;
+
+impl CertificateSummary {
+    /// Decodes a certificate for people. What cannot be read is left empty.
+    #[must_use]
+    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+        let fingerprint = spki::of_certificate(certificate)
+            .map(|spki| Fingerprint::of(spki).to_string())
+            .unwrap_or_default();
+        let Ok(certificate) = Certificate::from_der(certificate) else {
+            let empty = String::new;
+            return Self { subject: empty(), issuer: empty(), serial: empty(), fingerprint };
+        };
+        let certificate = certificate.tbs_certificate();
+        Self {
+            subject: bounded(certificate.subject().to_string()),
+            issuer: bounded(certificate.issuer().to_string()),
+            serial: data_encoding::HEXLOWER.encode(certificate.serial_number().as_bytes()),
+            fingerprint,
+        }
+    }
+}
+
+fn bounded(name: String) -> String {
+    match name.char_indices().nth(MAX_NAME_LENGTH) {
+        None => name,
+        Some(_) => name.chars().take(MAX_NAME_LENGTH).chain(['…']).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn leaf(name: &str) -> CertificateDer<'static> {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut parameters = rcgen::CertificateParams::default();
+        parameters.distinguished_name.push(rcgen::DnType::CommonName, name);
+        parameters.serial_number = Some(rcgen::SerialNumber::from(0x2a_u64));
+        parameters.not_after = rcgen::date_time_ymd(2030, 1, 1);
+        parameters.self_signed(&key).unwrap().der().clone()
+    }
+
+    #[test]
+    fn a_summary_names_the_certificate_and_its_key() {
+        let summary = CertificateSummary::of(&leaf("client \"one\"\n"));
+        assert!(summary.subject.contains("client"), "{summary:?}");
+        assert_eq!(summary.serial, "2a");
+        assert_eq!(summary.fingerprint.len(), 64);
+    }
+
+    #[test]
+    fn a_long_name_is_cut() {
+        let summary = CertificateSummary::of(&leaf(&"é".repeat(10_000)));
+        assert_eq!(summary.subject.chars().count(), MAX_NAME_LENGTH + 1);
+    }
+
+    #[test]
+    fn a_certificate_expires_at_the_end_of_its_validity() {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let identity =
+            ClientIdentity { peer, chain: vec![leaf("client")], stage: Stage::Handshake };
+        let end = UNIX_EPOCH + Duration::from_secs(1_893_456_000); // 2030-01-01
+        assert!(!identity.has_expired(end));
+        assert!(identity.has_expired(end + Duration::from_secs(1)));
+    }
+}

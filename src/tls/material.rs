@@ -1,0 +1,109 @@
+//! Certificates and keys out of PEM: checked once, so that what is built from them cannot fail.
+
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+
+/// A service's own certificate chain and key, which belong together.
+pub type Credentials = Arc<CertifiedKey>;
+
+/// Why a PEM file is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum MaterialError {
+    /// A certificate that cannot be a trust anchor.
+    #[error("certificate {position} cannot be a trust anchor: {source}")]
+    Anchor {
+        /// Counted from 1.
+        position: usize,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// The certificate is for another key.
+    #[error(
+        "the private key does not belong to the certificate: their public keys differ; give the key that the certificate was made for"
+    )]
+    KeyMismatch,
+    /// No CERTIFICATE section.
+    #[error("there is no certificate in it; a PEM file with \"BEGIN CERTIFICATE\" is expected")]
+    NoCertificate,
+    /// No private key that can be used.
+    #[error("no usable private key: {0}")]
+    PrivateKey(String),
+    /// The PEM framing, its base64 or the certificate in it is broken.
+    #[error("broken PEM: {0}")]
+    Pem(rustls::pki_types::pem::Error),
+}
+
+/// A certificate chain, leaf first, with its private key (PKCS#8, PKCS#1 or SEC1), both PEM.
+///
+/// # Errors
+/// Broken PEM, nothing in it, an unsupported key, or a key that does not belong to the certificate.
+pub fn credentials(chain: &[u8], private_key: &[u8]) -> Result<Credentials, MaterialError> {
+    let chain = certificates(chain)?;
+    let unusable = |error: &dyn std::error::Error| MaterialError::PrivateKey(error.to_string());
+    let key = PrivateKeyDer::from_pem_slice(private_key).map_err(|error| unusable(&error))?;
+    let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key)
+        .map_err(|error| unusable(&error))?;
+    let credentials = CertifiedKey::new(chain, key);
+    match credentials.keys_match() {
+        Ok(()) => Ok(Arc::new(credentials)),
+        Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
+            Err(MaterialError::KeyMismatch)
+        }
+        Err(error) => Err(unusable(&error)),
+    }
+}
+
+/// The CAs in a PEM file.
+///
+/// # Errors
+/// Broken PEM, no certificate in it, or one that cannot be a trust anchor.
+pub fn trust_anchors(pem: &[u8]) -> Result<Arc<RootCertStore>, MaterialError> {
+    let mut anchors = RootCertStore::empty();
+    for (position, certificate) in (1..).zip(certificates(pem)?) {
+        anchors.add(certificate).map_err(|source| MaterialError::Anchor { position, source })?;
+    }
+    Ok(Arc::new(anchors))
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, MaterialError> {
+    let certificates = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(MaterialError::Pem)?;
+    if certificates.is_empty() { Err(MaterialError::NoCertificate) } else { Ok(certificates) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (String, String) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    #[test]
+    fn a_key_must_belong_to_its_certificate() {
+        let (certificate, key) = pair();
+        let (_, other) = pair();
+        assert!(credentials(certificate.as_bytes(), key.as_bytes()).is_ok());
+        let error = credentials(certificate.as_bytes(), other.as_bytes()).unwrap_err();
+        assert!(matches!(error, MaterialError::KeyMismatch), "{error}");
+    }
+
+    #[test]
+    fn an_empty_or_wrong_file_says_what_is_missing() {
+        let (certificate, key) = pair();
+        let no_certificate = credentials(key.as_bytes(), key.as_bytes()).unwrap_err();
+        assert!(matches!(no_certificate, MaterialError::NoCertificate));
+        let no_key = credentials(certificate.as_bytes(), certificate.as_bytes()).unwrap_err();
+        assert!(matches!(no_key, MaterialError::PrivateKey(_)));
+        assert!(matches!(trust_anchors(b"").unwrap_err(), MaterialError::NoCertificate));
+        let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert!(matches!(trust_anchors(broken).unwrap_err(), MaterialError::Anchor { .. }));
+    }
+}

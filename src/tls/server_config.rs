@@ -1,0 +1,59 @@
+//! The rustls configuration of one service in one snapshot.
+//!
+//! Ticket keys and session cache are new with every configuration: no session crosses from one
+//! service to another, none survives the snapshot that admitted it.
+
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
+use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::sign::SingleCertAndKey;
+use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+
+use super::{Credentials, KeyVerifier};
+use crate::config::{AlpnProtocol, TlsConfig, TlsVersion};
+use crate::guard::{Guard, Policy};
+
+/// Sessions of TLS 1.2 clients that do not take tickets; each holds the client's chain.
+const CACHED_SESSIONS: usize = 1024;
+
+/// Builds the configuration of a service.
+///
+/// # Errors
+/// rustls cannot use the trust anchors, or finds no randomness for the ticket keys.
+pub fn server_config(
+    tls: &TlsConfig,
+    credentials: Credentials,
+    trust_anchors: Arc<RootCertStore>,
+    guard: Arc<Guard>,
+    policy: Policy,
+) -> Result<ServerConfig, rustls::Error> {
+    let provider = Arc::new(default_provider());
+    let inner = WebPkiClientVerifier::builder_with_provider(trust_anchors, Arc::clone(&provider))
+        .build()
+        .map_err(|error| rustls::Error::General(error.to_string()))?;
+    let verifier = KeyVerifier::new(inner, guard, policy);
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions(tls.min_version))?
+        .with_client_cert_verifier(Arc::new(verifier))
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(credentials)));
+    config.alpn_protocols =
+        tls.alpn.iter().copied().map(AlpnProtocol::as_bytes).map(Vec::from).collect();
+    if tls.resumption {
+        config.ticketer = Ticketer::new()?;
+        config.session_storage = ServerSessionMemoryCache::new(CACHED_SESSIONS);
+    } else {
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    Ok(config)
+}
+
+fn versions(oldest: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
+    match oldest {
+        TlsVersion::V1_2 => rustls::ALL_VERSIONS,
+        TlsVersion::V1_3 => &ONLY_TLS13,
+    }
+}
+
+static ONLY_TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];

@@ -1,0 +1,143 @@
+//! The client verifier: the usual checks first, then the judgement of the key.
+//!
+//! rustls asks for the chain (`verify_client_cert`) before the client has shown that it holds the
+//! key, and for the signature afterwards. The key is judged in the latter, so that nobody can raise
+//! an alarm, or ask whether a key is in a filter, with a copied certificate.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, SignatureScheme};
+
+use crate::guard::{Decision, Guard, Policy, Verdict};
+
+/// Accepts whom another verifier accepts, unless the policy rejects the verdict on the key.
+///
+/// A refused client gets the alert `access_denied`. Resumed sessions do not come here: judge them
+/// after the handshake, as keygate does.
+///
+/// ```
+/// use std::sync::Arc;
+/// use keygate::guard::{Guard, NamedFilter, Policy};
+/// use keygate::pkbf::{Filter, Parameters};
+/// use keygate::tls::KeyVerifier;
+/// use rustls::server::WebPkiClientVerifier;
+/// use rustls::{RootCertStore, ServerConfig, crypto::aws_lc_rs::default_provider};
+///
+/// # let key = rcgen::KeyPair::generate()?;
+/// # let certificate = rcgen::CertificateParams::default().self_signed(&key)?;
+/// # let (chain, private_key) = (vec![certificate.der().clone()], key.serialize_der().try_into()?);
+/// # let mut trust_anchors = RootCertStore::empty();
+/// # trust_anchors.add(certificate.der().clone())?;
+/// # let filter = Filter::new(Parameters::for_entries(1000, 1e-6)?)?;
+/// let provider = Arc::new(default_provider());
+/// let inner = WebPkiClientVerifier::builder_with_provider(trust_anchors.into(), provider.clone())
+///     .build()?;
+/// let lost = NamedFilter { name: "lost".into(), filter, sha256: [0; 32] };
+/// let guard = Arc::new(Guard::new(vec![Arc::new(lost)]));
+/// let verifier = KeyVerifier::new(inner, guard, Policy::default());
+/// let config = ServerConfig::builder_with_provider(provider)
+///     .with_safe_default_protocol_versions()?
+///     .with_client_cert_verifier(Arc::new(verifier))
+///     .with_single_cert(chain, private_key)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct KeyVerifier {
+    inner: Arc<dyn ClientCertVerifier>,
+    guard: Arc<Guard>,
+    policy: Policy,
+}
+
+/// A client whose key was refused in the handshake.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    /// The certificate that the client presented and proved to hold the key of.
+    pub leaf: CertificateDer<'static>,
+    /// What is known of its key.
+    pub verdict: Verdict,
+}
+
+tokio::task_local! {
+    /// rustls hands nothing back from a verifier that refuses; this does, for one handshake.
+    static REFUSAL: RefCell<Option<Refusal>>;
+}
+
+/// Drives a handshake and returns its outcome, with the client that a [`KeyVerifier`] refused in it.
+pub async fn refusals_of<T>(handshake: impl Future<Output = T>) -> (T, Option<Refusal>) {
+    let observed = async { (handshake.await, REFUSAL.with(RefCell::take)) };
+    REFUSAL.scope(RefCell::default(), observed).await
+}
+
+impl KeyVerifier {
+    /// Asks `inner` first; `guard` and `policy` have the last word.
+    #[must_use]
+    pub fn new(inner: Arc<dyn ClientCertVerifier>, guard: Arc<Guard>, policy: Policy) -> Self {
+        Self { inner, guard, policy }
+    }
+
+    fn judge(&self, leaf: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+        let verdict = self.guard.judge(std::slice::from_ref(leaf));
+        match self.policy.decide(&verdict) {
+            Decision::Admit | Decision::Annotate | Decision::Flag => Ok(()),
+            Decision::Reject => {
+                let refusal = Refusal { leaf: leaf.clone().into_owned(), verdict };
+                // Outside `refusals_of` nobody asked.
+                let _ = REFUSAL.try_with(|observed| observed.replace(Some(refusal)));
+                Err(CertificateError::ApplicationVerificationFailure.into())
+            }
+        }
+    }
+}
+
+impl ClientCertVerifier for KeyVerifier {
+    fn offer_client_auth(&self) -> bool {
+        self.inner.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.inner.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.inner.verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let valid = self.inner.verify_tls12_signature(message, cert, dss)?;
+        self.judge(cert)?;
+        Ok(valid)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let valid = self.inner.verify_tls13_signature(message, cert, dss)?;
+        self.judge(cert)?;
+        Ok(valid)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
