@@ -10,12 +10,13 @@ mod verdict;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
+use smallvec::SmallVec;
 
 pub use policy::{Decision, Policy};
 pub use verdict::{Hit, Verdict};
 
 use crate::pkbf::{Filter, KeyHash};
-use crate::spki;
+use crate::spki::{self, Encoding};
 
 /// A filter under the name that the configuration gives it.
 #[derive(Debug)]
@@ -60,13 +61,18 @@ impl Guard {
         if self.filters.is_empty() {
             return Verdict::Unchecked;
         }
-        let hit = spki::find_related(spki, |encoding, spki| {
-            let hash = KeyHash::of(spki);
-            let named = self.filters.iter().find(|named| named.filter.contains_hash(hash))?;
+        let mut encodings = SmallVec::<[Encoding; 4]>::new();
+        let mut hashes = SmallVec::<[KeyHash; 4]>::new();
+        spki::for_each_related(spki, |encoding, spki| {
+            encodings.push(encoding);
+            hashes.push(KeyHash::of(spki));
+        });
+        let hit = self.filters.iter().find_map(|named| {
+            let encoding = encodings.get(named.filter.find(&hashes)?)?;
             Some(Hit {
                 filter: Arc::clone(&named.name),
                 revision: named.filter.header().revision,
-                encoding,
+                encoding: *encoding,
                 false_positive_ratio: named.filter.false_positive_ratio(),
             })
         });
@@ -86,7 +92,7 @@ mod tests {
 
     use super::*;
     use crate::pkbf::Parameters;
-    use crate::spki::{Encoding, related};
+    use crate::spki::related;
 
     fn guard(keys: &[&[u8]]) -> Guard {
         let mut filter = Filter::new(Parameters::new(20, 20).unwrap()).unwrap();

@@ -16,7 +16,7 @@ use x509_cert::der::{self, Decode, Reader, SliceReader, Tag, Tagged};
 use x509_cert::time::Validity;
 
 pub use input::{InputError, keys_in};
-pub use related::{Encoding, find_related, related};
+pub use related::{Encoding, for_each_related, related};
 
 /// SHA-256 of a SubjectPublicKeyInfo; in text, lower-case hex.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::Uri;
-use hyper::header::HeaderName;
+use hyper::header::{self, HeaderName};
 use hyper::http::uri::Scheme;
 
 use super::units::DurationText;
@@ -23,6 +23,18 @@ const MAX_WORKERS: usize = 1024;
 const HEADER_SIZES: std::ops::RangeInclusive<u64> = 8192..=(1 << 20);
 /// What tokio's semaphore can count is far above; this is what a process can have open.
 const MAX_CONNECTIONS: usize = 1 << 24;
+
+/// What a verdict must not be written over.
+const FRAMING: [HeaderName; 8] = [
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::EXPECT,
+    header::HOST,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
 
 pub(super) fn check(file: &Path, raw: raw::Config) -> Result<Config, ConfigError> {
     let place = Place { file };
@@ -276,8 +288,13 @@ impl Place<'_> {
             (None, Some(name)) => ("policy.header", name.as_str()),
             (None, None) => return Ok(HeaderName::from_static("client-key-status")),
         };
-        name.parse()
-            .map_err(|_| self.invalid(field, format!("{name:?} is not the name of a header")))
+        let unusable = |problem| self.invalid(field, format!("{name:?} {problem}"));
+        let header: HeaderName =
+            name.parse().map_err(|_| unusable("is not the name of a header"))?;
+        if FRAMING.contains(&header) {
+            return Err(unusable("has a meaning of its own in HTTP; give a name like \"X-Key\""));
+        }
+        Ok(header)
     }
 
     /// Services that share an address are told apart by names that must not overlap.
@@ -403,6 +420,7 @@ upstream = { servers = ["http://127.0.0.1:8080"] }
             ("limits = { max_header_size = \"1B\" }", "services.orders.limits.max_header_size"),
             ("limits = { max_connections = 0 }", "services.orders.limits.max_connections"),
             ("policy = { header = \"a b\" }", "services.orders.policy.header"),
+            ("policy = { header = \"Host\" }", "services.orders.policy.header"),
             ("policy = { on_probable = \"admit\" }", "unknown variant `admit`"),
             ("server_names = [\"a b\"]", "services.orders.server_names"),
             ("server_names = [\"a.b\", \"A.b\"]", "\"a.b\" is there twice"),

@@ -166,6 +166,9 @@ fn prepare(
         return Err(StatusCode::METHOD_NOT_ALLOWED);
     }
     let host = session.host_of(&parts)?;
+    if parts.headers.contains_key(header::TRANSFER_ENCODING) {
+        parts.headers.remove(header::CONTENT_LENGTH); // the length is what was read, not what was said
+    }
     headers::remove_hop_by_hop(&mut parts.headers);
     headers::remove_identity(&mut parts.headers, session.status_header());
     parts.headers.remove(header::EXPECT); // hyper answers it as soon as the body is asked for

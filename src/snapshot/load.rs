@@ -29,6 +29,8 @@ pub struct Loader {
     routes: Arc<Routes>,
     metrics: ControlMetrics,
     generation: u64,
+    /// Whether a source has changed since the last snapshot was built.
+    unbuilt: bool,
 }
 
 /// What a look at all files came to.
@@ -106,6 +108,7 @@ impl Loader {
             routes: Arc::new(Routes::new(&config.services)),
             metrics,
             generation: 0,
+            unbuilt: true,
         };
         let snapshot = loader.build()?;
         Ok((loader, snapshot))
@@ -120,7 +123,8 @@ impl Loader {
         // Every source is looked at, whatever the ones before it came to.
         let changes: Vec<Change> = filters.chain(services).collect();
         let pending = changes.contains(&Change::Pending);
-        if !changes.contains(&Change::Replaced) {
+        self.unbuilt |= changes.contains(&Change::Replaced);
+        if !self.unbuilt {
             return Progress { snapshot: None, pending };
         }
         let snapshot = self
@@ -153,6 +157,7 @@ impl Loader {
         let services = services
             .map(|(index, source)| source.build(index, &guard).map(Arc::new))
             .collect::<Result<_, _>>()?;
+        self.unbuilt = false;
         self.generation += 1;
         self.metrics.snapshots.inc();
         for source in &self.services {

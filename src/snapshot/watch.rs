@@ -58,8 +58,9 @@ pub async fn run(
         loader = returned;
         pending = progress.pending;
         if let Some(snapshot) = progress.snapshot {
-            info!(generation = snapshot.generation, "snapshot in use");
+            let generation = snapshot.generation;
             current.store(Arc::new(snapshot));
+            info!(generation, "snapshot in use");
         }
         // After the swap: what the report says is in use, is.
         report.store(Arc::new(loader.report()));

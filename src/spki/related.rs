@@ -54,29 +54,22 @@ impl Encoding {
 #[must_use]
 pub fn related(spki: &[u8]) -> Vec<(Encoding, Vec<u8>)> {
     let mut encodings = Vec::new();
-    find_related(spki, |encoding, spki| {
-        encodings.push((encoding, spki.to_vec()));
-        None::<()>
-    });
+    for_each_related(spki, |encoding, spki| encodings.push((encoding, spki.to_vec())));
     encodings
 }
 
-/// Offers every encoding of a key to `probe`, the presented one first, until it returns something.
+/// Shows `visit` every encoding of a key, the presented one first.
 ///
 /// Does not allocate for RSA up to 8192 bits nor for an uncompressed point. A compressed one is
 /// decompressed; if it is not on its curve (the verifier refuses it) only the compressed forms are
-/// offered.
-pub fn find_related<T>(
-    spki: &[u8],
-    mut probe: impl FnMut(Encoding, &[u8]) -> Option<T>,
-) -> Option<T> {
-    if let Some(found) = probe(Encoding::Presented, spki) {
-        return Some(found);
-    }
+/// shown.
+pub fn for_each_related(spki: &[u8], mut visit: impl FnMut(Encoding, &[u8])) {
+    visit(Encoding::Presented, spki);
     if let Some(point) = Point::parse(spki) {
-        return point.find_related(&mut probe);
+        point.for_each_related(visit);
+    } else if let Some(key) = RsaKey::parse(spki) {
+        key.for_each_related(visit);
     }
-    find_related_rsa(&RsaKey::parse(spki)?, &mut probe)
 }
 
 /// The usual name of the curve of an elliptic-curve key.
@@ -186,35 +179,25 @@ impl<'a> Point<'a> {
         (x.len() == size).then_some(Self { curve, x, y: Ordinate::Parity(parity) })
     }
 
-    fn find_related<T>(&self, probe: &mut impl FnMut(Encoding, &[u8]) -> Option<T>) -> Option<T> {
+    fn for_each_related(&self, mut visit: impl FnMut(Encoding, &[u8])) {
         match self.y {
             Ordinate::Whole(y) => {
-                let form = EVEN | (y.last()? & 1);
-                probe(Encoding::Compressed, &self.compressed(form))
-                    .or_else(|| self.find_negated(y, form, probe))
+                let form = EVEN | (y.last().copied().unwrap_or_default() & 1);
+                visit(Encoding::Compressed, &self.compressed(form));
+                visit(Encoding::NegatedUncompressed, &self.uncompressed(&self.negate(y)));
+                visit(Encoding::NegatedCompressed, &self.compressed(form ^ 1));
             }
             Ordinate::Parity(form) => {
-                let negated = probe(Encoding::NegatedCompressed, &self.compressed(form ^ 1));
-                negated.or_else(|| {
-                    let whole = self.decompress(form)?;
-                    probe(Encoding::Uncompressed, &whole).or_else(|| {
-                        let y = whole.get(whole.len().checked_sub(self.x.len())?..)?;
-                        let negative = self.uncompressed(&self.negate(y));
-                        probe(Encoding::NegatedUncompressed, &negative)
-                    })
-                })
+                visit(Encoding::NegatedCompressed, &self.compressed(form ^ 1));
+                let Some(whole) = self.decompress(form) else { return };
+                visit(Encoding::Uncompressed, &whole);
+                if let Some((_, y)) =
+                    whole.split_at_checked(whole.len().saturating_sub(self.x.len()))
+                {
+                    visit(Encoding::NegatedUncompressed, &self.uncompressed(&self.negate(y)));
+                }
             }
         }
-    }
-
-    fn find_negated<T>(
-        &self,
-        y: &[u8],
-        form: u8,
-        probe: &mut impl FnMut(Encoding, &[u8]) -> Option<T>,
-    ) -> Option<T> {
-        probe(Encoding::NegatedUncompressed, &self.uncompressed(&self.negate(y)))
-            .or_else(|| probe(Encoding::NegatedCompressed, &self.compressed(form ^ 1)))
     }
 
     fn compressed(&self, form: u8) -> SpkiBuffer {
@@ -284,6 +267,16 @@ impl<'a> RsaKey<'a> {
         Some(Self { modulus, exponent: key.tlv_bytes().ok()?, modulus_bits })
     }
 
+    fn for_each_related(&self, mut visit: impl FnMut(Encoding, &[u8])) {
+        for (encoding, exponent) in
+            [(Encoding::RsaExponent65537, EXPONENT_65537), (Encoding::RsaExponent3, EXPONENT_3)]
+        {
+            if exponent != self.exponent {
+                visit(encoding, &self.with_exponent(exponent));
+            }
+        }
+    }
+
     fn with_exponent(&self, exponent: &[u8]) -> SpkiBuffer {
         let key_length = self.modulus.len() + exponent.len();
         let bits_length = 1 + header_length(key_length) + key_length;
@@ -298,16 +291,6 @@ impl<'a> RsaKey<'a> {
         spki.extend_from_slice(exponent);
         spki
     }
-}
-
-fn find_related_rsa<T>(
-    key: &RsaKey<'_>,
-    probe: &mut impl FnMut(Encoding, &[u8]) -> Option<T>,
-) -> Option<T> {
-    [(Encoding::RsaExponent65537, EXPONENT_65537), (Encoding::RsaExponent3, EXPONENT_3)]
-        .into_iter()
-        .filter(|(_, exponent)| *exponent != key.exponent)
-        .find_map(|(encoding, exponent)| probe(encoding, &key.with_exponent(exponent)))
 }
 
 /// Length of a DER tag and length (X.690, 8.1.3) before `length` bytes of content.

@@ -1,0 +1,81 @@
+//! What the README tells people to type works when it is typed.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails where it stands"
+)]
+
+mod support;
+
+use std::path::Path;
+
+use support::keygate::{BINARY, Keygate};
+use support::pki::{Kind, Pki};
+use support::{said, system, write_filter};
+
+const README: &str = include_str!("../README.md");
+
+/// The fenced blocks of a language.
+fn blocks(language: &str) -> Vec<String> {
+    let fence = format!("```{language}\n");
+    let after = README.split(&fence).skip(1);
+    after.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+/// A directory as the README describes it, with a client of its own.
+fn directory() -> Pki {
+    let pki = Pki::new();
+    for (ours, theirs) in
+        [("server.pem", "orders.pem"), ("server.key", "orders.key"), ("ca.pem", "clients-ca.pem")]
+    {
+        std::fs::copy(pki.path(ours), pki.path(theirs)).unwrap();
+    }
+    pki.client("client", Kind::P256);
+    write_filter(&pki.path("pwnedkeys.pkbf"), &[]);
+    let [configuration] = blocks("toml").try_into().unwrap();
+    std::fs::write(pki.path("keygate.toml"), configuration).unwrap();
+    pki
+}
+
+#[test]
+fn the_commands_that_look_at_things_succeed() {
+    let pki = directory();
+    let block = blocks("sh").into_iter().find(|block| block.contains("keygate validate")).unwrap();
+    let path = Path::new(BINARY).parent().unwrap().display();
+    let script = format!("cd {} && set -e; PATH={path}:$PATH\n{block}", pki.directory().display());
+    let output = system("sh", &["-c", &script]);
+    assert!(output.status.success(), "{}", said(&output));
+    let said = said(&output);
+    for expected in ["keygate.toml: valid", "revision        1", "clean ", "negated-compressed"] {
+        assert!(said.contains(expected), "no {expected} in {said}");
+    }
+}
+
+#[test]
+fn the_configuration_serves_once_its_ports_are_free_ones() {
+    let pki = directory();
+    let [configuration] = blocks("toml").try_into().unwrap();
+    let free = configuration.replace("0.0.0.0:8443", "127.0.0.1:0");
+    let keygate =
+        Keygate::configured(&pki, &format!("admin = {{ listen = \"127.0.0.1:0\" }}\n{free}"));
+    assert_eq!(keygate.admin("/readyz").0, 200);
+}
+
+#[test]
+fn the_two_commands_are_there() {
+    let blocks = blocks("sh");
+    assert_eq!(blocks[0], "cargo run --release -- demo\n");
+    assert_eq!(blocks[1], "cargo test\n");
+}
+
+#[test]
+fn every_file_that_is_linked_exists() {
+    let links = README.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+    let files: Vec<_> = links.filter(|link| !link.starts_with("http")).collect();
+    assert!(files.len() > 4, "{files:?}");
+    for file in files {
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(file).exists(), "{file}");
+    }
+}

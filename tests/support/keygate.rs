@@ -1,0 +1,219 @@
+//! The real binary, run as an operator runs it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::origin::Origin;
+use super::pki::{Party, Pki};
+use super::{PATIENCE, system};
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_keygate");
+
+/// A running proxy. Ends with the test.
+pub struct Keygate {
+    child: Child,
+    log: Arc<Log>,
+    address: SocketAddr,
+    admin: SocketAddr,
+    ca: PathBuf,
+}
+
+/// Every line of the log, as JSON.
+#[derive(Default)]
+struct Log {
+    lines: Mutex<Vec<Value>>,
+    more: Condvar,
+}
+
+/// A configuration with one service, `test`, on a free port; `extra` goes below `[[services]]`,
+/// `top` before everything.
+pub fn configuration(origin: SocketAddr, top: &str, extra: &str) -> String {
+    format!(
+        r#"
+admin = {{ listen = "127.0.0.1:0" }}
+workers = 2
+shutdown = {{ readiness_delay = "0s", drain_timeout = "5s" }}
+{top}
+[[filters]]
+name = "lost"
+path = "lost.pkbf"
+
+[[services]]
+name = "test"
+listen = "127.0.0.1:0"
+tls = {{ certificate = "server.pem", private_key = "server.key" }}
+client_auth = {{ trust_anchors = "ca.pem" }}
+upstream = {{ servers = ["http://{origin}"], response_timeout = "20s" }}
+{extra}
+"#
+    )
+}
+
+/// Runs the binary to its end.
+pub fn keygate(arguments: &[&str]) -> Output {
+    system(BINARY, arguments)
+}
+
+impl Keygate {
+    /// Starts on the configuration in [`configuration`]; the filter `lost.pkbf` must be there.
+    pub fn start(pki: &Pki, origin: &Origin, extra: &str) -> Self {
+        Self::configured(pki, &configuration(origin.address(), "", extra))
+    }
+
+    /// Starts on a configuration and waits until it is ready.
+    pub fn configured(pki: &Pki, configuration: &str) -> Self {
+        let path = pki.path("keygate.toml");
+        std::fs::write(&path, configuration).unwrap();
+        let mut child = Command::new(BINARY)
+            .args(["run", "--config"])
+            .arg(&path)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = Arc::new(Log::default());
+        let stderr = child.stderr.take().unwrap();
+        let lines = Arc::clone(&log);
+        std::thread::spawn(move || lines.read(stderr));
+        let ready = log.wait("the proxy to be ready", |line| line["message"] == "ready");
+        let listening = log.wait("an address", |line| line["message"] == "listening");
+        let address = |line: &Value| line["address"].as_str().unwrap().parse().unwrap();
+        Self {
+            address: address(&listening),
+            admin: address(&ready),
+            child,
+            log,
+            ca: pki.path("ca.pem"),
+        }
+    }
+
+    /// The address of the first service.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for a line of the log, from the first on.
+    pub fn wait_for(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.log.wait(what, wanted)
+    }
+
+    /// Waits for the snapshot with this number to be in use.
+    pub fn wait_for_generation(&self, generation: u64) {
+        self.wait_for("a snapshot", |line| {
+            line["message"] == "snapshot in use" && line["generation"] == generation
+        });
+    }
+
+    /// The lines of the log so far that say `message`.
+    pub fn lines(&self, message: &str) -> Vec<Value> {
+        let lines = self.log.lines.lock().unwrap();
+        lines.iter().filter(|line| line["message"] == message).cloned().collect()
+    }
+
+    /// Status and body of a page of the admin address.
+    pub fn admin(&self, path: &str) -> (u16, String) {
+        let mut tcp = TcpStream::connect(self.admin).unwrap();
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(tcp, "GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n").unwrap();
+        let mut response = String::new();
+        tcp.read_to_string(&mut response).unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
+        (head[9..12].parse().unwrap(), body.to_owned())
+    }
+
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// The value of a series, as `name{label="value"}` with its labels in alphabetical order.
+    pub fn metric(&self, series: &str) -> f64 {
+        let (_, scrape) = self.admin("/metrics");
+        let lines = scrape.lines().filter_map(|line| line.rsplit_once(' '));
+        let values: Vec<_> = lines.filter(|(name, _)| *name == series).collect();
+        let [(_, value)] = values.as_slice() else { panic!("no series {series} in\n{scrape}") };
+        value.parse().unwrap()
+    }
+
+    pub fn status(&self) -> Value {
+        serde_json::from_str(&self.admin("/status").1).unwrap()
+    }
+
+    /// `curl` as a client: quiet, with the body on standard output.
+    pub fn curl(&self, client: &Party, arguments: &[&str]) -> Output {
+        let url = format!("https://{}/", self.address);
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let (ca, cert, key) =
+            (text(&self.ca), text(&client.certificate), text(&client.private_key));
+        let own = ["--silent", "--show-error", "--max-time", "30", "--cacert", &ca];
+        let credentials = ["--cert", &cert, "--key", &key];
+        let has_url = arguments.iter().any(|argument| argument.starts_with("https://"));
+        let url: &[&str] = if has_url { &[] } else { &[&url] };
+        system("curl", &[&own[..], &credentials, arguments, url].concat())
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let killed = system("kill", &["-s", signal, &self.child.id().to_string()]);
+        assert!(killed.status.success());
+    }
+
+    /// Waits for the end of the process.
+    pub fn ended(&mut self) -> ExitStatus {
+        // The log ends when the process has: then `wait` returns at once.
+        self.log.wait("the end of the log", |line| line["message"] == END);
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Keygate {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            for line in self.log.lines.lock().unwrap().iter() {
+                eprintln!("{line}");
+            }
+        }
+    }
+}
+
+/// A line of our own after the last of the log.
+const END: &str = "(end of the log)";
+
+impl Log {
+    fn read(&self, stderr: impl Read) {
+        for line in BufReader::new(stderr).lines() {
+            let line = line.unwrap();
+            let parsed = serde_json::from_str(&line);
+            self.push(parsed.unwrap_or_else(|_| serde_json::json!({ "message": line })));
+        }
+        self.push(serde_json::json!({ "message": END }));
+    }
+
+    fn push(&self, line: Value) {
+        self.lines.lock().unwrap().push(line);
+        self.more.notify_all();
+    }
+
+    fn wait(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        let mut lines = self.lines.lock().unwrap();
+        loop {
+            if let Some(line) = lines.iter().find(|line| wanted(line)) {
+                return line.clone();
+            }
+            let ended = lines.last().is_some_and(|line| line["message"] == END);
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!ended && !left.is_zero(), "waited for {what} in vain; the log is {lines:#?}");
+            lines = self.more.wait_timeout(lines, left).unwrap().0;
+        }
+    }
+}

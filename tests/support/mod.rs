@@ -1,0 +1,67 @@
+//! What the tests of the running proxy share: certificates made at run time, an origin that records
+//! what it receives, and the real binary with its log as a stream of events.
+//!
+//! Nothing here sleeps: whoever waits, waits for a line of the log, a request or the end of a
+//! process, and gives up after [`PATIENCE`].
+
+#![allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::string_slice,
+    clippy::unwrap_used,
+    reason = "a test fails where it stands, and no test uses everything"
+)]
+
+pub mod keygate;
+pub mod origin;
+pub mod pki;
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use ::keygate::pkbf::{Filter, Parameters, write_atomically};
+
+/// Long enough for any machine; only a test that fails takes it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Writes a filter of a sensible size (a key that is not in it is a hit once in 10^9) that holds
+/// `keys` (SPKI, DER).
+pub fn write_filter(path: &Path, keys: &[&[u8]]) {
+    write_revision(path, keys, 1);
+}
+
+/// The same with a revision of its own.
+pub fn write_revision(path: &Path, keys: &[&[u8]], revision: u32) {
+    let mut filter = Filter::new(Parameters::for_entries(1000, 1e-9).unwrap()).unwrap();
+    for key in keys {
+        filter.insert(key);
+    }
+    for _ in 0..revision {
+        filter.stamp(1_790_000_000 + u64::from(revision));
+    }
+    write_atomically(&filter, path).unwrap();
+}
+
+/// Runs a program of the system to its end.
+pub fn system(program: &str, arguments: &[&str]) -> Output {
+    Command::new(program)
+        .args(arguments)
+        .output()
+        .unwrap_or_else(|error| panic!("{program} is needed by this test: {error}"))
+}
+
+/// What a process said, for a message.
+pub fn said(output: &Output) -> String {
+    format!(
+        "{}\n{}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}

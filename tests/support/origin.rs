@@ -1,0 +1,137 @@
+//! An origin that records every request to the byte. It reads HTTP/1.1 itself: what a library would
+//! make of a request is not what was received.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use super::PATIENCE;
+
+/// A request as it was received.
+#[derive(Debug, Clone)]
+pub struct Received {
+    /// Request line and fields, with every CR and LF, up to and with the empty line.
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Received {
+    /// The values of a field, by its name in lower case.
+    pub fn fields(&self, name: &str) -> Vec<&str> {
+        let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
+        lines.filter(|(found, _)| found.to_ascii_lowercase() == name).map(|(_, it)| it).collect()
+    }
+
+    /// The names of all fields, in lower case, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
+        let mut names: Vec<_> = lines.map(|(name, _)| name.to_ascii_lowercase()).collect();
+        names.sort();
+        names
+    }
+}
+
+type Answer = dyn Fn(&Received, &mut TcpStream) -> std::io::Result<()> + Send + Sync;
+
+/// A listening origin; its threads end with the process.
+pub struct Origin {
+    address: SocketAddr,
+    received: Mutex<Receiver<Received>>,
+}
+
+impl Origin {
+    /// Answers every request with 200 and `hello`.
+    pub fn start() -> Self {
+        Self::answering(|_, tcp| {
+            tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n")
+        })
+    }
+
+    /// Writes what `answer` writes; an error of it closes the connection.
+    pub fn answering(
+        answer: impl Fn(&Received, &mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, received) = channel();
+        let answer: Arc<Answer> = Arc::new(answer);
+        std::thread::spawn(move || {
+            for tcp in listener.incoming() {
+                let (sender, answer) = (sender.clone(), Arc::clone(&answer));
+                // One thread a connection: there are few.
+                std::thread::spawn(move || drop(serve(&tcp.unwrap(), &sender, &*answer)));
+            }
+        });
+        Self { address, received: Mutex::new(received) }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The next request that was received.
+    pub fn next(&self) -> Received {
+        let received = self.received.lock().unwrap().recv_timeout(PATIENCE);
+        received.expect("the origin should have received a request")
+    }
+
+    /// How many requests were received and not taken with [`Origin::next`].
+    pub fn untaken(&self) -> usize {
+        self.received.lock().unwrap().try_iter().count()
+    }
+}
+
+fn serve(tcp: &TcpStream, sender: &Sender<Received>, answer: &Answer) -> std::io::Result<()> {
+    tcp.set_nodelay(true)?;
+    let mut reader = BufReader::new(tcp.try_clone()?);
+    let mut writer = tcp.try_clone()?;
+    while let Some(request) = read_request(&mut reader)? {
+        let _ = sender.send(request.clone()); // the test may have ended
+        answer(&request, &mut writer)?;
+    }
+    Ok(())
+}
+
+fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<Received>> {
+    let mut head = String::new();
+    loop {
+        let start = head.len();
+        if reader.read_line(&mut head)? == 0 {
+            return Ok(None);
+        }
+        if &head[start..] == "\r\n" {
+            break;
+        }
+    }
+    let mut request = Received { head, body: Vec::new() };
+    if let Some(length) = request.fields("content-length").first() {
+        let length = length.parse().unwrap();
+        reader.take(length).read_to_end(&mut request.body)?;
+    } else if request.fields("transfer-encoding") == ["chunked"] {
+        read_chunks(reader, &mut request)?;
+    }
+    Ok(Some(request))
+}
+
+/// Trailers are kept at the end of the body, as they came.
+fn read_chunks(reader: &mut impl BufRead, request: &mut Received) -> std::io::Result<()> {
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let size = u64::from_str_radix(line.trim(), 16).unwrap();
+        if size == 0 {
+            break;
+        }
+        reader.take(size).read_to_end(&mut request.body)?;
+        reader.read_line(&mut line)?;
+    }
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        if line == "\r\n" || line.is_empty() {
+            return Ok(());
+        }
+        request.body.extend(line.bytes());
+    }
+}

@@ -1,0 +1,131 @@
+//! A throw-away CA, servers and clients, as files.
+
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PublicKeyData, RsaKeySize,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// The kinds of keys that clients have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Ed25519,
+    P256,
+    P384,
+    P521,
+    Rsa2048,
+    Rsa4096,
+}
+
+impl Kind {
+    pub const ALL: [Self; 6] =
+        [Self::Ed25519, Self::P256, Self::P384, Self::P521, Self::Rsa2048, Self::Rsa4096];
+
+    fn generate(self) -> KeyPair {
+        match self {
+            Self::Ed25519 => KeyPair::generate_for(&rcgen::PKCS_ED25519),
+            Self::P256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
+            Self::P384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
+            Self::P521 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P521_SHA512),
+            Self::Rsa2048 => KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_2048),
+            Self::Rsa4096 => KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_4096),
+        }
+        .unwrap()
+    }
+}
+
+/// A CA with a directory of its own, where everybody's files are.
+pub struct Pki {
+    directory: tempfile::TempDir,
+    issuer: Issuer<'static, KeyPair>,
+    ca: CertificateDer<'static>,
+}
+
+/// Somebody with a certificate.
+pub struct Party {
+    pub name: String,
+    /// PEM files.
+    pub certificate: PathBuf,
+    pub private_key: PathBuf,
+    /// DER.
+    pub der: CertificateDer<'static>,
+    pub spki: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl Party {
+    /// Certificate and key for a rustls client.
+    pub fn credentials(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        (vec![self.der.clone()], PrivatePkcs8KeyDer::from(self.key.clone()).into())
+    }
+}
+
+impl Pki {
+    /// `ca.pem`, and `server.pem` with `server.key` for `localhost`, `*.example` and `127.0.0.1`.
+    pub fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name.push(DnType::CommonName, "Test CA");
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = parameters.self_signed(&key).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
+        let ca = certificate.der().clone();
+        let pki = Self { directory, issuer: Issuer::new(parameters, key), ca };
+        let hosts = ["localhost", "*.example", "127.0.0.1"].map(str::to_owned).to_vec();
+        let server = CertificateParams::new(hosts).unwrap();
+        pki.issue("server", Kind::P256, server, ExtendedKeyUsagePurpose::ServerAuth);
+        pki
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The path of a file of this name.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn ca(&self) -> &CertificateDer<'static> {
+        &self.ca
+    }
+
+    /// `NAME.pem` and `NAME.key` of a client whose certificate is valid.
+    pub fn client(&self, name: &str, kind: Kind) -> Party {
+        self.client_with(name, kind, CertificateParams::default())
+    }
+
+    /// The same with a certificate of your making.
+    pub fn client_with(&self, name: &str, kind: Kind, parameters: CertificateParams) -> Party {
+        self.issue(name, kind, parameters, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn issue(
+        &self,
+        name: &str,
+        kind: Kind,
+        mut parameters: CertificateParams,
+        purpose: ExtendedKeyUsagePurpose,
+    ) -> Party {
+        let key = kind.generate();
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.extended_key_usages = vec![purpose];
+        parameters.use_authority_key_identifier_extension = true;
+        let certificate = parameters.signed_by(&key, &self.issuer).unwrap();
+        let party = Party {
+            name: name.to_owned(),
+            certificate: self.path(&format!("{name}.pem")),
+            private_key: self.path(&format!("{name}.key")),
+            der: certificate.der().clone(),
+            spki: key.subject_public_key_info(),
+            key: key.serialize_der(),
+        };
+        std::fs::write(&party.certificate, certificate.pem()).unwrap();
+        std::fs::write(&party.private_key, key.serialize_pem()).unwrap();
+        party
+    }
+}
