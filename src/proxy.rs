@@ -5,15 +5,15 @@
 //! decides about keys: that is [`crate::guard`].
 
 mod activity;
-mod body;
 mod connection;
 mod drain;
 mod headers;
 mod http;
 mod listener;
+mod threads;
 mod upstream;
 mod worker;
 
 pub use drain::Stage;
 pub use listener::{BindError, Listener, bind};
-pub use worker::{StartError, Workers, start};
+pub use threads::{StartError, Workers, start};

@@ -18,7 +18,6 @@ use tracing::{debug, warn};
 use super::activity::Activity;
 use super::headers::Annotations;
 use super::http::{self, Session};
-use super::listener::Address;
 use super::worker::Worker;
 use crate::config::AlpnProtocol;
 use crate::guard::{Decision, Verdict};
@@ -26,18 +25,22 @@ use crate::metrics::{ConnectionResult, HandshakeResult, Label, Stage};
 use crate::snapshot::Service;
 use crate::tls::{self, CertificateSummary, ClientIdentity, Refusal};
 
+/// The address that a connection came in on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Via {
+    /// As configured: services are found by it.
+    pub(super) listen: SocketAddr,
+    /// How long the handshake may take.
+    pub(super) timeout: Duration,
+}
+
 /// Serves one accepted connection, from the ClientHello to the last response.
-pub(super) async fn serve(
-    worker: Rc<Worker>,
-    address: Arc<Address>,
-    tcp: TcpStream,
-    peer: SocketAddr,
-) {
+pub(super) async fn serve(worker: Rc<Worker>, via: Via, tcp: TcpStream, peer: SocketAddr) {
     let accepted = Instant::now();
     let _ = tcp.set_nodelay(true); // fails only if the client is gone, which the handshake notices
     let mut chosen = None;
-    let handshake = handshake(&worker, &address, tcp, &mut chosen);
-    let outcome = match timeout(address.handshake_timeout, handshake).await {
+    let handshake = handshake(&worker, via.listen, tcp, &mut chosen);
+    let outcome = match timeout(via.timeout, handshake).await {
         Ok(outcome) => outcome,
         Err(_) => Err(Failure::of(HandshakeResult::Timeout)),
     };
@@ -55,7 +58,7 @@ pub(super) async fn serve(
 /// Performs the handshake with the service that the client asks for, which becomes `chosen`.
 async fn handshake(
     worker: &Worker,
-    address: &Address,
+    listen: SocketAddr,
     tcp: TcpStream,
     chosen: &mut Option<Arc<Service>>,
 ) -> Result<TlsStream<TcpStream>, Failure> {
@@ -68,7 +71,7 @@ async fn handshake(
         }
     };
     let snapshot = worker.snapshot();
-    let route = snapshot.route(address.configured, hello.client_hello().server_name());
+    let route = snapshot.route(listen, hello.client_hello().server_name());
     let Some(service) = route.map(Arc::clone) else {
         return Err(refuse_name(hello.io).await);
     };

@@ -1,5 +1,7 @@
 //! Requests on one connection: checked, sanitised, annotated, sent to the upstream.
 
+mod response_body;
+
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -20,10 +22,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use self::response_body::{RequestInFlight, ResponseBody};
 use super::activity::{Activity, Order, Watched};
-use super::body::{RequestBody, RequestInFlight, ResponseBody};
 use super::headers::{self, Annotations};
-use super::upstream::{Upstream, UpstreamError};
+use super::upstream::{RequestBody, Upstream, UpstreamError};
 use super::worker::Worker;
 use crate::metrics::{CodeClass, ServiceMetrics};
 use crate::snapshot::{Routes, Service};
@@ -177,7 +179,7 @@ fn prepare(
     parts.headers.insert(header::HOST, host);
     parts.uri = origin_form(parts.uri);
     parts.version = Version::HTTP_11;
-    Ok(Request::from_parts(parts, RequestBody::new(body, Rc::clone(session))))
+    Ok(Request::from_parts(parts, RequestBody::new(body, Arc::clone(&session.service.config))))
 }
 
 impl Session {

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-use super::connection;
+use super::connection::{self, Via};
 use super::worker::Worker;
 use crate::config::Config;
 
@@ -28,13 +28,13 @@ pub struct Listener {
 
 /// What the connections of one address have in common.
 #[derive(Debug)]
-pub(super) struct Address {
+struct Address {
     /// As configured; services are found by it.
-    pub(super) configured: SocketAddr,
+    configured: SocketAddr,
     /// As bound: with its port where the configuration says 0.
     local: SocketAddr,
     /// The longest of the services' on this address: which one is meant is known only later.
-    pub(super) handshake_timeout: Duration,
+    handshake_timeout: Duration,
     /// Open connections that are still allowed.
     permits: Arc<Semaphore>,
 }
@@ -154,7 +154,8 @@ async fn accept(listener: TcpListener, address: Arc<Address>, worker: Rc<Worker>
         // Over the limit, one connection waits here and the others in the kernel's queue.
         let Ok(permit) = Arc::clone(&address.permits).acquire_owned().await else { return };
         let open = worker.open.enter();
-        let connection = connection::serve(Rc::clone(&worker), Arc::clone(&address), tcp, peer);
+        let via = Via { listen: address.configured, timeout: address.handshake_timeout };
+        let connection = connection::serve(Rc::clone(&worker), via, tcp, peer);
         tokio::task::spawn_local(async move {
             connection.await;
             drop((open, permit));

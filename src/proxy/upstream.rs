@@ -3,11 +3,12 @@
 //! Connections are reused last in, first out, so that those which load no longer needs grow old and
 //! are closed.
 
-use std::cell::{Cell, RefCell};
+mod request_body;
+
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::{sleep_until, timeout};
 
-use super::body::RequestBody;
+use self::request_body::Progress;
+pub(super) use self::request_body::RequestBody;
 use crate::config::UpstreamConfig;
 use crate::metrics::{ServiceMetrics, UpstreamFailure};
 
@@ -208,27 +210,4 @@ enum Failed {
     Sent(UpstreamError),
     /// Nothing of the request was written: it can be sent again.
     Unsent(Box<Request<RequestBody>>),
-}
-
-/// When the upstream last took a piece of a request. Only a body that is streamed makes progress.
-#[derive(Debug, Clone)]
-pub(super) struct Progress {
-    began: Instant,
-    streamed: Option<Rc<Cell<Instant>>>,
-}
-
-impl Progress {
-    pub(super) fn new(began: Instant, streamed: bool) -> Self {
-        Self { began, streamed: streamed.then(|| Rc::new(Cell::new(began))) }
-    }
-
-    pub(super) fn note(&self) {
-        if let Some(last) = &self.streamed {
-            last.set(Instant::now());
-        }
-    }
-
-    fn last(&self) -> Instant {
-        self.streamed.as_ref().map_or(self.began, |last| last.get())
-    }
 }

@@ -1,64 +1,15 @@
-//! Bodies on their way through: streamed as they come, one piece at a time, each read only when
-//! the other side takes it.
+//! A response body on its way to the client: read from the upstream only when the client takes it.
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::headers;
-use super::http::Session;
-use super::upstream::{Progress, Sender};
-
-/// A client's request body on its way to the upstream.
-pub(super) struct RequestBody {
-    incoming: Incoming,
-    progress: Progress,
-    session: Rc<Session>,
-}
-
-impl RequestBody {
-    pub(super) fn new(incoming: Incoming, session: Rc<Session>) -> Self {
-        let progress = Progress::new(Instant::now(), !incoming.is_end_stream());
-        Self { incoming, progress, session }
-    }
-
-    /// When the upstream last took a piece.
-    pub(super) fn progress(&self) -> Progress {
-        self.progress.clone()
-    }
-}
-
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let mut frame = ready!(Pin::new(&mut self.incoming).poll_frame(context));
-        self.progress.note();
-        if let Some(Ok(frame)) = &mut frame
-            && let Some(trailers) = frame.trailers_mut()
-        {
-            headers::remove_identity(trailers, self.session.status_header());
-            headers::remove_hop_by_hop(trailers);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
-    }
-}
+use super::Session;
+use crate::proxy::upstream::Sender;
 
 /// A response body on its way to the client, and the end of its request.
 pub(super) struct ResponseBody {

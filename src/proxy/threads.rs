@@ -1,0 +1,137 @@
+//! One thread for each core: started together, ended together.
+
+use std::convert::Infallible;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::watch;
+use tracing::error;
+
+use super::drain::{self, Stage};
+use super::listener::{self, Listener};
+use super::worker::Worker;
+use crate::config::Config;
+use crate::metrics::WorkerMetrics;
+use crate::snapshot::Current;
+use crate::tls;
+
+/// The running workers.
+#[derive(Debug)]
+pub struct Workers {
+    threads: Vec<JoinHandle<()>>,
+    running: tokio::sync::mpsc::Receiver<Infallible>,
+}
+
+/// Why the workers could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start worker {index}: {source}")]
+pub struct StartError {
+    index: usize,
+    source: io::Error,
+}
+
+/// Starts a worker for each of `metrics`, with its share of `listeners`, and returns once all of
+/// them accept connections. They end when `stage` says so.
+///
+/// # Errors
+/// The operating system refuses a thread or a runtime.
+pub fn start(
+    config: &Config,
+    listeners: Vec<Listener>,
+    current: &Current,
+    metrics: &[WorkerMetrics],
+    stage: &watch::Receiver<Stage>,
+) -> Result<Workers, StartError> {
+    let (ready, started) = mpsc::channel();
+    let (sender, running) = tokio::sync::mpsc::channel(1);
+    let mut threads = Vec::with_capacity(metrics.len());
+    let mut shares: Vec<_> = listeners.into_iter().map(Listener::into_shares).collect();
+    for (index, metrics) in metrics.iter().enumerate() {
+        let plan = Plan {
+            shares: shares.iter_mut().filter_map(Iterator::next).collect(),
+            current: Arc::clone(current),
+            metrics: metrics.clone(),
+            stage: stage.clone(),
+            config: config.clone(),
+            ready: ready.clone(),
+            _running: sender.clone(),
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("keygate-worker-{index}"))
+            .spawn(move || plan.run())
+            .map_err(|source| StartError { index, source })?;
+        threads.push(thread);
+    }
+    drop((ready, sender));
+    for index in 0..threads.len() {
+        // A worker that died has dropped its sender without a word.
+        let died = || io::Error::other("the thread ended before it accepted connections");
+        started
+            .recv()
+            .unwrap_or_else(|_| Err(died()))
+            .map_err(|source| StartError { index, source })?;
+    }
+    Ok(Workers { threads, running })
+}
+
+impl Workers {
+    /// Waits until every worker has ended. Can be given up and called again.
+    pub async fn ended(&mut self) {
+        let _ = self.running.recv().await; // closed when the last worker drops its sender
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                error!("a worker panicked");
+            }
+        }
+    }
+}
+
+/// What a worker needs to start, on its way to its thread.
+struct Plan {
+    shares: Vec<listener::Share>,
+    current: Current,
+    metrics: WorkerMetrics,
+    stage: watch::Receiver<Stage>,
+    config: Config,
+    ready: mpsc::Sender<io::Result<()>>,
+    /// Dropped when the worker ends.
+    _running: tokio::sync::mpsc::Sender<Infallible>,
+}
+
+impl Plan {
+    fn run(self) {
+        tls::warm_up();
+        let runtime =
+            Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+        match runtime {
+            Ok(runtime) => runtime.block_on(self.serve()),
+            Err(error) => {
+                let _ = self.ready.send(Err(error)); // nobody listens: the start has failed already
+            }
+        }
+    }
+
+    async fn serve(self) {
+        let tick = drain::tick_interval(&self.config);
+        let worker = Rc::new(Worker::new(&self.config, self.current, self.metrics));
+        let shares = self.shares.into_iter();
+        let accepting: io::Result<Vec<_>> =
+            shares.map(|share| share.accept(Rc::clone(&worker))).collect();
+        let accepting = match accepting {
+            Ok(accepting) => accepting,
+            Err(error) => {
+                let _ = self.ready.send(Err(error));
+                return;
+            }
+        };
+        let _ = self.ready.send(Ok(()));
+        drop(self.ready);
+
+        let on_tick = || worker.drop_stale_upstreams();
+        worker.open.tend(self.stage, tick, accepting, on_tick).await;
+    }
+}

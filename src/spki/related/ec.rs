@@ -1,0 +1,224 @@
+//! Elliptic-curve keys: the point and its negative, compressed or not.
+
+use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256K1_SHA256_ASN1, ECDSA_P384_SHA384_ASN1,
+    ECDSA_P521_SHA512_ASN1, EcdsaVerificationAlgorithm, ParsedPublicKey,
+};
+
+use super::{Encoding, SpkiBuffer};
+
+pub(super) struct Curve {
+    pub(super) name: &'static str,
+    /// Everything before the point's first byte, which tells its form.
+    uncompressed_prefix: &'static [u8],
+    compressed_prefix: &'static [u8],
+    /// The prime of the field, big-endian. Source: SEC 2, version 2.0, section 2.
+    prime: &'static [u8],
+    verification: &'static EcdsaVerificationAlgorithm,
+}
+
+/// DER of a SubjectPublicKeyInfo is fixed up to the point (RFC 5480, section 2): SEQUENCE,
+/// SEQUENCE { id-ecPublicKey, curve }, BIT STRING with no unused bits.
+static CURVES: [Curve; 4] = [
+    Curve {
+        name: "p256",
+        uncompressed_prefix: b"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00",
+        compressed_prefix: b"\x30\x39\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x22\x00",
+        prime: &[
+            0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+            0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+            0xff, 0xff, 0xff, 0xff,
+        ],
+        verification: &ECDSA_P256_SHA256_ASN1,
+    },
+    Curve {
+        name: "p384",
+        uncompressed_prefix: b"\x30\x76\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x22\x03\x62\x00",
+        compressed_prefix: b"\x30\x46\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x22\x03\x32\x00",
+        prime: &[
+            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+            0xff, 0xff, 0xff, 0xfe, 0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+            0x00, 0x00, 0xff, 0xff, 0xff, 0xff,
+        ],
+        verification: &ECDSA_P384_SHA384_ASN1,
+    },
+    Curve {
+        name: "p521",
+        uncompressed_prefix: b"\x30\x81\x9b\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x23\x03\x81\x86\x00",
+        compressed_prefix: b"\x30\x58\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x23\x03\x44\x00",
+        prime: &[
+            0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+        ],
+        verification: &ECDSA_P521_SHA512_ASN1,
+    },
+    Curve {
+        name: "secp256k1",
+        uncompressed_prefix: b"\x30\x56\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x0a\x03\x42\x00",
+        compressed_prefix: b"\x30\x36\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x0a\x03\x22\x00",
+        prime: &[
+            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe,
+            0xff, 0xff, 0xfc, 0x2f,
+        ],
+        verification: &ECDSA_P256K1_SHA256_ASN1,
+    },
+];
+
+/// A point as it stands in a SubjectPublicKeyInfo (SEC 1, section 2.3.3).
+pub(super) struct Point<'a> {
+    pub(super) curve: &'static Curve,
+    x: &'a [u8],
+    y: Ordinate<'a>,
+}
+
+enum Ordinate<'a> {
+    /// 0x02 or 0x03: the parity of y.
+    Parity(u8),
+    Whole(&'a [u8]),
+}
+
+const EVEN: u8 = 0x02;
+const UNCOMPRESSED: u8 = 0x04;
+
+impl<'a> Point<'a> {
+    pub(super) fn parse(spki: &'a [u8]) -> Option<Self> {
+        CURVES.iter().find_map(|curve| Self::parse_on(curve, spki))
+    }
+
+    fn parse_on(curve: &'static Curve, spki: &'a [u8]) -> Option<Self> {
+        let size = curve.prime.len();
+        if let Some(point) = spki.strip_prefix(curve.uncompressed_prefix) {
+            let (x, y) = point.strip_prefix(&[UNCOMPRESSED])?.split_at_checked(size)?;
+            return (y.len() == size).then_some(Self { curve, x, y: Ordinate::Whole(y) });
+        }
+        let (form, x) = spki.strip_prefix(curve.compressed_prefix)?.split_first()?;
+        let parity = (form & !1 == EVEN).then_some(*form)?;
+        (x.len() == size).then_some(Self { curve, x, y: Ordinate::Parity(parity) })
+    }
+
+    pub(super) fn for_each_related(&self, mut visit: impl FnMut(Encoding, &[u8])) {
+        match self.y {
+            Ordinate::Whole(y) => {
+                let form = EVEN | (y.last().copied().unwrap_or_default() & 1);
+                visit(Encoding::Compressed, &self.compressed(form));
+                visit(Encoding::NegatedUncompressed, &self.uncompressed(&self.negate(y)));
+                visit(Encoding::NegatedCompressed, &self.compressed(form ^ 1));
+            }
+            Ordinate::Parity(form) => {
+                visit(Encoding::NegatedCompressed, &self.compressed(form ^ 1));
+                let Some(whole) = self.decompress(form) else { return };
+                visit(Encoding::Uncompressed, &whole);
+                if let Some((_, y)) =
+                    whole.split_at_checked(whole.len().saturating_sub(self.x.len()))
+                {
+                    visit(Encoding::NegatedUncompressed, &self.uncompressed(&self.negate(y)));
+                }
+            }
+        }
+    }
+
+    fn compressed(&self, form: u8) -> SpkiBuffer {
+        let mut spki = SpkiBuffer::from_slice(self.curve.compressed_prefix);
+        spki.push(form);
+        spki.extend_from_slice(self.x);
+        spki
+    }
+
+    fn uncompressed(&self, y: &[u8]) -> SpkiBuffer {
+        let mut spki = SpkiBuffer::from_slice(self.curve.uncompressed_prefix);
+        spki.push(UNCOMPRESSED);
+        spki.extend_from_slice(self.x);
+        spki.extend_from_slice(y);
+        spki
+    }
+
+    /// `prime − y`. Wraps for a y that is not in the field, which no verifier accepts.
+    fn negate(&self, y: &[u8]) -> SpkiBuffer {
+        let mut difference = SpkiBuffer::from_slice(self.curve.prime);
+        let mut borrow = false;
+        for (digit, subtrahend) in difference.iter_mut().zip(y).rev() {
+            let (partial, first) = digit.overflowing_sub(*subtrahend);
+            let (result, second) = partial.overflowing_sub(borrow.into());
+            *digit = result;
+            borrow = first | second;
+        }
+        difference
+    }
+
+    /// The SPKI with the point uncompressed; `None` if there is no such point.
+    fn decompress(&self, form: u8) -> Option<Vec<u8>> {
+        let point: Vec<u8> = std::iter::once(form).chain(self.x.iter().copied()).collect();
+        let key = ParsedPublicKey::new(self.curve.verification, point).ok()?;
+        let spki: PublicKeyX509Der<'_> = key.as_der().ok()?;
+        Some(spki.as_ref().to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::PublicKeyData;
+
+    use super::*;
+    use crate::spki::related;
+
+    fn ec_key(algorithm: &'static rcgen::SignatureAlgorithm) -> Vec<u8> {
+        rcgen::KeyPair::generate_for(algorithm).unwrap().subject_public_key_info()
+    }
+
+    fn encoding(spki: &[u8], wanted: Encoding) -> Vec<u8> {
+        let found = related(spki).into_iter().find(|(encoding, _)| *encoding == wanted);
+        found.unwrap_or_else(|| panic!("no {wanted:?} among the related encodings")).1
+    }
+
+    fn as_set(spki: &[u8]) -> Vec<Vec<u8>> {
+        let mut encodings: Vec<_> = related(spki).into_iter().map(|(_, spki)| spki).collect();
+        encodings.sort();
+        encodings
+    }
+
+    #[test]
+    fn all_four_encodings_of_a_point_lead_to_the_same_four() {
+        for algorithm in [
+            &rcgen::PKCS_ECDSA_P256_SHA256,
+            &rcgen::PKCS_ECDSA_P384_SHA384,
+            &rcgen::PKCS_ECDSA_P521_SHA512,
+        ] {
+            let spki = ec_key(algorithm);
+            let encodings = as_set(&spki);
+            assert_eq!(encodings.len(), 4);
+            for encoding in &encodings {
+                assert_eq!(as_set(encoding), encodings, "{algorithm:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_negative_of_a_point_is_on_the_curve() {
+        let spki = ec_key(&rcgen::PKCS_ECDSA_P384_SHA384);
+        let negated = encoding(&spki, Encoding::NegatedCompressed);
+        let point = Point::parse(&negated).unwrap();
+        let Ordinate::Parity(form) = point.y else { panic!("not compressed") };
+        // Decompressed by the cryptographic library, it is what our subtraction says.
+        assert_eq!(point.decompress(form).unwrap(), encoding(&spki, Encoding::NegatedUncompressed));
+    }
+
+    #[test]
+    fn a_point_off_the_curve_has_no_uncompressed_form() {
+        let spki = ec_key(&rcgen::PKCS_ECDSA_P256_SHA256);
+        let mut compressed = encoding(&spki, Encoding::Compressed);
+        let x = CURVES[0].compressed_prefix.len() + 1;
+        let off_curve = (0..=u8::MAX).find(|byte| {
+            compressed[x] = *byte;
+            Point::parse(&compressed).unwrap().decompress(EVEN).is_none()
+        });
+        assert!(off_curve.is_some(), "half of all x have no y");
+        let forms: Vec<_> = related(&compressed).into_iter().map(|(form, _)| form).collect();
+        assert_eq!(forms, [Encoding::Presented, Encoding::NegatedCompressed]);
+    }
+}

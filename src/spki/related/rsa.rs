@@ -1,0 +1,137 @@
+//! RSA keys: the same modulus with the usual public exponents.
+
+use smallvec::SmallVec;
+use x509_cert::der::asn1::{BitStringRef, UintRef};
+use x509_cert::der::{Decode, Reader};
+
+use super::{Encoding, SpkiBuffer};
+use crate::spki::sequence;
+
+/// SEQUENCE { rsaEncryption, NULL }: the only form that the verifier accepts.
+const RSA_ALGORITHM: &[u8] = b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
+const EXPONENT_3: &[u8] = b"\x02\x01\x03";
+const EXPONENT_65537: &[u8] = b"\x02\x03\x01\x00\x01";
+
+/// The two INTEGERs of an RSAPublicKey (RFC 8017, A.1.1), tag and length included.
+pub(super) struct RsaKey<'a> {
+    modulus: &'a [u8],
+    exponent: &'a [u8],
+    pub(super) modulus_bits: usize,
+}
+
+impl<'a> RsaKey<'a> {
+    pub(super) fn parse(spki: &'a [u8]) -> Option<Self> {
+        let mut fields = sequence(spki).ok()?;
+        if fields.tlv_bytes().ok()? != RSA_ALGORITHM {
+            return None;
+        }
+        let bits: BitStringRef<'a> = fields.decode().ok()?;
+        let mut key = sequence(bits.as_bytes()?).ok()?;
+        let modulus = key.tlv_bytes().ok()?;
+        let value = UintRef::from_der(modulus).ok()?.as_bytes();
+        let leading = usize::try_from(value.first()?.leading_zeros()).ok()?;
+        let modulus_bits = (value.len() * 8).saturating_sub(leading);
+        Some(Self { modulus, exponent: key.tlv_bytes().ok()?, modulus_bits })
+    }
+
+    pub(super) fn for_each_related(&self, mut visit: impl FnMut(Encoding, &[u8])) {
+        for (encoding, exponent) in
+            [(Encoding::RsaExponent65537, EXPONENT_65537), (Encoding::RsaExponent3, EXPONENT_3)]
+        {
+            if exponent != self.exponent {
+                visit(encoding, &self.with_exponent(exponent));
+            }
+        }
+    }
+
+    fn with_exponent(&self, exponent: &[u8]) -> SpkiBuffer {
+        let key_length = self.modulus.len() + exponent.len();
+        let bits_length = 1 + header_length(key_length) + key_length;
+        let spki_length = RSA_ALGORITHM.len() + header_length(bits_length) + bits_length;
+        let mut spki = SpkiBuffer::new();
+        push_header(&mut spki, 0x30, spki_length);
+        spki.extend_from_slice(RSA_ALGORITHM);
+        push_header(&mut spki, 0x03, bits_length);
+        spki.push(0); // unused bits
+        push_header(&mut spki, 0x30, key_length);
+        spki.extend_from_slice(self.modulus);
+        spki.extend_from_slice(exponent);
+        spki
+    }
+}
+
+/// Length of a DER tag and length (X.690, 8.1.3) before `length` bytes of content.
+fn header_length(length: usize) -> usize {
+    if length < 0x80 { 2 } else { 2 + significant(length).len() }
+}
+
+fn push_header(der: &mut SpkiBuffer, tag: u8, length: usize) {
+    der.push(tag);
+    let bytes = significant(length);
+    match *bytes.as_slice() {
+        [short] if short < 0x80 => der.push(short),
+        ref long => {
+            der.push(0x80 | u8::try_from(long.len()).unwrap_or(0x7f)); // a usize has 8 bytes at most
+            der.extend_from_slice(long);
+        }
+    }
+}
+
+/// The big-endian bytes of `length` without leading zeros, at least one.
+fn significant(length: usize) -> SmallVec<[u8; 8]> {
+    let bytes = length.to_be_bytes();
+    let zeros = bytes.iter().take(bytes.len() - 1).take_while(|byte| **byte == 0).count();
+    bytes.into_iter().skip(zeros).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spki::related;
+
+    fn encoding(spki: &[u8], wanted: Encoding) -> Vec<u8> {
+        let found = related(spki).into_iter().find(|(encoding, _)| *encoding == wanted);
+        found.unwrap_or_else(|| panic!("no {wanted:?} among the related encodings")).1
+    }
+
+    #[test]
+    fn an_rsa_key_is_rebuilt_with_the_usual_exponents() {
+        let modulus = {
+            let mut integer = b"\x02\x82\x01\x01\x00".to_vec();
+            integer.extend([0xc5; 256]);
+            integer
+        };
+        let key = |exponent| {
+            RsaKey { modulus: &modulus, exponent: b"", modulus_bits: 0 }.with_exponent(exponent)
+        };
+        let odd = key(b"\x02\x01\x11"); // e = 17
+        assert_eq!(RsaKey::parse(&odd).map(|key| key.modulus_bits), Some(2048));
+        assert_eq!(encoding(&odd, Encoding::RsaExponent65537), *key(EXPONENT_65537));
+        assert_eq!(encoding(&odd, Encoding::RsaExponent3), *key(EXPONENT_3));
+        let usual = related(&key(EXPONENT_65537));
+        assert_eq!(usual.len(), 2, "the presented exponent is not tried again");
+    }
+
+    #[test]
+    fn lengths_are_minimal_der() {
+        for (length, header) in [
+            (0x7f, &b"\x30\x7f"[..]),
+            (0x80, b"\x30\x81\x80"),
+            (0x100, b"\x30\x82\x01\x00"),
+            (0x1_0000, b"\x30\x83\x01\x00\x00"),
+        ] {
+            let mut der = SpkiBuffer::new();
+            push_header(&mut der, 0x30, length);
+            assert_eq!(&*der, header);
+            assert_eq!(header_length(length), header.len());
+        }
+    }
+
+    #[test]
+    fn an_8192_bit_key_fits_the_buffer() {
+        let mut modulus = b"\x02\x82\x04\x01\x00".to_vec();
+        modulus.extend([0xff; 1024]);
+        let key = RsaKey { modulus: &modulus, exponent: b"", modulus_bits: 0 };
+        assert!(!key.with_exponent(EXPONENT_65537).spilled());
+    }
+}
