@@ -147,6 +147,31 @@ impl Keygate {
         serde_json::from_str(&self.admin("/status").1).unwrap()
     }
 
+    /// Asks for the status until it is as wanted: the log speaks a moment before the page does.
+    pub fn wait_for_status(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status();
+            if wanted(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "waited for {what} in vain; the status is {status}");
+        }
+    }
+
+    /// Asks for a series until it has this value: a client that is refused knows it a moment before
+    /// it is counted.
+    pub fn wait_for_metric(&self, series: &str, value: f64) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let found = self.metric(series);
+            if found.total_cmp(&value).is_eq() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{series} is {found}, not {value}");
+        }
+    }
+
     /// `curl` as a client: quiet, with the body on standard output.
     pub fn curl(&self, client: &Party, arguments: &[&str]) -> Output {
         let url = format!("https://{}/", self.address);

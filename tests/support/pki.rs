@@ -8,6 +8,8 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
+use super::system;
+
 /// The kinds of keys that clients have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -25,7 +27,11 @@ impl Kind {
 
     fn generate(self) -> KeyPair {
         match self {
-            Self::Ed25519 => KeyPair::generate_for(&rcgen::PKCS_ED25519),
+            // OpenSSL 3.0 reads no Ed25519 key that has its public half beside it, as rcgen's have.
+            Self::Ed25519 => {
+                let made = system("openssl", &["genpkey", "-algorithm", "ed25519"]);
+                KeyPair::from_pem(std::str::from_utf8(&made.stdout).unwrap())
+            }
             Self::P256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
             Self::P384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
             Self::P521 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P521_SHA512),
@@ -65,16 +71,21 @@ impl Party {
 impl Pki {
     /// `ca.pem`, and `server.pem` with `server.key` for `localhost`, `*.example` and `127.0.0.1`.
     pub fn new() -> Self {
+        Self::named("Test CA")
+    }
+
+    /// The same with a CA of this name.
+    pub fn named(ca: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut parameters = CertificateParams::default();
-        parameters.distinguished_name.push(DnType::CommonName, "Test CA");
+        parameters.distinguished_name.push(DnType::CommonName, ca);
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = parameters.self_signed(&key).unwrap();
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
-        let ca = certificate.der().clone();
-        let pki = Self { directory, issuer: Issuer::new(parameters, key), ca };
+        let der = certificate.der().clone();
+        let pki = Self { directory, issuer: Issuer::new(parameters, key), ca: der };
         let hosts = ["localhost", "*.example", "127.0.0.1"].map(str::to_owned).to_vec();
         let server = CertificateParams::new(hosts).unwrap();
         pki.issue("server", Kind::P256, server, ExtendedKeyUsagePurpose::ServerAuth);
@@ -92,6 +103,13 @@ impl Pki {
 
     pub fn ca(&self) -> &CertificateDer<'static> {
         &self.ca
+    }
+
+    /// `NAME.pem` and `NAME.key` of another server for `localhost` and `127.0.0.1`.
+    pub fn server(&self, name: &str) -> Party {
+        let hosts = ["localhost", "127.0.0.1"].map(str::to_owned).to_vec();
+        let parameters = CertificateParams::new(hosts).unwrap();
+        self.issue(name, Kind::P256, parameters, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
     /// `NAME.pem` and `NAME.key` of a client whose certificate is valid.
