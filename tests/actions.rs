@@ -1,7 +1,12 @@
 //! `reject`, `flag` and `header`: what the client sees, what the origin receives to the byte, the
 //! metric and the log line.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails where it stands")]
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails where it stands"
+)]
 
 mod support;
 

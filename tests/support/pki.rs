@@ -69,7 +69,7 @@ impl Party {
 }
 
 impl Pki {
-    /// `ca.pem`, and `server.pem` with `server.key` for `localhost`, `*.example` and `127.0.0.1`.
+    /// `ca.pem`, and `server.pem` with `server.key` for `localhost`, `a.example`, `b.example` and `127.0.0.1`.
     pub fn new() -> Self {
         Self::named("Test CA")
     }
@@ -86,7 +86,8 @@ impl Pki {
         std::fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
         let der = certificate.der().clone();
         let pki = Self { directory, issuer: Issuer::new(parameters, key), ca: der };
-        let hosts = ["localhost", "*.example", "127.0.0.1"].map(str::to_owned).to_vec();
+        let hosts =
+            ["localhost", "a.example", "b.example", "127.0.0.1"].map(str::to_owned).to_vec();
         let server = CertificateParams::new(hosts).unwrap();
         pki.issue("server", Kind::P256, server, ExtendedKeyUsagePurpose::ServerAuth);
         pki

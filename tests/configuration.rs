@@ -1,0 +1,98 @@
+//! The example configurations work and show what there is.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails where it stands"
+)]
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use keygate::config::{AdminAddress, AlpnProtocol, Config, LogFormat, TlsVersion};
+use keygate::guard::Decision;
+
+const COMPLETE: &str = include_str!("../config/keygate.toml");
+/// The model as it is typed.
+const MODEL: &str = include_str!("../src/config/raw.rs");
+
+fn example(name: &str) -> Config {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
+    Config::read(&path).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn the_shortest_configuration_has_the_documented_defaults() {
+    let config = example("minimal.toml");
+    let seconds = Duration::from_secs;
+    assert_eq!(config.admin, AdminAddress::Tcp("127.0.0.1:9464".parse().unwrap()));
+    assert_eq!(config.log.format, LogFormat::Json);
+    assert_eq!(config.filters[0].max_size, (1 << 30) + 24);
+    assert_eq!(config.shutdown.readiness_delay, seconds(5));
+    assert_eq!(config.shutdown.drain_timeout, seconds(30));
+
+    let service = &config.services[0];
+    assert!(service.server_names.is_empty());
+    assert_eq!(service.tls.min_version, TlsVersion::V1_2);
+    assert_eq!(service.tls.alpn, [AlpnProtocol::H2, AlpnProtocol::Http11]);
+    assert!(service.tls.resumption);
+    assert!(service.forward.client_cert && service.forward.x_forwarded);
+    assert_eq!(service.upstream.connect_timeout, seconds(2));
+    assert_eq!(service.upstream.response_timeout, seconds(60));
+    assert_eq!(service.limits.handshake_timeout, seconds(10));
+    assert_eq!(service.limits.header_timeout, seconds(10));
+    assert_eq!(service.limits.idle_timeout, seconds(60));
+    assert_eq!(service.limits.max_connections, 10_000);
+    assert_eq!(service.limits.max_header_size, 32 << 10);
+    assert_eq!(service.policy.on_probable, Decision::Reject);
+    assert_eq!(service.policy.on_unchecked, Decision::Reject);
+    assert_eq!(service.status_header, "client-key-status");
+}
+
+#[test]
+fn the_complete_configuration_is_the_shortest_one_with_every_default_written_out() {
+    let mut complete = example("keygate.toml");
+    for service in &mut complete.services {
+        service.server_names.clear(); // they have no default that could be shown
+    }
+    assert_eq!(format!("{complete:#?}"), format!("{:#?}", example("minimal.toml")));
+}
+
+#[test]
+fn the_complete_configuration_has_every_key_there_is() {
+    let structs = structs();
+    assert!(structs.len() > 8 && structs["Config"].len() > 5, "the model was read: {structs:?}");
+    has_every_key(&structs, "Config", "", &toml::from_str(COMPLETE).unwrap());
+}
+
+fn has_every_key(
+    structs: &HashMap<&str, Vec<(&str, &str)>>,
+    name: &str,
+    place: &str,
+    table: &toml::Table,
+) {
+    for (field, kind) in &structs[name] {
+        let place = format!("{place}.{field}");
+        let value = table.get(*field).unwrap_or_else(|| panic!("{place} is not in the example"));
+        let inner = kind.trim_start_matches("Vec<").trim_end_matches('>');
+        if structs.contains_key(inner) {
+            let table = value.as_table().or_else(|| value.get(0)?.as_table());
+            has_every_key(structs, inner, &place, table.unwrap());
+        }
+    }
+}
+
+/// The structs of [`MODEL`] with the names and types of their fields.
+fn structs() -> HashMap<&'static str, Vec<(&'static str, &'static str)>> {
+    let mut structs = HashMap::new();
+    for text in MODEL.split("pub(super) struct ").skip(1) {
+        let Some((name, body)) = text.split_once(" {\n") else { continue };
+        let body = body.split("\n}").next().unwrap();
+        let lines = body.lines().filter_map(|line| line.trim().strip_prefix("pub(super) "));
+        let fields = lines.filter_map(|line| line.trim_end_matches(',').split_once(": "));
+        structs.insert(name, fields.collect());
+    }
+    structs
+}

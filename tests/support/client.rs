@@ -1,0 +1,75 @@
+//! A client that speaks HTTP/1.1 byte by byte over real TLS.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use super::PATIENCE;
+use super::pki::{Party, Pki};
+
+pub struct Client {
+    tls: StreamOwned<ClientConnection, TcpStream>,
+}
+
+impl Client {
+    /// Connects as `party`, naming `localhost`.
+    pub fn connect(pki: &Pki, address: SocketAddr, party: &Party) -> Self {
+        let mut anchors = RootCertStore::empty();
+        anchors.add(pki.ca().clone()).unwrap();
+        let (chain, key) = party.credentials();
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(anchors)
+            .with_client_auth_cert(chain, key)
+            .unwrap();
+        let name = "localhost".try_into().unwrap();
+        let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+        let tcp = TcpStream::connect(address).unwrap();
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        tcp.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self { tls: StreamOwned::new(connection, tcp) }
+    }
+
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.tls.write_all(bytes.as_ref()).unwrap();
+        self.tls.flush().unwrap();
+    }
+
+    /// Sends until the socket takes no more for its write time-out; how much was sent by then.
+    pub fn send_until_stalled(&mut self, bytes: &[u8]) -> usize {
+        let pieces = bytes.chunks(1 << 14);
+        pieces.take_while(|piece| self.tls.write_all(piece).is_ok()).map(<[u8]>::len).sum()
+    }
+
+    /// The head of the next response, up to and with the empty line.
+    pub fn head(&mut self) -> String {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.extend(self.exactly(1));
+        }
+        String::from_utf8(head).unwrap()
+    }
+
+    /// As many bytes.
+    pub fn exactly(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.tls.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// Everything until the proxy ends the connection in an orderly way.
+    pub fn rest(&mut self) -> String {
+        let mut rest = String::new();
+        self.tls.read_to_string(&mut rest).unwrap();
+        rest
+    }
+
+    /// The socket below, to read from it or not.
+    pub fn tcp(&self) -> &TcpStream {
+        self.tls.get_ref()
+    }
+}
