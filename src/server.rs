@@ -110,11 +110,11 @@ impl Server {
     /// Fails readiness, waits `readiness_delay`, stops accepting, and gives open connections up to
     /// `drain_timeout` to finish what they have in flight.
     pub async fn shut_down(mut self) {
-        info!(delay = ?self.shutdown.readiness_delay, "not ready any more");
         self.stage.send_replace(Stage::Leaving);
+        info!(delay = ?self.shutdown.readiness_delay, "not ready any more");
         tokio::time::sleep(self.shutdown.readiness_delay).await;
-        info!(at_most = ?self.shutdown.drain_timeout, "draining");
         self.stage.send_replace(Stage::Draining);
+        info!(at_most = ?self.shutdown.drain_timeout, "draining");
         if timeout(self.shutdown.drain_timeout, self.workers.ended()).await.is_err() {
             info!("connections that are still open are cut");
         }

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use self::pki::Pki;
-use super::{CliError, Exit, log, run, say};
+use super::run::Handled;
+use super::{CliError, Exit, log, say};
 use crate::config::{Config, LogConfig, LogFormat};
 use crate::pkbf::{self, Filter, Parameters};
 use crate::server::Server;
@@ -53,8 +54,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         return Ok(Exit::Done);
     }
     show_commands(directory, address)?;
+    let signals = Handled::install()?;
     say("\nServing until Ctrl-C.")?;
-    run::until_stopped(server)
+    Ok(signals.serve(server))
 }
 
 const FILTER: &str = "lost.pkbf";

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
@@ -12,6 +13,7 @@ use crate::server::Server;
 pub(super) fn run(config: &Path) -> Result<Exit, CliError> {
     let config = Config::read(config)?;
     let _log = log::start(&config.log)?;
+    let signals = Handled::install()?;
     let server = Server::start(&config)?;
     for (configured, local) in server.addresses() {
         let services = config.services.iter().filter(|service| service.listen == *configured);
@@ -24,25 +26,40 @@ pub(super) fn run(config: &Path) -> Result<Exit, CliError> {
         version = env!("CARGO_PKG_VERSION"),
         "ready"
     );
-    until_stopped(server)
+    Ok(signals.serve(server))
 }
 
-/// Serves until SIGTERM or SIGINT, then shuts down; a second one ends the process at once. SIGHUP
-/// looks at every file again.
-pub(super) fn until_stopped(server: Server) -> Result<Exit, CliError> {
-    let refused = |error| CliError::system("signals", error);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(refused)?.block_on(async {
-        let mut signals = Signals::new().map_err(refused)?;
-        while signals.next().await == Wish::Reload {
-            server.reload();
-        }
-        tokio::select! {
-            () = server.shut_down() => {}
-            () = signals.stop() => info!("stopped at once"),
-        }
-        Ok(Exit::Done)
-    })
+/// Signals that no longer end the process: handled from before it loads anything.
+pub(super) struct Handled {
+    runtime: Runtime,
+    signals: Signals,
+}
+
+impl Handled {
+    pub(super) fn install() -> Result<Self, CliError> {
+        let refused = |error| CliError::system("signals", error);
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(refused)?;
+        let entered = runtime.enter();
+        let signals = Signals::new().map_err(refused)?;
+        drop(entered);
+        Ok(Self { runtime, signals })
+    }
+
+    /// Serves until SIGTERM or SIGINT, then shuts down; a second one ends the process at once.
+    /// SIGHUP looks at every file again.
+    pub(super) fn serve(self, server: Server) -> Exit {
+        let Self { runtime, mut signals } = self;
+        runtime.block_on(async {
+            while signals.next().await == Wish::Reload {
+                server.reload();
+            }
+            tokio::select! {
+                () = server.shut_down() => {}
+                () = signals.stop() => info!("stopped at once"),
+            }
+        });
+        Exit::Done
+    }
 }
 
 struct Signals {

@@ -57,13 +57,15 @@ pub async fn run(
         .await?;
         loader = returned;
         pending = progress.pending;
+        let generation = progress.snapshot.as_ref().map(|snapshot| snapshot.generation);
         if let Some(snapshot) = progress.snapshot {
-            let generation = snapshot.generation;
             current.store(Arc::new(snapshot));
+        }
+        // After the swap: what the report and the log say is in use, is.
+        report.store(Arc::new(loader.report()));
+        if let Some(generation) = generation {
             info!(generation, "snapshot in use");
         }
-        // After the swap: what the report says is in use, is.
-        report.store(Arc::new(loader.report()));
     }
 }
 

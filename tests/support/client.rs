@@ -41,8 +41,18 @@ impl Client {
 
     /// Sends until the socket takes no more for its write time-out; how much was sent by then.
     pub fn send_until_stalled(&mut self, bytes: &[u8]) -> usize {
-        let pieces = bytes.chunks(1 << 14);
-        pieces.take_while(|piece| self.tls.write_all(piece).is_ok()).map(<[u8]>::len).sum()
+        let mut sent = 0;
+        for piece in bytes.chunks(1 << 14) {
+            self.tls.conn.writer().write_all(piece).unwrap();
+            while self.tls.conn.wants_write() {
+                // rustls' own stream goes on after a write that timed out.
+                if self.tls.conn.write_tls(&mut self.tls.sock).is_err() {
+                    return sent;
+                }
+            }
+            sent += piece.len();
+        }
+        sent
     }
 
     /// The head of the next response, up to and with the empty line.

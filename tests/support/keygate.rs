@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -203,7 +203,9 @@ impl Drop for Keygate {
         let _ = self.child.kill(); // it may have ended
         let _ = self.child.wait();
         if std::thread::panicking() {
-            for line in self.log.lines.lock().unwrap().iter() {
+            let lines = self.log.lines.lock();
+            // Whoever waited in vain panicked with the lock in hand.
+            for line in lines.unwrap_or_else(PoisonError::into_inner).iter() {
                 eprintln!("{line}");
             }
         }
