@@ -96,7 +96,7 @@ async fn admit(
 ) {
     let snapshot = worker.snapshot();
     let identity = ClientIdentity::of(peer, stream.get_ref().1);
-    let metrics = worker.service_metrics(service.index).clone();
+    let metrics = worker.service_metrics(service.index);
     metrics.handshakes(HandshakeResult::Ok, identity.stage() == Stage::Resumed).inc();
     let Some(service) = snapshot.present(service).map(Arc::clone) else {
         return close(stream).await; // the service is gone
@@ -119,18 +119,20 @@ async fn admit(
 
     metrics.connections.of(ConnectionResult::Served).inc();
     let http2 = stream.get_ref().1.alpn_protocol() == Some(AlpnProtocol::H2.as_bytes());
+    let active = metrics.connections_active.clone();
     let session = Session {
         worker,
         routes: Arc::clone(snapshot.routes()),
         annotations: Annotations::new(&service.config, &identity, &verdict),
         activity: Activity::new(service.config.limits, !http2),
+        status_header: Rc::new(service.config.status_header.clone()),
         host: RefCell::default(),
         service,
     };
     drop((snapshot, identity)); // an open connection keeps no old filter in memory
-    metrics.connections_active.inc();
+    active.inc();
     http::serve(Rc::new(session), stream, http2).await;
-    metrics.connections_active.dec();
+    active.dec();
 }
 
 /// A handshake that did not succeed, and what is left of it.

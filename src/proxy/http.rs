@@ -37,6 +37,8 @@ pub(super) struct Session {
     pub(super) routes: Arc<Routes>,
     pub(super) annotations: Annotations,
     pub(super) activity: Rc<Activity>,
+    /// Removed from every request, and from its trailers.
+    pub(super) status_header: Rc<HeaderName>,
     /// The host of the last request that was for this service: most ask for the same again.
     pub(super) host: RefCell<Option<HeaderValue>>,
 }
@@ -172,14 +174,14 @@ fn prepare(
         parts.headers.remove(header::CONTENT_LENGTH); // the length is what was read, not what was said
     }
     headers::remove_hop_by_hop(&mut parts.headers);
-    headers::remove_identity(&mut parts.headers, session.status_header());
+    headers::remove_identity(&mut parts.headers, &session.status_header);
     parts.headers.remove(header::EXPECT); // hyper answers it as soon as the body is asked for
     headers::join_cookies(&mut parts.headers);
     session.annotations.set(&mut parts.headers, &host);
     parts.headers.insert(header::HOST, host);
     parts.uri = origin_form(parts.uri);
     parts.version = Version::HTTP_11;
-    Ok(Request::from_parts(parts, RequestBody::new(body, Arc::clone(&session.service.config))))
+    Ok(Request::from_parts(parts, RequestBody::new(body, Rc::clone(&session.status_header))))
 }
 
 impl Session {
@@ -189,10 +191,6 @@ impl Session {
 
     pub(super) fn upstream(&self) -> &Rc<Upstream> {
         self.worker.upstream(self.service.index)
-    }
-
-    pub(super) fn status_header(&self) -> &HeaderName {
-        &self.service.config.status_header
     }
 
     /// The host that a request is for. It must belong to the service whose policy admitted the

@@ -3,27 +3,26 @@
 use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header::HeaderName;
 
-use crate::config::ServiceConfig;
 use crate::proxy::headers;
 
 /// A client's request body on its way to the upstream.
 pub(in crate::proxy) struct RequestBody {
     incoming: Incoming,
     progress: Progress,
-    service: Arc<ServiceConfig>,
+    status_header: Rc<HeaderName>,
 }
 
 impl RequestBody {
-    pub(in crate::proxy) fn new(incoming: Incoming, service: Arc<ServiceConfig>) -> Self {
+    pub(in crate::proxy) fn new(incoming: Incoming, status_header: Rc<HeaderName>) -> Self {
         let progress = Progress::new(Instant::now(), !incoming.is_end_stream());
-        Self { incoming, progress, service }
+        Self { incoming, progress, status_header }
     }
 
     /// When the upstream last took a piece.
@@ -45,7 +44,7 @@ impl Body for RequestBody {
         if let Some(Ok(frame)) = &mut frame
             && let Some(trailers) = frame.trailers_mut()
         {
-            headers::remove_identity(trailers, &self.service.status_header);
+            headers::remove_identity(trailers, &self.status_header);
             headers::remove_hop_by_hop(trailers);
         }
         Poll::Ready(frame)
