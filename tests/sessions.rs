@@ -131,6 +131,37 @@ fn a_session_from_before_the_filter_changed_does_not_admit_a_listed_key() {
 }
 
 #[test]
+fn a_handshake_that_began_before_a_swap_is_judged_by_the_filter_after_it() {
+    for version in VERSIONS {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let turned = pki.client("turned", Kind::P256);
+        write_filter(&pki.path("lost.pkbf"), &[]);
+        let keygate = Keygate::start(&pki, &origin, "");
+        let config = client(&pki, version, Presents::new(&turned, &turned));
+
+        let mut tcp = TcpStream::connect(keygate.address()).unwrap();
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        let name = "localhost".try_into().unwrap();
+        let mut connection = ClientConnection::new(config, name).unwrap();
+        connection.write_tls(&mut tcp).unwrap(); // the ClientHello
+        assert_eq!(tcp.peek(&mut [0]).unwrap(), 1); // answered, by the old snapshot
+        write_revision(&pki.path("lost.pkbf"), &[&turned.spki], 2);
+        keygate.wait_for_generation(2);
+
+        let mut tls = StreamOwned::new(connection, tcp);
+        let mut response = String::new();
+        // The verifier of the old snapshot lets the client pass: it gets a connection, and no
+        // more than its orderly end.
+        let _ = write!(tls, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_eq!(tls.read_to_string(&mut response).unwrap(), 0, "{version:?}: {response}");
+        let series =
+            r#"keygate_key_checks_total{service="test",stage="handshake",verdict="probable"}"#;
+        assert_eq!(keygate.metric(series), 1.0, "{version:?}");
+        assert_eq!(origin.untaken(), 0);
+    }
+}
+
+#[test]
 fn without_resumption_every_handshake_is_full() {
     for version in VERSIONS {
         let (pki, origin) = (Pki::new(), Origin::start());
