@@ -60,7 +60,11 @@ fn the_configuration_serves_once_its_ports_are_free_ones() {
     let free = configuration.replace("0.0.0.0:8443", "127.0.0.1:0");
     let keygate =
         Keygate::configured(&pki, &format!("admin = {{ listen = \"127.0.0.1:0\" }}\n{free}"));
-    assert_eq!(keygate.admin("/readyz").0, 200);
+    assert_eq!(keygate.admin("/readyz"), (200, "ready\n".to_owned()));
+    assert_eq!(keygate.admin("/livez"), (200, "alive\n".to_owned()));
+    assert_eq!(keygate.status()["services"][0]["name"], "orders");
+    assert_eq!(keygate.metric("keygate_filter_revision{filter=\"pwnedkeys\"}"), 1.0);
+    assert_eq!(keygate.admin("/nowhere").0, 404);
 }
 
 #[test]
