@@ -87,7 +87,10 @@ fn an_upstream_that_dies_in_mid_response_never_looks_complete() {
         let keygate = Keygate::start(&pki, &origin, "");
         for http in ["--http1.1", "--http2"] {
             let broken = keygate.curl(&good, &[http]);
-            assert!(!broken.status.success(), "{http}: {}", said(&broken));
+            // Partial file, receive error, error in an HTTP/2 stream.
+            let broken_off = [18, 56, 92].map(Some).contains(&broken.status.code());
+            assert!(broken_off, "{http}: {}", said(&broken));
+            assert_eq!(broken.stdout, b"ten bytes.", "{http}: {}", said(&broken));
         }
     }
 }
@@ -96,12 +99,13 @@ fn an_upstream_that_dies_in_mid_response_never_looks_complete() {
 fn an_upload_that_makes_progress_outlasts_the_response_timeout() {
     let (pki, good) = people();
     let origin = Origin::start(); // answers once it has read the whole body
-    let keygate = Keygate::configured(&pki, &impatient(&origin));
+    let patient = impatient(&origin).replace("\"400ms\"", "\"1s\"");
+    let keygate = Keygate::configured(&pki, &patient);
     let mut client = Client::connect(&pki, keygate.address(), &good);
     client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\n");
     for _ in 0..8 {
         // The passing of time is what is tested: all pieces together take twice the time-out.
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(250));
         client.send("x");
     }
     assert!(client.head().starts_with("HTTP/1.1 200 OK\r\n"));

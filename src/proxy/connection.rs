@@ -1,6 +1,7 @@
 //! One connection: ClientHello, service, handshake, identity, judgement, HTTP.
 
 use std::cell::RefCell;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -67,7 +68,7 @@ async fn handshake(
         Ok(hello) => hello,
         Err(error) => {
             let failure = Failure::of(tls::classify(&error));
-            return Err(Failure { tcp: acceptor.take_io(), ..failure });
+            return Err(Failure { error: Some(error), tcp: acceptor.take_io(), ..failure });
         }
     };
     let snapshot = worker.snapshot();
@@ -81,7 +82,8 @@ async fn handshake(
     match tls::refusals_of(accepting).await {
         (Ok(stream), _) => Ok(stream),
         (Err((error, tcp)), refusal) => {
-            Err(Failure { result: tls::classify(&error), refusal, tcp: Some(tcp) })
+            let result = tls::classify(&error);
+            Err(Failure { result, error: Some(error), refusal, tcp: Some(tcp) })
         }
     }
 }
@@ -138,13 +140,15 @@ async fn admit(
 /// A handshake that did not succeed, and what is left of it.
 struct Failure {
     result: HandshakeResult,
+    /// What rustls or the network said of it.
+    error: Option<io::Error>,
     refusal: Option<Refusal>,
     tcp: Option<TcpStream>,
 }
 
 impl Failure {
     fn of(result: HandshakeResult) -> Self {
-        Self { result, refusal: None, tcp: None }
+        Self { result, error: None, refusal: None, tcp: None }
     }
 
     /// Counts and logs the failure, and closes what is left of the connection.
@@ -175,7 +179,8 @@ impl Failure {
             worker.metrics().unrouted.of(outcome).inc();
         }
         let service = service.map(|service| service.config.name.as_str());
-        debug!(%peer, service, result = self.result.as_str(), "handshake failed");
+        let error = self.error.as_ref().map(tracing::field::display);
+        debug!(%peer, service, result = self.result.as_str(), error, "handshake failed");
         if let Some(tcp) = self.tcp {
             linger(tcp).await;
         }
