@@ -5,33 +5,70 @@
 //! it is given, as the reference implementation does: other encodings of the same key are the
 //! business of [`crate::spki`]. Format: <https://pwnedkeys.com/filter.html>
 //!
+//! A filter is built in memory and written as one file:
+//!
 //! ```
-//! use keygate::pkbf::{Filter, Parameters};
+//! use keygate::pkbf::{self, Filter, Overwrite, Parameters};
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("lost.pkbf");
 //!
 //! let mut filter = Filter::new(Parameters::for_entries(1000, 0.01)?)?;
 //! filter.insert(b"the DER of a SubjectPublicKeyInfo");
-//! assert!(filter.contains(b"the DER of a SubjectPublicKeyInfo"));
-//! assert!(!filter.contains(b"the DER of another one"));
-//! # Ok::<(), keygate::pkbf::FilterError>(())
+//! filter.stamp(1_790_000_000);
+//! pkbf::create(&filter, &path, Overwrite::Never)?;
+//!
+//! let file = pkbf::read(&path, 1 << 20)?; // of at most a MiB
+//! assert!(file.filter.contains(b"the DER of a SubjectPublicKeyInfo"));
+//! assert!(!file.filter.contains(b"the DER of another one"));
+//! assert!(file.filter.plausibility().is_plausible());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A file that others read meanwhile is changed under its lock and replaced as a whole:
+//!
+//! ```
+//! use keygate::pkbf::{self, FilterUpdate};
+//! # use keygate::pkbf::{Filter, Overwrite, Parameters};
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("lost.pkbf");
+//! # pkbf::create(&Filter::new(Parameters::new(20, 16)?)?, &path, Overwrite::Never)?;
+//!
+//! let mut update = FilterUpdate::begin(&path)?;
+//! update.filter.insert(b"another SubjectPublicKeyInfo");
+//! update.filter.stamp(1_790_000_060);
+//! update.commit()?;
+//! assert_eq!(pkbf::read(&path, 1 << 20)?.filter.header().entry_count, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod bits;
+mod checksum;
 mod file;
 mod header;
+mod plausibility;
 mod sizing;
+mod update;
 
+use std::path::PathBuf;
+
+use aws_lc_rs::digest;
 use smallvec::SmallVec;
 use xxhash_rust::xxh64::xxh64;
 
-pub use file::{FileStamp, FilterFile, read, write_atomically};
+pub use checksum::sidecar_of;
+pub use file::{FileStamp, FilterFile, read, read_unlocked};
 pub use header::{HEADER_SIZE, Header, MARKER, MAX_HASH_LENGTH, MIN_HASH_LENGTH};
-pub use sizing::{Parameters, Plausibility};
+pub use plausibility::Plausibility;
+pub use sizing::Parameters;
+pub use update::{FilterUpdate, Overwrite, create};
+
+use self::bits::{Bits, count_ones};
 
 /// A `pkbfv1` filter in memory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Filter {
     header: Header,
-    /// The bit field, `2^L / 8` bytes. Bit 0 of a byte is its most significant bit.
-    bits: Vec<u8>,
+    bits: Bits,
     set_bits: u64,
 }
 
@@ -42,9 +79,7 @@ impl Filter {
     /// A parameter out of range, or a bit field that does not fit into memory.
     pub fn new(parameters: Parameters) -> Result<Self, FilterError> {
         let header = Header::empty(parameters)?;
-        let mut bits = allocate(header.data_size())?;
-        bits.resize(data_size_in_memory(header.data_size())?, 0);
-        Ok(Self { header, bits, set_bits: 0 })
+        Ok(Self { header, bits: Bits::zeroed(header.data_size())?, set_bits: 0 })
     }
 
     /// Reads a whole file that is in memory already.
@@ -53,8 +88,8 @@ impl Filter {
     /// Too short, not `pkbfv1`, a parameter out of range, or data that is not `2^L / 8` bytes long.
     pub fn parse(file: &[u8]) -> Result<Self, FilterError> {
         let (header, data) = Header::parse(file)?;
-        let mut bits = allocate(header.data_size())?;
-        bits.extend_from_slice(data);
+        let mut bits = Bits::zeroed(header.data_size())?;
+        bits.copy_from_slice(data); // `data` was found to be of this size
         let set_bits = count_ones(&bits);
         Ok(Self { header, bits, set_bits })
     }
@@ -116,7 +151,12 @@ impl Filter {
     /// Marks the end of a run of additions: one revision more, changed at `updated_at` (seconds
     /// since the Unix epoch).
     pub fn stamp(&mut self, updated_at: u64) {
-        self.header.revision = self.header.revision.saturating_add(1);
+        self.stamp_as(self.header.revision.saturating_add(1), updated_at);
+    }
+
+    /// The same with a revision that its publisher numbers by rules of their own.
+    pub fn stamp_as(&mut self, revision: u32, updated_at: u64) {
+        self.header.revision = revision;
         self.header.updated_at = updated_at;
     }
 
@@ -148,6 +188,28 @@ impl Filter {
     #[must_use]
     pub fn plausibility(&self) -> Plausibility {
         Plausibility::of(&self.header, self.set_bits)
+    }
+
+    /// How many bits are set in one filter and not in the other: first those that only `self` has,
+    /// then those that only `other` has. `None` if they differ in size.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Option<(u64, u64)> {
+        (self.bits.len() == other.bits.len()).then(|| {
+            let pairs = self.bits.iter().zip(other.bits.iter());
+            pairs.fold((0, 0), |(mine, theirs), (a, b)| {
+                (mine + u64::from((a & !b).count_ones()), theirs + u64::from((b & !a).count_ones()))
+            })
+        })
+    }
+
+    /// SHA-256 of the whole file: header, then bit field.
+    #[must_use]
+    pub fn sha256(&self) -> [u8; 32] {
+        let (header, bits) = self.to_parts();
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(&header);
+        context.update(bits);
+        context.finish().as_ref().first_chunk().copied().unwrap_or_default() // it has 32 bytes
     }
 
     /// The whole file: header, then bit field.
@@ -199,6 +261,30 @@ pub enum FilterError {
     /// The file was written to while it was read, or is locked by its writer.
     #[error("the file is being written to; it is read again when the writer is done")]
     BeingWritten,
+    /// The file is not the one that the checksum beside it speaks of.
+    #[error(
+        "its SHA-256 is {found}, {} says {expected}: one of the two is damaged or not the newest; fetch both again",
+        sidecar.display()
+    )]
+    Checksum {
+        /// The file with the checksum.
+        sidecar: PathBuf,
+        /// The checksum in it, in hex.
+        expected: String,
+        /// That of the filter, in hex.
+        found: String,
+    },
+    /// The file that should hold its checksum holds none.
+    #[error(
+        "{}: {problem}; write it with sha256sum, or remove it to go without a checksum",
+        sidecar.display()
+    )]
+    ChecksumFile {
+        /// The file with the checksum.
+        sidecar: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// `k` is 0: every key would be a hit.
     #[error("hash count is 0 (header offset 22), at least 1 is needed")]
     HashCountZero,
@@ -267,25 +353,6 @@ fn locate(position: u64) -> (usize, u8) {
     (byte, 0x80 >> (position & 7))
 }
 
-fn data_size_in_memory(bytes: u64) -> Result<usize, FilterError> {
-    usize::try_from(bytes).map_err(|_| FilterError::OutOfMemory { bytes })
-}
-
-/// An empty vector with room for exactly the bit field.
-fn allocate(bytes: u64) -> Result<Vec<u8>, FilterError> {
-    let mut bits = Vec::new();
-    bits.try_reserve_exact(data_size_in_memory(bytes)?)
-        .map_err(|_| FilterError::OutOfMemory { bytes })?;
-    Ok(bits)
-}
-
-fn count_ones(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<8>();
-    let in_words: u64 =
-        words.iter().map(|word| u64::from(u64::from_ne_bytes(*word).count_ones())).sum();
-    in_words + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,8 +392,16 @@ mod tests {
     }
 
     #[test]
-    fn ones_are_counted_across_the_word_boundary() {
-        assert_eq!(count_ones(&[0xff; 9]), 72);
-        assert_eq!(count_ones(&[]), 0);
+    fn the_difference_is_counted_both_ways() {
+        let (mut one, mut other) = (small(), small());
+        one.insert(b"a");
+        other.insert(b"a");
+        assert_eq!(one.difference(&other), Some((0, 0)));
+        other.insert(b"b");
+        let more = other.set_bits() - one.set_bits();
+        assert_eq!(one.difference(&other), Some((0, more)));
+        assert_eq!(other.difference(&one), Some((more, 0)));
+        let larger = Filter::new(Parameters::new(3, 15).unwrap()).unwrap();
+        assert_eq!(one.difference(&larger), None);
     }
 }

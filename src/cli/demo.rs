@@ -13,7 +13,7 @@ use self::pki::Pki;
 use super::run::Handled;
 use super::{CliError, Exit, log, say};
 use crate::config::{Config, LogConfig, LogFormat};
-use crate::pkbf::{self, Filter, Parameters};
+use crate::pkbf::{self, Filter, Overwrite, Parameters};
 use crate::server::Server;
 
 #[derive(Debug, clap::Args)]
@@ -68,7 +68,7 @@ fn make_filter(pki: &Pki, directory: &Path) -> Result<PathBuf, pkbf::FilterError
     filter.insert(pki.lost.spki());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     filter.stamp(now.as_secs());
-    pkbf::write_atomically(&filter, &path)?;
+    pkbf::create(&filter, &path, Overwrite::Always)?;
     Ok(path)
 }
 

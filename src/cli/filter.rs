@@ -65,7 +65,9 @@ struct Info {
 }
 
 fn info(path: &Path, json: bool) -> Result<Exit, CliError> {
-    let FilterFile { filter, sha256, .. } = read(path)?;
+    let file = read(path)?;
+    let sha256 = *file.sha256();
+    let filter = file.filter;
     let header = filter.header();
     let info = Info {
         path: path.display().to_string(),
@@ -92,10 +94,10 @@ fn info(path: &Path, json: bool) -> Result<Exit, CliError> {
 fn show(info: &Info, plausibility: Plausibility) -> Result<(), CliError> {
     let plausibility = match plausibility {
         Plausibility::Plausible => "yes".to_owned(),
-        Plausibility::TooFewBits { deviations } => format!(
-            "no: {deviations:.0} standard deviations fewer bits are set than the entries need"
-        ),
-        Plausibility::TooManyBits => "no: more bits are set than the entries can have".to_owned(),
+        Plausibility::Impossible { .. }
+        | Plausibility::NearlyFull { .. }
+        | Plausibility::TooFewBits { .. }
+        | Plausibility::TooManyBits { .. } => format!("no: {plausibility}"),
     };
     let updated = match UNIX_EPOCH.checked_add(Duration::from_secs(info.updated)) {
         _ if info.updated == 0 => "never".to_owned(),
@@ -128,7 +130,9 @@ struct Answer<'a> {
 }
 
 fn query(args: &QueryArgs) -> Result<Exit, CliError> {
-    let FilterFile { filter, sha256, .. } = read(&args.file)?;
+    let file = read(&args.file)?;
+    let sha256 = *file.sha256();
+    let filter = file.filter;
     let name = args.file.display().to_string().into();
     let named = Arc::new(NamedFilter { name, filter, sha256 });
     let guard = Guard::new(vec![Arc::clone(&named)]);
@@ -186,5 +190,6 @@ fn say_answer(answer: &Answer<'_>, json: bool) -> Result<(), CliError> {
 }
 
 fn read(path: &Path) -> Result<FilterFile, CliError> {
-    pkbf::read(path, u64::MAX).map_err(|source| CliError::Filter { path: path.to_owned(), source })
+    pkbf::read_unlocked(path, u64::MAX)
+        .map_err(|source| CliError::Filter { path: path.to_owned(), source })
 }

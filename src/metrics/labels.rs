@@ -117,12 +117,24 @@ labels! {
 
     /// Why an updated filter was refused.
     RefusalReason {
+        /// A key that must be in it is not, or random ones are.
+        Canary = "canary",
+        /// It is not what the checksum beside it speaks of.
+        Checksum = "checksum",
+        /// It was changed at a time that has not come yet.
+        Future = "future",
         /// The file could not be read.
         Io = "io",
         /// The file does not begin as a filter does.
         Marker = "marker",
+        /// It would refuse more of the clients seen lately than it may: it waits for the operator.
+        NewHits = "new_hits",
+        /// Its own numbers cannot explain the bits that are set.
+        Plausibility = "plausibility",
         /// A parameter in the header is out of range.
         Range = "range",
+        /// It is older than the one before.
+        Rollback = "rollback",
         /// The length is not what the header says, or over `max_size`.
         Size = "size",
     }

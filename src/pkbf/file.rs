@@ -1,31 +1,38 @@
-//! Filter files: read whole into memory, written beside the target and renamed over it.
+//! Filter files, read whole into memory.
 //!
 //! Never a mapping: the reference implementation edits files in place, and a file that shrinks
 //! under a mapping kills the process that reads it.
 
 use std::fs::{File, Metadata, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aws_lc_rs::digest;
-
+use super::bits::{Bits, count_ones};
 use super::header::too_short;
-use super::{Filter, FilterError, HEADER_SIZE, Header, allocate, count_ones};
+use super::{Filter, FilterError, HEADER_SIZE, Header, checksum};
 
-/// Bytes read at a time: they are counted and hashed while they are still in the cache.
-const CHUNK_SIZE: u64 = 1 << 20;
+/// Bytes read at a time: they are counted while they are still in the cache.
+const CHUNK_SIZE: usize = 256 << 10;
 
 /// A filter as it was in a file.
 #[derive(Debug)]
 pub struct FilterFile {
     /// The filter.
     pub filter: Filter,
-    /// SHA-256 of the whole file.
-    pub sha256: [u8; 32],
     /// What the file system said of the file that was read.
     pub stamp: FileStamp,
+    sha256: OnceLock<[u8; 32]>,
+}
+
+impl FilterFile {
+    /// SHA-256 of the whole file. Computed when it is first asked for: it takes longer than reading.
+    #[must_use]
+    pub fn sha256(&self) -> &[u8; 32] {
+        self.sha256.get_or_init(|| self.filter.sha256())
+    }
 }
 
 /// What changes when a file is replaced or written to.
@@ -74,105 +81,102 @@ impl FileStamp {
 /// Reads the filter at `path`, holding the shared lock that the reference implementation honours.
 ///
 /// Everything that can be checked is checked before anything is allocated: size, marker, ranges,
-/// length.
+/// length. A checksum beside the file ([`super::sidecar_of`]) must match.
 ///
 /// # Errors
-/// The file cannot be read, is larger than `max_size` bytes, is not a usable filter, or is being
-/// written to: locked by its writer, or changed between the beginning and the end of the read.
+/// The file cannot be read, is larger than `max_size` bytes, is not a usable filter, does not match
+/// its checksum, or is being written to: locked by its writer, or changed between the beginning and
+/// the end of the read.
 pub fn read(path: &Path, max_size: u64) -> Result<FilterFile, FilterError> {
+    let mut file = open(path)?;
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => return Err(FilterError::BeingWritten),
+        Err(TryLockError::Error(error)) => tolerate(Err(error))?,
+        Ok(()) => {}
+    }
+    read_from(&mut file, path, max_size)
+}
+
+/// The same, but waits until no writer holds the lock.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_unlocked(path: &Path, max_size: u64) -> Result<FilterFile, FilterError> {
+    let mut file = open(path)?;
+    tolerate(file.lock_shared())?;
+    read_from(&mut file, path, max_size)
+}
+
+/// The outcome of a lock, except that a file system without locks has no writer that honours them.
+pub(super) fn tolerate(locked: io::Result<()>) -> io::Result<()> {
+    locked.or_else(
+        |error| {
+            if error.kind() == io::ErrorKind::Unsupported { Ok(()) } else { Err(error) }
+        },
+    )
+}
+
+pub(super) fn open(path: &Path) -> io::Result<File> {
     // Looked at before it is opened: opening a pipe would wait for its writer.
     if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file").into());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
-    let mut file = File::open(path)?;
-    match file.try_lock_shared() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(FilterError::BeingWritten),
-        // A file system without locks has no writer that honours them.
-        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
-        Err(TryLockError::Error(error)) => return Err(error.into()),
-    }
+    File::open(path)
+}
+
+/// Reads `file`, which is locked and was opened at `path`.
+pub(super) fn read_from(
+    file: &mut File,
+    path: &Path,
+    max_size: u64,
+) -> Result<FilterFile, FilterError> {
     let before = file.metadata()?;
     if before.len() > max_size {
         return Err(FilterError::TooLarge { found: before.len(), allowed: max_size });
     }
-
-    let mut digest = digest::Context::new(&digest::SHA256);
-    let header = read_header(&mut file, before.len(), &mut digest)?;
-    let (bits, set_bits) = read_bits(&mut file, &header, &mut digest)?;
-
+    let header = read_header(file, before.len())?;
+    let (bits, set_bits) = read_bits(file, &header)?;
     let stamp = FileStamp::from_metadata(&before);
     if FileStamp::from_metadata(&file.metadata()?) != stamp {
         return Err(FilterError::BeingWritten);
     }
-    let mut sha256 = [0; 32];
-    sha256.iter_mut().zip(digest.finish().as_ref()).for_each(|(byte, value)| *byte = *value);
-    Ok(FilterFile { filter: Filter { header, bits, set_bits }, sha256, stamp })
+    let filter = Filter { header, bits, set_bits };
+    let file = FilterFile { filter, stamp, sha256: OnceLock::new() };
+    if let Some(expected) = checksum::expected(path)? {
+        checksum::check(path, expected, file.sha256())?;
+    }
+    Ok(file)
 }
 
-fn read_header(
-    file: &mut File,
-    file_size: u64,
-    digest: &mut digest::Context,
-) -> Result<Header, FilterError> {
+fn read_header(file: &mut File, file_size: u64) -> Result<Header, FilterError> {
     let mut start = Vec::with_capacity(HEADER_SIZE);
     file.take(HEADER_SIZE as u64).read_to_end(&mut start)?;
-    digest.update(&start);
     match start.first_chunk::<HEADER_SIZE>() {
         Some(header) => Header::from_bytes(header, file_size),
         None => Err(too_short(&start, file_size)),
     }
 }
 
-/// The bit field and how many of its bits are set.
-fn read_bits(
-    file: &mut File,
-    header: &Header,
-    digest: &mut digest::Context,
-) -> Result<(Vec<u8>, u64), FilterError> {
-    let mut bits = allocate(header.data_size())?;
+/// The bit field and how many of its bits are set: one pass, straight to where it stays.
+fn read_bits(file: &mut File, header: &Header) -> Result<(Bits, u64), FilterError> {
+    let mut bits = Bits::zeroed(header.data_size())?;
     let mut set_bits = 0;
-    let mut remaining = header.data_size();
-    while remaining > 0 {
-        let start = bits.len();
-        let read = file.take(remaining.min(CHUNK_SIZE)).read_to_end(&mut bits)?;
-        if read == 0 {
-            return Err(FilterError::BeingWritten); // it was long enough a moment ago
-        }
-        let chunk = bits.get(start..).unwrap_or_default();
+    for chunk in bits.chunks_mut(CHUNK_SIZE) {
+        file.read_exact(chunk).map_err(|error| {
+            let shrunk = error.kind() == io::ErrorKind::UnexpectedEof; // it was long enough a moment ago
+            if shrunk { FilterError::BeingWritten } else { FilterError::Io(error) }
+        })?;
         set_bits += count_ones(chunk);
-        digest.update(chunk);
-        remaining = remaining.saturating_sub(chunk.len() as u64);
     }
     Ok((bits, set_bits))
 }
 
-/// Writes `filter` to `path`: to a temporary file beside it, synced, then renamed over it, so that
-/// a crash leaves the old file or the new one.
-///
-/// # Errors
-/// The directory or the file cannot be written.
-pub fn write_atomically(filter: &Filter, path: &Path) -> io::Result<()> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::Builder::new()
-        .prefix(".pkbf-")
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-        .tempfile_in(directory)?;
-    let (header, bits) = filter.to_parts();
-    file.write_all(&header)?;
-    file.write_all(bits)?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    File::open(directory)?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::digest;
+
     use super::*;
-    use crate::pkbf::Parameters;
+    use crate::pkbf::{Overwrite, Parameters, create};
 
     fn filter() -> Filter {
         let mut filter = Filter::new(Parameters::new(5, 12).unwrap()).unwrap();
@@ -184,13 +188,13 @@ mod tests {
     fn a_written_filter_is_read_back_with_its_digest_and_count() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.pkbf");
-        write_atomically(&filter(), &path).unwrap();
+        create(&filter(), &path, Overwrite::Never).unwrap();
 
         let read = read(&path, 1 << 20).unwrap();
         assert_eq!(read.filter, filter());
         assert_eq!(read.stamp, FileStamp::of(&path).unwrap());
         let whole = std::fs::read(&path).unwrap();
-        assert_eq!(read.sha256, digest::digest(&digest::SHA256, &whole).as_ref());
+        assert_eq!(read.sha256(), digest::digest(&digest::SHA256, &whole).as_ref());
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left over");
     }
 
@@ -198,7 +202,7 @@ mod tests {
     fn a_file_over_the_limit_is_refused_before_it_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.pkbf");
-        write_atomically(&filter(), &path).unwrap();
+        create(&filter(), &path, Overwrite::Never).unwrap();
         let error = read(&path, 100).unwrap_err();
         assert!(matches!(error, FilterError::TooLarge { found: 536, allowed: 100 }), "{error}");
     }
@@ -207,7 +211,7 @@ mod tests {
     fn a_file_locked_by_its_writer_is_not_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.pkbf");
-        write_atomically(&filter(), &path).unwrap();
+        create(&filter(), &path, Overwrite::Never).unwrap();
         let writer = File::open(&path).unwrap();
         writer.lock().unwrap();
         assert!(matches!(read(&path, 1 << 20).unwrap_err(), FilterError::BeingWritten));

@@ -1,8 +1,7 @@
-//! How large a filter must be, how often it is wrong, and whether its bits can be true.
+//! How large a filter must be, and how often it is wrong.
 //!
 //! Sizing follows the reference implementation, so that a file made by either has the same
-//! parameters. Formulas: <https://pwnedkeys.com/filter.html>; the spread of the number of set bits
-//! is the occupancy problem (Johnson and Kotz, "Urn Models and Their Application", 1977, chapter 3).
+//! parameters. Formulas: <https://pwnedkeys.com/filter.html>
 
 use super::{FilterError, Header, MAX_HASH_LENGTH, MIN_HASH_LENGTH};
 
@@ -76,53 +75,6 @@ impl Parameters {
     }
 }
 
-/// Whether a header's numbers can explain the bits that are set.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Plausibility {
-    /// They can.
-    Plausible,
-    /// Fewer bits are set than the entries must have set: data was lost.
-    TooFewBits {
-        /// How far below the expected number, in standard deviations.
-        deviations: f64,
-    },
-    /// More bits are set than `k` for each entry.
-    TooManyBits,
-}
-
-/// Fewer bits than this many standard deviations below the expected number are lost data, not
-/// chance: at 8, chance does it less than once in 10^14 loads.
-const LOST_DATA_DEVIATIONS: f64 = 8.0;
-
-impl Plausibility {
-    pub(super) fn of(header: &Header, set_bits: u64) -> Self {
-        let entries = u64::from(header.entry_count);
-        if set_bits > entries.saturating_mul(header.hash_count.into()) {
-            return Self::TooManyBits;
-        }
-        let bits = header.bit_count() as f64;
-        let fill = header.parameters().expected_fill(entries);
-        let load = f64::from(header.hash_count) * entries as f64 / bits;
-        let free = (-load).exp();
-        let variance = bits * (free - (1.0 + load) * free * free);
-        // The positions of one key follow a cubic and coincide more often than chance would have
-        // it when k is large and the filter small: up to half of them were seen to.
-        let missing = fill * bits - set_bits as f64 - f64::from(header.hash_count) / 2.0;
-        // In a filter of a few bits the spread is less than one bit.
-        let deviations = missing / variance.sqrt().max(1.0);
-        if deviations > LOST_DATA_DEVIATIONS {
-            return Self::TooFewBits { deviations };
-        }
-        Self::Plausible
-    }
-
-    /// Whether it is [`Plausibility::Plausible`].
-    #[must_use]
-    pub fn is_plausible(self) -> bool {
-        self == Self::Plausible
-    }
-}
-
 /// `part / whole`, 0 to 1.
 pub(super) fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
@@ -166,23 +118,5 @@ mod tests {
     fn the_rate_of_a_large_filter_does_not_round_to_zero() {
         let rate = Parameters::new(20, 33).unwrap().false_positive_ratio(200_000_000);
         assert!(rate > 1e-10 && rate < 1e-8, "{rate}");
-    }
-
-    #[test]
-    fn a_key_whose_positions_coincide_is_no_lost_data() {
-        let mut filter = crate::pkbf::Filter::new(Parameters::new(64, 9).unwrap()).unwrap();
-        filter.insert(&1_488_016_u64.to_be_bytes());
-        assert!(filter.plausibility().is_plausible());
-    }
-
-    #[test]
-    fn bits_that_the_header_cannot_explain_are_seen() {
-        let header =
-            Header { entry_count: 1000, ..Header::empty(Parameters::new(3, 14).unwrap()).unwrap() };
-        assert_eq!(Plausibility::of(&header, 3001), Plausibility::TooManyBits);
-        assert_eq!(Plausibility::of(&header, 2739), Plausibility::Plausible);
-        assert!(!Plausibility::of(&header, 2000).is_plausible());
-        assert!(!Plausibility::of(&header, 0).is_plausible());
-        assert!(Plausibility::of(&Header { entry_count: 0, ..header }, 0).is_plausible());
     }
 }

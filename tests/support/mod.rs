@@ -26,7 +26,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use ::keygate::pkbf::{Filter, Parameters, write_atomically};
+use ::keygate::pkbf::{Filter, Overwrite, Parameters, create};
 
 /// Long enough for any machine; only a test that fails takes it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,9 +44,9 @@ pub fn write_revision(path: &Path, keys: &[&[u8]], revision: u32) {
         filter.insert(key);
     }
     for _ in 0..revision {
-        filter.stamp(1_790_000_000 + u64::from(revision));
+        filter.stamp(1_700_000_000 + u64::from(revision));
     }
-    write_atomically(&filter, path).unwrap();
+    create(&filter, path, Overwrite::Always).unwrap();
 }
 
 /// Runs a program of the system to its end.

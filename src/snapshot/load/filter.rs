@@ -61,7 +61,7 @@ impl FilterSource {
                 self.seen = seen;
                 self.refuse(&error, now)
             }
-            Ok(file) if file.sha256 == self.named.sha256 => {
+            Ok(file) if *file.sha256() == self.named.sha256 => {
                 self.seen = Seen::There(file.stamp);
                 self.metrics.unchanged();
                 self.last_reload = ReloadReport::done(ReloadResult::Unchanged, unix_seconds(now));
@@ -119,11 +119,8 @@ impl FilterSource {
 }
 
 fn named(config: &FilterConfig, file: FilterFile) -> Arc<NamedFilter> {
-    Arc::new(NamedFilter {
-        name: config.name.as_str().into(),
-        filter: file.filter,
-        sha256: file.sha256,
-    })
+    let sha256 = *file.sha256();
+    Arc::new(NamedFilter { name: config.name.as_str().into(), filter: file.filter, sha256 })
 }
 
 fn reason(error: &FilterError) -> RefusalReason {
@@ -135,6 +132,7 @@ fn reason(error: &FilterError) -> RefusalReason {
         FilterError::TooLarge { .. }
         | FilterError::TooShort { .. }
         | FilterError::WrongLength { .. } => RefusalReason::Size,
+        FilterError::Checksum { .. } | FilterError::ChecksumFile { .. } => RefusalReason::Checksum,
         FilterError::BeingWritten
         | FilterError::Io(_)
         | FilterError::NoParameters { .. }
