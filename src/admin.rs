@@ -1,6 +1,7 @@
-//! The admin server: metrics, liveness, readiness and status. Never on the data path: it runs on
-//! the control runtime, and only reads.
+//! The admin server: metrics, liveness, readiness, status, and the one thing that an operator may
+//! want of a running proxy. Never on the data path: it runs on the control runtime.
 
+mod accept;
 mod status;
 
 use std::convert::Infallible;
@@ -20,13 +21,14 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tracing::{debug, warn};
 
 use crate::config::AdminAddress;
 use crate::metrics::Exposition;
 use crate::proxy::Stage;
 use crate::snapshot::Report;
+use crate::snapshot::watch::Wish;
 
 /// Scrapers and probes are few; more than this wait.
 const MAX_CONNECTIONS: usize = 64;
@@ -42,6 +44,8 @@ pub struct State {
     pub report: Arc<ArcSwap<Report>>,
     /// Ready while serving.
     pub stage: watch::Receiver<Stage>,
+    /// To the task that watches files.
+    pub wishes: mpsc::Sender<Wish>,
 }
 
 /// A bound admin address.
@@ -72,7 +76,7 @@ impl Listener {
                 .and_then(|listener| listener.set_nonblocking(true).map(|()| Self::Tcp(listener))),
             AdminAddress::Unix(path) => bind_unix(path).map(Self::Unix),
         };
-        bound.map_err(|source| BindError { address: name(address), source })
+        bound.map_err(|source| BindError { address: address.to_string(), source })
     }
 
     /// The address with the port that it really has.
@@ -88,13 +92,6 @@ impl Listener {
                 .and_then(|at| at.as_pathname().map(|path| format!("unix:{}", path.display())))
                 .unwrap_or_else(|| "unix:".to_owned()),
         }
-    }
-}
-
-fn name(address: &AdminAddress) -> String {
-    match address {
-        AdminAddress::Tcp(address) => address.to_string(),
-        AdminAddress::Unix(path) => format!("unix:{}", path.display()),
     }
 }
 
@@ -147,8 +144,8 @@ async fn accept<IO: AsyncRead + AsyncWrite + Unpin + 'static>(
         let state = state.clone();
         tokio::task::spawn_local(async move {
             let service = service_fn(move |request| {
-                let answer = answer(&state, &request);
-                async move { Ok::<_, Infallible>(answer) }
+                let state = state.clone();
+                async move { Ok::<_, Infallible>(answer(&state, request).await) }
             });
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -162,7 +159,11 @@ async fn accept<IO: AsyncRead + AsyncWrite + Unpin + 'static>(
     }
 }
 
-fn answer(state: &State, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(state: &State, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    if let Some(filter) = accept::filter_of(request.uri().path()) {
+        let filter = filter.to_owned();
+        return accept::answer(state, filter, request).await;
+    }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD");
         answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));

@@ -1,18 +1,20 @@
 //! The command line: one file for each subcommand.
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 0 done (`query`:
-//! nothing found), 1 found, 2 wrong usage or configuration, 3 a file or input that cannot be used,
+//! nothing found; `diff`: the same), 1 found (`diff`: different), 2 wrong usage or configuration, 3 a file or input that cannot be used,
 //! 4 the system refuses (an address in use, no permission, no thread).
 
+mod admin_client;
 mod demo;
 mod filter;
 mod input;
 mod key;
 mod log;
+mod progress;
 mod run;
 mod validate;
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -39,7 +41,7 @@ enum Command {
     Validate(ConfigArgs),
     /// Show an admitted and a refused client, all on loopback, all made for the occasion.
     Demo(demo::Args),
-    /// Look into filter files.
+    /// Make filter files, and look into them.
     #[command(subcommand)]
     Filter(filter::Command),
     /// Show the algorithm and the fingerprints of keys.
@@ -72,8 +74,12 @@ enum CliError {
     Filter { path: PathBuf, source: FilterError },
     #[error(transparent)]
     Load(#[from] LoadError),
+    #[error("{0}")]
+    Operation(String),
     #[error("cannot write the result: {0}")]
     Output(#[source] io::Error),
+    #[error("{0}")]
+    Parameters(#[source] FilterError),
     #[error(transparent)]
     Server(#[from] ServerError),
     #[error("{what}: {reason}")]
@@ -87,8 +93,11 @@ impl CliError {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Server(ServerError::Metrics(_)) => 2,
-            Self::Filter { .. } | Self::Load(_) | Self::Server(ServerError::Load(_)) => 3,
+            Self::Config(_) | Self::Parameters(_) | Self::Server(ServerError::Metrics(_)) => 2,
+            Self::Filter { .. }
+            | Self::Load(_)
+            | Self::Operation(_)
+            | Self::Server(ServerError::Load(_)) => 3,
             Self::Output(_)
             | Self::Server(
                 ServerError::Admin(_)
@@ -136,8 +145,39 @@ fn say(line: impl std::fmt::Display) -> Result<(), CliError> {
     writeln!(io::stdout(), "{line}").map_err(CliError::Output)
 }
 
+/// Standard output for many lines: written in large pieces, but line by line for a terminal.
+struct Output {
+    writer: BufWriter<StdoutLock<'static>>,
+    is_terminal: bool,
+}
+
+impl Output {
+    fn new() -> Self {
+        let stdout = io::stdout();
+        let is_terminal = stdout.is_terminal();
+        Self { writer: BufWriter::with_capacity(64 << 10, stdout.lock()), is_terminal }
+    }
+
+    fn line(&mut self, line: impl std::fmt::Display) -> Result<(), CliError> {
+        writeln!(self.writer, "{line}").map_err(CliError::Output)?;
+        if self.is_terminal { self.end() } else { Ok(()) }
+    }
+
+    fn json(&mut self, value: &impl serde::Serialize) -> Result<(), CliError> {
+        self.line(json(value)?)
+    }
+
+    /// Everything is out.
+    fn end(&mut self) -> Result<(), CliError> {
+        self.writer.flush().map_err(CliError::Output)
+    }
+}
+
 /// Writes a value as one line of JSON to standard output.
 fn say_json(value: &impl serde::Serialize) -> Result<(), CliError> {
-    let json = serde_json::to_string(value).map_err(|error| CliError::Output(error.into()))?;
-    say(json)
+    say(json(value)?)
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, CliError> {
+    serde_json::to_string(value).map_err(|error| CliError::Output(error.into()))
 }

@@ -26,6 +26,8 @@ pub struct Config {
     pub log: LogConfig,
     /// At least one.
     pub filters: Vec<FilterConfig>,
+    /// Where what must outlive a restart is kept; `None`: nowhere.
+    pub state_dir: Option<PathBuf>,
     /// At least one.
     pub services: Vec<ServiceConfig>,
     /// How the process ends.
@@ -39,6 +41,16 @@ pub enum AdminAddress {
     Tcp(SocketAddr),
     /// A path of a Unix socket.
     Unix(PathBuf),
+}
+
+/// As the configuration has it.
+impl std::fmt::Display for AdminAddress {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(formatter),
+            Self::Unix(path) => write!(formatter, "unix:{}", path.display()),
+        }
+    }
 }
 
 /// The log on standard error.
@@ -69,6 +81,36 @@ pub struct FilterConfig {
     pub path: PathBuf,
     /// The largest file that is read, in bytes.
     pub max_size: u64,
+    /// A filter that was last changed longer ago is stale: a warning, nothing more.
+    pub max_age: Option<Duration>,
+    /// What becomes of a file that is older than the one before.
+    pub rollback: Rollback,
+    /// What becomes of a file whose bits its own header cannot explain.
+    pub implausible: Implausible,
+    /// Files of keys that must be in the filter.
+    pub canaries: Vec<PathBuf>,
+    /// An update that would refuse more of the clients seen lately waits for the operator.
+    pub max_new_hits: Option<usize>,
+}
+
+/// What becomes of a filter file that is older than the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rollback {
+    /// It is put to use.
+    Allow,
+    /// It is refused.
+    Refuse,
+}
+
+/// What becomes of a filter file whose bits its own header cannot explain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Implausible {
+    /// It is refused.
+    Refuse,
+    /// It is put to use, with a warning.
+    Warn,
 }
 
 /// One service behind the proxy.

@@ -5,6 +5,7 @@
 //! clock, and no allocation for a clean key.
 
 mod policy;
+mod recent;
 mod verdict;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
 pub use policy::{Decision, Policy};
+pub use recent::{RecentKeys, RecentShard};
 pub use verdict::{Hit, Verdict};
 
 use crate::pkbf::{Filter, KeyHash};
@@ -61,14 +63,17 @@ impl Guard {
         if self.filters.is_empty() {
             return Verdict::Unchecked;
         }
-        let mut encodings = SmallVec::<[Encoding; 4]>::new();
-        let mut hashes = SmallVec::<[KeyHash; 4]>::new();
-        spki::for_each_related(spki, |encoding, spki| {
-            encodings.push(encoding);
-            hashes.push(KeyHash::of(spki));
-        });
+        self.judge_forms(&KeyForms::of(spki))
+    }
+
+    /// The same for a key whose forms are known already.
+    #[must_use]
+    pub fn judge_forms(&self, forms: &KeyForms) -> Verdict {
+        if self.filters.is_empty() {
+            return Verdict::Unchecked;
+        }
         let hit = self.filters.iter().find_map(|named| {
-            let encoding = encodings.get(named.filter.find(&hashes)?)?;
+            let encoding = forms.encodings.get(named.filter.find(&forms.hashes)?)?;
             Some(Hit {
                 filter: Arc::clone(&named.name),
                 revision: named.filter.header().revision,
@@ -83,6 +88,32 @@ impl Guard {
     #[must_use]
     pub fn filters(&self) -> &[Arc<NamedFilter>] {
         &self.filters
+    }
+}
+
+/// A key as filters of any size are asked for it: every related encoding, and its hash.
+#[derive(Debug, Clone)]
+pub struct KeyForms {
+    encodings: SmallVec<[Encoding; 4]>,
+    hashes: SmallVec<[KeyHash; 4]>,
+}
+
+impl KeyForms {
+    /// The forms of the key with this SubjectPublicKeyInfo (DER).
+    #[must_use]
+    pub fn of(spki: &[u8]) -> Self {
+        let mut forms = Self { encodings: SmallVec::new(), hashes: SmallVec::new() };
+        spki::for_each_related(spki, |encoding, spki| {
+            forms.encodings.push(encoding);
+            forms.hashes.push(KeyHash::of(spki));
+        });
+        forms
+    }
+
+    /// Whether the key is probably in `filter`, in any of its forms.
+    #[must_use]
+    pub fn are_in(&self, filter: &Filter) -> bool {
+        filter.find(&self.hashes).is_some()
     }
 }
 

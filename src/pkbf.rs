@@ -184,6 +184,13 @@ impl Filter {
         self.header.parameters().false_positive_ratio(self.header.entry_count.into())
     }
 
+    /// The highest rate of false positives that the header's numbers leave to chance: above
+    /// [`Filter::false_positive_ratio`], far above only in filters of a few bits.
+    #[must_use]
+    pub fn false_positive_bound(&self) -> f64 {
+        plausibility::false_positive_bound(&self.header)
+    }
+
     /// Whether the header's numbers can explain the bits that are set.
     #[must_use]
     pub fn plausibility(&self) -> Plausibility {
@@ -233,7 +240,7 @@ impl Filter {
 }
 
 /// The two hashes of a key from which a filter of any size derives its bit positions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyHash {
     /// XXH64 with seed 0.
     h1: u64,

@@ -15,9 +15,11 @@ use tracing::{error, info};
 
 use crate::admin;
 use crate::config::{Config, ShutdownConfig};
+use crate::guard::RecentKeys;
 use crate::metrics::{ControlMetrics, Exposition, WorkerMetrics};
 use crate::proxy::{self, Stage, Workers};
-use crate::snapshot::{self, Current, LoadError, Loader, Report, watch as files};
+use crate::snapshot::watch::{self as files, Wish};
+use crate::snapshot::{self, Current, LoadError, Loader, Report};
 
 /// A running proxy.
 #[derive(Debug)]
@@ -25,7 +27,7 @@ pub struct Server {
     addresses: Vec<(SocketAddr, SocketAddr)>,
     admin_address: String,
     stage: watch::Sender<Stage>,
-    nudge: mpsc::Sender<()>,
+    wishes: mpsc::Sender<Wish>,
     workers: Workers,
     shutdown: ShutdownConfig,
 }
@@ -67,7 +69,9 @@ impl Server {
         let control = control_metrics(config)?;
         let exposition = Exposition::new(&control, &workers);
 
-        let (loader, first) = Loader::start(config, control)?;
+        let recent = recent_keys(config);
+        let (mut loader, first) = Loader::start(config, control, recent.clone())?;
+        loader.remember()?;
         let listeners = proxy::bind(config)?;
         let admin = admin::Listener::bind(&config.admin)?;
         let admin_address = admin.local_address();
@@ -78,16 +82,21 @@ impl Server {
 
         let current: Current = Arc::new(ArcSwap::from_pointee(first));
         let (stage, stages) = watch::channel(Stage::Serving);
-        let workers = proxy::start(config, listeners, &current, &workers, &stages)?;
-        let (nudge, nudges) = mpsc::channel(1);
+        let workers = proxy::start(config, listeners, &current, &workers, &recent, &stages)?;
+        let (wishes, wished) = mpsc::channel(1);
         let report = Arc::new(ArcSwap::from_pointee(loader.report()));
-        let state = admin::State { exposition, report: Arc::clone(&report), stage: stages };
-        let control = Control { loader, current, report, nudges, admin, state };
+        let state = admin::State {
+            exposition,
+            report: Arc::clone(&report),
+            stage: stages,
+            wishes: wishes.clone(),
+        };
+        let control = Control { loader, current, report, wished, admin, state };
         std::thread::Builder::new()
             .name("keygate-control".to_owned())
             .spawn(move || control.run())
             .map_err(ServerError::Control)?;
-        Ok(Self { addresses, admin_address, stage, nudge, workers, shutdown: config.shutdown })
+        Ok(Self { addresses, admin_address, stage, wishes, workers, shutdown: config.shutdown })
     }
 
     /// The addresses of the services: as configured, and with the port that they really have.
@@ -104,7 +113,7 @@ impl Server {
 
     /// Looks at every file again, now.
     pub fn reload(&self) {
-        let _ = self.nudge.try_send(()); // a full channel holds the same wish already
+        let _ = self.wishes.try_send(Wish::Look); // a full channel holds a wish that does the same
     }
 
     /// Fails readiness, waits `readiness_delay`, stops accepting, and gives open connections up to
@@ -133,18 +142,24 @@ pub fn control_metrics(config: &Config) -> Result<ControlMetrics, prometheus::Er
     ControlMetrics::new(&names.collect::<Vec<_>>())
 }
 
+/// Room for the keys of the clients seen lately, if any filter is tried on them.
+fn recent_keys(config: &Config) -> RecentKeys {
+    let is_asked_for = config.filters.iter().any(|filter| filter.max_new_hits.is_some());
+    RecentKeys::new(if is_asked_for { config.workers.get() } else { 0 })
+}
+
 /// What the control thread needs.
 struct Control {
     loader: Loader,
     current: snapshot::Current,
     report: Arc<ArcSwap<Report>>,
-    nudges: mpsc::Receiver<()>,
+    wished: mpsc::Receiver<Wish>,
     admin: admin::Listener,
     state: admin::State,
 }
 
 impl Control {
-    /// Runs until the process ends, or the server that nudges it is gone.
+    /// Runs until the process ends.
     fn run(self) {
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
@@ -162,7 +177,7 @@ impl Control {
                 self.loader,
                 self.current,
                 self.report,
-                self.nudges,
+                self.wished,
                 files::POLL_INTERVAL,
             );
             if let Err(error) = watching.await {

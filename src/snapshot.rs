@@ -4,6 +4,7 @@
 //! the data path, from the last good state of every file; [`watch`] says when. Serves nothing.
 
 mod load;
+mod refusal;
 mod report;
 mod routes;
 pub mod watch;
@@ -13,8 +14,9 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-pub use load::{LoadError, Loader, Progress};
-pub use report::{FilterReport, Report, ServiceReport};
+pub use load::{AcceptError, LoadError, Loader, Progress};
+pub use refusal::Refusal;
+pub use report::{FilterReport, Report, ServiceReport, WaitingReport};
 pub use routes::Routes;
 
 use crate::config::ServiceConfig;

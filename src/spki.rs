@@ -15,8 +15,8 @@ use x509_cert::der::asn1::AnyRef;
 use x509_cert::der::{self, Decode, Reader, SliceReader, Tag, Tagged};
 use x509_cert::time::Validity;
 
-pub use input::{InputError, keys_in};
-pub use related::{Encoding, for_each_related, related};
+pub use input::{Finding, InputError, KeyScanner, keys_in};
+pub use related::{Encoding, for_each_point_form, for_each_related, related};
 
 /// SHA-256 of a SubjectPublicKeyInfo; in text, lower-case hex.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -114,15 +114,13 @@ impl Algorithm {
     /// The algorithm of a SubjectPublicKeyInfo (DER).
     #[must_use]
     pub fn of(spki: &[u8]) -> Self {
-        /// SEQUENCE { SEQUENCE { id-Ed25519 }, BIT STRING of 32 bytes }
-        const ED25519: &[u8] = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00";
         if let Some(curve) = related::curve_of(spki) {
             return Self::Ec(curve);
         }
         if let Some(bits) = related::rsa_modulus_bits(spki) {
             return Self::Rsa(bits);
         }
-        if spki.starts_with(ED25519) { Self::Ed25519 } else { Self::Other }
+        if spki.starts_with(related::ED25519_PREFIX) { Self::Ed25519 } else { Self::Other }
     }
 }
 

@@ -116,7 +116,7 @@ fn info_as_text_says_the_same_to_people() {
         "hash count (k)  20".to_owned(),
         "hash length (L) 20 (128.0 KiB of bits)".to_owned(),
         "false positives 3.236e-78 for each look-up".to_owned(),
-        "plausible       yes".to_owned(),
+        "plausible       yes: the entries explain the bits that are set".to_owned(),
     ] {
         assert!(shown.contains(&line), "{line:?} is not in {shown:#?}");
     }
@@ -154,6 +154,7 @@ fn query_answers_as_the_reference_implementation_does() {
         let fingerprint = fingerprint(key, "default");
         let expected = json!({
             "input": input,
+            "line": 1,
             "algorithm": algorithm,
             "fingerprint": fingerprint,
             "verdict": if hit { "probable" } else { "clean" },
@@ -168,9 +169,9 @@ fn query_answers_as_the_reference_implementation_does() {
             );
         }
         let text = if hit {
-            format!("probable {fingerprint} {algorithm} {input} (presented)")
+            format!("probable {fingerprint} {algorithm} {input}:1 (presented)")
         } else {
-            format!("clean {fingerprint} {algorithm} {input}")
+            format!("clean {fingerprint} {algorithm} {input}:1")
         };
         let output = keygate(&["filter", "query", &filter, &input]);
         assert_eq!(lines(&output, i32::from(hit)), [text]);
@@ -233,11 +234,11 @@ fn key_shows_the_fingerprints_of_every_encoding() {
     let (ec, rsa) = (key_file("p256-a"), key_file("rsa-2048-a"));
     let output = keygate(&["key", &ec, &rsa]);
     let shown = lines(&output, 0);
-    assert_eq!(shown[0], format!("{ec}: p256"));
+    assert_eq!(shown[0], format!("{ec}:1: p256"));
     assert_eq!(shown[1], format!("  {} presented", fingerprint("p256-a", "default")));
     let compressed = format!("  {} compressed", fingerprint("p256-a", "compressed"));
     assert!(shown.contains(&compressed), "{shown:#?}");
-    assert!(shown.contains(&format!("{rsa}: rsa-2048")), "{shown:#?}");
+    assert!(shown.contains(&format!("{rsa}:1: rsa-2048")), "{shown:#?}");
 
     let [ec, rsa] = objects(&keygate(&["key", "--json", &ec, &rsa]), 0).try_into().unwrap();
     assert_eq!(ec["algorithm"], "p256");

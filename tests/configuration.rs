@@ -64,7 +64,24 @@ fn the_complete_configuration_is_the_shortest_one_with_every_default_written_out
 fn the_complete_configuration_has_every_key_there_is() {
     let structs = structs();
     assert!(structs.len() > 8 && structs["Config"].len() > 5, "the model was read: {structs:?}");
-    has_every_key(&structs, "Config", "", &toml::from_str(COMPLETE).unwrap());
+    has_every_key(&structs, "Config", "", &toml::from_str(&uncommented()).unwrap());
+}
+
+#[test]
+fn what_is_off_by_default_is_shown_as_it_can_be_turned_on() {
+    let config = Config::parse(Path::new("/etc/keygate/keygate.toml"), &uncommented()).unwrap();
+    assert_eq!(config.state_dir.as_deref(), Some(Path::new("/var/lib/keygate")));
+    assert_eq!(config.filters[0].max_age, Some(Duration::from_secs(30 * 86_400)));
+    assert_eq!(config.filters[0].max_new_hits, Some(5));
+}
+
+/// The complete configuration with the keys that are off by default turned on.
+fn uncommented() -> String {
+    let lines = COMPLETE.lines().map(|line| match line.strip_prefix("# ") {
+        Some(key) if key.split_once(" = ").is_some_and(|(name, _)| !name.contains(' ')) => key,
+        Some(_) | None => line,
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn has_every_key(

@@ -56,9 +56,8 @@ fn read(directory: &Path, name: &str) -> Filter {
 /// The one key in the file `name`.
 fn spki_in(directory: &Path, name: &str) -> Vec<u8> {
     let file = std::fs::read(directory.join(name)).unwrap();
-    let keys = keys_in(&file).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let [spki] = <[_; 1]>::try_from(keys).expect(name);
-    spki
+    let [finding] = <[_; 1]>::try_from(keys_in(&file)).expect(name);
+    finding.key.unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// What the examples hold, by fingerprint: the two keys, the P-256 one in both encodings.

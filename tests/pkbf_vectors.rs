@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
 use keygate::pkbf::{self, Filter, FilterError, Header, MARKER, Parameters};
-use keygate::spki::{Fingerprint, InputError, keys_in};
+use keygate::spki::{Fingerprint, for_each_point_form, keys_in};
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -301,22 +301,26 @@ fn the_same_additions_give_the_same_file() {
 
 #[test]
 fn every_private_key_file_gives_its_spki() {
-    for vector in vectors() {
-        if vector.encoding != "default" || vector.key == "rsa-1024" {
-            continue;
-        }
-        let keys = keys_in(&bytes(&format!("{}.key.pem", vector.key)));
+    for vector in vectors().iter().filter(|vector| vector.encoding == "default") {
+        let findings = keys_in(&bytes(&format!("{}.key.pem", vector.key)));
+        let keys: Result<Vec<_>, _> = findings.into_iter().map(|finding| finding.key).collect();
         assert_eq!(keys.unwrap(), [vector.spki()], "{}", vector.key);
     }
 }
 
-/// It is in the vectors because the published filters hold such keys; the cryptographic library
-/// begins at 2048 bits.
+/// With its EC keys under both encodings, as the vectors of the reference implementation have them.
 #[test]
-fn a_private_key_too_small_for_the_cryptographic_library_says_so() {
-    let error = keys_in(&bytes("rsa-1024.key.pem")).unwrap_err();
-    assert!(matches!(error, InputError::Broken { what: "a private key", .. }), "{error:?}");
-    assert!(error.to_string().contains("a private key cannot be read: "), "{error}");
+fn the_forms_of_a_point_are_those_of_the_reference_implementation() {
+    let vectors = vectors();
+    for vector in vectors.iter().filter(|vector| vector.encoding == "default") {
+        let mut forms = Vec::new();
+        for_each_point_form(&vector.spki(), |spki| forms.push(spki.to_vec()));
+        let of_key = vectors.iter().filter(|other| other.key == vector.key);
+        let mut expected: Vec<_> = of_key.map(Vector::spki).collect();
+        forms.sort();
+        expected.sort();
+        assert_eq!(forms, expected, "{}", vector.key);
+    }
 }
 
 #[test]

@@ -10,142 +10,14 @@
 
 mod support;
 
-use std::cell::Cell;
 use std::fs::{File, OpenOptions, create_dir, read, remove_dir_all, remove_file, rename};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, symlink};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
 
-use aws_lc_rs::digest::{SHA256, digest};
-use data_encoding::HEXLOWER;
-use serde_json::Value;
-
-use support::keygate::{Keygate, configuration};
-use support::origin::Origin;
 use support::pki::{Kind, Party, Pki};
+use support::scene::{LOADED, REFUSED, Scene, contains, refusals};
 use support::{said, write_filter, write_revision};
-
-/// A proxy whose filter holds `lost`, and two clients that it admits.
-struct Scene {
-    pki: Pki,
-    keygate: Keygate,
-    good: Party,
-    lost: Party,
-    /// Will be in the next filter.
-    next: Party,
-    /// When the update was made.
-    updated: Cell<Instant>,
-}
-
-impl Scene {
-    /// The configuration names `path`; `prepare` puts the file there. It is given a finished filter.
-    fn with(path: &str, prepare: impl FnOnce(&Pki, &Path)) -> Self {
-        Self::configured(prepare, |text| {
-            text.replace("path = \"lost.pkbf\"", &format!("path = {path:?}"))
-        })
-    }
-
-    fn new() -> Self {
-        Self::with("lost.pkbf", |pki, first| rename(first, pki.path("lost.pkbf")).unwrap())
-    }
-
-    fn configured(
-        prepare: impl FnOnce(&Pki, &Path),
-        change: impl FnOnce(String) -> String,
-    ) -> Self {
-        let (pki, origin) = (Pki::new(), Origin::start());
-        let [good, lost, next] = ["good", "lost", "next"].map(|name| pki.client(name, Kind::P256));
-        create_dir(pki.path("made")).unwrap();
-        let first = pki.path("made/first.pkbf");
-        write_filter(&first, &[&lost.spki]);
-        prepare(&pki, &first);
-        let keygate = Keygate::configured(&pki, &change(configuration(origin.address(), "", "")));
-        let scene = Self { pki, keygate, good, lost, next, updated: Cell::new(Instant::now()) };
-        scene.admits(&scene.good);
-        scene.admits(&scene.next);
-        scene.refuses(&scene.lost);
-        scene
-    }
-
-    /// A finished filter of revision 2 that holds `lost` and `next`, where nobody looks.
-    fn update(&self) -> PathBuf {
-        let path = self.pki.path("made/update.pkbf");
-        write_revision(&path, &[&self.lost.spki, &self.next.spki], 2);
-        self.updated.set(Instant::now());
-        path
-    }
-
-    fn admits(&self, client: &Party) {
-        let answer = self.keygate.curl(client, &[]);
-        assert_eq!(answer.stdout, b"hello\n", "{}: {}", client.name, said(&answer));
-    }
-
-    fn refuses(&self, client: &Party) {
-        let answer = self.keygate.curl(client, &[]);
-        assert!(said(&answer).contains("access denied"), "{}: {}", client.name, said(&answer));
-    }
-
-    /// The first filter is in use.
-    fn is_as_it_was(&self) {
-        self.admits(&self.good);
-        self.admits(&self.next);
-        self.refuses(&self.lost);
-        assert_eq!(self.keygate.status()["filters"][0]["revision"], 1);
-    }
-
-    /// Waits for the filter with these bytes, the one of [`Scene::update`], to be in use.
-    fn is_replaced_by(&self, update: &[u8]) {
-        let keygate = &self.keygate;
-        keygate.wait_for_generation(2);
-        // It takes a fraction of a second; what no event told, the poll finds after ten.
-        let took = self.updated.get().elapsed();
-        assert!(took < Duration::from_secs(8), "{took:?}: it was found by the poll alone");
-        self.refuses(&self.next);
-        self.refuses(&self.lost);
-        self.admits(&self.good);
-
-        let status =
-            keygate.wait_for_status("revision 2", |status| status["filters"][0]["revision"] == 2);
-        assert_eq!(status["generation"], 2);
-        assert_eq!(status["filters"][0]["entries"], 2);
-        let sha256 = HEXLOWER.encode(digest(&SHA256, update).as_ref());
-        assert_eq!(status["filters"][0]["sha256"], sha256.as_str());
-        assert_eq!(status["filters"][0]["last_reload"]["result"], "loaded");
-        let info = format!("keygate_filter_info{{filter=\"lost\",sha256=\"{sha256}\"}}");
-        assert_eq!(keygate.metric(&info), 1.0);
-        assert_eq!(keygate.metric("keygate_filter_revision{filter=\"lost\"}"), 2.0);
-        assert_eq!(keygate.metric(LOADED), 2.0, "the first one, then the update");
-        assert_eq!(keygate.metric(SUCCESSFUL), 1.0);
-    }
-
-    /// Waits for an update to be refused with `reason` and an error that contains `problem`.
-    fn is_refused(&self, reason: &str, problem: &str) {
-        self.keygate.wait_for("a refused update", |line| {
-            line["message"] == "filter update refused, the one in use stays"
-                && line["reason"] == reason
-                && contains(&line["error"], problem)
-        });
-        let status = self.keygate.wait_for_status("the refusal", |status| {
-            contains(&status["filters"][0]["last_reload"]["error"], problem)
-        });
-        let last = &status["filters"][0]["last_reload"];
-        assert_eq!((&last["result"], &last["reason"]), (&"refused".into(), &reason.into()));
-        assert_eq!(self.keygate.metric(SUCCESSFUL), 0.0);
-    }
-}
-
-const LOADED: &str = "keygate_filter_reloads_total{filter=\"lost\",result=\"loaded\"}";
-const REFUSED: &str = "keygate_filter_reloads_total{filter=\"lost\",result=\"refused\"}";
-const SUCCESSFUL: &str = "keygate_filter_last_reload_successful{filter=\"lost\"}";
-
-fn refusals(reason: &str) -> String {
-    format!("keygate_filter_refusals_total{{filter=\"lost\",reason=\"{reason}\"}}")
-}
-
-fn contains(text: &Value, part: &str) -> bool {
-    text.as_str().is_some_and(|text| text.contains(part))
-}
 
 fn open(path: &Path) -> File {
     OpenOptions::new().write(true).open(path).unwrap()

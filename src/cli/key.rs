@@ -2,13 +2,12 @@
 
 use serde::Serialize;
 
-use super::{CliError, Exit, complain, input, say, say_json};
+use super::{CliError, Exit, Output, input};
 use crate::spki::{Algorithm, Fingerprint, related};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Certificates, requests, public or private keys, in PEM or DER; `-` for standard input.
-    #[arg(required = true, value_name = "INPUT")]
+    #[arg(required = true, value_name = "INPUT", help = input::HELP)]
     inputs: Vec<String>,
     /// One JSON object a line.
     #[arg(long)]
@@ -18,6 +17,7 @@ pub(super) struct Args {
 #[derive(Serialize)]
 struct Key<'a> {
     input: &'a str,
+    line: Option<u64>,
     algorithm: String,
     fingerprint: String,
     encodings: Vec<NamedEncoding>,
@@ -30,35 +30,29 @@ struct NamedEncoding {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let mut exit = Exit::Done;
-    for input in &args.inputs {
-        match input::keys_of(input) {
-            Ok(keys) => keys.iter().try_for_each(|spki| show(args, input, spki))?,
-            Err(error) => {
-                complain(&format_args!("{input}: {error}"));
-                exit = Exit::Incomplete;
-            }
-        }
-    }
-    Ok(exit)
+    let mut output = Output::new();
+    let tally = input::for_each_key(&args.inputs, true, |key| {
+        let encodings = related(key.spki).into_iter().map(|(encoding, spki)| NamedEncoding {
+            encoding: encoding.as_str(),
+            fingerprint: Fingerprint::of(&spki).to_string(),
+        });
+        let key = Key {
+            input: key.input,
+            line: key.line,
+            algorithm: Algorithm::of(key.spki).to_string(),
+            fingerprint: Fingerprint::of(key.spki).to_string(),
+            encodings: encodings.collect(),
+        };
+        if args.json { output.json(&key) } else { show(&mut output, &key) }
+    })?;
+    output.end()?;
+    Ok(tally.exit(Exit::Done))
 }
 
-fn show(args: &Args, input: &str, spki: &[u8]) -> Result<(), CliError> {
-    let encodings = related(spki).into_iter().map(|(encoding, spki)| NamedEncoding {
-        encoding: encoding.as_str(),
-        fingerprint: Fingerprint::of(&spki).to_string(),
-    });
-    let key = Key {
-        input,
-        algorithm: Algorithm::of(spki).to_string(),
-        fingerprint: Fingerprint::of(spki).to_string(),
-        encodings: encodings.collect(),
-    };
-    if args.json {
-        return say_json(&key);
-    }
-    say(format_args!("{input}: {}", key.algorithm))?;
-    key.encodings
-        .iter()
-        .try_for_each(|named| say(format_args!("  {} {}", named.fingerprint, named.encoding)))
+fn show(output: &mut Output, key: &Key<'_>) -> Result<(), CliError> {
+    let line = key.line.map(|line| format!(":{line}")).unwrap_or_default();
+    output.line(format_args!("{}{line}: {}", key.input, key.algorithm))?;
+    key.encodings.iter().try_for_each(|named| {
+        output.line(format_args!("  {} {}", named.fingerprint, named.encoding))
+    })
 }

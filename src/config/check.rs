@@ -58,6 +58,7 @@ pub(super) fn check(file: &Path, raw: raw::Config) -> Result<Config, ConfigError
         log: place.log(raw.log)?,
         filters,
         services,
+        state_dir: raw.state.dir.map(|directory| place.path(&directory)),
         shutdown: ShutdownConfig {
             readiness_delay: raw.shutdown.readiness_delay.0,
             drain_timeout: raw.shutdown.drain_timeout.0,
@@ -168,6 +169,14 @@ impl Place<'_> {
             name: self.name("filters", &filter.name)?,
             path: self.path(&filter.path),
             max_size: filter.max_size.0,
+            max_age: match filter.max_age {
+                Some(age) => Some(self.positive("filters.max_age", age)?),
+                None => None,
+            },
+            rollback: filter.rollback,
+            implausible: filter.implausible,
+            canaries: filter.canaries.iter().map(|path| self.path(path)).collect(),
+            max_new_hits: filter.max_new_hits,
         })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::units::{DurationText, SizeText};
-use super::{AlpnProtocol, LogFormat, TlsVersion};
+use super::{AlpnProtocol, Implausible, LogFormat, Rollback, TlsVersion};
 use crate::guard::Decision;
 
 #[derive(Debug, Deserialize)]
@@ -18,6 +18,8 @@ pub(super) struct Config {
     pub(super) admin: Admin,
     #[serde(default)]
     pub(super) log: Log,
+    #[serde(default)]
+    pub(super) state: State,
     #[serde(default)]
     pub(super) filters: Vec<Filter>,
     #[serde(default)]
@@ -53,6 +55,12 @@ impl Default for Log {
     }
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct State {
+    pub(super) dir: Option<PathBuf>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Filter {
@@ -60,6 +68,22 @@ pub(super) struct Filter {
     pub(super) path: PathBuf,
     #[serde(default = "one_gibibyte")]
     pub(super) max_size: SizeText,
+    pub(super) max_age: Option<DurationText>,
+    #[serde(default = "refuse_rollback")]
+    pub(super) rollback: Rollback,
+    #[serde(default = "refuse_implausible")]
+    pub(super) implausible: Implausible,
+    #[serde(default)]
+    pub(super) canaries: Vec<PathBuf>,
+    pub(super) max_new_hits: Option<usize>,
+}
+
+fn refuse_rollback() -> Rollback {
+    Rollback::Refuse
+}
+
+fn refuse_implausible() -> Implausible {
+    Implausible::Refuse
 }
 
 /// The published sizes end at 2^33 bits; the header comes on top.

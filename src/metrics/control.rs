@@ -28,6 +28,7 @@ pub struct FilterMetrics {
     size: Gauge,
     fill_ratio: Gauge,
     false_positive_ratio: Gauge,
+    stale: IntGauge,
     last_reload_successful: IntGauge,
     reloads: Family<ReloadResult, IntCounter>,
     refusals: Family<RefusalReason, IntCounter>,
@@ -90,6 +91,11 @@ impl FilterMetrics {
         self.reloads.of(ReloadResult::Loaded).inc();
     }
 
+    /// Shows whether the filter in use is older than the configuration's `max_age`.
+    pub fn set_stale(&self, stale: bool) {
+        self.stale.set(stale.into());
+    }
+
     /// Counts a look at a file that is the one in use already.
     pub fn unchanged(&self) {
         self.last_reload_successful.set(1);
@@ -113,6 +119,7 @@ struct FilterSeries<'a> {
     size: GaugeVec,
     fill_ratio: GaugeVec,
     false_positive_ratio: GaugeVec,
+    stale: IntGaugeVec,
     last_reload_successful: IntGaugeVec,
     reloads: prometheus::IntCounterVec,
     refusals: prometheus::IntCounterVec,
@@ -131,6 +138,7 @@ impl<'a> FilterSeries<'a> {
             size: gauge("filter_size_bytes", "Size of the bit field in use.")?,
             fill_ratio: gauge("filter_fill_ratio", "Share of the bits that are set.")?,
             false_positive_ratio: gauge("filter_false_positive_ratio", "Probability that one look-up of a key which was never added is a hit, by the header's numbers.")?,
+            stale: integer("filter_stale", "1: the filter in use was last changed longer ago than max_age.")?,
             last_reload_successful: integer("filter_last_reload_successful", "0: the file as it is now was refused.")?,
             reloads: counters(registry, "filter_reloads_total", "Looks at a filter's file.", &["filter", "result"])?,
             refusals: counters(registry, "filter_refusals_total", "Updates that were refused.", &["filter", "reason"])?,
@@ -155,6 +163,7 @@ impl<'a> FilterSeries<'a> {
             size: self.size.get_metric_with_label_values(values)?,
             fill_ratio: self.fill_ratio.get_metric_with_label_values(values)?,
             false_positive_ratio: self.false_positive_ratio.get_metric_with_label_values(values)?,
+            stale: self.stale.get_metric_with_label_values(values)?,
             last_reload_successful: self
                 .last_reload_successful
                 .get_metric_with_label_values(values)?,

@@ -90,6 +90,12 @@ impl std::fmt::Display for Plausibility {
     }
 }
 
+pub(super) fn false_positive_bound(header: &Header) -> f64 {
+    let expected = Expected::of(header);
+    let most = expected.bits + expected.slack + MOST_DEVIATIONS * expected.spread;
+    (most / header.bit_count() as f64).min(1.0).powi(header.hash_count.into())
+}
+
 /// How many bits the entries of a header have set, and how far chance may move that.
 struct Expected {
     bits: f64,

@@ -119,6 +119,7 @@ async fn admit(
         return close(stream).await;
     }
 
+    worker.note(service.index, identity.leaf());
     metrics.connections.of(ConnectionResult::Served).inc();
     let http2 = stream.get_ref().1.alpn_protocol() == Some(AlpnProtocol::H2.as_bytes());
     let active = metrics.connections_active.clone();

@@ -15,6 +15,7 @@ use super::drain::{self, Stage};
 use super::listener::{self, Listener};
 use super::worker::Worker;
 use crate::config::Config;
+use crate::guard::{RecentKeys, RecentShard};
 use crate::metrics::WorkerMetrics;
 use crate::snapshot::Current;
 use crate::tls;
@@ -44,6 +45,7 @@ pub fn start(
     listeners: Vec<Listener>,
     current: &Current,
     metrics: &[WorkerMetrics],
+    recent: &RecentKeys,
     stage: &watch::Receiver<Stage>,
 ) -> Result<Workers, StartError> {
     let (ready, started) = mpsc::channel();
@@ -55,6 +57,7 @@ pub fn start(
             shares: shares.iter_mut().filter_map(Iterator::next).collect(),
             current: Arc::clone(current),
             metrics: metrics.clone(),
+            recent: recent.shard(index),
             stage: stage.clone(),
             config: config.clone(),
             ready: ready.clone(),
@@ -95,6 +98,7 @@ struct Plan {
     shares: Vec<listener::Share>,
     current: Current,
     metrics: WorkerMetrics,
+    recent: Option<RecentShard>,
     stage: watch::Receiver<Stage>,
     config: Config,
     ready: mpsc::Sender<io::Result<()>>,
@@ -117,7 +121,7 @@ impl Plan {
 
     async fn serve(self) {
         let tick = drain::tick_interval(&self.config);
-        let worker = Rc::new(Worker::new(&self.config, self.current, self.metrics));
+        let worker = Rc::new(Worker::new(&self.config, self.current, self.metrics, self.recent));
         let shares = self.shares.into_iter();
         let accepting: io::Result<Vec<_>> =
             shares.map(|share| share.accept(Rc::clone(&worker))).collect();

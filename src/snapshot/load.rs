@@ -1,7 +1,10 @@
 //! From files to the next snapshot. Every file keeps its last good state: a bad filter does not
 //! hold up a new CA, nor the other way round.
 
+mod canary;
+mod check;
 mod filter;
+mod mark;
 mod service;
 
 use std::io;
@@ -9,13 +12,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub use self::filter::AcceptError;
 use self::filter::FilterSource;
+use self::mark::Marks;
 use self::service::ServiceSource;
-use super::{Report, Routes, Service, Snapshot};
+use super::{Refusal, Report, Routes, Service, Snapshot};
 use crate::config::{Config, ServiceConfig};
-use crate::guard::Guard;
+use crate::guard::{Decision, Guard, NamedFilter, Policy, RecentKeys};
 use crate::metrics::ControlMetrics;
-use crate::pkbf::{FileStamp, FilterError};
+use crate::pkbf::FileStamp;
 use crate::tls::{self, MaterialError};
 
 /// A file that changed less than this ago is looked at again later: its writer may not be done.
@@ -28,6 +33,8 @@ pub struct Loader {
     services: Vec<ServiceSource>,
     routes: Arc<Routes>,
     metrics: ControlMetrics,
+    recent: RecentKeys,
+    marks: Marks,
     generation: u64,
     /// Whether a source has changed since the last snapshot was built.
     unbuilt: bool,
@@ -53,7 +60,7 @@ pub enum LoadError {
         /// Its file.
         path: PathBuf,
         /// Why.
-        source: FilterError,
+        source: Refusal,
     },
     /// A certificate, key or trust anchor cannot be used.
     #[error("service {service:?}: {what} {}: {source}", path.display())]
@@ -79,6 +86,17 @@ pub enum LoadError {
         /// Why.
         source: io::Error,
     },
+    /// What was in use before the last restart cannot be known, or not be remembered for the next.
+    #[error(
+        "state {}: {source}; make the directory writable, or remove the file to forget which filters were in use",
+        path.display()
+    )]
+    State {
+        /// The state file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// rustls refuses what was loaded.
     #[error("service {service:?}: TLS cannot be configured: {source}")]
     Tls {
@@ -90,14 +108,24 @@ pub enum LoadError {
 }
 
 impl Loader {
-    /// Loads everything for the first time.
+    /// Loads everything for the first time. Updates are tried on the keys in `recent`.
     ///
     /// # Errors
     /// Any file that cannot be used: there is no good state to fall back to.
-    pub fn start(config: &Config, metrics: ControlMetrics) -> Result<(Self, Snapshot), LoadError> {
+    pub fn start(
+        config: &Config,
+        metrics: ControlMetrics,
+        recent: RecentKeys,
+    ) -> Result<(Self, Snapshot), LoadError> {
         let now = SystemTime::now();
+        let directory = config.state_dir.as_deref();
+        let marks = Marks::read(directory).map_err(|source| LoadError::State {
+            path: directory.map(mark::file_in).unwrap_or_default(),
+            source,
+        })?;
         let filters = config.filters.iter().enumerate().map(|(index, filter)| {
-            FilterSource::load(filter.clone(), metrics.filter(index).clone(), now)
+            let (metrics, mark) = (metrics.filter(index).clone(), marks.of(&filter.name));
+            FilterSource::load(filter.clone(), metrics, mark, now)
         });
         let services = config.services.iter().cloned();
         let mut loader = Self {
@@ -107,6 +135,8 @@ impl Loader {
                 .collect::<Result<_, _>>()?,
             routes: Arc::new(Routes::new(&config.services)),
             metrics,
+            recent,
+            marks,
             generation: 0,
             unbuilt: true,
         };
@@ -118,7 +148,10 @@ impl Loader {
     /// used is logged, counted and left out; what was in use stays.
     pub fn refresh(&mut self) -> Progress {
         let now = SystemTime::now();
-        let filters = self.filters.iter_mut().map(|filter| filter.refresh(now));
+        let trial = Trial::of(self);
+        let filters = self.filters.iter_mut().enumerate().map(|(index, filter)| {
+            filter.refresh(now, |update| trial.new_hits(&self.recent, index, update))
+        });
         let services = self.services.iter_mut().map(|service| service.refresh(now));
         // Every source is looked at, whatever the ones before it came to.
         let changes: Vec<Change> = filters.chain(services).collect();
@@ -134,6 +167,40 @@ impl Loader {
         Progress { snapshot, pending }
     }
 
+    /// Lets the update of a filter through that waits for the operator, if it is the one with this
+    /// SHA-256. [`Loader::refresh`] then puts it to use.
+    ///
+    /// # Errors
+    /// There is no such filter, nothing waits, or another update does.
+    pub fn accept(&mut self, filter: &str, sha256: &[u8; 32]) -> Result<(), AcceptError> {
+        match self.filters.iter_mut().find(|source| source.name() == filter) {
+            Some(source) => source.accept(sha256),
+            None => Err(AcceptError::Unknown { filter: filter.to_owned() }),
+        }
+    }
+
+    /// Whether the update that was let through has been put to use since.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn has_accepted(&self, filter: &str, sha256: &[u8; 32]) -> Result<(), AcceptError> {
+        match self.filters.iter().find(|source| source.name() == filter) {
+            Some(source) => source.has_accepted(sha256),
+            None => Err(AcceptError::Unknown { filter: filter.to_owned() }),
+        }
+    }
+
+    /// Writes down which filters are in use, if the configuration names a state directory: after a
+    /// restart, older ones are refused.
+    ///
+    /// # Errors
+    /// The state cannot be written.
+    pub fn remember(&mut self) -> Result<(), LoadError> {
+        let marks = self.filters.iter().map(|source| (source.name().to_owned(), source.mark()));
+        let path = self.marks.file().map(Path::to_owned).unwrap_or_default();
+        self.marks.keep(marks).map_err(|source| LoadError::State { path, source })
+    }
+
     /// What is in use and what became of the last change of each file.
     #[must_use]
     pub fn report(&self) -> Report {
@@ -147,12 +214,16 @@ impl Loader {
     /// Every file that is named by path.
     #[must_use]
     pub fn paths(&self) -> Vec<PathBuf> {
-        let filters = self.filters.iter().map(|filter| filter.path().to_owned());
+        let filters = self.filters.iter().flat_map(FilterSource::paths);
         filters.chain(self.services.iter().flat_map(ServiceSource::paths)).collect()
     }
 
+    fn filters(&self) -> Vec<Arc<NamedFilter>> {
+        self.filters.iter().map(|source| Arc::clone(source.named())).collect()
+    }
+
     fn build(&mut self) -> Result<Snapshot, LoadError> {
-        let guard = Arc::new(Guard::new(self.filters.iter().map(FilterSource::named).collect()));
+        let guard = Arc::new(Guard::new(self.filters()));
         let services = self.services.iter().enumerate();
         let services = services
             .map(|(index, source)| source.build(index, &guard).map(Arc::new))
@@ -168,6 +239,36 @@ impl Loader {
             guard,
             services,
             routes: Arc::clone(&self.routes),
+        })
+    }
+}
+
+/// What an update is tried against: the filters in use, and what each service does.
+struct Trial {
+    filters: Vec<Arc<NamedFilter>>,
+    policies: Vec<Policy>,
+}
+
+impl Trial {
+    fn of(loader: &Loader) -> Self {
+        let policies = loader.services.iter().map(ServiceSource::policy);
+        Self { filters: loader.filters(), policies: policies.collect() }
+    }
+
+    /// How many of the keys in `recent` are admitted as things are, and would be refused with
+    /// `update` in place of the filter at `index`.
+    fn new_hits(&self, recent: &RecentKeys, index: usize, update: &Arc<NamedFilter>) -> usize {
+        let after = self.filters.iter().enumerate();
+        let after = after.map(|(at, filter)| if at == index { update } else { filter });
+        let after = Guard::new(after.cloned().collect());
+        let before = Guard::new(self.filters.clone());
+        recent.count(|service, forms| {
+            let refuses = |guard: &Guard| {
+                self.policies.get(service).is_some_and(|policy| {
+                    policy.decide(&guard.judge_forms(forms)) == Decision::Reject
+                })
+            };
+            refuses(&after) && !refuses(&before)
         })
     }
 }

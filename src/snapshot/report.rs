@@ -35,7 +35,38 @@ pub struct FilterReport {
     plausible: bool,
     sha256: String,
     loaded: u64,
+    /// Older than the configuration's `max_age`.
+    pub(super) stale: bool,
     last_reload: ReloadReport,
+    /// An update that the operator may let through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) waiting: Option<WaitingReport>,
+}
+
+/// An update that would refuse too many of the clients seen lately.
+#[derive(Debug, Clone, Serialize)]
+pub struct WaitingReport {
+    /// SHA-256 of the file, in hex.
+    pub sha256: String,
+    revision: u32,
+    updated: u64,
+    entries: u32,
+    new_hits: usize,
+    max_new_hits: usize,
+}
+
+impl WaitingReport {
+    pub(super) fn of(update: &NamedFilter, new_hits: usize, max_new_hits: usize) -> Self {
+        let header = update.filter.header();
+        Self {
+            sha256: data_encoding::HEXLOWER.encode(&update.sha256),
+            revision: header.revision,
+            updated: header.updated_at,
+            entries: header.entry_count,
+            new_hits,
+            max_new_hits,
+        }
+    }
 }
 
 /// A service in use and the last look at its certificates.
@@ -67,6 +98,10 @@ impl ReloadReport {
         Self { result: result.as_str(), reason: None, error: None, at }
     }
 
+    pub(super) fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
     pub(super) fn refused(reason: Option<RefusalReason>, error: String, at: u64) -> Self {
         let result = ReloadResult::Refused.as_str();
         Self { result, reason: reason.map(Label::as_str), error: Some(error), at }
@@ -96,7 +131,9 @@ impl FilterReport {
             plausible: named.filter.plausibility().is_plausible(),
             sha256: data_encoding::HEXLOWER.encode(&named.sha256),
             loaded,
+            stale: false,
             last_reload,
+            waiting: None,
         }
     }
 }

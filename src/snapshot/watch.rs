@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::load::SETTLE;
-use super::{Current, Loader, Report};
+use super::{AcceptError, Current, Loader, Report};
 
 /// How often all files are looked at without any event: one `stat` for each.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
@@ -26,8 +26,28 @@ pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// with files of others.
 const SETTLE_AT_MOST: Duration = Duration::from_secs(2);
 
-/// Builds the next snapshot after each change and swaps it in, until `nudges` closes. A nudge
-/// (SIGHUP) is a change. Handshakes never wait for this task.
+/// What somebody wants from the task that watches files.
+#[derive(Debug)]
+pub enum Wish {
+    /// An update that waits for the operator is to be let through.
+    Accept(Acceptance),
+    /// All files are to be looked at now.
+    Look,
+}
+
+/// An update that the operator lets through.
+#[derive(Debug)]
+pub struct Acceptance {
+    /// The name of the filter.
+    pub filter: String,
+    /// SHA-256 of the file that the operator has looked at.
+    pub sha256: [u8; 32],
+    /// Told the number of the snapshot in use with it, or why there is none.
+    pub answer: oneshot::Sender<Result<u64, AcceptError>>,
+}
+
+/// Builds the next snapshot after each change or [`Wish`] and swaps it in, until `wishes` closes.
+/// Handshakes never wait for this task.
 ///
 /// # Errors
 /// The thread that reads files died.
@@ -35,7 +55,7 @@ pub async fn run(
     mut loader: Loader,
     current: Current,
     report: Arc<ArcSwap<Report>>,
-    mut nudges: mpsc::Receiver<()>,
+    mut wishes: mpsc::Receiver<Wish>,
     poll_interval: Duration,
 ) -> Result<(), tokio::task::JoinError> {
     let (sender, mut events) = mpsc::channel(1);
@@ -44,14 +64,30 @@ pub async fn run(
     loop {
         directories.watch(&loader.paths());
         let wait = if pending { SETTLE } else { poll_interval };
+        let mut accepted = None;
         tokio::select! {
-            nudge = nudges.recv() => if nudge.is_none() { return Ok(()) },
+            wish = wishes.recv() => match wish {
+                Some(Wish::Accept(acceptance)) => {
+                    match loader.accept(&acceptance.filter, &acceptance.sha256) {
+                        Ok(()) => accepted = Some(acceptance),
+                        Err(error) => {
+                            let _ = acceptance.answer.send(Err(error)); // nobody waits any more
+                            continue;
+                        }
+                    }
+                }
+                Some(Wish::Look) => {}
+                None => return Ok(()),
+            },
             Some(()) = events.recv() => settle(&mut events).await,
             () = tokio::time::sleep(wait) => {}
         }
         // Reading a filter takes up to seconds: not on the runtime that serves the metrics.
         let (returned, progress) = tokio::task::spawn_blocking(move || {
             let progress = loader.refresh();
+            if let Err(error) = loader.remember() {
+                error!(%error, "an older filter would be let in after a restart");
+            }
             (loader, progress)
         })
         .await?;
@@ -65,6 +101,10 @@ pub async fn run(
         report.store(Arc::new(loader.report()));
         if let Some(generation) = generation {
             info!(generation, "snapshot in use");
+        }
+        if let Some(Acceptance { filter, sha256, answer }) = accepted {
+            let outcome = loader.has_accepted(&filter, &sha256);
+            let _ = answer.send(outcome.map(|()| report.load().generation)); // or nobody waits
         }
     }
 }

@@ -11,7 +11,9 @@ mod rsa;
 use smallvec::SmallVec;
 
 use self::ec::Point;
+pub(super) use self::ec::ec_spki;
 use self::rsa::RsaKey;
+pub(super) use self::rsa::{der_integer, rsa_spki};
 
 /// How an encoding relates to the one that was presented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +72,14 @@ pub fn for_each_related(spki: &[u8], mut visit: impl FnMut(Encoding, &[u8])) {
     }
 }
 
+/// SEQUENCE { SEQUENCE { id-Ed25519 }, BIT STRING of 32 bytes } up to the bytes (RFC 8410).
+pub(super) const ED25519_PREFIX: &[u8] = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00";
+
+/// The SubjectPublicKeyInfo (DER) of an Ed25519 key, which has 32 bytes.
+pub(super) fn ed25519_spki(key: &[u8]) -> Vec<u8> {
+    [ED25519_PREFIX, key].concat()
+}
+
 /// The usual name of the curve of an elliptic-curve key.
 pub(super) fn curve_of(spki: &[u8]) -> Option<&'static str> {
     Point::parse(spki).map(|point| point.curve.name)
@@ -82,3 +92,15 @@ pub(super) fn rsa_modulus_bits(spki: &[u8]) -> Option<usize> {
 
 /// Room for the SPKI of an 8192-bit RSA key, the largest that the verifier accepts.
 type SpkiBuffer = SmallVec<[u8; 1104]>;
+
+/// The forms under which the published filters hold a key: as it is given and, for an elliptic
+/// curve, the same point in its other form. Others who are to find the key ask for either.
+pub fn for_each_point_form(spki: &[u8], mut visit: impl FnMut(&[u8])) {
+    for_each_related(spki, |encoding, spki| match encoding {
+        Encoding::Compressed | Encoding::Presented | Encoding::Uncompressed => visit(spki),
+        Encoding::NegatedCompressed
+        | Encoding::NegatedUncompressed
+        | Encoding::RsaExponent3
+        | Encoding::RsaExponent65537 => {}
+    });
+}

@@ -121,9 +121,22 @@ impl Keygate {
 
     /// Status and body of a page of the admin address.
     pub fn admin(&self, path: &str) -> (u16, String) {
+        self.ask_admin(&format!("GET {path} HTTP/1.1\r\nHost: admin\r\n"), "")
+    }
+
+    /// Status and body of the answer of the admin address to something that is posted.
+    pub fn post(&self, path: &str, content_type: &str, body: &str) -> (u16, String) {
+        let length = body.len();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: admin\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n"
+        );
+        self.ask_admin(&head, body)
+    }
+
+    fn ask_admin(&self, head: &str, body: &str) -> (u16, String) {
         let mut tcp = TcpStream::connect(self.admin).unwrap();
         tcp.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(tcp, "GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n").unwrap();
+        write!(tcp, "{head}Connection: close\r\n\r\n{body}").unwrap();
         let mut response = String::new();
         tcp.read_to_string(&mut response).unwrap();
         let (head, body) = response.split_once("\r\n\r\n").unwrap();

@@ -21,6 +21,7 @@ pub mod client;
 pub mod keygate;
 pub mod origin;
 pub mod pki;
+pub mod scene;
 
 use std::path::Path;
 use std::process::{Command, Output};

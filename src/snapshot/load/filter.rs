@@ -1,81 +1,208 @@
 //! One filter file and the last good filter that was read from it.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tracing::{info, warn};
 
-use super::super::FilterReport;
-use super::super::report::ReloadReport;
-use super::{Change, LoadError, Seen, unix_seconds};
+use super::super::report::{FilterReport, ReloadReport, WaitingReport};
+use super::check::{AHEAD_AT_MOST, checked};
+use super::mark::Mark;
+use super::{Change, LoadError, Refusal, Seen, unix_seconds};
 use crate::config::FilterConfig;
 use crate::guard::NamedFilter;
-use crate::metrics::{FilterMetrics, Label, RefusalReason, ReloadResult};
-use crate::pkbf::{self, FilterError, FilterFile};
+use crate::metrics::{FilterMetrics, Label, ReloadResult};
+use crate::pkbf::{self, FilterError};
 
 #[derive(Debug)]
 pub(super) struct FilterSource {
     config: FilterConfig,
     metrics: FilterMetrics,
     named: Arc<NamedFilter>,
-    seen: Seen,
+    /// The file, its checksum and the canaries when they were last examined.
+    seen: Vec<Seen>,
     loaded: u64,
     last_reload: ReloadReport,
+    stale: bool,
+    /// An update that was refused, and what may let it through.
+    refused: Option<Refused>,
+}
+
+#[derive(Debug)]
+enum Refused {
+    /// The operator has let it through: the update with this SHA-256.
+    Accepted([u8; 32]),
+    /// Time will, from this one on: in seconds since the Unix epoch.
+    Until(u64),
+    /// The operator can.
+    Waiting(WaitingReport, [u8; 32]),
+}
+
+/// Why there is nothing for the operator to let through.
+#[derive(Debug, thiserror::Error)]
+pub enum AcceptError {
+    /// Another update waits than the one that was looked at.
+    #[error("filter {filter:?}: the update that waits has the SHA-256 {waiting}: look at it first")]
+    Another {
+        /// The filter's name.
+        filter: String,
+        /// The SHA-256 of the update that waits.
+        waiting: String,
+    },
+    /// No update waits.
+    #[error("filter {filter:?}: no update waits to be accepted")]
+    Nothing {
+        /// The filter's name.
+        filter: String,
+    },
+    /// Something else speaks against it.
+    #[error("filter {filter:?}: the update is refused all the same: {error}")]
+    Refused {
+        /// The filter's name.
+        filter: String,
+        /// Why.
+        error: String,
+    },
+    /// No filter has this name.
+    #[error("there is no filter {filter:?}")]
+    Unknown {
+        /// The name that was given.
+        filter: String,
+    },
 }
 
 impl FilterSource {
     pub(super) fn load(
         config: FilterConfig,
         metrics: FilterMetrics,
+        mark: Option<Mark>,
         now: SystemTime,
     ) -> Result<Self, LoadError> {
-        let file = pkbf::read(&config.path, config.max_size).map_err(|source| {
-            LoadError::Filter { name: config.name.clone(), path: config.path.clone(), source }
-        })?;
+        let seen = see(&config);
+        let named = pkbf::read(&config.path, config.max_size)
+            .map_err(Refusal::from)
+            .and_then(|file| checked(&config, file, mark, now))
+            .map_err(|source| {
+                let (name, path) = (config.name.clone(), config.path.clone());
+                LoadError::Filter { name, path, source }
+            })?;
         let loaded = unix_seconds(now);
-        let seen = Seen::There(file.stamp);
-        let named = named(&config, file);
         metrics.loaded(&named, loaded as f64);
-        Ok(Self {
+        let mut source = Self {
             config,
             metrics,
             named,
             seen,
             loaded,
             last_reload: ReloadReport::done(ReloadResult::Loaded, loaded),
-        })
+            stale: false,
+            refused: None,
+        };
+        source.look_at_age(now);
+        Ok(source)
     }
 
-    pub(super) fn refresh(&mut self, now: SystemTime) -> Change {
-        let seen = Seen::of(&self.config.path);
-        if seen == self.seen {
+    /// Looks at the file. `new_hits` tells how many of the clients seen lately an update would
+    /// refuse.
+    pub(super) fn refresh(
+        &mut self,
+        now: SystemTime,
+        new_hits: impl Fn(&Arc<NamedFilter>) -> usize,
+    ) -> Change {
+        self.look_at_age(now);
+        let seen = see(&self.config);
+        if seen == self.seen && !self.may_pass_now(now) {
             return Change::Same;
         }
-        if !seen.is_settled(now) {
+        if !seen.iter().all(|seen| seen.is_settled(now)) {
             return Change::Pending;
         }
-        match pkbf::read(&self.config.path, self.config.max_size) {
-            Err(FilterError::BeingWritten) => Change::Pending,
-            Err(error) => {
-                self.seen = seen;
-                self.refuse(&error, now)
-            }
+        let file = match pkbf::read(&self.config.path, self.config.max_size) {
+            Err(FilterError::BeingWritten) => return Change::Pending,
+            other => other,
+        };
+        if see(&self.config) != seen {
+            return Change::Pending; // changed while it was read: whatever was found, it is over
+        }
+        self.seen = seen;
+        match file {
+            Err(error) => self.refuse(&error.into(), now),
             Ok(file) if *file.sha256() == self.named.sha256 => {
-                self.seen = Seen::There(file.stamp);
+                self.refused = None;
                 self.metrics.unchanged();
                 self.last_reload = ReloadReport::done(ReloadResult::Unchanged, unix_seconds(now));
                 Change::Same
             }
             Ok(file) => {
-                self.seen = Seen::There(file.stamp);
-                self.accept(file, now)
+                let mark = Some(self.mark());
+                let update = checked(&self.config, file, mark, now)
+                    .and_then(|update| self.tried(update, new_hits));
+                match update {
+                    Ok(update) => self.put_to_use(update, now),
+                    Err(refusal) => self.refuse(&refusal, now),
+                }
             }
         }
     }
 
-    fn accept(&mut self, file: FilterFile, now: SystemTime) -> Change {
-        self.named = named(&self.config, file);
+    /// Lets the update with this SHA-256 through at the next look, whomever it refuses.
+    pub(super) fn accept(&mut self, sha256: &[u8; 32]) -> Result<(), AcceptError> {
+        let filter = || self.config.name.clone();
+        match &self.refused {
+            Some(Refused::Waiting(_, waiting)) if waiting == sha256 => {
+                self.refused = Some(Refused::Accepted(*sha256));
+                Ok(())
+            }
+            Some(Refused::Waiting(report, _)) => {
+                Err(AcceptError::Another { filter: filter(), waiting: report.sha256.clone() })
+            }
+            Some(Refused::Accepted(_) | Refused::Until(_)) | None => {
+                Err(AcceptError::Nothing { filter: filter() })
+            }
+        }
+    }
+
+    /// Whether the update that was let through is in use by now.
+    pub(super) fn has_accepted(&self, sha256: &[u8; 32]) -> Result<(), AcceptError> {
+        if self.named.sha256 == *sha256 {
+            return Ok(());
+        }
+        let error = self.last_reload.error().unwrap_or("the file is being written to").to_owned();
+        Err(AcceptError::Refused { filter: self.config.name.clone(), error })
+    }
+
+    /// Whether a file that was refused may be used now although nothing in it has changed.
+    fn may_pass_now(&self, now: SystemTime) -> bool {
+        match &self.refused {
+            Some(Refused::Accepted(_)) => true,
+            Some(Refused::Until(time)) => unix_seconds(now) >= *time,
+            Some(Refused::Waiting(..)) | None => false,
+        }
+    }
+
+    /// `update`, unless it would refuse more of the clients seen lately than it may.
+    fn tried(
+        &mut self,
+        update: Arc<NamedFilter>,
+        new_hits: impl Fn(&Arc<NamedFilter>) -> usize,
+    ) -> Result<Arc<NamedFilter>, Refusal> {
+        let Some(allowed) = self.config.max_new_hits else { return Ok(update) };
+        if matches!(&self.refused, Some(Refused::Accepted(sha256)) if *sha256 == update.sha256) {
+            return Ok(update);
+        }
+        let new_hits = new_hits(&update);
+        if new_hits <= allowed {
+            return Ok(update);
+        }
+        let report = WaitingReport::of(&update, new_hits, allowed);
+        self.refused = Some(Refused::Waiting(report, update.sha256));
+        Err(Refusal::NewHits { new_hits, allowed })
+    }
+
+    fn put_to_use(&mut self, update: Arc<NamedFilter>, now: SystemTime) -> Change {
+        self.refused = None;
+        self.named = update;
         self.loaded = unix_seconds(now);
         self.last_reload = ReloadReport::done(ReloadResult::Loaded, self.loaded);
         self.metrics.loaded(&self.named, self.loaded as f64);
@@ -86,56 +213,90 @@ impl FilterSource {
             entries = header.entry_count,
             "filter loaded"
         );
+        self.look_at_age(now);
         Change::Replaced
     }
 
-    fn refuse(&mut self, error: &FilterError, now: SystemTime) -> Change {
-        let reason = reason(error);
+    fn refuse(&mut self, refusal: &Refusal, now: SystemTime) -> Change {
+        match refusal {
+            Refusal::NewHits { .. } => {} // it waits
+            Refusal::Future { updated } => {
+                self.refused = Some(Refused::Until(updated.saturating_sub(AHEAD_AT_MOST)));
+            }
+            Refusal::CanaryFile { .. }
+            | Refusal::CanaryMissing { .. }
+            | Refusal::File(_)
+            | Refusal::Plausibility(_)
+            | Refusal::RandomHits { .. }
+            | Refusal::Rollback { .. } => self.refused = None,
+        }
+        let reason = refusal.reason();
         self.metrics.refused(reason);
         warn!(
             filter = %self.config.name,
             path = %self.config.path.display(),
             reason = reason.as_str(),
-            %error,
+            error = %refusal,
             revision_in_use = self.named.filter.header().revision,
             "filter update refused, the one in use stays"
         );
         self.last_reload =
-            ReloadReport::refused(Some(reason), error.to_string(), unix_seconds(now));
+            ReloadReport::refused(Some(reason), refusal.to_string(), unix_seconds(now));
         Change::Same
     }
 
-    pub(super) fn named(&self) -> Arc<NamedFilter> {
-        Arc::clone(&self.named)
+    /// Says once when the filter in use has become too old, and once when that is over.
+    fn look_at_age(&mut self, now: SystemTime) {
+        let Some(max_age) = self.config.max_age else { return };
+        let age = unix_seconds(now).saturating_sub(self.named.filter.header().updated_at);
+        let stale = age > max_age.as_secs();
+        self.metrics.set_stale(stale);
+        if stale && !self.stale {
+            warn!(
+                filter = %self.config.name,
+                age = %humantime::format_duration(Duration::from_secs(age)),
+                max_age = %humantime::format_duration(max_age),
+                "the filter in use is stale: keys that leaked since are not in it"
+            );
+        }
+        self.stale = stale;
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.config.path
+    pub(super) fn named(&self) -> &Arc<NamedFilter> {
+        &self.named
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        Mark::of(self.named.filter.header())
+    }
+
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        paths(&self.config)
     }
 
     pub(super) fn report(&self) -> FilterReport {
-        FilterReport::of(&self.named, &self.config.path, self.loaded, self.last_reload.clone())
+        let waiting = match &self.refused {
+            Some(Refused::Waiting(report, _)) => Some(report.clone()),
+            Some(Refused::Accepted(_) | Refused::Until(_)) | None => None,
+        };
+        let last_reload = self.last_reload.clone();
+        let mut report = FilterReport::of(&self.named, &self.config.path, self.loaded, last_reload);
+        report.stale = self.stale;
+        report.waiting = waiting;
+        report
     }
 }
 
-fn named(config: &FilterConfig, file: FilterFile) -> Arc<NamedFilter> {
-    let sha256 = *file.sha256();
-    Arc::new(NamedFilter { name: config.name.as_str().into(), filter: file.filter, sha256 })
+/// Every file that decides about the filter.
+fn paths(config: &FilterConfig) -> Vec<PathBuf> {
+    let own = [config.path.clone(), pkbf::sidecar_of(&config.path)];
+    own.into_iter().chain(config.canaries.iter().cloned()).collect()
 }
 
-fn reason(error: &FilterError) -> RefusalReason {
-    match error {
-        FilterError::BadMarker { .. } => RefusalReason::Marker,
-        FilterError::HashCountZero | FilterError::HashLengthOutOfRange { .. } => {
-            RefusalReason::Range
-        }
-        FilterError::TooLarge { .. }
-        | FilterError::TooShort { .. }
-        | FilterError::WrongLength { .. } => RefusalReason::Size,
-        FilterError::Checksum { .. } | FilterError::ChecksumFile { .. } => RefusalReason::Checksum,
-        FilterError::BeingWritten
-        | FilterError::Io(_)
-        | FilterError::NoParameters { .. }
-        | FilterError::OutOfMemory { .. } => RefusalReason::Io,
-    }
+fn see(config: &FilterConfig) -> Vec<Seen> {
+    paths(config).iter().map(|path| Seen::of(path)).collect()
 }

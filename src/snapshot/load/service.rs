@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::super::ServiceReport;
 use super::super::report::ReloadReport;
-use super::{Change, Guard, LoadError, Seen, Service, ServiceConfig, tls, unix_seconds};
+use super::{Change, Guard, LoadError, Policy, Seen, Service, ServiceConfig, tls, unix_seconds};
 use crate::metrics::ReloadResult;
 use crate::spki;
 use crate::tls::{Credentials, MaterialError};
@@ -80,6 +80,10 @@ impl ServiceSource {
         )
         .map_err(|source| LoadError::Tls { service: self.config.name.clone(), source })?;
         Ok(Service { index, config: Arc::clone(&self.config), tls: Arc::new(tls) })
+    }
+
+    pub(super) fn policy(&self) -> Policy {
+        self.config.policy
     }
 
     pub(super) fn name(&self) -> &str {

@@ -70,6 +70,14 @@ static CURVES: [Curve; 4] = [
     },
 ];
 
+/// The SubjectPublicKeyInfo (DER) of an uncompressed point of the curve with this name; `None` if
+/// it is not one by its form.
+pub(in crate::spki) fn ec_spki(curve: &str, point: &[u8]) -> Option<Vec<u8>> {
+    let curve = CURVES.iter().find(|known| known.name == curve)?;
+    let is_whole = point.len() == 1 + 2 * curve.prime.len() && point.first() == Some(&UNCOMPRESSED);
+    is_whole.then(|| [curve.uncompressed_prefix, point].concat())
+}
+
 /// A point as it stands in a SubjectPublicKeyInfo (SEC 1, section 2.3.3).
 pub(super) struct Point<'a> {
     pub(super) curve: &'static Curve,

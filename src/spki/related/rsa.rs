@@ -60,6 +60,27 @@ impl<'a> RsaKey<'a> {
     }
 }
 
+/// The SubjectPublicKeyInfo (DER) of the RSA key with these INTEGERs (DER, tag included); `None` if
+/// either is not a positive INTEGER.
+pub(in crate::spki) fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Option<Vec<u8>> {
+    let is_positive =
+        |integer: &[u8]| UintRef::from_der(integer).is_ok_and(|value| value.as_bytes() != [0]);
+    if !is_positive(modulus) || !is_positive(exponent) {
+        return None;
+    }
+    Some(RsaKey { modulus, exponent, modulus_bits: 0 }.with_exponent(exponent).to_vec())
+}
+
+/// The INTEGER (DER) of a positive number, big-endian without leading zeros.
+pub(in crate::spki) fn der_integer(value: &[u8]) -> Vec<u8> {
+    let sign = value.first().is_some_and(|byte| *byte >= 0x80);
+    let mut integer = SpkiBuffer::new();
+    push_header(&mut integer, 0x02, value.len() + usize::from(sign));
+    integer.extend(sign.then_some(0));
+    integer.extend_from_slice(value);
+    integer.to_vec()
+}
+
 /// Length of a DER tag and length (X.690, 8.1.3) before `length` bytes of content.
 fn header_length(length: usize) -> usize {
     if length < 0x80 { 2 } else { 2 + significant(length).len() }

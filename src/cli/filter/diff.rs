@@ -1,0 +1,125 @@
+//! `keygate filter diff`: what an update would change.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::info::{Info, date};
+use super::{CliError, Exit, Output, input, read};
+use crate::guard::{Guard, NamedFilter};
+use crate::pkbf::{Filter, FilterFile};
+use crate::spki::{Algorithm, Fingerprint};
+
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// The filter as it is.
+    before: PathBuf,
+    /// The filter as it would be.
+    after: PathBuf,
+    #[arg(value_name = "INPUT", help = input::HELP)]
+    inputs: Vec<String>,
+    /// A JSON object, and then one a line for each key whose verdict changes.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Difference {
+    same: bool,
+    before: Info,
+    after: Info,
+    /// Bits that only the one has set; null if the filters differ in size.
+    bits_lost: Option<u64>,
+    /// Bits that only the other has set.
+    bits_gained: Option<u64>,
+    /// The share of all bits that differ.
+    changed_ratio: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Changed<'a> {
+    input: &'a str,
+    line: Option<u64>,
+    algorithm: String,
+    fingerprint: String,
+    before: &'static str,
+    after: &'static str,
+}
+
+pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
+    let (before, after) = (read(&args.before)?, read(&args.after)?);
+    let difference = Difference::of((&args.before, &before), (&args.after, &after));
+    let exit = if difference.same { Exit::Done } else { Exit::Found };
+    let mut output = Output::new();
+    let shown = if args.json { output.json(&difference) } else { show(&mut output, &difference) };
+    shown?;
+    let (before, after) = (guard(before.filter), guard(after.filter));
+    let tally = input::for_each_key(&args.inputs, true, |key| {
+        let (before, after) = (before.judge_key(key.spki), after.judge_key(key.spki));
+        if before.as_str() == after.as_str() {
+            return Ok(());
+        }
+        let changed = Changed {
+            input: key.input,
+            line: key.line,
+            algorithm: Algorithm::of(key.spki).to_string(),
+            fingerprint: Fingerprint::of(key.spki).to_string(),
+            before: before.as_str(),
+            after: after.as_str(),
+        };
+        if args.json { output.json(&changed) } else { show_key(&mut output, &changed) }
+    })?;
+    output.end()?;
+    Ok(tally.exit(exit))
+}
+
+impl Difference {
+    fn of(before: (&Path, &FilterFile), after: (&Path, &FilterFile)) -> Self {
+        let info = |(path, file): (&Path, &FilterFile)| Info::of(path, &file.filter, file.sha256());
+        let bits = before.1.filter.difference(&after.1.filter);
+        let bit_count = before.1.filter.header().bit_count() as f64;
+        Self {
+            same: before.1.sha256() == after.1.sha256(),
+            before: info(before),
+            after: info(after),
+            bits_lost: bits.map(|(lost, _)| lost),
+            bits_gained: bits.map(|(_, gained)| gained),
+            changed_ratio: bits.map(|(lost, gained)| (lost + gained) as f64 / bit_count),
+        }
+    }
+}
+
+fn guard(filter: Filter) -> Guard {
+    Guard::new(vec![Arc::new(NamedFilter { name: "".into(), filter, sha256: [0; 32] })])
+}
+
+fn show(output: &mut Output, difference: &Difference) -> Result<(), CliError> {
+    let Difference { before, after, .. } = difference;
+    let mut row = |name: &str, value: fn(&Info) -> String| {
+        let (before, after) = (value(before), value(after));
+        let mark = if before == after { ' ' } else { '*' };
+        output.line(format_args!("{mark} {name:<16}{before:<24}{after}"))
+    };
+    row("file", |info| info.path.clone())?;
+    row("revision", |info| info.revision.to_string())?;
+    row("updated", |info| date(info.updated))?;
+    row("entries", |info| info.entries.to_string())?;
+    row("hash count (k)", |info| info.hash_count.to_string())?;
+    row("hash length (L)", |info| info.hash_length.to_string())?;
+    row("bits set", |info| format!("{} ({:.3} %)", info.set_bits, info.fill_ratio * 100.0))?;
+    row("false positives", |info| format!("{:.3e}", info.false_positive_ratio))?;
+    match (difference.bits_lost, difference.bits_gained, difference.changed_ratio) {
+        (Some(lost), Some(gained), Some(ratio)) => output.line(format_args!(
+            "{gained} bits gained, {lost} lost: {:.4} % of all bits differ",
+            ratio * 100.0
+        )),
+        _ => output.line("the filters differ in size: their bits cannot be compared"),
+    }
+}
+
+fn show_key(output: &mut Output, changed: &Changed<'_>) -> Result<(), CliError> {
+    let Changed { input, line, algorithm, fingerprint, before, after } = changed;
+    let line = line.map(|line| format!(":{line}")).unwrap_or_default();
+    output.line(format_args!("{before} -> {after} {fingerprint} {algorithm} {input}{line}"))
+}

@@ -1,0 +1,79 @@
+//! `keygate filter query`: a verdict for each key.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{CliError, Exit, Output, input, read};
+use crate::guard::{Guard, NamedFilter, Verdict};
+use crate::spki::{Algorithm, Fingerprint};
+
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// The filter file.
+    file: PathBuf,
+    #[arg(required = true, value_name = "INPUT", help = input::HELP)]
+    inputs: Vec<String>,
+    /// Ask for each key as it is given, as the reference implementation does, and for none of its
+    /// other encodings.
+    #[arg(long)]
+    exact: bool,
+    /// One JSON object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    input: &'a str,
+    line: Option<u64>,
+    algorithm: String,
+    fingerprint: String,
+    verdict: &'static str,
+    encoding: Option<&'static str>,
+}
+
+pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
+    let file = read(&args.file)?;
+    let named = Arc::new(NamedFilter {
+        name: args.file.display().to_string().into(),
+        filter: file.filter,
+        sha256: [0; 32], // nobody asks
+    });
+    let guard = Guard::new(vec![Arc::clone(&named)]);
+    let mut output = Output::new();
+    let mut exit = Exit::Done;
+    let tally = input::for_each_key(&args.inputs, true, |key| {
+        // The filter itself answers for exactly these bytes.
+        let verdict = if args.exact && !named.filter.contains(key.spki) {
+            Verdict::Clean
+        } else {
+            guard.judge_key(key.spki)
+        };
+        let answer = Answer {
+            input: key.input,
+            line: key.line,
+            algorithm: Algorithm::of(key.spki).to_string(),
+            fingerprint: Fingerprint::of(key.spki).to_string(),
+            verdict: verdict.as_str(),
+            encoding: verdict.hit().map(|hit| hit.encoding.as_str()),
+        };
+        if answer.encoding.is_some() {
+            exit = Exit::Found;
+        }
+        say(&mut output, &answer, args.json)
+    })?;
+    output.end()?;
+    Ok(tally.exit(exit))
+}
+
+fn say(output: &mut Output, answer: &Answer<'_>, json: bool) -> Result<(), CliError> {
+    if json {
+        return output.json(answer);
+    }
+    let Answer { input, line, algorithm, fingerprint, verdict, encoding } = answer;
+    let line = line.map(|line| format!(":{line}")).unwrap_or_default();
+    let encoding = encoding.map(|encoding| format!(" ({encoding})")).unwrap_or_default();
+    output.line(format_args!("{verdict} {fingerprint} {algorithm} {input}{line}{encoding}"))
+}

@@ -1,0 +1,183 @@
+//! The public key in one DER object: certificates, requests, public and private keys, told apart by
+//! their structure.
+//!
+//! Of a private key only the public half is taken, by computing it where the object does not have
+//! it. Sources: RFC 5280 (certificates), RFC 2986 (requests), RFC 8017 (RSA), RFC 5915 and RFC 5958
+//! (private keys).
+
+use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256K1_SHA256_ASN1_SIGNING,
+    ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
+    KeyPair,
+};
+use x509_cert::der::asn1::{AnyRef, ObjectIdentifier};
+use x509_cert::der::{Decode, Encode, Reader, SliceReader, Tag};
+use x509_cert::request::CertReq;
+use x509_cert::spki::SubjectPublicKeyInfoRef;
+
+use super::InputError;
+use crate::spki::related::{ed25519_spki, rsa_spki};
+use crate::spki::{of_certificate, sequence};
+
+/// The first byte of everything that is read here.
+pub(super) const SEQUENCE: u8 = 0x30;
+
+const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
+const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
+
+/// The key in an object of any kind.
+pub(super) fn key_in(object: &[u8]) -> Result<Vec<u8>, InputError> {
+    match kind_of(object) {
+        Some(Kind::Certificate) => {
+            certificate(object).or_else(|error| request(object).map_err(|_| error))
+        }
+        Some(Kind::EncryptedPrivateKey) => Err(InputError::Encrypted { what: "the private key" }),
+        Some(Kind::Pkcs1PublicKey) => pkcs1_public_key(object),
+        Some(Kind::Pkcs12) => Err(InputError::Unsupported {
+            what: "a PKCS #12 store".to_owned(),
+            hint: ": take the certificates out of it first (`openssl pkcs12 -nokeys -in FILE`)",
+        }),
+        Some(Kind::PrivateKey) => private_key(object),
+        Some(Kind::PublicKey) => public_key(object),
+        None => Err(InputError::NoKey),
+    }
+}
+
+enum Kind {
+    /// Or a request, which is built alike.
+    Certificate,
+    EncryptedPrivateKey,
+    Pkcs1PublicKey,
+    Pkcs12,
+    PrivateKey,
+    PublicKey,
+}
+
+/// What an object is by the tags of its first fields.
+fn kind_of(object: &[u8]) -> Option<Kind> {
+    let mut fields = sequence(object).ok()?;
+    let first = fields.tlv_bytes().ok()?;
+    let second = Tag::peek(&fields).ok()?;
+    match (Tag::from_der(first.get(..1)?).ok()?, second) {
+        (Tag::Sequence, Tag::Sequence) => Some(Kind::Certificate),
+        (Tag::Sequence, Tag::BitString) => Some(Kind::PublicKey),
+        (Tag::Sequence, Tag::OctetString) => Some(Kind::EncryptedPrivateKey),
+        (Tag::Integer, Tag::Integer) => {
+            fields.tlv_bytes().ok()?;
+            Some(if fields.is_finished() { Kind::Pkcs1PublicKey } else { Kind::PrivateKey })
+        }
+        (Tag::Integer, Tag::OctetString) => Some(Kind::PrivateKey),
+        (Tag::Integer, Tag::Sequence) if first == b"\x02\x01\x03" => Some(Kind::Pkcs12),
+        (Tag::Integer, Tag::Sequence) => Some(Kind::PrivateKey),
+        _ => None,
+    }
+}
+
+pub(super) fn certificate(object: &[u8]) -> Result<Vec<u8>, InputError> {
+    let spki = of_certificate(object).map_err(|error| broken("a certificate", &error))?;
+    public_key(spki)
+}
+
+/// OpenSSL's: a certificate, and after it what it is trusted for.
+pub(super) fn trusted_certificate(object: &[u8]) -> Result<Vec<u8>, InputError> {
+    let first = SliceReader::new(object).and_then(|mut reader| reader.tlv_bytes());
+    certificate(first.map_err(|error| broken("a certificate", &error))?)
+}
+
+pub(super) fn request(object: &[u8]) -> Result<Vec<u8>, InputError> {
+    let what = "a certificate request";
+    let request = CertReq::from_der(object).map_err(|error| broken(what, &error))?;
+    request.info.public_key.to_der().map_err(|error| broken(what, &error))
+}
+
+pub(super) fn public_key(object: &[u8]) -> Result<Vec<u8>, InputError> {
+    SubjectPublicKeyInfoRef::from_der(object).map_err(|error| broken("a public key", &error))?;
+    Ok(object.to_vec())
+}
+
+pub(super) fn pkcs1_public_key(object: &[u8]) -> Result<Vec<u8>, InputError> {
+    let what = "an RSA public key";
+    let mut fields = sequence(object).map_err(|error| broken(what, &error))?;
+    rsa_key(&mut fields, what)
+}
+
+/// PKCS #8, PKCS #1 and SEC 1, told apart by what follows the version.
+pub(super) fn private_key(object: &[u8]) -> Result<Vec<u8>, InputError> {
+    let mut fields = sequence(object).map_err(|error| broken(PRIVATE_KEY, &error))?;
+    skip(&mut fields)?; // version
+    let next = Tag::peek(&fields).map_err(|error| broken(PRIVATE_KEY, &error))?;
+    if next == Tag::Integer {
+        rsa_key(&mut fields, PRIVATE_KEY)
+    } else if next == Tag::OctetString {
+        ec_key(object)
+    } else {
+        pkcs8_key(object, &mut fields)
+    }
+}
+
+const PRIVATE_KEY: &str = "a private key";
+
+fn pkcs8_key(object: &[u8], fields: &mut SliceReader<'_>) -> Result<Vec<u8>, InputError> {
+    let damaged = |error| broken(PRIVATE_KEY, &error);
+    let mut algorithm = sequence(fields.tlv_bytes().map_err(damaged)?).map_err(damaged)?;
+    let oid: ObjectIdentifier = algorithm.decode().map_err(damaged)?;
+    let content: AnyRef<'_> = fields.decode().map_err(damaged)?;
+    match oid {
+        RSA => {
+            let mut fields = sequence(content.value()).map_err(damaged)?;
+            skip(&mut fields)?;
+            rsa_key(&mut fields, PRIVATE_KEY)
+        }
+        EC => ec_key(object),
+        ED25519 => {
+            // OCTET STRING of 32 bytes in the OCTET STRING (RFC 8410, section 7).
+            let seed = AnyRef::from_der(content.value()).map_err(damaged)?;
+            let pair = Ed25519KeyPair::from_seed_unchecked(seed.value())
+                .map_err(|error| broken(PRIVATE_KEY, &error))?;
+            Ok(ed25519_spki(pair.public_key().as_ref()))
+        }
+        other => Err(InputError::Unsupported {
+            what: format!("a private key of the algorithm {other}"),
+            hint: ": give its public key or certificate instead",
+        }),
+    }
+}
+
+/// The next two INTEGERs as an RSA key: of any size, which no cryptographic library need support.
+fn rsa_key(fields: &mut SliceReader<'_>, what: &'static str) -> Result<Vec<u8>, InputError> {
+    let damaged = |error| broken(what, &error);
+    let modulus = fields.tlv_bytes().map_err(damaged)?;
+    let exponent = fields.tlv_bytes().map_err(damaged)?;
+    rsa_spki(modulus, exponent).ok_or_else(|| InputError::Broken {
+        what,
+        reason: "modulus and exponent are not positive integers".to_owned(),
+    })
+}
+
+/// The point may be missing, and is computed.
+fn ec_key(object: &[u8]) -> Result<Vec<u8>, InputError> {
+    let curves = [
+        &ECDSA_P256_SHA256_ASN1_SIGNING,
+        &ECDSA_P384_SHA384_ASN1_SIGNING,
+        &ECDSA_P521_SHA512_ASN1_SIGNING,
+        &ECDSA_P256K1_SHA256_ASN1_SIGNING,
+    ];
+    let pairs = curves.into_iter().map(|curve| EcdsaKeyPair::from_private_key_der(curve, object));
+    let Some(pair) = pairs.flatten().next() else {
+        let reason = "damaged, or not on P-256, P-384, P-521 or secp256k1".to_owned();
+        return Err(InputError::Broken { what: "an elliptic-curve private key", reason });
+    };
+    let spki: PublicKeyX509Der<'_> =
+        pair.public_key().as_der().map_err(|error| broken(PRIVATE_KEY, &error))?;
+    Ok(spki.as_ref().to_vec())
+}
+
+fn skip(fields: &mut SliceReader<'_>) -> Result<(), InputError> {
+    fields.tlv_bytes().map(drop).map_err(|error| broken(PRIVATE_KEY, &error))
+}
+
+fn broken(what: &'static str, reason: &dyn std::fmt::Display) -> InputError {
+    InputError::Broken { what, reason: reason.to_string() }
+}

@@ -1,0 +1,136 @@
+//! OpenSSH's forms of keys: lines of `.pub` and `authorized_keys` files, and private keys.
+//!
+//! Sources: RFC 4253, section 6.6 (RSA), RFC 5656, section 3.1 (elliptic curves), RFC 8709,
+//! section 4 (Ed25519), OpenSSH's PROTOCOL.key (private keys) and PROTOCOL.u2f (security keys).
+
+use data_encoding::BASE64;
+
+use super::{InputError, shown};
+use crate::spki::related::{ec_spki, ed25519_spki, rsa_spki};
+
+/// What the name of every type of key begins with.
+const TYPES: [&[u8]; 4] = [b"ssh-", b"ecdsa-sha2-", b"sk-ssh-", b"sk-ecdsa-"];
+
+/// The key in a line: options, if any, then the type, base64 and a comment.
+pub(super) fn key_in_line(line: &[u8]) -> Result<Vec<u8>, InputError> {
+    let mut words = Words(line);
+    let kind = words.find(|word| TYPES.iter().any(|start| word.starts_with(start)));
+    let (Some(kind), Some(base64)) = (kind, words.next()) else { return Err(InputError::Line) };
+    let blob = BASE64.decode(base64).map_err(|_| damaged("its base64 is damaged"))?;
+    let (named, spki) = public_key(&blob)?;
+    if named != kind {
+        let (kind, named) = (shown(kind), shown(&named));
+        return Err(damaged(&format!("the line says {kind}, the key itself {named}")));
+    }
+    Ok(spki)
+}
+
+/// Splits at blanks that are not within quotes, as options of `authorized_keys` have them.
+struct Words<'a>(&'a [u8]);
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = self.0.trim_ascii_start();
+        let (mut is_quoted, mut is_escaped) = (false, false);
+        let end = rest.iter().position(|byte| {
+            let is_end = byte.is_ascii_whitespace() && !is_quoted;
+            is_quoted ^= *byte == b'"' && !is_escaped;
+            is_escaped = *byte == b'\\' && !is_escaped;
+            is_end
+        });
+        let (word, rest) = rest.split_at_checked(end.unwrap_or(rest.len()))?;
+        self.0 = rest;
+        (!word.is_empty()).then_some(word)
+    }
+}
+
+/// The content of an OPENSSH PRIVATE KEY section: its public half stands before the private one.
+pub(super) fn private_key(content: &[u8]) -> Result<Vec<u8>, InputError> {
+    let mut fields = Fields(content.strip_prefix(b"openssh-key-v1\0").ok_or_else(cut)?);
+    let cipher = fields.string()?;
+    if cipher != b"none" {
+        return Err(InputError::Encrypted { what: "the OpenSSH private key" });
+    }
+    fields.string()?; // key derivation: none
+    fields.string()?; // its options
+    fields.number()?; // number of keys: OpenSSH writes one
+    Ok(public_key(fields.string()?)?.1)
+}
+
+/// The type in a public key, and its SubjectPublicKeyInfo.
+fn public_key(blob: &[u8]) -> Result<(Vec<u8>, Vec<u8>), InputError> {
+    let mut fields = Fields(blob);
+    let kind = fields.string()?;
+    let spki = match kind {
+        b"ssh-rsa" => {
+            let exponent = fields.integer()?;
+            let modulus = fields.integer()?;
+            rsa_spki(&modulus, &exponent).ok_or_else(|| damaged("not an RSA key"))?
+        }
+        b"ssh-ed25519" | b"sk-ssh-ed25519@openssh.com" => {
+            let point = fields.string()?;
+            if point.len() != 32 {
+                return Err(damaged("an Ed25519 key has 32 bytes"));
+            }
+            ed25519_spki(point)
+        }
+        b"ecdsa-sha2-nistp256"
+        | b"ecdsa-sha2-nistp384"
+        | b"ecdsa-sha2-nistp521"
+        | b"sk-ecdsa-sha2-nistp256@openssh.com" => {
+            let curve = match fields.string()? {
+                b"nistp256" => "p256",
+                b"nistp384" => "p384",
+                b"nistp521" => "p521",
+                other => return Err(damaged(&format!("a curve {}", shown(other)))),
+            };
+            ec_spki(curve, fields.string()?)
+                .ok_or_else(|| damaged("not an uncompressed point of the curve"))?
+        }
+        other => {
+            let what = format!("an OpenSSH key of the type {}", shown(other));
+            return Err(InputError::Unsupported { what, hint: "" });
+        }
+    };
+    Ok((kind.to_vec(), spki))
+}
+
+/// Fields as RFC 4251, section 5, has them.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn number(&mut self) -> Result<usize, InputError> {
+        let (number, rest) = self.0.split_first_chunk::<4>().ok_or_else(cut)?;
+        self.0 = rest;
+        usize::try_from(u32::from_be_bytes(*number)).map_err(|_| cut())
+    }
+
+    fn string(&mut self) -> Result<&'a [u8], InputError> {
+        let length = self.number()?;
+        let (string, rest) = self.0.split_at_checked(length).ok_or_else(cut)?;
+        self.0 = rest;
+        Ok(string)
+    }
+
+    /// A DER INTEGER: `mpint` has the same content, but may have more zeros in front.
+    fn integer(&mut self) -> Result<Vec<u8>, InputError> {
+        let content = self.string()?;
+        let zeros = content.iter().take_while(|byte| **byte == 0).count();
+        let value = content.get(zeros..).unwrap_or_default();
+        let is_negative = zeros == 0 && content.first().is_some_and(|byte| *byte >= 0x80);
+        if value.is_empty() || is_negative {
+            return Err(damaged("an integer that is not positive"));
+        }
+        Ok(crate::spki::related::der_integer(value))
+    }
+}
+
+fn cut() -> InputError {
+    damaged("it ends too early")
+}
+
+fn damaged(reason: &str) -> InputError {
+    InputError::Broken { what: "an OpenSSH key", reason: reason.to_owned() }
+}

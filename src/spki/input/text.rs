@@ -1,0 +1,164 @@
+//! Lines of text: keys of their own, or the sections of PEM and the prose between them.
+
+use data_encoding::{BASE64_NOPAD, HEXLOWER_PERMISSIVE};
+
+use super::pem::{self, Boundary, Section};
+use super::{Finding, InputError, LIMIT, der, ssh};
+
+/// Lines, and the PEM section that they are in.
+#[derive(Debug, Default)]
+pub(super) struct Text {
+    /// Of the line that is looked at, from 1.
+    pub(super) number: u64,
+    section: Option<Section>,
+    prose: Prose,
+    has_finding: bool,
+}
+
+/// How many lines that nothing explains are remembered until it is known whether the input is PEM.
+const UNEXPLAINED: usize = 4096;
+/// A word of base64 as long as this outside a section is a section whose beginning was lost.
+const LOST_BASE64: usize = 40;
+
+/// What lines outside PEM sections are that are no key.
+#[derive(Debug)]
+enum Prose {
+    /// Text around sections: `openssl x509 -text`, "Bag Attributes" and the like.
+    Ignored,
+    /// Not decided yet: these lines.
+    Kept(Vec<u64>),
+    /// Each is an error: the input is a list of keys.
+    Reported,
+}
+
+impl Default for Prose {
+    fn default() -> Self {
+        Self::Kept(Vec::new())
+    }
+}
+
+impl Text {
+    pub(super) fn line(&mut self, line: &[u8], found: &mut impl FnMut(Finding)) {
+        match (pem::boundary(line), &mut self.section) {
+            (Some(Boundary::Begin(label)), open) => {
+                let next = Section::new(label, self.number);
+                if let Some(unfinished) = open.replace(next) {
+                    self.report(unfinished.line, Err(unfinished.without_end()), found);
+                }
+                if !matches!(self.prose, Prose::Reported) {
+                    self.prose = Prose::Ignored;
+                }
+            }
+            (Some(Boundary::End(label)), Some(_)) => {
+                let Some(section) = self.section.take() else { return };
+                let at = section.line;
+                match section.key(&label) {
+                    Ok(Some(spki)) => self.report(at, Ok(spki), found),
+                    Ok(None) => {} // it holds something else by its nature
+                    Err(error) => self.report(at, Err(error), found),
+                }
+            }
+            (Some(Boundary::Broken | Boundary::End(_)), None) => {
+                let reason = "a boundary without its other half".to_owned();
+                let error = InputError::Broken { what: "PEM", reason };
+                self.report(self.number, Err(error), found);
+            }
+            (Some(Boundary::Broken) | None, Some(section)) => section.push(line),
+            (None, None) => self.outside(line, found),
+        }
+    }
+
+    /// A line that is in no section.
+    fn outside(&mut self, line: &[u8], found: &mut impl FnMut(Finding)) {
+        if line.is_empty() || line.starts_with(b"#") {
+            return;
+        }
+        match key_in_line(line) {
+            Ok(spki) => {
+                self.now_a_list(found);
+                self.report(self.number, Ok(spki), found);
+            }
+            // Whatever else this may be, it is not prose.
+            Err(error) if error != InputError::Line || is_lost_base64(line) => {
+                self.report(self.number, Err(error), found);
+            }
+            Err(error) => match &mut self.prose {
+                Prose::Ignored => {}
+                Prose::Kept(lines) => {
+                    lines.push(self.number);
+                    if lines.len() > UNEXPLAINED {
+                        self.now_a_list(found);
+                    }
+                }
+                Prose::Reported => self.report(self.number, Err(error), found),
+            },
+        }
+    }
+
+    pub(super) fn too_long(&mut self, found: &mut impl FnMut(Finding)) {
+        match &mut self.section {
+            Some(section) => section.overflow(),
+            None => {
+                let error = InputError::TooLarge { what: "a line", limit: LIMIT };
+                self.report(self.number, Err(error), found);
+            }
+        }
+    }
+
+    /// No more excuses for lines that are no key, unless there have been sections.
+    fn now_a_list(&mut self, found: &mut impl FnMut(Finding)) {
+        if let Prose::Kept(lines) = &mut self.prose {
+            let lines = std::mem::take(lines);
+            self.prose = Prose::Reported;
+            for line in lines {
+                self.report(line, Err(InputError::Line), found);
+            }
+        }
+    }
+
+    fn report(
+        &mut self,
+        line: u64,
+        key: Result<Vec<u8>, InputError>,
+        found: &mut impl FnMut(Finding),
+    ) {
+        self.has_finding = true;
+        found(Finding { line: Some(line), key });
+    }
+
+    pub(super) fn end(mut self, found: &mut impl FnMut(Finding)) {
+        if let Some(section) = self.section.take() {
+            self.report(section.line, Err(section.without_end()), found);
+        }
+        self.now_a_list(found);
+        if !self.has_finding {
+            found(Finding { line: None, key: Err(InputError::NoKey) });
+        }
+    }
+}
+
+/// The key in a line of its own: an OpenSSH key, or one word of hex or base64.
+fn key_in_line(line: &[u8]) -> Result<Vec<u8>, InputError> {
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let first = words.next().unwrap_or_default();
+    let is_hex = first.iter().all(u8::is_ascii_hexdigit);
+    if is_hex && first.len() == 64 {
+        return Err(InputError::Fingerprint);
+    }
+    if words.next().is_some() {
+        return ssh::key_in_line(line);
+    }
+    let hex = || HEXLOWER_PERMISSIVE.decode(first).ok();
+    let unpadded = first.strip_suffix(b"==").or(first.strip_suffix(b"=")).unwrap_or(first);
+    let base64 = || BASE64_NOPAD.decode(unpadded).ok();
+    let decoded = [hex(), base64()].into_iter().flatten();
+    let mut objects = decoded.filter(|bytes| bytes.first() == Some(&der::SEQUENCE));
+    let object = objects.next().ok_or(InputError::Line)?;
+    let key = der::key_in(&object);
+    key.map_err(|error| if error == InputError::NoKey { InputError::Line } else { error })
+}
+
+fn is_lost_base64(line: &[u8]) -> bool {
+    let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+    line.len() >= LOST_BASE64 && line.iter().all(is_base64)
+}
