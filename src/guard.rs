@@ -10,6 +10,7 @@ mod verdict;
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
@@ -88,6 +89,32 @@ impl Guard {
     #[must_use]
     pub fn filters(&self) -> &[Arc<NamedFilter>] {
         &self.filters
+    }
+}
+
+/// The guard in use: it is replaced while others hold on to this.
+///
+/// Whoever keeps a [`Guard`] keeps its filters in memory; what lives as long as a connection keeps
+/// this instead.
+#[derive(Debug, Clone)]
+pub struct CurrentGuard(Arc<ArcSwap<Guard>>);
+
+impl CurrentGuard {
+    /// The guard of this moment. Never waits.
+    #[must_use]
+    pub fn load(&self) -> arc_swap::Guard<Arc<Guard>> {
+        self.0.load()
+    }
+
+    /// Puts another guard to use.
+    pub fn replace(&self, guard: Arc<Guard>) {
+        self.0.store(guard);
+    }
+}
+
+impl From<Guard> for CurrentGuard {
+    fn from(guard: Guard) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(guard)))
     }
 }
 

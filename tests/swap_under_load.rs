@@ -9,19 +9,19 @@
 
 mod support;
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
-use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::{AlertDescription, ClientConfig, ClientConnection, Error, RootCertStore, StreamOwned};
+use rustls::{AlertDescription, ClientConfig, Error};
 
 use support::keygate::Keygate;
+use support::load::{ask, client, connect};
 use support::origin::Origin;
-use support::pki::{Kind, Party, Pki};
+use support::pki::{Kind, Pki};
 use support::{PATIENCE, write_revision};
 
 /// Connections that ask one request after the other.
@@ -146,55 +146,6 @@ impl Drop for StopAtEnd<'_> {
 
 fn next(events: &Receiver<Event>) -> Event {
     events.recv_timeout(PATIENCE).unwrap()
-}
-
-/// A client as rustls makes it by default: it resumes sessions when it is let.
-fn client(pki: &Pki, party: &Party) -> Arc<ClientConfig> {
-    let mut trust_anchors = RootCertStore::empty();
-    trust_anchors.add(pki.ca().clone()).unwrap();
-    let (chain, key) = party.credentials();
-    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(trust_anchors)
-        .with_client_auth_cert(chain, key);
-    Arc::new(config.unwrap())
-}
-
-type Connection = BufReader<StreamOwned<ClientConnection, TcpStream>>;
-
-fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Connection> {
-    let tls = ClientConnection::new(Arc::clone(config), address.ip().into()).unwrap();
-    let tcp = TcpStream::connect(address)?;
-    tcp.set_read_timeout(Some(PATIENCE))?;
-    tcp.set_nodelay(true)?;
-    Ok(BufReader::new(StreamOwned::new(tls, tcp)))
-}
-
-/// One request and its response; returns whether the connection may be used again.
-fn ask(connection: &mut Connection, address: SocketAddr, close: bool) -> io::Result<bool> {
-    let field = if close { "connection: close\r\n" } else { "" };
-    let request = format!("GET / HTTP/1.1\r\nhost: {address}\r\n{field}\r\n");
-    connection.get_mut().write_all(request.as_bytes())?;
-    let mut reusable = !close;
-    let mut line = String::new();
-    if connection.read_line(&mut line)? == 0 {
-        // With close_notify; without, rustls has an error of its own.
-        return Err(io::ErrorKind::ConnectionAborted.into());
-    }
-    if !line.starts_with("HTTP/1.1 200 ") {
-        return Err(io::Error::other(format!("the answer begins with {line:?}")));
-    }
-    while line != "\r\n" {
-        reusable &= !line.eq_ignore_ascii_case("connection: close\r\n");
-        line.clear();
-        if connection.read_line(&mut line)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-    let mut body = [0; 6];
-    connection.read_exact(&mut body)?;
-    if &body == b"hello\n" { Ok(reusable) } else { Err(io::Error::other("another body")) }
 }
 
 fn keep_asking(

@@ -18,7 +18,7 @@ use self::mark::Marks;
 use self::service::ServiceSource;
 use super::{Refusal, Report, Routes, Service, Snapshot};
 use crate::config::{Config, ServiceConfig};
-use crate::guard::{Decision, Guard, NamedFilter, Policy, RecentKeys};
+use crate::guard::{CurrentGuard, Decision, Guard, NamedFilter, Policy, RecentKeys};
 use crate::metrics::ControlMetrics;
 use crate::pkbf::FileStamp;
 use crate::tls::{self, MaterialError};
@@ -33,6 +33,8 @@ pub struct Loader {
     services: Vec<ServiceSource>,
     routes: Arc<Routes>,
     metrics: ControlMetrics,
+    /// What handshakes ask: a connection keeps this, and through it no old filter.
+    guard: CurrentGuard,
     recent: RecentKeys,
     marks: Marks,
     generation: u64,
@@ -135,6 +137,7 @@ impl Loader {
                 .collect::<Result<_, _>>()?,
             routes: Arc::new(Routes::new(&config.services)),
             metrics,
+            guard: CurrentGuard::from(Guard::default()),
             recent,
             marks,
             generation: 0,
@@ -226,8 +229,10 @@ impl Loader {
         let guard = Arc::new(Guard::new(self.filters()));
         let services = self.services.iter().enumerate();
         let services = services
-            .map(|(index, source)| source.build(index, &guard).map(Arc::new))
+            .map(|(index, source)| source.build(index, &self.guard).map(Arc::new))
             .collect::<Result<_, _>>()?;
+        // Before the snapshot itself: a handshake that is under way meets the newer filter.
+        self.guard.replace(Arc::clone(&guard));
         self.unbuilt = false;
         self.generation += 1;
         self.metrics.snapshots.inc();

@@ -12,7 +12,7 @@ use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 use super::{Credentials, KeyVerifier};
 use crate::config::{AlpnProtocol, TlsConfig, TlsVersion};
-use crate::guard::{Guard, Policy};
+use crate::guard::{CurrentGuard, Policy};
 
 /// Sessions of TLS 1.2 clients that do not take tickets; each holds the client's chain.
 const CACHED_SESSIONS: usize = 1024;
@@ -25,7 +25,7 @@ pub fn server_config(
     tls: &TlsConfig,
     credentials: Credentials,
     trust_anchors: Arc<RootCertStore>,
-    guard: Arc<Guard>,
+    guard: CurrentGuard,
     policy: Policy,
 ) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(default_provider());

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, SignatureScheme};
 
-use crate::guard::{Decision, Guard, Policy, Verdict};
+use crate::guard::{CurrentGuard, Decision, Policy, Verdict};
 
 /// Accepts whom another verifier accepts, unless the policy rejects the verdict on the key.
 ///
@@ -21,7 +21,7 @@ use crate::guard::{Decision, Guard, Policy, Verdict};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use keygate::guard::{Guard, NamedFilter, Policy};
+/// use keygate::guard::{CurrentGuard, Guard, NamedFilter, Policy};
 /// use keygate::pkbf::{Filter, Parameters};
 /// use keygate::tls::KeyVerifier;
 /// use rustls::server::WebPkiClientVerifier;
@@ -37,18 +37,22 @@ use crate::guard::{Decision, Guard, Policy, Verdict};
 /// let inner = WebPkiClientVerifier::builder_with_provider(trust_anchors.into(), provider.clone())
 ///     .build()?;
 /// let lost = NamedFilter { name: "lost".into(), filter, sha256: [0; 32] };
-/// let guard = Arc::new(Guard::new(vec![Arc::new(lost)]));
-/// let verifier = KeyVerifier::new(inner, guard, Policy::default());
+/// let guard = CurrentGuard::from(Guard::new(vec![Arc::new(lost)]));
+/// let verifier = KeyVerifier::new(inner, guard.clone(), Policy::default());
 /// let config = ServerConfig::builder_with_provider(provider)
 ///     .with_safe_default_protocol_versions()?
 ///     .with_client_cert_verifier(Arc::new(verifier))
 ///     .with_single_cert(chain, private_key)?;
+/// // Later, with another filter; handshakes that are under way meet it too:
+/// # let filter = Filter::new(Parameters::for_entries(1000, 1e-6)?)?;
+/// let lost = NamedFilter { name: "lost".into(), filter, sha256: [0; 32] };
+/// guard.replace(Arc::new(Guard::new(vec![Arc::new(lost)])));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct KeyVerifier {
     inner: Arc<dyn ClientCertVerifier>,
-    guard: Arc<Guard>,
+    guard: CurrentGuard,
     policy: Policy,
 }
 
@@ -75,12 +79,12 @@ pub async fn refusals_of<T>(handshake: impl Future<Output = T>) -> (T, Option<Re
 impl KeyVerifier {
     /// Asks `inner` first; `guard` and `policy` have the last word.
     #[must_use]
-    pub fn new(inner: Arc<dyn ClientCertVerifier>, guard: Arc<Guard>, policy: Policy) -> Self {
+    pub fn new(inner: Arc<dyn ClientCertVerifier>, guard: CurrentGuard, policy: Policy) -> Self {
         Self { inner, guard, policy }
     }
 
     fn judge(&self, leaf: &CertificateDer<'_>) -> Result<(), rustls::Error> {
-        let verdict = self.guard.judge(std::slice::from_ref(leaf));
+        let verdict = self.guard.load().judge(std::slice::from_ref(leaf));
         match self.policy.decide(&verdict) {
             Decision::Admit | Decision::Annotate | Decision::Flag => Ok(()),
             Decision::Reject => {

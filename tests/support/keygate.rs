@@ -68,14 +68,23 @@ impl Keygate {
 
     /// Starts on a configuration and waits until it is ready.
     pub fn configured(pki: &Pki, configuration: &str) -> Self {
+        Self::run_by(Command::new(BINARY), pki, configuration)
+    }
+
+    /// The same for a process that file modes hold for, whoever runs the tests: root loses the
+    /// capability to pass over them.
+    pub fn unprivileged(pki: &Pki, configuration: &str) -> Self {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set=-dac_override,-dac_read_search", BINARY]);
+        let is_root = system("id", &["-u"]).stdout == b"0\n";
+        Self::run_by(if is_root { command } else { Command::new(BINARY) }, pki, configuration)
+    }
+
+    fn run_by(mut command: Command, pki: &Pki, configuration: &str) -> Self {
         let path = pki.path("keygate.toml");
         std::fs::write(&path, configuration).unwrap();
-        let mut child = Command::new(BINARY)
-            .args(["run", "--config"])
-            .arg(&path)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child =
+            command.args(["run", "--config"]).arg(&path).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Log::default());
         let stderr = child.stderr.take().unwrap();
         let lines = Arc::clone(&log);
@@ -99,6 +108,18 @@ impl Keygate {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// A number of KiB in `/proc/PID/status`, such as `VmRSS`.
+    pub fn memory(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with(field)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// From now on `VmHWM` is the most memory since now.
+    pub fn forget_peak(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5").unwrap();
     }
 
     /// Waits for a line of the log, from the first on.
@@ -169,6 +190,15 @@ impl Keygate {
                 return status;
             }
             assert!(Instant::now() < deadline, "waited for {what} in vain; the status is {status}");
+        }
+    }
+
+    /// Waits for something that no event tells of.
+    pub fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so() {
+            assert!(Instant::now() < deadline, "waited in vain until {what}");
+            std::thread::yield_now();
         }
     }
 

@@ -19,6 +19,7 @@
 
 pub mod client;
 pub mod keygate;
+pub mod load;
 pub mod origin;
 pub mod pki;
 pub mod scene;

@@ -11,7 +11,9 @@ use tracing::{info, warn};
 
 use super::super::ServiceReport;
 use super::super::report::ReloadReport;
-use super::{Change, Guard, LoadError, Policy, Seen, Service, ServiceConfig, tls, unix_seconds};
+use super::{
+    Change, CurrentGuard, LoadError, Policy, Seen, Service, ServiceConfig, tls, unix_seconds,
+};
 use crate::metrics::ReloadResult;
 use crate::spki;
 use crate::tls::{Credentials, MaterialError};
@@ -70,12 +72,12 @@ impl ServiceSource {
         }
     }
 
-    pub(super) fn build(&self, index: usize, guard: &Arc<Guard>) -> Result<Service, LoadError> {
+    pub(super) fn build(&self, index: usize, guard: &CurrentGuard) -> Result<Service, LoadError> {
         let tls = tls::server_config(
             &self.config.tls,
             Arc::clone(&self.material.credentials),
             Arc::clone(&self.material.trust_anchors),
-            Arc::clone(guard),
+            guard.clone(),
             self.config.policy,
         )
         .map_err(|source| LoadError::Tls { service: self.config.name.clone(), source })?;

@@ -1,0 +1,132 @@
+//! Clients that keep asking, and notice when anything is not as it should be.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use super::PATIENCE;
+use super::pki::{Party, Pki};
+
+/// A client as rustls makes it by default: it resumes sessions when it is let.
+pub fn client(pki: &Pki, party: &Party) -> Arc<ClientConfig> {
+    let mut trust_anchors = RootCertStore::empty();
+    trust_anchors.add(pki.ca().clone()).unwrap();
+    let (chain, key) = party.credentials();
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(trust_anchors)
+        .with_client_auth_cert(chain, key);
+    Arc::new(config.unwrap())
+}
+
+pub type Connection = BufReader<StreamOwned<ClientConnection, TcpStream>>;
+
+pub fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Connection> {
+    let tls = ClientConnection::new(Arc::clone(config), address.ip().into()).unwrap();
+    let tcp = TcpStream::connect(address)?;
+    tcp.set_read_timeout(Some(PATIENCE))?;
+    tcp.set_nodelay(true)?;
+    Ok(BufReader::new(StreamOwned::new(tls, tcp)))
+}
+
+/// One request and its response; returns whether the connection may be used again.
+pub fn ask(connection: &mut Connection, address: SocketAddr, close: bool) -> io::Result<bool> {
+    let field = if close { "connection: close\r\n" } else { "" };
+    let request = format!("GET / HTTP/1.1\r\nhost: {address}\r\n{field}\r\n");
+    connection.get_mut().write_all(request.as_bytes())?;
+    let mut reusable = !close;
+    let mut line = String::new();
+    if connection.read_line(&mut line)? == 0 {
+        // With close_notify; without, rustls has an error of its own.
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    }
+    if !line.starts_with("HTTP/1.1 200 ") {
+        return Err(io::Error::other(format!("the answer begins with {line:?}")));
+    }
+    while line != "\r\n" {
+        reusable &= !line.eq_ignore_ascii_case("connection: close\r\n");
+        line.clear();
+        if connection.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let mut body = [0; 6];
+    connection.read_exact(&mut body)?;
+    if &body == b"hello\n" { Ok(reusable) } else { Err(io::Error::other("another body")) }
+}
+
+/// Threads that ask as a client that must be served, until the end of the test: half of them on
+/// connections that stay open, half on a new one for each request.
+pub struct Load {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    answered: AtomicUsize,
+    failures: Mutex<Vec<String>>,
+}
+
+impl Load {
+    pub fn start(address: SocketAddr, pki: &Pki, client_of: &Party) -> Self {
+        let config = client(pki, client_of);
+        let shared = Arc::new(Shared::default());
+        let threads = (0..4).map(|number| {
+            let (shared, config) = (Arc::clone(&shared), Arc::clone(&config));
+            std::thread::spawn(move || shared.keep_asking(address, &config, number % 2 == 0))
+        });
+        Self { threads: threads.collect(), shared }
+    }
+
+    /// Waits for so many more answers.
+    pub fn wait_for(&self, answers: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        let wanted = self.shared.answered.load(Ordering::Relaxed) + answers;
+        while self.shared.answered.load(Ordering::Relaxed) < wanted {
+            assert!(Instant::now() < deadline, "no more answers: {:?}", self.failures());
+            std::thread::yield_now();
+        }
+    }
+
+    pub fn failures(&self) -> Vec<String> {
+        self.shared.failures.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join(); // what it met is among the failures
+        }
+    }
+}
+
+impl Shared {
+    fn keep_asking(&self, address: SocketAddr, config: &Arc<ClientConfig>, keeps: bool) {
+        let mut kept = None;
+        while !self.stop.load(Ordering::Relaxed) {
+            let connection = kept.take().map_or_else(|| connect(address, config), Ok);
+            let asked = connection.and_then(|mut connection| {
+                let reusable = ask(&mut connection, address, !keeps)?;
+                Ok(reusable.then_some(connection))
+            });
+            match asked {
+                Ok(connection) => {
+                    kept = connection;
+                    self.answered.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => self.failures.lock().unwrap().push(error.to_string()),
+            }
+        }
+    }
+}
