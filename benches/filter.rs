@@ -1,0 +1,188 @@
+//! What loading a filter and looking a key up in it cost, beside the least that they can.
+//!
+//! `load`: a filter of 2^33 bits (1 GiB, a list of 298 million keys), its file in the page cache.
+//! Three ways to have the same bytes in memory stand beside [`keygate::pkbf::read`]: `std::fs::read`,
+//! which is what most programs do; reading into fresh huge pages without looking at anything; and
+//! reading into memory that was used before, which nothing that loads a filter has.
+//!
+//! `look up`: one key in a filter that is half full, k = 20, by the nanoseconds of each look-up on
+//! its own. `first clear bit` is what the filter does; `all bits` computes all positions, reads them
+//! all, and only then looks, so that their misses overlap; `random access` is one access to a place
+//! in the same bits that the one before decides. Keys are not asked for twice, so that in a filter
+//! larger than the caches each is as cold as a new client's.
+//!
+//! Needs 1 GiB of disk and 3 GiB of memory: `cargo bench --bench filter`.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a benchmark may fail loudly"
+)]
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::Read;
+use std::path::Path;
+use std::time::Instant;
+
+use keygate::pkbf::{self, Filter, Header, Overwrite};
+use memmap2::{Advice, MmapMut};
+use xxhash_rust::xxh64::xxh64;
+
+const HASH_COUNT: u8 = 20;
+/// The second-level cache of a core, the last-level cache, and beyond both.
+const HASH_LENGTHS: [u8; 5] = [20, 24, 27, 30, 33];
+const LOADS: usize = 9;
+const LOOK_UPS: u64 = 200_000;
+const BUFFER: usize = 256 << 10;
+
+fn main() {
+    if std::env::args().any(|argument| argument == "--test") {
+        return; // `cargo test --benches` only wants to see it start
+    }
+    load();
+    for hash_length in HASH_LENGTHS {
+        look_up(hash_length);
+    }
+}
+
+fn load() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("large.pkbf");
+    pkbf::create(&half_full(33), &path, Overwrite::Never).unwrap();
+    let size = usize::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
+
+    let ours = seconds(|| pkbf::read(&path, u64::MAX).unwrap());
+    let whole = seconds(|| std::fs::read(&path).unwrap());
+    let fresh = seconds(|| read_into(huge(size), &path));
+    let mut used = huge(size);
+    used.fill(1);
+    let into_used = seconds(|| {
+        let mut file = File::open(&path).unwrap();
+        used.chunks_mut(BUFFER).for_each(|chunk| file.read_exact(chunk).unwrap());
+    });
+    let filter = pkbf::read(&path, u64::MAX).unwrap();
+    let digest = seconds(|| filter.filter.sha256());
+    println!("load 1 GiB, warm                      seconds  speed of ours");
+    println!("  keygate::pkbf::read                  {ours:.3}");
+    for (name, time) in [
+        ("std::fs::read", whole),
+        ("read into fresh huge pages", fresh),
+        ("read into memory used before", into_used),
+    ] {
+        println!("  {name:<36} {time:.3}    {:>4.0} %", 100.0 * time / ours);
+    }
+    println!("  SHA-256, once it is in memory        {digest:.3}");
+}
+
+fn look_up(hash_length: u8) {
+    let mut filter = half_full(hash_length);
+    let key = |number: u64| number.to_be_bytes();
+    (0..LOOK_UPS).for_each(|number| {
+        filter.insert(&key(number));
+    });
+    let bits = filter.to_parts().1;
+    let hits = 0..LOOK_UPS;
+    let misses = 1 << 40..(1 << 40) + LOOK_UPS;
+    let nothing = nanoseconds(hits.clone(), |number| number);
+    let time = |numbers, look: &dyn Fn(u64) -> bool| nanoseconds(numbers, look) - nothing;
+    let first_clear = |number: u64| filter.contains(&key(number));
+    let all = |number: u64| all_bits(bits, hash_length, &key(number));
+    let mut place = 1;
+    let access = nanoseconds(0..LOOK_UPS, |_| {
+        place = next_place(place, bits);
+        place
+    }) - nothing;
+    println!(
+        "look up, 2^{hash_length} bits, ns: hit, first clear bit {:.0}, all bits {:.0}; miss, {:.0}, {:.0}; random access {access:.0}",
+        time(hits.clone(), &first_clear),
+        time(hits, &all),
+        time(misses.clone(), &first_clear),
+        time(misses, &all),
+    );
+}
+
+/// All positions of a key, read before any is looked at.
+fn all_bits(bits: &[u8], hash_length: u8, key: &[u8]) -> bool {
+    let mask = (1 << hash_length) - 1;
+    let mut position = xxh64(key, 0);
+    let mut step = xxh64(key, 1) | 1;
+    (1..=u64::from(HASH_COUNT)).fold(true, |set, next| {
+        let at = position & mask;
+        position = position.wrapping_add(step);
+        step = step.wrapping_add(next);
+        set & (bits[usize::try_from(at / 8).unwrap()] & (0x80 >> (at % 8)) != 0)
+    })
+}
+
+/// A place that cannot be known before the bits at `place` have been read.
+fn next_place(place: u64, bits: &[u8]) -> u64 {
+    let size = bits.len() as u64;
+    let found = bits[usize::try_from((place >> 20) % size).unwrap()];
+    (place ^ u64::from(found)).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1)
+}
+
+/// A filter with bits as if made of so many keys that half of them are set.
+fn half_full(hash_length: u8) -> Filter {
+    let entries =
+        (f64::exp2(hash_length.into()) * std::f64::consts::LN_2 / f64::from(HASH_COUNT)).round();
+    let header = Header {
+        revision: 1,
+        updated_at: 1_700_000_000,
+        entry_count: format!("{entries}").parse().unwrap(),
+        hash_count: HASH_COUNT,
+        hash_length,
+    };
+    let mut state = 1_u64;
+    let noise = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_be_bytes()
+    });
+    let words = usize::try_from(header.data_size() / 8).unwrap();
+    let mut file = header.to_bytes().to_vec();
+    file.reserve_exact(words * 8);
+    file.extend(noise.take(words).flatten());
+    Filter::parse(&file).unwrap()
+}
+
+fn huge(size: usize) -> MmapMut {
+    let memory = MmapMut::map_anon(size).unwrap();
+    memory.advise(Advice::HugePage).unwrap();
+    memory
+}
+
+fn read_into(mut memory: MmapMut, path: &Path) -> MmapMut {
+    let mut file = File::open(path).unwrap();
+    memory.chunks_mut(BUFFER).for_each(|chunk| file.read_exact(chunk).unwrap());
+    memory
+}
+
+/// The median time of a run.
+fn seconds<T>(mut run: impl FnMut() -> T) -> f64 {
+    let times = (0..LOADS).map(|_| {
+        let start = Instant::now();
+        let result = run();
+        let elapsed = start.elapsed().as_secs_f64();
+        drop(result); // giving the memory back is not part of it
+        elapsed
+    });
+    median(times.collect())
+}
+
+/// The median time of one look-up, the reading of the clock included.
+fn nanoseconds<T>(numbers: std::ops::Range<u64>, mut look: impl FnMut(u64) -> T) -> f64 {
+    let times = numbers.map(|number| {
+        let start = Instant::now();
+        black_box(look(black_box(number)));
+        start.elapsed().as_secs_f64() * 1e9
+    });
+    median(times.collect())
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
