@@ -68,3 +68,19 @@ pub fn said(output: &Output) -> String {
         String::from_utf8_lossy(&output.stderr)
     )
 }
+
+/// The fenced blocks of a language in a page of the documentation.
+pub fn blocks(page: &str, language: &str) -> Vec<String> {
+    let fence = format!("```{language}\n");
+    let after = page.split(&fence).skip(1);
+    after.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+/// Runs commands of the documentation in a directory; each must succeed.
+pub fn shell(directory: &Path, commands: &str) -> Output {
+    let path = Path::new(keygate::BINARY).parent().unwrap().display();
+    let script = format!("set -e; cd {}; PATH={path}:$PATH\n{commands}", directory.display());
+    let output = system("sh", &["-c", &script]);
+    assert!(output.status.success(), "{commands}: {}", said(&output));
+    output
+}

@@ -1,0 +1,116 @@
+//! The pages in `docs/` are true: their commands are run, their configuration is loaded.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails where it stands"
+)]
+
+mod support;
+
+use std::path::Path;
+
+use keygate::metrics::{Label, RefusalReason};
+use serde_json::Value;
+
+use support::keygate::keygate;
+use support::pki::{Kind, Pki};
+use support::{blocks, said, shell};
+
+const FILTERS: &str = include_str!("../docs/filters.md");
+
+/// A directory with what the page on filters speaks of.
+fn directory() -> Pki {
+    let pki = Pki::new();
+    std::fs::create_dir(pki.path("leaked")).unwrap();
+    std::fs::create_dir(pki.path("clients")).unwrap();
+    for name in ["old-client", "newly-lost", "canary"] {
+        pki.client(name, Kind::P256);
+    }
+    let leaked = pki.client("leaked-client", Kind::P256).private_key;
+    std::fs::rename(leaked, pki.path("leaked/one.key")).unwrap();
+    std::fs::copy(pki.path("newly-lost.pem"), pki.path("clients/a.pem")).unwrap();
+    std::fs::copy(pki.path("canary.pem"), pki.path("clients/b.pem")).unwrap();
+    let key = pki.path("ssh");
+    let made = ["-q", "-t", "ed25519", "-N", "", "-f", key.to_str().unwrap()];
+    support::system("ssh-keygen", &made);
+    let public = std::fs::read_to_string(pki.path("ssh.pub")).unwrap();
+    std::fs::write(pki.path("authorized_keys"), format!("# gone\nno-pty {public}")).unwrap();
+    pki
+}
+
+#[test]
+fn the_commands_of_the_page_on_filters_do_what_it_says() {
+    let pki = directory();
+    let output = shell(pki.directory(), &blocks(FILTERS, "sh").concat());
+    let shown = said(&output);
+    for part in [
+        "hash length (L) 19 (64.0 KiB of bits)",
+        "2 keys read, 4 entries added",
+        "1 keys read, 1 entries added",
+        "probable ",
+        "clean -> probable ",
+        "next.pkbf: OK",
+    ] {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
+    let info = keygate(&["filter", "info", "--json", pki.path("lost.pkbf").to_str().unwrap()]);
+    let info: Value = serde_json::from_slice(&info.stdout).unwrap();
+    assert_eq!(info["entries"], 7, "the update was renamed over it");
+
+    // The settings, with a service around them.
+    let [settings] = blocks(FILTERS, "toml").try_into().unwrap();
+    let add = [
+        "filter",
+        "add",
+        pki.path("lost.pkbf").to_str().unwrap(),
+        pki.path("canary.pem").to_str().unwrap(),
+    ]
+    .map(str::to_owned);
+    assert!(keygate(&add.each_ref().map(String::as_str)).status.success());
+    let service = support::keygate::configuration("127.0.0.1:9".parse().unwrap(), "", "");
+    let service = service.split_once("[[services]]").unwrap().1;
+    let text = format!("{settings}\n[[services]]{service}").replace("/var/lib/keygate", "state");
+    std::fs::create_dir(pki.path("state")).unwrap();
+    std::fs::write(pki.path("keygate.toml"), text).unwrap();
+    let valid = keygate(&["validate", "--config", pki.path("keygate.toml").to_str().unwrap()]);
+    assert!(valid.status.success(), "{}", said(&valid));
+}
+
+#[test]
+fn every_reason_for_a_refusal_is_explained() {
+    for reason in RefusalReason::ALL {
+        let row = format!("| `{}` | ", reason.as_str());
+        assert!(FILTERS.contains(&row), "{row}");
+    }
+}
+
+#[test]
+fn every_size_in_the_table_is_what_create_makes() {
+    let rows = FILTERS.lines().filter(|line| line.ends_with("iB |"));
+    let mut seen = 0;
+    for row in rows {
+        let cells: Vec<_> = row.split('|').map(|cell| cell.trim().replace(',', "")).collect();
+        let (entries, k, l): (u64, u8, u8) =
+            (cells[1].parse().unwrap(), cells[2].parse().unwrap(), cells[3].parse().unwrap());
+        let parameters = keygate::pkbf::Parameters::for_entries(entries, 1e-6).unwrap();
+        assert_eq!((parameters.hash_count(), parameters.hash_length()), (k, l), "{row}");
+        let size = bytesize::ByteSize((1 << l) / 8).to_string().replace(".0", "");
+        assert_eq!(cells[4], size, "{row}");
+        seen += 1;
+    }
+    assert_eq!(seen, 6);
+}
+
+#[test]
+fn every_file_that_is_linked_exists() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    for page in std::fs::read_dir(&docs).unwrap() {
+        let text = std::fs::read_to_string(page.unwrap().path()).unwrap();
+        let links = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+        for link in links.filter(|link| !link.starts_with("http") && !link.starts_with('#')) {
+            assert!(docs.join(link).exists(), "{link}");
+        }
+    }
+}
