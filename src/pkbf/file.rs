@@ -219,6 +219,32 @@ mod tests {
         assert!(read(&path, 1 << 20).is_ok());
     }
 
+    /// A writer without a lock: what was read is a mixture of before and after.
+    #[test]
+    fn a_file_that_changes_while_it_is_read_is_not_taken_for_a_filter() {
+        use std::os::unix::fs::FileExt;
+        use std::sync::atomic::{AtomicBool, Ordering};
+
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.pkbf");
+        let large = Filter::new(Parameters::new(5, 28).unwrap()).unwrap();
+        create(&large, &path, Overwrite::Never).unwrap();
+        let writer = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let stop = AtomicBool::new(false);
+        let error = std::thread::scope(|scope| {
+            writer.write_all_at(b"x", 1000).unwrap();
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    writer.write_all_at(b"x", 1000).unwrap();
+                }
+            });
+            let read = read(&path, u64::MAX);
+            stop.store(true, Ordering::Relaxed);
+            read.unwrap_err()
+        });
+        assert!(matches!(error, FilterError::BeingWritten), "{error}");
+    }
+
     #[test]
     fn a_directory_is_not_a_filter() {
         let directory = tempfile::tempdir().unwrap();

@@ -120,6 +120,7 @@ impl Scene {
         let last = &status["filters"][0]["last_reload"];
         assert_eq!((&last["result"], &last["reason"]), (&"refused".into(), &reason.into()));
         assert_eq!(self.keygate.metric(SUCCESSFUL), 0.0);
+        assert!(self.keygate.metric(&refusals(reason)) >= 1.0, "{reason} is counted");
     }
 }
 
