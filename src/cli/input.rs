@@ -7,7 +7,7 @@ use walkdir::{DirEntry, WalkDir};
 
 use super::progress::Progress;
 use super::{CliError, Exit};
-use crate::spki::{Finding, KeyScanner};
+use crate::spki::{Algorithm, Finding, Fingerprint, KeyScanner};
 
 /// What every INPUT can be.
 pub(super) const HELP: &str = "Certificates, requests, public and private keys (PEM, DER, \
@@ -22,6 +22,25 @@ pub(super) struct Key<'a> {
     pub(super) line: Option<u64>,
     /// SubjectPublicKeyInfo (DER).
     pub(super) spki: &'a [u8],
+}
+
+impl Key<'_> {
+    pub(super) fn algorithm(&self) -> String {
+        Algorithm::of(self.spki).to_string()
+    }
+
+    pub(super) fn fingerprint(&self) -> String {
+        Fingerprint::of(self.spki).to_string()
+    }
+
+    /// Where it is, for people.
+    pub(super) fn place(&self) -> String {
+        place(self.input, self.line)
+    }
+}
+
+fn place(input: &str, line: Option<u64>) -> String {
+    line.map_or_else(|| input.to_owned(), |line| format!("{input}:{line}"))
 }
 
 /// What became of all inputs together.
@@ -153,9 +172,6 @@ impl<V: FnMut(&Key<'_>) -> Result<(), CliError>> Reading<V> {
 
     fn unusable(&mut self, input: &str, line: Option<u64>, problem: &dyn std::fmt::Display) {
         self.tally.unusable += 1;
-        match line {
-            Some(line) => self.progress.complain(&format_args!("{input}:{line}: {problem}")),
-            None => self.progress.complain(&format_args!("{input}: {problem}")),
-        }
+        self.progress.complain(&format_args!("{}: {problem}", place(input, line)));
     }
 }

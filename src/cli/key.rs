@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{CliError, Exit, Output, input};
-use crate::spki::{Algorithm, Fingerprint, related};
+use crate::spki::{Fingerprint, related};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -36,23 +36,21 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             encoding: encoding.as_str(),
             fingerprint: Fingerprint::of(&spki).to_string(),
         });
-        let key = Key {
+        let shown = Key {
             input: key.input,
             line: key.line,
-            algorithm: Algorithm::of(key.spki).to_string(),
-            fingerprint: Fingerprint::of(key.spki).to_string(),
+            algorithm: key.algorithm(),
+            fingerprint: key.fingerprint(),
             encodings: encodings.collect(),
         };
-        if args.json { output.json(&key) } else { show(&mut output, &key) }
+        if args.json {
+            return output.json(&shown);
+        }
+        output.line(format_args!("{}: {}", key.place(), shown.algorithm))?;
+        shown.encodings.iter().try_for_each(|named| {
+            output.line(format_args!("  {} {}", named.fingerprint, named.encoding))
+        })
     })?;
     output.end()?;
     Ok(tally.exit(Exit::Done))
-}
-
-fn show(output: &mut Output, key: &Key<'_>) -> Result<(), CliError> {
-    let line = key.line.map(|line| format!(":{line}")).unwrap_or_default();
-    output.line(format_args!("{}{line}: {}", key.input, key.algorithm))?;
-    key.encodings.iter().try_for_each(|named| {
-        output.line(format_args!("  {} {}", named.fingerprint, named.encoding))
-    })
 }

@@ -7,7 +7,8 @@ mod filter;
 mod mark;
 mod service;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -314,4 +315,19 @@ impl Seen {
 
 fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// A regular file of at most `max_size` bytes.
+fn read_bounded(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
+    // Looked at before it is opened: opening a pipe would wait for its writer.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut content = Vec::new();
+    File::open(path)?.take(max_size.saturating_add(1)).read_to_end(&mut content)?;
+    if content.len() as u64 > max_size {
+        let error = format!("larger than {max_size} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+    }
+    Ok(content)
 }

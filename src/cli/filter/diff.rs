@@ -9,7 +9,6 @@ use super::info::{Info, date};
 use super::{CliError, Exit, Output, input, read};
 use crate::guard::{Guard, NamedFilter};
 use crate::pkbf::{Filter, FilterFile};
-use crate::spki::{Algorithm, Fingerprint};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -63,12 +62,17 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         let changed = Changed {
             input: key.input,
             line: key.line,
-            algorithm: Algorithm::of(key.spki).to_string(),
-            fingerprint: Fingerprint::of(key.spki).to_string(),
+            algorithm: key.algorithm(),
+            fingerprint: key.fingerprint(),
             before: before.as_str(),
             after: after.as_str(),
         };
-        if args.json { output.json(&changed) } else { show_key(&mut output, &changed) }
+        if args.json {
+            return output.json(&changed);
+        }
+        let Changed { algorithm, fingerprint, before, after, .. } = changed;
+        let place = key.place();
+        output.line(format_args!("{before} -> {after} {fingerprint} {algorithm} {place}"))
     })?;
     output.end()?;
     Ok(tally.exit(exit))
@@ -116,10 +120,4 @@ fn show(output: &mut Output, difference: &Difference) -> Result<(), CliError> {
         )),
         _ => output.line("the filters differ in size: their bits cannot be compared"),
     }
-}
-
-fn show_key(output: &mut Output, changed: &Changed<'_>) -> Result<(), CliError> {
-    let Changed { input, line, algorithm, fingerprint, before, after } = changed;
-    let line = line.map(|line| format!(":{line}")).unwrap_or_default();
-    output.line(format_args!("{before} -> {after} {fingerprint} {algorithm} {input}{line}"))
 }

@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use super::{CliError, Exit, Output, input, read};
 use crate::guard::{Guard, NamedFilter, Verdict};
-use crate::spki::{Algorithm, Fingerprint};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -54,26 +53,22 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         let answer = Answer {
             input: key.input,
             line: key.line,
-            algorithm: Algorithm::of(key.spki).to_string(),
-            fingerprint: Fingerprint::of(key.spki).to_string(),
+            algorithm: key.algorithm(),
+            fingerprint: key.fingerprint(),
             verdict: verdict.as_str(),
             encoding: verdict.hit().map(|hit| hit.encoding.as_str()),
         };
         if answer.encoding.is_some() {
             exit = Exit::Found;
         }
-        say(&mut output, &answer, args.json)
+        if args.json {
+            return output.json(&answer);
+        }
+        let Answer { algorithm, fingerprint, verdict, encoding, .. } = answer;
+        let encoding = encoding.map(|encoding| format!(" ({encoding})")).unwrap_or_default();
+        let place = key.place();
+        output.line(format_args!("{verdict} {fingerprint} {algorithm} {place}{encoding}"))
     })?;
     output.end()?;
     Ok(tally.exit(exit))
-}
-
-fn say(output: &mut Output, answer: &Answer<'_>, json: bool) -> Result<(), CliError> {
-    if json {
-        return output.json(answer);
-    }
-    let Answer { input, line, algorithm, fingerprint, verdict, encoding } = answer;
-    let line = line.map(|line| format!(":{line}")).unwrap_or_default();
-    let encoding = encoding.map(|encoding| format!(" ({encoding})")).unwrap_or_default();
-    output.line(format_args!("{verdict} {fingerprint} {algorithm} {input}{line}{encoding}"))
 }

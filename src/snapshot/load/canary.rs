@@ -1,14 +1,13 @@
 //! Keys that must be in a filter before it is believed, and random ones that must not.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::rand;
 
+use super::{Refusal, read_bounded};
 use crate::guard::KeyForms;
 use crate::pkbf::{Filter, KeyHash};
-use crate::snapshot::Refusal;
 use crate::spki::{self, Fingerprint};
 
 /// The largest file of canaries that is read, in bytes.
@@ -68,7 +67,7 @@ fn chance_of(hits: usize, trials: usize, rate: f64) -> f64 {
 
 fn keys_in(path: &Path) -> Result<Vec<Vec<u8>>, Refusal> {
     let unusable = |problem| Refusal::CanaryFile { path: path.to_owned(), problem };
-    let content = read(path).map_err(|error| unusable(error.to_string()))?;
+    let content = read_bounded(path, MAX_SIZE).map_err(|error| unusable(error.to_string()))?;
     let findings = spki::keys_in(&content).into_iter().map(|finding| {
         finding.key.map_err(|error| match finding.line {
             Some(line) => unusable(format!("line {line}: {error}")),
@@ -76,19 +75,6 @@ fn keys_in(path: &Path) -> Result<Vec<Vec<u8>>, Refusal> {
         })
     });
     findings.collect()
-}
-
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let mut content = Vec::new();
-    File::open(path)?.take(MAX_SIZE + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > MAX_SIZE {
-        let problem = format!("larger than {MAX_SIZE} bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
-    }
-    Ok(content)
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! One service's certificate, key and trust anchors, and the last good state of the three.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,7 +10,8 @@ use tracing::{info, warn};
 use super::super::ServiceReport;
 use super::super::report::ReloadReport;
 use super::{
-    Change, CurrentGuard, LoadError, Policy, Seen, Service, ServiceConfig, tls, unix_seconds,
+    Change, CurrentGuard, LoadError, Policy, Seen, Service, ServiceConfig, read_bounded, tls,
+    unix_seconds,
 };
 use crate::metrics::ReloadResult;
 use crate::spki;
@@ -148,23 +147,10 @@ fn see(config: &ServiceConfig) -> [Seen; 3] {
 }
 
 fn read(config: &ServiceConfig, (what, path): (&'static str, &Path)) -> Result<Vec<u8>, LoadError> {
-    read_bounded(path).map_err(|source| LoadError::Read {
+    read_bounded(path, MAX_PEM_SIZE).map_err(|source| LoadError::Read {
         service: config.name.clone(),
         what,
         path: path.to_owned(),
         source,
     })
-}
-
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let mut content = Vec::new();
-    File::open(path)?.take(MAX_PEM_SIZE + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > MAX_PEM_SIZE {
-        let error = format!("larger than {MAX_PEM_SIZE} bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, error));
-    }
-    Ok(content)
 }
