@@ -302,9 +302,18 @@ fn a_stale_admin_socket_is_replaced_and_one_in_use_is_not() {
     assert_eq!(asked(&socket, "/readyz"), "ready\n");
     assert!(asked(&socket, "/metrics").contains("keygate_filter_revision{filter=\"lost\"} 1\n"));
 
+    // The command asks over the socket, and is told that there is nothing to accept.
+    let accept = ends_with(&["filter", "accept", "lost", "--config", config.to_str().unwrap()]);
+    complains(&accept, 3, &["lost: no update waits to be accepted"]);
+
     let problem = format!("cannot listen on the admin address unix:{}", socket.display());
     complains(&ends("run", &pki, &text), 4, &[&problem, "Address already in use"]);
     assert_eq!(asked(&socket, "/readyz"), "ready\n");
+
+    drop(child);
+    let accept = ends_with(&["filter", "accept", "lost", "--config", config.to_str().unwrap()]);
+    let problem = format!("the admin address unix:{}: Connection refused", socket.display());
+    complains(&accept, 3, &[&problem]);
 }
 
 struct KillAtEnd(std::process::Child);
