@@ -32,7 +32,7 @@
 use std::hint::black_box;
 use std::slice;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use criterion::measurement::WallTime;
 use criterion::{
@@ -104,8 +104,9 @@ fn warm(
     guard: &Guard,
     leaf: &CertificateDer<'_>,
 ) {
+    let now = SystemTime::now();
     group.bench_function(format!("warm/{name}"), |bencher| {
-        bencher.iter(|| guard.judge(slice::from_ref(black_box(leaf))));
+        bencher.iter(|| guard.judge(slice::from_ref(black_box(leaf)), now));
     });
 }
 
@@ -116,10 +117,11 @@ fn cold(
     guard: &Guard,
     mut setup: impl FnMut() -> CertificateDer<'static>,
 ) {
+    let now = SystemTime::now();
     group.bench_function(format!("cold/{name}"), |bencher| {
         bencher.iter_batched_ref(
             &mut setup,
-            |leaf| guard.judge(slice::from_ref(leaf)),
+            |leaf| guard.judge(slice::from_ref(leaf), now),
             BatchSize::PerIteration,
         );
     });
@@ -193,8 +195,8 @@ fn guard(hash_length: u8, clients: &[Client]) -> Guard {
         Guard::new(vec![Arc::new(NamedFilter { name: "bench".into(), filter, sha256: [0; 32] })]);
     for client in clients {
         let [hit, miss] = [0, listed_count(hash_length)].map(|number| client.leaf(number));
-        assert!(guard.judge(&[hit]).hit().is_some());
-        assert_eq!(guard.judge(&[miss]), Verdict::Clean);
+        assert!(guard.judge(&[hit], SystemTime::now()).hit().is_some());
+        assert_eq!(guard.judge(&[miss], SystemTime::now()), Verdict::Clean);
     }
     guard
 }

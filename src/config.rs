@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use hyper::header::HeaderName;
 
-use crate::guard::Policy;
+use crate::guard::{Exception, Policy};
 
 /// A checked configuration. Paths are absolute or relative to the process, no longer to the file.
 #[derive(Debug, Clone)]
@@ -26,6 +26,10 @@ pub struct Config {
     pub log: LogConfig,
     /// At least one.
     pub filters: Vec<FilterConfig>,
+    /// Exact lists of keys that are refused.
+    pub lists: Vec<ListConfig>,
+    /// Keys that are admitted for a time, whatever is known of them.
+    pub exceptions: Vec<Exception>,
     /// Where what must outlive a restart is kept; `None`: nowhere.
     pub state_dir: Option<PathBuf>,
     /// At least one.
@@ -91,6 +95,15 @@ pub struct FilterConfig {
     pub canaries: Vec<PathBuf>,
     /// An update that would refuse more of the clients seen lately waits for the operator.
     pub max_new_hits: Option<usize>,
+}
+
+/// A file of fingerprints.
+#[derive(Debug, Clone)]
+pub struct ListConfig {
+    /// Letters, digits, `.`, `_` and `-`; unique.
+    pub name: String,
+    /// The file.
+    pub path: PathBuf,
 }
 
 /// What becomes of a filter file that is older than the one before.

@@ -2,24 +2,29 @@
 //!
 //! [`Guard::judge`] and [`Policy::decide`] are the only places that decide. The handshake, the
 //! resumed session and the command line call these two and nothing else. Both are pure: no I/O, no
-//! clock, and no allocation for a clean key.
+//! clock but the time they are given, and no allocation for a clean key.
 
+mod lists;
 mod policy;
 mod recent;
 mod verdict;
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
+pub use lists::{Exception, FingerprintList, ListError};
 pub use policy::{Decision, Policy};
 pub use recent::{RecentKeys, RecentShard};
-pub use verdict::{Hit, Verdict};
+pub use verdict::{Hit, Listing, Verdict};
+
+use self::lists::Exceptions;
 
 use crate::pkbf::{Filter, KeyHash};
-use crate::spki::{self, Encoding};
+use crate::spki::{self, Encoding, Fingerprint};
 
 /// A filter under the name that the configuration gives it.
 #[derive(Debug)]
@@ -32,42 +37,72 @@ pub struct NamedFilter {
     pub sha256: [u8; 32],
 }
 
-/// Judges keys by every filter in use.
+/// Judges keys by everything that is known of them.
 #[derive(Debug, Default)]
 pub struct Guard {
     filters: Vec<Arc<NamedFilter>>,
+    lists: Vec<Arc<FingerprintList>>,
+    exceptions: Exceptions,
 }
 
 impl Guard {
-    /// A guard that asks `filters` in their order. Without any, every key is
-    /// [`Verdict::Unchecked`].
+    /// A guard that asks `filters` in their order. Without any, every key that nothing else is known
+    /// of is [`Verdict::Unchecked`].
     #[must_use]
     pub fn new(filters: Vec<Arc<NamedFilter>>) -> Self {
-        Self { filters }
+        Self { filters, ..Self::default() }
     }
 
-    /// What is known of the key of a client that presented `chain`, leaf first.
+    /// The same guard, which asks `lists` before its filters.
+    #[must_use]
+    pub fn with_lists(self, lists: Vec<Arc<FingerprintList>>) -> Self {
+        Self { lists, ..self }
+    }
+
+    /// The same guard, which lets `exceptions` pass before it asks anything else.
+    #[must_use]
+    pub fn with_exceptions(self, exceptions: impl IntoIterator<Item = Exception>) -> Self {
+        Self { exceptions: Exceptions::new(exceptions), ..self }
+    }
+
+    /// What is known at `now` of the key of a client that presented `chain`, leaf first.
     ///
     /// A chain without a readable leaf is [`Verdict::Unchecked`].
     #[must_use]
-    pub fn judge(&self, chain: &[CertificateDer<'_>]) -> Verdict {
+    pub fn judge(&self, chain: &[CertificateDer<'_>], now: SystemTime) -> Verdict {
         let Some(leaf) = chain.first() else { return Verdict::Unchecked };
         match spki::of_certificate(leaf) {
-            Ok(spki) => self.judge_key(spki),
+            Ok(spki) => self.judge_key(spki, now),
             Err(_) => Verdict::Unchecked,
         }
     }
 
-    /// What is known of the key with this SubjectPublicKeyInfo (DER), related encodings included.
+    /// What is known at `now` of the key with this SubjectPublicKeyInfo (DER), related encodings
+    /// included.
     #[must_use]
-    pub fn judge_key(&self, spki: &[u8]) -> Verdict {
-        if self.filters.is_empty() {
-            return Verdict::Unchecked;
-        }
-        self.judge_forms(&KeyForms::of(spki))
+    pub fn judge_key(&self, spki: &[u8], now: SystemTime) -> Verdict {
+        self.known_by_name(spki, now).unwrap_or_else(|| self.judge_forms(&KeyForms::of(spki)))
     }
 
-    /// The same for a key whose forms are known already.
+    /// What exceptions and lists say of a key, which they have by its fingerprints.
+    fn known_by_name(&self, spki: &[u8], now: SystemTime) -> Option<Verdict> {
+        if self.exceptions.is_empty() && self.lists.is_empty() {
+            return None;
+        }
+        let mut forms = SmallVec::<[(Encoding, Fingerprint); 4]>::new();
+        spki::for_each_related(spki, |encoding, spki| {
+            forms.push((encoding, Fingerprint::of(spki)));
+        });
+        if forms.iter().any(|(_, fingerprint)| self.exceptions.cover(fingerprint, now)) {
+            return Some(Verdict::Allowed);
+        }
+        self.lists.iter().find_map(|list| {
+            let (encoding, _) = forms.iter().find(|(_, form)| list.contains(form))?;
+            Some(Verdict::Listed(Listing { list: Arc::clone(&list.name), encoding: *encoding }))
+        })
+    }
+
+    /// What the filters say of a key.
     #[must_use]
     pub fn judge_forms(&self, forms: &KeyForms) -> Verdict {
         if self.filters.is_empty() {
@@ -79,10 +114,20 @@ impl Guard {
                 filter: Arc::clone(&named.name),
                 revision: named.filter.header().revision,
                 encoding: *encoding,
-                false_positive_ratio: named.filter.false_positive_ratio(),
+                false_positive_ratio: self.false_positive_ratio(forms.hashes.len()),
             })
         });
         hit.map_or(Verdict::Clean, Verdict::Probable)
+    }
+
+    /// The probability that a key which nobody added is found, by any of `look_ups` in each filter.
+    fn false_positive_ratio(&self, look_ups: usize) -> f64 {
+        let look_ups = i32::try_from(look_ups).unwrap_or(i32::MAX);
+        let missed = self.filters.iter().map(|named| {
+            (f64::from(look_ups) * (-named.filter.false_positive_ratio()).ln_1p()).exp_m1()
+        });
+        // 1 − ∏(1 − p)^n, where `missed` is (1 − p)^n − 1: exact also for the smallest p.
+        -missed.fold(0.0, |all, one| all + one + all * one)
     }
 
     /// The filters in use.
@@ -146,6 +191,8 @@ impl KeyForms {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use rcgen::PublicKeyData;
 
     use super::*;
@@ -161,6 +208,10 @@ mod tests {
         Guard::new(vec![Arc::new(NamedFilter { name: "lost".into(), filter, sha256: [0; 32] })])
     }
 
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000)
+    }
+
     fn certificate() -> (CertificateDer<'static>, Vec<u8>) {
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
@@ -172,16 +223,16 @@ mod tests {
         let (listed, spki) = certificate();
         let (other, _) = certificate();
         let guard = guard(&[&spki]);
-        let Verdict::Probable(hit) = guard.judge(&[listed]) else { panic!("not found") };
+        let Verdict::Probable(hit) = guard.judge(&[listed], now()) else { panic!("not found") };
         assert_eq!((&*hit.filter, hit.revision, hit.encoding), ("lost", 1, Encoding::Presented));
-        assert_eq!(guard.judge(&[other]), Verdict::Clean);
+        assert_eq!(guard.judge(&[other], now()), Verdict::Clean);
     }
 
     #[test]
     fn a_key_is_probable_when_any_related_encoding_is_in_a_filter() {
         let (leaf, spki) = certificate();
         for (encoding, other_form) in related(&spki) {
-            let verdict = guard(&[&other_form]).judge(std::slice::from_ref(&leaf));
+            let verdict = guard(&[&other_form]).judge(std::slice::from_ref(&leaf), now());
             let Verdict::Probable(hit) = verdict else { panic!("{encoding:?} was not found") };
             assert_eq!(hit.encoding, encoding);
         }
@@ -190,9 +241,50 @@ mod tests {
     #[test]
     fn what_cannot_be_checked_is_unchecked_and_never_clean() {
         let (leaf, _) = certificate();
-        assert_eq!(Guard::default().judge(std::slice::from_ref(&leaf)), Verdict::Unchecked);
-        assert_eq!(guard(&[]).judge(&[]), Verdict::Unchecked);
+        assert_eq!(Guard::default().judge(std::slice::from_ref(&leaf), now()), Verdict::Unchecked);
+        assert_eq!(guard(&[]).judge(&[], now()), Verdict::Unchecked);
         let broken = CertificateDer::from(leaf[..20].to_vec());
-        assert_eq!(guard(&[]).judge(&[broken]), Verdict::Unchecked);
+        assert_eq!(guard(&[]).judge(&[broken], now()), Verdict::Unchecked);
+    }
+
+    #[test]
+    fn exceptions_come_before_lists_and_lists_before_filters_in_every_encoding() {
+        let (leaf, spki) = certificate();
+        let until = now();
+        for (encoding, form) in related(&spki) {
+            let fingerprint = Fingerprint::of(&form);
+            let list = FingerprintList::parse("march", &fingerprint.to_string()).unwrap();
+            let exception = Exception { fingerprint, until, reason: "replaced soon".to_owned() };
+            let guard = guard(&[&spki]).with_lists(vec![Arc::new(list)]);
+            let listing = Listing { list: "march".into(), encoding };
+            let chain = std::slice::from_ref(&leaf);
+            assert_eq!(guard.judge(chain, now()), Verdict::Listed(listing.clone()));
+            // At the moment that it names it has lapsed.
+            let guard = guard.with_exceptions([exception]);
+            let before = until - Duration::from_nanos(1);
+            assert_eq!(guard.judge(chain, before), Verdict::Allowed);
+            assert_eq!(guard.judge(chain, until), Verdict::Listed(listing));
+        }
+        let other = FingerprintList::parse("other", &Fingerprint::of(b"x").to_string()).unwrap();
+        let guard = guard(&[&spki]).with_lists(vec![Arc::new(other)]);
+        assert!(guard.judge(std::slice::from_ref(&leaf), now()).hit().is_some());
+    }
+
+    #[test]
+    fn the_rate_that_is_shown_is_that_of_all_look_ups_together() {
+        let (leaf, spki) = certificate();
+        let mut filter = Filter::new(Parameters::new(2, 12).unwrap()).unwrap();
+        (0_u64..300).for_each(|key| {
+            filter.insert(&key.to_be_bytes());
+        });
+        filter.insert(&spki);
+        let one = filter.false_positive_ratio();
+        let named = NamedFilter { name: "lost".into(), filter, sha256: [0; 32] };
+        let named = Arc::new(named);
+        let guard = Guard::new(vec![Arc::clone(&named), named]);
+        let verdict = guard.judge(&[leaf], now());
+        let shown = verdict.hit().unwrap().false_positive_ratio;
+        let expected = 1.0 - (1.0 - one).powi(8); // four encodings, two filters
+        assert!((shown - expected).abs() < 1e-12, "{shown} {expected}");
     }
 }

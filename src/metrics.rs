@@ -10,7 +10,7 @@ mod exposition;
 mod labels;
 mod worker;
 
-pub use control::{ControlMetrics, FilterMetrics};
+pub use control::{ControlMetrics, FilterMetrics, ListMetrics};
 pub use exposition::Exposition;
 pub use labels::{
     CodeClass, ConnectionResult, Family, HandshakeResult, Label, RefusalReason, ReloadResult,

@@ -136,10 +136,11 @@ impl Server {
 /// The series of the control plane for a configuration.
 ///
 /// # Errors
-/// Two filters with the same name.
+/// Two filters or lists with the same name.
 pub fn control_metrics(config: &Config) -> Result<ControlMetrics, prometheus::Error> {
-    let names = config.filters.iter().map(|filter| filter.name.as_str());
-    ControlMetrics::new(&names.collect::<Vec<_>>())
+    let filters: Vec<&str> = config.filters.iter().map(|filter| filter.name.as_str()).collect();
+    let lists: Vec<&str> = config.lists.iter().map(|list| list.name.as_str()).collect();
+    ControlMetrics::new(&filters, &lists)
 }
 
 /// Room for the keys of the clients seen lately, if any filter is tried on them.

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-pub use load::{AcceptError, LoadError, Loader, Progress};
+pub use load::{AcceptError, ListFileError, LoadError, Loader, Progress};
 pub use refusal::Refusal;
-pub use report::{FilterReport, Report, ServiceReport, WaitingReport};
+pub use report::{ExceptionReport, FilterReport, ListReport, Report, ServiceReport, WaitingReport};
 pub use routes::Routes;
 
 use crate::config::ServiceConfig;

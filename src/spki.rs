@@ -11,6 +11,7 @@ use std::fmt;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
+use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
 use x509_cert::der::asn1::AnyRef;
 use x509_cert::der::{self, Decode, Reader, SliceReader, Tag, Tagged};
 use x509_cert::time::Validity;
@@ -28,6 +29,16 @@ impl Fingerprint {
     pub fn of(spki: &[u8]) -> Self {
         let digest = digest::digest(&digest::SHA256, spki);
         Self(digest.as_ref().first_chunk().copied().unwrap_or_default())
+    }
+
+    /// A fingerprint as people write it: 64 hex digits of either case, with or without colons
+    /// between the bytes, or base64 (RFC 7469 writes pins so).
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.replace(':', "");
+        let hex = HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok();
+        let bytes = hex.or_else(|| BASE64.decode(text.as_bytes()).ok())?;
+        bytes.try_into().ok().map(Self)
     }
 }
 
@@ -168,6 +179,19 @@ mod tests {
                 let _ = (Algorithm::of(spki), related(spki));
             }
             certificate[position] ^= 0xff;
+        }
+    }
+
+    #[test]
+    fn a_fingerprint_is_read_in_every_way_that_people_write_it() {
+        let fingerprint = Fingerprint::of(b"key");
+        let hex = fingerprint.to_string();
+        let colons: Vec<_> = hex.as_bytes().chunks(2).map(String::from_utf8_lossy).collect();
+        for text in [&hex, &hex.to_uppercase(), &colons.join(":"), &BASE64.encode(&fingerprint.0)] {
+            assert_eq!(Fingerprint::parse(text), Some(fingerprint), "{text}");
+        }
+        for text in ["", "9e03", "not a fingerprint", &format!("{hex}0"), &format!("{hex} ")] {
+            assert_eq!(Fingerprint::parse(text), None, "{text}");
         }
     }
 

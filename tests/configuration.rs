@@ -73,12 +73,16 @@ fn what_is_off_by_default_is_shown_as_it_can_be_turned_on() {
     assert_eq!(config.state_dir.as_deref(), Some(Path::new("/var/lib/keygate")));
     assert_eq!(config.filters[0].max_age, Some(Duration::from_secs(30 * 86_400)));
     assert_eq!(config.filters[0].max_new_hits, Some(5));
+    assert_eq!(config.lists[0].name, "incident-2026-11");
+    let end = std::time::UNIX_EPOCH + Duration::from_secs(1_798_761_600);
+    assert_eq!(config.exceptions[0].until, end, "the end of 2026");
 }
 
 /// The complete configuration with the keys that are off by default turned on.
 fn uncommented() -> String {
     let lines = COMPLETE.lines().map(|line| match line.strip_prefix("# ") {
         Some(key) if key.split_once(" = ").is_some_and(|(name, _)| !name.contains(' ')) => key,
+        Some(table) if table.starts_with("[[") => table,
         Some(_) | None => line,
     });
     lines.collect::<Vec<_>>().join("\n")

@@ -24,17 +24,28 @@ pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
             named.filter.false_positive_ratio()
         ))?;
     }
+    for list in &config.lists {
+        say(format_args!("list {}: {}", list.name, list.path.display()))?;
+    }
+    for exception in &config.exceptions {
+        let until = humantime::format_rfc3339_seconds(exception.until);
+        say(format_args!(
+            "exception until {until}: {}, {}",
+            exception.fingerprint, exception.reason
+        ))?;
+    }
     for service in &config.services {
         let names = match service.server_names.as_slice() {
             [] => "any name".to_owned(),
             names => names.join(", "),
         };
         say(format_args!(
-            "service {}: {} for {names}, to http://{}:{}; probable: {}, unchecked: {}",
+            "service {}: {} for {names}, to http://{}:{}; listed: {}, probable: {}, unchecked: {}",
             service.name,
             service.listen,
             service.upstream.host,
             service.upstream.port,
+            service.policy.on_listed.as_str(),
             service.policy.on_probable.as_str(),
             service.policy.on_unchecked.as_str()
         ))?;

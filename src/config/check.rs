@@ -10,12 +10,13 @@ use hyper::Uri;
 use hyper::header::{self, HeaderName};
 use hyper::http::uri::Scheme;
 
-use super::units::DurationText;
+use super::units::{self, DurationText};
 use super::{
-    AdminAddress, Config, ConfigError, FilterConfig, ForwardConfig, LimitsConfig, LogConfig,
-    ServiceConfig, ShutdownConfig, TlsConfig, UpstreamConfig, raw,
+    AdminAddress, Config, ConfigError, FilterConfig, ForwardConfig, LimitsConfig, ListConfig,
+    LogConfig, ServiceConfig, ShutdownConfig, TlsConfig, UpstreamConfig, raw,
 };
-use crate::guard::Policy;
+use crate::guard::{Exception, Policy};
+use crate::spki::Fingerprint;
 
 /// The most services, filters and threads: what a mistyped number must not exceed.
 const MAX_WORKERS: usize = 1024;
@@ -48,6 +49,12 @@ pub(super) fn check(file: &Path, raw: raw::Config) -> Result<Config, ConfigError
         return Err(place.invalid("services", "none is configured; add a [[services]] table"));
     }
     let filters = place.each_once(raw.filters, "filters", |filter| place.filter(filter))?;
+    let lists = place.each_once(raw.lists, "lists", |list| {
+        let path = place.path(&list.path);
+        Ok(ListConfig { name: place.name("lists", &list.name)?, path })
+    })?;
+    let exceptions = raw.exceptions.iter().map(|exception| place.exception(exception));
+    let exceptions = place.distinct(exceptions.collect::<Result<_, _>>()?)?;
     let policy = raw.policy;
     let services =
         place.each_once(raw.services, "services", |service| place.service(service, &policy))?;
@@ -57,6 +64,8 @@ pub(super) fn check(file: &Path, raw: raw::Config) -> Result<Config, ConfigError
         admin: place.admin(&raw.admin.listen)?,
         log: place.log(raw.log)?,
         filters,
+        lists,
+        exceptions,
         services,
         state_dir: raw.state.dir.map(|directory| place.path(&directory)),
         shutdown: ShutdownConfig {
@@ -71,6 +80,12 @@ trait Named {
 }
 
 impl Named for FilterConfig {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Named for ListConfig {
     fn name(&self) -> &str {
         &self.name
     }
@@ -178,6 +193,36 @@ impl Place<'_> {
             canaries: filter.canaries.iter().map(|path| self.path(path)).collect(),
             max_new_hits: filter.max_new_hits,
         })
+    }
+
+    fn exception(self, raw: &raw::Exception) -> Result<Exception, ConfigError> {
+        let invalid =
+            |key: &str, problem: String| self.invalid(format!("exceptions.{key}"), problem);
+        let fingerprint = Fingerprint::parse(&raw.fingerprint).ok_or_else(|| {
+            let found = &raw.fingerprint;
+            let problem = format!("{found:?} is not the SHA-256 of a key, in hex or base64");
+            invalid("fingerprint", problem)
+        })?;
+        let until = units::end_of(raw.until).ok_or_else(|| {
+            let found = raw.until;
+            let problem = format!("{found}: write a date, such as 2026-12-31, or a time with an offset, such as 2026-12-31T12:00:00Z");
+            invalid("until", problem)
+        })?;
+        if raw.reason.trim().is_empty() {
+            return Err(invalid("reason", "empty; say why, for whoever reads it later".to_owned()));
+        }
+        Ok(Exception { fingerprint, until, reason: raw.reason.clone() })
+    }
+
+    fn distinct(self, exceptions: Vec<Exception>) -> Result<Vec<Exception>, ConfigError> {
+        let mut known = HashSet::new();
+        match exceptions.iter().find(|exception| !known.insert(exception.fingerprint)) {
+            None => Ok(exceptions),
+            Some(twice) => {
+                let problem = format!("{} is there twice", twice.fingerprint);
+                Err(self.invalid("exceptions.fingerprint", problem))
+            }
+        }
     }
 
     fn service(
@@ -336,6 +381,7 @@ impl Place<'_> {
 fn merge(policy: &raw::Policy, service: &raw::Policy) -> Policy {
     let default = Policy::default();
     Policy {
+        on_listed: service.on_listed.or(policy.on_listed).map_or(default.on_listed, Into::into),
         on_probable: service
             .on_probable
             .or(policy.on_probable)

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use toml::value::Datetime;
 
 use super::units::{DurationText, SizeText};
 use super::{AlpnProtocol, Implausible, LogFormat, Rollback, TlsVersion};
@@ -22,6 +23,10 @@ pub(super) struct Config {
     pub(super) state: State,
     #[serde(default)]
     pub(super) filters: Vec<Filter>,
+    #[serde(default)]
+    pub(super) lists: Vec<List>,
+    #[serde(default)]
+    pub(super) exceptions: Vec<Exception>,
     #[serde(default)]
     pub(super) policy: Policy,
     #[serde(default)]
@@ -91,9 +96,25 @@ fn one_gibibyte() -> SizeText {
     SizeText((1 << 30) + 24)
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct List {
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Exception {
+    pub(super) fingerprint: String,
+    pub(super) until: Datetime,
+    pub(super) reason: String,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Policy {
+    pub(super) on_listed: Option<Action>,
     pub(super) on_probable: Option<Action>,
     pub(super) on_unchecked: Option<Action>,
     pub(super) header: Option<String>,

@@ -1,8 +1,31 @@
-//! Durations and sizes as text: `"5s"`, `"64KiB"`.
+//! Durations and sizes as text: `"5s"`, `"64KiB"`; and the end of a TOML date.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::de::{Deserialize, Deserializer, Error};
+use toml::value::{Datetime, Offset};
+use x509_cert::der::DateTime;
+
+/// The moment that a date or a time with an offset names: of a date, the end of the day in UTC.
+/// `None` for a time without an offset, and for what no calendar has.
+pub(super) fn end_of(until: Datetime) -> Option<SystemTime> {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let date = until.date?;
+    let midnight = DateTime::new(date.year, date.month, date.day, 0, 0, 0).ok()?;
+    let midnight = UNIX_EPOCH + midnight.unix_duration();
+    let Some(time) = until.time else { return midnight.checked_add(DAY) };
+    let seconds = u64::from(time.hour) * 3600 + u64::from(time.minute) * 60;
+    let seconds = Duration::from_secs(seconds + u64::from(time.second.unwrap_or_default()));
+    let local =
+        midnight + seconds + Duration::from_nanos(time.nanosecond.unwrap_or_default().into());
+    let minutes = match until.offset? {
+        Offset::Z => 0,
+        Offset::Custom { minutes } => minutes,
+    };
+    let offset = Duration::from_secs(u64::from(minutes.unsigned_abs()) * 60);
+    // A time east of Greenwich comes earlier.
+    if minutes > 0 { local.checked_sub(offset) } else { local.checked_add(offset) }
+}
 
 /// A duration such as `"250ms"`, `"5s"`, `"1h 30m"`.
 #[derive(Debug, Clone, Copy)]
@@ -37,5 +60,24 @@ impl<'de> Deserialize<'de> for SizeText {
             ))
         })?;
         Ok(Self(size.as_u64()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_ends_with_its_day_and_a_time_with_offset_is_exact() {
+        let seconds = |text: &str| {
+            let end = end_of(text.parse().unwrap())?;
+            Some(end.duration_since(UNIX_EPOCH).unwrap().as_secs())
+        };
+        assert_eq!(seconds("2026-12-31"), Some(1_798_761_600)); // 2027-01-01T00:00:00Z
+        assert_eq!(seconds("2026-12-31T12:00:00Z"), Some(1_798_718_400));
+        assert_eq!(seconds("2026-12-31T12:00:00+02:00"), Some(1_798_711_200));
+        assert_eq!(seconds("2026-12-31T12:00:00-00:30"), Some(1_798_720_200));
+        assert_eq!(seconds("2026-12-31T12:00:00"), None);
+        assert_eq!(seconds("12:00:00"), None);
     }
 }

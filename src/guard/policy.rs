@@ -31,6 +31,8 @@ impl Decision {
 /// What a service does about each verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
+    /// For a key that is on a list.
+    pub on_listed: Decision,
     /// For a key that is in a filter.
     pub on_probable: Decision,
     /// For a key that could not be checked.
@@ -42,7 +44,8 @@ impl Policy {
     #[must_use]
     pub fn decide(&self, verdict: &Verdict) -> Decision {
         match verdict {
-            Verdict::Clean => Decision::Admit,
+            Verdict::Allowed | Verdict::Clean => Decision::Admit,
+            Verdict::Listed(_) => self.on_listed,
             Verdict::Probable(_) => self.on_probable,
             Verdict::Unchecked => self.on_unchecked,
         }
@@ -52,26 +55,37 @@ impl Policy {
     /// without the header did not come through the proxy.
     #[must_use]
     pub fn annotates(&self) -> bool {
-        [self.on_probable, self.on_unchecked].contains(&Decision::Annotate)
+        [self.on_listed, self.on_probable, self.on_unchecked].contains(&Decision::Annotate)
     }
 }
 
 /// Refuses whatever is not known to be clean.
 impl Default for Policy {
     fn default() -> Self {
-        Self { on_probable: Decision::Reject, on_unchecked: Decision::Reject }
+        Self {
+            on_listed: Decision::Reject,
+            on_probable: Decision::Reject,
+            on_unchecked: Decision::Reject,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::Hit;
+    use crate::guard::{Hit, Listing};
     use crate::spki::Encoding;
 
     #[test]
     fn each_verdict_has_its_own_row() {
-        let policy = Policy { on_probable: Decision::Flag, on_unchecked: Decision::Annotate };
+        let policy = Policy {
+            on_listed: Decision::Reject,
+            on_probable: Decision::Flag,
+            on_unchecked: Decision::Annotate,
+        };
+        let listing = Listing { list: "l".into(), encoding: Encoding::Presented };
+        assert_eq!(policy.decide(&Verdict::Allowed), Decision::Admit);
+        assert_eq!(policy.decide(&Verdict::Listed(listing)), Decision::Reject);
         let hit = Hit {
             filter: "f".into(),
             revision: 1,
@@ -87,6 +101,7 @@ mod tests {
     fn the_header_is_sent_when_any_verdict_asks_for_it() {
         assert!(!Policy::default().annotates());
         assert!(Policy { on_probable: Decision::Annotate, ..Policy::default() }.annotates());
+        assert!(Policy { on_listed: Decision::Annotate, ..Policy::default() }.annotates());
         assert!(Policy { on_unchecked: Decision::Annotate, ..Policy::default() }.annotates());
     }
 }

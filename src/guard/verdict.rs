@@ -8,8 +8,12 @@ use crate::spki::Encoding;
 /// What is known of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
+    /// An exception of the operator covers it.
+    Allowed,
     /// In no filter: certain.
     Clean,
+    /// On an exact list.
+    Listed(Listing),
     /// In a filter, up to its false-positive rate.
     Probable(Hit),
     /// Could not be checked: no readable certificate, or no filter to ask.
@@ -25,8 +29,18 @@ pub struct Hit {
     pub revision: u32,
     /// The encoding of the key that is in the filter.
     pub encoding: Encoding,
-    /// The probability that a key which was never added is found in this filter, for one look-up.
+    /// The probability that a key which was never added is found, with all look-ups that are made
+    /// for a key like this.
     pub false_positive_ratio: f64,
+}
+
+/// The list that a key is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// The list's name.
+    pub list: Arc<str>,
+    /// The encoding of the key that is on it.
+    pub encoding: Encoding,
 }
 
 impl Verdict {
@@ -34,18 +48,39 @@ impl Verdict {
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
+            Self::Allowed => "allowed",
             Self::Clean => "clean",
+            Self::Listed(_) => "listed",
             Self::Probable(_) => "probable",
             Self::Unchecked => "unchecked",
         }
     }
 
-    /// Where the key was found, if it was.
+    /// Where the key was found, if it is in a filter.
     #[must_use]
     pub fn hit(&self) -> Option<&Hit> {
         match self {
             Self::Probable(hit) => Some(hit),
-            Self::Clean | Self::Unchecked => None,
+            Self::Allowed | Self::Clean | Self::Listed(_) | Self::Unchecked => None,
+        }
+    }
+
+    /// The list that the key is on, if it is.
+    #[must_use]
+    pub fn listing(&self) -> Option<&Listing> {
+        match self {
+            Self::Listed(listing) => Some(listing),
+            Self::Allowed | Self::Clean | Self::Probable(_) | Self::Unchecked => None,
+        }
+    }
+
+    /// The encoding of the key that was found.
+    #[must_use]
+    pub fn encoding(&self) -> Option<Encoding> {
+        match self {
+            Self::Listed(listing) => Some(listing.encoding),
+            Self::Probable(hit) => Some(hit.encoding),
+            Self::Allowed | Self::Clean | Self::Unchecked => None,
         }
     }
 }
@@ -55,11 +90,12 @@ impl fmt::Display for Verdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_str())?;
         match self {
-            // A filter's name has nothing that needs escaping in a quoted string.
+            // Names have nothing that needs escaping in a quoted string.
+            Self::Listed(listing) => write!(formatter, ";list=\"{}\"", listing.list),
             Self::Probable(hit) => {
                 write!(formatter, ";filter=\"{}\";revision={}", hit.filter, hit.revision)
             }
-            Self::Clean | Self::Unchecked => Ok(()),
+            Self::Allowed | Self::Clean | Self::Unchecked => Ok(()),
         }
     }
 }
@@ -80,6 +116,9 @@ mod tests {
             Verdict::Probable(hit).to_string(),
             r#"probable;filter="pwnedkeys";revision=42"#
         );
+        let listing = Listing { list: "march".into(), encoding: Encoding::Presented };
+        assert_eq!(Verdict::Listed(listing).to_string(), r#"listed;list="march""#);
+        assert_eq!(Verdict::Allowed.to_string(), "allowed");
         assert_eq!(Verdict::Clean.to_string(), "clean");
         assert_eq!(Verdict::Unchecked.to_string(), "unchecked");
     }

@@ -12,6 +12,8 @@ use crate::guard::NamedFilter;
 pub struct ControlMetrics {
     pub(super) registry: Registry,
     filters: Vec<FilterMetrics>,
+    lists: Vec<ListMetrics>,
+    exception_until: GaugeVec,
     certificate_not_after: GaugeVec,
     /// Snapshots that were put to use, the first included.
     pub snapshots: IntCounter,
@@ -35,11 +37,11 @@ pub struct FilterMetrics {
 }
 
 impl ControlMetrics {
-    /// All series of the control plane, for the filters with these names.
+    /// All series of the control plane, for the filters and lists with these names.
     ///
     /// # Errors
     /// Two series with the same name, or a filter named twice.
-    pub fn new(filters: &[&str]) -> Result<Self, prometheus::Error> {
+    pub fn new(filters: &[&str], lists: &[&str]) -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         registry.register(Box::new(ProcessCollector::for_self()))?;
         let build =
@@ -51,8 +53,15 @@ impl ControlMetrics {
             opts("certificate_not_after_timestamp_seconds", "When a certificate of ours expires."),
             &["service", "role"],
         );
+        let exception_until = GaugeVec::new(
+            opts("exception_until_timestamp_seconds", "When an exception ends, or ended."),
+            &["fingerprint"],
+        );
         let series = FilterSeries::register(&registry)?;
+        let list_series = ListSeries::register(&registry)?;
         Ok(Self {
+            lists: lists.iter().map(|name| list_series.of(name)).collect::<Result<_, _>>()?,
+            exception_until: register(&registry, exception_until)?,
             filters: filters.iter().map(|name| series.of(name)).collect::<Result<_, _>>()?,
             certificate_not_after: register(&registry, not_after)?,
             snapshots: counter(&registry, "snapshots_total", "Snapshots put to use.")?,
@@ -65,6 +74,18 @@ impl ControlMetrics {
     #[must_use]
     pub fn filter(&self, index: usize) -> &FilterMetrics {
         &self.filters[index]
+    }
+
+    /// The series of the list at `index` of the names given to [`ControlMetrics::new`].
+    #[expect(clippy::indexing_slicing, reason = "lists are numbered as they were given")]
+    #[must_use]
+    pub fn list(&self, index: usize) -> &ListMetrics {
+        &self.lists[index]
+    }
+
+    /// Shows when an exception ends, in seconds since the Unix epoch.
+    pub fn set_exception_until(&self, fingerprint: &str, seconds: f64) {
+        self.exception_until.with_label_values(&[fingerprint]).set(seconds);
     }
 
     /// Shows when a service's own certificate expires, in seconds since the Unix epoch.
@@ -169,6 +190,58 @@ impl<'a> FilterSeries<'a> {
                 .get_metric_with_label_values(values)?,
             reloads: Family::of_vec(&self.reloads, values)?,
             refusals: Family::of_vec(&self.refusals, values)?,
+        })
+    }
+}
+
+/// What is known of one list.
+#[derive(Debug, Clone)]
+pub struct ListMetrics {
+    entries: IntGauge,
+    last_reload_successful: IntGauge,
+    reloads: Family<ReloadResult, IntCounter>,
+}
+
+impl ListMetrics {
+    /// Shows a list that is in use from now on.
+    pub fn loaded(&self, entries: usize) {
+        self.entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
+        self.last_reload_successful.set(1);
+        self.reloads.of(ReloadResult::Loaded).inc();
+    }
+
+    /// Counts an update that was refused.
+    pub fn refused(&self) {
+        self.last_reload_successful.set(0);
+        self.reloads.of(ReloadResult::Refused).inc();
+    }
+}
+
+struct ListSeries {
+    entries: IntGaugeVec,
+    last_reload_successful: IntGaugeVec,
+    reloads: prometheus::IntCounterVec,
+}
+
+impl ListSeries {
+    #[rustfmt::skip] // a table
+    fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let integer = |name, help| register(registry, IntGaugeVec::new(opts(name, help), &["list"]));
+        Ok(Self {
+            entries: integer("list_entries", "Keys on the list in use.")?,
+            last_reload_successful: integer("list_last_reload_successful", "0: the file as it is now was refused.")?,
+            reloads: counters(registry, "list_reloads_total", "Looks at a list's file.", &["list", "result"])?,
+        })
+    }
+
+    fn of(&self, name: &str) -> Result<ListMetrics, prometheus::Error> {
+        let values = &[name];
+        Ok(ListMetrics {
+            entries: self.entries.get_metric_with_label_values(values)?,
+            last_reload_successful: self
+                .last_reload_successful
+                .get_metric_with_label_values(values)?,
+            reloads: Family::of_vec(&self.reloads, values)?,
         })
     }
 }

@@ -97,7 +97,9 @@ impl ServiceMetrics {
 /// The verdict without what was found.
 #[derive(Debug, Clone, Copy)]
 enum VerdictLabel {
+    Allowed,
     Clean,
+    Listed,
     Probable,
     Unchecked,
 }
@@ -105,7 +107,9 @@ enum VerdictLabel {
 impl VerdictLabel {
     fn of(verdict: &Verdict) -> Self {
         match verdict {
+            Verdict::Allowed => Self::Allowed,
             Verdict::Clean => Self::Clean,
+            Verdict::Listed(_) => Self::Listed,
             Verdict::Probable(_) => Self::Probable,
             Verdict::Unchecked => Self::Unchecked,
         }
@@ -113,7 +117,8 @@ impl VerdictLabel {
 }
 
 impl Label for VerdictLabel {
-    const ALL: &'static [Self] = &[Self::Clean, Self::Probable, Self::Unchecked];
+    const ALL: &'static [Self] =
+        &[Self::Allowed, Self::Clean, Self::Listed, Self::Probable, Self::Unchecked];
 
     fn index(self) -> usize {
         self as usize
@@ -121,7 +126,9 @@ impl Label for VerdictLabel {
 
     fn as_str(self) -> &'static str {
         match self {
+            Self::Allowed => "allowed",
             Self::Clean => "clean",
+            Self::Listed => "listed",
             Self::Probable => "probable",
             Self::Unchecked => "unchecked",
         }

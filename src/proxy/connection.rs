@@ -24,6 +24,7 @@ use crate::config::AlpnProtocol;
 use crate::guard::{Decision, Verdict};
 use crate::metrics::{ConnectionResult, HandshakeResult, Label, Stage};
 use crate::snapshot::Service;
+use crate::spki::Encoding;
 use crate::tls::{self, CertificateSummary, ClientIdentity, Refusal};
 
 /// The address that a connection came in on.
@@ -103,12 +104,13 @@ async fn admit(
     let Some(service) = snapshot.present(service).map(Arc::clone) else {
         return close(stream).await; // the service is gone
     };
-    if identity.has_expired(SystemTime::now()) {
+    let now = SystemTime::now();
+    if identity.has_expired(now) {
         metrics.connections.of(ConnectionResult::Refused).inc();
         debug!(%peer, service = %service.config.name, "session resumed with an expired certificate");
         return close(stream).await;
     }
-    let verdict = snapshot.guard.judge(identity.chain());
+    let verdict = snapshot.guard.judge(identity.chain(), now);
     let decision = service.config.policy.decide(&verdict);
     metrics.count_judgement(identity.stage(), &verdict, decision);
     if decision != Decision::Admit {
@@ -119,7 +121,9 @@ async fn admit(
         return close(stream).await;
     }
 
-    worker.note(service.index, identity.leaf());
+    if matches!(verdict, Verdict::Clean | Verdict::Probable(_)) {
+        worker.note(service.index, identity.leaf()); // the others do not depend on filters
+    }
     metrics.connections.of(ConnectionResult::Served).inc();
     let http2 = stream.get_ref().1.alpn_protocol() == Some(AlpnProtocol::H2.as_bytes());
     let active = metrics.connections_active.clone();
@@ -211,7 +215,8 @@ fn report(
         action = decision.as_str(),
         filter = hit.map(|hit| &*hit.filter),
         revision = hit.map(|hit| hit.revision),
-        encoding = hit.map(|hit| hit.encoding.as_str()),
+        list = verdict.listing().map(|listing| &*listing.list),
+        encoding = verdict.encoding().map(Encoding::as_str),
         false_positive_ratio = hit.map(|hit| hit.false_positive_ratio),
         "client key {}", if decision == Decision::Reject { "refused" } else { "flagged" }
     );

@@ -3,7 +3,9 @@
 
 mod canary;
 mod check;
+mod exceptions;
 mod filter;
+mod list;
 mod mark;
 mod service;
 
@@ -13,8 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use self::exceptions::Exceptions;
 pub use self::filter::AcceptError;
 use self::filter::FilterSource;
+pub use self::list::ListFileError;
+use self::list::ListSource;
 use self::mark::Marks;
 use self::service::ServiceSource;
 use super::{Refusal, Report, Routes, Service, Snapshot};
@@ -31,6 +36,8 @@ pub(super) const SETTLE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct Loader {
     filters: Vec<FilterSource>,
+    lists: Vec<ListSource>,
+    exceptions: Exceptions,
     services: Vec<ServiceSource>,
     routes: Arc<Routes>,
     metrics: ControlMetrics,
@@ -64,6 +71,16 @@ pub enum LoadError {
         path: PathBuf,
         /// Why.
         source: Refusal,
+    },
+    /// A list cannot be used.
+    #[error("list {name:?}: {}: {source}", path.display())]
+    List {
+        /// The list's name.
+        name: String,
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        source: ListFileError,
     },
     /// A certificate, key or trust anchor cannot be used.
     #[error("service {service:?}: {what} {}: {source}", path.display())]
@@ -130,9 +147,15 @@ impl Loader {
             let (metrics, mark) = (metrics.filter(index).clone(), marks.of(&filter.name));
             FilterSource::load(filter.clone(), metrics, mark, now)
         });
+        let lists =
+            config.lists.iter().enumerate().map(|(index, list)| {
+                ListSource::load(list.clone(), metrics.list(index).clone(), now)
+            });
         let services = config.services.iter().cloned();
         let mut loader = Self {
             filters: filters.collect::<Result<_, _>>()?,
+            lists: lists.collect::<Result<_, _>>()?,
+            exceptions: Exceptions::new(&config.exceptions, &metrics),
             services: services
                 .map(|service| ServiceSource::load(service, now))
                 .collect::<Result<_, _>>()?,
@@ -144,6 +167,7 @@ impl Loader {
             generation: 0,
             unbuilt: true,
         };
+        loader.exceptions.look(now);
         let snapshot = loader.build()?;
         Ok((loader, snapshot))
     }
@@ -152,13 +176,15 @@ impl Loader {
     /// used is logged, counted and left out; what was in use stays.
     pub fn refresh(&mut self) -> Progress {
         let now = SystemTime::now();
+        self.exceptions.look(now);
         let trial = Trial::of(self);
         let filters = self.filters.iter_mut().enumerate().map(|(index, filter)| {
             filter.refresh(now, |update| trial.new_hits(&self.recent, index, update))
         });
+        let lists = self.lists.iter_mut().map(|list| list.refresh(now));
         let services = self.services.iter_mut().map(|service| service.refresh(now));
         // Every source is looked at, whatever the ones before it came to.
-        let changes: Vec<Change> = filters.chain(services).collect();
+        let changes: Vec<Change> = filters.chain(lists).chain(services).collect();
         let pending = changes.contains(&Change::Pending);
         self.unbuilt |= changes.contains(&Change::Replaced);
         if !self.unbuilt {
@@ -211,6 +237,8 @@ impl Loader {
         Report {
             generation: self.generation,
             filters: self.filters.iter().map(FilterSource::report).collect(),
+            lists: self.lists.iter().map(ListSource::report).collect(),
+            exceptions: self.exceptions.report(),
             services: self.services.iter().map(ServiceSource::report).collect(),
         }
     }
@@ -219,7 +247,8 @@ impl Loader {
     #[must_use]
     pub fn paths(&self) -> Vec<PathBuf> {
         let filters = self.filters.iter().flat_map(FilterSource::paths);
-        filters.chain(self.services.iter().flat_map(ServiceSource::paths)).collect()
+        let lists = self.lists.iter().map(ListSource::path);
+        filters.chain(lists).chain(self.services.iter().flat_map(ServiceSource::paths)).collect()
     }
 
     fn filters(&self) -> Vec<Arc<NamedFilter>> {
@@ -227,7 +256,9 @@ impl Loader {
     }
 
     fn build(&mut self) -> Result<Snapshot, LoadError> {
-        let guard = Arc::new(Guard::new(self.filters()));
+        let lists = self.lists.iter().map(|source| Arc::clone(source.list()));
+        let guard = Guard::new(self.filters()).with_lists(lists.collect());
+        let guard = Arc::new(guard.with_exceptions(self.exceptions.all()));
         let services = self.services.iter().enumerate();
         let services = services
             .map(|(index, source)| source.build(index, &self.guard).map(Arc::new))

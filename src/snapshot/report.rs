@@ -1,10 +1,12 @@
 //! What the loader knows, for the status page and for people. Times are in seconds since the Unix
 //! epoch.
 
+use std::path::Path;
+
 use serde::Serialize;
 
 use crate::config::ServiceConfig;
-use crate::guard::NamedFilter;
+use crate::guard::{Exception, FingerprintList, NamedFilter};
 use crate::metrics::{Label, RefusalReason, ReloadResult};
 
 /// The state of everything that a reload can change.
@@ -14,6 +16,10 @@ pub struct Report {
     pub generation: u64,
     /// In the order of the configuration.
     pub filters: Vec<FilterReport>,
+    /// In the order of the configuration.
+    pub lists: Vec<ListReport>,
+    /// In the order of the configuration.
+    pub exceptions: Vec<ExceptionReport>,
     /// In the order of the configuration.
     pub services: Vec<ServiceReport>,
 }
@@ -41,6 +47,38 @@ pub struct FilterReport {
     /// An update that the operator may let through.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) waiting: Option<WaitingReport>,
+}
+
+/// A list in use and the last look at its file.
+#[derive(Debug, Clone, Serialize)]
+pub struct ListReport {
+    name: String,
+    path: String,
+    entries: usize,
+    last_reload: ReloadReport,
+}
+
+impl ListReport {
+    pub(super) fn of(list: &FingerprintList, path: &Path, last_reload: ReloadReport) -> Self {
+        let (name, path) = (list.name.to_string(), path.display().to_string());
+        Self { name, path, entries: list.len(), last_reload }
+    }
+}
+
+/// An exception, and whether it still counts.
+#[derive(Debug, Clone, Serialize)]
+pub struct ExceptionReport {
+    fingerprint: String,
+    until: u64,
+    reason: String,
+    lapsed: bool,
+}
+
+impl ExceptionReport {
+    pub(super) fn of(exception: &Exception, until: u64, lapsed: bool) -> Self {
+        let (fingerprint, reason) = (exception.fingerprint.to_string(), exception.reason.clone());
+        Self { fingerprint, until, reason, lapsed }
+    }
 }
 
 /// An update that would refuse too many of the clients seen lately.
@@ -76,6 +114,7 @@ pub struct ServiceReport {
     listen: String,
     server_names: Vec<String>,
     upstream: String,
+    on_listed: &'static str,
     on_probable: &'static str,
     on_unchecked: &'static str,
     certificate_not_after: u64,
@@ -111,7 +150,7 @@ impl ReloadReport {
 impl FilterReport {
     pub(super) fn of(
         named: &NamedFilter,
-        path: &std::path::Path,
+        path: &Path,
         loaded: u64,
         last_reload: ReloadReport,
     ) -> Self {
@@ -149,6 +188,7 @@ impl ServiceReport {
             listen: config.listen.to_string(),
             server_names: config.server_names.clone(),
             upstream: format!("http://{}:{}", config.upstream.host, config.upstream.port),
+            on_listed: config.policy.on_listed.as_str(),
             on_probable: config.policy.on_probable.as_str(),
             on_unchecked: config.policy.on_unchecked.as_str(),
             certificate_not_after,

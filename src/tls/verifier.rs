@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -84,7 +85,7 @@ impl KeyVerifier {
     }
 
     fn judge(&self, leaf: &CertificateDer<'_>) -> Result<(), rustls::Error> {
-        let verdict = self.guard.load().judge(std::slice::from_ref(leaf));
+        let verdict = self.guard.load().judge(std::slice::from_ref(leaf), SystemTime::now());
         match self.policy.decide(&verdict) {
             Decision::Admit | Decision::Annotate | Decision::Flag => Ok(()),
             Decision::Reject => {

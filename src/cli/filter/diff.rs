@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde::Serialize;
 
@@ -53,9 +54,10 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let mut output = Output::new();
     let shown = if args.json { output.json(&difference) } else { show(&mut output, &difference) };
     shown?;
+    let now = SystemTime::now();
     let (before, after) = (guard(before.filter), guard(after.filter));
     let tally = input::for_each_key(&args.inputs, true, |key| {
-        let (before, after) = (before.judge_key(key.spki), after.judge_key(key.spki));
+        let (before, after) = (before.judge_key(key.spki, now), after.judge_key(key.spki, now));
         if before.as_str() == after.as_str() {
             return Ok(());
         }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde::Serialize;
 
@@ -41,6 +42,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         sha256: [0; 32], // nobody asks
     });
     let guard = Guard::new(vec![Arc::clone(&named)]);
+    let now = SystemTime::now();
     let mut output = Output::new();
     let mut exit = Exit::Done;
     let tally = input::for_each_key(&args.inputs, true, |key| {
@@ -48,7 +50,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         let verdict = if args.exact && !named.filter.contains(key.spki) {
             Verdict::Clean
         } else {
-            guard.judge_key(key.spki)
+            guard.judge_key(key.spki, now)
         };
         let answer = Answer {
             input: key.input,

@@ -1,0 +1,109 @@
+//! Exact lists of keys that are refused, and exceptions for keys that are not.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::spki::Fingerprint;
+
+/// The keys of a list, by fingerprint.
+#[derive(Debug)]
+pub struct FingerprintList {
+    /// The name in logs, metrics and headers.
+    pub name: Arc<str>,
+    fingerprints: HashSet<Fingerprint>,
+}
+
+/// A line that is no fingerprint.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "line {line}: no fingerprint; write the SHA-256 of a SubjectPublicKeyInfo in hex or base64, and comments after '#'"
+)]
+pub struct ListError {
+    /// Counted from 1.
+    pub line: usize,
+}
+
+impl FingerprintList {
+    /// Reads a list: a fingerprint a line, in hex or base64; what follows a `#` is a comment.
+    ///
+    /// # Errors
+    /// The first line that is neither a fingerprint, nor empty, nor a comment.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ListError> {
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+        let lines = lines.enumerate().filter(|(_, line)| !line.is_empty());
+        let fingerprints = lines
+            .map(|(index, line)| Fingerprint::parse(line).ok_or(ListError { line: index + 1 }));
+        Ok(Self { name: name.into(), fingerprints: fingerprints.collect::<Result<_, _>>()? })
+    }
+
+    /// Whether the key with this fingerprint is on the list.
+    #[must_use]
+    pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
+        self.fingerprints.contains(fingerprint)
+    }
+
+    /// How many keys are on the list.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.fingerprints.len()
+    }
+
+    /// Whether no key is on the list.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fingerprints.is_empty()
+    }
+}
+
+/// A key that is admitted for a time, whatever is known of it.
+#[derive(Debug, Clone)]
+pub struct Exception {
+    /// Of the key in any of its encodings.
+    pub fingerprint: Fingerprint,
+    /// From this moment on it counts no more.
+    pub until: SystemTime,
+    /// Why, in the operator's words.
+    pub reason: String,
+}
+
+/// All exceptions by fingerprint.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Exceptions(HashMap<Fingerprint, Exception>);
+
+impl Exceptions {
+    pub(super) fn new(exceptions: impl IntoIterator<Item = Exception>) -> Self {
+        let by_key = exceptions.into_iter().map(|exception| (exception.fingerprint, exception));
+        Self(by_key.collect())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether there is an exception for the key that has not lapsed at `now`.
+    pub(super) fn cover(&self, fingerprint: &Fingerprint, now: SystemTime) -> bool {
+        self.0.get(fingerprint).is_some_and(|exception| now < exception.until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_a_fingerprint_a_line_and_comments() {
+        let one = Fingerprint::of(b"one");
+        let text = format!("# lost in March\r\n\r\n{one}  # laptop\r\n{one}\n");
+        let list = FingerprintList::parse("march", &text).unwrap();
+        assert_eq!(list.len(), 1);
+        assert!(list.contains(&one) && !list.contains(&Fingerprint::of(b"two")));
+        assert!(FingerprintList::parse("none", "").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_line_that_is_no_fingerprint_is_named() {
+        let text = format!("# a\n{}\nabc\n", Fingerprint::of(b"one"));
+        assert_eq!(FingerprintList::parse("x", &text).unwrap_err(), ListError { line: 3 });
+    }
+}

@@ -1,0 +1,67 @@
+//! The exceptions, and when the operator is told that one ends.
+
+use std::time::{Duration, SystemTime};
+
+use tracing::warn;
+
+use super::super::report::ExceptionReport;
+use super::unix_seconds;
+use crate::guard::Exception;
+use crate::metrics::ControlMetrics;
+
+/// How long before its end an exception is warned of.
+const NOTICE: Duration = Duration::from_secs(7 * 86_400);
+
+#[derive(Debug)]
+pub(super) struct Exceptions {
+    all: Vec<(Exception, Told)>,
+}
+
+/// What the operator has been told of an exception.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    Nothing,
+    EndsSoon,
+    Lapsed,
+}
+
+impl Exceptions {
+    pub(super) fn new(exceptions: &[Exception], metrics: &ControlMetrics) -> Self {
+        for exception in exceptions {
+            let until = unix_seconds(exception.until) as f64;
+            metrics.set_exception_until(&exception.fingerprint.to_string(), until);
+        }
+        Self { all: exceptions.iter().map(|one| (one.clone(), Told::Nothing)).collect() }
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = Exception> {
+        self.all.iter().map(|(exception, _)| exception.clone())
+    }
+
+    /// Says once that an exception will end within a week, and once that it has.
+    pub(super) fn look(&mut self, now: SystemTime) {
+        for (exception, told) in &mut self.all {
+            let left = exception.until.duration_since(now).ok().filter(|left| !left.is_zero());
+            let news = match left {
+                None => Told::Lapsed,
+                Some(left) if left <= NOTICE => Told::EndsSoon,
+                Some(_) => Told::Nothing,
+            };
+            if news > *told {
+                *told = news;
+                let Exception { fingerprint, until, reason } = exception;
+                let until = humantime::format_rfc3339_seconds(*until);
+                let what = if news == Told::Lapsed { "has lapsed" } else { "ends within a week" };
+                warn!(%fingerprint, %until, reason, "exception {what}");
+            }
+        }
+    }
+
+    pub(super) fn report(&self) -> Vec<ExceptionReport> {
+        let reports = self.all.iter().map(|(exception, told)| {
+            let until = unix_seconds(exception.until);
+            ExceptionReport::of(exception, until, *told == Told::Lapsed)
+        });
+        reports.collect()
+    }
+}
