@@ -147,6 +147,8 @@ pub struct ServiceConfig {
     pub limits: LimitsConfig,
     /// What happens to which key.
     pub policy: Policy,
+    /// How long a connection whose client is to be refused by now may take to finish.
+    pub evict_within: Duration,
     /// The header that carries the verdict when the policy says so.
     pub status_header: HeaderName,
 }

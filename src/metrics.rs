@@ -13,8 +13,8 @@ mod worker;
 pub use control::{ControlMetrics, FilterMetrics, ListMetrics};
 pub use exposition::Exposition;
 pub use labels::{
-    CodeClass, ConnectionResult, Family, HandshakeResult, Label, RefusalReason, ReloadResult,
-    Stage, UpstreamFailure,
+    CodeClass, ConnectionResult, Family, HandshakeResult, KeyAction, Label, RefusalReason,
+    ReloadResult, Stage, UpstreamFailure,
 };
 pub use worker::{ServiceMetrics, WorkerMetrics};
 

@@ -10,6 +10,8 @@ mod drain;
 mod headers;
 mod http;
 mod listener;
+mod report;
+mod standing;
 mod threads;
 mod upstream;
 mod worker;

@@ -82,7 +82,9 @@ impl Server {
 
         let current: Current = Arc::new(ArcSwap::from_pointee(first));
         let (stage, stages) = watch::channel(Stage::Serving);
-        let workers = proxy::start(config, listeners, &current, &workers, &recent, &stages)?;
+        let (judgements, judged) = watch::channel(0);
+        let workers =
+            proxy::start(config, listeners, &current, &workers, &recent, &stages, &judged)?;
         let (wishes, wished) = mpsc::channel(1);
         let report = Arc::new(ArcSwap::from_pointee(loader.report()));
         let state = admin::State {
@@ -91,7 +93,7 @@ impl Server {
             stage: stages,
             wishes: wishes.clone(),
         };
-        let control = Control { loader, current, report, wished, admin, state };
+        let control = Control { loader, current, report, wished, judgements, admin, state };
         std::thread::Builder::new()
             .name("keygate-control".to_owned())
             .spawn(move || control.run())
@@ -155,6 +157,7 @@ struct Control {
     current: snapshot::Current,
     report: Arc<ArcSwap<Report>>,
     wished: mpsc::Receiver<Wish>,
+    judgements: watch::Sender<u64>,
     admin: admin::Listener,
     state: admin::State,
 }
@@ -179,6 +182,7 @@ impl Control {
                 self.current,
                 self.report,
                 self.wished,
+                self.judgements,
                 files::POLL_INTERVAL,
             );
             if let Err(error) = watching.await {

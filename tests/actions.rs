@@ -50,8 +50,8 @@ impl Setting {
         let status = status.unwrap_or_default();
         format!(
             "GET / HTTP/1.1\r\nhost: {host}\r\nuser-agent: test\r\nx-own: 1\r\n\
-             client-cert: :{certificate}:\r\n{status}x-forwarded-for: 127.0.0.1\r\n\
-             x-forwarded-host: {host}\r\nx-forwarded-proto: https\r\n\r\n"
+             client-cert: :{certificate}:\r\nx-forwarded-for: 127.0.0.1\r\n\
+             x-forwarded-host: {host}\r\nx-forwarded-proto: https\r\n{status}\r\n"
         )
     }
 

@@ -220,6 +220,12 @@ fn a_bundle_gives_all_its_keys_whatever_stands_between_them() {
     assert_eq!(findings.iter().filter(|finding| finding.key.is_ok()).count(), 3);
     assert!(findings.iter().any(|finding| finding.line == Some(line) && finding.key.is_err()));
 
+    // Nor is its base64, if the beginning is not there at all.
+    let headless = text.replacen("-----BEGIN CERTIFICATE-----\n", "", 1);
+    let findings = keys_in(headless.as_bytes());
+    assert_eq!(findings.iter().filter(|finding| finding.key.is_ok()).count(), 3);
+    assert!(findings.iter().any(|finding| finding.line == Some(line) && finding.key.is_err()));
+
     // An input that ends within a section, and one where the next section begins too early.
     let cut = text.split_at(text.rfind("-----END").unwrap()).0;
     let last = keys_in(cut.as_bytes()).pop().unwrap();

@@ -20,7 +20,11 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
+use keygate::config::Config;
+use keygate::guard::RecentKeys;
 use keygate::pkbf::{Filter, Overwrite, Parameters, create};
+use keygate::server::control_metrics;
+use keygate::snapshot::Loader;
 
 use support::keygate::{Keygate, configuration};
 use support::load::Load;
@@ -103,6 +107,7 @@ impl Stage {
 
 /// A filter of [`HASH_LENGTH`] in a file of its own.
 fn filter(pki: &Pki, keys: &[&[u8]], revision: u32) -> PathBuf {
+    let _ = create_dir(pki.path("made")); // it may be there
     let mut filter = Filter::new(Parameters::new(20, HASH_LENGTH).unwrap()).unwrap();
     keys.iter().for_each(|key| {
         filter.insert(key);
@@ -131,6 +136,24 @@ fn rewritten_in_place_in_small_pieces_over_seconds() {
     }
     drop(file);
     stage.ends_with(2);
+}
+
+/// Whoever writes without a lock may not be done: the file is left alone until it has been quiet.
+#[test]
+fn written_a_moment_ago_it_is_looked_at_later() {
+    let pki = Pki::new();
+    rename(filter(&pki, &[], 1), pki.path("lost.pkbf")).unwrap();
+    let text = configuration("127.0.0.1:9".parse().unwrap(), "", "");
+    let config = Config::parse(&pki.path("keygate.toml"), &text).unwrap();
+    let metrics = control_metrics(&config).unwrap();
+    let (mut loader, _) = Loader::start(&config, metrics, RecentKeys::default()).unwrap();
+    let is_left_alone = (2..50).any(|revision| {
+        rename(filter(&pki, &[], revision), pki.path("lost.pkbf")).unwrap();
+        let progress = loader.refresh();
+        // On a machine that was busy elsewhere for a fifth of a second it is put to use at once.
+        progress.pending && progress.snapshot.is_none()
+    });
+    assert!(is_left_alone);
 }
 
 #[test]

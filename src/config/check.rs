@@ -25,6 +25,9 @@ const HEADER_SIZES: std::ops::RangeInclusive<u64> = 8192..=(1 << 20);
 /// What tokio's semaphore can count is far above; this is what a process can have open.
 const MAX_CONNECTIONS: usize = 1 << 24;
 
+/// How long a connection that became a hit may drain, unless the operator says.
+const EVICT_WITHIN: Duration = Duration::from_secs(10);
+
 /// What a verdict must not be written over.
 const FRAMING: [HeaderName; 8] = [
     header::CONNECTION,
@@ -247,6 +250,8 @@ impl Place<'_> {
             upstream: self.upstream(&field("upstream"), &service.upstream)?,
             limits: self.limits(&field("limits"), &service.limits)?,
             policy: merge(policy, &service.policy),
+            evict_within: (service.policy.evict_within.or(policy.evict_within))
+                .map_or(EVICT_WITHIN, |within| within.0),
             status_header: self.status_header(policy, &service.policy, &field("policy.header"))?,
             name,
         })

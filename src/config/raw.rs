@@ -118,6 +118,7 @@ pub(super) struct Policy {
     pub(super) on_probable: Option<Action>,
     pub(super) on_unchecked: Option<Action>,
     pub(super) header: Option<String>,
+    pub(super) evict_within: Option<DurationText>,
 }
 
 /// What a policy can say; admitting silently is not among it.

@@ -149,10 +149,26 @@ labels! {
         Unchanged = "unchanged",
     }
 
+    /// What was done about a judged key.
+    KeyAction {
+        /// Served.
+        Admit = "admit",
+        /// An open connection was ended.
+        Evict = "evict",
+        /// Served, logged.
+        Flag = "flag",
+        /// Served, logged, and the upstream is told.
+        Header = "header",
+        /// Refused before any request.
+        Reject = "reject",
+    }
+
     /// When a key was judged.
     Stage {
         /// In a full handshake.
         Handshake = "handshake",
+        /// On an open connection, after something changed.
+        Live = "live",
         /// After a resumed one.
         Resumed = "resumed",
     }

@@ -4,7 +4,9 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Registry,
 };
 
-use super::labels::{CodeClass, ConnectionResult, Family, HandshakeResult, Stage, UpstreamFailure};
+use super::labels::{
+    CodeClass, ConnectionResult, Family, HandshakeResult, KeyAction, Stage, UpstreamFailure,
+};
 use super::{NAMESPACE, counters, opts, register};
 use crate::guard::{Decision, Verdict};
 use crate::metrics::Label;
@@ -33,8 +35,8 @@ pub struct ServiceMetrics {
     handshakes: [Family<HandshakeResult, IntCounter>; 2],
     /// From the accepted connection to the finished handshake, in seconds.
     pub handshake_duration: Histogram,
-    key_checks: [Family<VerdictLabel, IntCounter>; 2],
-    key_actions: Family<Decision, IntCounter>,
+    key_checks: [Family<VerdictLabel, IntCounter>; 3],
+    key_actions: Family<KeyAction, IntCounter>,
     /// Requests by the class of their answer.
     pub requests: Family<CodeClass, IntCounter>,
     /// From the request head to the end of the response, in seconds.
@@ -84,13 +86,21 @@ impl ServiceMetrics {
 
     /// Counts a judgement and what was done about it.
     pub fn count_judgement(&self, stage: Stage, verdict: &Verdict, decision: Decision) {
-        let [handshake, resumed] = &self.key_checks;
+        let [handshake, live, resumed] = &self.key_checks;
         let family = match stage {
             Stage::Handshake => handshake,
+            Stage::Live => live,
             Stage::Resumed => resumed,
         };
         family.of(VerdictLabel::of(verdict)).inc();
-        self.key_actions.of(decision).inc();
+        let action = match (decision, stage) {
+            (Decision::Admit, _) => KeyAction::Admit,
+            (Decision::Annotate, _) => KeyAction::Header,
+            (Decision::Flag, _) => KeyAction::Flag,
+            (Decision::Reject, Stage::Live) => KeyAction::Evict,
+            (Decision::Reject, Stage::Handshake | Stage::Resumed) => KeyAction::Reject,
+        };
+        self.key_actions.of(action).inc();
     }
 }
 
@@ -135,18 +145,6 @@ impl Label for VerdictLabel {
     }
 }
 
-impl Label for Decision {
-    const ALL: &'static [Self] = &[Self::Admit, Self::Annotate, Self::Flag, Self::Reject];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn as_str(self) -> &'static str {
-        Decision::as_str(self)
-    }
-}
-
 /// Every vector of the data path; the last label of each is the one that varies most.
 struct Series {
     connections_active: IntGaugeVec,
@@ -176,7 +174,7 @@ impl Series {
             connections: counters("connections_total", "Connections of clients by what became of them; no service: ended before one was chosen.", &["service", "result"])?,
             handshakes: counters("handshakes_total", "TLS handshakes by what became of them; no service: ended before one was chosen.", &["service", "resumed", "result"])?,
             handshake_duration: seconds("handshake_duration_seconds", "From the accepted connection to the finished handshake.", HANDSHAKE_BUCKETS)?,
-            key_checks: counters("key_checks_total", "Client keys judged, once for each connection.", &["service", "stage", "verdict"])?,
+            key_checks: counters("key_checks_total", "Client keys judged, once for each connection, and once more whenever anything changes while it is open.", &["service", "stage", "verdict"])?,
             key_actions: counters("key_actions_total", "What was done about the judged keys.", &["service", "action"])?,
             requests: counters("requests_total", "Requests by the class of their status code.", &["service", "code"])?,
             request_duration: seconds("request_duration_seconds", "From the request head to the end of the response.", REQUEST_BUCKETS)?,
@@ -197,6 +195,7 @@ impl Series {
             handshake_duration: self.handshake_duration.get_metric_with_label_values(&[service])?,
             key_checks: [
                 Family::of_vec(&self.key_checks, &[service, Stage::Handshake.as_str()])?,
+                Family::of_vec(&self.key_checks, &[service, Stage::Live.as_str()])?,
                 Family::of_vec(&self.key_checks, &[service, Stage::Resumed.as_str()])?,
             ],
             key_actions: Family::of_vec(&self.key_actions, &[service])?,

@@ -25,6 +25,8 @@ pub(super) struct Activity {
     phase: Cell<Phase>,
     requests: Cell<u32>,
     order: Cell<Option<Order>>,
+    /// It is cut then, whatever it does.
+    deadline: Cell<Option<Instant>>,
     waker: RefCell<Option<Waker>>,
     limits: LimitsConfig,
     /// Whether bytes between requests begin a request head. In HTTP/2 they can be anything.
@@ -60,6 +62,7 @@ impl Activity {
             phase: Cell::new(Phase::Idle(Instant::now())),
             requests: Cell::new(0),
             order: Cell::new(None),
+            deadline: Cell::new(None),
             waker: RefCell::new(None),
             limits,
             heads,
@@ -86,8 +89,17 @@ impl Activity {
         }
     }
 
+    /// Has the connection finish what is in flight and end, at the latest at `deadline`.
+    pub(super) fn evict(&self, deadline: Instant) {
+        self.deadline.set(Some(deadline));
+        self.give(Order::Finish);
+    }
+
     /// Ends the connection if it has been waiting for too long.
     pub(super) fn check(&self, now: Instant) {
+        if self.deadline.get().is_some_and(|deadline| now >= deadline) {
+            return self.give(Order::Cut);
+        }
         let (since, limit, order) = match self.phase.get() {
             Phase::Busy => return,
             Phase::Closing(since) => (since, CLOSING_GRACE, Order::Cut),

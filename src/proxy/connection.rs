@@ -7,25 +7,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use rustls::pki_types::CertificateDer;
 use rustls::server::Acceptor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::activity::Activity;
 use super::headers::Annotations;
 use super::http::{self, Session};
+use super::report::report;
+use super::standing::Standing;
 use super::worker::Worker;
 use crate::config::AlpnProtocol;
 use crate::guard::{Decision, Verdict};
 use crate::metrics::{ConnectionResult, HandshakeResult, Label, Stage};
 use crate::snapshot::Service;
-use crate::spki::Encoding;
-use crate::tls::{self, CertificateSummary, ClientIdentity, Refusal};
+use crate::tls::{self, ClientIdentity, Refusal};
 
 /// The address that a connection came in on.
 #[derive(Debug, Clone, Copy)]
@@ -114,7 +114,7 @@ async fn admit(
     let decision = service.config.policy.decide(&verdict);
     metrics.count_judgement(identity.stage(), &verdict, decision);
     if decision != Decision::Admit {
-        report(peer, &service, identity.leaf(), &verdict, decision);
+        report(peer, &service, identity.leaf(), &verdict, identity.stage(), decision);
     }
     if decision == Decision::Reject {
         metrics.connections.of(ConnectionResult::Refused).inc();
@@ -127,16 +127,17 @@ async fn admit(
     metrics.connections.of(ConnectionResult::Served).inc();
     let http2 = stream.get_ref().1.alpn_protocol() == Some(AlpnProtocol::H2.as_bytes());
     let active = metrics.connections_active.clone();
+    let activity = Activity::new(service.config.limits, !http2);
     let session = Session {
         worker,
         routes: Arc::clone(snapshot.routes()),
-        annotations: Annotations::new(&service.config, &identity, &verdict),
-        activity: Activity::new(service.config.limits, !http2),
+        annotations: Annotations::new(&service.config, &identity),
         status_header: Rc::new(service.config.status_header.clone()),
         host: RefCell::default(),
+        standing: Standing::new(Arc::clone(&service), identity, verdict, activity),
         service,
     };
-    drop((snapshot, identity)); // an open connection keeps no old filter in memory
+    drop(snapshot); // an open connection keeps no old filter in memory
     active.inc();
     http::serve(Rc::new(session), stream, http2).await;
     active.dec();
@@ -177,7 +178,7 @@ impl Failure {
             metrics.connections.of(outcome).inc();
             if let Some(Refusal { leaf, verdict }) = &self.refusal {
                 metrics.count_judgement(Stage::Handshake, verdict, Decision::Reject);
-                report(peer, service, Some(leaf), verdict, Decision::Reject);
+                report(peer, service, Some(leaf), verdict, Stage::Handshake, Decision::Reject);
             }
         } else {
             worker.metrics().unrouted_handshakes.of(self.result).inc();
@@ -190,36 +191,6 @@ impl Failure {
             linger(tcp).await;
         }
     }
-}
-
-/// One line for every client whose key is not clean.
-fn report(
-    peer: SocketAddr,
-    service: &Service,
-    leaf: Option<&CertificateDer<'_>>,
-    verdict: &Verdict,
-    decision: Decision,
-) {
-    let client = leaf.map(CertificateSummary::of);
-    let client = client.as_ref();
-    let hit = verdict.hit();
-    warn!(
-        target: "keygate::client_key",
-        %peer,
-        service = %service.config.name,
-        subject = client.map(|client| client.subject.as_str()),
-        issuer = client.map(|client| client.issuer.as_str()),
-        serial = client.map(|client| client.serial.as_str()),
-        fingerprint = client.map(|client| client.fingerprint.as_str()),
-        verdict = verdict.as_str(),
-        action = decision.as_str(),
-        filter = hit.map(|hit| &*hit.filter),
-        revision = hit.map(|hit| hit.revision),
-        list = verdict.listing().map(|listing| &*listing.list),
-        encoding = verdict.encoding().map(Encoding::as_str),
-        false_positive_ratio = hit.map(|hit| hit.false_positive_ratio),
-        "client key {}", if decision == Decision::Reject { "refused" } else { "flagged" }
-    );
 }
 
 /// A fatal `unrecognized_name` (RFC 6066, section 3) as a TLS record: rustls has no word for it

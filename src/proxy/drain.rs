@@ -1,15 +1,17 @@
-//! The end of connections: those that have waited for too long, and all of them when the worker
-//! stops.
+//! The end of connections: those that have waited for too long, those whose clients are to be
+//! refused by now, and all of them when the worker stops.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::activity::{Activity, Order};
+use super::activity::Order;
+use super::standing::Standing;
+use super::worker::Worker;
 use crate::config::Config;
 
 /// What the process is doing.
@@ -36,11 +38,14 @@ pub(super) fn tick_interval(config: &Config) -> Duration {
 /// The same while the worker drains: it ends as soon as the last connection has.
 const DRAIN_TICK: Duration = Duration::from_millis(20);
 
+/// Connections that are judged without a pause: some tens of microseconds.
+const JUDGED_AT_ONCE: usize = 32;
+
 /// The open connections of one worker.
 #[derive(Debug, Default)]
 pub(super) struct OpenConnections {
     /// Those that serve requests; one that has ended is found out at the next tick.
-    serving: RefCell<Vec<Rc<Activity>>>,
+    serving: RefCell<Vec<Rc<Standing>>>,
     /// All of them, handshakes included.
     count: Rc<Cell<usize>>,
     draining: Cell<bool>,
@@ -64,21 +69,24 @@ impl OpenConnections {
     }
 
     /// Takes a connection that is about to serve requests under its care.
-    pub(super) fn watch(&self, activity: &Rc<Activity>) {
-        self.serving.borrow_mut().push(Rc::clone(activity));
+    pub(super) fn watch(&self, standing: &Rc<Standing>) {
+        self.serving.borrow_mut().push(Rc::clone(standing));
         if self.draining.get() {
-            activity.give(Order::Finish);
+            standing.activity.give(Order::Finish);
         }
     }
 
     /// Looks after the connections until the process has ended, or is draining and none is left.
-    /// `on_tick` is called at every look.
+    /// `on_tick` is called at every look; `judge` judges them again, whenever `judgements` says that
+    /// anything is known that was not known before.
     pub(super) async fn tend(
         &self,
         mut stage: watch::Receiver<Stage>,
+        mut judgements: watch::Receiver<u64>,
         tick: Duration,
         accepting: Vec<JoinHandle<()>>,
         on_tick: impl Fn(),
+        judge: impl AsyncFn(),
     ) {
         let mut ticks = interval(tick);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -96,6 +104,7 @@ impl OpenConnections {
                         (Ok(()), Stage::Ended) | (Err(_), _) => return,
                     }
                 }
+                Ok(()) = judgements.changed() => judge().await,
                 _ = ticks.tick() => {
                     self.check_all();
                     on_tick();
@@ -107,16 +116,28 @@ impl OpenConnections {
         }
     }
 
+    /// Judges every connection again by the snapshot of this moment. In between, requests are
+    /// served: nobody waits for more than a few judgements.
+    pub(super) async fn judge_all(&self, worker: &Worker) {
+        let (snapshot, time) = (worker.snapshot(), SystemTime::now());
+        let serving = self.serving.borrow().clone();
+        for some in serving.chunks(JUDGED_AT_ONCE) {
+            some.iter().for_each(|standing| standing.judge_again(&snapshot, worker, time));
+            tokio::task::yield_now().await;
+        }
+    }
+
     fn check_all(&self) {
-        let now = Instant::now();
-        self.serving.borrow_mut().retain(|activity| {
-            activity.check(now);
-            Rc::strong_count(activity) > 1 // the connection itself holds one
+        let (now, time) = (Instant::now(), SystemTime::now());
+        self.serving.borrow_mut().retain(|standing| {
+            standing.check(now, time);
+            Rc::strong_count(standing) > 1 // the connection itself holds one
         });
     }
 
     fn finish_all(&self) {
         self.draining.set(true);
-        self.serving.borrow().iter().for_each(|activity| activity.give(Order::Finish));
+        let serving = self.serving.borrow();
+        serving.iter().for_each(|standing| standing.activity.give(Order::Finish));
     }
 }

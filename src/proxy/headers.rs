@@ -90,27 +90,20 @@ fn begins(name: &str, prefix: &str) -> bool {
     name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(|(a, b)| dash(a) == dash(b))
 }
 
-/// What the upstream is told of a client: the same for every request of a connection, and
-/// therefore made once.
+/// What the upstream is told of a client besides the verdict: the same for every request of a
+/// connection, and therefore made once.
 #[derive(Debug)]
 pub(super) struct Annotations {
     client_cert: Option<HeaderValue>,
-    key_status: Option<(HeaderName, HeaderValue)>,
     forwarded_for: Option<HeaderValue>,
 }
 
 impl Annotations {
-    pub(super) fn new(
-        service: &ServiceConfig,
-        identity: &ClientIdentity,
-        verdict: &Verdict,
-    ) -> Self {
+    pub(super) fn new(service: &ServiceConfig, identity: &ClientIdentity) -> Self {
         let client_cert = service.forward.client_cert.then(|| identity.leaf()).flatten();
-        let status = service.policy.annotates().then(|| value(&verdict.to_string())).flatten();
         Self {
             client_cert: client_cert
                 .and_then(|leaf| value(&format!(":{}:", BASE64_STANDARD.encode(leaf)))),
-            key_status: status.map(|status| (service.status_header.clone(), status)),
             forwarded_for: service
                 .forward
                 .x_forwarded
@@ -124,15 +117,17 @@ impl Annotations {
         if let Some(client_cert) = &self.client_cert {
             headers.insert(CLIENT_CERT, client_cert.clone());
         }
-        if let Some((name, status)) = &self.key_status {
-            headers.insert(name, status.clone());
-        }
         if let Some(peer) = &self.forwarded_for {
             headers.insert(X_FORWARDED_FOR, peer.clone());
             headers.insert(X_FORWARDED_HOST, host.clone());
             headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
         }
     }
+}
+
+/// What the upstreams of a service are told of a verdict, if they are told of any.
+pub(super) fn key_status(service: &ServiceConfig, verdict: &Verdict) -> Option<HeaderValue> {
+    service.policy.annotates().then(|| value(&verdict.to_string())).flatten()
 }
 
 /// Text of our own making, which has no control characters.

@@ -25,6 +25,7 @@ use tracing::{debug, warn};
 use self::response_body::{RequestInFlight, ResponseBody};
 use super::activity::{Activity, Order, Watched};
 use super::headers::{self, Annotations};
+use super::standing::Standing;
 use super::upstream::{RequestBody, Upstream, UpstreamError};
 use super::worker::Worker;
 use crate::metrics::{CodeClass, ServiceMetrics};
@@ -36,7 +37,7 @@ pub(super) struct Session {
     pub(super) service: Arc<Service>,
     pub(super) routes: Arc<Routes>,
     pub(super) annotations: Annotations,
-    pub(super) activity: Rc<Activity>,
+    pub(super) standing: Rc<Standing>,
     /// Removed from every request, and from its trailers.
     pub(super) status_header: Rc<HeaderName>,
     /// The host of the last request that was for this service: most ask for the same again.
@@ -49,8 +50,8 @@ where
     IO: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let limits = session.service.config.limits;
-    let activity = Rc::clone(&session.activity);
-    session.worker.open.watch(&activity);
+    let activity = Rc::clone(&session.standing.activity);
+    session.worker.open.watch(&session.standing);
     let io = TokioIo::new(Watched::new(io, Rc::clone(&activity)));
     let service = service_fn(move |request| handle(Rc::clone(&session), request));
     if http2 {
@@ -178,6 +179,9 @@ fn prepare(
     parts.headers.remove(header::EXPECT); // hyper answers it as soon as the body is asked for
     headers::join_cookies(&mut parts.headers);
     session.annotations.set(&mut parts.headers, &host);
+    if let Some(status) = session.standing.key_status() {
+        parts.headers.insert(&*session.status_header, status);
+    }
     parts.headers.insert(header::HOST, host);
     parts.uri = origin_form(parts.uri);
     parts.version = Version::HTTP_11;

@@ -36,7 +36,8 @@ pub struct StartError {
 }
 
 /// Starts a worker for each of `metrics`, with its share of `listeners`, and returns once all of
-/// them accept connections. They end when `stage` says so.
+/// them accept connections. They judge open connections again when `judgements` changes, and end when
+/// `stage` says so.
 ///
 /// # Errors
 /// The operating system refuses a thread or a runtime.
@@ -47,6 +48,7 @@ pub fn start(
     metrics: &[WorkerMetrics],
     recent: &RecentKeys,
     stage: &watch::Receiver<Stage>,
+    judgements: &watch::Receiver<u64>,
 ) -> Result<Workers, StartError> {
     let (ready, started) = mpsc::channel();
     let (sender, running) = tokio::sync::mpsc::channel(1);
@@ -59,6 +61,7 @@ pub fn start(
             metrics: metrics.clone(),
             recent: recent.shard(index),
             stage: stage.clone(),
+            judgements: judgements.clone(),
             config: config.clone(),
             ready: ready.clone(),
             _running: sender.clone(),
@@ -100,6 +103,7 @@ struct Plan {
     metrics: WorkerMetrics,
     recent: Option<RecentShard>,
     stage: watch::Receiver<Stage>,
+    judgements: watch::Receiver<u64>,
     config: Config,
     ready: mpsc::Sender<io::Result<()>>,
     /// Dropped when the worker ends.
@@ -136,6 +140,7 @@ impl Plan {
         drop(self.ready);
 
         let on_tick = || worker.drop_stale_upstreams();
-        worker.open.tend(self.stage, tick, accepting, on_tick).await;
+        let judge = async || worker.open.judge_all(&worker).await;
+        worker.open.tend(self.stage, self.judgements, tick, accepting, on_tick, judge).await;
     }
 }

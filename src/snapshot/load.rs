@@ -57,6 +57,8 @@ pub struct Progress {
     pub snapshot: Option<Snapshot>,
     /// Whether a file is being written to: look again soon.
     pub pending: bool,
+    /// Whether an exception has ended: keys that it covered are to be judged again.
+    pub exception_ended: bool,
 }
 
 /// Why there is nothing to start with.
@@ -176,7 +178,7 @@ impl Loader {
     /// used is logged, counted and left out; what was in use stays.
     pub fn refresh(&mut self) -> Progress {
         let now = SystemTime::now();
-        self.exceptions.look(now);
+        let exception_ended = self.exceptions.look(now);
         let trial = Trial::of(self);
         let filters = self.filters.iter_mut().enumerate().map(|(index, filter)| {
             filter.refresh(now, |update| trial.new_hits(&self.recent, index, update))
@@ -188,13 +190,19 @@ impl Loader {
         let pending = changes.contains(&Change::Pending);
         self.unbuilt |= changes.contains(&Change::Replaced);
         if !self.unbuilt {
-            return Progress { snapshot: None, pending };
+            return Progress { snapshot: None, pending, exception_ended };
         }
         let snapshot = self
             .build()
             .inspect_err(|error| tracing::error!(%error, "reload failed, snapshot kept"))
             .ok();
-        Progress { snapshot, pending }
+        Progress { snapshot, pending, exception_ended }
+    }
+
+    /// How long it is until the next exception ends.
+    #[must_use]
+    pub fn next_end(&self) -> Option<Duration> {
+        self.exceptions.next_end(SystemTime::now())
     }
 
     /// Lets the update of a filter through that waits for the operator, if it is the one with this

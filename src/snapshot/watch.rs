@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 use tracing::{error, info, warn};
 
@@ -47,7 +47,8 @@ pub struct Acceptance {
 }
 
 /// Builds the next snapshot after each change or [`Wish`] and swaps it in, until `wishes` closes.
-/// Handshakes never wait for this task.
+/// Handshakes never wait for this task. `judgements` changes when open connections are to be judged
+/// again: after a swap, and when an exception ends.
 ///
 /// # Errors
 /// The thread that reads files died.
@@ -56,6 +57,7 @@ pub async fn run(
     current: Current,
     report: Arc<ArcSwap<Report>>,
     mut wishes: mpsc::Receiver<Wish>,
+    judgements: watch::Sender<u64>,
     poll_interval: Duration,
 ) -> Result<(), tokio::task::JoinError> {
     let (sender, mut events) = mpsc::channel(1);
@@ -64,6 +66,7 @@ pub async fn run(
     loop {
         directories.watch(&loader.paths());
         let wait = if pending { SETTLE } else { poll_interval };
+        let wait = loader.next_end().map_or(wait, |end| wait.min(end));
         let mut accepted = None;
         tokio::select! {
             wish = wishes.recv() => match wish {
@@ -93,9 +96,13 @@ pub async fn run(
         .await?;
         loader = returned;
         pending = progress.pending;
+        let is_news = progress.snapshot.is_some() || progress.exception_ended;
         let generation = progress.snapshot.as_ref().map(|snapshot| snapshot.generation);
         if let Some(snapshot) = progress.snapshot {
             current.store(Arc::new(snapshot));
+        }
+        if is_news {
+            judgements.send_modify(|count| *count += 1);
         }
         // After the swap: what the report and the log say is in use, is.
         report.store(Arc::new(loader.report()));

@@ -87,7 +87,7 @@ pub(super) struct RequestInFlight {
 
 impl RequestInFlight {
     pub(super) fn begin(session: Rc<Session>) -> Self {
-        session.activity.request_began();
+        session.standing.activity.request_began();
         Self { session, began: Instant::now() }
     }
 }
@@ -96,6 +96,6 @@ impl Drop for RequestInFlight {
     fn drop(&mut self) {
         let seconds = self.began.elapsed().as_secs_f64();
         self.session.metrics().request_duration.observe(seconds);
-        self.session.activity.request_ended();
+        self.session.standing.activity.request_ended();
     }
 }

@@ -38,8 +38,16 @@ impl Exceptions {
         self.all.iter().map(|(exception, _)| exception.clone())
     }
 
-    /// Says once that an exception will end within a week, and once that it has.
-    pub(super) fn look(&mut self, now: SystemTime) {
+    /// When the next exception ends.
+    pub(super) fn next_end(&self, now: SystemTime) -> Option<Duration> {
+        let ends = self.all.iter().filter_map(|(one, _)| one.until.duration_since(now).ok());
+        ends.filter(|left| !left.is_zero()).min()
+    }
+
+    /// Says once that an exception will end within a week, and once that it has. Returns whether any
+    /// has ended since the last look.
+    pub(super) fn look(&mut self, now: SystemTime) -> bool {
+        let mut has_ended = false;
         for (exception, told) in &mut self.all {
             let left = exception.until.duration_since(now).ok().filter(|left| !left.is_zero());
             let news = match left {
@@ -49,12 +57,14 @@ impl Exceptions {
             };
             if news > *told {
                 *told = news;
+                has_ended |= news == Told::Lapsed;
                 let Exception { fingerprint, until, reason } = exception;
                 let until = humantime::format_rfc3339_seconds(*until);
                 let what = if news == Told::Lapsed { "has lapsed" } else { "ends within a week" };
                 warn!(%fingerprint, %until, reason, "exception {what}");
             }
         }
+        has_ended
     }
 
     pub(super) fn report(&self) -> Vec<ExceptionReport> {
