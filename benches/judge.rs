@@ -38,7 +38,7 @@ use criterion::measurement::WallTime;
 use criterion::{
     BatchSize, BenchmarkGroup, Criterion, SamplingMode, criterion_group, criterion_main,
 };
-use keygate::guard::{Guard, NamedFilter, Verdict};
+use keygate::guard::{Depth, Guard, NamedFilter, Verdict};
 use keygate::pkbf::{Filter, Header};
 use keygate::spki;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize};
@@ -106,7 +106,7 @@ fn warm(
 ) {
     let now = SystemTime::now();
     group.bench_function(format!("warm/{name}"), |bencher| {
-        bencher.iter(|| guard.judge(slice::from_ref(black_box(leaf)), now));
+        bencher.iter(|| guard.judge(slice::from_ref(black_box(leaf)), Depth::Leaf, now));
     });
 }
 
@@ -121,7 +121,7 @@ fn cold(
     group.bench_function(format!("cold/{name}"), |bencher| {
         bencher.iter_batched_ref(
             &mut setup,
-            |leaf| guard.judge(slice::from_ref(leaf), now),
+            |leaf| guard.judge(slice::from_ref(leaf), Depth::Leaf, now),
             BatchSize::PerIteration,
         );
     });
@@ -195,8 +195,8 @@ fn guard(hash_length: u8, clients: &[Client]) -> Guard {
         Guard::new(vec![Arc::new(NamedFilter { name: "bench".into(), filter, sha256: [0; 32] })]);
     for client in clients {
         let [hit, miss] = [0, listed_count(hash_length)].map(|number| client.leaf(number));
-        assert!(guard.judge(&[hit], SystemTime::now()).hit().is_some());
-        assert_eq!(guard.judge(&[miss], SystemTime::now()), Verdict::Clean);
+        assert!(guard.judge(&[hit], Depth::Leaf, SystemTime::now()).hit().is_some());
+        assert_eq!(guard.judge(&[miss], Depth::Leaf, SystemTime::now()), Verdict::Clean);
     }
     guard
 }

@@ -139,6 +139,8 @@ pub struct ServiceConfig {
     pub tls: TlsConfig,
     /// PEM file of the CAs whose clients are accepted.
     pub trust_anchors: PathBuf,
+    /// Whether a client must have a certificate.
+    pub client_auth_mode: ClientAuthMode,
     /// What the upstream is told.
     pub forward: ForwardConfig,
     /// Where requests go.
@@ -177,6 +179,16 @@ pub enum TlsVersion {
     /// TLS 1.3.
     #[serde(rename = "1.3")]
     V1_3,
+}
+
+/// Whether a client must have a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientAuthMode {
+    /// One without is unchecked; one with a certificate of nobody we trust is refused.
+    Optional,
+    /// One without is refused.
+    Required,
 }
 
 /// A protocol that clients may choose by ALPN.

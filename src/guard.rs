@@ -17,7 +17,7 @@ use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
 pub use lists::{Exception, FingerprintList, ListError};
-pub use policy::{Decision, Policy};
+pub use policy::{Decision, Depth, Policy, RejectWith};
 pub use recent::{RecentKeys, RecentShard};
 pub use verdict::{Hit, Listing, Verdict};
 
@@ -65,13 +65,25 @@ impl Guard {
         Self { exceptions: Exceptions::new(exceptions), ..self }
     }
 
-    /// What is known at `now` of the key of a client that presented `chain`, leaf first.
+    /// What is known at `now` of the keys of a client that presented `chain`, leaf first: the worst
+    /// of them, as deep as `depth` says.
     ///
-    /// A chain without a readable leaf is [`Verdict::Unchecked`].
+    /// A chain without a leaf, and a certificate that cannot be read, are [`Verdict::Unchecked`].
     #[must_use]
-    pub fn judge(&self, chain: &[CertificateDer<'_>], now: SystemTime) -> Verdict {
-        let Some(leaf) = chain.first() else { return Verdict::Unchecked };
-        match spki::of_certificate(leaf) {
+    pub fn judge(&self, chain: &[CertificateDer<'_>], depth: Depth, now: SystemTime) -> Verdict {
+        let Some((leaf, intermediates)) = chain.split_first() else { return Verdict::Unchecked };
+        let leaf = self.judge_certificate(leaf, now);
+        match depth {
+            Depth::Chain => intermediates
+                .iter()
+                .map(|certificate| self.judge_certificate(certificate, now))
+                .fold(leaf, Verdict::worse),
+            Depth::Leaf => leaf,
+        }
+    }
+
+    fn judge_certificate(&self, certificate: &CertificateDer<'_>, now: SystemTime) -> Verdict {
+        match spki::of_certificate(certificate) {
             Ok(spki) => self.judge_key(spki, now),
             Err(_) => Verdict::Unchecked,
         }
@@ -223,28 +235,45 @@ mod tests {
         let (listed, spki) = certificate();
         let (other, _) = certificate();
         let guard = guard(&[&spki]);
-        let Verdict::Probable(hit) = guard.judge(&[listed], now()) else { panic!("not found") };
+        let Verdict::Probable(hit) = guard.judge(&[listed], Depth::Leaf, now()) else {
+            panic!("not found")
+        };
         assert_eq!((&*hit.filter, hit.revision, hit.encoding), ("lost", 1, Encoding::Presented));
-        assert_eq!(guard.judge(&[other], now()), Verdict::Clean);
+        assert_eq!(guard.judge(&[other], Depth::Leaf, now()), Verdict::Clean);
     }
 
     #[test]
     fn a_key_is_probable_when_any_related_encoding_is_in_a_filter() {
         let (leaf, spki) = certificate();
         for (encoding, other_form) in related(&spki) {
-            let verdict = guard(&[&other_form]).judge(std::slice::from_ref(&leaf), now());
+            let verdict =
+                guard(&[&other_form]).judge(std::slice::from_ref(&leaf), Depth::Leaf, now());
             let Verdict::Probable(hit) = verdict else { panic!("{encoding:?} was not found") };
             assert_eq!(hit.encoding, encoding);
         }
     }
 
     #[test]
+    fn the_worst_of_a_chain_counts_if_all_of_it_is_judged() {
+        let ((leaf, _), (issuer, spki)) = (certificate(), certificate());
+        let guard = guard(&[&spki]);
+        let chain = [leaf, issuer];
+        assert_eq!(guard.judge(&chain, Depth::Leaf, now()), Verdict::Clean);
+        assert!(guard.judge(&chain, Depth::Chain, now()).hit().is_some());
+        let [leaf, issuer] = chain;
+        assert!(guard.judge(&[issuer, leaf], Depth::Chain, now()).hit().is_some());
+    }
+
+    #[test]
     fn what_cannot_be_checked_is_unchecked_and_never_clean() {
         let (leaf, _) = certificate();
-        assert_eq!(Guard::default().judge(std::slice::from_ref(&leaf), now()), Verdict::Unchecked);
-        assert_eq!(guard(&[]).judge(&[], now()), Verdict::Unchecked);
+        assert_eq!(
+            Guard::default().judge(std::slice::from_ref(&leaf), Depth::Leaf, now()),
+            Verdict::Unchecked
+        );
+        assert_eq!(guard(&[]).judge(&[], Depth::Leaf, now()), Verdict::Unchecked);
         let broken = CertificateDer::from(leaf[..20].to_vec());
-        assert_eq!(guard(&[]).judge(&[broken], now()), Verdict::Unchecked);
+        assert_eq!(guard(&[]).judge(&[broken], Depth::Leaf, now()), Verdict::Unchecked);
     }
 
     #[test]
@@ -258,16 +287,16 @@ mod tests {
             let guard = guard(&[&spki]).with_lists(vec![Arc::new(list)]);
             let listing = Listing { list: "march".into(), encoding };
             let chain = std::slice::from_ref(&leaf);
-            assert_eq!(guard.judge(chain, now()), Verdict::Listed(listing.clone()));
+            assert_eq!(guard.judge(chain, Depth::Leaf, now()), Verdict::Listed(listing.clone()));
             // At the moment that it names it has lapsed.
             let guard = guard.with_exceptions([exception]);
             let before = until - Duration::from_nanos(1);
-            assert_eq!(guard.judge(chain, before), Verdict::Allowed);
-            assert_eq!(guard.judge(chain, until), Verdict::Listed(listing));
+            assert_eq!(guard.judge(chain, Depth::Leaf, before), Verdict::Allowed);
+            assert_eq!(guard.judge(chain, Depth::Leaf, until), Verdict::Listed(listing));
         }
         let other = FingerprintList::parse("other", &Fingerprint::of(b"x").to_string()).unwrap();
         let guard = guard(&[&spki]).with_lists(vec![Arc::new(other)]);
-        assert!(guard.judge(std::slice::from_ref(&leaf), now()).hit().is_some());
+        assert!(guard.judge(std::slice::from_ref(&leaf), Depth::Leaf, now()).hit().is_some());
     }
 
     #[test]
@@ -282,7 +311,7 @@ mod tests {
         let named = NamedFilter { name: "lost".into(), filter, sha256: [0; 32] };
         let named = Arc::new(named);
         let guard = Guard::new(vec![Arc::clone(&named), named]);
-        let verdict = guard.judge(&[leaf], now());
+        let verdict = guard.judge(&[leaf], Depth::Leaf, now());
         let shown = verdict.hit().unwrap().false_positive_ratio;
         let expected = 1.0 - (1.0 - one).powi(8); // four encodings, two filters
         assert!((shown - expected).abs() < 1e-12, "{shown} {expected}");

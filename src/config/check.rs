@@ -12,10 +12,10 @@ use hyper::http::uri::Scheme;
 
 use super::units::{self, DurationText};
 use super::{
-    AdminAddress, Config, ConfigError, FilterConfig, ForwardConfig, LimitsConfig, ListConfig,
-    LogConfig, ServiceConfig, ShutdownConfig, TlsConfig, UpstreamConfig, raw,
+    AdminAddress, ClientAuthMode, Config, ConfigError, FilterConfig, ForwardConfig, LimitsConfig,
+    ListConfig, LogConfig, ServiceConfig, ShutdownConfig, TlsConfig, UpstreamConfig, raw,
 };
-use crate::guard::{Exception, Policy};
+use crate::guard::{Decision, Exception, Policy};
 use crate::spki::Fingerprint;
 
 /// The most services, filters and threads: what a mistyped number must not exceed.
@@ -236,6 +236,13 @@ impl Place<'_> {
         let name = self.name("services", &service.name)?;
         let field = |key: &str| format!("services.{name}.{key}");
         let names = service.server_names.iter();
+        let merged = merge(policy, &service.policy);
+        if service.client_auth.mode == ClientAuthMode::Optional
+            && merged.on_unchecked == Decision::Reject
+        {
+            let problem = "\"optional\" lets clients without a certificate in, and on_unchecked = \"reject\" refuses them; say on_unchecked = \"flag\" or \"header\"";
+            return Err(self.invalid(field("client_auth.mode"), problem));
+        }
         Ok(ServiceConfig {
             listen: self.address(&field("listen"), &service.listen)?,
             server_names: names
@@ -243,13 +250,14 @@ impl Place<'_> {
                 .collect::<Result<_, _>>()?,
             tls: self.tls(&field("tls.alpn"), service.tls)?,
             trust_anchors: self.path(&service.client_auth.trust_anchors),
+            client_auth_mode: service.client_auth.mode,
             forward: ForwardConfig {
                 client_cert: service.forward.client_cert,
                 x_forwarded: service.forward.forwarded == raw::Forwarded::XForwarded,
             },
             upstream: self.upstream(&field("upstream"), &service.upstream)?,
             limits: self.limits(&field("limits"), &service.limits)?,
-            policy: merge(policy, &service.policy),
+            policy: merged,
             evict_within: (service.policy.evict_within.or(policy.evict_within))
                 .map_or(EVICT_WITHIN, |within| within.0),
             status_header: self.status_header(policy, &service.policy, &field("policy.header"))?,
@@ -395,13 +403,14 @@ fn merge(policy: &raw::Policy, service: &raw::Policy) -> Policy {
             .on_unchecked
             .or(policy.on_unchecked)
             .map_or(default.on_unchecked, Into::into),
+        judge: service.judge.or(policy.judge).unwrap_or(default.judge),
+        reject_with: service.reject_with.or(policy.reject_with).unwrap_or(default.reject_with),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::Decision;
 
     const MINIMAL: &str = r#"
 [[filters]]

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use toml::value::Datetime;
 
 use super::units::{DurationText, SizeText};
-use super::{AlpnProtocol, Implausible, LogFormat, Rollback, TlsVersion};
-use crate::guard::Decision;
+use super::{AlpnProtocol, ClientAuthMode, Implausible, LogFormat, Rollback, TlsVersion};
+use crate::guard::{Decision, Depth, RejectWith};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -117,6 +117,8 @@ pub(super) struct Policy {
     pub(super) on_listed: Option<Action>,
     pub(super) on_probable: Option<Action>,
     pub(super) on_unchecked: Option<Action>,
+    pub(super) judge: Option<Depth>,
+    pub(super) reject_with: Option<RejectWith>,
     pub(super) header: Option<String>,
     pub(super) evict_within: Option<DurationText>,
 }
@@ -187,6 +189,12 @@ fn enabled() -> bool {
 #[serde(deny_unknown_fields)]
 pub(super) struct ClientAuth {
     pub(super) trust_anchors: PathBuf,
+    #[serde(default = "required")]
+    pub(super) mode: ClientAuthMode,
+}
+
+fn required() -> ClientAuthMode {
+    ClientAuthMode::Required
 }
 
 #[derive(Debug, Deserialize)]

@@ -28,6 +28,27 @@ impl Decision {
     }
 }
 
+/// How much of a client's chain is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Depth {
+    /// The leaf, and every intermediate that the client presents.
+    Chain,
+    /// The leaf alone.
+    Leaf,
+}
+
+/// How a client is told that it is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+pub enum RejectWith {
+    /// By a TLS alert, in the handshake.
+    #[serde(rename = "alert")]
+    Alert,
+    /// By the status 403 to its first request.
+    #[serde(rename = "http-403")]
+    Http403,
+}
+
 /// What a service does about each verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
@@ -37,6 +58,10 @@ pub struct Policy {
     pub on_probable: Decision,
     /// For a key that could not be checked.
     pub on_unchecked: Decision,
+    /// How much of a client's chain is judged.
+    pub judge: Depth,
+    /// How a client is told that it is refused.
+    pub reject_with: RejectWith,
 }
 
 impl Policy {
@@ -66,6 +91,8 @@ impl Default for Policy {
             on_listed: Decision::Reject,
             on_probable: Decision::Reject,
             on_unchecked: Decision::Reject,
+            judge: Depth::Leaf,
+            reject_with: RejectWith::Alert,
         }
     }
 }
@@ -82,6 +109,7 @@ mod tests {
             on_listed: Decision::Reject,
             on_probable: Decision::Flag,
             on_unchecked: Decision::Annotate,
+            ..Policy::default()
         };
         let listing = Listing { list: "l".into(), encoding: Encoding::Presented };
         assert_eq!(policy.decide(&Verdict::Allowed), Decision::Admit);

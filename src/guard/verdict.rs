@@ -56,6 +56,22 @@ impl Verdict {
         }
     }
 
+    /// The one that speaks more against a client; the first of two that are alike.
+    #[must_use]
+    pub fn worse(self, other: Self) -> Self {
+        if other.gravity() > self.gravity() { other } else { self }
+    }
+
+    fn gravity(&self) -> u8 {
+        match self {
+            Self::Clean => 0,
+            Self::Allowed => 1,
+            Self::Unchecked => 2,
+            Self::Probable(_) => 3,
+            Self::Listed(_) => 4,
+        }
+    }
+
     /// Where the key was found, if it is in a filter.
     #[must_use]
     pub fn hit(&self) -> Option<&Hit> {

@@ -22,7 +22,7 @@ use super::report::report;
 use super::standing::Standing;
 use super::worker::Worker;
 use crate::config::AlpnProtocol;
-use crate::guard::{Decision, Verdict};
+use crate::guard::{Decision, RejectWith, Verdict};
 use crate::metrics::{ConnectionResult, HandshakeResult, Label, Stage};
 use crate::snapshot::Service;
 use crate::tls::{self, ClientIdentity, Refusal};
@@ -110,7 +110,7 @@ async fn admit(
         debug!(%peer, service = %service.config.name, "session resumed with an expired certificate");
         return close(stream).await;
     }
-    let verdict = snapshot.guard.judge(identity.chain(), now);
+    let verdict = snapshot.guard.judge(identity.chain(), service.config.policy.judge, now);
     let decision = service.config.policy.decide(&verdict);
     metrics.count_judgement(identity.stage(), &verdict, decision);
     if decision != Decision::Admit {
@@ -118,13 +118,16 @@ async fn admit(
     }
     if decision == Decision::Reject {
         metrics.connections.of(ConnectionResult::Refused).inc();
-        return close(stream).await;
+        if service.config.policy.reject_with == RejectWith::Alert {
+            return close(stream).await;
+        }
+    } else {
+        metrics.connections.of(ConnectionResult::Served).inc();
     }
-
-    if matches!(verdict, Verdict::Clean | Verdict::Probable(_)) {
-        worker.note(service.index, identity.leaf()); // the others do not depend on filters
+    let depends_on_filters = matches!(verdict, Verdict::Clean | Verdict::Probable(_));
+    if depends_on_filters && decision != Decision::Reject {
+        worker.note(service.index, identity.leaf());
     }
-    metrics.connections.of(ConnectionResult::Served).inc();
     let http2 = stream.get_ref().1.alpn_protocol() == Some(AlpnProtocol::H2.as_bytes());
     let active = metrics.connections_active.clone();
     let activity = Activity::new(service.config.limits, !http2);
@@ -134,7 +137,7 @@ async fn admit(
         annotations: Annotations::new(&service.config, &identity),
         status_header: Rc::new(service.config.status_header.clone()),
         host: RefCell::default(),
-        standing: Standing::new(Arc::clone(&service), identity, verdict, activity),
+        standing: Standing::new(Arc::clone(&service), identity, verdict, decision, activity),
         service,
     };
     drop(snapshot); // an open connection keeps no old filter in memory

@@ -12,7 +12,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::Incoming;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::service::service_fn;
@@ -144,33 +145,72 @@ async fn handle(
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
     let in_flight = RequestInFlight::begin(Rc::clone(&session));
-    let response = match prepare(&session, request) {
-        Ok(request) => match session.upstream().send(request).await {
-            Ok((response, sender)) => {
-                response.map(|incoming| ResponseBody::upstream(incoming, sender, in_flight))
+    let (mut parts, body) = request.into_parts();
+    let response = if let Some(why) = session.standing.refusal() {
+        refuse(&parts, why, in_flight.keeping(discard(&parts, body).await))
+    } else {
+        match prepare(&session, &mut parts) {
+            Ok(()) => {
+                let body = RequestBody::new(body, Rc::clone(&session.status_header));
+                forward(&session, Request::from_parts(parts, body), in_flight).await
             }
-            Err(error) => {
-                let service = &session.service.config.name;
-                warn!(%service, %error, "upstream failed");
-                answer(status_of(&error), in_flight)
+            Err(status) => {
+                let unread = discard(&parts, body).await;
+                for_client(answer(status, in_flight.keeping(unread)))
             }
-        },
-        Err(status) => answer(status, in_flight),
+        }
     };
     session.metrics().requests.of(CodeClass::of(response.status().as_u16())).inc();
-    Ok(for_client(response))
+    Ok(response)
 }
 
-/// The request as the upstream gets it, or why it gets none.
-fn prepare(
+/// How much of a body that nobody wants is read, in bytes and in time.
+const DISCARDED_AT_MOST: usize = 64 << 10;
+const DISCARDED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Reads what there is of a small body, and drops it: clients that still send when the answer and
+/// the end come, some do not read the answer. Returns what is left.
+async fn discard(parts: &Parts, mut body: Incoming) -> Incoming {
+    // Who asks first is not to be encouraged.
+    if body.is_end_stream() || parts.headers.contains_key(header::EXPECT) {
+        return body;
+    }
+    let reading = async {
+        let mut read = 0;
+        while read < DISCARDED_AT_MOST
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            read += frame.data_ref().map_or(0, Bytes::len);
+        }
+    };
+    let _ = timeout(DISCARDED_WITHIN, reading).await; // it is answered either way
+    body
+}
+
+/// The upstream's answer, or why there is none.
+async fn forward(
     session: &Rc<Session>,
-    request: Request<Incoming>,
-) -> Result<Request<RequestBody>, StatusCode> {
-    let (mut parts, body) = request.into_parts();
+    request: Request<RequestBody>,
+    in_flight: RequestInFlight,
+) -> Response<ResponseBody> {
+    for_client(match session.upstream().send(request).await {
+        Ok((response, sender)) => {
+            response.map(|incoming| ResponseBody::upstream(incoming, sender, in_flight))
+        }
+        Err(error) => {
+            let service = &session.service.config.name;
+            warn!(%service, %error, "upstream failed");
+            answer(status_of(&error), in_flight)
+        }
+    })
+}
+
+/// Makes the head of a request what the upstream gets, or says why it gets none.
+fn prepare(session: &Rc<Session>, parts: &mut Parts) -> Result<(), StatusCode> {
     if parts.method == Method::CONNECT {
         return Err(StatusCode::METHOD_NOT_ALLOWED);
     }
-    let host = session.host_of(&parts)?;
+    let host = session.host_of(parts)?;
     if parts.headers.contains_key(header::TRANSFER_ENCODING) {
         parts.headers.remove(header::CONTENT_LENGTH); // the length is what was read, not what was said
     }
@@ -183,9 +223,9 @@ fn prepare(
         parts.headers.insert(&*session.status_header, status);
     }
     parts.headers.insert(header::HOST, host);
-    parts.uri = origin_form(parts.uri);
+    parts.uri = origin_form(std::mem::take(&mut parts.uri));
     parts.version = Version::HTTP_11;
-    Ok(Request::from_parts(parts, RequestBody::new(body, Rc::clone(&session.status_header))))
+    Ok(())
 }
 
 impl Session {
@@ -275,6 +315,25 @@ fn answer(status: StatusCode, in_flight: RequestInFlight) -> Response<ResponseBo
     *response.status_mut() = status;
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
+}
+
+/// Why a client is refused, as JSON for one that asks for it and as text for others; and the end of
+/// its connection.
+fn refuse(parts: &Parts, why: &'static str, in_flight: RequestInFlight) -> Response<ResponseBody> {
+    let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let (content_type, text) = if accept.is_some_and(|accept| accept.contains("application/json")) {
+        ("application/json", format!("{{\"status\":403,\"error\":\"{why}\"}}\n"))
+    } else {
+        ("text/plain; charset=utf-8", format!("403 Forbidden: {why}\n"))
+    };
+    let mut response = Response::new(ResponseBody::own(Bytes::from(text), in_flight));
+    *response.status_mut() = StatusCode::FORBIDDEN;
+    let content_type = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    if parts.version < Version::HTTP_2 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 

@@ -11,7 +11,7 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 use super::{Credentials, KeyVerifier};
-use crate::config::{AlpnProtocol, TlsConfig, TlsVersion};
+use crate::config::{AlpnProtocol, ClientAuthMode, TlsConfig, TlsVersion};
 use crate::guard::{CurrentGuard, Policy};
 
 /// Sessions of TLS 1.2 clients that do not take tickets; each holds the client's chain.
@@ -25,13 +25,17 @@ pub fn server_config(
     tls: &TlsConfig,
     credentials: Credentials,
     trust_anchors: Arc<RootCertStore>,
+    mode: ClientAuthMode,
     guard: CurrentGuard,
     policy: Policy,
 ) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(default_provider());
-    let inner = WebPkiClientVerifier::builder_with_provider(trust_anchors, Arc::clone(&provider))
-        .build()
-        .map_err(|error| rustls::Error::General(error.to_string()))?;
+    let inner = WebPkiClientVerifier::builder_with_provider(trust_anchors, Arc::clone(&provider));
+    let inner = match mode {
+        ClientAuthMode::Optional => inner.allow_unauthenticated(),
+        ClientAuthMode::Required => inner,
+    };
+    let inner = inner.build().map_err(|error| rustls::Error::General(error.to_string()))?;
     let verifier = KeyVerifier::new(inner, guard, policy);
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions(tls.min_version))?

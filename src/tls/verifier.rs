@@ -2,7 +2,8 @@
 //!
 //! rustls asks for the chain (`verify_client_cert`) before the client has shown that it holds the
 //! key, and for the signature afterwards. The key is judged in the latter, so that nobody can raise
-//! an alarm, or ask whether a key is in a filter, with a copied certificate.
+//! an alarm, or ask whether a key is in a filter, with a copied certificate. Intermediates, of whose
+//! keys no client shows anything, are judged in the former, for a policy that asks for them.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, SignatureScheme};
 
-use crate::guard::{CurrentGuard, Decision, Policy, Verdict};
+use crate::guard::{CurrentGuard, Decision, Depth, Policy, RejectWith, Verdict};
 
 /// Accepts whom another verifier accepts, unless the policy rejects the verdict on the key.
 ///
@@ -84,11 +85,19 @@ impl KeyVerifier {
         Self { inner, guard, policy }
     }
 
-    fn judge(&self, leaf: &CertificateDer<'_>) -> Result<(), rustls::Error> {
-        let verdict = self.guard.load().judge(std::slice::from_ref(leaf), SystemTime::now());
-        match self.policy.decide(&verdict) {
-            Decision::Admit | Decision::Annotate | Decision::Flag => Ok(()),
-            Decision::Reject => {
+    /// Judges `certificate` of the client that presented `leaf`.
+    fn judge(
+        &self,
+        certificate: &CertificateDer<'_>,
+        leaf: &CertificateDer<'_>,
+    ) -> Result<(), rustls::Error> {
+        let chain = std::slice::from_ref(certificate);
+        let verdict = self.guard.load().judge(chain, Depth::Leaf, SystemTime::now());
+        match (self.policy.decide(&verdict), self.policy.reject_with) {
+            (Decision::Admit | Decision::Annotate | Decision::Flag, _) => Ok(()),
+            // It is told once there is somebody to tell it to.
+            (Decision::Reject, RejectWith::Http403) => Ok(()),
+            (Decision::Reject, RejectWith::Alert) => {
                 let refusal = Refusal { leaf: leaf.clone().into_owned(), verdict };
                 // Outside `refusals_of` nobody asked.
                 let _ = REFUSAL.try_with(|observed| observed.replace(Some(refusal)));
@@ -117,7 +126,11 @@ impl ClientCertVerifier for KeyVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        self.inner.verify_client_cert(end_entity, intermediates, now)
+        let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
+        if self.policy.judge == Depth::Chain {
+            intermediates.iter().try_for_each(|issuer| self.judge(issuer, end_entity))?;
+        }
+        Ok(verified)
     }
 
     fn verify_tls12_signature(
@@ -127,7 +140,7 @@ impl ClientCertVerifier for KeyVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let valid = self.inner.verify_tls12_signature(message, cert, dss)?;
-        self.judge(cert)?;
+        self.judge(cert, cert)?;
         Ok(valid)
     }
 
@@ -138,7 +151,7 @@ impl ClientCertVerifier for KeyVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let valid = self.inner.verify_tls13_signature(message, cert, dss)?;
-        self.judge(cert)?;
+        self.judge(cert, cert)?;
         Ok(valid)
     }
 

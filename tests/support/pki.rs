@@ -123,8 +123,38 @@ impl Pki {
         self.issue(name, kind, parameters, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
+    /// A client whose certificate was issued by an intermediate, which `NAME.pem` has behind it.
+    /// Returns the SPKI of the intermediate, too.
+    pub fn client_of_intermediate(&self, name: &str) -> (Party, Vec<u8>) {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name.push(DnType::CommonName, format!("issuer of {name}"));
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let intermediate = parameters.signed_by(&key, &self.issuer).unwrap();
+        let (pem, spki) = (intermediate.pem(), key.subject_public_key_info());
+        let issuer = Issuer::new(parameters, key);
+        let client_auth = ExtendedKeyUsagePurpose::ClientAuth;
+        let party =
+            self.issue_by(&issuer, name, Kind::P256, CertificateParams::default(), client_auth);
+        let leaf = std::fs::read_to_string(&party.certificate).unwrap();
+        std::fs::write(&party.certificate, leaf + &pem).unwrap();
+        (party, spki)
+    }
+
     fn issue(
         &self,
+        name: &str,
+        kind: Kind,
+        parameters: CertificateParams,
+        purpose: ExtendedKeyUsagePurpose,
+    ) -> Party {
+        self.issue_by(&self.issuer, name, kind, parameters, purpose)
+    }
+
+    fn issue_by(
+        &self,
+        issuer: &Issuer<'static, KeyPair>,
         name: &str,
         kind: Kind,
         mut parameters: CertificateParams,
@@ -134,7 +164,7 @@ impl Pki {
         parameters.distinguished_name.push(DnType::CommonName, name);
         parameters.extended_key_usages = vec![purpose];
         parameters.use_authority_key_identifier_extension = true;
-        let certificate = parameters.signed_by(&key, &self.issuer).unwrap();
+        let certificate = parameters.signed_by(&key, issuer).unwrap();
         let party = Party {
             name: name.to_owned(),
             certificate: self.path(&format!("{name}.pem")),

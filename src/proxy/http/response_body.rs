@@ -83,12 +83,21 @@ impl Drop for ResponseBody {
 pub(super) struct RequestInFlight {
     session: Rc<Session>,
     began: Instant,
+    /// A body that nobody will read: an HTTP/2 stream whose body is dropped is reset, and an answer
+    /// that is not on its way by then is lost.
+    unread: Option<Incoming>,
 }
 
 impl RequestInFlight {
     pub(super) fn begin(session: Rc<Session>) -> Self {
         session.standing.activity.request_began();
-        Self { session, began: Instant::now() }
+        Self { session, began: Instant::now(), unread: None }
+    }
+
+    /// Keeps the request's body until the answer is out.
+    pub(super) fn keeping(mut self, unread: Incoming) -> Self {
+        self.unread = Some(unread);
+        self
     }
 }
 
@@ -96,6 +105,6 @@ impl Drop for RequestInFlight {
     fn drop(&mut self) {
         let seconds = self.began.elapsed().as_secs_f64();
         self.session.metrics().request_duration.observe(seconds);
-        self.session.standing.activity.request_ended();
+        self.session.standing.request_ended();
     }
 }

@@ -76,6 +76,7 @@ impl ServiceSource {
             &self.config.tls,
             Arc::clone(&self.material.credentials),
             Arc::clone(&self.material.trust_anchors),
+            self.config.client_auth_mode,
             guard.clone(),
             self.config.policy,
         )

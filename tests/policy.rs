@@ -1,0 +1,150 @@
+//! What a service may say of whom it serves: how it refuses, whom it asks for a certificate, and how
+//! much of a chain it judges.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails where it stands"
+)]
+
+mod support;
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use support::keygate::{Keygate, configuration, keygate};
+use support::origin::Origin;
+use support::pki::{Kind, Party, Pki};
+use support::{said, system, write_filter};
+
+struct Scene {
+    pki: Pki,
+    origin: Origin,
+    keygate: Keygate,
+    good: Party,
+    lost: Party,
+}
+
+fn scene(extra: &str) -> Scene {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
+    let keygate = Keygate::start(&pki, &origin, extra);
+    Scene { pki, origin, keygate, good, lost }
+}
+
+impl Scene {
+    /// curl without a client certificate.
+    fn anonymous(&self) -> Output {
+        let ca = self.pki.path("ca.pem");
+        let url = format!("https://{}/", self.keygate.address());
+        system("curl", &["--silent", "--show-error", "--cacert", ca.to_str().unwrap(), &url])
+    }
+}
+
+#[test]
+fn a_refusal_by_403_says_why_and_the_origin_sees_nothing() {
+    let scene = scene("policy = { reject_with = \"http-403\" }");
+    for version in ["--http1.1", "--http2"] {
+        let answer = scene.keygate.curl(&scene.lost, &[version, "--include", "--tlsv1.3"]);
+        let text = String::from_utf8_lossy(&answer.stdout).to_lowercase();
+        let (head, body) =
+            text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{}", said(&answer)));
+        assert!(head.contains(" 403"), "{head}");
+        assert_eq!(head.contains("connection: close"), version == "--http1.1", "{head}");
+        assert!(body.contains("probably compromised"), "{body}");
+    }
+    let asks = ["-H", "Accept: application/json", "-d", "a body", "-w", "%{http_code}"];
+    let answer = scene.keygate.curl(&scene.lost, &asks);
+    let text = String::from_utf8_lossy(&answer.stdout);
+    let body = text.strip_suffix("403").unwrap_or_else(|| panic!("{}", said(&answer)));
+    let body: Value = serde_json::from_str(body).unwrap();
+    assert_eq!(body["status"], 403);
+    assert!(body["error"].as_str().unwrap().contains("probably compromised"));
+
+    assert_eq!(scene.keygate.curl(&scene.good, &[]).stdout, b"hello\n");
+    assert_eq!(scene.origin.untaken(), 1, "the good client's request, no other");
+    let line = scene.keygate.wait_for("a line", |line| line["message"] == "client key refused");
+    assert_eq!((&line["subject"], &line["action"]), (&json!("CN=lost"), &json!("reject")));
+    for (series, value) in [
+        (r#"keygate_handshakes_total{result="ok",resumed="false",service="test"}"#, 4.0),
+        (r#"keygate_connections_total{result="refused",service="test"}"#, 3.0),
+        (r#"keygate_connections_total{result="served",service="test"}"#, 1.0),
+        (r#"keygate_key_actions_total{action="reject",service="test"}"#, 3.0),
+        (r#"keygate_requests_total{code="4xx",service="test"}"#, 3.0),
+    ] {
+        assert_eq!(scene.keygate.metric(series), value, "{series}");
+    }
+}
+
+#[test]
+fn a_client_without_a_certificate_is_unchecked_where_one_is_optional() {
+    let optional = "client_auth = { trust_anchors = \"ca.pem\", mode = \"optional\" }";
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
+    let text = |policy: &str| {
+        configuration(origin.address(), "", policy)
+            .replace("client_auth = { trust_anchors = \"ca.pem\" }", optional)
+    };
+    // It cannot be asked for and refused at the same time.
+    let config = pki.path("keygate.toml");
+    std::fs::write(&config, text("")).unwrap();
+    let output = keygate(&["validate", "--config", config.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("services.test.client_auth.mode: "), "{}", said(&output));
+
+    let text = text("policy = { on_unchecked = \"header\" }");
+    let keygate = Keygate::configured(&pki, &text);
+    let scene = Scene { pki, origin, keygate, good, lost };
+    assert_eq!(scene.anonymous().stdout, b"hello\n");
+    let request = scene.origin.next();
+    assert_eq!(request.fields("client-key-status"), ["unchecked"]);
+    assert!(request.fields("client-cert").is_empty());
+    assert_eq!(scene.keygate.curl(&scene.good, &[]).stdout, b"hello\n");
+    assert_eq!(scene.origin.next().fields("client-key-status"), ["clean"]);
+    let refused = scene.keygate.curl(&scene.lost, &[]);
+    assert!(said(&refused).contains("access denied"), "{}", said(&refused));
+    // A certificate of a CA that nobody trusts is no way to be taken for anonymous.
+    let theirs = Pki::named("Another CA");
+    let stranger = theirs.client("stranger", Kind::P256);
+    let answer = scene.keygate.curl(&stranger, &[]);
+    assert!(said(&answer).contains("unknown ca"), "{}", said(&answer));
+    let checks =
+        r#"keygate_key_checks_total{service="test",stage="handshake",verdict="unchecked"}"#;
+    assert_eq!(scene.keygate.metric(checks), 1.0);
+}
+
+#[test]
+fn an_intermediate_whose_key_is_lost_counts_where_the_chain_is_judged() {
+    for (judge, is_refused) in [("leaf", false), ("chain", true)] {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let good = pki.client("good", Kind::P256);
+        let (client, intermediate) = pki.client_of_intermediate("client");
+        write_filter(&pki.path("lost.pkbf"), &[&intermediate]);
+        let keygate = Keygate::start(&pki, &origin, &format!("policy = {{ judge = \"{judge}\" }}"));
+        let answer = keygate.curl(&client, &[]);
+        if is_refused {
+            assert!(said(&answer).contains("access denied"), "{}", said(&answer));
+            assert_eq!(origin.untaken(), 0);
+        } else {
+            assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+        }
+        assert_eq!(keygate.curl(&good, &[]).stdout, b"hello\n");
+    }
+}
+
+#[test]
+fn an_intermediate_is_judged_after_the_handshake_too() {
+    // Refused by 403, the verifier lets everybody pass: what refuses is the judgement after it.
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let (client, intermediate) = pki.client_of_intermediate("client");
+    write_filter(&pki.path("lost.pkbf"), &[&intermediate]);
+    let policy = "policy = { judge = \"chain\", reject_with = \"http-403\" }";
+    let keygate = Keygate::start(&pki, &origin, policy);
+    let answer = keygate.curl(&client, &["-w", "%{http_code}"]);
+    assert!(answer.stdout.ends_with(b"403"), "{}", said(&answer));
+    assert_eq!(origin.untaken(), 0);
+}
