@@ -149,6 +149,8 @@ pub struct ServiceConfig {
     pub limits: LimitsConfig,
     /// What happens to which key.
     pub policy: Policy,
+    /// Whether the service starts although a key of its own, or of its trust anchors, is a hit.
+    pub allow_compromised_own_key: bool,
     /// How long a connection whose client is to be refused by now may take to finish.
     pub evict_within: Duration,
     /// The header that carries the verdict when the policy says so.

@@ -14,7 +14,7 @@ pub use control::{ControlMetrics, FilterMetrics, ListMetrics};
 pub use exposition::Exposition;
 pub use labels::{
     CodeClass, ConnectionResult, Family, HandshakeResult, KeyAction, Label, RefusalReason,
-    ReloadResult, Stage, UpstreamFailure,
+    ReloadResult, Role, Stage, UpstreamFailure,
 };
 pub use worker::{ServiceMetrics, WorkerMetrics};
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-pub use load::{AcceptError, ListFileError, LoadError, Loader, Progress};
+pub use load::{AcceptError, ListFileError, LoadError, Loader, OwnKey, Progress};
 pub use refusal::Refusal;
 pub use report::{ExceptionReport, FilterReport, ListReport, Report, ServiceReport, WaitingReport};
 pub use routes::Routes;

@@ -11,7 +11,7 @@ mod verifier;
 
 pub use failure::classify;
 pub use identity::{CertificateSummary, ClientIdentity};
-pub use material::{Credentials, MaterialError, credentials, trust_anchors};
+pub use material::{Credentials, MaterialError, TrustAnchors, credentials, trust_anchors};
 pub use server_config::server_config;
 pub use verifier::{KeyVerifier, Refusal, refusals_of};
 

@@ -148,3 +148,51 @@ fn an_intermediate_is_judged_after_the_handshake_too() {
     assert!(answer.stdout.ends_with(b"403"), "{}", said(&answer));
     assert_eq!(origin.untaken(), 0);
 }
+
+#[test]
+fn a_service_does_not_start_with_a_key_of_its_own_that_is_lost_unless_it_is_told_to() {
+    for (file, role) in [("server.pem", "server"), ("ca.pem", "trust_anchor")] {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let good = pki.client("good", Kind::P256);
+        let own = spki_in(&pki, file);
+        write_filter(&pki.path("lost.pkbf"), &[&own]);
+        let refused = configuration(origin.address(), "", "");
+        let config = pki.path("keygate.toml");
+        std::fs::write(&config, refused).unwrap();
+        for command in ["run", "validate"] {
+            let output = keygate(&[command, "--config", config.to_str().unwrap()]);
+            assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+            let problem = format!("service \"test\": the key of its {role} (");
+            assert!(said(&output).contains(&problem), "{}", said(&output));
+        }
+        let allowed = "policy = { allow_compromised_own_key = true }";
+        let keygate = Keygate::start(&pki, &origin, allowed);
+        keygate.wait_for("a warning", |line| line["message"] == "a key of our own is compromised");
+        assert_eq!(keygate.curl(&good, &[]).stdout, b"hello\n");
+        let series = format!("keygate_own_key_compromised{{role=\"{role}\",service=\"test\"}}");
+        assert_eq!(keygate.metric(&series), 1.0);
+    }
+}
+
+#[test]
+fn a_reload_that_finds_a_key_of_our_own_is_an_alarm_and_is_carried_out() {
+    let scene = scene("");
+    let series = "keygate_own_key_compromised{role=\"server\",service=\"test\"}";
+    assert_eq!(scene.keygate.metric(series), 0.0);
+    let own = spki_in(&scene.pki, "server.pem");
+    support::write_revision(&scene.pki.path("lost.pkbf"), &[&own, &scene.good.spki], 2);
+    scene.keygate.wait_for_generation(2);
+    scene.keygate.wait_for("the alarm", |line| {
+        line["level"] == "ERROR" && line["message"] == "a key of our own is compromised"
+    });
+    assert_eq!(scene.keygate.metric(series), 1.0);
+    let answer = scene.keygate.curl(&scene.good, &[]);
+    assert!(said(&answer).contains("access denied"), "it is carried out: {}", said(&answer));
+    assert_eq!(scene.keygate.curl(&scene.lost, &[]).stdout, b"hello\n");
+}
+
+fn spki_in(pki: &Pki, file: &str) -> Vec<u8> {
+    let content = std::fs::read(pki.path(file)).unwrap();
+    let finding = ::keygate::spki::keys_in(&content).remove(0);
+    finding.key.unwrap()
+}

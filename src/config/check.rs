@@ -258,6 +258,9 @@ impl Place<'_> {
             upstream: self.upstream(&field("upstream"), &service.upstream)?,
             limits: self.limits(&field("limits"), &service.limits)?,
             policy: merged,
+            allow_compromised_own_key: (service.policy.allow_compromised_own_key)
+                .or(policy.allow_compromised_own_key)
+                .unwrap_or(false),
             evict_within: (service.policy.evict_within.or(policy.evict_within))
                 .map_or(EVICT_WITHIN, |within| within.0),
             status_header: self.status_header(policy, &service.policy, &field("policy.header"))?,

@@ -121,6 +121,7 @@ pub(super) struct Policy {
     pub(super) reject_with: Option<RejectWith>,
     pub(super) header: Option<String>,
     pub(super) evict_within: Option<DurationText>,
+    pub(super) allow_compromised_own_key: Option<bool>,
 }
 
 /// What a policy can say; admitting silently is not among it.

@@ -3,7 +3,7 @@
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Gauge, GaugeVec, IntCounter, IntGauge, IntGaugeVec, Registry};
 
-use super::labels::{Family, RefusalReason, ReloadResult};
+use super::labels::{Family, Label, RefusalReason, ReloadResult, Role};
 use super::{counter, counters, opts, register};
 use crate::guard::NamedFilter;
 
@@ -15,6 +15,7 @@ pub struct ControlMetrics {
     lists: Vec<ListMetrics>,
     exception_until: GaugeVec,
     certificate_not_after: GaugeVec,
+    own_key_compromised: IntGaugeVec,
     /// Snapshots that were put to use, the first included.
     pub snapshots: IntCounter,
 }
@@ -57,6 +58,10 @@ impl ControlMetrics {
             opts("exception_until_timestamp_seconds", "When an exception ends, or ended."),
             &["fingerprint"],
         );
+        let own_key_compromised = IntGaugeVec::new(
+            opts("own_key_compromised", "Keys of our own that are in a filter or on a list."),
+            &["service", "role"],
+        );
         let series = FilterSeries::register(&registry)?;
         let list_series = ListSeries::register(&registry)?;
         Ok(Self {
@@ -64,6 +69,7 @@ impl ControlMetrics {
             exception_until: register(&registry, exception_until)?,
             filters: filters.iter().map(|name| series.of(name)).collect::<Result<_, _>>()?,
             certificate_not_after: register(&registry, not_after)?,
+            own_key_compromised: register(&registry, own_key_compromised)?,
             snapshots: counter(&registry, "snapshots_total", "Snapshots put to use.")?,
             registry,
         })
@@ -86,6 +92,12 @@ impl ControlMetrics {
     /// Shows when an exception ends, in seconds since the Unix epoch.
     pub fn set_exception_until(&self, fingerprint: &str, seconds: f64) {
         self.exception_until.with_label_values(&[fingerprint]).set(seconds);
+    }
+
+    /// Shows how many of the keys in a role of a service are compromised.
+    pub fn set_own_key_compromised(&self, service: &str, role: Role, keys: usize) {
+        let keys = i64::try_from(keys).unwrap_or(i64::MAX);
+        self.own_key_compromised.with_label_values(&[service, role.as_str()]).set(keys);
     }
 
     /// Shows when a service's own certificate expires, in seconds since the Unix epoch.

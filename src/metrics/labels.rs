@@ -163,6 +163,14 @@ labels! {
         Reject = "reject",
     }
 
+    /// What a certificate is to a service.
+    Role {
+        /// Its own.
+        Server = "server",
+        /// Of a CA whose clients it accepts.
+        TrustAnchor = "trust_anchor",
+    }
+
     /// When a key was judged.
     Stage {
         /// In a full handshake.

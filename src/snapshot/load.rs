@@ -21,11 +21,12 @@ use self::filter::FilterSource;
 pub use self::list::ListFileError;
 use self::list::ListSource;
 use self::mark::Marks;
+pub use self::service::OwnKey;
 use self::service::ServiceSource;
 use super::{Refusal, Report, Routes, Service, Snapshot};
 use crate::config::{Config, ServiceConfig};
 use crate::guard::{CurrentGuard, Decision, Guard, NamedFilter, Policy, RecentKeys};
-use crate::metrics::ControlMetrics;
+use crate::metrics::{ControlMetrics, Label, Role};
 use crate::pkbf::FileStamp;
 use crate::tls::{self, MaterialError};
 
@@ -96,6 +97,11 @@ pub enum LoadError {
         /// Why.
         source: MaterialError,
     },
+    /// A key of our own is in a filter or on a list.
+    #[error(
+        "{0}: anybody may have its private half; replace it, or set allow_compromised_own_key = true"
+    )]
+    OwnKey(OwnKey),
     /// A file cannot be read.
     #[error("service {service:?}: {what} {}: {source}", path.display())]
     Read {
@@ -171,6 +177,7 @@ impl Loader {
         };
         loader.exceptions.look(now);
         let snapshot = loader.build()?;
+        loader.check_own_keys(&snapshot.guard, now)?;
         Ok((loader, snapshot))
     }
 
@@ -196,6 +203,11 @@ impl Loader {
             .build()
             .inspect_err(|error| tracing::error!(%error, "reload failed, snapshot kept"))
             .ok();
+        if let Some(snapshot) = &snapshot
+            && let Err(error) = self.check_own_keys(&snapshot.guard, now)
+        {
+            tracing::error!(%error, "a key of our own is compromised");
+        }
         Progress { snapshot, pending, exception_ended }
     }
 
@@ -257,6 +269,30 @@ impl Loader {
         let filters = self.filters.iter().flat_map(FilterSource::paths);
         let lists = self.lists.iter().map(ListSource::path);
         filters.chain(lists).chain(self.services.iter().flat_map(ServiceSource::paths)).collect()
+    }
+
+    /// Judges the keys of our own like those of clients: who finds one can be taken for us, or issue
+    /// certificates to anybody.
+    ///
+    /// # Errors
+    /// The first that is a hit, of a service that does not tolerate it.
+    fn check_own_keys(&self, guard: &Guard, now: SystemTime) -> Result<(), LoadError> {
+        let mut first = Ok(());
+        for source in &self.services {
+            let found = source.compromised_keys(guard, now);
+            for role in Role::ALL {
+                let count = found.iter().filter(|key| key.role == *role).count();
+                self.metrics.set_own_key_compromised(source.name(), *role, count);
+            }
+            for key in found {
+                if source.tolerates_compromised_keys() {
+                    tracing::warn!(problem = %key, "a key of our own is compromised");
+                } else if first.is_ok() {
+                    first = Err(LoadError::OwnKey(key));
+                }
+            }
+        }
+        first
     }
 
     fn filters(&self) -> Vec<Arc<NamedFilter>> {

@@ -57,16 +57,28 @@ pub fn credentials(chain: &[u8], private_key: &[u8]) -> Result<Credentials, Mate
     }
 }
 
+/// The CAs whose clients are accepted.
+#[derive(Debug)]
+pub struct TrustAnchors {
+    /// What is left of them for verification.
+    pub store: Arc<RootCertStore>,
+    /// As they were read.
+    pub certificates: Vec<CertificateDer<'static>>,
+}
+
 /// The CAs in a PEM file.
 ///
 /// # Errors
 /// Broken PEM, no certificate in it, or one that cannot be a trust anchor.
-pub fn trust_anchors(pem: &[u8]) -> Result<Arc<RootCertStore>, MaterialError> {
-    let mut anchors = RootCertStore::empty();
-    for (position, certificate) in (1..).zip(certificates(pem)?) {
-        anchors.add(certificate).map_err(|source| MaterialError::Anchor { position, source })?;
+pub fn trust_anchors(pem: &[u8]) -> Result<TrustAnchors, MaterialError> {
+    let certificates = certificates(pem)?;
+    let mut store = RootCertStore::empty();
+    for (position, certificate) in (1..).zip(&certificates) {
+        store
+            .add(certificate.clone())
+            .map_err(|source| MaterialError::Anchor { position, source })?;
     }
-    Ok(Arc::new(anchors))
+    Ok(TrustAnchors { store: Arc::new(store), certificates })
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, MaterialError> {

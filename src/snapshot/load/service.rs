@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use rustls::RootCertStore;
 use tracing::{info, warn};
 
 use super::super::ServiceReport;
@@ -13,9 +12,10 @@ use super::{
     Change, CurrentGuard, LoadError, Policy, Seen, Service, ServiceConfig, read_bounded, tls,
     unix_seconds,
 };
-use crate::metrics::ReloadResult;
+use crate::guard::{Depth, Guard};
+use crate::metrics::{Label, ReloadResult, Role};
 use crate::spki;
-use crate::tls::{Credentials, MaterialError};
+use crate::tls::{CertificateSummary, Credentials, MaterialError, TrustAnchors};
 
 /// The largest PEM file that is read, in bytes: some fifty times all public CAs together.
 const MAX_PEM_SIZE: u64 = 16 << 20;
@@ -31,7 +31,7 @@ pub(super) struct ServiceSource {
 #[derive(Debug)]
 struct Material {
     credentials: Credentials,
-    trust_anchors: Arc<RootCertStore>,
+    trust_anchors: TrustAnchors,
 }
 
 impl ServiceSource {
@@ -75,13 +75,36 @@ impl ServiceSource {
         let tls = tls::server_config(
             &self.config.tls,
             Arc::clone(&self.material.credentials),
-            Arc::clone(&self.material.trust_anchors),
+            Arc::clone(&self.material.trust_anchors.store),
             self.config.client_auth_mode,
             guard.clone(),
             self.config.policy,
         )
         .map_err(|source| LoadError::Tls { service: self.config.name.clone(), source })?;
         Ok(Service { index, config: Arc::clone(&self.config), tls: Arc::new(tls) })
+    }
+
+    /// The keys of our own that a client would be refused with: the service's, and those of the CAs
+    /// whose clients it accepts.
+    pub(super) fn compromised_keys(&self, guard: &Guard, now: SystemTime) -> Vec<OwnKey> {
+        let server = self.material.credentials.cert.iter().take(1).map(|cert| (Role::Server, cert));
+        let anchors = self.material.trust_anchors.certificates.iter();
+        let anchors = anchors.map(|cert| (Role::TrustAnchor, cert));
+        let keys = server.chain(anchors).filter_map(|(role, cert)| {
+            let verdict = guard.judge(std::slice::from_ref(cert), Depth::Leaf, now);
+            let is_hit = verdict.hit().is_some() || verdict.listing().is_some();
+            is_hit.then(|| OwnKey {
+                service: self.config.name.clone(),
+                role,
+                fingerprint: CertificateSummary::of(cert).fingerprint,
+                verdict: verdict.as_str(),
+            })
+        });
+        keys.collect()
+    }
+
+    pub(super) fn tolerates_compromised_keys(&self) -> bool {
+        self.config.allow_compromised_own_key
     }
 
     pub(super) fn policy(&self) -> Policy {
@@ -105,6 +128,27 @@ impl ServiceSource {
     pub(super) fn not_after(&self) -> u64 {
         let leaf = self.material.credentials.cert.first();
         leaf.and_then(|leaf| spki::not_after(leaf).ok()).unwrap_or_default().as_secs()
+    }
+}
+
+/// A key of our own that is in a filter or on a list.
+#[derive(Debug, Clone)]
+pub struct OwnKey {
+    /// The service that it belongs to.
+    pub service: String,
+    /// What it is to the service.
+    pub role: Role,
+    /// SHA-256 of the SubjectPublicKeyInfo, in hex.
+    pub fingerprint: String,
+    /// What is known of it.
+    pub verdict: &'static str,
+}
+
+impl std::fmt::Display for OwnKey {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { service, role, fingerprint, verdict } = self;
+        let role = role.as_str();
+        write!(formatter, "service {service:?}: the key of its {role} ({fingerprint}) is {verdict}")
     }
 }
 
