@@ -139,6 +139,10 @@ pub struct ServiceConfig {
     pub tls: TlsConfig,
     /// PEM file of the CAs whose clients are accepted.
     pub trust_anchors: PathBuf,
+    /// Files of revocation lists. If there are any, each client's issuer must have one.
+    pub crls: Vec<PathBuf>,
+    /// What a revocation list counts for that is no longer up to date.
+    pub expired_crl: ExpiredCrl,
     /// Whether a client must have a certificate.
     pub client_auth_mode: ClientAuthMode,
     /// What the upstream is told.
@@ -181,6 +185,16 @@ pub enum TlsVersion {
     /// TLS 1.3.
     #[serde(rename = "1.3")]
     V1_3,
+}
+
+/// What a revocation list counts for that is no longer up to date.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExpiredCrl {
+    /// As much as before.
+    Accept,
+    /// Clients that it would have to speak for are refused.
+    Reject,
 }
 
 /// Whether a client must have a certificate.

@@ -11,8 +11,10 @@ mod verifier;
 
 pub use failure::classify;
 pub use identity::{CertificateSummary, ClientIdentity};
-pub use material::{Credentials, MaterialError, TrustAnchors, credentials, trust_anchors};
-pub use server_config::server_config;
+pub use material::{
+    Credentials, MaterialError, RevocationLists, TrustAnchors, credentials, trust_anchors,
+};
+pub use server_config::{ClientAuth, server_config};
 pub use verifier::{KeyVerifier, Refusal, refusals_of};
 
 /// Draws the first random number of this thread, which takes aws-lc some 30 ms: a worker does it

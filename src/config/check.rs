@@ -250,6 +250,8 @@ impl Place<'_> {
                 .collect::<Result<_, _>>()?,
             tls: self.tls(&field("tls.alpn"), service.tls)?,
             trust_anchors: self.path(&service.client_auth.trust_anchors),
+            crls: service.client_auth.crls.iter().map(|path| self.path(path)).collect(),
+            expired_crl: service.client_auth.expired_crl,
             client_auth_mode: service.client_auth.mode,
             forward: ForwardConfig {
                 client_cert: service.forward.client_cert,

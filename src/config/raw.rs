@@ -7,7 +7,9 @@ use serde::Deserialize;
 use toml::value::Datetime;
 
 use super::units::{DurationText, SizeText};
-use super::{AlpnProtocol, ClientAuthMode, Implausible, LogFormat, Rollback, TlsVersion};
+use super::{
+    AlpnProtocol, ClientAuthMode, ExpiredCrl, Implausible, LogFormat, Rollback, TlsVersion,
+};
 use crate::guard::{Decision, Depth, RejectWith};
 
 #[derive(Debug, Deserialize)]
@@ -192,6 +194,14 @@ pub(super) struct ClientAuth {
     pub(super) trust_anchors: PathBuf,
     #[serde(default = "required")]
     pub(super) mode: ClientAuthMode,
+    #[serde(default)]
+    pub(super) crls: Vec<PathBuf>,
+    #[serde(default = "reject_expired")]
+    pub(super) expired_crl: ExpiredCrl,
+}
+
+fn reject_expired() -> ExpiredCrl {
+    ExpiredCrl::Reject
 }
 
 fn required() -> ClientAuthMode {

@@ -15,6 +15,7 @@ pub struct ControlMetrics {
     lists: Vec<ListMetrics>,
     exception_until: GaugeVec,
     certificate_not_after: GaugeVec,
+    crl_next_update: GaugeVec,
     own_key_compromised: IntGaugeVec,
     /// Snapshots that were put to use, the first included.
     pub snapshots: IntCounter,
@@ -58,6 +59,13 @@ impl ControlMetrics {
             opts("exception_until_timestamp_seconds", "When an exception ends, or ended."),
             &["fingerprint"],
         );
+        let crl_next_update = GaugeVec::new(
+            opts(
+                "crl_next_update_timestamp_seconds",
+                "When the first revocation list of a service is no longer up to date.",
+            ),
+            &["service"],
+        );
         let own_key_compromised = IntGaugeVec::new(
             opts("own_key_compromised", "Keys of our own that are in a filter or on a list."),
             &["service", "role"],
@@ -69,6 +77,7 @@ impl ControlMetrics {
             exception_until: register(&registry, exception_until)?,
             filters: filters.iter().map(|name| series.of(name)).collect::<Result<_, _>>()?,
             certificate_not_after: register(&registry, not_after)?,
+            crl_next_update: register(&registry, crl_next_update)?,
             own_key_compromised: register(&registry, own_key_compromised)?,
             snapshots: counter(&registry, "snapshots_total", "Snapshots put to use.")?,
             registry,
@@ -92,6 +101,11 @@ impl ControlMetrics {
     /// Shows when an exception ends, in seconds since the Unix epoch.
     pub fn set_exception_until(&self, fingerprint: &str, seconds: f64) {
         self.exception_until.with_label_values(&[fingerprint]).set(seconds);
+    }
+
+    /// Shows when the first revocation list of a service ends, in seconds since the Unix epoch.
+    pub fn set_crl_next_update(&self, service: &str, seconds: f64) {
+        self.crl_next_update.with_label_values(&[service]).set(seconds);
     }
 
     /// Shows how many of the keys in a role of a service are compromised.

@@ -105,7 +105,7 @@ labels! {
         NotTls = "not_tls",
         /// It succeeded.
         Ok = "ok",
-        /// The client's certificate is revoked.
+        /// The client's certificate is revoked, or it cannot be known that it is not.
         Revoked = "revoked",
         /// It took too long.
         Timeout = "timeout",

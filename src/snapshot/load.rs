@@ -314,6 +314,9 @@ impl Loader {
         self.metrics.snapshots.inc();
         for source in &self.services {
             self.metrics.set_certificate_not_after(source.name(), source.not_after() as f64);
+            if let Some(next) = source.crl_next_update() {
+                self.metrics.set_crl_next_update(source.name(), next as f64);
+            }
         }
         Ok(Snapshot {
             generation: self.generation,

@@ -62,7 +62,8 @@ pub async fn run(
 ) -> Result<(), tokio::task::JoinError> {
     let (sender, mut events) = mpsc::channel(1);
     let mut directories = Directories::new(sender);
-    let mut pending = false;
+    // A file that changed between the start and the first watch is looked at soon, not at the poll.
+    let mut pending = true;
     loop {
         directories.watch(&loader.paths());
         let wait = if pending { SETTLE } else { poll_interval };

@@ -37,7 +37,11 @@ fn classify_certificate(error: &CertificateError) -> HandshakeResult {
         | CertificateError::ExpiredContext { .. }
         | CertificateError::NotValidYet
         | CertificateError::NotValidYetContext { .. } => HandshakeResult::Expired,
-        CertificateError::Revoked => HandshakeResult::Revoked,
+        // Or it cannot be known that it is not.
+        CertificateError::ExpiredRevocationList
+        | CertificateError::ExpiredRevocationListContext { .. }
+        | CertificateError::Revoked
+        | CertificateError::UnknownRevocationStatus => HandshakeResult::Revoked,
         CertificateError::UnknownIssuer => HandshakeResult::UnknownIssuer,
         _ => HandshakeResult::Unsupported,
     }

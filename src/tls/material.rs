@@ -1,11 +1,16 @@
 //! Certificates and keys out of PEM: checked once, so that what is built from them cannot fail.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::RootCertStore;
+use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
 use rustls::sign::CertifiedKey;
+use x509_cert::crl::CertificateList;
+use x509_cert::der::Decode;
 
 /// A service's own certificate chain and key, which belong together.
 pub type Credentials = Arc<CertifiedKey>;
@@ -21,6 +26,14 @@ pub enum MaterialError {
         /// Why.
         source: rustls::Error,
     },
+    /// A revocation list that is broken.
+    #[error("revocation list {position} cannot be used: {reason}")]
+    Crl {
+        /// Counted from 1.
+        position: usize,
+        /// Why.
+        reason: String,
+    },
     /// The certificate is for another key.
     #[error(
         "the private key does not belong to the certificate: their public keys differ; give the key that the certificate was made for"
@@ -29,6 +42,9 @@ pub enum MaterialError {
     /// No CERTIFICATE section.
     #[error("there is no certificate in it; a PEM file with \"BEGIN CERTIFICATE\" is expected")]
     NoCertificate,
+    /// No X509 CRL section, and no revocation list in DER.
+    #[error("there is no revocation list in it; PEM with \"BEGIN X509 CRL\", or DER, is expected")]
+    NoCrl,
     /// No private key that can be used.
     #[error("no usable private key: {0}")]
     PrivateKey(String),
@@ -80,6 +96,53 @@ pub fn trust_anchors(pem: &[u8]) -> Result<TrustAnchors, MaterialError> {
     }
     Ok(TrustAnchors { store: Arc::new(store), certificates })
 }
+
+/// Certificates that their issuers have taken back.
+#[derive(Debug, Default)]
+pub struct RevocationLists {
+    /// DER.
+    pub lists: Vec<CertificateRevocationListDer<'static>>,
+    /// When the first of them is no longer up to date, since the Unix epoch.
+    pub next_update: Option<Duration>,
+}
+
+impl RevocationLists {
+    /// Adds the lists in a file, PEM or DER, for clients of `anchors`.
+    ///
+    /// # Errors
+    /// Broken PEM, no list in it, or one that cannot be read.
+    pub fn add(&mut self, file: &[u8], anchors: &TrustAnchors) -> Result<(), MaterialError> {
+        let lists = if file.first() == Some(&DER_SEQUENCE) {
+            vec![CertificateRevocationListDer::from(file.to_vec())]
+        } else {
+            CertificateRevocationListDer::pem_slice_iter(file)
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(MaterialError::Pem)?
+        };
+        if lists.is_empty() {
+            return Err(MaterialError::NoCrl);
+        }
+        for (position, list) in (1..).zip(lists) {
+            let unusable = |reason: String| MaterialError::Crl { position, reason };
+            let parsed: CertificateList =
+                CertificateList::from_der(&list).map_err(|error| unusable(error.to_string()))?;
+            // By the verifier's own reader, so that what is built from it cannot fail.
+            let verifier = WebPkiClientVerifier::builder_with_provider(
+                Arc::clone(&anchors.store),
+                Arc::new(default_provider()),
+            );
+            let built = verifier.with_crls([list.clone()]).build();
+            built.map_err(|error| unusable(error.to_string()))?;
+            let next = parsed.tbs_cert_list.next_update.map(|next| next.to_unix_duration());
+            self.next_update = self.next_update.into_iter().chain(next).min();
+            self.lists.push(list);
+        }
+        Ok(())
+    }
+}
+
+/// The first byte of every certificate and list in DER; PEM begins with a dash or with prose.
+const DER_SEQUENCE: u8 = 0x30;
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, MaterialError> {
     let certificates = CertificateDer::pem_slice_iter(pem)

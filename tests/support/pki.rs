@@ -1,12 +1,17 @@
 //! A throw-away CA, servers and clients, as files.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PublicKeyData, RsaKeySize,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, PublicKeyData,
+    RevokedCertParams, RsaKeySize,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
 
 use super::system;
 
@@ -140,6 +145,34 @@ impl Pki {
         let leaf = std::fs::read_to_string(&party.certificate).unwrap();
         std::fs::write(&party.certificate, leaf + &pem).unwrap();
         (party, spki)
+    }
+
+    /// A revocation list (PEM) of our CA that names `revoked`, and is up to date for `lasts`; a list
+    /// that lasts no time has expired.
+    pub fn crl(&self, name: &str, revoked: &[&Party], lasts: Duration) -> PathBuf {
+        let made = SystemTime::now() - Duration::from_secs(3600);
+        let revoked_certs = revoked.iter().map(|party| {
+            let certificate = Certificate::from_der(&party.der).unwrap();
+            let serial = certificate.tbs_certificate().serial_number().as_bytes().to_vec();
+            RevokedCertParams {
+                serial_number: serial.into(),
+                revocation_time: made.into(),
+                reason_code: None,
+                invalidity_date: None,
+            }
+        });
+        let next_update = if lasts.is_zero() { made } else { SystemTime::now() + lasts };
+        let list = CertificateRevocationListParams {
+            this_update: (made - Duration::from_secs(1)).into(),
+            next_update: next_update.into(),
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: revoked_certs.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let path = self.path(name);
+        std::fs::write(&path, list.signed_by(&self.issuer).unwrap().pem().unwrap()).unwrap();
+        path
     }
 
     fn issue(

@@ -15,7 +15,9 @@ use super::{
 use crate::guard::{Depth, Guard};
 use crate::metrics::{Label, ReloadResult, Role};
 use crate::spki;
-use crate::tls::{CertificateSummary, Credentials, MaterialError, TrustAnchors};
+use crate::tls::{
+    CertificateSummary, ClientAuth, Credentials, MaterialError, RevocationLists, TrustAnchors,
+};
 
 /// The largest PEM file that is read, in bytes: some fifty times all public CAs together.
 const MAX_PEM_SIZE: u64 = 16 << 20;
@@ -24,7 +26,7 @@ const MAX_PEM_SIZE: u64 = 16 << 20;
 pub(super) struct ServiceSource {
     config: Arc<ServiceConfig>,
     material: Material,
-    seen: [Seen; 3],
+    seen: Vec<Seen>,
     last_reload: ReloadReport,
 }
 
@@ -32,6 +34,7 @@ pub(super) struct ServiceSource {
 struct Material {
     credentials: Credentials,
     trust_anchors: TrustAnchors,
+    revoked: RevocationLists,
 }
 
 impl ServiceSource {
@@ -75,8 +78,12 @@ impl ServiceSource {
         let tls = tls::server_config(
             &self.config.tls,
             Arc::clone(&self.material.credentials),
-            Arc::clone(&self.material.trust_anchors.store),
-            self.config.client_auth_mode,
+            &ClientAuth {
+                trust_anchors: &self.material.trust_anchors,
+                revoked: &self.material.revoked,
+                expired_crl: self.config.expired_crl,
+                mode: self.config.client_auth_mode,
+            },
             guard.clone(),
             self.config.policy,
         )
@@ -115,12 +122,17 @@ impl ServiceSource {
         &self.config.name
     }
 
-    pub(super) fn paths(&self) -> [PathBuf; 3] {
-        files(&self.config).map(|(_, path)| path.to_owned())
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        files(&self.config).map(|(_, path)| path.to_owned()).collect()
     }
 
     pub(super) fn report(&self) -> ServiceReport {
         ServiceReport::of(&self.config, self.not_after(), self.last_reload.clone())
+    }
+
+    /// When the first revocation list is no longer up to date, in seconds since the Unix epoch.
+    pub(super) fn crl_next_update(&self) -> Option<u64> {
+        self.material.revoked.next_update.map(|next| next.as_secs())
     }
 
     /// When the service's own certificate expires, in seconds since the Unix epoch; 0 if it does
@@ -154,7 +166,7 @@ impl std::fmt::Display for OwnKey {
 
 impl Material {
     fn read(config: &ServiceConfig) -> Result<Self, LoadError> {
-        let [certificate, private_key, trust_anchors] = files(config);
+        let [certificate, private_key, trust_anchors] = own_files(config);
         let broken =
             |(what, path): (&'static str, &Path), source: MaterialError| LoadError::Material {
                 service: config.name.clone(),
@@ -168,18 +180,32 @@ impl Material {
             MaterialError::KeyMismatch | MaterialError::PrivateKey(_) => {
                 broken(private_key, source)
             }
-            MaterialError::Anchor { .. } | MaterialError::NoCertificate | MaterialError::Pem(_) => {
-                broken(certificate, source)
-            }
+            MaterialError::Anchor { .. }
+            | MaterialError::Crl { .. }
+            | MaterialError::NoCertificate
+            | MaterialError::NoCrl
+            | MaterialError::Pem(_) => broken(certificate, source),
         })?;
         let anchors = tls::trust_anchors(&read(config, trust_anchors)?)
             .map_err(|source| broken(trust_anchors, source))?;
-        Ok(Self { credentials, trust_anchors: anchors })
+        let mut revoked = RevocationLists::default();
+        for path in &config.crls {
+            let file = (CRLS, path.as_path());
+            revoked.add(&read(config, file)?, &anchors).map_err(|source| broken(file, source))?;
+        }
+        Ok(Self { credentials, trust_anchors: anchors, revoked })
     }
 }
 
-/// The three files under the names of their configuration keys.
-fn files(config: &ServiceConfig) -> [(&'static str, &Path); 3] {
+const CRLS: &str = "client_auth.crls";
+
+/// Every file under the name of its configuration key.
+fn files(config: &ServiceConfig) -> impl Iterator<Item = (&'static str, &Path)> {
+    own_files(config).into_iter().chain(config.crls.iter().map(|path| (CRLS, path.as_path())))
+}
+
+/// Those that every service has.
+fn own_files(config: &ServiceConfig) -> [(&'static str, &Path); 3] {
     [
         ("tls.certificate", &config.tls.certificate),
         ("tls.private_key", &config.tls.private_key),
@@ -187,8 +213,8 @@ fn files(config: &ServiceConfig) -> [(&'static str, &Path); 3] {
     ]
 }
 
-fn see(config: &ServiceConfig) -> [Seen; 3] {
-    files(config).map(|(_, path)| Seen::of(path))
+fn see(config: &ServiceConfig) -> Vec<Seen> {
+    files(config).map(|(_, path)| Seen::of(path)).collect()
 }
 
 fn read(config: &ServiceConfig, (what, path): (&'static str, &Path)) -> Result<Vec<u8>, LoadError> {

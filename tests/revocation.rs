@@ -1,0 +1,118 @@
+//! Certificates that their CA has taken back.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails where it stands"
+)]
+
+mod support;
+
+use std::fs::rename;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use support::keygate::{Keygate, configuration, keygate};
+use support::origin::Origin;
+use support::pki::{Kind, Party, Pki};
+use support::{said, write_filter};
+
+const A_DAY: Duration = Duration::from_secs(86_400);
+
+struct Scene {
+    pki: Pki,
+    keygate: Keygate,
+    good: Party,
+    revoked: Party,
+    _origin: Origin,
+}
+
+/// A configuration whose service has a revocation list.
+fn text(origin: &Origin, expired: &str) -> String {
+    let plain = "client_auth = { trust_anchors = \"ca.pem\" }";
+    let with = format!(
+        "client_auth = {{ trust_anchors = \"ca.pem\", crls = [\"clients.crl\"]{expired} }}"
+    );
+    configuration(origin.address(), "", "").replace(plain, &with)
+}
+
+fn scene(lasts: Duration, expired: &str) -> Scene {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let [good, revoked] = ["good", "revoked"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    pki.crl("clients.crl", &[&revoked], lasts);
+    let keygate = Keygate::configured(&pki, &text(&origin, expired));
+    Scene { pki, keygate, good, revoked, _origin: origin }
+}
+
+impl Scene {
+    fn admits(&self, client: &Party) {
+        let answer = self.keygate.curl(client, &[]);
+        assert_eq!(answer.stdout, b"hello\n", "{}: {}", client.name, said(&answer));
+    }
+
+    fn refuses(&self, client: &Party, problem: &str) {
+        let answer = self.keygate.curl(client, &[]);
+        assert!(said(&answer).contains(problem), "{}: {}", client.name, said(&answer));
+    }
+}
+
+const REVOKED: &str =
+    r#"keygate_handshakes_total{result="revoked",resumed="false",service="test"}"#;
+
+#[test]
+fn a_revoked_certificate_is_refused_and_a_new_list_is_put_in_use() {
+    let scene = scene(A_DAY, "");
+    scene.admits(&scene.good);
+    scene.refuses(&scene.revoked, "certificate revoked");
+    scene.keygate.wait_for_metric(REVOKED, 1.0);
+    let next = scene.keygate.metric("keygate_crl_next_update_timestamp_seconds{service=\"test\"}");
+    let tomorrow = (SystemTime::now() + A_DAY).duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!((next - tomorrow).abs() < 600.0, "{next}");
+
+    let list = scene.pki.crl("next.crl", &[&scene.good], A_DAY);
+    rename(list, scene.pki.path("clients.crl")).unwrap();
+    scene.keygate.wait_for_generation(2);
+    scene.refuses(&scene.good, "certificate revoked");
+    scene.admits(&scene.revoked);
+
+    // One that is broken is not put in use.
+    std::fs::write(scene.pki.path("next.crl"), "nonsense").unwrap();
+    rename(scene.pki.path("next.crl"), scene.pki.path("clients.crl")).unwrap();
+    scene.keygate.wait_for("a refused list", |line| {
+        line["message"] == "certificate update refused, those in use stay"
+            && line["error"].as_str().unwrap().contains("clients.crl: there is no revocation list")
+    });
+    scene.refuses(&scene.good, "certificate revoked");
+    scene.admits(&scene.revoked);
+}
+
+#[test]
+fn a_list_that_is_no_longer_up_to_date_speaks_for_nobody_unless_it_is_told_to() {
+    let strict = scene(Duration::ZERO, "");
+    strict.refuses(&strict.good, "alert");
+    strict.keygate.wait_for_metric(REVOKED, 1.0);
+    let lenient = scene(Duration::ZERO, ", expired_crl = \"accept\"");
+    lenient.admits(&lenient.good);
+    lenient.refuses(&lenient.revoked, "certificate revoked");
+}
+
+#[test]
+fn a_list_that_cannot_be_used_at_the_start_is_named() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let config = pki.path("keygate.toml");
+    std::fs::write(&config, text(&origin, "")).unwrap();
+    for (content, problem) in [
+        (None, "client_auth.crls"),
+        (Some(&b"nonsense"[..]), "there is no revocation list in it"),
+        (Some(b"0\x03\x02\x01\x01"), "revocation list 1 cannot be used"),
+    ] {
+        if let Some(content) = content {
+            std::fs::write(pki.path("clients.crl"), content).unwrap();
+        }
+        let output = keygate(&["validate", "--config", config.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        assert!(said(&output).contains(problem), "{problem}: {}", said(&output));
+    }
+}
