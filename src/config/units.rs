@@ -13,7 +13,7 @@ pub(super) fn end_of(until: Datetime) -> Option<SystemTime> {
     let date = until.date?;
     let midnight = DateTime::new(date.year, date.month, date.day, 0, 0, 0).ok()?;
     let midnight = UNIX_EPOCH + midnight.unix_duration();
-    let Some(time) = until.time else { return midnight.checked_add(DAY) };
+    let Some(time) = until.time else { return within_years(midnight.checked_add(DAY)?) };
     let seconds = u64::from(time.hour) * 3600 + u64::from(time.minute) * 60;
     let seconds = Duration::from_secs(seconds + u64::from(time.second.unwrap_or_default()));
     let local =
@@ -24,7 +24,13 @@ pub(super) fn end_of(until: Datetime) -> Option<SystemTime> {
     };
     let offset = Duration::from_secs(u64::from(minutes.unsigned_abs()) * 60);
     // A time east of Greenwich comes earlier.
-    if minutes > 0 { local.checked_sub(offset) } else { local.checked_add(offset) }
+    within_years(if minutes > 0 { local.checked_sub(offset) } else { local.checked_add(offset) }?)
+}
+
+/// A time that can be written again: dates have years of four digits.
+fn within_years(time: SystemTime) -> Option<SystemTime> {
+    const YEAR_10000: Duration = Duration::from_secs(253_402_300_800);
+    (time < UNIX_EPOCH + YEAR_10000).then_some(time)
 }
 
 /// A duration such as `"250ms"`, `"5s"`, `"1h 30m"`.
@@ -79,5 +85,7 @@ mod tests {
         assert_eq!(seconds("2026-12-31T12:00:00-00:30"), Some(1_798_720_200));
         assert_eq!(seconds("2026-12-31T12:00:00"), None);
         assert_eq!(seconds("12:00:00"), None);
+        assert_eq!(seconds("9999-12-30"), Some(253_402_214_400));
+        assert_eq!(seconds("9999-12-31"), None);
     }
 }

@@ -1,0 +1,147 @@
+//! What a swap costs those who stay: ten thousand open connections, of which ten are hits in the new
+//! filter, while others keep asking.
+//!
+//! One worker serves all of them. Sixteen connections ask again and again; their latency is told for
+//! the seconds before the swap and for the second that has it. In the end the ten must be gone, and
+//! each of the others must still answer on the connection that it had.
+//!
+//! Needs some 20,100 file descriptors for each of two processes: `cargo bench --bench eviction`.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a benchmark may fail loudly"
+)]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustls::ClientConfig;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use support::keygate::{Keygate, configuration};
+use support::origin::Origin;
+use support::pki::{Kind, Pki};
+use support::{load, write_filter, write_revision};
+
+const CONNECTIONS: usize = 10_000;
+const HITS: usize = 10;
+const ASKING: usize = 16;
+const BEFORE: Duration = Duration::from_secs(3);
+const AFTER: Duration = Duration::from_secs(1);
+
+type Connection = TlsStream<TcpStream>;
+
+fn main() {
+    if std::env::args().any(|argument| argument == "--test") {
+        return; // `cargo test --benches` only wants to see it start
+    }
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let [good, turned] = ["good", "turned"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let limits = "limits = { max_connections = 20000, idle_timeout = \"10m\" }";
+    let text = configuration(origin.address(), "", limits).replace("workers = 2", "workers = 1");
+    let keygate = Keygate::configured(&pki, &text);
+    let [good, turned_config] = [&good, &turned].map(|party| load::client(&pki, party));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let address = keygate.address();
+    let (mut others, mut hits) = runtime.block_on(async {
+        (open(address, &good, CONNECTIONS - HITS).await, open(address, &turned_config, HITS).await)
+    });
+    println!(
+        "{} connections are open, {} of them soon hits",
+        others.len() + hits.len(),
+        hits.len()
+    );
+
+    let mut asking = others.split_off(others.len() - ASKING);
+    let swapped = AtomicBool::new(false);
+    let spki = turned.spki.clone();
+    let [before, after] = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(BEFORE);
+            swapped.store(true, Ordering::Relaxed); // the second has all of it: load, swap, judgement
+            write_revision(&pki.path("lost.pkbf"), &[&spki], 2);
+            keygate.wait_for_generation(2);
+        });
+        runtime.block_on(latencies(&mut asking, &swapped))
+    });
+    report("before the swap", before);
+    report("in the second with the swap", after);
+
+    let start = Instant::now();
+    runtime.block_on(async {
+        for hit in &mut hits {
+            assert_eq!(hit.read(&mut [0; 1]).await.unwrap(), 0, "a hit is still open");
+        }
+        println!("the {HITS} hits were gone after another {:.0?}", start.elapsed());
+        others.append(&mut asking);
+        for other in &mut others {
+            ask(other).await;
+        }
+    });
+    println!("{} others answered on the connection that they had", others.len());
+}
+
+/// So many connections, each of which has been answered once.
+async fn open(address: SocketAddr, config: &Arc<ClientConfig>, count: usize) -> Vec<Connection> {
+    let mut connections = Vec::with_capacity(count);
+    for _ in 0..count {
+        let tcp = TcpStream::connect(address).await.unwrap();
+        tcp.set_nodelay(true).unwrap();
+        let connector = TlsConnector::from(Arc::clone(config));
+        let mut connection = connector.connect(address.ip().into(), tcp).await.unwrap();
+        ask(&mut connection).await;
+        connections.push(connection);
+    }
+    connections
+}
+
+/// One request and its answer.
+async fn ask(connection: &mut Connection) {
+    connection.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\nhello\n") {
+        let read = connection.read_buf(&mut answer).await.unwrap();
+        assert!(read > 0, "closed after {:?}", String::from_utf8_lossy(&answer));
+    }
+}
+
+/// In seconds, before the swap and after it.
+async fn latencies(asking: &mut [Connection], swapped: &AtomicBool) -> [Vec<f64>; 2] {
+    let mut latencies = [Vec::new(), Vec::new()];
+    let mut until = None;
+    loop {
+        let is_after = swapped.load(Ordering::Relaxed);
+        if is_after && *until.get_or_insert_with(|| Instant::now() + AFTER) < Instant::now() {
+            return latencies;
+        }
+        for connection in &mut *asking {
+            let start = Instant::now();
+            ask(connection).await;
+            latencies[usize::from(is_after)].push(start.elapsed().as_secs_f64());
+        }
+    }
+}
+
+fn report(when: &str, mut latencies: Vec<f64>) {
+    latencies.sort_by(f64::total_cmp);
+    let at = |share: usize| latencies[(latencies.len() - 1) * share / 1000] * 1e3;
+    println!(
+        "{when}: {} requests, latency in ms: median {:.3}, 99 % {:.3}, 99.9 % {:.3}, longest {:.3}",
+        latencies.len(),
+        at(500),
+        at(990),
+        at(999),
+        at(1000)
+    );
+}
