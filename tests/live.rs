@@ -175,6 +175,9 @@ fn a_connection_that_does_not_end_by_itself_is_cut_at_the_deadline() {
     scene.turn();
     scene.count("connections_active", "service=\"test\"", 0.0);
     assert!(start.elapsed() >= Duration::from_millis(700), "it had its time");
+    // It was cut while it waited; left alone, the silent upstream would have ended it with a 504.
+    let answered = "keygate_requests_total{code=\"5xx\",service=\"test\"}";
+    assert_eq!(scene.keygate.metric(answered), 0.0);
 }
 
 #[test]
