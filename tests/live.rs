@@ -135,6 +135,10 @@ fn an_exception_that_ends_takes_its_open_connection_with_it() {
     ask(&mut client);
     assert_eq!(client.rest(), "");
     assert!(SystemTime::now() >= ends, "not before its time");
+    // Nor because nothing was asked for a minute.
+    keygate.wait_for("the line about the client", |line| {
+        line["message"] == "client key refused, its open connection ends"
+    });
     assert_eq!(keygate.status()["generation"], 1, "nothing was loaded");
 }
 
