@@ -157,16 +157,22 @@ fn written_a_moment_ago_it_is_looked_at_later() {
 }
 
 #[test]
-fn truncated_and_written_again_over_seconds() {
+fn truncated_and_written_again_so_slowly_that_each_piece_is_looked_at() {
     let stage = Stage::new();
     let content = read(stage.update()).unwrap();
     let mut file = File::create(stage.file()).unwrap();
-    for piece in content.chunks(1 << 20) {
+    let (torn, last) = content.split_at(6 << 20);
+    let mut length = 0;
+    for piece in torn.chunks(2 << 20) {
         file.write_all(piece).unwrap();
-        sleep(Duration::from_millis(300)); // so slow that it seems to be done each time
+        length += piece.len();
+        let problem = format!("the file is {length} bytes long");
+        stage.keygate.wait_for("a torn file to be refused", |line| {
+            line["reason"] == "size" && line["error"].as_str().unwrap().contains(&problem)
+        });
     }
+    file.write_all(last).unwrap();
     drop(file);
-    stage.is_refused("size");
     stage.ends_with(2);
 }
 

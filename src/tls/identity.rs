@@ -1,7 +1,7 @@
 //! Who a client is: what it proved in the handshake, or in the one that it resumes.
 
 use std::net::SocketAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::pki_types::CertificateDer;
 use rustls::{HandshakeKind, ServerConnection};
@@ -16,6 +16,8 @@ use crate::spki::{self, Fingerprint};
 pub struct ClientIdentity {
     peer: SocketAddr,
     chain: Vec<CertificateDer<'static>>,
+    /// When the leaf expires, since the Unix epoch; read once, for it is looked at again and again.
+    not_after: Option<Duration>,
     stage: Stage,
 }
 
@@ -24,13 +26,19 @@ impl ClientIdentity {
     #[must_use]
     pub fn of(peer: SocketAddr, connection: &ServerConnection) -> Self {
         let chain = connection.peer_certificates().unwrap_or_default();
+        let chain = chain.iter().map(|cert| cert.clone().into_owned()).collect();
         let stage = match connection.handshake_kind() {
             Some(HandshakeKind::Resumed) => Stage::Resumed,
             Some(HandshakeKind::Full | HandshakeKind::FullWithHelloRetryRequest) | None => {
                 Stage::Handshake
             }
         };
-        Self { peer, chain: chain.iter().map(|cert| cert.clone().into_owned()).collect(), stage }
+        Self::with(peer, chain, stage)
+    }
+
+    fn with(peer: SocketAddr, chain: Vec<CertificateDer<'static>>, stage: Stage) -> Self {
+        let not_after = chain.first().map(|leaf| spki::not_after(leaf).unwrap_or_default());
+        Self { peer, chain, not_after, stage }
     }
 
     /// The address that the client connected from.
@@ -58,12 +66,12 @@ impl ClientIdentity {
     }
 
     /// Whether the client's certificate has expired: a resumed session can be older than that, and
-    /// no verifier looks at it again. One that cannot be read counts as expired.
+    /// an open connection becomes so; no verifier looks at it again. One that cannot be read counts
+    /// as expired.
     #[must_use]
     pub fn has_expired(&self, now: SystemTime) -> bool {
-        let Some(leaf) = self.leaf() else { return false };
         let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        spki::not_after(leaf).map_or(true, |not_after| not_after < since_epoch)
+        self.not_after.is_some_and(|not_after| not_after < since_epoch)
     }
 }
 
@@ -113,8 +121,6 @@ fn bounded(name: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn leaf(name: &str) -> CertificateDer<'static> {
@@ -143,8 +149,7 @@ mod tests {
     #[test]
     fn a_certificate_expires_at_the_end_of_its_validity() {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let identity =
-            ClientIdentity { peer, chain: vec![leaf("client")], stage: Stage::Handshake };
+        let identity = ClientIdentity::with(peer, vec![leaf("client")], Stage::Handshake);
         let end = UNIX_EPOCH + Duration::from_secs(1_893_456_000); // 2030-01-01
         assert!(!identity.has_expired(end));
         assert!(identity.has_expired(end + Duration::from_secs(1)));
