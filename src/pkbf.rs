@@ -48,6 +48,7 @@ mod file;
 mod header;
 mod plausibility;
 mod sizing;
+mod summary;
 mod update;
 
 use aws_lc_rs::digest;
@@ -60,6 +61,7 @@ pub use file::{FileStamp, FilterFile, read, read_unlocked};
 pub use header::{HEADER_SIZE, Header, MARKER, MAX_HASH_LENGTH, MIN_HASH_LENGTH};
 pub use plausibility::Plausibility;
 pub use sizing::Parameters;
+pub use summary::FilterSummary;
 pub use update::{FilterUpdate, Overwrite, create};
 
 use self::bits::{Bits, count_ones};

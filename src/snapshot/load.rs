@@ -3,19 +3,22 @@
 
 mod canary;
 mod check;
+mod error;
 mod exceptions;
+mod file;
 mod filter;
 mod list;
 mod mark;
 mod service;
+mod trial;
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub use self::error::LoadError;
 use self::exceptions::Exceptions;
+use self::file::{Seen, read_bounded};
 pub use self::filter::AcceptError;
 use self::filter::FilterSource;
 pub use self::list::ListFileError;
@@ -23,12 +26,12 @@ use self::list::ListSource;
 use self::mark::Marks;
 pub use self::service::OwnKey;
 use self::service::ServiceSource;
+use self::trial::Trial;
 use super::{Refusal, Report, Routes, Service, Snapshot};
 use crate::config::{Config, ServiceConfig};
-use crate::guard::{CurrentGuard, Decision, Guard, NamedFilter, Policy, RecentKeys};
+use crate::guard::{CurrentGuard, Guard, NamedFilter, Policy, RecentKeys};
 use crate::metrics::{ControlMetrics, Label, Role};
-use crate::pkbf::FileStamp;
-use crate::tls::{self, MaterialError};
+use crate::tls;
 
 /// A file that changed less than this ago is looked at again later: its writer may not be done.
 pub(super) const SETTLE: Duration = Duration::from_millis(200);
@@ -60,79 +63,6 @@ pub struct Progress {
     pub pending: bool,
     /// Whether an exception has ended: keys that it covered are to be judged again.
     pub exception_ended: bool,
-}
-
-/// Why there is nothing to start with.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// A filter cannot be used.
-    #[error("filter {name:?}: {}: {source}", path.display())]
-    Filter {
-        /// The filter's name.
-        name: String,
-        /// Its file.
-        path: PathBuf,
-        /// Why.
-        source: Refusal,
-    },
-    /// A list cannot be used.
-    #[error("list {name:?}: {}: {source}", path.display())]
-    List {
-        /// The list's name.
-        name: String,
-        /// Its file.
-        path: PathBuf,
-        /// Why.
-        source: ListFileError,
-    },
-    /// A certificate, key or trust anchor cannot be used.
-    #[error("service {service:?}: {what} {}: {source}", path.display())]
-    Material {
-        /// The service's name.
-        service: String,
-        /// The configuration key.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: MaterialError,
-    },
-    /// A key of our own is in a filter or on a list.
-    #[error(
-        "{0}: anybody may have its private half; replace it, or set allow_compromised_own_key = true"
-    )]
-    OwnKey(OwnKey),
-    /// A file cannot be read.
-    #[error("service {service:?}: {what} {}: {source}", path.display())]
-    Read {
-        /// The service's name.
-        service: String,
-        /// The configuration key.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// What was in use before the last restart cannot be known, or not be remembered for the next.
-    #[error(
-        "state {}: {source}; make the directory writable, or remove the file to forget which filters were in use",
-        path.display()
-    )]
-    State {
-        /// The state file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// rustls refuses what was loaded.
-    #[error("service {service:?}: TLS cannot be configured: {source}")]
-    Tls {
-        /// The service's name.
-        service: String,
-        /// Why.
-        source: rustls::Error,
-    },
 }
 
 impl Loader {
@@ -327,36 +257,6 @@ impl Loader {
     }
 }
 
-/// What an update is tried against: the filters in use, and what each service does.
-struct Trial {
-    filters: Vec<Arc<NamedFilter>>,
-    policies: Vec<Policy>,
-}
-
-impl Trial {
-    fn of(loader: &Loader) -> Self {
-        let policies = loader.services.iter().map(ServiceSource::policy);
-        Self { filters: loader.filters(), policies: policies.collect() }
-    }
-
-    /// How many of the keys in `recent` are admitted as things are, and would be refused with
-    /// `update` in place of the filter at `index`.
-    fn new_hits(&self, recent: &RecentKeys, index: usize, update: &Arc<NamedFilter>) -> usize {
-        let after = self.filters.iter().enumerate();
-        let after = after.map(|(at, filter)| if at == index { update } else { filter });
-        let after = Guard::new(after.cloned().collect());
-        let before = Guard::new(self.filters.clone());
-        recent.count(|service, forms| {
-            let refuses = |guard: &Guard| {
-                self.policies.get(service).is_some_and(|policy| {
-                    policy.decide(&guard.judge_forms(forms)) == Decision::Reject
-                })
-            };
-            refuses(&after) && !refuses(&before)
-        })
-    }
-}
-
 /// What a look at one source came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
@@ -368,44 +268,6 @@ enum Change {
     Same,
 }
 
-/// What was seen of a file when it was last examined; while it stays so, there is nothing to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    There(FileStamp),
-    Unreadable(io::ErrorKind),
-}
-
-impl Seen {
-    fn of(path: &Path) -> Self {
-        match FileStamp::of(path) {
-            Ok(stamp) => Self::There(stamp),
-            Err(error) => Self::Unreadable(error.kind()),
-        }
-    }
-
-    fn is_settled(&self, now: SystemTime) -> bool {
-        match self {
-            Self::There(stamp) => stamp.changed_before(now, SETTLE),
-            Self::Unreadable(_) => true,
-        }
-    }
-}
-
 fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-/// A regular file of at most `max_size` bytes.
-fn read_bounded(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
-    // Looked at before it is opened: opening a pipe would wait for its writer.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let mut content = Vec::new();
-    File::open(path)?.take(max_size.saturating_add(1)).read_to_end(&mut content)?;
-    if content.len() as u64 > max_size {
-        let error = format!("larger than {max_size} bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, error));
-    }
-    Ok(content)
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::config::ServiceConfig;
 use crate::guard::{Exception, FingerprintList, NamedFilter};
 use crate::metrics::{Label, RefusalReason, ReloadResult};
+use crate::pkbf::FilterSummary;
 
 /// The state of everything that a reload can change.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -28,18 +29,8 @@ pub struct Report {
 #[derive(Debug, Clone, Serialize)]
 pub struct FilterReport {
     name: String,
-    path: String,
-    revision: u32,
-    updated: u64,
-    entries: u32,
-    hash_count: u8,
-    hash_length: u8,
-    size_bytes: u64,
-    set_bits: u64,
-    fill_ratio: f64,
-    false_positive_ratio: f64,
-    plausible: bool,
-    sha256: String,
+    #[serde(flatten)]
+    summary: FilterSummary,
     loaded: u64,
     /// Older than the configuration's `max_age`.
     pub(super) stale: bool,
@@ -154,21 +145,9 @@ impl FilterReport {
         loaded: u64,
         last_reload: ReloadReport,
     ) -> Self {
-        let header = named.filter.header();
         Self {
             name: named.name.to_string(),
-            path: path.display().to_string(),
-            revision: header.revision,
-            updated: header.updated_at,
-            entries: header.entry_count,
-            hash_count: header.hash_count,
-            hash_length: header.hash_length,
-            size_bytes: header.data_size(),
-            set_bits: named.filter.set_bits(),
-            fill_ratio: named.filter.fill_ratio(),
-            false_positive_ratio: named.filter.false_positive_ratio(),
-            plausible: named.filter.plausibility().is_plausible(),
-            sha256: data_encoding::HEXLOWER.encode(&named.sha256),
+            summary: FilterSummary::of(path, &named.filter, &named.sha256),
             loaded,
             stale: false,
             last_reload,

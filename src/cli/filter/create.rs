@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::info::{Info, show};
+use super::info::show;
 use super::{CliError, Exit, say_json};
-use crate::pkbf::{self, Filter, FilterError, Overwrite, Parameters};
+use crate::pkbf::{self, Filter, FilterError, FilterSummary, Overwrite, Parameters};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         }
         failed(error.into())
     })?;
-    let info = Info::of(&args.file, &filter, &filter.sha256());
+    let info = FilterSummary::of(&args.file, &filter, &filter.sha256());
     let shown = if args.json { say_json(&info) } else { show(&info, &filter) };
     shown.map(|()| Exit::Done)
 }

@@ -6,10 +6,10 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use super::info::{Info, date};
+use super::info::date;
 use super::{CliError, Exit, Output, input, read};
 use crate::guard::{Guard, NamedFilter};
-use crate::pkbf::{Filter, FilterFile};
+use crate::pkbf::{Filter, FilterFile, FilterSummary};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -27,8 +27,8 @@ pub(in crate::cli) struct Args {
 #[derive(Serialize)]
 struct Difference {
     same: bool,
-    before: Info,
-    after: Info,
+    before: FilterSummary,
+    after: FilterSummary,
     /// Bits that only the one has set; null if the filters differ in size.
     bits_lost: Option<u64>,
     /// Bits that only the other has set.
@@ -82,7 +82,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 
 impl Difference {
     fn of(before: (&Path, &FilterFile), after: (&Path, &FilterFile)) -> Self {
-        let info = |(path, file): (&Path, &FilterFile)| Info::of(path, &file.filter, file.sha256());
+        let info = |(path, file): (&Path, &FilterFile)| {
+            FilterSummary::of(path, &file.filter, file.sha256())
+        };
         let bits = before.1.filter.difference(&after.1.filter);
         let bit_count = before.1.filter.header().bit_count() as f64;
         Self {
@@ -102,7 +104,7 @@ fn guard(filter: Filter) -> Guard {
 
 fn show(output: &mut Output, difference: &Difference) -> Result<(), CliError> {
     let Difference { before, after, .. } = difference;
-    let mut row = |name: &str, value: fn(&Info) -> String| {
+    let mut row = |name: &str, value: fn(&FilterSummary) -> String| {
         let (before, after) = (value(before), value(after));
         let mark = if before == after { ' ' } else { '*' };
         output.line(format_args!("{mark} {name:<16}{before:<24}{after}"))

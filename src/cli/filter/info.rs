@@ -1,12 +1,10 @@
 //! `keygate filter info`: what a filter file says of itself, and whether its bits bear it out.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use serde::Serialize;
-
 use super::{CliError, Exit, read, say, say_json};
-use crate::pkbf::Filter;
+use crate::pkbf::{Filter, FilterSummary};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -19,49 +17,12 @@ pub(in crate::cli) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let file = read(&args.file)?;
-    let info = Info::of(&args.file, &file.filter, file.sha256());
+    let info = FilterSummary::of(&args.file, &file.filter, file.sha256());
     let shown = if args.json { say_json(&info) } else { show(&info, &file.filter) };
     shown.map(|()| Exit::Done)
 }
 
-/// A filter as every command describes it.
-#[derive(Debug, Serialize)]
-pub(super) struct Info {
-    pub(super) path: String,
-    pub(super) revision: u32,
-    pub(super) updated: u64,
-    pub(super) entries: u32,
-    pub(super) hash_count: u8,
-    pub(super) hash_length: u8,
-    pub(super) size_bytes: u64,
-    pub(super) set_bits: u64,
-    pub(super) fill_ratio: f64,
-    pub(super) false_positive_ratio: f64,
-    pub(super) plausible: bool,
-    pub(super) sha256: String,
-}
-
-impl Info {
-    pub(super) fn of(path: &Path, filter: &Filter, sha256: &[u8; 32]) -> Self {
-        let header = filter.header();
-        Self {
-            path: path.display().to_string(),
-            revision: header.revision,
-            updated: header.updated_at,
-            entries: header.entry_count,
-            hash_count: header.hash_count,
-            hash_length: header.hash_length,
-            size_bytes: header.data_size(),
-            set_bits: filter.set_bits(),
-            fill_ratio: filter.fill_ratio(),
-            false_positive_ratio: filter.false_positive_ratio(),
-            plausible: filter.plausibility().is_plausible(),
-            sha256: data_encoding::HEXLOWER.encode(sha256),
-        }
-    }
-}
-
-pub(super) fn show(info: &Info, filter: &Filter) -> Result<(), CliError> {
+pub(super) fn show(info: &FilterSummary, filter: &Filter) -> Result<(), CliError> {
     let plausibility = filter.plausibility();
     let plausible = if plausibility.is_plausible() { "yes" } else { "no" };
     say(format_args!("file            {}", info.path))?;
