@@ -31,7 +31,7 @@ use tokio_rustls::client::TlsStream;
 use support::keygate::{Keygate, configuration};
 use support::origin::Origin;
 use support::pki::{Kind, Pki};
-use support::{load, write_filter, write_revision};
+use support::{client, write_filter, write_revision};
 
 const CONNECTIONS: usize = 10_000;
 const HITS: usize = 10;
@@ -51,7 +51,7 @@ fn main() {
     let limits = "limits = { max_connections = 20000, idle_timeout = \"10m\" }";
     let text = configuration(origin.address(), "", limits).replace("workers = 2", "workers = 1");
     let keygate = Keygate::configured(&pki, &text);
-    let [good, turned_config] = [&good, &turned].map(|party| load::client(&pki, party));
+    let [good, turned_config] = [&good, &turned].map(|party| Arc::new(client::config(&pki, party)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let address = keygate.address();
     let (mut others, mut hits) = runtime.block_on(async {

@@ -74,9 +74,9 @@ impl Guard {
         let Some((leaf, intermediates)) = chain.split_first() else { return Verdict::Unchecked };
         let leaf = self.judge_certificate(leaf, now);
         match depth {
-            Depth::Chain => intermediates
-                .iter()
-                .map(|certificate| self.judge_certificate(certificate, now))
+            Depth::Chain => (1..)
+                .zip(intermediates)
+                .map(|(place, certificate)| self.judge_certificate(certificate, now).at(place))
                 .fold(leaf, Verdict::worse),
             Depth::Leaf => leaf,
         }
@@ -110,7 +110,11 @@ impl Guard {
         }
         self.lists.iter().find_map(|list| {
             let (encoding, _) = forms.iter().find(|(_, form)| list.contains(form))?;
-            Some(Verdict::Listed(Listing { list: Arc::clone(&list.name), encoding: *encoding }))
+            Some(Verdict::Listed(Listing {
+                list: Arc::clone(&list.name),
+                encoding: *encoding,
+                position: 0,
+            }))
         })
     }
 
@@ -126,6 +130,7 @@ impl Guard {
                 filter: Arc::clone(&named.name),
                 revision: named.filter.header().revision,
                 encoding: *encoding,
+                position: 0,
                 false_positive_ratio: self.false_positive_ratio(forms.hashes.len()),
             })
         });
@@ -285,7 +290,7 @@ mod tests {
             let list = FingerprintList::parse("march", &fingerprint.to_string()).unwrap();
             let exception = Exception { fingerprint, until, reason: "replaced soon".to_owned() };
             let guard = guard(&[&spki]).with_lists(vec![Arc::new(list)]);
-            let listing = Listing { list: "march".into(), encoding };
+            let listing = Listing { list: "march".into(), encoding, position: 0 };
             let chain = std::slice::from_ref(&leaf);
             assert_eq!(guard.judge(chain, Depth::Leaf, now()), Verdict::Listed(listing.clone()));
             // At the moment that it names it has lapsed.

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use rustls::server::danger::ClientCertVerifier;
 
 pub use load::{AcceptError, ListFileError, LoadError, Loader, OwnKey, Progress};
 pub use refusal::Refusal;
@@ -43,6 +44,8 @@ pub struct Service {
     pub index: usize,
     /// Its configuration.
     pub config: Arc<ServiceConfig>,
+    /// Accepts certificates; the same as before while CAs and revocation lists are.
+    pub clients: Arc<dyn ClientCertVerifier>,
     /// Its side of TLS; sessions of an older snapshot do not resume on it.
     pub tls: Arc<rustls::ServerConfig>,
 }

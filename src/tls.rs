@@ -3,18 +3,20 @@
 //! [`KeyVerifier`] is what other rustls servers can use on its own. It judges a key only after the
 //! client has proved that it holds it. Nothing here speaks HTTP.
 
+mod client_auth;
 mod failure;
 mod identity;
 mod material;
 mod server_config;
 mod verifier;
 
+pub use client_auth::ClientAuth;
 pub use failure::classify;
 pub use identity::{CertificateSummary, ClientIdentity};
 pub use material::{
     Credentials, MaterialError, RevocationLists, TrustAnchors, credentials, trust_anchors,
 };
-pub use server_config::{ClientAuth, server_config};
+pub use server_config::server_config;
 pub use verifier::{KeyVerifier, Refusal, refusals_of};
 
 /// Draws the first random number of this thread, which takes aws-lc some 30 ms: a worker does it

@@ -9,8 +9,8 @@ use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
-use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{AlertDescription, ClientConnection, StreamOwned};
+use support::client::config;
 use support::keygate::Keygate;
 use support::origin::Origin;
 use support::pki::{Kind, Party, Pki};
@@ -110,17 +110,8 @@ fn openssl_with_every_kind_of_key_is_answered_or_reads_its_alert() {
 }
 
 fn get(setting: &Setting, client: &Party) -> std::io::Result<String> {
-    let mut anchors = RootCertStore::empty();
-    anchors.add(setting.pki.ca().clone()).unwrap();
-    let (chain, key) = client.credentials();
-    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(anchors)
-        .with_client_auth_cert(chain, key)
-        .unwrap();
     let name = "localhost".try_into().unwrap();
-    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let connection = ClientConnection::new(Arc::new(config(&setting.pki, client)), name).unwrap();
     let tcp = TcpStream::connect(setting.keygate.address())?;
     tcp.set_read_timeout(Some(PATIENCE))?;
     let mut tls = StreamOwned::new(connection, tcp);

@@ -21,12 +21,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use hyper::Request;
 use keygate::spki::Fingerprint;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use support::client::Client;
+use support::client::{Client, config};
 use support::keygate::{Keygate, configuration};
 use support::origin::Origin;
 use support::pki::{Kind, Party, Pki};
@@ -246,16 +246,7 @@ async fn an_http2_client_gets_goaway_and_the_answer_to_what_it_asked_before() {
 }
 
 fn http2_client(pki: &Pki, party: &Party) -> Arc<ClientConfig> {
-    let mut anchors = RootCertStore::empty();
-    anchors.add(pki.ca().clone()).unwrap();
-    let (chain, key) = party.credentials();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(anchors)
-        .with_client_auth_cert(chain, key)
-        .unwrap();
+    let mut config = config(pki, party);
     config.alpn_protocols = vec![b"h2".to_vec()];
     Arc::new(config)
 }

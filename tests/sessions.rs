@@ -8,13 +8,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use rustls::client::ResolvesClientCert;
-use rustls::crypto::aws_lc_rs::{default_provider, sign::any_supported_type};
-use rustls::sign::CertifiedKey;
 use rustls::{
-    AlertDescription, ClientConfig, ClientConnection, HandshakeKind, RootCertStore,
-    SignatureScheme, StreamOwned, SupportedProtocolVersion,
+    AlertDescription, ClientConfig, ClientConnection, HandshakeKind, StreamOwned,
+    SupportedProtocolVersion,
 };
+use support::client::config_of;
 use support::keygate::Keygate;
 use support::origin::{Origin, Received};
 use support::pki::{Kind, Party, Pki};
@@ -26,37 +24,9 @@ const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rust
 fn client(
     pki: &Pki,
     version: &'static SupportedProtocolVersion,
-    resolver: Arc<dyn ResolvesClientCert>,
+    party: &Party,
 ) -> Arc<ClientConfig> {
-    let mut anchors = RootCertStore::empty();
-    anchors.add(pki.ca().clone()).unwrap();
-    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_protocol_versions(&[version])
-        .unwrap()
-        .with_root_certificates(anchors)
-        .with_client_cert_resolver(resolver);
-    Arc::new(config)
-}
-
-/// A certificate with a key; that they belong together is not checked.
-#[derive(Debug)]
-struct Presents(Arc<CertifiedKey>);
-
-impl Presents {
-    fn new(certificate: &Party, key: &Party) -> Arc<Self> {
-        let key = any_supported_type(&key.credentials().1).unwrap();
-        Arc::new(Self(Arc::new(CertifiedKey::new(vec![certificate.der.clone()], key))))
-    }
-}
-
-impl ResolvesClientCert for Presents {
-    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0))
-    }
-
-    fn has_certs(&self) -> bool {
-        true
-    }
+    Arc::new(config_of(pki, &[version], Some(party)))
 }
 
 /// One GET on a connection of its own: how the handshake went, and the response.
@@ -91,7 +61,7 @@ fn a_resumed_session_carries_verdict_and_certificate_as_a_full_one() {
         let lost = pki.client("lost", Kind::P256);
         write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
         let keygate = Keygate::start(&pki, &origin, "policy = { on_probable = \"header\" }");
-        let config = client(&pki, version, Presents::new(&lost, &lost));
+        let config = client(&pki, version, &lost);
 
         let mut told = Vec::new();
         for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
@@ -119,7 +89,7 @@ fn a_session_from_before_the_filter_changed_does_not_admit_a_listed_key() {
         let turned = pki.client("turned", Kind::P256);
         write_filter(&pki.path("lost.pkbf"), &[]);
         let keygate = Keygate::start(&pki, &origin, "");
-        let config = client(&pki, version, Presents::new(&turned, &turned));
+        let config = client(&pki, version, &turned);
         assert!(get(&keygate, &config).1.is_ok());
         assert_eq!(get(&keygate, &config).0, Some(HandshakeKind::Resumed), "{version:?}");
 
@@ -137,7 +107,7 @@ fn a_handshake_that_began_before_a_swap_is_judged_by_the_filter_after_it() {
         let turned = pki.client("turned", Kind::P256);
         write_filter(&pki.path("lost.pkbf"), &[]);
         let keygate = Keygate::start(&pki, &origin, "");
-        let config = client(&pki, version, Presents::new(&turned, &turned));
+        let config = client(&pki, version, &turned);
 
         let mut tcp = TcpStream::connect(keygate.address()).unwrap();
         tcp.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -170,7 +140,7 @@ fn without_resumption_every_handshake_is_full() {
         let configuration = support::keygate::configuration(origin.address(), "", "");
         let full = configuration.replace("server.key\" }", "server.key\", resumption = false }");
         let keygate = Keygate::configured(&pki, &full);
-        let config = client(&pki, version, Presents::new(&good, &good));
+        let config = client(&pki, version, &good);
         for _ in 0..2 {
             assert_eq!(get(&keygate, &config).0, Some(HandshakeKind::Full), "{version:?}");
         }
@@ -184,7 +154,8 @@ fn a_copied_certificate_without_its_key_raises_no_alarm() {
         let (lost, thief) = (pki.client("lost", Kind::P256), pki.client("thief", Kind::P256));
         write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
         let keygate = Keygate::start(&pki, &origin, "");
-        let config = client(&pki, version, Presents::new(&lost, &thief));
+        let copied = Party { der: lost.der.clone(), ..thief };
+        let config = client(&pki, version, &copied);
 
         let (_, response) = get(&keygate, &config);
         assert!(response.is_err() && !is_denied(response), "{version:?}");

@@ -18,8 +18,9 @@ use std::time::Instant;
 
 use rustls::{AlertDescription, ClientConfig, Error};
 
+use support::client::config;
 use support::keygate::Keygate;
-use support::load::{ask, client, connect};
+use support::load::{ask, connect};
 use support::origin::Origin;
 use support::pki::{Kind, Pki};
 use support::{PATIENCE, write_revision};
@@ -70,7 +71,7 @@ fn no_request_fails_while_filters_are_swapped_and_a_listed_key_gets_in_nowhere_a
     let keygate = Keygate::start(&pki, &origin, "");
     let address = keygate.address();
     let spki = lost.spki.clone();
-    let (good, lost) = (client(&pki, &good), client(&pki, &lost));
+    let (good, lost) = (Arc::new(config(&pki, &good)), Arc::new(config(&pki, &lost)));
     let stop = AtomicBool::new(false);
     let (sender, events) = channel();
     let (mut answered, mut admitted) = (0, 0);

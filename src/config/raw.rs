@@ -116,6 +116,7 @@ pub(super) struct Exception {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Policy {
+    pub(super) on_confirmed: Option<Action>,
     pub(super) on_listed: Option<Action>,
     pub(super) on_probable: Option<Action>,
     pub(super) on_unchecked: Option<Action>,

@@ -52,6 +52,8 @@ pub enum RejectWith {
 /// What a service does about each verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
+    /// For a key that is proved to be compromised.
+    pub on_confirmed: Decision,
     /// For a key that is on a list.
     pub on_listed: Decision,
     /// For a key that is in a filter.
@@ -70,6 +72,7 @@ impl Policy {
     pub fn decide(&self, verdict: &Verdict) -> Decision {
         match verdict {
             Verdict::Allowed | Verdict::Clean => Decision::Admit,
+            Verdict::Confirmed(_) => self.on_confirmed,
             Verdict::Listed(_) => self.on_listed,
             Verdict::Probable(_) => self.on_probable,
             Verdict::Unchecked => self.on_unchecked,
@@ -80,7 +83,8 @@ impl Policy {
     /// without the header did not come through the proxy.
     #[must_use]
     pub fn annotates(&self) -> bool {
-        [self.on_listed, self.on_probable, self.on_unchecked].contains(&Decision::Annotate)
+        [self.on_confirmed, self.on_listed, self.on_probable, self.on_unchecked]
+            .contains(&Decision::Annotate)
     }
 }
 
@@ -88,6 +92,7 @@ impl Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            on_confirmed: Decision::Reject,
             on_listed: Decision::Reject,
             on_probable: Decision::Reject,
             on_unchecked: Decision::Reject,
@@ -106,21 +111,24 @@ mod tests {
     #[test]
     fn each_verdict_has_its_own_row() {
         let policy = Policy {
+            on_confirmed: Decision::Annotate,
             on_listed: Decision::Reject,
             on_probable: Decision::Flag,
             on_unchecked: Decision::Annotate,
             ..Policy::default()
         };
-        let listing = Listing { list: "l".into(), encoding: Encoding::Presented };
+        let listing = Listing { list: "l".into(), encoding: Encoding::Presented, position: 0 };
         assert_eq!(policy.decide(&Verdict::Allowed), Decision::Admit);
         assert_eq!(policy.decide(&Verdict::Listed(listing)), Decision::Reject);
         let hit = Hit {
             filter: "f".into(),
             revision: 1,
             encoding: Encoding::Presented,
+            position: 0,
             false_positive_ratio: 0.0,
         };
         assert_eq!(policy.decide(&Verdict::Clean), Decision::Admit);
+        assert_eq!(policy.decide(&Verdict::Confirmed(hit.clone())), Decision::Annotate);
         assert_eq!(policy.decide(&Verdict::Probable(hit)), Decision::Flag);
         assert_eq!(policy.decide(&Verdict::Unchecked), Decision::Annotate);
     }
@@ -129,6 +137,7 @@ mod tests {
     fn the_header_is_sent_when_any_verdict_asks_for_it() {
         assert!(!Policy::default().annotates());
         assert!(Policy { on_probable: Decision::Annotate, ..Policy::default() }.annotates());
+        assert!(Policy { on_confirmed: Decision::Annotate, ..Policy::default() }.annotates());
         assert!(Policy { on_listed: Decision::Annotate, ..Policy::default() }.annotates());
         assert!(Policy { on_unchecked: Decision::Annotate, ..Policy::default() }.annotates());
     }

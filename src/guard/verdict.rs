@@ -12,6 +12,8 @@ pub enum Verdict {
     Allowed,
     /// In no filter: certain.
     Clean,
+    /// In a filter, and proved to be compromised. Nothing here proves it yet.
+    Confirmed(Hit),
     /// On an exact list.
     Listed(Listing),
     /// In a filter, up to its false-positive rate.
@@ -29,6 +31,8 @@ pub struct Hit {
     pub revision: u32,
     /// The encoding of the key that is in the filter.
     pub encoding: Encoding,
+    /// The place in the client's chain of the certificate with this key; 0: the leaf.
+    pub position: usize,
     /// The probability that a key which was never added is found, with all look-ups that are made
     /// for a key like this.
     pub false_positive_ratio: f64,
@@ -41,6 +45,8 @@ pub struct Listing {
     pub list: Arc<str>,
     /// The encoding of the key that is on it.
     pub encoding: Encoding,
+    /// The place in the client's chain of the certificate with this key; 0: the leaf.
+    pub position: usize,
 }
 
 impl Verdict {
@@ -50,6 +56,7 @@ impl Verdict {
         match self {
             Self::Allowed => "allowed",
             Self::Clean => "clean",
+            Self::Confirmed(_) => "confirmed",
             Self::Listed(_) => "listed",
             Self::Probable(_) => "probable",
             Self::Unchecked => "unchecked",
@@ -68,7 +75,29 @@ impl Verdict {
             Self::Allowed => 1,
             Self::Unchecked => 2,
             Self::Probable(_) => 3,
-            Self::Listed(_) => 4,
+            Self::Confirmed(_) => 4,
+            Self::Listed(_) => 5,
+        }
+    }
+
+    /// The same verdict on the certificate at this place of a client's chain.
+    #[must_use]
+    pub fn at(mut self, place: usize) -> Self {
+        match &mut self {
+            Self::Confirmed(hit) | Self::Probable(hit) => hit.position = place,
+            Self::Listed(listing) => listing.position = place,
+            Self::Allowed | Self::Clean | Self::Unchecked => {}
+        }
+        self
+    }
+
+    /// The place in the client's chain of the certificate whose key was found; 0: the leaf.
+    #[must_use]
+    pub fn position(&self) -> Option<usize> {
+        match self {
+            Self::Confirmed(hit) | Self::Probable(hit) => Some(hit.position),
+            Self::Listed(listing) => Some(listing.position),
+            Self::Allowed | Self::Clean | Self::Unchecked => None,
         }
     }
 
@@ -76,7 +105,7 @@ impl Verdict {
     #[must_use]
     pub fn hit(&self) -> Option<&Hit> {
         match self {
-            Self::Probable(hit) => Some(hit),
+            Self::Confirmed(hit) | Self::Probable(hit) => Some(hit),
             Self::Allowed | Self::Clean | Self::Listed(_) | Self::Unchecked => None,
         }
     }
@@ -86,7 +115,11 @@ impl Verdict {
     pub fn listing(&self) -> Option<&Listing> {
         match self {
             Self::Listed(listing) => Some(listing),
-            Self::Allowed | Self::Clean | Self::Probable(_) | Self::Unchecked => None,
+            Self::Allowed
+            | Self::Clean
+            | Self::Confirmed(_)
+            | Self::Probable(_)
+            | Self::Unchecked => None,
         }
     }
 
@@ -95,7 +128,7 @@ impl Verdict {
     pub fn encoding(&self) -> Option<Encoding> {
         match self {
             Self::Listed(listing) => Some(listing.encoding),
-            Self::Probable(hit) => Some(hit.encoding),
+            Self::Confirmed(hit) | Self::Probable(hit) => Some(hit.encoding),
             Self::Allowed | Self::Clean | Self::Unchecked => None,
         }
     }
@@ -108,7 +141,7 @@ impl fmt::Display for Verdict {
         match self {
             // Names have nothing that needs escaping in a quoted string.
             Self::Listed(listing) => write!(formatter, ";list=\"{}\"", listing.list),
-            Self::Probable(hit) => {
+            Self::Confirmed(hit) | Self::Probable(hit) => {
                 write!(formatter, ";filter=\"{}\";revision={}", hit.filter, hit.revision)
             }
             Self::Allowed | Self::Clean | Self::Unchecked => Ok(()),
@@ -126,13 +159,18 @@ mod tests {
             filter: "pwnedkeys".into(),
             revision: 42,
             encoding: Encoding::Presented,
+            position: 0,
             false_positive_ratio: 0.001,
         };
+        assert_eq!(
+            Verdict::Confirmed(hit.clone()).to_string(),
+            r#"confirmed;filter="pwnedkeys";revision=42"#
+        );
         assert_eq!(
             Verdict::Probable(hit).to_string(),
             r#"probable;filter="pwnedkeys";revision=42"#
         );
-        let listing = Listing { list: "march".into(), encoding: Encoding::Presented };
+        let listing = Listing { list: "march".into(), encoding: Encoding::Presented, position: 0 };
         assert_eq!(Verdict::Listed(listing).to_string(), r#"listed;list="march""#);
         assert_eq!(Verdict::Allowed.to_string(), "allowed");
         assert_eq!(Verdict::Clean.to_string(), "clean");

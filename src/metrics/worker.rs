@@ -109,6 +109,7 @@ impl ServiceMetrics {
 enum VerdictLabel {
     Allowed,
     Clean,
+    Confirmed,
     Listed,
     Probable,
     Unchecked,
@@ -119,6 +120,7 @@ impl VerdictLabel {
         match verdict {
             Verdict::Allowed => Self::Allowed,
             Verdict::Clean => Self::Clean,
+            Verdict::Confirmed(_) => Self::Confirmed,
             Verdict::Listed(_) => Self::Listed,
             Verdict::Probable(_) => Self::Probable,
             Verdict::Unchecked => Self::Unchecked,
@@ -127,8 +129,14 @@ impl VerdictLabel {
 }
 
 impl Label for VerdictLabel {
-    const ALL: &'static [Self] =
-        &[Self::Allowed, Self::Clean, Self::Listed, Self::Probable, Self::Unchecked];
+    const ALL: &'static [Self] = &[
+        Self::Allowed,
+        Self::Clean,
+        Self::Confirmed,
+        Self::Listed,
+        Self::Probable,
+        Self::Unchecked,
+    ];
 
     fn index(self) -> usize {
         self as usize
@@ -138,6 +146,7 @@ impl Label for VerdictLabel {
         match self {
             Self::Allowed => "allowed",
             Self::Clean => "clean",
+            Self::Confirmed => "confirmed",
             Self::Listed => "listed",
             Self::Probable => "probable",
             Self::Unchecked => "unchecked",

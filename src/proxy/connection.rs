@@ -89,25 +89,30 @@ async fn handshake(
     }
 }
 
-/// Judges the client by the snapshot of this moment, whatever the handshake began with: a resumed
-/// session met no verifier, and a filter may have been replaced meanwhile. Then serves it.
+/// Judges the client by the snapshot of this moment, whatever the handshake began with (the service
+/// as it was `before`): a resumed session met no verifier, and filters, CAs and revocation lists may
+/// have been replaced meanwhile. Then serves it.
 async fn admit(
     worker: Rc<Worker>,
-    service: &Service,
+    before: &Service,
     stream: TlsStream<TcpStream>,
     peer: SocketAddr,
 ) {
     let snapshot = worker.snapshot();
     let identity = ClientIdentity::of(peer, stream.get_ref().1);
-    let metrics = worker.service_metrics(service.index);
+    let metrics = worker.service_metrics(before.index);
     metrics.handshakes(HandshakeResult::Ok, identity.stage() == Stage::Resumed).inc();
-    let Some(service) = snapshot.present(service).map(Arc::clone) else {
+    let Some(service) = snapshot.present(before).map(Arc::clone) else {
         return close(stream).await; // the service is gone
     };
     let now = SystemTime::now();
-    if identity.has_expired(now) {
+    let is_outdated = identity.has_expired(now)
+        || (!Arc::ptr_eq(&before.clients, &service.clients)
+            && identity.check(&*service.clients, now).is_err());
+    if is_outdated {
         metrics.connections.of(ConnectionResult::Refused).inc();
-        debug!(%peer, service = %service.config.name, "session resumed with an expired certificate");
+        let service = &service.config.name;
+        debug!(%peer, %service, "the certificate was accepted once and is not any more");
         return close(stream).await;
     }
     let verdict = snapshot.guard.judge(identity.chain(), service.config.policy.judge, now);
@@ -124,7 +129,8 @@ async fn admit(
     } else {
         metrics.connections.of(ConnectionResult::Served).inc();
     }
-    let depends_on_filters = matches!(verdict, Verdict::Clean | Verdict::Probable(_));
+    let depends_on_filters =
+        matches!(verdict, Verdict::Clean | Verdict::Confirmed(_) | Verdict::Probable(_));
     if depends_on_filters && decision != Decision::Reject {
         worker.note(service.index, identity.leaf());
     }

@@ -120,19 +120,27 @@ impl OpenConnections {
     /// served: nobody waits for more than a few judgements.
     pub(super) async fn judge_all(&self, worker: &Worker) {
         let (snapshot, time) = (worker.snapshot(), SystemTime::now());
+        self.forget_ended();
         let serving = self.serving.borrow().clone();
-        for some in serving.chunks(JUDGED_AT_ONCE) {
-            some.iter().for_each(|standing| standing.judge_again(&snapshot, worker, time));
-            tokio::task::yield_now().await;
+        let mut judged = 0;
+        for standing in &serving {
+            judged += 1;
+            if standing.judge_again(&snapshot, worker, time) || judged == JUDGED_AT_ONCE {
+                judged = 0;
+                tokio::task::yield_now().await;
+            }
         }
     }
 
     fn check_all(&self) {
         let (now, time) = (Instant::now(), SystemTime::now());
-        self.serving.borrow_mut().retain(|standing| {
-            standing.check(now, time);
-            Rc::strong_count(standing) > 1 // the connection itself holds one
-        });
+        self.forget_ended();
+        self.serving.borrow().iter().for_each(|standing| standing.check(now, time));
+    }
+
+    fn forget_ended(&self) {
+        // The connection itself holds one.
+        self.serving.borrow_mut().retain(|standing| Rc::strong_count(standing) > 1);
     }
 
     fn finish_all(&self) {

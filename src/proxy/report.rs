@@ -42,6 +42,7 @@ pub(super) fn report(
         filter = hit.map(|hit| &*hit.filter),
         revision = hit.map(|hit| hit.revision),
         list = verdict.listing().map(|listing| &*listing.list),
+        chain_position = verdict.position(),
         encoding = verdict.encoding().map(Encoding::as_str),
         false_positive_ratio = hit.map(|hit| hit.false_positive_ratio),
         "client key {what}"

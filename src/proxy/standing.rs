@@ -22,14 +22,16 @@ use crate::tls::ClientIdentity;
 #[derive(Debug)]
 pub(super) struct Standing {
     pub(super) activity: Rc<Activity>,
-    service: Arc<Service>,
+    /// As it was when the client was last judged.
+    service: RefCell<Arc<Service>>,
     identity: ClientIdentity,
     verdict: RefCell<Verdict>,
     /// What the upstream is told of the verdict with the next request.
     key_status: RefCell<Option<HeaderValue>>,
     is_evicted: Cell<bool>,
-    /// Every request is answered with 403, and none goes further.
-    is_refused: bool,
+    /// Why every request from now on is answered with 403, and none goes further. A client that
+    /// is told to go may stay until it is cut: HTTP/2 lets it ask on.
+    refusal: Cell<Option<&'static str>>,
     has_answered: Cell<bool>,
 }
 
@@ -44,11 +46,11 @@ impl Standing {
         Rc::new(Self {
             activity,
             key_status: RefCell::new(key_status(&service.config, &verdict)),
-            service,
+            service: RefCell::new(service),
             identity,
-            verdict: RefCell::new(verdict),
             is_evicted: Cell::new(false),
-            is_refused: decision == Decision::Reject,
+            refusal: Cell::new((decision == Decision::Reject).then(|| reason(&verdict))),
+            verdict: RefCell::new(verdict),
             has_answered: Cell::new(false),
         })
     }
@@ -63,65 +65,94 @@ impl Standing {
         self.has_answered.set(true);
     }
 
-    /// What a client that is refused is told instead of an answer to its request, which is its last.
+    /// What a client that is refused is told instead of an answer to its request.
     pub(super) fn refusal(&self) -> Option<&'static str> {
-        if !self.is_refused {
-            return None;
-        }
-        Some(match *self.verdict.borrow() {
-            Verdict::Listed(_) => "the key of the client certificate is on a list of refused keys",
-            Verdict::Probable(_) => {
-                "the key of the client certificate is probably compromised: replace key and certificate"
-            }
-            Verdict::Allowed | Verdict::Clean | Verdict::Unchecked => {
-                "the key of the client certificate could not be checked"
-            }
-        })
+        self.refusal.get()
     }
 
     /// Looks at the time-outs of the connection, and at the certificate of its client.
     pub(super) fn check(&self, now: Instant, time: SystemTime) {
         if !self.is_evicted.get() && self.identity.has_expired(time) {
-            let (peer, service) = (self.identity.peer(), &self.service.config.name);
+            let (peer, service) = (self.identity.peer(), self.service.borrow());
+            let service = &service.config.name;
             info!(%peer, %service, "client certificate has expired, its connection ends");
-            self.evict();
+            self.evict("the client certificate has expired");
         }
         // At the next look, not with the answer: h2 sends GOAWAY before what it has to send besides,
         // and some clients then give up a request whose body they are still sending.
-        if self.is_refused && self.has_answered.get() && !self.is_evicted.get() {
-            self.evict();
+        if let Some(reason) = self.refusal.get()
+            && self.has_answered.get()
+            && !self.is_evicted.get()
+        {
+            self.evict(reason);
         }
         self.activity.check(now);
     }
 
     /// Judges the client by what is known now. One who is to be refused finishes what is in flight
-    /// and goes; others are served on, and their upstream is told what has changed.
-    pub(super) fn judge_again(&self, snapshot: &Snapshot, worker: &Worker, time: SystemTime) {
-        if self.is_evicted.get() || self.is_refused {
-            return;
+    /// and goes; others are served on, and their upstream is told what has changed. Returns whether
+    /// signatures had to be verified, which takes a hundred times as long as a judgement.
+    pub(super) fn judge_again(
+        &self,
+        snapshot: &Snapshot,
+        worker: &Worker,
+        time: SystemTime,
+    ) -> bool {
+        if self.is_evicted.get() || self.refusal.get().is_some() {
+            return false;
         }
-        let service = snapshot.present(&self.service).unwrap_or(&self.service);
+        let before = Arc::clone(&self.service.borrow());
+        let service = snapshot.present(&before).unwrap_or(&before);
+        self.service.replace(Arc::clone(service));
         let verdict =
             snapshot.guard.judge(self.identity.chain(), service.config.policy.judge, time);
         let decision = service.config.policy.decide(&verdict);
         let metrics = worker.service_metrics(service.index);
         metrics.count_judgement(Stage::Live, &verdict, decision);
-        if *self.verdict.borrow() == verdict {
-            return;
-        }
-        if decision != Decision::Admit {
-            let (peer, leaf) = (self.identity.peer(), self.identity.leaf());
-            report(peer, service, leaf, &verdict, Stage::Live, decision);
+        if *self.verdict.borrow() != verdict {
+            if decision != Decision::Admit {
+                let (peer, leaf) = (self.identity.peer(), self.identity.leaf());
+                report(peer, service, leaf, &verdict, Stage::Live, decision);
+            }
+            self.key_status.replace(key_status(&service.config, &verdict));
+            self.verdict.replace(verdict);
         }
         if decision == Decision::Reject {
-            self.evict();
+            self.evict(reason(&self.verdict.borrow()));
+            return false;
         }
-        self.key_status.replace(key_status(&service.config, &verdict));
-        self.verdict.replace(verdict);
+        if Arc::ptr_eq(&before.clients, &service.clients) {
+            return false;
+        }
+        if let Err(error) = self.identity.check(&*service.clients, time) {
+            let (peer, service) = (self.identity.peer(), &service.config.name);
+            info!(%peer, %service, %error, "client certificate is no longer accepted, its connection ends");
+            self.evict("the client certificate is no longer accepted");
+        }
+        true
     }
 
-    fn evict(&self) {
+    /// Lets the client finish what is in flight, and nothing else.
+    fn evict(&self, reason: &'static str) {
         self.is_evicted.set(true);
-        self.activity.evict(Instant::now() + self.service.config.evict_within);
+        self.refusal.set(Some(reason));
+        let within = self.service.borrow().config.evict_within;
+        self.activity.evict(Instant::now() + within);
+    }
+}
+
+/// Why a client with this verdict is refused, in words for it.
+fn reason(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Confirmed(_) => {
+            "the key of the client certificate is compromised: replace key and certificate"
+        }
+        Verdict::Listed(_) => "the key of the client certificate is on a list of refused keys",
+        Verdict::Probable(_) => {
+            "the key of the client certificate is probably compromised: replace key and certificate"
+        }
+        Verdict::Allowed | Verdict::Clean | Verdict::Unchecked => {
+            "the key of the client certificate could not be checked"
+        }
     }
 }

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{HandshakeKind, ServerConnection};
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
@@ -72,6 +73,21 @@ impl ClientIdentity {
     pub fn has_expired(&self, now: SystemTime) -> bool {
         let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.not_after.is_some_and(|not_after| not_after < since_epoch)
+    }
+
+    /// Whether a client that `verifier` has not seen would be accepted by it: CAs and revocation
+    /// lists change while connections are open. The proof of possession was given in the handshake.
+    ///
+    /// # Errors
+    /// Why it would not be.
+    pub fn check(
+        &self,
+        verifier: &dyn ClientCertVerifier,
+        now: SystemTime,
+    ) -> Result<(), rustls::Error> {
+        let Some((leaf, intermediates)) = self.chain.split_first() else { return Ok(()) };
+        let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
+        verifier.verify_client_cert(leaf, intermediates, now).map(|_| ())
     }
 }
 

@@ -85,23 +85,32 @@ impl KeyVerifier {
         Self { inner, guard, policy }
     }
 
-    /// Judges `certificate` of the client that presented `leaf`.
+    /// Judges `certificate`, at this place in the chain of the client that presented `leaf`.
     fn judge(
         &self,
         certificate: &CertificateDer<'_>,
+        place: usize,
         leaf: &CertificateDer<'_>,
     ) -> Result<(), rustls::Error> {
         let chain = std::slice::from_ref(certificate);
-        let verdict = self.guard.load().judge(chain, Depth::Leaf, SystemTime::now());
+        let verdict = self.guard.load().judge(chain, Depth::Leaf, SystemTime::now()).at(place);
         match (self.policy.decide(&verdict), self.policy.reject_with) {
             (Decision::Admit | Decision::Annotate | Decision::Flag, _) => Ok(()),
             // It is told once there is somebody to tell it to.
             (Decision::Reject, RejectWith::Http403) => Ok(()),
             (Decision::Reject, RejectWith::Alert) => {
+                let alert = match verdict {
+                    Verdict::Confirmed(_) => CertificateError::Revoked,
+                    Verdict::Allowed
+                    | Verdict::Clean
+                    | Verdict::Listed(_)
+                    | Verdict::Probable(_)
+                    | Verdict::Unchecked => CertificateError::ApplicationVerificationFailure,
+                };
                 let refusal = Refusal { leaf: leaf.clone().into_owned(), verdict };
                 // Outside `refusals_of` nobody asked.
                 let _ = REFUSAL.try_with(|observed| observed.replace(Some(refusal)));
-                Err(CertificateError::ApplicationVerificationFailure.into())
+                Err(alert.into())
             }
         }
     }
@@ -128,7 +137,8 @@ impl ClientCertVerifier for KeyVerifier {
     ) -> Result<ClientCertVerified, rustls::Error> {
         let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
         if self.policy.judge == Depth::Chain {
-            intermediates.iter().try_for_each(|issuer| self.judge(issuer, end_entity))?;
+            let mut places = (1..).zip(intermediates);
+            places.try_for_each(|(place, issuer)| self.judge(issuer, place, end_entity))?;
         }
         Ok(verified)
     }
@@ -140,7 +150,7 @@ impl ClientCertVerifier for KeyVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let valid = self.inner.verify_tls12_signature(message, cert, dss)?;
-        self.judge(cert, cert)?;
+        self.judge(cert, 0, cert)?;
         Ok(valid)
     }
 
@@ -151,7 +161,7 @@ impl ClientCertVerifier for KeyVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let valid = self.inner.verify_tls13_signature(message, cert, dss)?;
-        self.judge(cert, cert)?;
+        self.judge(cert, 0, cert)?;
         Ok(valid)
     }
 

@@ -4,8 +4,13 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::client::ResolvesClientCert;
+use rustls::crypto::aws_lc_rs::{default_provider, sign::any_supported_type};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, SignatureScheme, StreamOwned,
+    SupportedProtocolVersion,
+};
 
 use super::PATIENCE;
 use super::pki::{Party, Pki};
@@ -14,20 +19,55 @@ pub struct Client {
     tls: StreamOwned<ClientConnection, TcpStream>,
 }
 
+/// A client as rustls makes it by default: it resumes sessions when it is let.
+pub fn config(pki: &Pki, party: &Party) -> ClientConfig {
+    config_of(pki, rustls::ALL_VERSIONS, Some(party))
+}
+
+/// The same with these versions of TLS, and with a certificate or none.
+pub fn config_of(
+    pki: &Pki,
+    versions: &[&'static SupportedProtocolVersion],
+    party: Option<&Party>,
+) -> ClientConfig {
+    let mut anchors = RootCertStore::empty();
+    anchors.add(pki.ca().clone()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(anchors);
+    match party {
+        None => builder.with_no_client_auth(),
+        Some(party) => builder.with_client_cert_resolver(Presents::new(party, party)),
+    }
+}
+
+/// A certificate with a key; that they belong together is not checked.
+#[derive(Debug)]
+pub struct Presents(Arc<CertifiedKey>);
+
+impl Presents {
+    pub fn new(certificate: &Party, key: &Party) -> Arc<Self> {
+        let key = any_supported_type(&key.credentials().1).unwrap();
+        Arc::new(Self(Arc::new(CertifiedKey::new(vec![certificate.der.clone()], key))))
+    }
+}
+
+impl ResolvesClientCert for Presents {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
 impl Client {
     /// Connects as `party`, naming `localhost`.
     pub fn connect(pki: &Pki, address: SocketAddr, party: &Party) -> Self {
-        let mut anchors = RootCertStore::empty();
-        anchors.add(pki.ca().clone()).unwrap();
-        let (chain, key) = party.credentials();
-        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(anchors)
-            .with_client_auth_cert(chain, key)
-            .unwrap();
         let name = "localhost".try_into().unwrap();
-        let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+        let connection = ClientConnection::new(Arc::new(config(pki, party)), name).unwrap();
         let tcp = TcpStream::connect(address).unwrap();
         tcp.set_read_timeout(Some(PATIENCE)).unwrap();
         tcp.set_write_timeout(Some(PATIENCE)).unwrap();

@@ -1,5 +1,6 @@
 //! The real binary, run as an operator runs it.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -127,6 +128,19 @@ impl Keygate {
         self.log.wait(what, wanted)
     }
 
+    /// Waits for so many such lines, and returns all there are.
+    pub fn wait_for_lines(
+        &self,
+        what: &str,
+        count: usize,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Vec<Value> {
+        self.log.wait_for(what, |lines| {
+            let found: Vec<_> = lines.iter().filter(|line| wanted(line)).cloned().collect();
+            (found.len() >= count).then_some(found)
+        })
+    }
+
     /// Waits for the snapshot with this number to be in use.
     pub fn wait_for_generation(&self, generation: u64) {
         self.wait_for("a snapshot", |line| {
@@ -166,6 +180,14 @@ impl Keygate {
 
     pub fn admin_address(&self) -> SocketAddr {
         self.admin
+    }
+
+    /// Every series and its value.
+    pub fn metrics(&self) -> BTreeMap<String, f64> {
+        let (_, scrape) = self.admin("/metrics");
+        let series = scrape.lines().filter(|line| !line.starts_with('#'));
+        let series = series.map(|line| line.rsplit_once(' ').unwrap());
+        series.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
     }
 
     /// The value of a series, as `name{label="value"}` with its labels in alphabetical order.
@@ -274,11 +296,15 @@ impl Log {
     }
 
     fn wait(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.wait_for(what, |lines| lines.iter().find(|line| wanted(line)).cloned())
+    }
+
+    fn wait_for<T>(&self, what: &str, wanted: impl Fn(&[Value]) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         let mut lines = self.lines.lock().unwrap();
         loop {
-            if let Some(line) = lines.iter().find(|line| wanted(line)) {
-                return line.clone();
+            if let Some(found) = wanted(&lines) {
+                return found;
             }
             let ended = lines.last().is_some_and(|line| line["message"] == END);
             let left = deadline.saturating_duration_since(Instant::now());

@@ -7,24 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::PATIENCE;
+use super::client::config;
 use super::pki::{Party, Pki};
-
-/// A client as rustls makes it by default: it resumes sessions when it is let.
-pub fn client(pki: &Pki, party: &Party) -> Arc<ClientConfig> {
-    let mut trust_anchors = RootCertStore::empty();
-    trust_anchors.add(pki.ca().clone()).unwrap();
-    let (chain, key) = party.credentials();
-    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(trust_anchors)
-        .with_client_auth_cert(chain, key);
-    Arc::new(config.unwrap())
-}
 
 pub type Connection = BufReader<StreamOwned<ClientConnection, TcpStream>>;
 
@@ -78,7 +65,7 @@ struct Shared {
 
 impl Load {
     pub fn start(address: SocketAddr, pki: &Pki, client_of: &Party) -> Self {
-        let config = client(pki, client_of);
+        let config = Arc::new(config(pki, client_of));
         let shared = Arc::new(Shared::default());
         let threads = (0..4).map(|number| {
             let (shared, config) = (Arc::clone(&shared), Arc::clone(&config));

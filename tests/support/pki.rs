@@ -63,7 +63,8 @@ pub struct Party {
     /// DER.
     pub der: CertificateDer<'static>,
     pub spki: Vec<u8>,
-    key: Vec<u8>,
+    /// PKCS#8, DER.
+    pub key: Vec<u8>,
 }
 
 impl Party {
@@ -74,7 +75,8 @@ impl Party {
 }
 
 impl Pki {
-    /// `ca.pem`, and `server.pem` with `server.key` for `localhost`, `a.example`, `b.example` and `127.0.0.1`.
+    /// `ca.pem`, and `server.pem` with `server.key` for `localhost`, `a.example` to `d.example`,
+    /// and `127.0.0.1`.
     pub fn new() -> Self {
         Self::named("Test CA")
     }
@@ -91,9 +93,8 @@ impl Pki {
         std::fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
         let der = certificate.der().clone();
         let pki = Self { directory, issuer: Issuer::new(parameters, key), ca: der };
-        let hosts =
-            ["localhost", "a.example", "b.example", "127.0.0.1"].map(str::to_owned).to_vec();
-        let server = CertificateParams::new(hosts).unwrap();
+        let hosts = ["localhost", "a.example", "b.example", "c.example", "d.example", "127.0.0.1"];
+        let server = CertificateParams::new(hosts.map(str::to_owned)).unwrap();
         pki.issue("server", Kind::P256, server, ExtendedKeyUsagePurpose::ServerAuth);
         pki
     }

@@ -171,6 +171,10 @@ impl Place<'_> {
 fn merge(policy: &raw::Policy, service: &raw::Policy) -> Policy {
     let default = Policy::default();
     Policy {
+        on_confirmed: service
+            .on_confirmed
+            .or(policy.on_confirmed)
+            .map_or(default.on_confirmed, Into::into),
         on_listed: service.on_listed.or(policy.on_listed).map_or(default.on_listed, Into::into),
         on_probable: service
             .on_probable

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use rustls::server::danger::ClientCertVerifier;
 use tracing::{info, warn};
 
 use super::super::ServiceReport;
@@ -35,6 +36,7 @@ struct Material {
     credentials: Credentials,
     trust_anchors: TrustAnchors,
     revoked: RevocationLists,
+    clients: Arc<dyn ClientCertVerifier>,
 }
 
 impl ServiceSource {
@@ -59,7 +61,11 @@ impl ServiceSource {
         }
         self.seen = seen;
         match Material::read(&self.config) {
-            Ok(material) => {
+            Ok(mut material) => {
+                if material.accepts_as(&self.material) {
+                    // Open connections need not be looked at.
+                    material.clients = Arc::clone(&self.material.clients);
+                }
                 self.material = material;
                 self.last_reload = ReloadReport::done(ReloadResult::Loaded, unix_seconds(now));
                 info!(service = %self.config.name, "certificates loaded");
@@ -78,17 +84,13 @@ impl ServiceSource {
         let tls = tls::server_config(
             &self.config.tls,
             Arc::clone(&self.material.credentials),
-            &ClientAuth {
-                trust_anchors: &self.material.trust_anchors,
-                revoked: &self.material.revoked,
-                expired_crl: self.config.expired_crl,
-                mode: self.config.client_auth_mode,
-            },
+            Arc::clone(&self.material.clients),
             guard.clone(),
             self.config.policy,
         )
         .map_err(|source| LoadError::Tls { service: self.config.name.clone(), source })?;
-        Ok(Service { index, config: Arc::clone(&self.config), tls: Arc::new(tls) })
+        let (config, clients) = (Arc::clone(&self.config), Arc::clone(&self.material.clients));
+        Ok(Service { index, config, clients, tls: Arc::new(tls) })
     }
 
     /// The keys of our own that a client would be refused with: the service's, and those of the CAs
@@ -193,7 +195,23 @@ impl Material {
             let file = (CRLS, path.as_path());
             revoked.add(&read(config, file)?, &anchors).map_err(|source| broken(file, source))?;
         }
-        Ok(Self { credentials, trust_anchors: anchors, revoked })
+        let client_auth = ClientAuth {
+            trust_anchors: &anchors,
+            revoked: &revoked,
+            expired_crl: config.expired_crl,
+            mode: config.client_auth_mode,
+            depth: config.policy.judge,
+        };
+        let clients = client_auth
+            .verifier()
+            .map_err(|source| LoadError::Tls { service: config.name.clone(), source })?;
+        Ok(Self { credentials, trust_anchors: anchors, revoked, clients })
+    }
+
+    /// Whether the same certificates are accepted as with `other`.
+    fn accepts_as(&self, other: &Self) -> bool {
+        self.trust_anchors.certificates == other.trust_anchors.certificates
+            && self.revoked.lists == other.revoked.lists
     }
 }
 
