@@ -24,7 +24,7 @@ pub use verdict::{Hit, Listing, Verdict};
 use self::lists::Exceptions;
 
 use crate::pkbf::{Filter, KeyHash};
-use crate::spki::{self, Encoding, Fingerprint};
+use crate::spki::{self, Algorithm, Encoding, Fingerprint};
 
 /// A filter under the name that the configuration gives it.
 #[derive(Debug)]
@@ -68,7 +68,8 @@ impl Guard {
     /// What is known at `now` of the keys of a client that presented `chain`, leaf first: the worst
     /// of them, as deep as `depth` says.
     ///
-    /// A chain without a leaf, and a certificate that cannot be read, are [`Verdict::Unchecked`].
+    /// A chain without a leaf, a certificate that cannot be read, and a key in an encoding that is
+    /// not known are [`Verdict::Unchecked`].
     #[must_use]
     pub fn judge(&self, chain: &[CertificateDer<'_>], depth: Depth, now: SystemTime) -> Verdict {
         let Some((leaf, intermediates)) = chain.split_first() else { return Verdict::Unchecked };
@@ -84,7 +85,13 @@ impl Guard {
 
     fn judge_certificate(&self, certificate: &CertificateDer<'_>, now: SystemTime) -> Verdict {
         match spki::of_certificate(certificate) {
-            Ok(spki) => self.judge_key(spki, now),
+            Ok(spki) => {
+                let verdict = self.judge_key(spki, now);
+                // A key in an encoding that is not known can be any key: the verifier reads more than
+                // one, and none of the others was looked up.
+                let is_known = Algorithm::of(spki) != Algorithm::Other;
+                if verdict == Verdict::Clean && !is_known { Verdict::Unchecked } else { verdict }
+            }
             Err(_) => Verdict::Unchecked,
         }
     }

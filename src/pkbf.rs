@@ -55,7 +55,7 @@ use aws_lc_rs::digest;
 use smallvec::SmallVec;
 use xxhash_rust::xxh64::xxh64;
 
-pub use checksum::sidecar_of;
+pub use checksum::{check_sidecar, sidecar_of};
 pub use error::FilterError;
 pub use file::{FileStamp, FilterFile, read, read_unlocked};
 pub use header::{HEADER_SIZE, Header, MARKER, MAX_HASH_LENGTH, MIN_HASH_LENGTH};

@@ -131,7 +131,10 @@ impl Algorithm {
         if let Some(bits) = related::rsa_modulus_bits(spki) {
             return Self::Rsa(bits);
         }
-        if spki.starts_with(related::ED25519_PREFIX) { Self::Ed25519 } else { Self::Other }
+        match spki.strip_prefix(related::ED25519_PREFIX) {
+            Some(key) if key.len() == 32 => Self::Ed25519,
+            Some(_) | None => Self::Other,
+        }
     }
 }
 

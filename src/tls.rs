@@ -8,6 +8,7 @@ mod failure;
 mod identity;
 mod material;
 mod server_config;
+mod sessions;
 mod verifier;
 
 pub use client_auth::ClientAuth;

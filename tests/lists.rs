@@ -158,7 +158,25 @@ fn a_list_that_changes_is_put_in_use_and_a_broken_one_is_not() {
     let successful = "keygate_list_last_reload_successful{list=\"march\"}";
     assert_eq!(setting.keygate.metric(successful), 0.0);
 
+    // Somebody writes it in place, and has come as far as to empty it.
     replace("");
+    setting.keygate.wait_for("a refused list", |line| {
+        line["message"] == "list update refused, the one in use stays"
+            && line["error"].as_str().unwrap().contains("empty, and 5001 keys are in use")
+    });
+    setting.refuses(&setting.good);
+
+    // One that is cut short is told by its checksum.
+    let checksum = Fingerprint::of(b"# none\n"); // SHA-256, of whatever
+    write(setting.pki.path("deny.txt.sha256"), format!("{checksum}  deny.txt\n")).unwrap();
+    replace("# no\n");
+    setting.keygate.wait_for("a refused list", |line| {
+        line["message"] == "list update refused, the one in use stays"
+            && line["error"].as_str().unwrap().contains("deny.txt.sha256")
+    });
+    setting.refuses(&setting.good);
+
+    replace("# none\n");
     setting.keygate.wait_for_generation(3);
     setting.admits(&setting.good);
     assert_eq!(setting.keygate.metric(successful), 1.0);

@@ -1,12 +1,19 @@
 //! A resumed session is judged like a new one, and nobody is judged by a copied certificate.
+//!
+//! What holds these doors: `Dated` in `src/tls/server_config.rs` (a session ends with its
+//! certificate) and the ticket keys that are made there (and with its snapshot); `guard.judge` in
+//! `admit` in `src/proxy/connection.rs` (a resumed session, a handshake under way); in
+//! `src/tls/verifier.rs`, that the inner verifier is asked before `judge` (a copied certificate).
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod support;
 
+use std::fs::{rename, write};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use rustls::{
     AlertDescription, ClientConfig, ClientConnection, HandshakeKind, StreamOwned,
@@ -97,6 +104,76 @@ fn a_session_from_before_the_filter_changed_does_not_admit_a_listed_key() {
         keygate.wait_for_generation(2);
         let (_, response) = get(&keygate, &config);
         assert!(is_denied(response), "{version:?}");
+    }
+}
+
+#[test]
+fn no_session_is_resumed_that_is_older_than_a_list_a_ca_or_a_revocation_list() {
+    for version in VERSIONS {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let [client_of, other] = ["client", "other"].map(|name| pki.client(name, Kind::P256));
+        write_filter(&pki.path("lost.pkbf"), &[]);
+        write(pki.path("deny.txt"), "").unwrap();
+        let crl = |name: &str| pki.crl(name, &[&other], Duration::from_secs(3600));
+        crl("clients.crl");
+        let lists = "lists = [{ name = \"march\", path = \"deny.txt\" }]";
+        let text = support::keygate::configuration(origin.address(), lists, "");
+        let crls = "trust_anchors = \"ca.pem\", crls = [\"clients.crl\"]";
+        let text = text.replace("trust_anchors = \"ca.pem\"", crls);
+        let keygate = Keygate::configured(&pki, &text);
+        let config = client(&pki, version, &client_of);
+        let kind = || {
+            let (kind, response) = get(&keygate, &config);
+            assert!(response.unwrap().ends_with("hello\n"), "{version:?}");
+            kind.unwrap()
+        };
+        assert_eq!(kind(), HandshakeKind::Full);
+        assert_eq!(kind(), HandshakeKind::Resumed);
+
+        let pem = |pki: &Pki| std::fs::read_to_string(pki.path("ca.pem")).unwrap();
+        let anchors = pem(&pki) + &pem(&Pki::named("Another CA"));
+        let replace = |name: &str, content: &str| {
+            write(pki.path("next"), content).unwrap();
+            rename(pki.path("next"), pki.path(name)).unwrap();
+        };
+        let updates: [(&str, &dyn Fn()); 3] = [
+            ("a list", &|| replace("deny.txt", &"0".repeat(64))),
+            ("a CA", &|| replace("ca.pem", &anchors)),
+            ("a revocation list", &|| rename(crl("next"), pki.path("clients.crl")).unwrap()),
+        ];
+        for (generation, (what, update)) in (2..).zip(updates) {
+            update();
+            keygate.wait_for_generation(generation);
+            assert_eq!(kind(), HandshakeKind::Full, "{version:?}, after {what}");
+            assert_eq!(kind(), HandshakeKind::Resumed, "{version:?}, after {what}");
+        }
+    }
+}
+
+#[test]
+fn a_session_whose_certificate_has_expired_is_not_resumed() {
+    for version in VERSIONS {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let ends = SystemTime::now() + Duration::from_secs(4);
+        let mut parameters = rcgen::CertificateParams::default();
+        parameters.not_after = ends.into();
+        let brief = pki.client_with("brief", Kind::P256, parameters);
+        write_filter(&pki.path("lost.pkbf"), &[]);
+        let keygate = Keygate::start(&pki, &origin, "");
+        let config = client(&pki, version, &brief);
+        assert!(get(&keygate, &config).1.is_ok());
+        assert_eq!(get(&keygate, &config).0, Some(HandshakeKind::Resumed), "{version:?}");
+        // Nothing but the clock tells of the end of a certificate; its last second belongs to it.
+        let left = ends.duration_since(SystemTime::now()).unwrap();
+        std::thread::sleep(left + Duration::from_secs(1));
+        let (_, response) = get(&keygate, &config);
+        let error = response.unwrap_err().to_string();
+        assert!(error.contains("CertificateExpired"), "{version:?}: {error}");
+        let expired =
+            r#"keygate_handshakes_total{result="expired",resumed="false",service="test"}"#;
+        keygate.wait_for_metric(expired, 1.0);
+        let resumed = r#"keygate_handshakes_total{result="ok",resumed="true",service="test"}"#;
+        assert_eq!(keygate.metric(resumed), 1.0, "{version:?}: the one before");
     }
 }
 

@@ -11,7 +11,7 @@ use crate::snapshot::Loader;
 pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
     let config = Config::read(path)?;
     let metrics = control_metrics(&config).map_err(ServerError::Metrics)?;
-    let (_, snapshot) = Loader::start(&config, metrics, RecentKeys::default())?;
+    let (loader, snapshot) = Loader::start(&config, metrics, RecentKeys::default())?;
     for named in snapshot.guard.filters() {
         let header = named.filter.header();
         say(format_args!(
@@ -24,15 +24,14 @@ pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
             named.filter.false_positive_ratio()
         ))?;
     }
-    for list in &config.lists {
-        say(format_args!("list {}: {}", list.name, list.path.display()))?;
+    let report = loader.report();
+    for list in &report.lists {
+        say(format_args!("list {}: {}, {} keys", list.name, list.path, list.entries))?;
     }
-    for exception in &config.exceptions {
+    for (exception, known) in config.exceptions.iter().zip(&report.exceptions) {
+        let what = if known.lapsed { "exception has lapsed, ended" } else { "exception until" };
         let until = humantime::format_rfc3339_seconds(exception.until);
-        say(format_args!(
-            "exception until {until}: {}, {}",
-            exception.fingerprint, exception.reason
-        ))?;
+        say(format_args!("{what} {until}: {}, {}", exception.fingerprint, exception.reason))?;
     }
     for service in &config.services {
         let names = match service.server_names.as_slice() {
@@ -49,6 +48,9 @@ pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
             service.policy.on_probable.as_str(),
             service.policy.on_unchecked.as_str()
         ))?;
+    }
+    for problem in loader.compromised_own_keys() {
+        say(format_args!("warning: {problem}"))?;
     }
     say(format_args!("{}: valid", path.display()))?;
     Ok(Exit::Done)

@@ -1,4 +1,4 @@
-//! `NAME.sha256` beside a filter: what `sha256sum` writes, checked when it is there.
+//! `NAME.sha256` beside a filter or a list: what `sha256sum` writes, checked when it is there.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,7 +20,7 @@ pub fn sidecar_of(path: &Path) -> PathBuf {
 }
 
 /// The SHA-256 that the filter at `path` must have; `None` if nobody wrote one.
-pub(super) fn expected(path: &Path) -> Result<Option<[u8; 32]>, FilterError> {
+fn expected(path: &Path) -> Result<Option<[u8; 32]>, FilterError> {
     let sidecar = sidecar_of(path);
     let unusable =
         |problem: String| FilterError::ChecksumFile { sidecar: sidecar.clone(), problem };
@@ -31,15 +31,20 @@ pub(super) fn expected(path: &Path) -> Result<Option<[u8; 32]>, FilterError> {
     }
 }
 
-/// Whether the filter at `path` is the one that its checksum speaks of.
-pub(super) fn check(path: &Path, expected: [u8; 32], found: &[u8; 32]) -> Result<(), FilterError> {
-    if expected == *found {
+/// Checks the file at `path` against its checksum, if it has one. `sha256` is asked for then only.
+///
+/// # Errors
+/// The checksum is another one, or cannot be read.
+pub fn check_sidecar(path: &Path, sha256: impl FnOnce() -> [u8; 32]) -> Result<(), FilterError> {
+    let Some(expected) = expected(path)? else { return Ok(()) };
+    let found = sha256();
+    if expected == found {
         return Ok(());
     }
     Err(FilterError::Checksum {
         sidecar: sidecar_of(path),
         expected: HEXLOWER.encode(&expected),
-        found: HEXLOWER.encode(found),
+        found: HEXLOWER.encode(&found),
     })
 }
 

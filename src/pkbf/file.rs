@@ -142,9 +142,7 @@ pub(super) fn read_from(
     }
     let filter = Filter { header, bits, set_bits };
     let file = FilterFile { filter, stamp, sha256: OnceLock::new() };
-    if let Some(expected) = checksum::expected(path)? {
-        checksum::check(path, expected, file.sha256())?;
-    }
+    checksum::check_sidecar(path, || *file.sha256())?;
     Ok(file)
 }
 

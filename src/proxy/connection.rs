@@ -78,8 +78,9 @@ async fn handshake(
         return Err(refuse_name(hello.io).await);
     };
     drop(snapshot);
-    let accepting = hello.into_stream(Arc::clone(&service.tls)).into_fallible();
-    *chosen = Some(service);
+    *chosen = Some(Arc::clone(&service));
+    // All of it in there: a session is found before anything is awaited.
+    let accepting = async { hello.into_stream(Arc::clone(&service.tls)).into_fallible().await };
     match tls::refusals_of(accepting).await {
         (Ok(stream), _) => Ok(stream),
         (Err((error, tcp)), refusal) => {
@@ -106,7 +107,7 @@ async fn admit(
         return close(stream).await; // the service is gone
     };
     let now = SystemTime::now();
-    let is_outdated = identity.has_expired(now)
+    let is_outdated = identity.has_expired(&*service.clients, now)
         || (!Arc::ptr_eq(&before.clients, &service.clients)
             && identity.check(&*service.clients, now).is_err());
     if is_outdated {
@@ -119,7 +120,7 @@ async fn admit(
     let decision = service.config.policy.decide(&verdict);
     metrics.count_judgement(identity.stage(), &verdict, decision);
     if decision != Decision::Admit {
-        report(peer, &service, identity.leaf(), &verdict, identity.stage(), decision);
+        report(peer, &service, identity.chain(), &verdict, identity.stage(), decision);
     }
     if decision == Decision::Reject {
         metrics.connections.of(ConnectionResult::Refused).inc();
@@ -185,9 +186,9 @@ impl Failure {
             let metrics = worker.service_metrics(service.index);
             metrics.handshakes(self.result, false).inc();
             metrics.connections.of(outcome).inc();
-            if let Some(Refusal { leaf, verdict }) = &self.refusal {
+            if let Some(Refusal { chain, verdict }) = &self.refusal {
                 metrics.count_judgement(Stage::Handshake, verdict, Decision::Reject);
-                report(peer, service, Some(leaf), verdict, Stage::Handshake, Decision::Reject);
+                report(peer, service, chain, verdict, Stage::Handshake, Decision::Reject);
             }
         } else {
             worker.metrics().unrouted_handshakes.of(self.result).inc();

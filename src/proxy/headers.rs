@@ -22,17 +22,31 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Names that carry identity in keygate's own or another proxy's dialect.
-const IDENTITY: [&str; 7] = [
+const IDENTITY: [&str; 13] = [
     "client-cert",
     "client-cert-chain",
     "client-key-status",
     "forwarded",
     "l5d-client-id",
-    "x-client-cert",
+    "remote-user",
+    "true-client-ip",
+    "x-arr-clientcert",
+    "x-client-dn",
+    "x-client-ip",
+    "x-client-verify",
     "x-real-ip",
+    "x-remote-user",
 ];
 /// The same, by how they begin.
-const IDENTITY_PREFIXES: [&str; 3] = ["ssl-client-", "x-forwarded-", "x-ssl-"];
+const IDENTITY_PREFIXES: [&str; 7] = [
+    "cf-client-cert",
+    "ssl-client-",
+    "x-amzn-mtls-",
+    "x-client-cert",
+    "x-forwarded-",
+    "x-ssl-",
+    "x-tls-client-",
+];
 
 /// Removes what belongs to one connection only, and what `Connection` names besides.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
@@ -62,7 +76,8 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
 }
 
 /// Removes every header that a client could use to be taken for somebody else. Names are lower
-/// case already; `_` counts as `-`, because many servers cannot tell them apart.
+/// case already; whatever is no letter and no digit counts as `-`, because many servers cannot tell
+/// them apart: CGI has `_` for all of them.
 pub(super) fn remove_identity(headers: &mut HeaderMap, status_header: &HeaderName) {
     let forged: Vec<HeaderName> = headers
         .keys()
@@ -76,7 +91,7 @@ pub(super) fn remove_identity(headers: &mut HeaderMap, status_header: &HeaderNam
 
 fn is_identity(name: &str, status_header: &str) -> bool {
     same(name, status_header)
-        || (name.starts_with(['c', 'f', 'l', 's', 'x'])
+        || (name.starts_with(['c', 'f', 'l', 'r', 's', 't', 'x'])
             && (IDENTITY.iter().any(|identity| same(name, identity))
                 || IDENTITY_PREFIXES.iter().any(|prefix| begins(name, prefix))))
 }
@@ -86,7 +101,7 @@ fn same(name: &str, other: &str) -> bool {
 }
 
 fn begins(name: &str, prefix: &str) -> bool {
-    let dash = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    let dash = |byte: u8| if byte.is_ascii_alphanumeric() { byte } else { b'-' };
     name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(|(a, b)| dash(a) == dash(b))
 }
 
@@ -171,6 +186,11 @@ mod tests {
         let left = left_of(&[
             "client-cert",
             "client_cert",
+            "client.cert",
+            "x-amzn-mtls-clientcert-leaf",
+            "x~ssl!client-verify",
+            "remote-user",
+            "true-client-ip",
             "client-cert-chain",
             "client_key-status",
             "x-key-verdict",

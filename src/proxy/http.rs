@@ -151,6 +151,12 @@ async fn handle(
     } else {
         match prepare(&session, &mut parts) {
             Ok(()) => {
+                if !body.is_end_stream() && body.size_hint().exact().is_none() {
+                    // Said, and not left to hyper: it drops the body of a GET whose length it does
+                    // not know.
+                    let chunked = HeaderValue::from_static("chunked");
+                    parts.headers.insert(header::TRANSFER_ENCODING, chunked);
+                }
                 let body = RequestBody::new(body, Rc::clone(&session.status_header));
                 forward(&session, Request::from_parts(parts, body), in_flight).await
             }
@@ -165,10 +171,10 @@ async fn handle(
 }
 
 /// How much of a body that nobody wants is read, in bytes and in time.
-const DISCARDED_AT_MOST: usize = 64 << 10;
-const DISCARDED_WITHIN: Duration = Duration::from_secs(1);
+const DISCARDED_AT_MOST: usize = 8 << 20;
+const DISCARDED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Reads what there is of a small body, and drops it: clients that still send when the answer and
+/// Reads what there is of a body, and drops it: clients that still send when the answer and
 /// the end come, some do not read the answer. Returns what is left.
 async fn discard(parts: &Parts, mut body: Incoming) -> Incoming {
     // Who asks first is not to be encouraged.

@@ -15,13 +15,17 @@ use crate::tls::CertificateSummary;
 pub(super) fn report(
     peer: SocketAddr,
     service: &Service,
-    leaf: Option<&CertificateDer<'_>>,
+    chain: &[CertificateDer<'_>],
     verdict: &Verdict,
     stage: Stage,
     decision: Decision,
 ) {
-    let client = leaf.map(CertificateSummary::of);
+    let client = chain.first().map(CertificateSummary::of);
     let client = client.as_ref();
+    // Of the client's own key the line speaks anyhow.
+    let issuer = verdict.position().filter(|position| *position > 0);
+    let issuer = issuer.and_then(|position| chain.get(position)).map(CertificateSummary::of);
+    let issuer = issuer.as_ref();
     let hit = verdict.hit();
     let what = match (decision, stage) {
         (Decision::Reject, Stage::Live) => "refused, its open connection ends",
@@ -42,7 +46,8 @@ pub(super) fn report(
         filter = hit.map(|hit| &*hit.filter),
         revision = hit.map(|hit| hit.revision),
         list = verdict.listing().map(|listing| &*listing.list),
-        chain_position = verdict.position(),
+        found_subject = issuer.map(|issuer| issuer.subject.as_str()),
+        found_fingerprint = issuer.map(|issuer| issuer.fingerprint.as_str()),
         encoding = verdict.encoding().map(Encoding::as_str),
         false_positive_ratio = hit.map(|hit| hit.false_positive_ratio),
         "client key {what}"

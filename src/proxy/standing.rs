@@ -72,7 +72,8 @@ impl Standing {
 
     /// Looks at the time-outs of the connection, and at the certificate of its client.
     pub(super) fn check(&self, now: Instant, time: SystemTime) {
-        if !self.is_evicted.get() && self.identity.has_expired(time) {
+        let clients = Arc::clone(&self.service.borrow().clients);
+        if !self.is_evicted.get() && self.identity.has_expired(&*clients, time) {
             let (peer, service) = (self.identity.peer(), self.service.borrow());
             let service = &service.config.name;
             info!(%peer, %service, "client certificate has expired, its connection ends");
@@ -111,8 +112,8 @@ impl Standing {
         metrics.count_judgement(Stage::Live, &verdict, decision);
         if *self.verdict.borrow() != verdict {
             if decision != Decision::Admit {
-                let (peer, leaf) = (self.identity.peer(), self.identity.leaf());
-                report(peer, service, leaf, &verdict, Stage::Live, decision);
+                let (peer, chain) = (self.identity.peer(), self.identity.chain());
+                report(peer, service, chain, &verdict, Stage::Live, decision);
             }
             self.key_status.replace(key_status(&service.config, &verdict));
             self.verdict.replace(verdict);
@@ -143,7 +144,11 @@ impl Standing {
 
 /// Why a client with this verdict is refused, in words for it.
 fn reason(verdict: &Verdict) -> &'static str {
+    let is_issuer = verdict.position().is_some_and(|position| position > 0);
     match verdict {
+        Verdict::Confirmed(_) | Verdict::Listed(_) | Verdict::Probable(_) if is_issuer => {
+            "the key of an issuer of the client certificate is known to be compromised"
+        }
         Verdict::Confirmed(_) => {
             "the key of the client certificate is compromised: replace key and certificate"
         }

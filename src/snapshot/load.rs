@@ -29,7 +29,7 @@ use self::service::ServiceSource;
 use self::trial::Trial;
 use super::{Refusal, Report, Routes, Service, Snapshot};
 use crate::config::{Config, ServiceConfig};
-use crate::guard::{CurrentGuard, Guard, NamedFilter, Policy, RecentKeys};
+use crate::guard::{CurrentGuard, FingerprintList, Guard, NamedFilter, Policy, RecentKeys};
 use crate::metrics::{ControlMetrics, Label, Role};
 use crate::tls;
 
@@ -107,7 +107,7 @@ impl Loader {
         };
         loader.exceptions.look(now);
         let snapshot = loader.build()?;
-        loader.check_own_keys(&snapshot.guard, now)?;
+        loader.check_own_keys()?;
         Ok((loader, snapshot))
     }
 
@@ -133,18 +133,20 @@ impl Loader {
             .build()
             .inspect_err(|error| tracing::error!(%error, "reload failed, snapshot kept"))
             .ok();
-        if let Some(snapshot) = &snapshot
-            && let Err(error) = self.check_own_keys(&snapshot.guard, now)
+        if snapshot.is_some()
+            && let Err(error) = self.check_own_keys()
         {
             tracing::error!(%error, "a key of our own is compromised");
         }
         Progress { snapshot, pending, exception_ended }
     }
 
-    /// How long it is until the next exception ends.
+    /// How long it is until the next exception or revocation list ends.
     #[must_use]
     pub fn next_end(&self) -> Option<Duration> {
-        self.exceptions.next_end(SystemTime::now())
+        let now = SystemTime::now();
+        let crls = self.services.iter().filter_map(|source| source.crl_end(now));
+        crls.filter(|left| !left.is_zero()).chain(self.exceptions.next_end(now)).min()
     }
 
     /// Lets the update of a filter through that waits for the operator, if it is the one with this
@@ -197,28 +199,37 @@ impl Loader {
     #[must_use]
     pub fn paths(&self) -> Vec<PathBuf> {
         let filters = self.filters.iter().flat_map(FilterSource::paths);
-        let lists = self.lists.iter().map(ListSource::path);
+        let lists = self.lists.iter().flat_map(ListSource::paths);
         filters.chain(lists).chain(self.services.iter().flat_map(ServiceSource::paths)).collect()
     }
 
-    /// Judges the keys of our own like those of clients: who finds one can be taken for us, or issue
-    /// certificates to anybody.
+    /// The keys of our own that are in a filter or on a list: who finds one can be taken for us, or
+    /// issue certificates to anybody. Exceptions are for clients and do not cover them.
+    #[must_use]
+    pub fn compromised_own_keys(&self) -> Vec<OwnKey> {
+        let guard = Guard::new(self.filters()).with_lists(self.lists());
+        let now = SystemTime::now();
+        self.services.iter().flat_map(|source| source.compromised_keys(&guard, now)).collect()
+    }
+
+    /// Judges the keys of our own like those of clients.
     ///
     /// # Errors
     /// The first that is a hit, of a service that does not tolerate it.
-    fn check_own_keys(&self, guard: &Guard, now: SystemTime) -> Result<(), LoadError> {
+    fn check_own_keys(&self) -> Result<(), LoadError> {
+        let found = self.compromised_own_keys();
         let mut first = Ok(());
         for source in &self.services {
-            let found = source.compromised_keys(guard, now);
+            let found = || found.iter().filter(|key| key.service == source.name());
             for role in Role::ALL {
-                let count = found.iter().filter(|key| key.role == *role).count();
+                let count = found().filter(|key| key.role == *role).count();
                 self.metrics.set_own_key_compromised(source.name(), *role, count);
             }
-            for key in found {
+            for key in found() {
                 if source.tolerates_compromised_keys() {
                     tracing::warn!(problem = %key, "a key of our own is compromised");
                 } else if first.is_ok() {
-                    first = Err(LoadError::OwnKey(key));
+                    first = Err(LoadError::OwnKey(key.clone()));
                 }
             }
         }
@@ -229,9 +240,12 @@ impl Loader {
         self.filters.iter().map(|source| Arc::clone(source.named())).collect()
     }
 
+    fn lists(&self) -> Vec<Arc<FingerprintList>> {
+        self.lists.iter().map(|source| Arc::clone(source.list())).collect()
+    }
+
     fn build(&mut self) -> Result<Snapshot, LoadError> {
-        let lists = self.lists.iter().map(|source| Arc::clone(source.list()));
-        let guard = Guard::new(self.filters()).with_lists(lists.collect());
+        let guard = Guard::new(self.filters()).with_lists(self.lists());
         let guard = Arc::new(guard.with_exceptions(self.exceptions.all()));
         let services = self.services.iter().enumerate();
         let services = services

@@ -43,9 +43,12 @@ pub struct FilterReport {
 /// A list in use and the last look at its file.
 #[derive(Debug, Clone, Serialize)]
 pub struct ListReport {
-    name: String,
-    path: String,
-    entries: usize,
+    /// As configured.
+    pub name: String,
+    /// The file.
+    pub path: String,
+    /// How many keys are on it.
+    pub entries: usize,
     last_reload: ReloadReport,
 }
 
@@ -62,7 +65,8 @@ pub struct ExceptionReport {
     fingerprint: String,
     until: u64,
     reason: String,
-    lapsed: bool,
+    /// Whether it has ended.
+    pub lapsed: bool,
 }
 
 impl ExceptionReport {

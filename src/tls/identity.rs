@@ -1,5 +1,6 @@
 //! Who a client is: what it proved in the handshake, or in the one that it resumes.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,8 +18,10 @@ use crate::spki::{self, Fingerprint};
 pub struct ClientIdentity {
     peer: SocketAddr,
     chain: Vec<CertificateDer<'static>>,
-    /// When the leaf expires, since the Unix epoch; read once, for it is looked at again and again.
-    not_after: Option<Duration>,
+    /// When the leaf expires, since the Unix epoch.
+    leaf_end: Duration,
+    /// When the verifier is to be asked again: as soon as any certificate of the chain has expired.
+    next_look: Cell<Duration>,
     stage: Stage,
 }
 
@@ -38,8 +41,10 @@ impl ClientIdentity {
     }
 
     fn with(peer: SocketAddr, chain: Vec<CertificateDer<'static>>, stage: Stage) -> Self {
-        let not_after = chain.first().map(|leaf| spki::not_after(leaf).unwrap_or_default());
-        Self { peer, chain, not_after, stage }
+        let ends = chain.iter().map(|cert| spki::not_after(cert).unwrap_or_default());
+        let next_look = Cell::new(ends.clone().min().unwrap_or(Duration::MAX));
+        let leaf_end = ends.take(1).next().unwrap_or(Duration::MAX);
+        Self { peer, chain, leaf_end, next_look, stage }
     }
 
     /// The address that the client connected from.
@@ -66,13 +71,23 @@ impl ClientIdentity {
         self.stage
     }
 
-    /// Whether the client's certificate has expired: a resumed session can be older than that, and
-    /// an open connection becomes so; no verifier looks at it again. One that cannot be read counts
-    /// as expired.
+    /// Whether the client's certificate, or one that it depends on, has expired: a resumed session
+    /// can be older than that, and an open connection becomes so, and rustls asks no verifier again.
+    /// `verifier` is asked only once there is a reason to: what a client presents besides its leaf it
+    /// may not need.
     #[must_use]
-    pub fn has_expired(&self, now: SystemTime) -> bool {
+    pub fn has_expired(&self, verifier: &dyn ClientCertVerifier, now: SystemTime) -> bool {
+        if !self.is_to_be_looked_at(now) {
+            return false;
+        }
+        self.next_look.set(self.leaf_end);
+        self.check(verifier, now).is_err()
+    }
+
+    /// Validity ends in whole seconds, and the last of them counts.
+    fn is_to_be_looked_at(&self, now: SystemTime) -> bool {
         let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.not_after.is_some_and(|not_after| not_after < since_epoch)
+        since_epoch.as_secs() > self.next_look.get().as_secs()
     }
 
     /// Whether a client that `verifier` has not seen would be accepted by it: CAs and revocation
@@ -92,7 +107,7 @@ impl ClientIdentity {
 }
 
 /// A certificate as a log line tells it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct CertificateSummary {
     /// Distinguished name (RFC 4514).
     pub subject: String,
@@ -167,7 +182,7 @@ mod tests {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let identity = ClientIdentity::with(peer, vec![leaf("client")], Stage::Handshake);
         let end = UNIX_EPOCH + Duration::from_secs(1_893_456_000); // 2030-01-01
-        assert!(!identity.has_expired(end));
-        assert!(identity.has_expired(end + Duration::from_secs(1)));
+        assert!(!identity.is_to_be_looked_at(end + Duration::from_millis(999)));
+        assert!(identity.is_to_be_looked_at(end + Duration::from_secs(1)));
     }
 }

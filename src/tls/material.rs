@@ -1,5 +1,6 @@
 //! Certificates and keys out of PEM: checked once, so that what is built from them cannot fail.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,14 @@ pub enum MaterialError {
         position: usize,
         /// Why.
         reason: String,
+    },
+    /// A revocation list that was made before the one in use.
+    #[error(
+        "the revocation list of {issuer} is older than the one in use; restart to go back to it"
+    )]
+    CrlRollback {
+        /// The CA.
+        issuer: String,
     },
     /// The certificate is for another key.
     #[error(
@@ -104,6 +113,8 @@ pub struct RevocationLists {
     pub lists: Vec<CertificateRevocationListDer<'static>>,
     /// When the first of them is no longer up to date, since the Unix epoch.
     pub next_update: Option<Duration>,
+    /// When the last list of each CA was made, since the Unix epoch.
+    made: HashMap<String, Duration>,
 }
 
 impl RevocationLists {
@@ -133,11 +144,29 @@ impl RevocationLists {
             );
             let built = verifier.with_crls([list.clone()]).build();
             built.map_err(|error| unusable(error.to_string()))?;
+            let issuer = parsed.tbs_cert_list.issuer.to_string();
+            let made = self.made.entry(issuer).or_default();
+            *made = parsed.tbs_cert_list.this_update.to_unix_duration().max(*made);
             let next = parsed.tbs_cert_list.next_update.map(|next| next.to_unix_duration());
             self.next_update = self.next_update.into_iter().chain(next).min();
             self.lists.push(list);
         }
         Ok(())
+    }
+
+    /// Whether nothing in these lists is older than what `before` has of the same CA: an old list
+    /// would let clients in whom the CA has taken back since.
+    ///
+    /// # Errors
+    /// The first CA whose list is older.
+    pub fn follow(&self, before: &Self) -> Result<(), MaterialError> {
+        let older = |(issuer, made): &(&String, &Duration)| {
+            before.made.get(*issuer).is_some_and(|known| *made < known)
+        };
+        match self.made.iter().find(older) {
+            None => Ok(()),
+            Some((issuer, _)) => Err(MaterialError::CrlRollback { issuer: issuer.clone() }),
+        }
     }
 }
 

@@ -1,16 +1,17 @@
 //! The rustls configuration of one service in one snapshot.
 //!
 //! Ticket keys and session cache are new with every configuration: no session crosses from one
-//! service to another, none survives the snapshot that admitted it.
+//! service to another, none survives the snapshot that admitted it, nor the certificate.
 
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache};
+use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, StoresServerSessions};
 use rustls::sign::SingleCertAndKey;
 use rustls::{ServerConfig, SupportedProtocolVersion};
 
+use super::sessions::Dated;
 use super::{Credentials, KeyVerifier};
 use crate::config::{AlpnProtocol, TlsConfig, TlsVersion};
 use crate::guard::{CurrentGuard, Policy};
@@ -38,8 +39,9 @@ pub fn server_config(
     config.alpn_protocols =
         tls.alpn.iter().copied().map(AlpnProtocol::as_bytes).map(Vec::from).collect();
     if tls.resumption {
-        config.ticketer = Ticketer::new()?;
-        config.session_storage = ServerSessionMemoryCache::new(CACHED_SESSIONS);
+        config.ticketer = Arc::new(Dated(Ticketer::new()?));
+        let cache: Arc<dyn StoresServerSessions> = ServerSessionMemoryCache::new(CACHED_SESSIONS);
+        config.session_storage = Arc::new(Dated(cache));
     } else {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;

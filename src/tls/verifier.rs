@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, SignatureScheme};
 
+use super::sessions;
 use crate::guard::{CurrentGuard, Decision, Depth, Policy, RejectWith, Verdict};
 
 /// Accepts whom another verifier accepts, unless the policy rejects the verdict on the key.
@@ -61,8 +62,9 @@ pub struct KeyVerifier {
 /// A client whose key was refused in the handshake.
 #[derive(Debug, Clone)]
 pub struct Refusal {
-    /// The certificate that the client presented and proved to hold the key of.
-    pub leaf: CertificateDer<'static>,
+    /// The certificates that the client presented, leaf first: the leaf alone if its key was
+    /// refused, which the client has then proved to hold.
+    pub chain: Vec<CertificateDer<'static>>,
     /// What is known of its key.
     pub verdict: Verdict,
 }
@@ -73,9 +75,10 @@ tokio::task_local! {
 }
 
 /// Drives a handshake and returns its outcome, with the client that a [`KeyVerifier`] refused in it.
+/// Sessions that it makes end with the client's chain.
 pub async fn refusals_of<T>(handshake: impl Future<Output = T>) -> (T, Option<Refusal>) {
     let observed = async { (handshake.await, REFUSAL.with(RefCell::take)) };
-    REFUSAL.scope(RefCell::default(), observed).await
+    sessions::ending_with_the_chain(REFUSAL.scope(RefCell::default(), observed)).await
 }
 
 impl KeyVerifier {
@@ -85,15 +88,17 @@ impl KeyVerifier {
         Self { inner, guard, policy }
     }
 
-    /// Judges `certificate`, at this place in the chain of the client that presented `leaf`.
+    /// Judges the certificate at `place` of what the client presented.
     fn judge(
         &self,
-        certificate: &CertificateDer<'_>,
-        place: usize,
         leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        place: usize,
     ) -> Result<(), rustls::Error> {
-        let chain = std::slice::from_ref(certificate);
-        let verdict = self.guard.load().judge(chain, Depth::Leaf, SystemTime::now()).at(place);
+        let mut chain = std::iter::once(leaf).chain(intermediates);
+        let certificate = chain.clone().nth(place).map_or(&[][..], std::slice::from_ref);
+        let verdict = self.guard.load().judge(certificate, Depth::Leaf, SystemTime::now());
+        let verdict = verdict.at(place);
         match (self.policy.decide(&verdict), self.policy.reject_with) {
             (Decision::Admit | Decision::Annotate | Decision::Flag, _) => Ok(()),
             // It is told once there is somebody to tell it to.
@@ -107,7 +112,8 @@ impl KeyVerifier {
                     | Verdict::Probable(_)
                     | Verdict::Unchecked => CertificateError::ApplicationVerificationFailure,
                 };
-                let refusal = Refusal { leaf: leaf.clone().into_owned(), verdict };
+                let chain = chain.by_ref().map(|cert| cert.clone().into_owned()).collect();
+                let refusal = Refusal { chain, verdict };
                 // Outside `refusals_of` nobody asked.
                 let _ = REFUSAL.try_with(|observed| observed.replace(Some(refusal)));
                 Err(alert.into())
@@ -136,9 +142,10 @@ impl ClientCertVerifier for KeyVerifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
         let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
+        sessions::note_chain(end_entity, intermediates);
         if self.policy.judge == Depth::Chain {
-            let mut places = (1..).zip(intermediates);
-            places.try_for_each(|(place, issuer)| self.judge(issuer, place, end_entity))?;
+            (1..=intermediates.len())
+                .try_for_each(|place| self.judge(end_entity, intermediates, place))?;
         }
         Ok(verified)
     }
@@ -150,7 +157,7 @@ impl ClientCertVerifier for KeyVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let valid = self.inner.verify_tls12_signature(message, cert, dss)?;
-        self.judge(cert, 0, cert)?;
+        self.judge(cert, &[], 0)?;
         Ok(valid)
     }
 
@@ -161,7 +168,7 @@ impl ClientCertVerifier for KeyVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let valid = self.inner.verify_tls13_signature(message, cert, dss)?;
-        self.judge(cert, 0, cert)?;
+        self.judge(cert, &[], 0)?;
         Ok(valid)
     }
 

@@ -6,12 +6,13 @@ use std::time::{Duration, SystemTime};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, PublicKeyData,
-    RevokedCertParams, RsaKeySize,
+    RevokedCertParams, RsaKeySize, SigningKey,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use x509_cert::Certificate;
-use x509_cert::der::Decode;
+use x509_cert::der::asn1::AnyRef;
+use x509_cert::der::{Decode, Reader, SliceReader};
 
 use super::system;
 
@@ -45,6 +46,32 @@ impl Kind {
         }
         .unwrap()
     }
+}
+
+/// A DER element (X.690, 8.1).
+pub fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length = content.len();
+    let long = |bytes: usize| {
+        let length = length.to_be_bytes()[8 - bytes..].to_vec();
+        [vec![0x80 | u8::try_from(bytes).unwrap()], length].concat()
+    };
+    let header = match length {
+        0..0x80 => vec![u8::try_from(length).unwrap()],
+        0x80..0x100 => long(1),
+        _ => long(2),
+    };
+    [vec![tag], header, content.to_vec()].concat()
+}
+
+/// The elements inside a DER SEQUENCE, each whole.
+pub fn elements(sequence: &[u8]) -> Vec<Vec<u8>> {
+    let content = AnyRef::from_der(sequence).unwrap().value();
+    let mut reader = SliceReader::new(content).unwrap();
+    let mut elements = Vec::new();
+    while !reader.is_finished() {
+        elements.push(reader.tlv_bytes().unwrap().to_vec());
+    }
+    elements
 }
 
 /// A CA with a directory of its own, where everybody's files are.
@@ -146,6 +173,21 @@ impl Pki {
         let leaf = std::fs::read_to_string(&party.certificate).unwrap();
         std::fs::write(&party.certificate, leaf + &pem).unwrap();
         (party, spki)
+    }
+
+    /// A client with the private key `key` (PKCS#8) whose certificate has these bytes where the
+    /// SubjectPublicKeyInfo is, signed by our CA like any other.
+    pub fn client_with_spki(&self, name: &str, spki: &[u8], key: &[u8]) -> Party {
+        let like = self.client(name, Kind::P256);
+        let mut fields = elements(&like.der);
+        let mut to_be_signed = elements(&fields[0]);
+        let place = to_be_signed.iter().position(|field| *field == like.spki).unwrap();
+        to_be_signed[place] = spki.to_vec();
+        fields[0] = der(0x30, &to_be_signed.concat());
+        let signature = self.issuer.key().sign(&fields[0]).unwrap();
+        fields[2] = der(0x03, &[&[0], signature.as_slice()].concat());
+        let certificate = CertificateDer::from(der(0x30, &fields.concat()));
+        Party { der: certificate, spki: spki.to_vec(), key: key.to_vec(), ..like }
     }
 
     /// A revocation list (PEM) of our CA that names `revoked`, and is up to date for `lasts`; a list

@@ -20,8 +20,8 @@ const MAX_CONNECTIONS: usize = 1 << 24;
 /// How long a connection that became a hit may drain, unless the operator says.
 const EVICT_WITHIN: Duration = Duration::from_secs(10);
 
-/// What a verdict must not be written over.
-const FRAMING: [HeaderName; 8] = [
+/// What a verdict must not be written over: framing, and what upstreams are told besides.
+const TAKEN: [HeaderName; 14] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
     header::EXPECT,
@@ -30,6 +30,12 @@ const FRAMING: [HeaderName; 8] = [
     header::TRAILER,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
+    header::FORWARDED,
+    HeaderName::from_static("client-cert"),
+    HeaderName::from_static("client-cert-chain"),
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-forwarded-proto"),
 ];
 
 impl Place<'_> {
@@ -161,8 +167,8 @@ impl Place<'_> {
         let unusable = |problem| self.invalid(field, format!("{name:?} {problem}"));
         let header: HeaderName =
             name.parse().map_err(|_| unusable("is not the name of a header"))?;
-        if FRAMING.contains(&header) {
-            return Err(unusable("has a meaning of its own in HTTP; give a name like \"X-Key\""));
+        if TAKEN.contains(&header) {
+            return Err(unusable("has a meaning of its own; give a name like \"X-Key\""));
         }
         Ok(header)
     }

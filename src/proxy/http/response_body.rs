@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -23,6 +23,8 @@ enum Content {
     Upstream {
         incoming: Incoming,
         sender: Option<Sender>,
+        /// Its end was read; a chunked body does not know before.
+        has_ended: bool,
     },
 }
 
@@ -34,7 +36,7 @@ impl ResponseBody {
     /// `sender` goes back to its pool once the body has ended, and is closed with the body if it
     /// has not.
     pub(super) fn upstream(incoming: Incoming, sender: Sender, request: RequestInFlight) -> Self {
-        let content = Content::Upstream { incoming, sender: Some(sender) };
+        let content = Content::Upstream { incoming, sender: Some(sender), has_ended: false };
         Self { content, request }
     }
 }
@@ -49,7 +51,11 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match &mut self.content {
             Content::Own(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
-            Content::Upstream { incoming, .. } => Pin::new(incoming).poll_frame(context),
+            Content::Upstream { incoming, has_ended, .. } => {
+                let frame = ready!(Pin::new(incoming).poll_frame(context));
+                *has_ended |= frame.is_none();
+                Poll::Ready(frame)
+            }
         }
     }
 
@@ -70,8 +76,8 @@ impl Body for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        if let Content::Upstream { incoming, sender } = &mut self.content
-            && incoming.is_end_stream()
+        if let Content::Upstream { incoming, sender, has_ended } = &mut self.content
+            && (*has_ended || incoming.is_end_stream())
             && let Some(sender) = sender.take()
         {
             self.request.session.upstream().keep(sender);

@@ -55,8 +55,8 @@ impl Exceptions {
                 Some(left) if left <= NOTICE => Told::EndsSoon,
                 Some(_) => Told::Nothing,
             };
-            if news > *told {
-                *told = news;
+            // A clock that is set back makes news of it again.
+            if news > std::mem::replace(told, news) {
                 has_ended |= news == Told::Lapsed;
                 let Exception { fingerprint, until, reason } = exception;
                 let until = humantime::format_rfc3339_seconds(*until);

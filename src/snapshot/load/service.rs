@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::server::danger::ClientCertVerifier;
 use tracing::{info, warn};
@@ -13,7 +13,8 @@ use super::{
     Change, CurrentGuard, LoadError, Policy, Seen, Service, ServiceConfig, read_bounded, tls,
     unix_seconds,
 };
-use crate::guard::{Depth, Guard};
+use crate::config::ExpiredCrl;
+use crate::guard::{Depth, Guard, Verdict};
 use crate::metrics::{Label, ReloadResult, Role};
 use crate::spki;
 use crate::tls::{
@@ -28,6 +29,8 @@ pub(super) struct ServiceSource {
     config: Arc<ServiceConfig>,
     material: Material,
     seen: Vec<Seen>,
+    /// Whether it is known that a revocation list is out of date.
+    has_outdated_crl: bool,
     last_reload: ReloadReport,
 }
 
@@ -47,6 +50,7 @@ impl ServiceSource {
             config: Arc::new(config),
             material,
             seen,
+            has_outdated_crl: false,
             last_reload: ReloadReport::done(ReloadResult::Loaded, unix_seconds(now)),
         })
     }
@@ -54,19 +58,29 @@ impl ServiceSource {
     pub(super) fn refresh(&mut self, now: SystemTime) -> Change {
         let seen = see(&self.config);
         if seen == self.seen {
-            return Change::Same;
+            return self.look_at_crls(now);
         }
         if !seen.iter().all(|seen| seen.is_settled(now)) {
             return Change::Pending;
         }
+        let material = Material::read(&self.config).and_then(|material| {
+            let followed = material.revoked.follow(&self.material.revoked);
+            let file = self.config.crls.first().map_or(Path::new(""), PathBuf::as_path);
+            followed.map_err(|source| broken(&self.config, (CRLS, file), source))?;
+            Ok(material)
+        });
+        if see(&self.config) != seen {
+            return Change::Pending; // changed while it was read: whatever was found, it is over
+        }
         self.seen = seen;
-        match Material::read(&self.config) {
+        match material {
             Ok(mut material) => {
                 if material.accepts_as(&self.material) {
                     // Open connections need not be looked at.
                     material.clients = Arc::clone(&self.material.clients);
                 }
                 self.material = material;
+                self.has_outdated_crl = false;
                 self.last_reload = ReloadReport::done(ReloadResult::Loaded, unix_seconds(now));
                 info!(service = %self.config.name, "certificates loaded");
                 Change::Replaced
@@ -78,6 +92,34 @@ impl ServiceSource {
                 Change::Same
             }
         }
+    }
+
+    /// A revocation list that is out of date from now on refuses clients whom it let in before: their
+    /// sessions must not resume, and their open connections are looked at.
+    fn look_at_crls(&mut self, now: SystemTime) -> Change {
+        let is_outdated = self.crl_end(now).is_some_and(|left| left.is_zero());
+        if !is_outdated || std::mem::replace(&mut self.has_outdated_crl, true) {
+            return Change::Same;
+        }
+        match self.material.verifier(&self.config) {
+            Ok(clients) => {
+                warn!(service = %self.config.name, "a revocation list is out of date");
+                self.material.clients = clients;
+                Change::Replaced
+            }
+            Err(error) => {
+                warn!(%error, "clients cannot be verified anew, those known stay");
+                Change::Same
+            }
+        }
+    }
+
+    /// How long it is until clients are refused because a revocation list is out of date; no time if
+    /// they are already.
+    pub(super) fn crl_end(&self, now: SystemTime) -> Option<Duration> {
+        let next = UNIX_EPOCH + self.material.revoked.next_update?;
+        let counts = self.config.expired_crl == ExpiredCrl::Reject;
+        counts.then(|| next.duration_since(now).unwrap_or_default())
     }
 
     pub(super) fn build(&self, index: usize, guard: &CurrentGuard) -> Result<Service, LoadError> {
@@ -105,8 +147,8 @@ impl ServiceSource {
             is_hit.then(|| OwnKey {
                 service: self.config.name.clone(),
                 role,
-                fingerprint: CertificateSummary::of(cert).fingerprint,
-                verdict: verdict.as_str(),
+                certificate: CertificateSummary::of(cert),
+                verdict,
             })
         });
         keys.collect()
@@ -152,30 +194,35 @@ pub struct OwnKey {
     pub service: String,
     /// What it is to the service.
     pub role: Role,
-    /// SHA-256 of the SubjectPublicKeyInfo, in hex.
-    pub fingerprint: String,
+    /// The certificate with the key.
+    pub certificate: CertificateSummary,
     /// What is known of it.
-    pub verdict: &'static str,
+    pub verdict: Verdict,
 }
 
 impl std::fmt::Display for OwnKey {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { service, role, fingerprint, verdict } = self;
+        let Self { service, role, certificate, verdict } = self;
+        let CertificateSummary { subject, fingerprint, .. } = certificate;
         let role = role.as_str();
-        write!(formatter, "service {service:?}: the key of its {role} ({fingerprint}) is {verdict}")
+        write!(
+            formatter,
+            "service {service:?}: the key of its {role} ({subject}, {fingerprint}) "
+        )?;
+        match (verdict.hit(), verdict.listing()) {
+            (Some(hit), _) => {
+                write!(formatter, "is in filter {:?}, revision {}", hit.filter, hit.revision)
+            }
+            (None, Some(listing)) => write!(formatter, "is on list {:?}", listing.list),
+            (None, None) => write!(formatter, "is {}", verdict.as_str()),
+        }
     }
 }
 
 impl Material {
     fn read(config: &ServiceConfig) -> Result<Self, LoadError> {
         let [certificate, private_key, trust_anchors] = own_files(config);
-        let broken =
-            |(what, path): (&'static str, &Path), source: MaterialError| LoadError::Material {
-                service: config.name.clone(),
-                what,
-                path: path.to_owned(),
-                source,
-            };
+        let broken = |file, source| broken(config, file, source);
         let chain = read(config, certificate)?;
         let key = read(config, private_key)?;
         let credentials = tls::credentials(&chain, &key).map_err(|source| match source {
@@ -184,6 +231,7 @@ impl Material {
             }
             MaterialError::Anchor { .. }
             | MaterialError::Crl { .. }
+            | MaterialError::CrlRollback { .. }
             | MaterialError::NoCertificate
             | MaterialError::NoCrl
             | MaterialError::Pem(_) => broken(certificate, source),
@@ -195,17 +243,13 @@ impl Material {
             let file = (CRLS, path.as_path());
             revoked.add(&read(config, file)?, &anchors).map_err(|source| broken(file, source))?;
         }
-        let client_auth = ClientAuth {
-            trust_anchors: &anchors,
-            revoked: &revoked,
-            expired_crl: config.expired_crl,
-            mode: config.client_auth_mode,
-            depth: config.policy.judge,
-        };
-        let clients = client_auth
-            .verifier()
-            .map_err(|source| LoadError::Tls { service: config.name.clone(), source })?;
+        let clients = accepting(config, &anchors, &revoked)?;
         Ok(Self { credentials, trust_anchors: anchors, revoked, clients })
+    }
+
+    /// The same verifier, made anew.
+    fn verifier(&self, config: &ServiceConfig) -> Result<Arc<dyn ClientCertVerifier>, LoadError> {
+        accepting(config, &self.trust_anchors, &self.revoked)
     }
 
     /// Whether the same certificates are accepted as with `other`.
@@ -213,6 +257,31 @@ impl Material {
         self.trust_anchors.certificates == other.trust_anchors.certificates
             && self.revoked.lists == other.revoked.lists
     }
+}
+
+fn broken(
+    config: &ServiceConfig,
+    (what, path): (&'static str, &Path),
+    source: MaterialError,
+) -> LoadError {
+    LoadError::Material { service: config.name.clone(), what, path: path.to_owned(), source }
+}
+
+/// What accepts the clients of these CAs.
+fn accepting(
+    config: &ServiceConfig,
+    trust_anchors: &TrustAnchors,
+    revoked: &RevocationLists,
+) -> Result<Arc<dyn ClientCertVerifier>, LoadError> {
+    let client_auth = ClientAuth {
+        trust_anchors,
+        revoked,
+        expired_crl: config.expired_crl,
+        mode: config.client_auth_mode,
+        depth: config.policy.judge,
+    };
+    let tls = |source| LoadError::Tls { service: config.name.clone(), source };
+    client_auth.verifier().map_err(tls)
 }
 
 const CRLS: &str = "client_auth.crls";

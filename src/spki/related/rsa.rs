@@ -27,11 +27,16 @@ impl<'a> RsaKey<'a> {
         }
         let bits: BitStringRef<'a> = fields.decode().ok()?;
         let mut key = sequence(bits.as_bytes()?).ok()?;
-        let modulus = key.tlv_bytes().ok()?;
+        let (modulus, exponent) = (key.tlv_bytes().ok()?, key.tlv_bytes().ok()?);
+        // One key has one such encoding: nothing behind the INTEGERs, none of them longer than needed.
+        let is_whole = fields.is_finished() && key.is_finished();
+        if !is_whole || UintRef::from_der(exponent).is_err() {
+            return None;
+        }
         let value = UintRef::from_der(modulus).ok()?.as_bytes();
         let leading = usize::try_from(value.first()?.leading_zeros()).ok()?;
         let modulus_bits = (value.len() * 8).saturating_sub(leading);
-        Some(Self { modulus, exponent: key.tlv_bytes().ok()?, modulus_bits })
+        Some(Self { modulus, exponent, modulus_bits })
     }
 
     pub(super) fn for_each_related(&self, mut visit: impl FnMut(Encoding, &[u8])) {
