@@ -1,6 +1,8 @@
 //! Connections that are open when something changes: who is to be refused by now is not served on,
 //! and nobody else notices.
 //!
+//! For the clients of CAs and revocation lists it is `identity.check` in `judge_again`; for a client
+//! that asks on although it was told to go it is `refusal.set` in `evict`.
 //! What holds this door is `judge_again` in `src/proxy/standing.rs`: without its `evict`, or without
 //! the `judge().await` in `src/proxy/drain.rs`, the tests here fail; without `has_expired` in `check`
 //! the one of the certificate that expires does.
@@ -14,14 +16,14 @@
 
 mod support;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use hyper::Request;
 use keygate::spki::Fingerprint;
-use rustls::ClientConfig;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -30,7 +32,7 @@ use support::client::{Client, config};
 use support::keygate::{Keygate, configuration};
 use support::origin::Origin;
 use support::pki::{Kind, Party, Pki};
-use support::{write_filter, write_revision};
+use support::{PATIENCE, write_filter, write_revision};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
@@ -184,6 +186,62 @@ fn a_connection_that_does_not_end_by_itself_is_cut_at_the_deadline() {
     assert_eq!(scene.keygate.metric(answered), 0.0);
 }
 
+/// One who was admitted is revoked, or the CA is trusted no more.
+#[test]
+fn a_client_whose_certificate_is_not_accepted_any_more_is_served_no_longer() {
+    for what in ["crl", "ca"] {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let theirs = Pki::named("Another CA");
+        let [good, revoked] = ["good", "revoked"].map(|name| pki.client(name, Kind::P256));
+        let stranger = theirs.client("stranger", Kind::P256);
+        write_filter(&pki.path("lost.pkbf"), &[]);
+        let pem = |pki: &Pki| std::fs::read_to_string(pki.path("ca.pem")).unwrap();
+        std::fs::write(pki.path("clients-ca.pem"), pem(&pki) + &pem(&theirs)).unwrap();
+        let an_hour = Duration::from_secs(3600);
+        let crls = ["clients.crl", "theirs.crl"];
+        pki.crl(crls[0], &[], an_hour);
+        std::fs::rename(theirs.crl("crl", &[], an_hour), pki.path(crls[1])).unwrap();
+        let text = configuration(origin.address(), "", "").replace(
+            "trust_anchors = \"ca.pem\"",
+            &format!("trust_anchors = \"clients-ca.pem\", crls = {crls:?}"),
+        );
+        let keygate = Keygate::configured(&pki, &text);
+        let connect = |client: &Party| Client::connect(&pki, keygate.address(), client);
+        let mut stays = connect(&good);
+        let mut goes = connect(if what == "crl" { &revoked } else { &stranger });
+        ask(&mut stays);
+        ask(&mut goes);
+        match what {
+            "crl" => std::fs::rename(pki.crl("next", &[&revoked], an_hour), pki.path(crls[0])),
+            _ => std::fs::write(pki.path("clients-ca.pem"), pem(&pki)),
+        }
+        .unwrap();
+        assert_eq!(goes.rest(), "", "{what}");
+        keygate.wait_for("a line", |line| {
+            line["message"] == "client certificate is no longer accepted, its connection ends"
+        });
+        ask(&mut stays);
+    }
+}
+
+#[test]
+fn a_revocation_list_that_runs_out_takes_sessions_and_open_connections_with_it() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    pki.crl("clients.crl", &[], Duration::from_secs(5));
+    let text = configuration(origin.address(), "", "").replace(
+        "trust_anchors = \"ca.pem\"",
+        "trust_anchors = \"ca.pem\", crls = [\"clients.crl\"]",
+    );
+    let keygate = Keygate::configured(&pki, &text);
+    let mut client = Client::connect(&pki, keygate.address(), &good);
+    ask(&mut client);
+    assert_eq!(client.rest(), "");
+    keygate.wait_for("a line", |line| line["message"] == "a revocation list is out of date");
+    keygate.wait_for_generation(2);
+}
+
 #[test]
 fn the_header_changes_with_the_next_request_and_the_connection_stays() {
     let scene = scene("", "on_probable = \"header\"");
@@ -243,6 +301,60 @@ async fn an_http2_client_gets_goaway_and_the_answer_to_what_it_asked_before() {
     // GOAWAY without an error, and the end of the connection.
     connection.await.unwrap().unwrap();
     assert!(sender.send_request(request(), true).is_err());
+}
+
+/// A frame of HTTP/2 (RFC 9113, section 4.1).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+
+/// The field block of a GET for `/` (RFC 7541: indexed fields, and a literal `:authority`).
+const GET_FIELDS: &[u8] = b"\x82\x87\x84\x41\x09localhost";
+/// What a field block begins with that says 200.
+const OK: u8 = 0x88;
+
+/// The first byte of the field block that answers on `stream`; frames before it are read over.
+fn answer_on(tls: &mut impl Read, stream: u32) -> u8 {
+    loop {
+        let mut header = [0; 9];
+        tls.read_exact(&mut header).unwrap();
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        let mut payload = vec![0; length as usize];
+        tls.read_exact(&mut payload).unwrap();
+        if (header[3], &header[5..]) == (HEADERS, &stream.to_be_bytes()) {
+            return payload[0];
+        }
+    }
+}
+
+#[test]
+fn an_http2_client_that_asks_on_after_goaway_is_served_nothing() {
+    let (origin, go) = waiting_origin();
+    let scene = scene_with(origin, "", "");
+    let name = "localhost".try_into().unwrap();
+    let config = http2_client(&scene.pki, &scene.turned);
+    let tcp = std::net::TcpStream::connect(scene.keygate.address()).unwrap();
+    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut tls = StreamOwned::new(ClientConnection::new(config, name).unwrap(), tcp);
+    // One request keeps the connection open. This client never answers the PING that h2 sends with
+    // its GOAWAY to learn that the client has read it.
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let settings = frame(SETTINGS, 0, 0, b"");
+    let ask = |stream| frame(HEADERS, 0x5, stream, GET_FIELDS);
+    tls.write_all(&[preface, settings.as_slice(), &ask(1)].concat()).unwrap();
+    scene.origin.next();
+    scene.turn();
+    scene.judged_live("probable", 1.0);
+    tls.write_all(&ask(3)).unwrap();
+    assert_ne!(answer_on(&mut tls, 3), OK);
+    go.send(()).unwrap();
+    assert_eq!(answer_on(&mut tls, 1), OK, "it was asked before");
+    assert_eq!(scene.origin.untaken(), 0);
+    scene.count("requests_total", "code=\"4xx\",service=\"test\"", 1.0);
 }
 
 fn http2_client(pki: &Pki, party: &Party) -> Arc<ClientConfig> {

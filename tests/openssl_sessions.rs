@@ -25,7 +25,7 @@ struct Scene {
     keygate: Keygate,
     good: Party,
     lost: Party,
-    _origin: Origin,
+    origin: Origin,
 }
 
 /// Two services, `a.example` and `b.example`, on one address.
@@ -33,11 +33,15 @@ fn scene() -> Scene {
     let (pki, origin) = (Pki::new(), Origin::start());
     let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let first = configuration(origin.address(), "", "server_names = [\"a.example\"]");
+    let first = configuration(
+        origin.address(),
+        "",
+        "server_names = [\"a.example\"]\npolicy = { on_unchecked = \"header\" }",
+    );
     let (_, service) = first.split_once("[[services]]").unwrap();
     let second = service.replace("\"test\"", "\"second\"").replace("a.example", "b.example");
     let keygate = Keygate::configured(&pki, &format!("{first}[[services]]{second}"));
-    Scene { pki, keygate, good, lost, _origin: origin }
+    Scene { pki, keygate, good, lost, origin }
 }
 
 impl Scene {
@@ -74,8 +78,13 @@ fn a_session_is_resumed_on_its_own_service_and_on_no_other() {
         let scene = scene();
         let first = scene.get(&scene.good, version, "a.example", &["-sess_out", "session"]);
         assert!(first.contains("New, TLSv1.") && first.contains("hello"), "{first}");
+        let full = scene.origin.next();
         let again = scene.get(&scene.good, version, "a.example", &["-sess_in", "session"]);
         assert!(again.contains("Reused, TLSv1.") && again.contains("hello"), "{again}");
+        let resumed = scene.origin.next();
+        assert_eq!(resumed.head, full.head, "verdict and certificate are the same, to the byte");
+        assert_eq!(full.fields("client-key-status"), ["clean"]);
+        assert_eq!(full.fields("client-cert").len(), 1);
         let elsewhere = scene.get(&scene.good, version, "b.example", &["-sess_in", "session"]);
         assert!(elsewhere.contains("New, TLSv1.") && elsewhere.contains("hello"), "{elsewhere}");
     }

@@ -118,6 +118,30 @@ fn a_client_without_a_certificate_is_unchecked_where_one_is_optional() {
 }
 
 #[test]
+fn a_key_in_any_of_several_filters_is_refused_and_each_is_replaced_on_its_own() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let [good, lost, stolen] = ["good", "lost", "stolen"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
+    write_filter(&pki.path("stolen.pkbf"), &[&stolen.spki]);
+    let second = "[[filters]]\nname = \"stolen\"\npath = \"stolen.pkbf\"\n";
+    let text = configuration(origin.address(), second, "policy = { on_probable = \"header\" }");
+    let keygate = Keygate::configured(&pki, &text);
+    let told = |client: &Party| {
+        let answer = keygate.curl(client, &[]);
+        assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+        origin.next().fields("client-key-status").concat()
+    };
+    assert_eq!(told(&good), "clean");
+    assert_eq!(told(&lost), "probable;filter=\"lost\";revision=1");
+    assert_eq!(told(&stolen), "probable;filter=\"stolen\";revision=1");
+    support::write_revision(&pki.path("stolen.pkbf"), &[&good.spki], 2);
+    keygate.wait_for_generation(2);
+    assert_eq!(told(&good), "probable;filter=\"stolen\";revision=2");
+    assert_eq!(told(&lost), "probable;filter=\"lost\";revision=1");
+    assert_eq!(told(&stolen), "clean");
+}
+
+#[test]
 fn an_intermediate_whose_key_is_lost_counts_where_the_chain_is_judged() {
     for (judge, is_refused) in [("leaf", false), ("chain", true)] {
         let (pki, origin) = (Pki::new(), Origin::start());
@@ -129,6 +153,11 @@ fn an_intermediate_whose_key_is_lost_counts_where_the_chain_is_judged() {
         if is_refused {
             assert!(said(&answer).contains("access denied"), "{}", said(&answer));
             assert_eq!(origin.untaken(), 0);
+            let line = keygate.wait_for("its line", |line| line["message"] == "client key refused");
+            assert_eq!(line["subject"], "CN=client");
+            let found = ::keygate::spki::Fingerprint::of(&intermediate).to_string();
+            assert_eq!(line["found_fingerprint"], found);
+            assert_eq!(line["found_subject"], "CN=issuer of client");
         } else {
             assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
         }
@@ -156,7 +185,12 @@ fn a_service_does_not_start_with_a_key_of_its_own_that_is_lost_unless_it_is_told
         let good = pki.client("good", Kind::P256);
         let own = spki_in(&pki, file);
         write_filter(&pki.path("lost.pkbf"), &[&own]);
-        let refused = configuration(origin.address(), "", "");
+        // Exceptions are for clients.
+        let fingerprint = ::keygate::spki::Fingerprint::of(&own);
+        let exception = format!(
+            "exceptions = [{{ fingerprint = \"{fingerprint}\", until = 2999-12-31, reason = \"own\" }}]"
+        );
+        let refused = configuration(origin.address(), &exception, "");
         let config = pki.path("keygate.toml");
         std::fs::write(&config, refused).unwrap();
         for command in ["run", "validate"] {
@@ -164,6 +198,11 @@ fn a_service_does_not_start_with_a_key_of_its_own_that_is_lost_unless_it_is_told
             assert_eq!(output.status.code(), Some(3), "{}", said(&output));
             let problem = format!("service \"test\": the key of its {role} (");
             assert!(said(&output).contains(&problem), "{}", said(&output));
+            assert!(
+                said(&output).contains("is in filter \"lost\", revision 1"),
+                "{}",
+                said(&output)
+            );
         }
         let allowed = "policy = { allow_compromised_own_key = true }";
         let keygate = Keygate::start(&pki, &origin, allowed);

@@ -31,7 +31,6 @@ fn directory() -> Pki {
     }
     pki.client("client", Kind::P256);
     pki.client("old-client", Kind::P256);
-    write_filter(&pki.path("pwnedkeys.pkbf"), &[]);
     let [configuration] = blocks("toml").try_into().unwrap();
     std::fs::write(pki.path("keygate.toml"), configuration).unwrap();
     pki
@@ -60,6 +59,7 @@ fn the_commands_that_look_at_things_succeed() {
 fn the_configuration_serves_once_its_ports_are_free_ones() {
     let pki = directory();
     let [configuration] = blocks("toml").try_into().unwrap();
+    write_filter(&pki.path("pwnedkeys.pkbf"), &[]);
     let free = configuration.replace("0.0.0.0:8443", "127.0.0.1:0");
     let keygate =
         Keygate::configured(&pki, &format!("admin = {{ listen = \"127.0.0.1:0\" }}\n{free}"));

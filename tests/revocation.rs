@@ -76,6 +76,15 @@ fn a_revoked_certificate_is_refused_and_a_new_list_is_put_in_use() {
     scene.refuses(&scene.good, "certificate revoked");
     scene.admits(&scene.revoked);
 
+    // One that was made before it would let in whom the CA has taken back since.
+    let old = scene.pki.old_crl("next.crl");
+    rename(old, scene.pki.path("clients.crl")).unwrap();
+    scene.keygate.wait_for("a refused list", |line| {
+        line["message"] == "certificate update refused, those in use stay"
+            && line["error"].as_str().unwrap().contains("is older than the one in use")
+    });
+    scene.refuses(&scene.good, "certificate revoked");
+
     // One that is broken is not put in use.
     std::fs::write(scene.pki.path("next.crl"), "nonsense").unwrap();
     rename(scene.pki.path("next.crl"), scene.pki.path("clients.crl")).unwrap();

@@ -193,7 +193,17 @@ impl Pki {
     /// A revocation list (PEM) of our CA that names `revoked`, and is up to date for `lasts`; a list
     /// that lasts no time has expired.
     pub fn crl(&self, name: &str, revoked: &[&Party], lasts: Duration) -> PathBuf {
-        let made = SystemTime::now() - Duration::from_secs(3600);
+        self.crl_made(name, Duration::from_secs(3600), revoked, lasts)
+    }
+
+    /// A revocation list of yesterday, which names nobody.
+    pub fn old_crl(&self, name: &str) -> PathBuf {
+        let day = Duration::from_secs(86_400);
+        self.crl_made(name, day, &[], day)
+    }
+
+    fn crl_made(&self, name: &str, ago: Duration, revoked: &[&Party], lasts: Duration) -> PathBuf {
+        let made = SystemTime::now() - ago;
         let revoked_certs = revoked.iter().map(|party| {
             let certificate = Certificate::from_der(&party.der).unwrap();
             let serial = certificate.tbs_certificate().serial_number().as_bytes().to_vec();

@@ -1,0 +1,51 @@
+//! A judgement of a clean key allocates nothing, whatever else the guard knows.
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test fails where it stands")]
+
+mod support;
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use keygate::guard::{Depth, Exception, FingerprintList, Guard, NamedFilter, Verdict};
+use keygate::pkbf::{Filter, Parameters};
+use keygate::spki::Fingerprint;
+
+use support::pki::{Kind, Pki};
+
+#[test]
+fn a_clean_key_is_judged_without_an_allocation() {
+    let pki = Pki::new();
+    let filters = ["one", "two"].map(|name| {
+        let filter = Filter::new(Parameters::for_entries(1000, 1e-9).unwrap()).unwrap();
+        Arc::new(NamedFilter { name: name.into(), filter, sha256: [0; 32] })
+    });
+    let other = Fingerprint::of(b"another key");
+    let list = FingerprintList::parse("march", &other.to_string()).unwrap();
+    let exception = Exception {
+        fingerprint: other,
+        until: SystemTime::now(),
+        reason: "it is replaced soon".to_owned(),
+    };
+    let guards = [
+        Guard::new(Vec::from(filters.clone())),
+        Guard::new(Vec::from(filters))
+            .with_lists(vec![Arc::new(list)])
+            .with_exceptions([exception]),
+    ];
+    for kind in Kind::ALL {
+        let chain = [pki.client("client", kind).der];
+        for guard in &guards {
+            let now = SystemTime::now();
+            let judge = || guard.judge(black_box(&chain), Depth::Chain, now);
+            assert_eq!(judge(), Verdict::Clean);
+            let counted = allocation_counter::measure(|| {
+                black_box(judge());
+            });
+            assert_eq!(counted.count_total, 0, "{kind:?}: {counted:?}");
+        }
+    }
+    // What counts is counted.
+    assert!(allocation_counter::measure(|| drop(black_box(vec![0_u8; 64]))).count_total > 0);
+}
