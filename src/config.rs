@@ -4,16 +4,24 @@
 
 mod check;
 mod raw;
+mod service;
 mod units;
+mod upstream;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hyper::header::HeaderName;
-
-use crate::guard::{Exception, Policy};
+pub use self::service::{
+    AlpnProtocol, ClientAuthMode, ExpiredCrl, ForwardConfig, Forwarded, LimitsConfig, Networks,
+    Protocol, SendProxy, ServiceConfig, TlsConfig, TlsVersion,
+};
+pub use self::upstream::{
+    Balance, HealthCheckConfig, Scheme, ServerAddress, ServerConfig, UpstreamConfig,
+    UpstreamTlsConfig,
+};
+use crate::guard::Exception;
 
 /// A checked configuration. Paths are absolute or relative to the process, no longer to the file.
 #[derive(Debug, Clone)]
@@ -24,6 +32,8 @@ pub struct Config {
     pub admin: AdminAddress,
     /// What is written to standard error.
     pub log: LogConfig,
+    /// What is written to standard output.
+    pub access_log: AccessLogConfig,
     /// At least one.
     pub filters: Vec<FilterConfig>,
     /// Exact lists of keys that are refused.
@@ -58,12 +68,25 @@ impl std::fmt::Display for AdminAddress {
 }
 
 /// The log on standard error.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
     /// How a line looks.
     pub format: LogFormat,
     /// Directives of `tracing_subscriber`'s `EnvFilter`, such as `info` or `keygate::proxy=debug`.
     pub level: String,
+}
+
+/// Which requests are written down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessLogConfig {
+    /// Every request.
+    All,
+    /// Those with a status of 400 or more, and those that did not come to their end.
+    Errors,
+    /// None.
+    #[default]
+    Off,
 }
 
 /// How a log line looks.
@@ -77,7 +100,7 @@ pub enum LogFormat {
 }
 
 /// A filter file.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilterConfig {
     /// Letters, digits, `.`, `_` and `-`; unique.
     pub name: String,
@@ -98,7 +121,7 @@ pub struct FilterConfig {
 }
 
 /// A file of fingerprints.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListConfig {
     /// Letters, digits, `.`, `_` and `-`; unique.
     pub name: String,
@@ -124,148 +147,6 @@ pub enum Implausible {
     Refuse,
     /// It is put to use, with a warning.
     Warn,
-}
-
-/// One service behind the proxy.
-#[derive(Debug, Clone)]
-pub struct ServiceConfig {
-    /// Letters, digits, `.`, `_` and `-`; unique.
-    pub name: String,
-    /// The address that clients connect to; services may share one.
-    pub listen: SocketAddr,
-    /// Lower case; a leading `*.` stands for one label. None: the default of the address.
-    pub server_names: Vec<String>,
-    /// The service's own side of TLS.
-    pub tls: TlsConfig,
-    /// PEM file of the CAs whose clients are accepted.
-    pub trust_anchors: PathBuf,
-    /// Files of revocation lists. If there are any, each client's issuer must have one.
-    pub crls: Vec<PathBuf>,
-    /// What a revocation list counts for that is no longer up to date.
-    pub expired_crl: ExpiredCrl,
-    /// Whether a client must have a certificate.
-    pub client_auth_mode: ClientAuthMode,
-    /// What the upstream is told.
-    pub forward: ForwardConfig,
-    /// Where requests go.
-    pub upstream: UpstreamConfig,
-    /// What a client may take.
-    pub limits: LimitsConfig,
-    /// What happens to which key.
-    pub policy: Policy,
-    /// Whether the service starts although a key of its own, or of its trust anchors, is a hit.
-    pub allow_compromised_own_key: bool,
-    /// How long a connection whose client is to be refused by now may take to finish.
-    pub evict_within: Duration,
-    /// The header that carries the verdict when the policy says so.
-    pub status_header: HeaderName,
-}
-
-/// A service's own certificate and protocol choices.
-#[derive(Debug, Clone)]
-pub struct TlsConfig {
-    /// PEM file, leaf first.
-    pub certificate: PathBuf,
-    /// PEM file: PKCS#8, PKCS#1 or SEC1.
-    pub private_key: PathBuf,
-    /// The oldest protocol version that is spoken.
-    pub min_version: TlsVersion,
-    /// Protocols offered by ALPN, preferred first; not empty.
-    pub alpn: Vec<AlpnProtocol>,
-    /// Whether clients may resume sessions. A resumed one is judged like a new one.
-    pub resumption: bool,
-}
-
-/// A TLS protocol version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-pub enum TlsVersion {
-    /// TLS 1.2.
-    #[serde(rename = "1.2")]
-    V1_2,
-    /// TLS 1.3.
-    #[serde(rename = "1.3")]
-    V1_3,
-}
-
-/// What a revocation list counts for that is no longer up to date.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ExpiredCrl {
-    /// As much as before.
-    Accept,
-    /// Clients that it would have to speak for are refused.
-    Reject,
-}
-
-/// Whether a client must have a certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ClientAuthMode {
-    /// One without is unchecked; one with a certificate of nobody we trust is refused.
-    Optional,
-    /// One without is refused.
-    Required,
-}
-
-/// A protocol that clients may choose by ALPN.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-pub enum AlpnProtocol {
-    /// HTTP/2.
-    #[serde(rename = "h2")]
-    H2,
-    /// HTTP/1.1.
-    #[serde(rename = "http/1.1")]
-    Http11,
-}
-
-impl AlpnProtocol {
-    /// The name in the ALPN extension (RFC 7301).
-    #[must_use]
-    pub fn as_bytes(self) -> &'static [u8] {
-        match self {
-            Self::H2 => b"h2",
-            Self::Http11 => b"http/1.1",
-        }
-    }
-}
-
-/// What the upstream is told of the client besides the verdict.
-#[derive(Debug, Clone, Copy)]
-pub struct ForwardConfig {
-    /// `Client-Cert` (RFC 9440).
-    pub client_cert: bool,
-    /// `X-Forwarded-For`, `-Proto` and `-Host`.
-    pub x_forwarded: bool,
-}
-
-/// The server behind a service.
-#[derive(Debug, Clone)]
-pub struct UpstreamConfig {
-    /// Host name or address.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-    /// How long connecting may take.
-    pub connect_timeout: Duration,
-    /// How long the response head may take once the request is sent.
-    pub response_timeout: Duration,
-    /// How long an unused connection is kept.
-    pub idle_timeout: Duration,
-}
-
-/// What a client may take.
-#[derive(Debug, Clone, Copy)]
-pub struct LimitsConfig {
-    /// From the accepted connection to the finished handshake.
-    pub handshake_timeout: Duration,
-    /// From the first byte of a request head to its last (HTTP/1.1).
-    pub header_timeout: Duration,
-    /// Between the end of a response and the next request.
-    pub idle_timeout: Duration,
-    /// Open connections; services on one address share the sum.
-    pub max_connections: usize,
-    /// Bytes of a request head.
-    pub max_header_size: u32,
 }
 
 /// How the process ends after SIGTERM.

@@ -4,18 +4,28 @@
 //! `SO_REUSEPORT` listeners, its own upstream connections and its own counters. Nothing here
 //! decides about keys: that is [`crate::guard`].
 
+mod access_log;
 mod activity;
 mod connection;
+mod dial;
 mod drain;
 mod headers;
+mod health;
 mod http;
 mod listener;
+mod peers;
+mod proxy_protocol;
 mod report;
+mod request_id;
+mod stall;
 mod standing;
+mod tcp;
 mod threads;
+mod tunnel;
 mod upstream;
 mod worker;
 
 pub use drain::Stage;
+pub use health::{HealthBoard, supervise as supervise_health};
 pub use listener::{BindError, Listener, bind};
-pub use threads::{StartError, Workers, start};
+pub use threads::{Shared, StartError, Workers, start};

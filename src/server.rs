@@ -12,12 +12,13 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tracing::{error, info};
+use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::admin;
 use crate::config::{Config, ShutdownConfig};
 use crate::guard::RecentKeys;
 use crate::metrics::{ControlMetrics, Exposition, WorkerMetrics};
-use crate::proxy::{self, Stage, Workers};
+use crate::proxy::{self, HealthBoard, Stage, Workers};
 use crate::snapshot::watch::{self as files, Wish};
 use crate::snapshot::{self, Current, LoadError, Loader, Report};
 
@@ -30,6 +31,8 @@ pub struct Server {
     wishes: mpsc::Sender<Wish>,
     workers: Workers,
     shutdown: ShutdownConfig,
+    /// Writes what is left when it is dropped.
+    _access_log: WorkerGuard,
 }
 
 /// Why the proxy cannot start.
@@ -70,7 +73,7 @@ impl Server {
         let exposition = Exposition::new(&control, &workers);
 
         let recent = recent_keys(config);
-        let (mut loader, first) = Loader::start(config, control, recent.clone())?;
+        let (mut loader, first) = Loader::start(config, control.clone(), recent.clone())?;
         loader.remember()?;
         let listeners = proxy::bind(config)?;
         let admin = admin::Listener::bind(&config.admin)?;
@@ -83,8 +86,16 @@ impl Server {
         let current: Current = Arc::new(ArcSwap::from_pointee(first));
         let (stage, stages) = watch::channel(Stage::Serving);
         let (judgements, judged) = watch::channel(0);
-        let workers =
-            proxy::start(config, listeners, &current, &workers, &recent, &stages, &judged)?;
+        let board = HealthBoard::default();
+        let (access_log, guard) = tracing_appender::non_blocking(io::stdout());
+        let shared = proxy::Shared {
+            current: Arc::clone(&current),
+            board: board.clone(),
+            access_log,
+            stage: stages.clone(),
+            judgements: judged.clone(),
+        };
+        let workers = proxy::start(config, listeners, &workers, &recent, &shared)?;
         let (wishes, wished) = mpsc::channel(1);
         let report = Arc::new(ArcSwap::from_pointee(loader.report()));
         let state = admin::State {
@@ -93,12 +104,21 @@ impl Server {
             stage: stages,
             wishes: wishes.clone(),
         };
-        let control = Control { loader, current, report, wished, judgements, admin, state };
+        let health = Health { board, metrics: control, swaps: judged };
+        let control = Control { loader, current, report, wished, judgements, health, admin, state };
         std::thread::Builder::new()
             .name("keygate-control".to_owned())
             .spawn(move || control.run())
             .map_err(ServerError::Control)?;
-        Ok(Self { addresses, admin_address, stage, wishes, workers, shutdown: config.shutdown })
+        Ok(Self {
+            addresses,
+            admin_address,
+            stage,
+            wishes,
+            workers,
+            shutdown: config.shutdown,
+            _access_log: guard,
+        })
     }
 
     /// The addresses of the services: as configured, and with the port that they really have.
@@ -158,8 +178,16 @@ struct Control {
     report: Arc<ArcSwap<Report>>,
     wished: mpsc::Receiver<Wish>,
     judgements: watch::Sender<u64>,
+    health: Health,
     admin: admin::Listener,
     state: admin::State,
+}
+
+/// What is needed to ask upstreams how they are.
+struct Health {
+    board: HealthBoard,
+    metrics: ControlMetrics,
+    swaps: watch::Receiver<u64>,
 }
 
 impl Control {
@@ -177,6 +205,9 @@ impl Control {
                 let Err(error) = admin.await;
                 error!(%error, "the admin server ended");
             });
+            let Health { board, metrics, swaps } = self.health;
+            let current = Arc::clone(&self.current);
+            tokio::task::spawn_local(proxy::supervise_health(current, swaps, board, metrics));
             let watching = files::run(
                 self.loader,
                 self.current,

@@ -20,7 +20,7 @@ pub use refusal::Refusal;
 pub use report::{ExceptionReport, FilterReport, ListReport, Report, ServiceReport, WaitingReport};
 pub use routes::Routes;
 
-use crate::config::ServiceConfig;
+use crate::config::{Networks, ServiceConfig};
 use crate::guard::Guard;
 
 /// The snapshot in use.
@@ -48,6 +48,8 @@ pub struct Service {
     pub clients: Arc<dyn ClientCertVerifier>,
     /// Its side of TLS; sessions of an older snapshot do not resume on it.
     pub tls: Arc<rustls::ServerConfig>,
+    /// Our side of TLS towards the upstream, if it has any; the same as before while its files are.
+    pub upstream_tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 impl Snapshot {
@@ -56,6 +58,19 @@ impl Snapshot {
     #[must_use]
     pub fn route(&self, listen: SocketAddr, name: Option<&str>) -> Option<&Arc<Service>> {
         self.services.get(self.routes.index_of(listen, name)?)
+    }
+
+    /// Who begins the connections to an address with a PROXY header: the same for all its services.
+    #[must_use]
+    pub fn accept_proxy(&self, listen: SocketAddr) -> Option<&Networks> {
+        let mut services = self.services.iter().map(|service| &service.config);
+        services.find(|config| config.listen == listen).map(|config| &config.accept_proxy)
+    }
+
+    /// Every service.
+    #[must_use]
+    pub fn services(&self) -> &[Arc<Service>] {
+        &self.services
     }
 
     /// Which service answers for which name.

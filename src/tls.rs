@@ -1,9 +1,10 @@
-//! TLS towards clients: who may connect, with which key, and who they are.
+//! TLS towards clients: who may connect, with which key, and who they are; and towards upstreams.
 //!
 //! [`KeyVerifier`] is what other rustls servers can use on its own. It judges a key only after the
 //! client has proved that it holds it. Nothing here speaks HTTP.
 
 mod client_auth;
+mod client_config;
 mod failure;
 mod identity;
 mod material;
@@ -12,6 +13,7 @@ mod sessions;
 mod verifier;
 
 pub use client_auth::ClientAuth;
+pub use client_config::client_config;
 pub use failure::classify;
 pub use identity::{CertificateSummary, ClientIdentity};
 pub use material::{

@@ -11,12 +11,16 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-use keygate::config::{AdminAddress, AlpnProtocol, Config, LogFormat, TlsVersion};
+use keygate::config::{AdminAddress, AlpnProtocol, Config, Forwarded, LogFormat, TlsVersion};
 use keygate::guard::Decision;
 
 const COMPLETE: &str = include_str!("../config/keygate.toml");
 /// The model as it is typed.
-const MODEL: &str = include_str!("../src/config/raw.rs");
+const MODEL: &str = concat!(
+    include_str!("../src/config/raw.rs"),
+    include_str!("../src/config/raw/service.rs"),
+    include_str!("../src/config/raw/upstream.rs")
+);
 
 fn example(name: &str) -> Config {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
@@ -38,7 +42,7 @@ fn the_shortest_configuration_has_the_documented_defaults() {
     assert_eq!(service.tls.min_version, TlsVersion::V1_2);
     assert_eq!(service.tls.alpn, [AlpnProtocol::H2, AlpnProtocol::Http11]);
     assert!(service.tls.resumption);
-    assert!(service.forward.client_cert && service.forward.x_forwarded);
+    assert!(service.forward.client_cert && service.forward.forwarded == Forwarded::XForwarded);
     assert_eq!(service.upstream.connect_timeout, seconds(2));
     assert_eq!(service.upstream.response_timeout, seconds(60));
     assert_eq!(service.limits.handshake_timeout, seconds(10));
@@ -74,15 +78,20 @@ fn what_is_off_by_default_is_shown_as_it_can_be_turned_on() {
     assert_eq!(config.filters[0].max_age, Some(Duration::from_secs(30 * 86_400)));
     assert_eq!(config.filters[0].max_new_hits, Some(5));
     assert_eq!(config.lists[0].name, "incident-2026-11");
+    let service = &config.services[0];
+    assert_eq!(service.limits.max_body_size, Some(64 << 20));
+    let check = service.upstream.health_check.as_ref().unwrap();
+    assert_eq!((check.path.as_deref(), check.unhealthy), (Some("/healthz"), 3));
+    assert!(service.upstream.tls.as_ref().unwrap().identity.is_some());
     let end = std::time::UNIX_EPOCH + Duration::from_secs(1_798_761_600);
     assert_eq!(config.exceptions[0].until, end, "the end of 2026");
 }
 
 /// The complete configuration with the keys that are off by default turned on.
 fn uncommented() -> String {
-    let lines = COMPLETE.lines().map(|line| match line.strip_prefix("# ") {
+    let lines = COMPLETE.lines().map(|line| match line.trim_start().strip_prefix("# ") {
         Some(key) if key.split_once(" = ").is_some_and(|(name, _)| !name.contains(' ')) => key,
-        Some(table) if table.starts_with("[[") => table,
+        Some(table) if table.starts_with('[') => table,
         Some(_) | None => line,
     });
     lines.collect::<Vec<_>>().join("\n")
@@ -97,7 +106,8 @@ fn has_every_key(
     for (field, kind) in &structs[name] {
         let place = format!("{place}.{field}");
         let value = table.get(*field).unwrap_or_else(|| panic!("{place} is not in the example"));
-        let inner = kind.trim_start_matches("Vec<").trim_end_matches('>');
+        let inner =
+            kind.trim_start_matches("Vec<").trim_start_matches("Option<").trim_end_matches('>');
         if structs.contains_key(inner) {
             let table = value.as_table().or_else(|| value.get(0)?.as_table());
             has_every_key(structs, inner, &place, table.unwrap());
@@ -108,11 +118,12 @@ fn has_every_key(
 /// The structs of [`MODEL`] with the names and types of their fields.
 fn structs() -> HashMap<&'static str, Vec<(&'static str, &'static str)>> {
     let mut structs = HashMap::new();
-    for text in MODEL.split("pub(super) struct ").skip(1) {
+    for text in MODEL.split(") struct ").skip(1) {
         let Some((name, body)) = text.split_once(" {\n") else { continue };
         let body = body.split("\n}").next().unwrap();
-        let lines = body.lines().filter_map(|line| line.trim().strip_prefix("pub(super) "));
-        let fields = lines.filter_map(|line| line.trim_end_matches(',').split_once(": "));
+        let lines = body.lines().filter_map(|line| line.trim().strip_prefix("pub("));
+        let fields = lines.filter_map(|line| line.split_once(") ")?.1.split_once(": "));
+        let fields = fields.map(|(name, kind)| (name, kind.trim_end_matches(',')));
         structs.insert(name, fields.collect());
     }
     structs

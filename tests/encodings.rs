@@ -147,14 +147,20 @@ fn certificates_of(pki: &Pki, client: &Party, kind: Kind) -> Vec<(Party, Encodin
     let made = forms.map(|(encoding, spki)| {
         let key = match encoding {
             Encoding::Presented | Encoding::Compressed => client.key.clone(),
-            _ => negated(client, kind),
+            Encoding::NegatedCompressed
+            | Encoding::NegatedUncompressed
+            | Encoding::RsaExponent3
+            | Encoding::RsaExponent65537
+            | Encoding::Uncompressed => negated(client, kind),
         };
         let name = format!("{}-{}", client.name, encoding.as_str());
         // Seen from the certificate, the form on the list is another one.
-        let seen_from_it = match encoding {
-            Encoding::Compressed => Encoding::Uncompressed,
-            Encoding::NegatedCompressed => Encoding::NegatedUncompressed,
-            other => other,
+        let seen_from_it = if encoding == Encoding::Compressed {
+            Encoding::Uncompressed
+        } else if encoding == Encoding::NegatedCompressed {
+            Encoding::NegatedUncompressed
+        } else {
+            encoding
         };
         (pki.client_with_spki(&name, &spki, &key), seen_from_it)
     });

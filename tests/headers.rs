@@ -73,6 +73,7 @@ fn no_forged_identity_reaches_the_origin() {
             "x-forwarded-host",
             "x-forwarded-proto",
             "x-own",
+            "x-request-id",
         ];
         assert_eq!(request.names(), names, "{http}");
         assert_eq!(request.fields("client-key-status"), ["clean"], "{http}");
@@ -105,15 +106,27 @@ fn what_belongs_to_one_connection_ends_there() {
     let mut client = Client::connect(&pki, keygate.address(), &good);
     client.send(
         "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, x-hop, client-cert\r\n\
-         X-Hop: 1\r\nTE: trailers\r\nUpgrade: other\r\nProxy-Authorization: secret\r\n\r\n",
+         X-Hop: 1\r\nTE: trailers, deflate\r\nUpgrade: other\r\nProxy-Authorization: secret\r\n\r\n",
     );
     let head = client.head().to_ascii_lowercase();
     assert!(
         head.contains("x-own: 1") && !head.contains("hop") && !head.contains("keep-alive"),
         "{head}"
     );
-    let names = ["client-cert", "host", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
-    assert_eq!(origin.next().names(), names);
+    let request = origin.next();
+    assert_eq!(request.fields("te"), ["trailers"], "and nothing else of it");
+    assert_eq!(request.fields("connection"), ["te"]);
+    let names = [
+        "client-cert",
+        "connection",
+        "host",
+        "te",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+        "x-request-id",
+    ];
+    assert_eq!(request.names(), names);
 }
 
 /// What a request gets on a connection of its own.

@@ -38,15 +38,16 @@ pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
             [] => "any name".to_owned(),
             names => names.join(", "),
         };
+        let servers = service.upstream.servers.iter().map(ToString::to_string);
+        let policy = &service.policy;
         say(format_args!(
-            "service {}: {} for {names}, to http://{}:{}; listed: {}, probable: {}, unchecked: {}",
+            "service {}: {} for {names}, to {}; listed: {}, probable: {}, unchecked: {}",
             service.name,
             service.listen,
-            service.upstream.host,
-            service.upstream.port,
-            service.policy.on_listed.as_str(),
-            service.policy.on_probable.as_str(),
-            service.policy.on_unchecked.as_str()
+            servers.collect::<Vec<_>>().join(", "),
+            policy.on_listed.as_str(),
+            policy.on_probable.as_str(),
+            policy.on_unchecked.as_str()
         ))?;
     }
     for problem in loader.compromised_own_keys() {

@@ -1,6 +1,7 @@
 //! From what is typed to what can be used: one fallible conversion.
 
 mod service;
+mod upstream;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -45,6 +46,7 @@ pub(super) fn check(file: &Path, raw: raw::Config) -> Result<Config, ConfigError
         workers: place.workers(raw.workers)?,
         admin: place.admin(&raw.admin.listen)?,
         log: place.log(raw.log)?,
+        access_log: raw.access_log.requests,
         filters,
         lists,
         exceptions,
@@ -219,6 +221,16 @@ impl Place<'_> {
         let mut taken = HashSet::new();
         for service in services {
             let field = || format!("services.{}.server_names", service.name);
+            // A PROXY header comes before any name.
+            let others = services.iter().filter(|other| other.listen == service.listen);
+            if let Some(other) =
+                others.into_iter().find(|other| other.accept_proxy != service.accept_proxy)
+            {
+                return Err(self.invalid(
+                    format!("services.{}.accept_proxy", service.name),
+                    format!("differs from that of {:?} on the same address", other.name),
+                ));
+            }
             if service.server_names.is_empty() && !taken.insert((service.listen, "")) {
                 return Err(self.invalid(
                     field(),
@@ -281,7 +293,7 @@ upstream = { servers = ["http://127.0.0.1:8080"] }
         assert_eq!(service.policy.on_probable, Decision::Reject);
         assert_eq!(service.policy.on_unchecked, Decision::Reject);
         assert_eq!(service.status_header, "client-key-status");
-        assert_eq!((service.upstream.host.as_str(), service.upstream.port), ("127.0.0.1", 8080));
+        assert_eq!(service.upstream.servers[0].to_string(), "http://127.0.0.1:8080");
         assert_eq!(config.admin, AdminAddress::Tcp("127.0.0.1:9464".parse().unwrap()));
     }
 
@@ -310,8 +322,9 @@ upstream = { servers = ["http://127.0.0.1:8080"] }
             ("[[filters]]", "[[ignored]]", ":2:", "unknown field `ignored`"),
             ("name = \"lost\"", "name = \"a b\"", "filters.name", "\"a b\""),
             ("127.0.0.1:8443", "localhost", "services.orders.listen", "\"localhost\""),
-            ("http://127", "https://127", "services.orders.upstream.servers", "https://127"),
-            ("8080\"", "8080\", \"http://b\"", "services.orders.upstream.servers", "2 servers"),
+            ("http://127", "https://127", "services.orders.upstream.tls", "https://127"),
+            ("http://127", "ftp://127", "services.orders.upstream.servers", "ftp://127"),
+            ("http://127", "127", "services.orders.upstream.servers", "\"127"),
             ("8080\"", "8080/path\"", "services.orders.upstream.servers", "/path"),
         ] {
             let message = problem(&changed(from, to));
@@ -325,6 +338,10 @@ upstream = { servers = ["http://127.0.0.1:8080"] }
             ("policy = { header = \"a b\" }", "services.orders.policy.header"),
             ("policy = { header = \"Host\" }", "services.orders.policy.header"),
             ("policy = { on_probable = \"admit\" }", "unknown variant `admit`"),
+            ("limits = { max_streams = 0 }", "services.orders.limits.max_streams"),
+            ("protocol = \"tcp\"", "services.orders.upstream.servers"),
+            ("accept_proxy = { from = [\"10.0.0.0/33\"] }", "services.orders.accept_proxy.from"),
+            ("forward = { send_proxy = \"v2\" }", "services.orders.forward.send_proxy"),
             ("server_names = [\"a b\"]", "services.orders.server_names"),
             ("server_names = [\"a.b\", \"A.b\"]", "\"a.b\" is there twice"),
         ] {

@@ -1,15 +1,18 @@
 //! The model as it is typed: unknown keys are errors, what may be left out has its default here.
 
+mod service;
+mod upstream;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
 use toml::value::Datetime;
 
+pub(super) use self::service::{Forward, Limits, Service, Tls};
+pub(super) use self::upstream::{Server, Upstream, UpstreamTls};
 use super::units::{DurationText, SizeText};
-use super::{
-    AlpnProtocol, ClientAuthMode, ExpiredCrl, Implausible, LogFormat, Rollback, TlsVersion,
-};
+use super::{AccessLogConfig, Implausible, LogFormat, Rollback};
 use crate::guard::{Decision, Depth, RejectWith};
 
 #[derive(Debug, Deserialize)]
@@ -21,6 +24,8 @@ pub(super) struct Config {
     pub(super) admin: Admin,
     #[serde(default)]
     pub(super) log: Log,
+    #[serde(default)]
+    pub(super) access_log: AccessLog,
     #[serde(default)]
     pub(super) state: State,
     #[serde(default)]
@@ -60,6 +65,12 @@ impl Default for Log {
     fn default() -> Self {
         Self { format: LogFormat::Json, level: "info".to_owned() }
     }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct AccessLog {
+    pub(super) requests: AccessLogConfig,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -142,132 +153,6 @@ impl From<Action> for Decision {
             Action::Flag => Self::Flag,
             Action::Header => Self::Annotate,
             Action::Reject => Self::Reject,
-        }
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Service {
-    pub(super) name: String,
-    pub(super) listen: String,
-    #[serde(default)]
-    pub(super) server_names: Vec<String>,
-    pub(super) tls: Tls,
-    pub(super) client_auth: ClientAuth,
-    #[serde(default)]
-    pub(super) forward: Forward,
-    pub(super) upstream: Upstream,
-    #[serde(default)]
-    pub(super) limits: Limits,
-    #[serde(default)]
-    pub(super) policy: Policy,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Tls {
-    pub(super) certificate: PathBuf,
-    pub(super) private_key: PathBuf,
-    #[serde(default = "oldest_version")]
-    pub(super) min_version: TlsVersion,
-    #[serde(default = "both_protocols")]
-    pub(super) alpn: Vec<AlpnProtocol>,
-    #[serde(default = "enabled")]
-    pub(super) resumption: bool,
-}
-
-fn oldest_version() -> TlsVersion {
-    TlsVersion::V1_2
-}
-
-fn both_protocols() -> Vec<AlpnProtocol> {
-    vec![AlpnProtocol::H2, AlpnProtocol::Http11]
-}
-
-fn enabled() -> bool {
-    true
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ClientAuth {
-    pub(super) trust_anchors: PathBuf,
-    #[serde(default = "required")]
-    pub(super) mode: ClientAuthMode,
-    #[serde(default)]
-    pub(super) crls: Vec<PathBuf>,
-    #[serde(default = "reject_expired")]
-    pub(super) expired_crl: ExpiredCrl,
-}
-
-fn reject_expired() -> ExpiredCrl {
-    ExpiredCrl::Reject
-}
-
-fn required() -> ClientAuthMode {
-    ClientAuthMode::Required
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Forward {
-    pub(super) client_cert: bool,
-    pub(super) forwarded: Forwarded,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub(super) enum Forwarded {
-    #[serde(rename = "off")]
-    Off,
-    #[serde(rename = "x-forwarded")]
-    XForwarded,
-}
-
-impl Default for Forward {
-    fn default() -> Self {
-        Self { client_cert: true, forwarded: Forwarded::XForwarded }
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Upstream {
-    pub(super) servers: Vec<String>,
-    #[serde(default = "two_seconds")]
-    pub(super) connect_timeout: DurationText,
-    #[serde(default = "a_minute")]
-    pub(super) response_timeout: DurationText,
-    #[serde(default = "a_minute")]
-    pub(super) idle_timeout: DurationText,
-}
-
-fn two_seconds() -> DurationText {
-    DurationText(Duration::from_secs(2))
-}
-
-fn a_minute() -> DurationText {
-    DurationText(Duration::from_secs(60))
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Limits {
-    pub(super) handshake_timeout: DurationText,
-    pub(super) header_timeout: DurationText,
-    pub(super) idle_timeout: DurationText,
-    pub(super) max_connections: usize,
-    pub(super) max_header_size: SizeText,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            handshake_timeout: DurationText(Duration::from_secs(10)),
-            header_timeout: DurationText(Duration::from_secs(10)),
-            idle_timeout: DurationText(Duration::from_secs(60)),
-            max_connections: 10_000,
-            max_header_size: SizeText(32 << 10),
         }
     }
 }

@@ -17,6 +17,7 @@ pub struct ControlMetrics {
     certificate_not_after: GaugeVec,
     crl_next_update: GaugeVec,
     own_key_compromised: IntGaugeVec,
+    upstream_up: IntGaugeVec,
     /// Snapshots that were put to use, the first included.
     pub snapshots: IntCounter,
 }
@@ -70,6 +71,10 @@ impl ControlMetrics {
             opts("own_key_compromised", "Keys of our own that are in a filter or on a list."),
             &["service", "role"],
         );
+        let upstream_up = IntGaugeVec::new(
+            opts("upstream_server_up", "0: the health checks say that a server is not well."),
+            &["service", "server"],
+        );
         let series = FilterSeries::register(&registry)?;
         let list_series = ListSeries::register(&registry)?;
         Ok(Self {
@@ -79,6 +84,7 @@ impl ControlMetrics {
             certificate_not_after: register(&registry, not_after)?,
             crl_next_update: register(&registry, crl_next_update)?,
             own_key_compromised: register(&registry, own_key_compromised)?,
+            upstream_up: register(&registry, upstream_up)?,
             snapshots: counter(&registry, "snapshots_total", "Snapshots put to use.")?,
             registry,
         })
@@ -114,9 +120,14 @@ impl ControlMetrics {
         self.own_key_compromised.with_label_values(&[service, role.as_str()]).set(keys);
     }
 
-    /// Shows when a service's own certificate expires, in seconds since the Unix epoch.
-    pub fn set_certificate_not_after(&self, service: &str, seconds: f64) {
-        self.certificate_not_after.with_label_values(&[service, "server"]).set(seconds);
+    /// Shows what the health checks say of a server.
+    pub fn set_upstream_up(&self, service: &str, server: &str, is_up: bool) {
+        self.upstream_up.with_label_values(&[service, server]).set(is_up.into());
+    }
+
+    /// Shows when a service's own certificate in a role expires, in seconds since the Unix epoch.
+    pub fn set_certificate_not_after(&self, service: &str, role: Role, seconds: f64) {
+        self.certificate_not_after.with_label_values(&[service, role.as_str()]).set(seconds);
     }
 }
 
@@ -214,8 +225,8 @@ impl<'a> FilterSeries<'a> {
             last_reload_successful: self
                 .last_reload_successful
                 .get_metric_with_label_values(values)?,
-            reloads: Family::of_vec(&self.reloads, values)?,
-            refusals: Family::of_vec(&self.refusals, values)?,
+            reloads: Family::of_vec(&self.reloads, values),
+            refusals: Family::of_vec(&self.refusals, values),
         })
     }
 }
@@ -267,7 +278,7 @@ impl ListSeries {
             last_reload_successful: self
                 .last_reload_successful
                 .get_metric_with_label_values(values)?,
-            reloads: Family::of_vec(&self.reloads, values)?,
+            reloads: Family::of_vec(&self.reloads, values),
         })
     }
 }

@@ -35,12 +35,22 @@ impl Exposition {
     }
 }
 
-/// Adds up two scrapes of registries with the same series, which gather in the same order.
+/// Adds up two scrapes of registries with the same series. One may have series that the other does
+/// not have yet: services come while the workers run.
 fn add_families(mut sum: Vec<MetricFamily>, more: Vec<MetricFamily>) -> Vec<MetricFamily> {
-    for (family, mut more) in sum.iter_mut().zip(more) {
-        let kind = family.get_field_type();
-        for (metric, more) in family.mut_metric().iter_mut().zip(more.take_metric()) {
-            add_metric(kind, metric, &more);
+    for mut family in more {
+        let Some(known) = sum.iter_mut().find(|known| known.name() == family.name()) else {
+            sum.push(family);
+            continue;
+        };
+        let kind = known.get_field_type();
+        for metric in family.take_metric() {
+            let same =
+                known.mut_metric().iter_mut().find(|it| it.get_label() == metric.get_label());
+            match same {
+                Some(same) => add_metric(kind, same, &metric),
+                None => known.mut_metric().push(metric),
+            }
         }
     }
     sum
@@ -89,7 +99,7 @@ mod tests {
         let control = ControlMetrics::new(&[], &[]).unwrap();
         let workers = [(); 2].map(|()| WorkerMetrics::new(&["orders"]).unwrap());
         for (count, worker) in (1..).zip(&workers) {
-            let orders = worker.service(0);
+            let orders = worker.service("orders");
             orders.requests.of(CodeClass::Success).inc_by(count);
             orders.connections_active.set(10);
             orders.request_duration.observe(0.003);

@@ -23,18 +23,13 @@ pub struct Family<L, M> {
 
 impl<L: Label, M> Family<L, M> {
     /// The handles of `vec` whose last label is `L` and whose others are `fixed`.
-    pub(super) fn of_vec<B: MetricVecBuilder<M = M>>(
-        vec: &MetricVec<B>,
-        fixed: &[&str],
-    ) -> Result<Self, prometheus::Error>
+    pub(super) fn of_vec<B: MetricVecBuilder<M = M>>(vec: &MetricVec<B>, fixed: &[&str]) -> Self
     where
         M: prometheus::core::Metric,
     {
-        let handles = L::ALL
-            .iter()
-            .map(|value| vec.get_metric_with_label_values(&[fixed, &[value.as_str()]].concat()))
-            .collect::<Result<_, _>>()?;
-        Ok(Self { handles, label: std::marker::PhantomData })
+        let values = L::ALL.iter().map(|value| [fixed, &[value.as_str()]].concat());
+        let handles = values.map(|values| vec.with_label_values(&values)).collect();
+        Self { handles, label: std::marker::PhantomData }
     }
 
     /// The handle for `value`.
@@ -83,6 +78,8 @@ labels! {
     ConnectionResult {
         /// No TLS session came about.
         Failed = "failed",
+        /// The client's address had too many connections.
+        Limited = "limited",
         /// The client's key was refused.
         Refused = "refused",
         /// Requests were served.
@@ -169,6 +166,10 @@ labels! {
         Server = "server",
         /// Of a CA whose clients it accepts.
         TrustAnchor = "trust_anchor",
+        /// Its own, as a client of its upstream.
+        UpstreamClient = "upstream_client",
+        /// Of a CA that vouches for its upstream.
+        UpstreamTrustAnchor = "upstream_trust_anchor",
     }
 
     /// When a key was judged.
@@ -189,6 +190,8 @@ labels! {
         Response = "response",
         /// No response head within `response_timeout`.
         Timeout = "timeout",
+        /// No server is well, or no connection is left to be made.
+        Unavailable = "unavailable",
     }
 }
 

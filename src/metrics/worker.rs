@@ -18,7 +18,7 @@ const UNROUTED: &str = "";
 #[derive(Debug, Clone)]
 pub struct WorkerMetrics {
     pub(super) registry: Registry,
-    services: Vec<ServiceMetrics>,
+    series: Series,
     /// Connections that ended before a service was chosen.
     pub unrouted: Family<ConnectionResult, IntCounter>,
     /// Handshakes that ended before a service was chosen.
@@ -53,26 +53,23 @@ impl WorkerMetrics {
     /// All series of one worker, at zero, for the services with these names.
     ///
     /// # Errors
-    /// Two series with the same name, or a service named twice.
+    /// Two series with the same name.
     pub fn new(services: &[&str]) -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let series = Series::register(&registry)?;
+        services.iter().for_each(|service| drop(series.of_service(service)));
         Ok(Self {
-            services: services
-                .iter()
-                .map(|service| series.of_service(service))
-                .collect::<Result<_, _>>()?,
-            unrouted: Family::of_vec(&series.connections, &[UNROUTED])?,
-            unrouted_handshakes: Family::of_vec(&series.handshakes, &[UNROUTED, "false"])?,
+            unrouted: Family::of_vec(&series.connections, &[UNROUTED]),
+            unrouted_handshakes: Family::of_vec(&series.handshakes, &[UNROUTED, "false"]),
+            series,
             registry,
         })
     }
 
-    /// The series of the service at `index` of the names given to [`WorkerMetrics::new`].
-    #[expect(clippy::indexing_slicing, reason = "services are numbered as they were given")]
+    /// The series of the service with this name; at zero, if they were not there.
     #[must_use]
-    pub fn service(&self, index: usize) -> &ServiceMetrics {
-        &self.services[index]
+    pub fn service(&self, name: &str) -> ServiceMetrics {
+        self.series.of_service(name)
     }
 }
 
@@ -155,6 +152,7 @@ impl Label for VerdictLabel {
 }
 
 /// Every vector of the data path; the last label of each is the one that varies most.
+#[derive(Debug, Clone)]
 struct Series {
     connections_active: IntGaugeVec,
     connections: prometheus::IntCounterVec,
@@ -193,31 +191,26 @@ impl Series {
         })
     }
 
-    fn of_service(&self, service: &str) -> Result<ServiceMetrics, prometheus::Error> {
-        Ok(ServiceMetrics {
-            connections_active: self.connections_active.get_metric_with_label_values(&[service])?,
-            connections: Family::of_vec(&self.connections, &[service])?,
+    fn of_service(&self, service: &str) -> ServiceMetrics {
+        let stage = |stage: Stage| Family::of_vec(&self.key_checks, &[service, stage.as_str()]);
+        ServiceMetrics {
+            connections_active: self.connections_active.with_label_values(&[service]),
+            connections: Family::of_vec(&self.connections, &[service]),
             handshakes: [
-                Family::of_vec(&self.handshakes, &[service, "false"])?,
-                Family::of_vec(&self.handshakes, &[service, "true"])?,
+                Family::of_vec(&self.handshakes, &[service, "false"]),
+                Family::of_vec(&self.handshakes, &[service, "true"]),
             ],
-            handshake_duration: self.handshake_duration.get_metric_with_label_values(&[service])?,
-            key_checks: [
-                Family::of_vec(&self.key_checks, &[service, Stage::Handshake.as_str()])?,
-                Family::of_vec(&self.key_checks, &[service, Stage::Live.as_str()])?,
-                Family::of_vec(&self.key_checks, &[service, Stage::Resumed.as_str()])?,
-            ],
-            key_actions: Family::of_vec(&self.key_actions, &[service])?,
-            requests: Family::of_vec(&self.requests, &[service])?,
-            request_duration: self.request_duration.get_metric_with_label_values(&[service])?,
+            handshake_duration: self.handshake_duration.with_label_values(&[service]),
+            key_checks: [stage(Stage::Handshake), stage(Stage::Live), stage(Stage::Resumed)],
+            key_actions: Family::of_vec(&self.key_actions, &[service]),
+            requests: Family::of_vec(&self.requests, &[service]),
+            request_duration: self.request_duration.with_label_values(&[service]),
             upstream_connections_active: self
                 .upstream_connections_active
-                .get_metric_with_label_values(&[service])?,
-            upstream_connections: self
-                .upstream_connections
-                .get_metric_with_label_values(&[service])?,
-            upstream_failures: Family::of_vec(&self.upstream_failures, &[service])?,
-        })
+                .with_label_values(&[service]),
+            upstream_connections: self.upstream_connections.with_label_values(&[service]),
+            upstream_failures: Family::of_vec(&self.upstream_failures, &[service]),
+        }
     }
 }
 

@@ -29,8 +29,25 @@ pub(super) struct Activity {
     deadline: Cell<Option<Instant>>,
     waker: RefCell<Option<Waker>>,
     limits: LimitsConfig,
-    /// Whether bytes between requests begin a request head. In HTTP/2 they can be anything.
-    heads: bool,
+    kind: Cell<Kind>,
+    opened: Instant,
+    /// When a piece of a body was last taken, by the client or from it.
+    moved: Cell<Instant>,
+    /// How many requests wait for the upstream, and not for the client.
+    upstream_owes: Cell<u32>,
+    /// Bytes that a tunnel has taken from the client, and given to it.
+    carried: Cell<(u64, u64)>,
+}
+
+/// What bytes between requests mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// They begin a request head.
+    Http1,
+    /// They can be anything.
+    Http2,
+    /// There are no requests: every byte is a sign of life.
+    Tunnel,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -57,16 +74,28 @@ pub(super) enum Order {
 }
 
 impl Activity {
-    pub(super) fn new(limits: LimitsConfig, heads: bool) -> Rc<Self> {
+    pub(super) fn new(limits: LimitsConfig, kind: Kind) -> Rc<Self> {
+        let now = Instant::now();
         Rc::new(Self {
-            phase: Cell::new(Phase::Idle(Instant::now())),
+            phase: Cell::new(Phase::Idle(now)),
             requests: Cell::new(0),
             order: Cell::new(None),
             deadline: Cell::new(None),
             waker: RefCell::new(None),
             limits,
-            heads,
+            kind: Cell::new(kind),
+            opened: now,
+            moved: Cell::new(now),
+            upstream_owes: Cell::new(0),
+            carried: Cell::new((0, 0)),
         })
+    }
+
+    /// The connection has left HTTP.
+    pub(super) fn become_tunnel(&self) {
+        self.kind.set(Kind::Tunnel);
+        self.requests.set(0);
+        self.phase.set(Phase::Idle(Instant::now()));
     }
 
     /// The order that has come since the last call. Called whenever the connection is polled.
@@ -80,7 +109,9 @@ impl Activity {
 
     /// Gives an order.
     pub(super) fn give(&self, order: Order) {
-        if order == Order::Finish && self.requests.get() == 0 {
+        // Nobody knows when a tunnel is done: it goes on until it is cut.
+        let is_tunnel = self.kind.get() == Kind::Tunnel;
+        if order == Order::Finish && self.requests.get() == 0 && !is_tunnel {
             self.phase.set(Phase::Closing(Instant::now()));
         }
         self.order.set(Some(order));
@@ -100,11 +131,18 @@ impl Activity {
         if self.deadline.get().is_some_and(|deadline| now >= deadline) {
             return self.give(Order::Cut);
         }
+        let age = now.saturating_duration_since(self.opened);
+        let is_old = self.limits.max_connection_age.is_some_and(|most| age >= most);
+        if is_old && !matches!(self.phase.get(), Phase::Closing(_)) {
+            return self.give(Order::Finish);
+        }
+        let idle = if self.kind.get() == Kind::Tunnel { Order::Cut } else { Order::Finish };
         let (since, limit, order) = match self.phase.get() {
-            Phase::Busy => return,
+            Phase::Busy if self.upstream_owes.get() > 0 => return,
+            Phase::Busy => (self.moved.get(), self.limits.body_timeout, Order::Cut),
             Phase::Closing(since) => (since, CLOSING_GRACE, Order::Cut),
             Phase::Head(since) => (since, self.limits.header_timeout, Order::HeadTimedOut),
-            Phase::Idle(since) => (since, self.limits.idle_timeout, Order::Finish),
+            Phase::Idle(since) => (since, self.limits.idle_timeout, idle),
         };
         if now.saturating_duration_since(since) >= limit {
             self.give(order);
@@ -114,6 +152,20 @@ impl Activity {
     pub(super) fn request_began(&self) {
         self.requests.set(self.requests.get().saturating_add(1));
         self.phase.set(Phase::Busy);
+        self.body_moved();
+    }
+
+    /// A piece of a body was taken.
+    pub(super) fn body_moved(&self) {
+        self.moved.set(Instant::now());
+    }
+
+    /// A request begins or ends to wait for the upstream.
+    pub(super) fn upstream_owes(&self, owes: bool) {
+        let others = self.upstream_owes.get();
+        let all = if owes { others.saturating_add(1) } else { others.saturating_sub(1) };
+        self.upstream_owes.set(all);
+        self.body_moved();
     }
 
     pub(super) fn request_ended(&self) {
@@ -124,10 +176,30 @@ impl Activity {
         }
     }
 
-    fn bytes_arrived(&self) {
-        if self.heads && matches!(self.phase.get(), Phase::Idle(_)) {
+    /// Bytes that a tunnel has taken from the client, and given to it.
+    pub(super) fn carried(&self) -> (u64, u64) {
+        self.carried.get()
+    }
+
+    fn bytes_left(&self, count: usize) {
+        self.carry(0, count);
+    }
+
+    fn bytes_arrived(&self, count: usize) {
+        self.carry(count, 0);
+        if self.kind.get() == Kind::Http1 && matches!(self.phase.get(), Phase::Idle(_)) {
             self.phase.set(Phase::Head(Instant::now()));
         }
+    }
+
+    fn carry(&self, from_client: usize, to_client: usize) {
+        if self.kind.get() != Kind::Tunnel {
+            return;
+        }
+        let (from, to) = self.carried.get();
+        let more = |sum: u64, bytes: usize| sum.saturating_add(bytes as u64);
+        self.carried.set((more(from, from_client), more(to, to_client)));
+        self.phase.set(Phase::Idle(Instant::now()));
     }
 }
 
@@ -142,6 +214,10 @@ impl<IO> Watched<IO> {
     pub(super) fn new(io: IO, activity: Rc<Activity>) -> Self {
         Self { io, activity }
     }
+
+    pub(super) fn get_ref(&self) -> &IO {
+        &self.io
+    }
 }
 
 impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
@@ -152,8 +228,9 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.io).poll_read(context, buffer);
-        if buffer.filled().len() > before {
-            self.activity.bytes_arrived();
+        let arrived = buffer.filled().len().saturating_sub(before);
+        if arrived > 0 {
+            self.activity.bytes_arrived(arrived);
         }
         polled
     }
@@ -165,7 +242,11 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
+        let polled = Pin::new(&mut self.io).poll_write(context, bytes);
+        if let Poll::Ready(Ok(left)) = polled {
+            self.activity.bytes_left(left);
+        }
+        polled
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -196,9 +277,16 @@ mod tests {
     const LIMITS: LimitsConfig = LimitsConfig {
         handshake_timeout: Duration::from_secs(1),
         header_timeout: Duration::from_secs(10),
+        body_timeout: Duration::from_secs(30),
         idle_timeout: Duration::from_secs(60),
+        request_timeout: None,
+        max_connection_age: None,
         max_connections: 1,
+        max_connections_per_ip: 1,
         max_header_size: 8192,
+        max_headers: 100,
+        max_body_size: None,
+        max_streams: 100,
     };
 
     fn order_after(activity: &Activity, seconds: u64) -> Option<Order> {
@@ -208,7 +296,7 @@ mod tests {
 
     #[test]
     fn an_idle_connection_ends_after_the_idle_timeout_and_a_dead_one_is_cut() {
-        let activity = Activity::new(LIMITS, true);
+        let activity = Activity::new(LIMITS, Kind::Http1);
         assert_eq!(order_after(&activity, 59), None);
         assert_eq!(order_after(&activity, 60), Some(Order::Finish));
         assert_eq!(order_after(&activity, 1), None);
@@ -217,24 +305,54 @@ mod tests {
 
     #[test]
     fn a_head_that_has_begun_must_end_within_the_header_timeout() {
-        let activity = Activity::new(LIMITS, true);
-        activity.bytes_arrived();
+        let activity = Activity::new(LIMITS, Kind::Http1);
+        activity.bytes_arrived(1);
         assert_eq!(order_after(&activity, 9), None);
         assert_eq!(order_after(&activity, 10), Some(Order::HeadTimedOut));
     }
 
     #[test]
     fn bytes_between_the_requests_of_http2_are_no_head() {
-        let activity = Activity::new(LIMITS, false);
-        activity.bytes_arrived();
+        let activity = Activity::new(LIMITS, Kind::Http2);
+        activity.bytes_arrived(1);
         assert_eq!(order_after(&activity, 59), None);
     }
 
     #[test]
+    fn a_tunnel_lives_as_long_as_bytes_move_and_is_cut_then() {
+        let activity = Activity::new(LIMITS, Kind::Tunnel);
+        activity.give(Order::Finish);
+        assert_eq!(order_after(&activity, 59), Some(Order::Finish), "and no end of it");
+        activity.bytes_left(1);
+        assert_eq!(order_after(&activity, 59), None);
+        assert_eq!(order_after(&activity, 60), Some(Order::Cut));
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_of_its_answer_is_cut_and_a_slow_upstream_is_not_its_fault() {
+        let activity = Activity::new(LIMITS, Kind::Http2);
+        activity.request_began();
+        activity.upstream_owes(true);
+        assert_eq!(order_after(&activity, 3600), None);
+        activity.upstream_owes(false);
+        assert_eq!(order_after(&activity, 29), None);
+        assert_eq!(order_after(&activity, 30), Some(Order::Cut));
+    }
+
+    #[test]
+    fn an_old_connection_finishes_what_it_has_in_flight() {
+        let limits = LimitsConfig { max_connection_age: Some(Duration::from_secs(20)), ..LIMITS };
+        let activity = Activity::new(limits, Kind::Http1);
+        assert_eq!(order_after(&activity, 19), None);
+        assert_eq!(order_after(&activity, 20), Some(Order::Finish));
+    }
+
+    #[test]
     fn a_connection_with_requests_in_flight_is_left_alone() {
-        let activity = Activity::new(LIMITS, true);
+        let activity = Activity::new(LIMITS, Kind::Http1);
         activity.request_began();
         activity.request_began();
+        activity.upstream_owes(true);
         activity.request_ended();
         assert_eq!(order_after(&activity, 3600), None);
         activity.request_ended();

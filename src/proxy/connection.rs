@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use hyper::StatusCode;
 use rustls::server::Acceptor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -15,13 +16,16 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
-use super::activity::Activity;
+use super::activity::{Activity, Kind};
 use super::headers::Annotations;
 use super::http::{self, Session};
+use super::peers::Present;
+use super::proxy_protocol;
 use super::report::report;
 use super::standing::Standing;
+use super::tcp;
 use super::worker::Worker;
-use crate::config::AlpnProtocol;
+use crate::config::{AlpnProtocol, Networks, Protocol};
 use crate::guard::{Decision, RejectWith, Verdict};
 use crate::metrics::{ConnectionResult, HandshakeResult, Label, Stage};
 use crate::snapshot::Service;
@@ -40,30 +44,54 @@ pub(super) struct Via {
 pub(super) async fn serve(worker: Rc<Worker>, via: Via, tcp: TcpStream, peer: SocketAddr) {
     let accepted = Instant::now();
     let _ = tcp.set_nodelay(true); // fails only if the client is gone, which the handshake notices
-    let mut chosen = None;
-    let handshake = handshake(&worker, via.listen, tcp, &mut chosen);
+    let mut begun = Begun { peer, service: None, present: None };
+    let handshake = handshake(&worker, via.listen, tcp, &mut begun);
     let outcome = match timeout(via.timeout, handshake).await {
         Ok(outcome) => outcome,
         Err(_) => Err(Failure::of(HandshakeResult::Timeout)),
     };
-    match (outcome, chosen) {
+    let Begun { peer, service, present } = begun;
+    match (outcome, service) {
         (Ok(stream), Some(service)) => {
             let elapsed = accepted.elapsed().as_secs_f64();
-            worker.service_metrics(service.index).handshake_duration.observe(elapsed);
-            admit(worker, &service, stream, peer).await;
+            worker.service_metrics(&service).handshake_duration.observe(elapsed);
+            let is_over = present.as_ref().is_some_and(|present| {
+                present.count > service.config.limits.max_connections_per_ip
+            });
+            admit(worker, &service, stream, peer, is_over).await;
         }
         (Ok(stream), None) => close(stream).await, // no handshake succeeds without a service
         (Err(failure), service) => failure.end(&worker, service.as_deref(), peer).await,
     }
+    drop(present);
 }
 
-/// Performs the handshake with the service that the client asks for, which becomes `chosen`.
+/// What is known of a connection whose handshake has begun.
+struct Begun {
+    /// The client, also behind a peer that speaks for it.
+    peer: SocketAddr,
+    /// The service that it asks for.
+    service: Option<Arc<Service>>,
+    present: Option<Present>,
+}
+
+/// Performs the handshake with the service that the client asks for.
 async fn handshake(
     worker: &Worker,
     listen: SocketAddr,
-    tcp: TcpStream,
-    chosen: &mut Option<Arc<Service>>,
+    mut tcp: TcpStream,
+    begun: &mut Begun,
 ) -> Result<TlsStream<TcpStream>, Failure> {
+    let is_spoken_for = |networks: &Networks| networks.contain(begun.peer.ip());
+    if worker.snapshot().accept_proxy(listen).is_some_and(is_spoken_for) {
+        match proxy_protocol::read(&mut tcp).await {
+            Ok(client) => begun.peer = client.unwrap_or(begun.peer),
+            Err(error) => {
+                let failure = Failure::of(HandshakeResult::NotTls);
+                return Err(Failure { error: Some(error), tcp: Some(tcp), ..failure });
+            }
+        }
+    }
     let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), tcp);
     let hello = match (&mut acceptor).await {
         Ok(hello) => hello,
@@ -78,14 +106,22 @@ async fn handshake(
         return Err(refuse_name(hello.io).await);
     };
     drop(snapshot);
-    *chosen = Some(Arc::clone(&service));
+    begun.service = Some(Arc::clone(&service));
+    // A few too many are told so in HTTP; whoever goes on is not worth a handshake.
+    let limits = &service.config.limits;
+    let present = begun.present.insert(worker.peers.enter(begun.peer.ip()));
+    let is_http = service.config.protocol == Protocol::Http;
+    let most = limits.max_connections_per_ip.saturating_mul(if is_http { 2 } else { 1 });
+    if present.count > most {
+        return Err(Failure { limited: true, ..Failure::of(HandshakeResult::Unsupported) });
+    }
     // All of it in there: a session is found before anything is awaited.
     let accepting = async { hello.into_stream(Arc::clone(&service.tls)).into_fallible().await };
     match tls::refusals_of(accepting).await {
         (Ok(stream), _) => Ok(stream),
         (Err((error, tcp)), refusal) => {
             let result = tls::classify(&error);
-            Err(Failure { result, error: Some(error), refusal, tcp: Some(tcp) })
+            Err(Failure { error: Some(error), refusal, tcp: Some(tcp), ..Failure::of(result) })
         }
     }
 }
@@ -98,10 +134,11 @@ async fn admit(
     before: &Service,
     stream: TlsStream<TcpStream>,
     peer: SocketAddr,
+    is_over: bool,
 ) {
     let snapshot = worker.snapshot();
     let identity = ClientIdentity::of(peer, stream.get_ref().1);
-    let metrics = worker.service_metrics(before.index);
+    let metrics = worker.service_metrics(before);
     metrics.handshakes(HandshakeResult::Ok, identity.stage() == Stage::Resumed).inc();
     let Some(service) = snapshot.present(before).map(Arc::clone) else {
         return close(stream).await; // the service is gone
@@ -128,7 +165,8 @@ async fn admit(
             return close(stream).await;
         }
     } else {
-        metrics.connections.of(ConnectionResult::Served).inc();
+        let result = if is_over { ConnectionResult::Limited } else { ConnectionResult::Served };
+        metrics.connections.of(result).inc();
     }
     let depends_on_filters =
         matches!(verdict, Verdict::Clean | Verdict::Confirmed(_) | Verdict::Probable(_));
@@ -136,20 +174,39 @@ async fn admit(
         worker.note(service.index, identity.leaf());
     }
     let http2 = stream.get_ref().1.alpn_protocol() == Some(AlpnProtocol::H2.as_bytes());
-    let active = metrics.connections_active.clone();
-    let activity = Activity::new(service.config.limits, !http2);
-    let session = Session {
-        worker,
-        routes: Arc::clone(snapshot.routes()),
-        annotations: Annotations::new(&service.config, &identity),
-        status_header: Rc::new(service.config.status_header.clone()),
-        host: RefCell::default(),
-        standing: Standing::new(Arc::clone(&service), identity, verdict, decision, activity),
-        service,
+    let kind = match (service.config.protocol, http2) {
+        (Protocol::Http, false) => Kind::Http1,
+        (Protocol::Http, true) => Kind::Http2,
+        (Protocol::Tcp, _) => Kind::Tunnel,
     };
+    let activity = Activity::new(service.config.limits, kind);
+    let annotations = Annotations::new(&service.config, &identity);
+    let believes_request_id = service.config.request_id_from.contain(peer.ip());
+    let standing = Standing::new(Arc::clone(&service), identity, verdict, decision, activity);
+    if is_over && decision != Decision::Reject {
+        standing.refuse((StatusCode::TOO_MANY_REQUESTS, "too many connections from this address"));
+    }
+    let active = metrics.connections_active.clone();
+    let routes = Arc::clone(snapshot.routes());
     drop(snapshot); // an open connection keeps no old filter in memory
     active.inc();
-    http::serve(Rc::new(session), stream, http2).await;
+    if service.config.protocol == Protocol::Tcp {
+        tcp::serve(&worker, &service, &standing, stream).await;
+    } else {
+        let session = Session {
+            worker,
+            metrics,
+            routes,
+            annotations,
+            status_header: Rc::new(service.config.status_header.clone()),
+            host: RefCell::default(),
+            tunnel: RefCell::default(),
+            believes_request_id,
+            standing,
+            service,
+        };
+        http::serve(Rc::new(session), stream, http2).await;
+    }
     active.dec();
 }
 
@@ -160,16 +217,19 @@ struct Failure {
     error: Option<io::Error>,
     refusal: Option<Refusal>,
     tcp: Option<TcpStream>,
+    /// The client's address has too many connections.
+    limited: bool,
 }
 
 impl Failure {
     fn of(result: HandshakeResult) -> Self {
-        Self { result, error: None, refusal: None, tcp: None }
+        Self { result, error: None, refusal: None, tcp: None, limited: false }
     }
 
     /// Counts and logs the failure, and closes what is left of the connection.
     async fn end(self, worker: &Worker, service: Option<&Service>, peer: SocketAddr) {
         let outcome = match self.result {
+            _ if self.limited => ConnectionResult::Limited,
             HandshakeResult::Compromised => ConnectionResult::Refused,
             HandshakeResult::BadSignature
             | HandshakeResult::ClientGone
@@ -183,8 +243,10 @@ impl Failure {
             | HandshakeResult::Unsupported => ConnectionResult::Failed,
         };
         if let Some(service) = service {
-            let metrics = worker.service_metrics(service.index);
-            metrics.handshakes(self.result, false).inc();
+            let metrics = worker.service_metrics(service);
+            if !self.limited {
+                metrics.handshakes(self.result, false).inc();
+            }
             metrics.connections.of(outcome).inc();
             if let Some(Refusal { chain, verdict }) = &self.refusal {
                 metrics.count_judgement(Stage::Handshake, verdict, Decision::Reject);

@@ -1,25 +1,20 @@
 //! What an upstream may believe: everything that keygate or a known dialect uses for identity is
-//! removed from a client's request, in every spelling, and then keygate's own is set.
+//! removed from a client's request, in every spelling, and then keygate's own is set
+//! ([`Annotations`]).
 //!
 //! Sources: RFC 9110, section 7.6.1 (hop-by-hop), RFC 9440 (`Client-Cert`).
 
-use std::net::IpAddr;
+mod annotations;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use hyper::HeaderMap;
 use hyper::header::{self, HeaderName, HeaderValue};
 
+pub(super) use self::annotations::Annotations;
 use crate::config::ServiceConfig;
 use crate::guard::Verdict;
-use crate::tls::ClientIdentity;
 
-const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Names that carry identity in keygate's own or another proxy's dialect.
 const IDENTITY: [&str; 13] = [
@@ -105,54 +100,14 @@ fn begins(name: &str, prefix: &str) -> bool {
     name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(|(a, b)| dash(a) == dash(b))
 }
 
-/// What the upstream is told of a client besides the verdict: the same for every request of a
-/// connection, and therefore made once.
-#[derive(Debug)]
-pub(super) struct Annotations {
-    client_cert: Option<HeaderValue>,
-    forwarded_for: Option<HeaderValue>,
-}
-
-impl Annotations {
-    pub(super) fn new(service: &ServiceConfig, identity: &ClientIdentity) -> Self {
-        let client_cert = service.forward.client_cert.then(|| identity.leaf()).flatten();
-        Self {
-            client_cert: client_cert
-                .and_then(|leaf| value(&format!(":{}:", BASE64_STANDARD.encode(leaf)))),
-            forwarded_for: service
-                .forward
-                .x_forwarded
-                .then(|| value(&canonical(identity.peer().ip()).to_string()))
-                .flatten(),
-        }
-    }
-
-    /// Sets keygate's own headers. The client's copies are gone by now.
-    pub(super) fn set(&self, headers: &mut HeaderMap, host: &HeaderValue) {
-        if let Some(client_cert) = &self.client_cert {
-            headers.insert(CLIENT_CERT, client_cert.clone());
-        }
-        if let Some(peer) = &self.forwarded_for {
-            headers.insert(X_FORWARDED_FOR, peer.clone());
-            headers.insert(X_FORWARDED_HOST, host.clone());
-            headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
-        }
-    }
-}
-
 /// What the upstreams of a service are told of a verdict, if they are told of any.
 pub(super) fn key_status(service: &ServiceConfig, verdict: &Verdict) -> Option<HeaderValue> {
     service.policy.annotates().then(|| value(&verdict.to_string())).flatten()
 }
 
 /// Text of our own making, which has no control characters.
-fn value(text: &str) -> Option<HeaderValue> {
+pub(super) fn value(text: &str) -> Option<HeaderValue> {
     HeaderValue::from_str(text).ok()
-}
-
-/// An IPv4 address that came in over an IPv6 socket is still one.
-fn canonical(address: IpAddr) -> IpAddr {
-    address.to_canonical()
 }
 
 /// HTTP/2 may split cookies into several fields; HTTP/1.1 has one (RFC 9113, section 8.2.3).

@@ -1,11 +1,12 @@
 //! How an open connection stands: who its client is, what is known of the key, and what becomes of
 //! the connection when that changes or the client's certificate expires.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use hyper::StatusCode;
 use hyper::header::HeaderValue;
 use tracing::info;
 
@@ -16,6 +17,7 @@ use super::worker::Worker;
 use crate::guard::{Decision, Verdict};
 use crate::metrics::Stage;
 use crate::snapshot::{Service, Snapshot};
+use crate::spki::{self, Fingerprint};
 use crate::tls::ClientIdentity;
 
 /// An open connection that serves requests.
@@ -31,8 +33,9 @@ pub(super) struct Standing {
     is_evicted: Cell<bool>,
     /// Why every request from now on is answered with 403, and none goes further. A client that
     /// is told to go may stay until it is cut: HTTP/2 lets it ask on.
-    refusal: Cell<Option<&'static str>>,
+    refusal: Cell<Option<Refused>>,
     has_answered: Cell<bool>,
+    fingerprint: OnceCell<Option<String>>,
 }
 
 impl Standing {
@@ -49,10 +52,34 @@ impl Standing {
             service: RefCell::new(service),
             identity,
             is_evicted: Cell::new(false),
-            refusal: Cell::new((decision == Decision::Reject).then(|| reason(&verdict))),
+            refusal: Cell::new((decision == Decision::Reject).then(|| refused(&verdict))),
             verdict: RefCell::new(verdict),
             has_answered: Cell::new(false),
+            fingerprint: OnceCell::new(),
         })
+    }
+
+    /// The service as it was when the client was last judged.
+    pub(super) fn service(&self) -> Ref<'_, Arc<Service>> {
+        self.service.borrow()
+    }
+
+    pub(super) fn identity(&self) -> &ClientIdentity {
+        &self.identity
+    }
+
+    /// What is known of the client's key, in one word.
+    pub(super) fn verdict_word(&self) -> &'static str {
+        self.verdict.borrow().as_str()
+    }
+
+    /// The fingerprint of the client's key, made when it is asked for.
+    pub(super) fn fingerprint(&self) -> Option<&str> {
+        let make = || {
+            let spki = spki::of_certificate(self.identity.leaf()?).ok()?;
+            Some(Fingerprint::of(spki).to_string())
+        };
+        self.fingerprint.get_or_init(make).as_deref()
     }
 
     pub(super) fn key_status(&self) -> Option<HeaderValue> {
@@ -65,8 +92,13 @@ impl Standing {
         self.has_answered.set(true);
     }
 
+    /// Has every request answered so.
+    pub(super) fn refuse(&self, refused: Refused) {
+        self.refusal.set(Some(refused));
+    }
+
     /// What a client that is refused is told instead of an answer to its request.
-    pub(super) fn refusal(&self) -> Option<&'static str> {
+    pub(super) fn refusal(&self) -> Option<Refused> {
         self.refusal.get()
     }
 
@@ -77,7 +109,7 @@ impl Standing {
             let (peer, service) = (self.identity.peer(), self.service.borrow());
             let service = &service.config.name;
             info!(%peer, %service, "client certificate has expired, its connection ends");
-            self.evict("the client certificate has expired");
+            self.evict(forbidden("the client certificate has expired"));
         }
         // At the next look, not with the answer: h2 sends GOAWAY before what it has to send besides,
         // and some clients then give up a request whose body they are still sending.
@@ -108,7 +140,7 @@ impl Standing {
         let verdict =
             snapshot.guard.judge(self.identity.chain(), service.config.policy.judge, time);
         let decision = service.config.policy.decide(&verdict);
-        let metrics = worker.service_metrics(service.index);
+        let metrics = worker.service_metrics(service);
         metrics.count_judgement(Stage::Live, &verdict, decision);
         if *self.verdict.borrow() != verdict {
             if decision != Decision::Admit {
@@ -119,7 +151,7 @@ impl Standing {
             self.verdict.replace(verdict);
         }
         if decision == Decision::Reject {
-            self.evict(reason(&self.verdict.borrow()));
+            self.evict(refused(&self.verdict.borrow()));
             return false;
         }
         if Arc::ptr_eq(&before.clients, &service.clients) {
@@ -128,13 +160,13 @@ impl Standing {
         if let Err(error) = self.identity.check(&*service.clients, time) {
             let (peer, service) = (self.identity.peer(), &service.config.name);
             info!(%peer, %service, %error, "client certificate is no longer accepted, its connection ends");
-            self.evict("the client certificate is no longer accepted");
+            self.evict(forbidden("the client certificate is no longer accepted"));
         }
         true
     }
 
     /// Lets the client finish what is in flight, and nothing else.
-    fn evict(&self, reason: &'static str) {
+    fn evict(&self, reason: Refused) {
         self.is_evicted.set(true);
         self.refusal.set(Some(reason));
         let within = self.service.borrow().config.evict_within;
@@ -142,10 +174,17 @@ impl Standing {
     }
 }
 
-/// Why a client with this verdict is refused, in words for it.
-fn reason(verdict: &Verdict) -> &'static str {
+/// How a request is answered that goes no further, and why in words for its client.
+pub(super) type Refused = (StatusCode, &'static str);
+
+fn forbidden(why: &'static str) -> Refused {
+    (StatusCode::FORBIDDEN, why)
+}
+
+/// Why a client with this verdict is refused.
+fn refused(verdict: &Verdict) -> Refused {
     let is_issuer = verdict.position().is_some_and(|position| position > 0);
-    match verdict {
+    forbidden(match verdict {
         Verdict::Confirmed(_) | Verdict::Listed(_) | Verdict::Probable(_) if is_issuer => {
             "the key of an issuer of the client certificate is known to be compromised"
         }
@@ -159,5 +198,5 @@ fn reason(verdict: &Verdict) -> &'static str {
         Verdict::Allowed | Verdict::Clean | Verdict::Unchecked => {
             "the key of the client certificate could not be checked"
         }
-    }
+    })
 }

@@ -10,9 +10,13 @@ use std::thread::JoinHandle;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 use tracing::error;
+use tracing_appender::non_blocking::NonBlocking;
 
+use super::access_log::AccessLog;
 use super::drain::{self, Stage};
+use super::health::HealthBoard;
 use super::listener::{self, Listener};
+use super::peers::Peers;
 use super::worker::Worker;
 use crate::config::Config;
 use crate::guard::{RecentKeys, RecentShard};
@@ -35,33 +39,45 @@ pub struct StartError {
     source: io::Error,
 }
 
+/// What all workers have.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    /// The snapshot in use.
+    pub current: Current,
+    /// How upstreams are.
+    pub board: HealthBoard,
+    /// Where the access log goes.
+    pub access_log: NonBlocking,
+    /// They end when it says so.
+    pub stage: watch::Receiver<Stage>,
+    /// They judge open connections again when it changes.
+    pub judgements: watch::Receiver<u64>,
+}
+
 /// Starts a worker for each of `metrics`, with its share of `listeners`, and returns once all of
-/// them accept connections. They judge open connections again when `judgements` changes, and end when
-/// `stage` says so.
+/// them accept connections.
 ///
 /// # Errors
 /// The operating system refuses a thread or a runtime.
 pub fn start(
     config: &Config,
     listeners: Vec<Listener>,
-    current: &Current,
     metrics: &[WorkerMetrics],
     recent: &RecentKeys,
-    stage: &watch::Receiver<Stage>,
-    judgements: &watch::Receiver<u64>,
+    shared: &Shared,
 ) -> Result<Workers, StartError> {
     let (ready, started) = mpsc::channel();
     let (sender, running) = tokio::sync::mpsc::channel(1);
+    let peers = Peers::new();
     let mut threads = Vec::with_capacity(metrics.len());
     let mut shares: Vec<_> = listeners.into_iter().map(Listener::into_shares).collect();
     for (index, metrics) in metrics.iter().enumerate() {
         let plan = Plan {
             shares: shares.iter_mut().filter_map(Iterator::next).collect(),
-            current: Arc::clone(current),
             metrics: metrics.clone(),
             recent: recent.shard(index),
-            stage: stage.clone(),
-            judgements: judgements.clone(),
+            peers: Arc::clone(&peers),
+            shared: shared.clone(),
             config: config.clone(),
             ready: ready.clone(),
             _running: sender.clone(),
@@ -99,11 +115,10 @@ impl Workers {
 /// What a worker needs to start, on its way to its thread.
 struct Plan {
     shares: Vec<listener::Share>,
-    current: Current,
     metrics: WorkerMetrics,
     recent: Option<RecentShard>,
-    stage: watch::Receiver<Stage>,
-    judgements: watch::Receiver<u64>,
+    peers: Arc<Peers>,
+    shared: Shared,
     config: Config,
     ready: mpsc::Sender<io::Result<()>>,
     /// Dropped when the worker ends.
@@ -125,7 +140,15 @@ impl Plan {
 
     async fn serve(self) {
         let tick = drain::tick_interval(&self.config);
-        let worker = Rc::new(Worker::new(&self.config, self.current, self.metrics, self.recent));
+        let Shared { current, board, access_log, stage, judgements } = self.shared;
+        let worker = Rc::new(Worker::new(
+            current,
+            self.metrics,
+            self.recent,
+            (board, self.peers),
+            AccessLog::new(self.config.access_log, access_log),
+            self.config.workers.get(),
+        ));
         let shares = self.shares.into_iter();
         let accepting: io::Result<Vec<_>> =
             shares.map(|share| share.accept(Rc::clone(&worker))).collect();
@@ -141,6 +164,6 @@ impl Plan {
 
         let on_tick = || worker.drop_stale_upstreams();
         let judge = async || worker.open.judge_all(&worker).await;
-        worker.open.tend(self.stage, self.judgements, tick, accepting, on_tick, judge).await;
+        worker.open.tend(stage, judgements, tick, accepting, on_tick, judge).await;
     }
 }

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 
+use super::access_log::AccessLog;
 use super::drain::OpenConnections;
+use super::health::HealthBoard;
+use super::peers::Peers;
 use super::upstream::Upstream;
-use crate::config::Config;
 use crate::guard::RecentShard;
 use crate::metrics::{ServiceMetrics, WorkerMetrics};
-use crate::snapshot::{Current, Snapshot};
+use crate::snapshot::{Current, Service, Snapshot};
 use crate::spki;
 
 /// The state of one worker.
@@ -19,33 +21,48 @@ pub(super) struct Worker {
     current: RefCell<arc_swap::Cache<Current, Arc<Snapshot>>>,
     metrics: WorkerMetrics,
     recent: Option<RecentShard>,
-    upstreams: Vec<Rc<Upstream>>,
+    board: HealthBoard,
+    pub(super) peers: Arc<Peers>,
+    pub(super) access_log: Rc<AccessLog>,
+    /// How many workers there are.
+    workers: usize,
+    /// By the index of their service.
+    seats: RefCell<Vec<Option<Seat>>>,
     pub(super) open: OpenConnections,
+}
+
+/// What this worker has for one service.
+#[derive(Clone)]
+struct Seat {
+    metrics: Rc<ServiceMetrics>,
+    upstream: Rc<Upstream>,
 }
 
 impl Worker {
     pub(super) fn new(
-        config: &Config,
         current: Current,
         metrics: WorkerMetrics,
         recent: Option<RecentShard>,
+        (board, peers): (HealthBoard, Arc<Peers>),
+        access_log: Rc<AccessLog>,
+        workers: usize,
     ) -> Self {
-        let services = config.services.iter().enumerate();
-        let upstreams = services.map(|(index, service)| {
-            Rc::new(Upstream::new(&service.upstream, metrics.service(index).clone()))
-        });
         Self {
             current: RefCell::new(arc_swap::Cache::new(current)),
-            upstreams: upstreams.collect(),
             metrics,
             recent,
+            board,
+            peers,
+            access_log,
+            workers,
+            seats: RefCell::default(),
             open: OpenConnections::default(),
         }
     }
 
     /// Closes upstream connections that nobody needs.
     pub(super) fn drop_stale_upstreams(&self) {
-        self.upstreams.iter().for_each(|upstream| upstream.drop_stale());
+        self.seats.borrow().iter().flatten().for_each(|seat| seat.upstream.drop_stale());
     }
 
     /// The snapshot in use.
@@ -66,14 +83,47 @@ impl Worker {
         &self.metrics
     }
 
-    /// What is counted of the service at `index`.
-    pub(super) fn service_metrics(&self, index: usize) -> &ServiceMetrics {
-        self.metrics.service(index)
+    /// What is counted of a service.
+    pub(super) fn service_metrics(&self, service: &Service) -> Rc<ServiceMetrics> {
+        self.seat(service).metrics
     }
 
-    /// The upstream of the service at `index`.
-    #[expect(clippy::indexing_slicing, reason = "services are numbered as they are configured")]
-    pub(super) fn upstream(&self, index: usize) -> &Rc<Upstream> {
-        &self.upstreams[index]
+    /// The upstream of a service. A new one when its configuration or its certificates are: the
+    /// connections of the old one end with their requests.
+    pub(super) fn upstream(&self, service: &Service) -> Rc<Upstream> {
+        let seat = self.seat(service);
+        if seat.upstream.is_of(&service.config, service.upstream_tls.as_ref()) {
+            return seat.upstream;
+        }
+        let upstream = self.upstream_of(service, &seat.metrics);
+        let seat = Seat { metrics: seat.metrics, upstream: Rc::clone(&upstream) };
+        self.put(service.index, seat);
+        upstream
+    }
+
+    fn seat(&self, service: &Service) -> Seat {
+        if let Some(Some(seat)) = self.seats.borrow().get(service.index) {
+            return seat.clone();
+        }
+        let metrics = Rc::new(self.metrics.service(&service.config.name));
+        let upstream = self.upstream_of(service, &metrics);
+        let seat = Seat { metrics, upstream };
+        self.put(service.index, seat.clone());
+        seat
+    }
+
+    fn put(&self, index: usize, seat: Seat) {
+        let mut seats = self.seats.borrow_mut();
+        let length = seats.len().max(index.saturating_add(1));
+        seats.resize_with(length, || None);
+        if let Some(place) = seats.get_mut(index) {
+            *place = Some(seat);
+        }
+    }
+
+    fn upstream_of(&self, service: &Service, metrics: &Rc<ServiceMetrics>) -> Rc<Upstream> {
+        let (config, tls) = (&service.config, service.upstream_tls.as_ref());
+        let metrics = Rc::clone(metrics);
+        Rc::new(Upstream::new(config, tls, &self.board, metrics, self.workers))
     }
 }

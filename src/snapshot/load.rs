@@ -9,6 +9,7 @@ mod file;
 mod filter;
 mod list;
 mod mark;
+mod material;
 mod service;
 mod trial;
 
@@ -229,7 +230,7 @@ impl Loader {
                 if source.tolerates_compromised_keys() {
                     tracing::warn!(problem = %key, "a key of our own is compromised");
                 } else if first.is_ok() {
-                    first = Err(LoadError::OwnKey(key.clone()));
+                    first = Err(LoadError::OwnKey(Box::new(key.clone())));
                 }
             }
         }
@@ -257,7 +258,9 @@ impl Loader {
         self.generation += 1;
         self.metrics.snapshots.inc();
         for source in &self.services {
-            self.metrics.set_certificate_not_after(source.name(), source.not_after() as f64);
+            for (role, end) in source.certificate_ends() {
+                self.metrics.set_certificate_not_after(source.name(), role, end as f64);
+            }
             if let Some(next) = source.crl_next_update() {
                 self.metrics.set_crl_next_update(source.name(), next as f64);
             }

@@ -7,8 +7,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{HandshakeKind, ServerConnection};
-use x509_cert::Certificate;
 use x509_cert::der::Decode;
+use x509_cert::der::oid::ObjectIdentifier;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::name::Name;
+use x509_cert::{Certificate, TbsCertificate};
 
 use crate::metrics::Stage;
 use crate::spki::{self, Fingerprint};
@@ -107,16 +111,22 @@ impl ClientIdentity {
 }
 
 /// A certificate as a log line tells it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct CertificateSummary {
     /// Distinguished name (RFC 4514).
     pub subject: String,
+    /// The first common name in it.
+    pub common_name: Option<String>,
     /// Distinguished name (RFC 4514).
     pub issuer: String,
     /// Lower-case hex.
     pub serial: String,
     /// SHA-256 of the public key; empty if the certificate cannot be read.
     pub fingerprint: String,
+    /// Subject alternative names that are DNS names.
+    pub dns_names: Vec<String>,
+    /// Subject alternative names that are URIs.
+    pub uris: Vec<String>,
 }
 
 /// Names are the issuer's choice; a log line has room for this many characters of each.
@@ -130,17 +140,51 @@ impl CertificateSummary {
             .map(|spki| Fingerprint::of(spki).to_string())
             .unwrap_or_default();
         let Ok(certificate) = Certificate::from_der(certificate) else {
-            let empty = String::new;
-            return Self { subject: empty(), issuer: empty(), serial: empty(), fingerprint };
+            return Self { fingerprint, ..Self::default() };
         };
         let certificate = certificate.tbs_certificate();
+        let (dns_names, uris) = alternative_names(certificate);
         Self {
+            dns_names,
+            uris,
             subject: bounded(certificate.subject().to_string()),
+            common_name: common_name(certificate.subject()).map(bounded),
             issuer: bounded(certificate.issuer().to_string()),
             serial: data_encoding::HEXLOWER.encode(certificate.serial_number().as_bytes()),
             fingerprint,
         }
     }
+}
+
+/// A certificate may have as many names as it likes; of each kind, so many are told.
+const MAX_NAMES: usize = 16;
+
+/// The DNS names and the URIs among the subject alternative names.
+fn alternative_names(certificate: &TbsCertificate) -> (Vec<String>, Vec<String>) {
+    let (mut dns_names, mut uris) = (Vec::new(), Vec::new());
+    let names: Option<(bool, SubjectAltName)> = certificate.get_extension().ok().flatten();
+    for name in names.map(|(_, names)| names.0).unwrap_or_default() {
+        match name {
+            GeneralName::DnsName(name) => dns_names.push(bounded(name.to_string())),
+            GeneralName::UniformResourceIdentifier(uri) => uris.push(bounded(uri.to_string())),
+            GeneralName::DirectoryName(_)
+            | GeneralName::EdiPartyName(_)
+            | GeneralName::IpAddress(_)
+            | GeneralName::OtherName(_)
+            | GeneralName::RegisteredId(_)
+            | GeneralName::Rfc822Name(_) => {}
+        }
+    }
+    dns_names.truncate(MAX_NAMES);
+    uris.truncate(MAX_NAMES);
+    (dns_names, uris)
+}
+
+/// The first common name (RFC 5280, appendix A.1: `id-at-commonName`).
+fn common_name(name: &Name) -> Option<String> {
+    const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+    let attribute = name.iter().find(|attribute| attribute.oid == COMMON_NAME)?;
+    std::str::from_utf8(attribute.value.value()).ok().map(str::to_owned)
 }
 
 fn bounded(name: String) -> String {

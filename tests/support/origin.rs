@@ -23,6 +23,13 @@ impl Received {
         lines.filter(|(found, _)| found.to_ascii_lowercase() == name).map(|(_, it)| it).collect()
     }
 
+    /// The head without a field, by its name in lower case.
+    pub fn head_without(&self, name: &str) -> String {
+        let lines = self.head.split_inclusive("\r\n");
+        let is_it = |line: &str| line.split(':').next().unwrap().eq_ignore_ascii_case(name);
+        lines.filter(|line| !is_it(line)).collect()
+    }
+
     /// The names of all fields, in lower case, sorted.
     pub fn names(&self) -> Vec<String> {
         let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));

@@ -1,22 +1,26 @@
-//! One service: its names, its side of TLS, its upstream, its limits and its policy.
+//! One service: its names, its side of TLS, its limits and its policy.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
-use hyper::Uri;
 use hyper::header::{self, HeaderName};
-use hyper::http::uri::Scheme;
+use ipnet::IpNet;
 
 use super::super::{
-    ClientAuthMode, ConfigError, ForwardConfig, LimitsConfig, ServiceConfig, TlsConfig,
-    UpstreamConfig, raw,
+    AlpnProtocol, ClientAuthMode, ConfigError, ForwardConfig, LimitsConfig, Networks, Protocol,
+    SendProxy, ServiceConfig, TlsConfig, raw,
 };
 use super::Place;
-use crate::guard::{Decision, Policy};
+use crate::guard::{Decision, Policy, RejectWith};
 
 /// hyper's smallest read buffer, and the largest head that makes sense.
 const HEADER_SIZES: std::ops::RangeInclusive<u64> = 8192..=(1 << 20);
 /// What tokio's semaphore can count is far above; this is what a process can have open.
 const MAX_CONNECTIONS: usize = 1 << 24;
+/// More fields than this make a head that no server takes.
+const MAX_HEADERS: usize = 1000;
+/// More requests at a time than this no connection needs.
+const MAX_STREAMS: usize = 10_000;
 /// How long a connection that became a hit may drain, unless the operator says.
 const EVICT_WITHIN: Duration = Duration::from_secs(10);
 
@@ -54,21 +58,28 @@ impl Place<'_> {
             let problem = "\"optional\" lets clients without a certificate in, and on_unchecked = \"reject\" refuses them; say on_unchecked = \"flag\" or \"header\"";
             return Err(self.invalid(field("client_auth.mode"), problem));
         }
+        if service.protocol == Protocol::Tcp {
+            self.without_http(&name, &merged)?;
+        }
         Ok(ServiceConfig {
             listen: self.address(&field("listen"), &service.listen)?,
             server_names: names
                 .map(|server_name| self.server_name(&field("server_names"), server_name))
                 .collect::<Result<_, _>>()?,
-            tls: self.tls(&field("tls.alpn"), service.tls)?,
+            protocol: service.protocol,
+            accept_proxy: self.networks(&field("accept_proxy.from"), &service.accept_proxy.from)?,
+            request_id_from: self.networks(&field("request_id_from"), &service.request_id_from)?,
+            tls: self.tls(&field("tls.alpn"), service.tls, service.protocol)?,
             trust_anchors: self.path(&service.client_auth.trust_anchors),
             crls: service.client_auth.crls.iter().map(|path| self.path(path)).collect(),
             expired_crl: service.client_auth.expired_crl,
             client_auth_mode: service.client_auth.mode,
-            forward: ForwardConfig {
-                client_cert: service.forward.client_cert,
-                x_forwarded: service.forward.forwarded == raw::Forwarded::XForwarded,
-            },
-            upstream: self.upstream(&field("upstream"), &service.upstream)?,
+            forward: self.forward(
+                &field("forward.send_proxy"),
+                &service.forward,
+                service.protocol,
+            )?,
+            upstream: self.upstream(&field("upstream"), service.upstream, service.protocol)?,
             limits: self.limits(&field("limits"), &service.limits)?,
             policy: merged,
             allow_compromised_own_key: (service.policy.allow_compromised_own_key)
@@ -93,42 +104,76 @@ impl Place<'_> {
         }
     }
 
-    fn tls(self, field: &str, tls: raw::Tls) -> Result<TlsConfig, ConfigError> {
-        if tls.alpn.is_empty() {
-            return Err(self.invalid(field, "empty; give \"h2\", \"http/1.1\" or both"));
+    /// Networks as people write them; an address alone is a network of one.
+    fn networks(self, field: &str, texts: &[String]) -> Result<Networks, ConfigError> {
+        let networks = texts.iter().map(|text| {
+            let address = || text.parse::<IpAddr>().map(IpNet::from);
+            text.parse::<IpNet>().or_else(|_| address()).map_err(|_| {
+                let problem = format!("{text:?} is no network, such as \"10.0.0.0/8\" or \"::1\"");
+                self.invalid(field, problem)
+            })
+        });
+        Ok(Networks(networks.collect::<Result<_, _>>()?))
+    }
+
+    /// What needs requests to act on cannot be had without them.
+    fn without_http(self, service: &str, policy: &Policy) -> Result<(), ConfigError> {
+        let field = |key: &str| format!("services.{service}.policy.{key}");
+        let problem = "a service with protocol = \"tcp\" has no requests to";
+        if policy.reject_with == RejectWith::Http403 {
+            return Err(self.invalid(field("reject_with"), format!("{problem} answer with 403")));
         }
+        let actions = [
+            ("on_confirmed", policy.on_confirmed),
+            ("on_listed", policy.on_listed),
+            ("on_probable", policy.on_probable),
+            ("on_unchecked", policy.on_unchecked),
+        ];
+        match actions.iter().find(|(_, action)| *action == Decision::Annotate) {
+            None => Ok(()),
+            Some((key, _)) => {
+                Err(self.invalid(field(key), format!("{problem} add a header to; \"flag\" logs")))
+            }
+        }
+    }
+
+    fn forward(
+        self,
+        field: &str,
+        raw: &raw::Forward,
+        protocol: Protocol,
+    ) -> Result<ForwardConfig, ConfigError> {
+        if raw.send_proxy != SendProxy::Off && protocol == Protocol::Http {
+            let problem = "is for protocol = \"tcp\"; upstreams of HTTP are told in headers";
+            return Err(self.invalid(field, problem));
+        }
+        Ok(ForwardConfig {
+            client_cert: raw.client_cert,
+            client_cert_chain: raw.client_cert_chain,
+            xfcc: raw.xfcc,
+            forwarded: raw.forwarded,
+            send_proxy: raw.send_proxy,
+        })
+    }
+
+    fn tls(self, field: &str, tls: raw::Tls, protocol: Protocol) -> Result<TlsConfig, ConfigError> {
+        let alpn = match (protocol, tls.alpn) {
+            (Protocol::Http, None) => vec![AlpnProtocol::H2, AlpnProtocol::Http11],
+            (Protocol::Http, Some(alpn)) if alpn.is_empty() => {
+                return Err(self.invalid(field, "empty; give \"h2\", \"http/1.1\" or both"));
+            }
+            (Protocol::Http, Some(alpn)) => alpn,
+            (Protocol::Tcp, None) => Vec::new(),
+            (Protocol::Tcp, Some(_)) => {
+                return Err(self.invalid(field, "has no meaning with protocol = \"tcp\""));
+            }
+        };
         Ok(TlsConfig {
             certificate: self.path(&tls.certificate),
             private_key: self.path(&tls.private_key),
             min_version: tls.min_version,
-            alpn: tls.alpn,
+            alpn,
             resumption: tls.resumption,
-        })
-    }
-
-    fn upstream(self, field: &str, raw: &raw::Upstream) -> Result<UpstreamConfig, ConfigError> {
-        let servers = format!("{field}.servers");
-        let [server] = raw.servers.as_slice() else {
-            let problem = format!("{} servers; exactly one is supported", raw.servers.len());
-            return Err(self.invalid(servers, problem));
-        };
-        let problem = || {
-            format!("{server:?} is not an upstream; write \"http://HOST\" or \"http://HOST:PORT\"")
-        };
-        let uri: Uri = server.parse().map_err(|_| self.invalid(&servers, problem()))?;
-        let (Some(authority), "/") = (uri.authority(), uri.path()) else {
-            return Err(self.invalid(servers, problem()));
-        };
-        if uri.scheme() != Some(&Scheme::HTTP) || uri.query().is_some() || server.contains('@') {
-            return Err(self.invalid(servers, problem()));
-        }
-        let positive = |key: &str, duration| self.positive(&format!("{field}.{key}"), duration);
-        Ok(UpstreamConfig {
-            host: authority.host().trim_matches(['[', ']']).to_owned(),
-            port: authority.port_u16().unwrap_or(80),
-            connect_timeout: positive("connect_timeout", raw.connect_timeout)?,
-            response_timeout: positive("response_timeout", raw.response_timeout)?,
-            idle_timeout: positive("idle_timeout", raw.idle_timeout)?,
         })
     }
 
@@ -144,12 +189,31 @@ impl Place<'_> {
             let problem = format!("{}; 1 to {MAX_CONNECTIONS} are possible", raw.max_connections);
             return Err(self.invalid(format!("{field}.max_connections"), problem));
         }
+        for (key, value, most) in [
+            ("max_connections_per_ip", raw.max_connections_per_ip, MAX_CONNECTIONS),
+            ("max_headers", raw.max_headers, MAX_HEADERS),
+            ("max_streams", usize::try_from(raw.max_streams).unwrap_or(usize::MAX), MAX_STREAMS),
+        ] {
+            if !(1..=most).contains(&value) {
+                let problem = format!("{value}; 1 to {most} are possible");
+                return Err(self.invalid(format!("{field}.{key}"), problem));
+            }
+        }
+        let optional =
+            |key: &str, time: Option<_>| time.map(|time| positive(key, time)).transpose();
         Ok(LimitsConfig {
             handshake_timeout: positive("handshake_timeout", raw.handshake_timeout)?,
             header_timeout: positive("header_timeout", raw.header_timeout)?,
+            body_timeout: positive("body_timeout", raw.body_timeout)?,
             idle_timeout: positive("idle_timeout", raw.idle_timeout)?,
+            request_timeout: optional("request_timeout", raw.request_timeout)?,
+            max_connection_age: optional("max_connection_age", raw.max_connection_age)?,
             max_connections: raw.max_connections,
+            max_connections_per_ip: raw.max_connections_per_ip,
             max_header_size,
+            max_headers: raw.max_headers,
+            max_body_size: raw.max_body_size.map(|size| size.0),
+            max_streams: raw.max_streams,
         })
     }
 

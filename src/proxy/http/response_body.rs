@@ -2,14 +2,22 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use hyper::Version;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header;
+use hyper::http::request::Parts;
+use hyper::http::uri::{Authority, PathAndQuery};
 
 use super::Session;
-use crate::proxy::upstream::Sender;
+use crate::proxy::access_log::{Asked, Record};
+use crate::proxy::activity::Activity;
+use crate::proxy::request_id;
+use crate::proxy::stall::Stall;
+use crate::proxy::upstream::{Lease, RequestBody};
 
 /// A response body on its way to the client, and the end of its request.
 pub(super) struct ResponseBody {
@@ -20,69 +28,137 @@ pub(super) struct ResponseBody {
 enum Content {
     /// An answer of keygate's own.
     Own(Option<Bytes>),
-    Upstream {
-        incoming: Incoming,
-        sender: Option<Sender>,
-        /// Its end was read; a chunked body does not know before.
-        has_ended: bool,
-    },
+    Upstream(Streamed),
+}
+
+struct Streamed {
+    incoming: Incoming,
+    lease: Option<Lease>,
+    /// Its end was read; a chunked body does not know before.
+    has_ended: bool,
+    stall: Stall,
+    waiting: Option<WaitingForUpstream>,
+}
+
+/// Why a body ends before its end. The client is told by the end of its connection or stream.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BodyError {
+    #[error("the upstream ended its response: {0}")]
+    Broken(#[source] hyper::Error),
+    #[error("nothing more of the response came in time")]
+    Stalled,
 }
 
 impl ResponseBody {
+    pub(super) fn note_status(&self, status: u16) {
+        if let Some(record) = self.request.record() {
+            record.status.set(Some(status));
+        }
+    }
+
     pub(super) fn own(text: Bytes, request: RequestInFlight) -> Self {
         Self { content: Content::Own(Some(text)), request }
     }
 
-    /// `sender` goes back to its pool once the body has ended, and is closed with the body if it
-    /// has not.
-    pub(super) fn upstream(incoming: Incoming, sender: Sender, request: RequestInFlight) -> Self {
-        let content = Content::Upstream { incoming, sender: Some(sender), has_ended: false };
-        Self { content, request }
+    /// The lease ends with the body; the connection is kept only if it was read to its end. An
+    /// upstream that sends nothing for `patience`, or goes on after `end`, has stalled.
+    pub(super) fn upstream(
+        incoming: Incoming,
+        lease: Lease,
+        request: RequestInFlight,
+        patience: Duration,
+        end: Option<Instant>,
+    ) -> Self {
+        let stall = Stall::new(patience).until(end);
+        let lease = Some(lease);
+        let streamed = Streamed { incoming, lease, has_ended: false, stall, waiting: None };
+        Self { content: Content::Upstream(streamed), request }
+    }
+}
+
+impl Streamed {
+    fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+        request: &RequestInFlight,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
+            self.waiting.get_or_insert_with(|| request.wait_for_upstream());
+            return self.stall.poll(context).map(|()| Some(Err(BodyError::Stalled)));
+        };
+        self.waiting = None;
+        self.stall.moved();
+        request.session.standing.activity.body_moved();
+        self.has_ended |= frame.is_none();
+        if let (Some(record), Some(Ok(frame))) = (request.record(), &frame) {
+            let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+            record.response_bytes.set(record.response_bytes.get().saturating_add(bytes));
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken)))
     }
 }
 
 impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match &mut self.content {
-            Content::Own(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
-            Content::Upstream { incoming, has_ended, .. } => {
-                let frame = ready!(Pin::new(incoming).poll_frame(context));
-                *has_ended |= frame.is_none();
-                Poll::Ready(frame)
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        match &mut this.content {
+            Content::Own(text) => {
+                let text = text.take().filter(|text| !text.is_empty());
+                Poll::Ready(text.map(|text| Ok(Frame::data(text))))
             }
+            Content::Upstream(streamed) => streamed.poll_frame(context, &this.request),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Own(text) => text.is_none(),
-            Content::Upstream { incoming, .. } => incoming.is_end_stream(),
+            Content::Own(text) => text.as_ref().is_none_or(Bytes::is_empty),
+            Content::Upstream(streamed) => streamed.incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Own(text) => SizeHint::with_exact(text.as_ref().map_or(0, Bytes::len) as u64),
-            Content::Upstream { incoming, .. } => incoming.size_hint(),
+            Content::Upstream(streamed) => streamed.incoming.size_hint(),
         }
     }
 }
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        if let Content::Upstream { incoming, sender, has_ended } = &mut self.content
-            && (*has_ended || incoming.is_end_stream())
-            && let Some(sender) = sender.take()
-        {
-            self.request.session.upstream().keep(sender);
+        let is_complete = match &mut self.content {
+            Content::Own(_) => true,
+            Content::Upstream(streamed) => {
+                let has_ended = streamed.has_ended || streamed.incoming.is_end_stream();
+                if let Some(lease) = streamed.lease.take_if(|_| has_ended) {
+                    lease.finish();
+                }
+                has_ended
+            }
+        };
+        if let Some(record) = self.request.record() {
+            record.is_complete.set(is_complete);
         }
     }
+}
+
+fn asked(parts: &Parts) -> Asked {
+    let protocol = if parts.version == Version::HTTP_2 { "HTTP/2" } else { "HTTP/1.1" };
+    let field = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = parts.uri.authority().map(Authority::as_str).or(field);
+    let target = parts.uri.path_and_query().map_or("*", PathAndQuery::as_str);
+    let mut asked = Asked::of_request(&parts.method, host, target, protocol);
+    if let Some(id) = request_id::of(&parts.headers) {
+        asked.set_request_id(id);
+    }
+    asked
 }
 
 /// A request from its head to the end of its response, however it ends.
@@ -92,12 +168,37 @@ pub(super) struct RequestInFlight {
     /// A body that nobody will read: an HTTP/2 stream whose body is dropped is reset, and an answer
     /// that is not on its way by then is lost.
     unread: Option<Incoming>,
+    record: Option<Box<Record>>,
+}
+
+/// As long as this lives, a request waits for the upstream and not for its client.
+pub(super) struct WaitingForUpstream(Rc<Activity>);
+
+impl Drop for WaitingForUpstream {
+    fn drop(&mut self) {
+        self.0.upstream_owes(false);
+    }
 }
 
 impl RequestInFlight {
-    pub(super) fn begin(session: Rc<Session>) -> Self {
+    pub(super) fn begin(session: Rc<Session>, parts: &Parts) -> Self {
         session.standing.activity.request_began();
-        Self { session, began: Instant::now(), unread: None }
+        let mut record = session.worker.access_log.begin(&session.standing);
+        if let Some(record) = &mut record {
+            record.asked = asked(parts);
+        }
+        Self { session, began: Instant::now(), unread: None, record }
+    }
+
+    pub(super) fn record(&self) -> Option<&Record> {
+        self.record.as_deref()
+    }
+
+    /// Counts the bytes of the request's body, if anybody wants to know.
+    pub(super) fn counting(&self, body: &RequestBody) {
+        if let Some(record) = &self.record {
+            record.request_body.replace(Some(body.progress()));
+        }
     }
 
     /// Keeps the request's body until the answer is out.
@@ -105,12 +206,18 @@ impl RequestInFlight {
         self.unread = Some(unread);
         self
     }
+
+    pub(super) fn wait_for_upstream(&self) -> WaitingForUpstream {
+        let activity = Rc::clone(&self.session.standing.activity);
+        activity.upstream_owes(true);
+        WaitingForUpstream(activity)
+    }
 }
 
 impl Drop for RequestInFlight {
     fn drop(&mut self) {
         let seconds = self.began.elapsed().as_secs_f64();
-        self.session.metrics().request_duration.observe(seconds);
+        self.session.metrics.request_duration.observe(seconds);
         self.session.standing.request_ended();
     }
 }

@@ -1,83 +1,192 @@
-//! A request body on its way to the upstream: read from the client only when the upstream takes it.
+//! A request body on its way to the upstream: read from the client only when the upstream takes it,
+//! no longer than allowed, and not from a client that stalls.
 
 use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::HeaderName;
 
 use crate::proxy::headers;
+use crate::proxy::stall::Stall;
 
 /// A client's request body on its way to the upstream.
+#[derive(Debug)]
 pub(in crate::proxy) struct RequestBody {
-    incoming: Incoming,
+    incoming: Option<Incoming>,
     progress: Progress,
     status_header: Rc<HeaderName>,
+    /// How much more there may be, in bytes.
+    left: Option<u64>,
+    stall: Stall,
+}
+
+/// Why a body ends before its end: the client's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(in crate::proxy) enum Fault {
+    #[error("the client went away, or its body is broken")]
+    Broken,
+    #[error("the client sent nothing more of its body")]
+    Stalled,
+    #[error("the body is longer than allowed")]
+    TooLarge,
 }
 
 impl RequestBody {
-    pub(in crate::proxy) fn new(incoming: Incoming, status_header: Rc<HeaderName>) -> Self {
+    /// `limit` is in bytes; a client that sends nothing for `patience` has stalled.
+    pub(in crate::proxy) fn new(
+        incoming: Incoming,
+        status_header: Rc<HeaderName>,
+        limit: Option<u64>,
+        patience: Duration,
+    ) -> Self {
         let progress = Progress::new(Instant::now(), !incoming.is_end_stream());
-        Self { incoming, progress, status_header }
+        let stall = Stall::new(patience);
+        Self { incoming: Some(incoming), progress, status_header, left: limit, stall }
     }
 
-    /// When the upstream last took a piece.
-    pub(super) fn progress(&self) -> Progress {
+    /// The same, if it is empty: a request without a body can be sent twice.
+    pub(super) fn repeated(&self) -> Option<Self> {
+        self.is_end_stream().then(|| Self {
+            incoming: None,
+            progress: Progress::new(Instant::now(), false),
+            status_header: Rc::clone(&self.status_header),
+            left: self.left,
+            stall: self.stall.anew(),
+        })
+    }
+
+    /// When the upstream last took a piece, and what the client did wrong.
+    pub(in crate::proxy) fn progress(&self) -> Progress {
         self.progress.clone()
+    }
+
+    fn fail(&mut self, fault: Fault) -> Poll<Option<Result<Frame<Bytes>, Fault>>> {
+        self.progress.fail(fault);
+        Poll::Ready(Some(Err(fault)))
     }
 }
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Fault;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let mut frame = ready!(Pin::new(&mut self.incoming).poll_frame(context));
-        self.progress.note();
-        if let Some(Ok(frame)) = &mut frame
-            && let Some(trailers) = frame.trailers_mut()
-        {
-            headers::remove_identity(trailers, &self.status_header);
+    ) -> Poll<Option<Result<Frame<Bytes>, Fault>>> {
+        let this = &mut *self;
+        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
+        let Poll::Ready(frame) = Pin::new(incoming).poll_frame(context) else {
+            this.progress.wait_for_client(true);
+            if this.stall.poll(context).is_ready() {
+                return this.fail(Fault::Stalled);
+            }
+            return Poll::Pending;
+        };
+        this.stall.moved();
+        this.progress.wait_for_client(false);
+        this.progress.note();
+        let mut frame = match frame {
+            None => return Poll::Ready(None),
+            Some(Ok(frame)) => frame,
+            Some(Err(_)) => return this.fail(Fault::Broken),
+        };
+        if let (Some(left), Some(data)) = (&mut this.left, frame.data_ref()) {
+            match left.checked_sub(data.len() as u64) {
+                Some(less) => *left = less,
+                None => return this.fail(Fault::TooLarge),
+            }
+        }
+        this.progress.count(frame.data_ref().map_or(0, Bytes::len));
+        if let Some(trailers) = frame.trailers_mut() {
+            headers::remove_identity(trailers, &this.status_header);
             headers::remove_hop_by_hop(trailers);
         }
-        Poll::Ready(frame)
+        Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
     }
 }
 
-/// When the upstream last took a piece of a request. Only a body that is streamed makes progress.
+/// How a request goes on its way. Only a body that is streamed makes progress.
 #[derive(Debug, Clone)]
-pub(super) struct Progress {
+pub(in crate::proxy) struct Progress {
     began: Instant,
-    streamed: Option<Rc<Cell<Instant>>>,
+    streamed: Option<Rc<Streamed>>,
+}
+
+#[derive(Debug)]
+struct Streamed {
+    /// When the upstream last took a piece.
+    last: Cell<Instant>,
+    waits_for_client: Cell<bool>,
+    fault: Cell<Option<Fault>>,
+    bytes: Cell<u64>,
 }
 
 impl Progress {
     fn new(began: Instant, streamed: bool) -> Self {
-        Self { began, streamed: streamed.then(|| Rc::new(Cell::new(began))) }
+        let streamed = streamed.then(|| {
+            Rc::new(Streamed {
+                last: Cell::new(began),
+                waits_for_client: Cell::new(false),
+                fault: Cell::new(None),
+                bytes: Cell::new(0),
+            })
+        });
+        Self { began, streamed }
     }
 
     fn note(&self) {
-        if let Some(last) = &self.streamed {
-            last.set(Instant::now());
+        if let Some(streamed) = &self.streamed {
+            streamed.last.set(Instant::now());
+        }
+    }
+
+    fn count(&self, bytes: usize) {
+        if let Some(streamed) = &self.streamed {
+            streamed.bytes.set(streamed.bytes.get().saturating_add(bytes as u64));
+        }
+    }
+
+    /// How many bytes went to the upstream.
+    pub(in crate::proxy) fn bytes(&self) -> u64 {
+        self.streamed.as_ref().map_or(0, |streamed| streamed.bytes.get())
+    }
+
+    fn wait_for_client(&self, waits: bool) {
+        if let Some(streamed) = &self.streamed {
+            streamed.waits_for_client.set(waits);
+        }
+    }
+
+    fn fail(&self, fault: Fault) {
+        if let Some(streamed) = &self.streamed {
+            streamed.fault.set(Some(fault));
         }
     }
 
     pub(super) fn last(&self) -> Instant {
-        self.streamed.as_ref().map_or(self.began, |last| last.get())
+        self.streamed.as_ref().map_or(self.began, |streamed| streamed.last.get())
+    }
+
+    /// Whether the upstream has taken all that the client has sent, and the client owes more.
+    pub(super) fn waits_for_client(&self) -> bool {
+        self.streamed.as_ref().is_some_and(|streamed| streamed.waits_for_client.get())
+    }
+
+    pub(super) fn fault(&self) -> Option<Fault> {
+        self.streamed.as_ref().and_then(|streamed| streamed.fault.get())
     }
 }

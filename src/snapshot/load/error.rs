@@ -46,7 +46,7 @@ pub enum LoadError {
     #[error(
         "{0}: anybody may have its private half; replace it, or set allow_compromised_own_key = true"
     )]
-    OwnKey(OwnKey),
+    OwnKey(Box<OwnKey>),
     /// A file cannot be read.
     #[error("service {service:?}: {what} {}: {source}", path.display())]
     Read {

@@ -1,28 +1,22 @@
-//! One service's certificate, key and trust anchors, and the last good state of the three.
+//! One service: its configuration and the last good state of its certificates.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustls::server::danger::ClientCertVerifier;
 use tracing::{info, warn};
 
 use super::super::ServiceReport;
 use super::super::report::ReloadReport;
+use super::material::{CRLS, Material, broken, paths, see};
 use super::{
-    Change, CurrentGuard, LoadError, Policy, Seen, Service, ServiceConfig, read_bounded, tls,
-    unix_seconds,
+    Change, CurrentGuard, LoadError, Policy, Seen, Service, ServiceConfig, tls, unix_seconds,
 };
 use crate::config::ExpiredCrl;
 use crate::guard::{Depth, Guard, Verdict};
 use crate::metrics::{Label, ReloadResult, Role};
 use crate::spki;
-use crate::tls::{
-    CertificateSummary, ClientAuth, Credentials, MaterialError, RevocationLists, TrustAnchors,
-};
-
-/// The largest PEM file that is read, in bytes: some fifty times all public CAs together.
-const MAX_PEM_SIZE: u64 = 16 << 20;
+use crate::tls::CertificateSummary;
 
 #[derive(Debug)]
 pub(super) struct ServiceSource {
@@ -32,14 +26,6 @@ pub(super) struct ServiceSource {
     /// Whether it is known that a revocation list is out of date.
     has_outdated_crl: bool,
     last_reload: ReloadReport,
-}
-
-#[derive(Debug)]
-struct Material {
-    credentials: Credentials,
-    trust_anchors: TrustAnchors,
-    revoked: RevocationLists,
-    clients: Arc<dyn ClientCertVerifier>,
 }
 
 impl ServiceSource {
@@ -75,10 +61,7 @@ impl ServiceSource {
         self.seen = seen;
         match material {
             Ok(mut material) => {
-                if material.accepts_as(&self.material) {
-                    // Open connections need not be looked at.
-                    material.clients = Arc::clone(&self.material.clients);
-                }
+                material.keep_of(&self.material);
                 self.material = material;
                 self.has_outdated_crl = false;
                 self.last_reload = ReloadReport::done(ReloadResult::Loaded, unix_seconds(now));
@@ -131,17 +114,19 @@ impl ServiceSource {
             self.config.policy,
         )
         .map_err(|source| LoadError::Tls { service: self.config.name.clone(), source })?;
-        let (config, clients) = (Arc::clone(&self.config), Arc::clone(&self.material.clients));
-        Ok(Service { index, config, clients, tls: Arc::new(tls) })
+        Ok(Service {
+            index,
+            config: Arc::clone(&self.config),
+            clients: Arc::clone(&self.material.clients),
+            tls: Arc::new(tls),
+            upstream_tls: self.material.upstream.as_ref().map(|side| Arc::clone(&side.tls)),
+        })
     }
 
-    /// The keys of our own that a client would be refused with: the service's, and those of the CAs
-    /// whose clients it accepts.
+    /// The keys of our own that a client would be refused with: the service's, that which it has as
+    /// a client of its upstream, and those of the CAs that it trusts on either side.
     pub(super) fn compromised_keys(&self, guard: &Guard, now: SystemTime) -> Vec<OwnKey> {
-        let server = self.material.credentials.cert.iter().take(1).map(|cert| (Role::Server, cert));
-        let anchors = self.material.trust_anchors.certificates.iter();
-        let anchors = anchors.map(|cert| (Role::TrustAnchor, cert));
-        let keys = server.chain(anchors).filter_map(|(role, cert)| {
+        let keys = self.material.certificates().filter_map(|(role, cert)| {
             let verdict = guard.judge(std::slice::from_ref(cert), Depth::Leaf, now);
             let is_hit = verdict.hit().is_some() || verdict.listing().is_some();
             is_hit.then(|| OwnKey {
@@ -167,11 +152,12 @@ impl ServiceSource {
     }
 
     pub(super) fn paths(&self) -> Vec<PathBuf> {
-        files(&self.config).map(|(_, path)| path.to_owned()).collect()
+        paths(&self.config)
     }
 
     pub(super) fn report(&self) -> ServiceReport {
-        ServiceReport::of(&self.config, self.not_after(), self.last_reload.clone())
+        let end = self.certificate_ends().next().map_or(0, |(_, end)| end);
+        ServiceReport::of(&self.config, end, self.last_reload.clone())
     }
 
     /// When the first revocation list is no longer up to date, in seconds since the Unix epoch.
@@ -179,11 +165,12 @@ impl ServiceSource {
         self.material.revoked.next_update.map(|next| next.as_secs())
     }
 
-    /// When the service's own certificate expires, in seconds since the Unix epoch; 0 if it does
-    /// not say so where a certificate does.
-    pub(super) fn not_after(&self) -> u64 {
-        let leaf = self.material.credentials.cert.first();
-        leaf.and_then(|leaf| spki::not_after(leaf).ok()).unwrap_or_default().as_secs()
+    /// When the service's own certificates expire, in seconds since the Unix epoch; 0 if one does not
+    /// say so where a certificate does.
+    pub(super) fn certificate_ends(&self) -> impl Iterator<Item = (Role, u64)> {
+        let own = self.material.certificates();
+        let own = own.filter(|(role, _)| matches!(role, Role::Server | Role::UpstreamClient));
+        own.map(|(role, leaf)| (role, spki::not_after(leaf).unwrap_or_default().as_secs()))
     }
 }
 
@@ -217,98 +204,4 @@ impl std::fmt::Display for OwnKey {
             (None, None) => write!(formatter, "is {}", verdict.as_str()),
         }
     }
-}
-
-impl Material {
-    fn read(config: &ServiceConfig) -> Result<Self, LoadError> {
-        let [certificate, private_key, trust_anchors] = own_files(config);
-        let broken = |file, source| broken(config, file, source);
-        let chain = read(config, certificate)?;
-        let key = read(config, private_key)?;
-        let credentials = tls::credentials(&chain, &key).map_err(|source| match source {
-            MaterialError::KeyMismatch | MaterialError::PrivateKey(_) => {
-                broken(private_key, source)
-            }
-            MaterialError::Anchor { .. }
-            | MaterialError::Crl { .. }
-            | MaterialError::CrlRollback { .. }
-            | MaterialError::NoCertificate
-            | MaterialError::NoCrl
-            | MaterialError::Pem(_) => broken(certificate, source),
-        })?;
-        let anchors = tls::trust_anchors(&read(config, trust_anchors)?)
-            .map_err(|source| broken(trust_anchors, source))?;
-        let mut revoked = RevocationLists::default();
-        for path in &config.crls {
-            let file = (CRLS, path.as_path());
-            revoked.add(&read(config, file)?, &anchors).map_err(|source| broken(file, source))?;
-        }
-        let clients = accepting(config, &anchors, &revoked)?;
-        Ok(Self { credentials, trust_anchors: anchors, revoked, clients })
-    }
-
-    /// The same verifier, made anew.
-    fn verifier(&self, config: &ServiceConfig) -> Result<Arc<dyn ClientCertVerifier>, LoadError> {
-        accepting(config, &self.trust_anchors, &self.revoked)
-    }
-
-    /// Whether the same certificates are accepted as with `other`.
-    fn accepts_as(&self, other: &Self) -> bool {
-        self.trust_anchors.certificates == other.trust_anchors.certificates
-            && self.revoked.lists == other.revoked.lists
-    }
-}
-
-fn broken(
-    config: &ServiceConfig,
-    (what, path): (&'static str, &Path),
-    source: MaterialError,
-) -> LoadError {
-    LoadError::Material { service: config.name.clone(), what, path: path.to_owned(), source }
-}
-
-/// What accepts the clients of these CAs.
-fn accepting(
-    config: &ServiceConfig,
-    trust_anchors: &TrustAnchors,
-    revoked: &RevocationLists,
-) -> Result<Arc<dyn ClientCertVerifier>, LoadError> {
-    let client_auth = ClientAuth {
-        trust_anchors,
-        revoked,
-        expired_crl: config.expired_crl,
-        mode: config.client_auth_mode,
-        depth: config.policy.judge,
-    };
-    let tls = |source| LoadError::Tls { service: config.name.clone(), source };
-    client_auth.verifier().map_err(tls)
-}
-
-const CRLS: &str = "client_auth.crls";
-
-/// Every file under the name of its configuration key.
-fn files(config: &ServiceConfig) -> impl Iterator<Item = (&'static str, &Path)> {
-    own_files(config).into_iter().chain(config.crls.iter().map(|path| (CRLS, path.as_path())))
-}
-
-/// Those that every service has.
-fn own_files(config: &ServiceConfig) -> [(&'static str, &Path); 3] {
-    [
-        ("tls.certificate", &config.tls.certificate),
-        ("tls.private_key", &config.tls.private_key),
-        ("client_auth.trust_anchors", &config.trust_anchors),
-    ]
-}
-
-fn see(config: &ServiceConfig) -> Vec<Seen> {
-    files(config).map(|(_, path)| Seen::of(path)).collect()
-}
-
-fn read(config: &ServiceConfig, (what, path): (&'static str, &Path)) -> Result<Vec<u8>, LoadError> {
-    read_bounded(path, MAX_PEM_SIZE).map_err(|source| LoadError::Read {
-        service: config.name.clone(),
-        what,
-        path: path.to_owned(),
-        source,
-    })
 }

@@ -1,0 +1,146 @@
+//! A service as it is typed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::super::units::{DurationText, SizeText};
+use super::super::{
+    AlpnProtocol, ClientAuthMode, ExpiredCrl, Forwarded, Protocol, SendProxy, TlsVersion,
+};
+use super::{Policy, Upstream};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::config) struct Service {
+    pub(in crate::config) name: String,
+    pub(in crate::config) listen: String,
+    #[serde(default)]
+    pub(in crate::config) server_names: Vec<String>,
+    #[serde(default = "http")]
+    pub(in crate::config) protocol: Protocol,
+    #[serde(default)]
+    pub(in crate::config) accept_proxy: ProxyPeers,
+    #[serde(default)]
+    pub(in crate::config) request_id_from: Vec<String>,
+    pub(in crate::config) tls: Tls,
+    pub(in crate::config) client_auth: ClientAuth,
+    #[serde(default)]
+    pub(in crate::config) forward: Forward,
+    pub(in crate::config) upstream: Upstream,
+    #[serde(default)]
+    pub(in crate::config) limits: Limits,
+    #[serde(default)]
+    pub(in crate::config) policy: Policy,
+}
+
+fn http() -> Protocol {
+    Protocol::Http
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::config) struct ProxyPeers {
+    pub(in crate::config) from: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::config) struct Tls {
+    pub(in crate::config) certificate: PathBuf,
+    pub(in crate::config) private_key: PathBuf,
+    #[serde(default = "oldest_version")]
+    pub(in crate::config) min_version: TlsVersion,
+    #[serde(default)]
+    pub(in crate::config) alpn: Option<Vec<AlpnProtocol>>,
+    #[serde(default = "enabled")]
+    pub(in crate::config) resumption: bool,
+}
+
+fn oldest_version() -> TlsVersion {
+    TlsVersion::V1_2
+}
+
+fn enabled() -> bool {
+    true
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::config) struct ClientAuth {
+    pub(in crate::config) trust_anchors: PathBuf,
+    #[serde(default = "required")]
+    pub(in crate::config) mode: ClientAuthMode,
+    #[serde(default)]
+    pub(in crate::config) crls: Vec<PathBuf>,
+    #[serde(default = "reject_expired")]
+    pub(in crate::config) expired_crl: ExpiredCrl,
+}
+
+fn reject_expired() -> ExpiredCrl {
+    ExpiredCrl::Reject
+}
+
+fn required() -> ClientAuthMode {
+    ClientAuthMode::Required
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct Forward {
+    pub(in crate::config) client_cert: bool,
+    pub(in crate::config) client_cert_chain: bool,
+    pub(in crate::config) xfcc: bool,
+    pub(in crate::config) forwarded: Forwarded,
+    pub(in crate::config) send_proxy: SendProxy,
+}
+
+impl Default for Forward {
+    fn default() -> Self {
+        Self {
+            client_cert: true,
+            client_cert_chain: false,
+            xfcc: false,
+            forwarded: Forwarded::XForwarded,
+            send_proxy: SendProxy::Off,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct Limits {
+    pub(in crate::config) handshake_timeout: DurationText,
+    pub(in crate::config) header_timeout: DurationText,
+    pub(in crate::config) body_timeout: DurationText,
+    pub(in crate::config) idle_timeout: DurationText,
+    pub(in crate::config) request_timeout: Option<DurationText>,
+    pub(in crate::config) max_connection_age: Option<DurationText>,
+    pub(in crate::config) max_connections: usize,
+    pub(in crate::config) max_connections_per_ip: usize,
+    pub(in crate::config) max_header_size: SizeText,
+    pub(in crate::config) max_headers: usize,
+    pub(in crate::config) max_body_size: Option<SizeText>,
+    pub(in crate::config) max_streams: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let seconds = |seconds| DurationText(Duration::from_secs(seconds));
+        Self {
+            handshake_timeout: seconds(10),
+            header_timeout: seconds(10),
+            body_timeout: seconds(60),
+            idle_timeout: seconds(60),
+            request_timeout: None,
+            max_connection_age: None,
+            max_connections: 10_000,
+            max_connections_per_ip: 1000,
+            max_header_size: SizeText(32 << 10),
+            max_headers: 100,
+            max_body_size: None,
+            max_streams: 100,
+        }
+    }
+}

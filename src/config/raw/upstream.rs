@@ -1,0 +1,97 @@
+//! The servers behind a service as they are typed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::super::Balance;
+use super::super::units::DurationText;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::config) struct Upstream {
+    pub(in crate::config) servers: Vec<Server>,
+    #[serde(default = "least_requests")]
+    pub(in crate::config) balance: Balance,
+    #[serde(default = "two_seconds")]
+    pub(in crate::config) connect_timeout: DurationText,
+    #[serde(default = "a_minute")]
+    pub(in crate::config) response_timeout: DurationText,
+    #[serde(default = "a_minute")]
+    pub(in crate::config) body_timeout: DurationText,
+    #[serde(default = "a_minute")]
+    pub(in crate::config) idle_timeout: DurationText,
+    pub(in crate::config) max_connection_age: Option<DurationText>,
+    #[serde(default = "max_connections")]
+    pub(in crate::config) max_connections: usize,
+    #[serde(default = "max_failures")]
+    pub(in crate::config) max_failures: u32,
+    #[serde(default = "ten_seconds")]
+    pub(in crate::config) retry_after: DurationText,
+    pub(in crate::config) health_check: Option<HealthCheck>,
+    pub(in crate::config) tls: Option<UpstreamTls>,
+}
+
+/// A server, with a share of its own or not.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(in crate::config) enum Server {
+    Plain(String),
+    Weighted { url: String, weight: u32 },
+}
+
+fn least_requests() -> Balance {
+    Balance::LeastRequests
+}
+
+fn two_seconds() -> DurationText {
+    DurationText(Duration::from_secs(2))
+}
+
+fn ten_seconds() -> DurationText {
+    DurationText(Duration::from_secs(10))
+}
+
+fn a_minute() -> DurationText {
+    DurationText(Duration::from_secs(60))
+}
+
+fn max_connections() -> usize {
+    10_000
+}
+
+fn max_failures() -> u32 {
+    5
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct HealthCheck {
+    pub(in crate::config) path: Option<String>,
+    pub(in crate::config) interval: DurationText,
+    pub(in crate::config) timeout: DurationText,
+    pub(in crate::config) healthy: u32,
+    pub(in crate::config) unhealthy: u32,
+}
+
+impl Default for HealthCheck {
+    fn default() -> Self {
+        Self {
+            path: None,
+            interval: DurationText(Duration::from_secs(5)),
+            timeout: two_seconds(),
+            healthy: 2,
+            unhealthy: 3,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::config) struct UpstreamTls {
+    pub(in crate::config) trust_anchors: PathBuf,
+    pub(in crate::config) certificate: Option<PathBuf>,
+    pub(in crate::config) private_key: Option<PathBuf>,
+    pub(in crate::config) server_name: Option<String>,
+}

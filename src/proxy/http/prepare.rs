@@ -1,0 +1,192 @@
+//! The head of a request, made what the upstream gets.
+
+use hyper::body::{Body, Incoming};
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Method, StatusCode, Uri, Version};
+
+use super::Session;
+use crate::proxy::headers;
+
+/// What is to be done with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It is answered.
+    Exchange,
+    /// It asks to leave HTTP/1.1 for something else.
+    Upgrade,
+}
+
+/// Makes the head of a request what the upstream gets, or says why it gets none.
+pub(super) fn prepare(
+    session: &Session,
+    parts: &mut Parts,
+    body: &Incoming,
+) -> Result<Purpose, StatusCode> {
+    let limits = &session.service.config.limits;
+    if parts.method == Method::CONNECT {
+        return Err(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    // hyper counts them in HTTP/1.1, HTTP/2 counts bytes.
+    if parts.headers.len() > limits.max_headers {
+        return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    }
+    if limits.max_body_size.is_some_and(|most| body.size_hint().lower() > most) {
+        return Err(StatusCode::PAYLOAD_TOO_LARGE);
+    }
+    let host = session.host_of(parts)?;
+    if parts.headers.contains_key(header::TRANSFER_ENCODING) {
+        parts.headers.remove(header::CONTENT_LENGTH); // the length is what was read, not what was said
+    }
+    let upgrade = upgrade(parts).cloned();
+    let wants_trailers = wants_trailers(&parts.headers);
+    headers::remove_hop_by_hop(&mut parts.headers);
+    headers::remove_identity(&mut parts.headers, &session.status_header);
+    parts.headers.remove(header::EXPECT); // hyper answers it as soon as the body is asked for
+    headers::join_cookies(&mut parts.headers);
+    session.annotations.set(&mut parts.headers, &host);
+    if let Some(status) = session.standing.key_status() {
+        parts.headers.insert(&*session.status_header, status);
+    }
+    if wants_trailers {
+        parts.headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    if !body.is_end_stream() && body.size_hint().exact().is_none() {
+        // Said, and not left to hyper: it drops the body of a GET whose length it does not know.
+        let chunked = HeaderValue::from_static("chunked");
+        parts.headers.insert(header::TRANSFER_ENCODING, chunked);
+    }
+    let purpose = match upgrade {
+        None => Purpose::Exchange,
+        Some(protocol) => {
+            let upgrade = HeaderValue::from_static("upgrade");
+            parts.headers.insert(header::CONNECTION, upgrade);
+            parts.headers.insert(header::UPGRADE, protocol);
+            Purpose::Upgrade
+        }
+    };
+    parts.headers.insert(header::HOST, host);
+    parts.uri = origin_form(std::mem::take(&mut parts.uri));
+    parts.version = Version::HTTP_11;
+    Ok(purpose)
+}
+
+/// The protocol that a request asks to leave HTTP/1.1 for (RFC 9110, section 7.8). HTTP/2 in the
+/// clear is none that goes through a proxy.
+fn upgrade(parts: &Parts) -> Option<&HeaderValue> {
+    let is_asked = parts.version == Version::HTTP_11
+        && has_token(&parts.headers, &header::CONNECTION, "upgrade");
+    let protocol = parts.headers.get(header::UPGRADE).filter(|_| is_asked)?;
+    (!protocol.as_bytes().eq_ignore_ascii_case(b"h2c")).then_some(protocol)
+}
+
+/// Whether the client takes trailers: the one thing in `TE` that a proxy may pass on.
+fn wants_trailers(headers: &HeaderMap) -> bool {
+    has_token(headers, &header::TE, "trailers")
+}
+
+fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    let mut tokens = values.flat_map(|value| value.split(','));
+    tokens.any(|found| found.trim().eq_ignore_ascii_case(token))
+}
+
+impl Session {
+    /// The host that a request is for. It must belong to the service whose policy admitted the
+    /// client: otherwise a client could be judged by one service and served by another.
+    fn host_of(&self, parts: &Parts) -> Result<HeaderValue, StatusCode> {
+        let host = match (parts.uri.authority(), only_host(parts)?) {
+            // Of an absolute target, Host is ignored (RFC 9112, section 3.2.2). HTTP/2 may carry
+            // both, and they must agree (RFC 9113, section 8.3.1).
+            (Some(authority), Some(host))
+                if parts.version == Version::HTTP_2 && host != authority.as_str() =>
+            {
+                return Err(StatusCode::BAD_REQUEST);
+            }
+            (Some(authority), _) => {
+                HeaderValue::from_str(authority.as_str()).map_err(|_| StatusCode::BAD_REQUEST)?
+            }
+            (None, Some(host)) => host.clone(),
+            (None, None) if parts.version == Version::HTTP_10 => {
+                return self.upstream().host().ok_or(StatusCode::BAD_REQUEST);
+            }
+            (None, None) => return Err(StatusCode::BAD_REQUEST),
+        };
+        let mut last = self.host.borrow_mut();
+        if last.as_ref() != Some(&host) {
+            let name = host.to_str().ok().and_then(name_of).ok_or(StatusCode::BAD_REQUEST)?;
+            let listen = self.service.config.listen;
+            if self.routes.index_of(listen, Some(name)) != Some(self.service.index) {
+                return Err(StatusCode::MISDIRECTED_REQUEST);
+            }
+            *last = Some(host.clone());
+        }
+        Ok(host)
+    }
+}
+
+/// The `Host` field; that there is more than one is an error.
+fn only_host(parts: &Parts) -> Result<Option<&HeaderValue>, StatusCode> {
+    let mut hosts = parts.headers.get_all(header::HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() { Err(StatusCode::BAD_REQUEST) } else { Ok(host) }
+}
+
+/// The name in `name`, `name:port` or `[address]:port`; `None` if it is none of them.
+fn name_of(authority: &str) -> Option<&str> {
+    let (name, port) = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => authority.find(':').map_or((authority, ""), |colon| authority.split_at(colon)),
+    };
+    let port_is_number = port.is_empty()
+        || port
+            .strip_prefix(':')
+            .is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:".contains(&byte);
+    (!name.is_empty() && name.bytes().all(plain) && port_is_number).then_some(name)
+}
+
+/// The target as an origin server expects it: path and query, or `*`.
+fn origin_form(uri: Uri) -> Uri {
+    if uri.authority().is_none() {
+        return uri;
+    }
+    uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_in_an_authority_is_found_or_refused() {
+        for (authority, name) in [
+            ("a.example", Some("a.example")),
+            ("a.example:8443", Some("a.example")),
+            ("[::1]:8443", Some("::1")),
+            ("127.0.0.1", Some("127.0.0.1")),
+            ("a.example:", Some("a.example")),
+            ("", None),
+            (":8443", None),
+            ("user@a.example", None),
+            ("a.example:https", None),
+            ("a.example/..", None),
+            ("[::1", None),
+            ("a b", None),
+        ] {
+            assert_eq!(name_of(authority), name, "{authority:?}");
+        }
+    }
+
+    #[test]
+    fn an_absolute_target_becomes_its_path() {
+        for (target, origin) in [
+            ("https://a.example/path?query", "/path?query"),
+            ("https://a.example", "/"),
+            ("/path", "/path"),
+            ("*", "*"),
+        ] {
+            assert_eq!(origin_form(target.parse().unwrap()), origin, "{target}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The PROXY protocol: who a client is, said before its first byte. Taken from peers that the
+//! configuration names, given to upstreams of TCP services.
+//!
+//! Source: HAProxy's `proxy-protocol.txt`, versions 1 and 2.
+
+use std::io;
+use std::net::SocketAddr;
+
+use proxy_header::{ParseConfig, ProxiedAddress, ProxyHeader, SslInfo, Tlv};
+use rustls::{ProtocolVersion, ServerConnection};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::tls::{CertificateSummary, ClientIdentity};
+
+/// The longest header of version 1, with its line end.
+const MAX_V1: usize = 107;
+/// Signature, command, family and length of version 2.
+const V2_FIXED: usize = 16;
+/// The longest header of version 2 that is taken: addresses and some TLVs.
+const MAX_V2: usize = 4096;
+
+/// Reads the header that a connection begins with, and nothing behind it. Returns the client's
+/// address; `None` if the peer speaks for itself (`LOCAL`, `UNKNOWN`).
+pub(super) async fn read<IO: AsyncRead + Unpin>(io: &mut IO) -> io::Result<Option<SocketAddr>> {
+    let mut header = vec![io.read_u8().await?];
+    if header == b"P" {
+        // Byte by byte: what follows the line is TLS, and not ours to take.
+        while !header.ends_with(b"\n") {
+            if header.len() >= MAX_V1 {
+                return Err(broken("a line that does not end"));
+            }
+            header.push(io.read_u8().await?);
+        }
+    } else {
+        read_to(io, &mut header, V2_FIXED).await?;
+        let length = header.last_chunk().map_or(0, |length| u16::from_be_bytes(*length));
+        let whole = V2_FIXED + usize::from(length);
+        if whole > MAX_V2 {
+            return Err(broken("more than 4096 bytes"));
+        }
+        read_to(io, &mut header, whole).await?;
+    }
+    let config = ParseConfig { include_tlvs: false, ..ParseConfig::default() };
+    let (parsed, _) =
+        ProxyHeader::parse(&header, config).map_err(|error| broken(&error.to_string()))?;
+    Ok(parsed.proxied_address().map(|address| address.source))
+}
+
+async fn read_to<IO: AsyncRead + Unpin>(
+    io: &mut IO,
+    header: &mut Vec<u8>,
+    length: usize,
+) -> io::Result<()> {
+    let left = length.saturating_sub(header.len());
+    let mut rest = vec![0; left];
+    io.read_exact(&mut rest).await?;
+    header.extend(rest);
+    Ok(())
+}
+
+fn broken(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("no PROXY header: {what}"))
+}
+
+/// The client certificate itself, among the TLVs about TLS.
+const SSL_CLIENT_CERT: u8 = 0x28;
+/// A header has room for 64 KiB.
+const MAX_CERTIFICATE: usize = 32 << 10;
+
+/// A header of version 2 for an upstream: both addresses, the TLS version and cipher, the host that
+/// was asked for, and the client's certificate with its name.
+///
+/// # Errors
+/// It would be too long.
+pub(super) fn header(
+    identity: &ClientIdentity,
+    tls: &ServerConnection,
+    local: Option<SocketAddr>,
+) -> Result<Vec<u8>, proxy_header::Error> {
+    let peer = identity.peer();
+    // Both ends of one family, or neither is said.
+    let local = local.filter(|local| local.is_ipv4() == peer.is_ipv4());
+    let addresses = local.map(|local| ProxiedAddress::stream(peer, local));
+    let leaf = identity.leaf();
+    let mut ssl = SslInfo::new(true, leaf.is_some(), leaf.is_some(), u32::from(leaf.is_none()));
+    let is_13 = tls.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+    ssl.append_tlv(Tlv::SslVersion(if is_13 { "TLSv1.3" } else { "TLSv1.2" }.into()));
+    if let Some(suite) = tls.negotiated_cipher_suite() {
+        let name = suite.suite().as_str().unwrap_or_default();
+        ssl.append_tlv(Tlv::SslCipher(name.into()));
+    }
+    if let Some(leaf) = leaf {
+        if let Some(name) = CertificateSummary::of(leaf).common_name {
+            ssl.append_tlv(Tlv::SslCn(name.into()));
+        }
+        if leaf.len() <= MAX_CERTIFICATE {
+            ssl.append_tlv(Tlv::Custom(SSL_CLIENT_CERT, leaf.as_ref().into()));
+        }
+    }
+    let name = tls.server_name().map(|name| Tlv::Authority(name.into()));
+    let header = ProxyHeader::with_tlvs(addresses, name.into_iter().chain([Tlv::Ssl(ssl)]));
+    let mut bytes = Vec::new();
+    header.encode_v2(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read_all(bytes: &[u8]) -> (io::Result<Option<SocketAddr>>, Vec<u8>) {
+        let mut rest = bytes;
+        let found = read(&mut rest).await;
+        (found, rest.to_vec())
+    }
+
+    fn v2() -> Vec<u8> {
+        let [source, destination] =
+            ["192.0.2.1:4711", "192.0.2.2:443"].map(|it| it.parse().unwrap());
+        let address = ProxiedAddress::stream(source, destination);
+        let header = ProxyHeader::with_tlvs(Some(address), [Tlv::Authority("a.example".into())]);
+        let mut bytes = Vec::new();
+        header.encode_v2(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[tokio::test]
+    async fn a_header_of_either_version_is_read_and_nothing_behind_it() {
+        let client: SocketAddr = "192.0.2.1:4711".parse().unwrap();
+        for header in [v2(), b"PROXY TCP4 192.0.2.1 192.0.2.2 4711 443\r\n".to_vec()] {
+            let (found, rest) = read_all(&[header.as_slice(), b"\x16\x03"].concat()).await;
+            assert_eq!(found.unwrap(), Some(client));
+            assert_eq!(rest, b"\x16\x03");
+        }
+        let (found, rest) = read_all(b"PROXY UNKNOWN\r\n\x16").await;
+        assert_eq!((found.unwrap(), rest), (None, b"\x16".to_vec()));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_header_is_an_error() {
+        let long = [b"PROXY TCP4 ".as_slice(), &[b'1'; 200]].concat();
+        let mut huge = v2();
+        huge[14..16].copy_from_slice(&0xffff_u16.to_be_bytes());
+        for bytes in [
+            &b""[..],
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03abcdefgh",
+            &long,
+            &huge,
+            b"PROXY TCP4 a b c d\r\n",
+        ] {
+            assert!(read_all(bytes).await.0.is_err(), "{bytes:?}");
+        }
+        let whole = v2();
+        for length in 0..whole.len() {
+            assert!(read_all(&whole[..length]).await.0.is_err(), "{length} bytes");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Which of several servers gets the next request.
+
+use std::cell::{Cell, RefCell};
+
+use crate::config::Balance;
+
+/// What is known of a server that can be chosen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Candidate {
+    /// Its place among the servers.
+    pub(super) index: usize,
+    /// Its share.
+    pub(super) weight: u32,
+    /// Requests that it has not answered yet.
+    pub(super) in_flight: usize,
+}
+
+/// Chooses one of the servers that are well.
+#[derive(Debug)]
+pub(super) struct Balancer {
+    balance: Balance,
+    random: RefCell<fastrand::Rng>,
+    turn: Cell<u64>,
+}
+
+impl Balancer {
+    pub(super) fn new(balance: Balance) -> Self {
+        Self { balance, random: RefCell::new(fastrand::Rng::new()), turn: Cell::new(0) }
+    }
+
+    /// The place of the chosen server; `None` if there is no candidate.
+    pub(super) fn choose(&self, candidates: &[Candidate]) -> Option<usize> {
+        if let [only] = candidates {
+            return Some(only.index);
+        }
+        let chosen = match self.balance {
+            Balance::LeastRequests => {
+                let (one, other) = (self.draw(candidates)?, self.draw(candidates)?);
+                // Requests for each unit of weight, without a division.
+                let load = |one: Candidate, other: Candidate| {
+                    (one.in_flight as u64).saturating_mul(other.weight.into())
+                };
+                if load(other, one) < load(one, other) { other } else { one }
+            }
+            Balance::Random => self.draw(candidates)?,
+            Balance::RoundRobin => {
+                let turn = self.turn.replace(self.turn.get().wrapping_add(1));
+                at(candidates, turn.checked_rem(total(candidates))?)?
+            }
+        };
+        Some(chosen.index)
+    }
+
+    fn draw(&self, candidates: &[Candidate]) -> Option<Candidate> {
+        let total = total(candidates);
+        (total > 0).then(|| at(candidates, self.random.borrow_mut().u64(..total))).flatten()
+    }
+}
+
+fn total(candidates: &[Candidate]) -> u64 {
+    candidates.iter().map(|candidate| u64::from(candidate.weight)).sum()
+}
+
+/// The candidate whose share of the sum of all weights has this place.
+fn at(candidates: &[Candidate], mut place: u64) -> Option<Candidate> {
+    candidates.iter().copied().find(|candidate| {
+        let weight = u64::from(candidate.weight);
+        let is_it = place < weight;
+        place = place.saturating_sub(weight);
+        is_it
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn servers(all: &[(u32, usize)]) -> Vec<Candidate> {
+        let all = all.iter().enumerate();
+        all.map(|(index, (weight, in_flight))| Candidate {
+            index,
+            weight: *weight,
+            in_flight: *in_flight,
+        })
+        .collect()
+    }
+
+    fn shares(balance: Balance, servers: &[Candidate]) -> Vec<usize> {
+        let balancer = Balancer::new(balance);
+        let mut counts = vec![0; servers.len()];
+        for _ in 0..6000 {
+            counts[balancer.choose(servers).unwrap()] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn round_robin_gives_each_its_share_exactly() {
+        assert_eq!(
+            shares(Balance::RoundRobin, &servers(&[(1, 9), (2, 0), (3, 0)])),
+            [1000, 2000, 3000]
+        );
+    }
+
+    #[test]
+    fn random_gives_each_about_its_share() {
+        let counts = shares(Balance::Random, &servers(&[(1, 0), (2, 0), (3, 0)]));
+        for (count, share) in counts.into_iter().zip([1000_i32, 2000, 3000]) {
+            // Six standard deviations are less than 250.
+            assert!((i32::try_from(count).unwrap() - share).abs() < 250, "{count} of {share}");
+        }
+    }
+
+    #[test]
+    fn least_requests_prefers_the_one_with_less_to_do() {
+        let counts = shares(Balance::LeastRequests, &servers(&[(1, 0), (1, 5)]));
+        assert!(counts[0] > counts[1] * 2, "{counts:?}");
+        // Three times the weight bears three times the requests.
+        let counts = shares(Balance::LeastRequests, &servers(&[(3, 6), (1, 3)]));
+        assert!(counts[0] > counts[1] * 5, "{counts:?}");
+    }
+
+    #[test]
+    fn nobody_is_chosen_where_nobody_is() {
+        for balance in [Balance::LeastRequests, Balance::Random, Balance::RoundRobin] {
+            assert_eq!(Balancer::new(balance).choose(&[]), None);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A connection to a server that a request can be sent on: HTTP/1.1, one at a time, or HTTP/2.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use hyper::client::conn::{http1, http2};
+use hyper::header::{self, HeaderValue};
+use hyper::http::uri::{Authority, PathAndQuery, Scheme};
+use hyper::{Request, Uri, Version};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
+
+use super::RequestBody;
+use crate::proxy::dial::Io;
+use crate::proxy::http::OnThisThread;
+
+/// A connection of HTTP/1.1.
+#[derive(Debug)]
+pub(super) struct Http1 {
+    pub(super) send: http1::SendRequest<RequestBody>,
+    /// Whether the server has said anything since the last request.
+    pub(super) heard: Rc<Cell<bool>>,
+    pub(super) made: Instant,
+    handover: Rc<RefCell<Option<oneshot::Sender<Tunnel>>>>,
+}
+
+/// A connection of HTTP/2, which everybody shares.
+pub(super) type Http2 = http2::SendRequest<RequestBody>;
+
+/// What is left of a connection once both sides have agreed on another protocol.
+#[derive(Debug)]
+pub(in crate::proxy) struct Tunnel {
+    pub(in crate::proxy) io: Box<dyn Io>,
+    /// What was read behind the response head.
+    pub(in crate::proxy) read: Bytes,
+    /// The connection is open as long as this lives.
+    pub(in crate::proxy) open: super::Open,
+}
+
+/// Speaks HTTP/1.1 on a connection.
+pub(super) async fn http1(io: Box<dyn Io>, open: super::Open) -> hyper::Result<Http1> {
+    let heard = Rc::new(Cell::new(false));
+    let io = TokioIo::new(Heard { io, heard: Rc::clone(&heard) });
+    let (send, mut connection) = http1::handshake(io).await?;
+    let handover: Rc<RefCell<Option<oneshot::Sender<Tunnel>>>> = Rc::default();
+    let taker = Rc::clone(&handover);
+    tokio::task::spawn_local(async move {
+        if let Err(error) = poll_fn(|context| connection.poll_without_shutdown(context)).await {
+            tracing::debug!(%error, "upstream connection ended");
+        }
+        if let Some(taker) = taker.take() {
+            let parts = connection.into_parts();
+            let tunnel = Tunnel { io: parts.io.into_inner().io, read: parts.read_buf, open };
+            let _ = taker.send(tunnel); // the client may be gone
+        }
+    });
+    Ok(Http1 { send, heard, made: Instant::now(), handover })
+}
+
+/// Speaks HTTP/2 on a connection.
+pub(super) async fn http2(io: Box<dyn Io>, open: super::Open) -> hyper::Result<Http2> {
+    let (send, connection) = http2::handshake(OnThisThread, TokioIo::new(io)).await?;
+    tokio::task::spawn_local(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "upstream connection ended");
+        }
+        drop(open);
+    });
+    Ok(send)
+}
+
+impl Http1 {
+    /// The connection itself, after a response that says so (101).
+    pub(super) fn into_tunnel(self) -> oneshot::Receiver<Tunnel> {
+        let (sender, receiver) = oneshot::channel();
+        self.handover.replace(Some(sender));
+        receiver
+    }
+}
+
+/// Makes a request what HTTP/1.1 sends: `TE` is for one connection only and says so.
+pub(super) fn for_http1(request: &mut Request<RequestBody>) {
+    if request.headers().contains_key(header::TE) {
+        request.headers_mut().append(header::CONNECTION, HeaderValue::from_static("te"));
+    }
+}
+
+/// Makes a request what HTTP/2 sends: an absolute target for `Host`. `None` if the host is no
+/// authority.
+pub(super) fn for_http2(request: &mut Request<RequestBody>, scheme: &Scheme) -> Option<()> {
+    let host = request.headers_mut().remove(header::HOST)?;
+    request.headers_mut().remove(header::TRANSFER_ENCODING);
+    let authority = Authority::try_from(host.as_bytes()).ok()?;
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    parts.scheme = Some(scheme.clone());
+    parts.authority = Some(authority);
+    parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
+    *request.uri_mut() = Uri::from_parts(parts).ok()?;
+    *request.version_mut() = Version::HTTP_2;
+    Some(())
+}
+
+/// Makes of a request for HTTP/2 again what it was.
+pub(super) fn undo_http2(request: &mut Request<RequestBody>) {
+    let parts = std::mem::take(request.uri_mut()).into_parts();
+    let host = parts.authority.and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    host.map(|host| request.headers_mut().insert(header::HOST, host));
+    *request.uri_mut() = parts.path_and_query.map(Uri::from).unwrap_or_default();
+    *request.version_mut() = Version::HTTP_11;
+}
+
+/// A connection that notes when the server says anything.
+#[derive(Debug)]
+struct Heard {
+    io: Box<dyn Io>,
+    heard: Rc<Cell<bool>>,
+}
+
+impl AsyncRead for Heard {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.io).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.heard.set(true);
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Heard {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}

@@ -1,0 +1,390 @@
+//! One server of an upstream, with this worker's connections to it.
+//!
+//! Connections of HTTP/1.1 are reused last in, first out, so that those which load no longer needs
+//! grow old and are closed. One connection of HTTP/2 carries all requests.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::TrySendError;
+use hyper::http::uri;
+use hyper::{Method, Request, Response};
+use rustls::ClientConfig;
+use tokio::sync::Mutex;
+use tokio::time::sleep_until;
+
+use super::balance::Candidate;
+use super::request_body::Progress;
+use super::sender::{self, Http1, Http2};
+use super::{Open, RequestBody, UpstreamError};
+use crate::config::{ServerConfig, UpstreamConfig};
+use crate::metrics::ServiceMetrics;
+use crate::proxy::dial::{Dialer, Io};
+use crate::proxy::health::Health;
+
+/// A server, as one worker knows it.
+#[derive(Debug)]
+pub(super) struct Server {
+    dialer: Dialer,
+    timeouts: Timeouts,
+    metrics: Rc<ServiceMetrics>,
+    /// What the checks say of it.
+    health: Arc<Health>,
+    idle: RefCell<Vec<Idle>>,
+    shared: Mutex<Option<Http2>>,
+    /// Whether the server spoke HTTP/2 when it was connected to last.
+    is_http2: Cell<bool>,
+    in_flight: Cell<usize>,
+    failures: Cell<u32>,
+    /// Left alone until then.
+    ejected_until: Cell<Option<Instant>>,
+    /// Open connections to all servers of the service, from this worker.
+    open: Rc<Cell<usize>>,
+    most: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Timeouts {
+    response: Duration,
+    idle: Duration,
+    age: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    http1: Http1,
+    since: Instant,
+}
+
+/// Why a request got no answer from this server.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// Some of it may have been read.
+    Sent(UpstreamError),
+    /// Nothing of it was read: another server can have it.
+    Unsent(Box<Request<RequestBody>>, UpstreamError),
+}
+
+/// A request that a server has, until its response has ended.
+#[derive(Debug)]
+pub(in crate::proxy) struct Lease {
+    server: Rc<Server>,
+    http1: Option<Http1>,
+}
+
+impl Server {
+    pub(super) fn new(
+        upstream: &UpstreamConfig,
+        server: &ServerConfig,
+        tls: Option<&Arc<ClientConfig>>,
+        health: Arc<Health>,
+        metrics: Rc<ServiceMetrics>,
+        (open, most): (Rc<Cell<usize>>, usize),
+    ) -> Self {
+        Self {
+            dialer: Dialer::new(upstream, server, tls),
+            timeouts: Timeouts {
+                response: upstream.response_timeout,
+                idle: upstream.idle_timeout,
+                age: upstream.max_connection_age,
+            },
+            metrics,
+            health,
+            idle: RefCell::default(),
+            shared: Mutex::new(None),
+            is_http2: Cell::new(false),
+            in_flight: Cell::new(0),
+            failures: Cell::new(0),
+            ejected_until: Cell::new(None),
+            open,
+            most,
+        }
+    }
+
+    pub(super) fn config(&self) -> &ServerConfig {
+        self.dialer.server()
+    }
+
+    /// The server as one that can be chosen, if it is well as far as anybody knows.
+    pub(super) fn candidate(&self, index: usize) -> Option<Candidate> {
+        let is_ejected = self.ejected_until.get().is_some_and(|until| Instant::now() < until);
+        (self.health.is_well() && !is_ejected).then(|| Candidate {
+            index,
+            weight: self.config().weight,
+            in_flight: self.in_flight.get(),
+        })
+    }
+
+    /// Has the next request go elsewhere after `most` failures in a row, for some time.
+    pub(super) fn has_failed(&self, most: u32, retry_after: Duration) {
+        let failures = self.failures.get().saturating_add(1);
+        self.failures.set(failures);
+        if failures >= most {
+            self.ejected_until.set(Some(Instant::now() + retry_after));
+            tracing::warn!(server = %self.config(), failures, ?retry_after, "upstream server left alone");
+        }
+    }
+
+    pub(super) fn has_answered(&self) {
+        self.failures.set(0);
+    }
+
+    /// Sends a request and waits for the response head.
+    pub(super) async fn send(
+        self: &Rc<Self>,
+        request: Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Lease), Failed> {
+        let mut lease = Lease::of(self);
+        if self.is_http2.get() {
+            return self.send_http2(request).await.map(|response| (response, lease));
+        }
+        let (response, http1) = self.send_http1(request).await?;
+        lease.http1 = http1;
+        Ok((response, lease))
+    }
+
+    async fn send_http1(
+        &self,
+        mut request: Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Option<Http1>), Failed> {
+        sender::for_http1(&mut request);
+        // A connection of the pool can be closed by the server at any moment. A request that was not
+        // written to it goes to the next: there are only so many, then a fresh one is made.
+        while let Some(mut http1) = self.take_idle() {
+            let again = repeated(&request);
+            match self.exchange_http1(&mut http1, request).await {
+                Ok(response) => return Ok((response, Some(http1))),
+                Err(Failed::Unsent(unsent, _)) => request = *unsent,
+                Err(Failed::Sent(error @ UpstreamError::Protocol(_))) if !http1.heard.get() => {
+                    // Written, and closed without a word: what is safe to repeat is, once.
+                    request = again.ok_or(Failed::Sent(error))?;
+                    break;
+                }
+                Err(failed) => return Err(failed),
+            }
+        }
+        let (io, is_http2, open) = match self.connect().await {
+            Ok(connected) => connected,
+            Err(error) => return Err(Failed::Unsent(Box::new(request), error)),
+        };
+        if is_http2 {
+            let made = sender::http2(io, open).await;
+            let http2 = made.map_err(|error| Failed::Sent(UpstreamError::Protocol(error)))?;
+            *self.shared.lock().await = Some(http2);
+            self.is_http2.set(true);
+            return self.send_http2(request).await.map(|response| (response, None));
+        }
+        let made = sender::http1(io, open).await;
+        let mut http1 = made.map_err(|error| Failed::Sent(UpstreamError::Protocol(error)))?;
+        let response = self.exchange_http1(&mut http1, request).await?;
+        Ok((response, Some(http1)))
+    }
+
+    async fn exchange_http1(
+        &self,
+        http1: &mut Http1,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, Failed> {
+        http1.heard.set(false);
+        let progress = request.body().progress();
+        self.exchange(http1.send.try_send_request(request), &progress).await
+    }
+
+    async fn send_http2(
+        &self,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, Failed> {
+        let mut http2 = match self.shared_connection().await {
+            Ok(http2) => http2,
+            Err(error) => return Err(Failed::Unsent(Box::new(request), error)),
+        };
+        let is_secure = self.config().scheme.is_secure();
+        let scheme = if is_secure { uri::Scheme::HTTPS } else { uri::Scheme::HTTP };
+        if sender::for_http2(&mut request, &scheme).is_none() {
+            return Err(Failed::Sent(UpstreamError::Host));
+        }
+        let progress = request.body().progress();
+        let sent = self.exchange(http2.try_send_request(request), &progress).await;
+        sent.map_err(|failed| match failed {
+            Failed::Sent(error) => Failed::Sent(error),
+            Failed::Unsent(mut request, error) => {
+                sender::undo_http2(&mut request);
+                Failed::Unsent(request, error)
+            }
+        })
+    }
+
+    /// The one connection of HTTP/2, made if it is not there; everybody waits for the same.
+    async fn shared_connection(&self) -> Result<Http2, UpstreamError> {
+        let mut shared = self.shared.lock().await;
+        if let Some(http2) = shared.as_ref().filter(|http2| !http2.is_closed()) {
+            return Ok(http2.clone());
+        }
+        let (io, is_http2, open) = self.connect().await?;
+        if !is_http2 {
+            self.is_http2.set(false);
+            return Err(UpstreamError::ChangedProtocol);
+        }
+        let http2 = sender::http2(io, open).await.map_err(UpstreamError::Protocol)?;
+        Ok(shared.insert(http2).clone())
+    }
+
+    /// A connection of HTTP/1.1 of its own, for a request that is to leave HTTP.
+    pub(super) async fn send_upgrade(
+        self: &Rc<Self>,
+        mut request: Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Http1, Lease), Failed> {
+        let lease = Lease::of(self);
+        let connected = match self.open() {
+            Ok(open) => self.dialer.dial_http1().await.map(|io| (io, open)).map_err(Into::into),
+            Err(error) => Err(error),
+        };
+        let (io, open) = match connected {
+            Ok(connected) => connected,
+            Err(error) => return Err(Failed::Unsent(Box::new(request), error)),
+        };
+        sender::for_http1(&mut request);
+        let made = sender::http1(io, open).await;
+        let mut http1 = made.map_err(|error| Failed::Sent(UpstreamError::Protocol(error)))?;
+        let response = self.exchange_http1(&mut http1, request).await?;
+        Ok((response, http1, lease))
+    }
+
+    /// A connection that nothing is known of, for bytes.
+    pub(super) async fn connect(&self) -> Result<(Box<dyn Io>, bool, Open), UpstreamError> {
+        let open = self.open()?;
+        let (io, is_http2) = self.dialer.dial().await?;
+        self.metrics.upstream_connections.inc();
+        Ok((io, is_http2, open))
+    }
+
+    /// Room for a connection.
+    fn open(&self) -> Result<Open, UpstreamError> {
+        if self.open.get() >= self.most {
+            return Err(UpstreamError::TooMany);
+        }
+        Ok(Open::new(&self.open, self.metrics.upstream_connections_active.clone()))
+    }
+
+    /// The connection used last that is ready. One that is not ready yet is still busy with the
+    /// rest of a request whose response came early.
+    fn take_idle(&self) -> Option<Http1> {
+        let mut idle = self.idle.borrow_mut();
+        while let Some(position) =
+            idle.iter().rposition(|idle| idle.http1.send.is_ready() || idle.http1.send.is_closed())
+        {
+            let http1 = idle.remove(position).http1;
+            if !http1.send.is_closed() && !self.is_old(&http1) {
+                return Some(http1);
+            }
+        }
+        None
+    }
+
+    fn is_old(&self, http1: &Http1) -> bool {
+        self.timeouts.age.is_some_and(|age| http1.made.elapsed() >= age)
+    }
+
+    /// Closes connections that nobody has needed for some time, and forgets the closed.
+    pub(super) fn drop_stale(&self) {
+        let now = Instant::now();
+        self.idle.borrow_mut().retain(|idle| {
+            !idle.http1.send.is_closed()
+                && !self.is_old(&idle.http1)
+                && now.saturating_duration_since(idle.since) < self.timeouts.idle
+        });
+    }
+
+    async fn exchange(
+        &self,
+        sent: impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>>,
+        progress: &Progress,
+    ) -> Result<Response<Incoming>, Failed> {
+        let limit = self.timeouts.response;
+        let deadline_of = || (progress.last() + limit).into();
+        let mut response = pin!(sent);
+        let mut deadline = pin!(sleep_until(deadline_of()));
+        poll_fn(|context| {
+            if let Poll::Ready(outcome) = response.as_mut().poll(context) {
+                return Poll::Ready(outcome.map_err(|mut error| match error.take_message() {
+                    Some(unsent) => Failed::Unsent(
+                        Box::new(unsent),
+                        UpstreamError::Protocol(error.into_error()),
+                    ),
+                    None => Failed::Sent(match progress.fault() {
+                        Some(fault) => UpstreamError::Client(fault),
+                        None => UpstreamError::Protocol(error.into_error()),
+                    }),
+                }));
+            }
+            // The time runs from the last piece of the request body that the upstream took, and not
+            // while the client owes more: that has a time of its own.
+            while Pin::as_mut(&mut deadline).poll(context).is_ready() {
+                let later = if progress.waits_for_client() {
+                    (Instant::now() + limit).into()
+                } else {
+                    deadline_of()
+                };
+                if later <= deadline.deadline() {
+                    return Poll::Ready(Err(Failed::Sent(UpstreamError::ResponseTimeout(limit))));
+                }
+                deadline.as_mut().reset(later);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// The same request again, if it is safe to send it twice (RFC 9110, section 9.2.2).
+fn repeated(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+    let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE];
+    if !is_safe.contains(request.method()) || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut again = Request::new(request.body().repeated()?);
+    *again.method_mut() = request.method().clone();
+    *again.uri_mut() = request.uri().clone();
+    *again.version_mut() = request.version();
+    *again.headers_mut() = request.headers().clone();
+    Some(again)
+}
+
+impl Lease {
+    fn of(server: &Rc<Server>) -> Self {
+        server.in_flight.set(server.in_flight.get().saturating_add(1));
+        Self { server: Rc::clone(server), http1: None }
+    }
+
+    /// The response has ended: its connection is kept for the next request.
+    pub(in crate::proxy) fn finish(mut self) {
+        let Some(http1) = self.http1.take() else { return };
+        if !http1.send.is_closed() && !self.server.is_old(&http1) {
+            self.server.idle.borrow_mut().push(Idle { http1, since: Instant::now() });
+        }
+    }
+
+    /// The same, which has had its response on this connection.
+    pub(super) fn with(self, http1: Http1) -> Self {
+        let mut lease = self;
+        lease.http1 = Some(http1);
+        lease
+    }
+
+    /// The server's name in logs.
+    pub(in crate::proxy) fn server(&self) -> &ServerConfig {
+        self.server.config()
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.server.in_flight.set(self.server.in_flight.get().saturating_sub(1));
+    }
+}

@@ -1,0 +1,215 @@
+//! What a service has of certificates, keys, CAs and revocation lists, read as one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::pki_types::CertificateDer;
+use rustls::server::danger::ClientCertVerifier;
+
+use super::{LoadError, Seen, ServiceConfig, read_bounded, tls};
+use crate::config::{AlpnProtocol, Protocol, UpstreamTlsConfig};
+use crate::metrics::Role;
+use crate::spki::Fingerprint;
+use crate::tls::{ClientAuth, Credentials, MaterialError, RevocationLists, TrustAnchors};
+
+/// The largest PEM file that is read, in bytes: some fifty times all public CAs together.
+const MAX_PEM_SIZE: u64 = 16 << 20;
+
+#[derive(Debug)]
+pub(super) struct Material {
+    pub(super) credentials: Credentials,
+    trust_anchors: TrustAnchors,
+    pub(super) revoked: RevocationLists,
+    /// What accepts the clients of `trust_anchors`.
+    pub(super) clients: Arc<dyn ClientCertVerifier>,
+    pub(super) upstream: Option<UpstreamSide>,
+}
+
+/// The side of the upstream.
+#[derive(Debug)]
+pub(super) struct UpstreamSide {
+    identity: Option<Credentials>,
+    trust_anchors: TrustAnchors,
+    /// Of all its files.
+    digest: Fingerprint,
+    pub(super) tls: Arc<ClientConfig>,
+}
+
+impl Material {
+    pub(super) fn read(config: &ServiceConfig) -> Result<Self, LoadError> {
+        let [certificate, private_key, trust_anchors] = own_files(config);
+        let credentials = credentials(config, certificate, private_key)?.0;
+        let anchors = anchors(config, trust_anchors)?.0;
+        let mut revoked = RevocationLists::default();
+        for path in &config.crls {
+            let file = (CRLS, path.as_path());
+            let content = read(config, file)?;
+            revoked.add(&content, &anchors).map_err(|source| broken(config, file, source))?;
+        }
+        let clients = accepting(config, &anchors, &revoked)?;
+        let upstream = match &config.upstream.tls {
+            Some(tls) => Some(UpstreamSide::read(config, tls)?),
+            None => None,
+        };
+        Ok(Self { credentials, trust_anchors: anchors, revoked, clients, upstream })
+    }
+
+    /// The same verifier of clients, made anew.
+    pub(super) fn verifier(
+        &self,
+        config: &ServiceConfig,
+    ) -> Result<Arc<dyn ClientCertVerifier>, LoadError> {
+        accepting(config, &self.trust_anchors, &self.revoked)
+    }
+
+    /// Keeps of what was there before what would be the same: open connections need not be looked
+    /// at then, nor made anew.
+    pub(super) fn keep_of(&mut self, before: &Self) {
+        if self.trust_anchors.certificates == before.trust_anchors.certificates
+            && self.revoked.lists == before.revoked.lists
+        {
+            self.clients = Arc::clone(&before.clients);
+        }
+        if let (Some(side), Some(before)) = (&mut self.upstream, &before.upstream)
+            && side.digest == before.digest
+        {
+            side.tls = Arc::clone(&before.tls);
+        }
+    }
+
+    /// Every certificate whose key matters to us: leaves and CAs.
+    pub(super) fn certificates(&self) -> impl Iterator<Item = (Role, &CertificateDer<'static>)> {
+        let upstream = self.upstream.as_ref();
+        let identity = upstream.and_then(|side| side.identity.as_ref());
+        let server = self.credentials.cert.iter().take(1).map(|cert| (Role::Server, cert));
+        let client = identity.and_then(|identity| identity.cert.first());
+        let client = client.map(|cert| (Role::UpstreamClient, cert));
+        let anchors = self.trust_anchors.certificates.iter();
+        let theirs = upstream.into_iter().flat_map(|side| &side.trust_anchors.certificates);
+        server
+            .chain(client)
+            .chain(anchors.map(|cert| (Role::TrustAnchor, cert)))
+            .chain(theirs.map(|cert| (Role::UpstreamTrustAnchor, cert)))
+    }
+}
+
+impl UpstreamSide {
+    fn read(config: &ServiceConfig, files: &UpstreamTlsConfig) -> Result<Self, LoadError> {
+        let (trust_anchors, mut digested) =
+            anchors(config, (UPSTREAM_ANCHORS, &files.trust_anchors))?;
+        let identity = match &files.identity {
+            None => None,
+            Some((certificate, key)) => {
+                let certificate = (UPSTREAM_CERTIFICATE, certificate.as_path());
+                let key = (UPSTREAM_KEY, key.as_path());
+                let (identity, content) = credentials(config, certificate, key)?;
+                digested.extend(content);
+                Some(identity)
+            }
+        };
+        let alpn: &[&[u8]] = match config.protocol {
+            Protocol::Http => &[AlpnProtocol::H2.as_bytes(), AlpnProtocol::Http11.as_bytes()],
+            Protocol::Tcp => &[],
+        };
+        let tls = tls::client_config(&trust_anchors, identity.as_ref(), alpn)
+            .map_err(|source| LoadError::Tls { service: config.name.clone(), source })?;
+        let digest = Fingerprint::of(&digested);
+        Ok(Self { identity, trust_anchors, digest, tls: Arc::new(tls) })
+    }
+}
+
+/// A certificate and its key, and the content of both files.
+fn credentials(
+    config: &ServiceConfig,
+    certificate: (&'static str, &Path),
+    private_key: (&'static str, &Path),
+) -> Result<(Credentials, Vec<u8>), LoadError> {
+    let (chain, key) = (read(config, certificate)?, read(config, private_key)?);
+    let credentials = tls::credentials(&chain, &key).map_err(|source| match source {
+        MaterialError::KeyMismatch | MaterialError::PrivateKey(_) => {
+            broken(config, private_key, source)
+        }
+        MaterialError::Anchor { .. }
+        | MaterialError::Crl { .. }
+        | MaterialError::CrlRollback { .. }
+        | MaterialError::NoCertificate
+        | MaterialError::NoCrl
+        | MaterialError::Pem(_) => broken(config, certificate, source),
+    })?;
+    Ok((credentials, [chain, key].concat()))
+}
+
+/// CAs, and the content of their file.
+fn anchors(
+    config: &ServiceConfig,
+    file: (&'static str, &Path),
+) -> Result<(TrustAnchors, Vec<u8>), LoadError> {
+    let content = read(config, file)?;
+    let anchors = tls::trust_anchors(&content).map_err(|source| broken(config, file, source))?;
+    Ok((anchors, content))
+}
+
+/// What accepts the clients of these CAs.
+fn accepting(
+    config: &ServiceConfig,
+    trust_anchors: &TrustAnchors,
+    revoked: &RevocationLists,
+) -> Result<Arc<dyn ClientCertVerifier>, LoadError> {
+    let client_auth = ClientAuth {
+        trust_anchors,
+        revoked,
+        expired_crl: config.expired_crl,
+        mode: config.client_auth_mode,
+        depth: config.policy.judge,
+    };
+    let tls = |source| LoadError::Tls { service: config.name.clone(), source };
+    client_auth.verifier().map_err(tls)
+}
+
+pub(super) fn broken(
+    config: &ServiceConfig,
+    (what, path): (&'static str, &Path),
+    source: MaterialError,
+) -> LoadError {
+    LoadError::Material { service: config.name.clone(), what, path: path.to_owned(), source }
+}
+
+pub(super) const CRLS: &str = "client_auth.crls";
+const UPSTREAM_ANCHORS: &str = "upstream.tls.trust_anchors";
+const UPSTREAM_CERTIFICATE: &str = "upstream.tls.certificate";
+const UPSTREAM_KEY: &str = "upstream.tls.private_key";
+
+/// Those that every service has, under the names of their configuration keys.
+fn own_files(config: &ServiceConfig) -> [(&'static str, &Path); 3] {
+    [
+        ("tls.certificate", &config.tls.certificate),
+        ("tls.private_key", &config.tls.private_key),
+        ("client_auth.trust_anchors", &config.trust_anchors),
+    ]
+}
+
+/// Every file.
+pub(super) fn paths(config: &ServiceConfig) -> Vec<PathBuf> {
+    let own = own_files(config).map(|(_, path)| path.to_owned());
+    let mut paths = Vec::from(own);
+    paths.extend(config.crls.iter().cloned());
+    if let Some(tls) = &config.upstream.tls {
+        paths.push(tls.trust_anchors.clone());
+        paths.extend(tls.identity.iter().flat_map(|(cert, key)| [cert.clone(), key.clone()]));
+    }
+    paths
+}
+
+pub(super) fn see(config: &ServiceConfig) -> Vec<Seen> {
+    paths(config).iter().map(|path| Seen::of(path)).collect()
+}
+
+fn read(config: &ServiceConfig, (what, path): (&'static str, &Path)) -> Result<Vec<u8>, LoadError> {
+    read_bounded(path, MAX_PEM_SIZE).map_err(|source| LoadError::Read {
+        service: config.name.clone(),
+        what,
+        path: path.to_owned(),
+        source,
+    })
+}

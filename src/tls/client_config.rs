@@ -1,0 +1,33 @@
+//! Our side of TLS towards upstreams.
+
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::sign::SingleCertAndKey;
+
+use super::{Credentials, TrustAnchors};
+
+/// The configuration for servers that `trust_anchors` vouch for, with our own certificate for those
+/// that ask for one, and the protocols (ALPN) that are offered.
+///
+/// # Errors
+/// rustls cannot use the provider's protocol versions.
+pub fn client_config(
+    trust_anchors: &TrustAnchors,
+    identity: Option<&Credentials>,
+    alpn: &[&[u8]],
+) -> Result<ClientConfig, rustls::Error> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(Arc::clone(&trust_anchors.store));
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let resolver = SingleCertAndKey::from(Arc::clone(identity));
+            builder.with_client_cert_resolver(Arc::new(resolver))
+        }
+    };
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    Ok(config)
+}
