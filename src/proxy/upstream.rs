@@ -168,11 +168,11 @@ impl Upstream {
         request: Request<RequestBody>,
     ) -> Result<(Answer, Option<Tunnel>), UpstreamError> {
         let send = async |server: Rc<Server>, request| server.send_upgrade(request).await;
-        let (response, http1, lease) = self.offer(request, send).await?;
+        let (response, tunnel, lease) = self.offer(request, send).await?;
         if response.status() != hyper::StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(((response, lease.with(http1)), None));
+            return Ok(((response, lease), None));
         }
-        let tunnel = http1.into_tunnel().await.map_err(|_| UpstreamError::ChangedProtocol)?;
+        let tunnel = tunnel.await.map_err(|_| UpstreamError::ChangedProtocol)?;
         Ok(((response, lease), Some(tunnel)))
     }
 

@@ -1,7 +1,7 @@
 //! A client that speaks HTTP/1.1 byte by byte over real TLS.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use rustls::client::ResolvesClientCert;
@@ -93,6 +93,13 @@ impl Client {
             sent += piece.len();
         }
         sent
+    }
+
+    /// Says that nothing more comes, and goes on reading.
+    pub fn finish(&mut self) {
+        self.tls.conn.send_close_notify();
+        self.tls.flush().unwrap();
+        self.tls.sock.shutdown(Shutdown::Write).unwrap();
     }
 
     /// The head of the next response, up to and with the empty line.

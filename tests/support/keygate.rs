@@ -20,6 +20,8 @@ pub const BINARY: &str = env!("CARGO_BIN_EXE_keygate");
 pub struct Keygate {
     child: Child,
     log: Arc<Log>,
+    /// Standard output.
+    access: Arc<Log>,
     address: SocketAddr,
     admin: SocketAddr,
     ca: PathBuf,
@@ -84,12 +86,15 @@ impl Keygate {
     fn run_by(mut command: Command, pki: &Pki, configuration: &str) -> Self {
         let path = pki.path("keygate.toml");
         std::fs::write(&path, configuration).unwrap();
-        let mut child =
-            command.args(["run", "--config"]).arg(&path).stderr(Stdio::piped()).spawn().unwrap();
+        command.args(["run", "--config"]).arg(&path).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let log = Arc::new(Log::default());
         let stderr = child.stderr.take().unwrap();
         let lines = Arc::clone(&log);
         std::thread::spawn(move || lines.read(stderr));
+        let access = Arc::new(Log::default());
+        let (stdout, lines) = (child.stdout.take().unwrap(), Arc::clone(&access));
+        std::thread::spawn(move || lines.read(stdout));
         let ready = log.wait("the proxy to be ready", |line| line["message"] == "ready");
         let listening = log.wait("an address", |line| line["message"] == "listening");
         let address = |line: &Value| line["address"].as_str().unwrap().parse().unwrap();
@@ -98,6 +103,7 @@ impl Keygate {
             admin: address(&ready),
             child,
             log,
+            access,
             ca: pki.path("ca.pem"),
         }
     }
@@ -126,6 +132,17 @@ impl Keygate {
     /// Waits for a line of the log, from the first on.
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         self.log.wait(what, wanted)
+    }
+
+    /// Waits for a line of the access log.
+    pub fn access_line(&self) -> Value {
+        self.access_lines(1).remove(0)
+    }
+
+    /// Waits for so many lines of the access log.
+    pub fn access_lines(&self, count: usize) -> Vec<Value> {
+        let enough = |lines: &[Value]| (lines.len() >= count).then(|| lines.to_vec());
+        self.access.wait_for("a line of the access log", enough)
     }
 
     /// Waits for so many such lines, and returns all there are.

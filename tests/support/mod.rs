@@ -22,6 +22,7 @@ pub mod keygate;
 pub mod load;
 pub mod origin;
 pub mod pki;
+pub mod program;
 pub mod scene;
 
 use std::path::Path;

@@ -83,6 +83,11 @@ impl Origin {
         received.expect("the origin should have received a request")
     }
 
+    /// Takes all requests that were received, and counts those that are wanted.
+    pub fn taken(&self, wanted: impl Fn(&Received) -> bool) -> usize {
+        self.received.lock().unwrap().try_iter().filter(wanted).count()
+    }
+
     /// How many requests were received and not taken with [`Origin::next`].
     pub fn untaken(&self) -> usize {
         self.received.lock().unwrap().try_iter().count()

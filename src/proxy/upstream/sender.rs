@@ -1,6 +1,6 @@
 //! A connection to a server that a request can be sent on: HTTP/1.1, one at a time, or HTTP/2.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -28,7 +28,6 @@ pub(super) struct Http1 {
     /// Whether the server has said anything since the last request.
     pub(super) heard: Rc<Cell<bool>>,
     pub(super) made: Instant,
-    handover: Rc<RefCell<Option<oneshot::Sender<Tunnel>>>>,
 }
 
 /// A connection of HTTP/2, which everybody shares.
@@ -44,24 +43,26 @@ pub(in crate::proxy) struct Tunnel {
     pub(in crate::proxy) open: super::Open,
 }
 
-/// Speaks HTTP/1.1 on a connection.
-pub(super) async fn http1(io: Box<dyn Io>, open: super::Open) -> hyper::Result<Http1> {
+/// Speaks HTTP/1.1 on a connection. What is left of it goes to `taker`, if it is to leave HTTP.
+pub(super) async fn http1(
+    io: Box<dyn Io>,
+    open: super::Open,
+    taker: Option<oneshot::Sender<Tunnel>>,
+) -> hyper::Result<Http1> {
     let heard = Rc::new(Cell::new(false));
     let io = TokioIo::new(Heard { io, heard: Rc::clone(&heard) });
     let (send, mut connection) = http1::handshake(io).await?;
-    let handover: Rc<RefCell<Option<oneshot::Sender<Tunnel>>>> = Rc::default();
-    let taker = Rc::clone(&handover);
     tokio::task::spawn_local(async move {
         if let Err(error) = poll_fn(|context| connection.poll_without_shutdown(context)).await {
             tracing::debug!(%error, "upstream connection ended");
         }
-        if let Some(taker) = taker.take() {
+        if let Some(taker) = taker {
             let parts = connection.into_parts();
             let tunnel = Tunnel { io: parts.io.into_inner().io, read: parts.read_buf, open };
-            let _ = taker.send(tunnel); // the client may be gone
+            let _ = taker.send(tunnel); // or the server did not agree
         }
     });
-    Ok(Http1 { send, heard, made: Instant::now(), handover })
+    Ok(Http1 { send, heard, made: Instant::now() })
 }
 
 /// Speaks HTTP/2 on a connection.
@@ -76,19 +77,11 @@ pub(super) async fn http2(io: Box<dyn Io>, open: super::Open) -> hyper::Result<H
     Ok(send)
 }
 
-impl Http1 {
-    /// The connection itself, after a response that says so (101).
-    pub(super) fn into_tunnel(self) -> oneshot::Receiver<Tunnel> {
-        let (sender, receiver) = oneshot::channel();
-        self.handover.replace(Some(sender));
-        receiver
-    }
-}
-
 /// Makes a request what HTTP/1.1 sends: `TE` is for one connection only and says so.
 pub(super) fn for_http1(request: &mut Request<RequestBody>) {
     if request.headers().contains_key(header::TE) {
-        request.headers_mut().append(header::CONNECTION, HeaderValue::from_static("te"));
+        let connection = request.headers_mut().entry(header::CONNECTION);
+        connection.or_insert(HeaderValue::from_static("te"));
     }
 }
 
@@ -97,6 +90,7 @@ pub(super) fn for_http1(request: &mut Request<RequestBody>) {
 pub(super) fn for_http2(request: &mut Request<RequestBody>, scheme: &Scheme) -> Option<()> {
     let host = request.headers_mut().remove(header::HOST)?;
     request.headers_mut().remove(header::TRANSFER_ENCODING);
+    request.headers_mut().remove(header::CONNECTION);
     let authority = Authority::try_from(host.as_bytes()).ok()?;
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     parts.scheme = Some(scheme.clone());

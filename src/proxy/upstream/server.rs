@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::TrySendError;
 use hyper::http::uri;
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, StatusCode};
 use rustls::ClientConfig;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 use tokio::time::sleep_until;
 
 use super::balance::Candidate;
 use super::request_body::Progress;
-use super::sender::{self, Http1, Http2};
+use super::sender::{self, Http1, Http2, Tunnel};
 use super::{Open, RequestBody, UpstreamError};
-use crate::config::{ServerConfig, UpstreamConfig};
+use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
 use crate::proxy::dial::{Dialer, Io};
 use crate::proxy::health::Health;
@@ -98,7 +98,7 @@ impl Server {
             health,
             idle: RefCell::default(),
             shared: Mutex::new(None),
-            is_http2: Cell::new(false),
+            is_http2: Cell::new(server.scheme == Scheme::H2c),
             in_flight: Cell::new(0),
             failures: Cell::new(0),
             ejected_until: Cell::new(None),
@@ -180,7 +180,7 @@ impl Server {
             self.is_http2.set(true);
             return self.send_http2(request).await.map(|response| (response, None));
         }
-        let made = sender::http1(io, open).await;
+        let made = sender::http1(io, open, None).await;
         let mut http1 = made.map_err(|error| Failed::Sent(UpstreamError::Protocol(error)))?;
         let response = self.exchange_http1(&mut http1, request).await?;
         Ok((response, Some(http1)))
@@ -239,8 +239,8 @@ impl Server {
     pub(super) async fn send_upgrade(
         self: &Rc<Self>,
         mut request: Request<RequestBody>,
-    ) -> Result<(Response<Incoming>, Http1, Lease), Failed> {
-        let lease = Lease::of(self);
+    ) -> Result<(Response<Incoming>, oneshot::Receiver<Tunnel>, Lease), Failed> {
+        let mut lease = Lease::of(self);
         let connected = match self.open() {
             Ok(open) => self.dialer.dial_http1().await.map(|io| (io, open)).map_err(Into::into),
             Err(error) => Err(error),
@@ -250,10 +250,14 @@ impl Server {
             Err(error) => return Err(Failed::Unsent(Box::new(request), error)),
         };
         sender::for_http1(&mut request);
-        let made = sender::http1(io, open).await;
+        let (taker, tunnel) = oneshot::channel();
+        let made = sender::http1(io, open, Some(taker)).await;
         let mut http1 = made.map_err(|error| Failed::Sent(UpstreamError::Protocol(error)))?;
         let response = self.exchange_http1(&mut http1, request).await?;
-        Ok((response, http1, lease))
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            lease.http1 = Some(http1); // the body comes on it
+        }
+        Ok((response, tunnel, lease))
     }
 
     /// A connection that nothing is known of, for bytes.
@@ -368,13 +372,6 @@ impl Lease {
         if !http1.send.is_closed() && !self.server.is_old(&http1) {
             self.server.idle.borrow_mut().push(Idle { http1, since: Instant::now() });
         }
-    }
-
-    /// The same, which has had its response on this connection.
-    pub(super) fn with(self, http1: Http1) -> Self {
-        let mut lease = self;
-        lease.http1 = Some(http1);
-        lease
     }
 
     /// The server's name in logs.
