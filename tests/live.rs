@@ -16,23 +16,24 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use hyper::Request;
 use keygate::spki::Fingerprint;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use rustls::ClientConfig;
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use support::client::{Client, config};
+use support::http2::{Came, Http2};
 use support::keygate::{Keygate, configuration};
 use support::origin::Origin;
 use support::pki::{Kind, Party, Pki};
-use support::{PATIENCE, write_filter, write_revision};
+use support::{write_filter, write_revision};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
@@ -303,56 +304,26 @@ async fn an_http2_client_gets_goaway_and_the_answer_to_what_it_asked_before() {
     assert!(sender.send_request(request(), true).is_err());
 }
 
-/// A frame of HTTP/2 (RFC 9113, section 4.1).
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-const HEADERS: u8 = 1;
-const SETTINGS: u8 = 4;
-
-/// The field block of a GET for `/` (RFC 7541: indexed fields, and a literal `:authority`).
-const GET_FIELDS: &[u8] = b"\x82\x87\x84\x41\x09localhost";
-/// What a field block begins with that says 200.
+/// What a field block begins with that says 200 (RFC 7541, appendix A).
 const OK: u8 = 0x88;
-
-/// The first byte of the field block that answers on `stream`; frames before it are read over.
-fn answer_on(tls: &mut impl Read, stream: u32) -> u8 {
-    loop {
-        let mut header = [0; 9];
-        tls.read_exact(&mut header).unwrap();
-        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
-        let mut payload = vec![0; length as usize];
-        tls.read_exact(&mut payload).unwrap();
-        if (header[3], &header[5..]) == (HEADERS, &stream.to_be_bytes()) {
-            return payload[0];
-        }
-    }
-}
 
 #[test]
 fn an_http2_client_that_asks_on_after_goaway_is_served_nothing() {
     let (origin, go) = waiting_origin();
     let scene = scene_with(origin, "", "");
-    let name = "localhost".try_into().unwrap();
-    let config = http2_client(&scene.pki, &scene.turned);
-    let tcp = std::net::TcpStream::connect(scene.keygate.address()).unwrap();
-    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut tls = StreamOwned::new(ClientConnection::new(config, name).unwrap(), tcp);
     // One request keeps the connection open. This client never answers the PING that h2 sends with
     // its GOAWAY to learn that the client has read it.
-    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    let settings = frame(SETTINGS, 0, 0, b"");
-    let ask = |stream| frame(HEADERS, 0x5, stream, GET_FIELDS);
-    tls.write_all(&[preface, settings.as_slice(), &ask(1)].concat()).unwrap();
+    let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.turned);
+    client.ask(1);
     scene.origin.next();
     scene.turn();
     scene.judged_live("probable", 1.0);
-    tls.write_all(&ask(3)).unwrap();
-    assert_ne!(answer_on(&mut tls, 3), OK);
+    client.ask(3);
+    assert_eq!(client.next(), Came::GoAway(0));
+    let Came::Answer(status, 3) = client.next() else { panic!("no answer") };
+    assert_ne!(status, OK);
     go.send(()).unwrap();
-    assert_eq!(answer_on(&mut tls, 1), OK, "it was asked before");
+    assert_eq!(client.next(), Came::Answer(OK, 1), "it was asked before");
     assert_eq!(scene.origin.untaken(), 0);
     scene.count("requests_total", "code=\"4xx\",service=\"test\"", 1.0);
 }

@@ -19,7 +19,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
@@ -89,17 +89,17 @@ where
         builder.max_headers(limits.max_headers);
     }
     let mut connection = builder.serve_connection(io, service);
-    let order = drive(&mut connection, &activity).await;
-    let tunnel = session.tunnel.take();
-    match (order, tunnel) {
-        (Some(Order::HeadTimedOut), _) => {
+    let ended = drive(&mut connection, &activity).await;
+    match (ended, session.tunnel.take()) {
+        (Ended::Told(Order::HeadTimedOut), _) => {
             refuse_slow_head(connection.into_parts().io.into_inner()).await;
         }
-        (None, Some(tunnel)) => {
+        (Ended::Done, Some(tunnel)) => {
             let parts = connection.into_parts();
             leave_http(parts.io.into_inner(), parts.read_buf, tunnel, &activity).await;
         }
-        (Some(_) | None, _) => {}
+        (Ended::Failed, _) => end_gently(connection.into_parts().io.into_inner()).await,
+        (Ended::Done | Ended::Told(_), _) => {}
     }
 }
 
@@ -125,22 +125,44 @@ where
     drop(open);
 }
 
+/// How a connection came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Done,
+    /// The client broke the protocol, or went away.
+    Failed,
+    Told(Order),
+}
+
 /// Polls a connection to its end, or until it is told to stop at once.
-async fn drive<C: Connection>(connection: &mut C, activity: &Activity) -> Option<Order> {
+async fn drive<C: Connection>(connection: &mut C, activity: &Activity) -> Ended {
     poll_fn(|context| {
         match activity.take_order(context) {
             Some(Order::Finish) => connection.finish(),
-            Some(order @ (Order::Cut | Order::HeadTimedOut)) => return Poll::Ready(Some(order)),
+            Some(order @ (Order::Cut | Order::HeadTimedOut)) => {
+                return Poll::Ready(Ended::Told(order));
+            }
             None => {}
         }
-        Pin::new(&mut *connection).poll(context).map(|ended| {
-            if let Err(error) = ended {
+        Pin::new(&mut *connection).poll(context).map(|ended| match ended {
+            Ok(()) => Ended::Done,
+            Err(error) => {
                 debug!(%error, "client connection ended");
+                Ended::Failed
             }
-            None
         })
     })
     .await
+}
+
+/// Ends a connection whose client broke the protocol. It was told so (400); what it still sends is
+/// read for a moment, or the kernel would reset the connection and the answer be lost.
+async fn end_gently<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) {
+    let said = async {
+        io.shutdown().await?;
+        tokio::io::copy(&mut (&mut io).take(LAST_BYTES), &mut tokio::io::sink()).await
+    };
+    let _ = timeout(LAST_WORD, said).await; // it is closed either way
 }
 
 /// A server connection of hyper, HTTP/1.1 or HTTP/2.
@@ -184,6 +206,8 @@ impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for OnThisThre
 
 /// How long a client that was too slow has to take its answer.
 const LAST_WORD: Duration = Duration::from_secs(1);
+/// How much of what a client sends behind its error is read, in bytes.
+const LAST_BYTES: u64 = 1 << 20;
 
 async fn refuse_slow_head<IO: AsyncWrite + Unpin>(mut io: IO) {
     let answer = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";

@@ -125,6 +125,13 @@ impl Client {
         rest
     }
 
+    /// Everything until the connection ends, in whatever way.
+    pub fn whatever_comes(&mut self) -> String {
+        let mut bytes = Vec::new();
+        let _ = self.tls.read_to_end(&mut bytes); // a reset is an end, too
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// The socket below, to read from it or not.
     pub fn tcp(&self) -> &TcpStream {
         self.tls.get_ref()

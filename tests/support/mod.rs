@@ -18,6 +18,7 @@
 )]
 
 pub mod client;
+pub mod http2;
 pub mod keygate;
 pub mod load;
 pub mod origin;

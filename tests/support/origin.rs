@@ -131,7 +131,7 @@ fn read_chunks(reader: &mut impl BufRead, request: &mut Received) -> std::io::Re
     loop {
         let mut line = String::new();
         reader.read_line(&mut line)?;
-        let size = u64::from_str_radix(line.trim(), 16).unwrap();
+        let size = u64::from_str_radix(line.trim(), 16).map_err(std::io::Error::other)?;
         if size == 0 {
             break;
         }

@@ -1,0 +1,133 @@
+//! A client that speaks HTTP/2 frame by frame: it can say what no library would.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use rustls::{ClientConnection, StreamOwned};
+
+use super::PATIENCE;
+use super::client::config;
+use super::pki::{Party, Pki};
+
+/// Types of frames (RFC 9113, section 6).
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
+pub const RST_STREAM: u8 = 3;
+pub const SETTINGS: u8 = 4;
+pub const GOAWAY: u8 = 7;
+pub const CONTINUATION: u8 = 9;
+/// Flags.
+pub const END_STREAM: u8 = 1;
+pub const END_HEADERS: u8 = 4;
+
+/// A frame (section 4.1).
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A field as a literal without indexing (RFC 7541, section 6.2.2).
+pub fn field(name: &str, value: &str) -> Vec<u8> {
+    let text = |text: &str| {
+        let mut bytes = Vec::new();
+        // A prefix of seven bits; what does not fit follows, seven bits a byte.
+        match text.len() {
+            length @ 0..127 => bytes.push(u8::try_from(length).unwrap()),
+            length => {
+                bytes.push(127);
+                let mut left = length - 127;
+                while left >= 128 {
+                    bytes.push(u8::try_from(left % 128).unwrap() | 0x80);
+                    left /= 128;
+                }
+                bytes.push(u8::try_from(left).unwrap());
+            }
+        }
+        bytes.extend(text.bytes());
+        bytes
+    };
+    [vec![0], text(name), text(value)].concat()
+}
+
+/// The fields of a request.
+pub fn request(method: &str, more: &[(&str, &str)]) -> Vec<u8> {
+    let pseudo =
+        [(":method", method), (":scheme", "https"), (":path", "/"), (":authority", "localhost")];
+    pseudo.iter().chain(more).flat_map(|(name, value)| field(name, value)).collect()
+}
+
+/// What comes back.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Came {
+    /// The first byte of a field block, and the stream.
+    Answer(u8, u32),
+    /// The code of GOAWAY.
+    GoAway(u32),
+    /// The connection ended.
+    Nothing,
+    /// Stream and code.
+    Reset(u32, u32),
+}
+
+pub struct Http2 {
+    tls: StreamOwned<ClientConnection, TcpStream>,
+}
+
+impl Http2 {
+    /// Connects, and has sent its preface.
+    pub fn connect(pki: &Pki, address: SocketAddr, party: &Party) -> Self {
+        let mut config = config(pki, party);
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let name = "localhost".try_into().unwrap();
+        let tcp = TcpStream::connect(address).unwrap();
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        let tls = StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), tcp);
+        let mut client = Self { tls };
+        client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        client.send(&frame(SETTINGS, 0, 0, b""));
+        client
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        let _ = self.tls.write_all(bytes).and_then(|()| self.tls.flush()); // it may be ended
+    }
+
+    /// A whole request on a stream.
+    pub fn ask(&mut self, stream: u32) {
+        self.send(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &request("GET", &[])));
+    }
+
+    /// Whether there was so much before the end of the connection, which must come.
+    fn read(&mut self, bytes: &mut [u8]) -> bool {
+        self.tls
+            .read_exact(bytes)
+            .inspect_err(|error| {
+                assert_ne!(error.kind(), ErrorKind::WouldBlock, "the connection is still open");
+            })
+            .is_ok()
+    }
+
+    /// The next frame that answers, refuses or ends anything.
+    pub fn next(&mut self) -> Came {
+        loop {
+            let mut header = [0; 9];
+            if !self.read(&mut header) {
+                return Came::Nothing;
+            }
+            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+            let stream = u32::from_be_bytes(*header.last_chunk().unwrap());
+            let mut payload = vec![0; length as usize];
+            if !self.read(&mut payload) {
+                return Came::Nothing;
+            }
+            let code = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().unwrap());
+            match header[3] {
+                HEADERS => return Came::Answer(payload[0], stream),
+                RST_STREAM => return Came::Reset(stream, code(0)),
+                GOAWAY => return Came::GoAway(code(4)),
+                _ => {}
+            }
+        }
+    }
+}
