@@ -24,7 +24,7 @@ pub use self::upstream::{
 use crate::guard::Exception;
 
 /// A checked configuration. Paths are absolute or relative to the process, no longer to the file.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Threads that serve connections.
     pub workers: NonZeroUsize,
@@ -150,7 +150,7 @@ pub enum Implausible {
 }
 
 /// How the process ends after SIGTERM.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShutdownConfig {
     /// How long it goes on accepting after readiness has failed.
     pub readiness_delay: Duration,
@@ -203,6 +203,22 @@ impl Config {
         let text = read_bounded(file)
             .map_err(|source| ConfigError::Read { file: file.to_owned(), source })?;
         Self::parse(file, &text)
+    }
+
+    /// The settings that differ from `before` and that a running process cannot change.
+    #[must_use]
+    pub fn needs_restart(&self, before: &Self) -> Vec<&'static str> {
+        let tries = |config: &Self| config.filters.iter().any(|it| it.max_new_hits.is_some());
+        let settings = [
+            ("workers", self.workers != before.workers),
+            ("admin", self.admin != before.admin),
+            ("log", self.log != before.log),
+            ("access_log", self.access_log != before.access_log),
+            ("state", self.state_dir != before.state_dir),
+            ("shutdown", self.shutdown != before.shutdown),
+            ("max_new_hits", tries(self) && !tries(before)),
+        ];
+        settings.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
 
     /// Checks a configuration that is in memory; `file` names it and anchors its relative paths.

@@ -27,5 +27,5 @@ mod worker;
 
 pub use drain::Stage;
 pub use health::{HealthBoard, supervise as supervise_health};
-pub use listener::{BindError, Listener, bind};
+pub use listener::{Addresses, BindError, Listener, bind};
 pub use threads::{Shared, StartError, Workers, start};

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -18,9 +19,9 @@ use crate::admin;
 use crate::config::{Config, ShutdownConfig};
 use crate::guard::RecentKeys;
 use crate::metrics::{ControlMetrics, Exposition, WorkerMetrics};
-use crate::proxy::{self, HealthBoard, Stage, Workers};
+use crate::proxy::{self, Addresses, HealthBoard, Stage, Workers};
 use crate::snapshot::watch::{self as files, Wish};
-use crate::snapshot::{self, Current, LoadError, Loader, Report};
+use crate::snapshot::{self, Current, LoadError, Loader, Prepare, Report};
 
 /// A running proxy.
 #[derive(Debug)]
@@ -59,21 +60,25 @@ pub enum ServerError {
 }
 
 impl Server {
-    /// Loads everything, binds every address and starts serving.
+    /// Loads everything, binds every address and starts serving. The configuration is read again when
+    /// `file`, which it came from, changes.
     ///
     /// # Errors
     /// A file cannot be used, an address cannot be bound, or the system refuses a thread.
-    pub fn start(config: &Config) -> Result<Self, ServerError> {
+    pub fn start(config: &Config, file: Option<&Path>) -> Result<Self, ServerError> {
         let names = config.services.iter().map(|service| service.name.as_str());
         let services: Vec<&str> = names.collect();
         let workers = (0..config.workers.get())
             .map(|_| WorkerMetrics::new(&services))
             .collect::<Result<Vec<_>, _>>()?;
-        let control = control_metrics(config)?;
+        let control = ControlMetrics::new()?;
         let exposition = Exposition::new(&control, &workers);
 
         let recent = recent_keys(config);
         let (mut loader, first) = Loader::start(config, control.clone(), recent.clone())?;
+        if let Some(file) = file {
+            loader.follow(file);
+        }
         loader.remember()?;
         let listeners = proxy::bind(config)?;
         let admin = admin::Listener::bind(&config.admin)?;
@@ -104,8 +109,15 @@ impl Server {
             stage: stages,
             wishes: wishes.clone(),
         };
+        let listening = Arc::clone(workers.addresses());
+        let prepare: Prepare = Box::new(move |config| {
+            let bound =
+                Addresses::prepare(&listening, config).map_err(|error| error.to_string())?;
+            Ok(Box::new(bound))
+        });
         let health = Health { board, metrics: control, swaps: judged };
-        let control = Control { loader, current, report, wished, judgements, health, admin, state };
+        let control =
+            Control { loader, prepare, current, report, wished, judgements, health, admin, state };
         std::thread::Builder::new()
             .name("keygate-control".to_owned())
             .spawn(move || control.run())
@@ -155,16 +167,6 @@ impl Server {
     }
 }
 
-/// The series of the control plane for a configuration.
-///
-/// # Errors
-/// Two filters or lists with the same name.
-pub fn control_metrics(config: &Config) -> Result<ControlMetrics, prometheus::Error> {
-    let filters: Vec<&str> = config.filters.iter().map(|filter| filter.name.as_str()).collect();
-    let lists: Vec<&str> = config.lists.iter().map(|list| list.name.as_str()).collect();
-    ControlMetrics::new(&filters, &lists)
-}
-
 /// Room for the keys of the clients seen lately, if any filter is tried on them.
 fn recent_keys(config: &Config) -> RecentKeys {
     let is_asked_for = config.filters.iter().any(|filter| filter.max_new_hits.is_some());
@@ -174,6 +176,7 @@ fn recent_keys(config: &Config) -> RecentKeys {
 /// What the control thread needs.
 struct Control {
     loader: Loader,
+    prepare: Prepare,
     current: snapshot::Current,
     report: Arc<ArcSwap<Report>>,
     wished: mpsc::Receiver<Wish>,
@@ -214,6 +217,7 @@ impl Control {
                 self.report,
                 self.wished,
                 self.judgements,
+                self.prepare,
                 files::POLL_INTERVAL,
             );
             if let Err(error) = watching.await {

@@ -9,13 +9,16 @@ mod report;
 mod routes;
 pub mod watch;
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::server::danger::ClientCertVerifier;
 
-pub use load::{AcceptError, ListFileError, LoadError, Loader, OwnKey, Progress};
+pub use load::{
+    AcceptError, Commit, ListFileError, LoadError, Loader, Look, OwnKey, Prepare, Progress,
+};
 pub use refusal::Refusal;
 pub use report::{ExceptionReport, FilterReport, ListReport, Report, ServiceReport, WaitingReport};
 pub use routes::Routes;
@@ -33,14 +36,17 @@ pub struct Snapshot {
     pub generation: u64,
     /// Judges keys by the filters of this moment.
     pub guard: Arc<Guard>,
+    /// In the order of the configuration.
     services: Vec<Arc<Service>>,
+    /// The place of each in `services`, by its number.
+    places: HashMap<usize, usize>,
     routes: Arc<Routes>,
 }
 
 /// One service as it is at one moment.
 #[derive(Debug)]
 pub struct Service {
-    /// The place of the service in the configuration, and of its metrics.
+    /// The number of the service: it means the same one as long as the process lives.
     pub index: usize,
     /// Its configuration.
     pub config: Arc<ServiceConfig>,
@@ -57,7 +63,7 @@ impl Snapshot {
     /// address `listen`. `None`: nobody does, the client is refused.
     #[must_use]
     pub fn route(&self, listen: SocketAddr, name: Option<&str>) -> Option<&Arc<Service>> {
-        self.services.get(self.routes.index_of(listen, name)?)
+        self.numbered(self.routes.index_of(listen, name)?)
     }
 
     /// Who begins the connections to an address with a PROXY header: the same for all its services.
@@ -82,6 +88,10 @@ impl Snapshot {
     /// The present state of a service that an older snapshot gave out.
     #[must_use]
     pub fn present(&self, service: &Service) -> Option<&Arc<Service>> {
-        self.services.get(service.index)
+        self.numbered(service.index)
+    }
+
+    fn numbered(&self, index: usize) -> Option<&Arc<Service>> {
+        self.services.get(*self.places.get(&index)?)
     }
 }

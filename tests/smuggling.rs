@@ -95,7 +95,7 @@ fn what_can_be_read_in_two_ways_is_refused_and_the_connection_closed() {
         ("a folded coding", post("Transfer-Encoding:\r\n chunked\r\n", "0\r\n\r\n"), "400"),
         (
             "a line that begins with a space",
-            format!("GET / HTTP/1.1\r\n Host: localhost\r\n\r\n"),
+            "GET / HTTP/1.1\r\n Host: localhost\r\n\r\n".to_owned(),
             "400",
         ),
         ("a field without a colon", get("nonsense\r\n"), "400"),
@@ -147,7 +147,7 @@ fn what_is_odd_and_clear_reaches_the_origin_as_exactly_one_request() {
         ("leading zeros of a chunk", chunked("0002\r\nhi\r\n0\r\n\r\n"), "hi"),
         (
             "two hosts, one in an absolute target",
-            format!("GET http://localhost/ HTTP/1.1\r\nHost: other\r\n\r\n"),
+            "GET http://localhost/ HTTP/1.1\r\nHost: other\r\n\r\n".to_owned(),
             "",
         ),
         (

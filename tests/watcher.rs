@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use keygate::config::Config;
 use keygate::guard::RecentKeys;
+use keygate::metrics::ControlMetrics;
 use keygate::pkbf::{Filter, Overwrite, Parameters, create};
-use keygate::server::control_metrics;
-use keygate::snapshot::Loader;
+use keygate::snapshot::{Loader, Look, Prepare};
 
 use support::keygate::{Keygate, configuration};
 use support::load::Load;
@@ -145,11 +145,13 @@ fn written_a_moment_ago_it_is_looked_at_later() {
     rename(filter(&pki, &[], 1), pki.path("lost.pkbf")).unwrap();
     let text = configuration("127.0.0.1:9".parse().unwrap(), "", "");
     let config = Config::parse(&pki.path("keygate.toml"), &text).unwrap();
-    let metrics = control_metrics(&config).unwrap();
+    let metrics = ControlMetrics::new().unwrap();
     let (mut loader, _) = Loader::start(&config, metrics, RecentKeys::default()).unwrap();
+    // There is no file that another configuration could come from.
+    let mut prepare: Prepare = Box::new(|_| Err("not asked for".to_owned()));
     let is_left_alone = (2..50).any(|revision| {
         rename(filter(&pki, &[], revision), pki.path("lost.pkbf")).unwrap();
-        let progress = loader.refresh();
+        let progress = loader.refresh(Look::Routine, &mut prepare);
         // On a machine that was busy elsewhere for a fifth of a second it is put to use at once.
         progress.pending && progress.snapshot.is_none()
     });

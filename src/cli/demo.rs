@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     say(format_args!("An origin that shows what it receives:    http://{origin}"))?;
 
     let config = configuration(directory, origin)?;
-    let server = Server::start(&config)?;
+    let server = Server::start(&config, None)?;
     let Some((_, address)) = server.addresses().first().copied() else {
         return Err(CliError::system("the demo", "nothing listens"));
     };

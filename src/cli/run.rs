@@ -10,11 +10,11 @@ use super::{CliError, Exit, log};
 use crate::config::Config;
 use crate::server::Server;
 
-pub(super) fn run(config: &Path) -> Result<Exit, CliError> {
-    let config = Config::read(config)?;
+pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
+    let config = Config::read(file)?;
     let _log = log::start(&config.log)?;
     let signals = Handled::install()?;
-    let server = Server::start(&config)?;
+    let server = Server::start(&config, Some(file))?;
     for (configured, local) in server.addresses() {
         let services = config.services.iter().filter(|service| service.listen == *configured);
         let names: Vec<&str> = services.map(|service| service.name.as_str()).collect();

@@ -5,12 +5,13 @@ use std::path::Path;
 use super::{CliError, Exit, say};
 use crate::config::Config;
 use crate::guard::RecentKeys;
-use crate::server::{ServerError, control_metrics};
+use crate::metrics::ControlMetrics;
+use crate::server::ServerError;
 use crate::snapshot::Loader;
 
 pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
     let config = Config::read(path)?;
-    let metrics = control_metrics(&config).map_err(ServerError::Metrics)?;
+    let metrics = ControlMetrics::new().map_err(ServerError::Metrics)?;
     let (loader, snapshot) = Loader::start(&config, metrics, RecentKeys::default())?;
     for named in snapshot.guard.filters() {
         let header = named.filter.header();

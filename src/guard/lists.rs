@@ -57,7 +57,7 @@ impl FingerprintList {
 }
 
 /// A key that is admitted for a time, whatever is known of it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exception {
     /// Of the key in any of its encodings.
     pub fingerprint: Fingerprint,

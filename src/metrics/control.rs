@@ -1,5 +1,8 @@
 //! The series of the control plane: filters, certificates, the build, the process.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Gauge, GaugeVec, IntCounter, IntGauge, IntGaugeVec, Registry};
 
@@ -11,8 +14,10 @@ use crate::guard::NamedFilter;
 #[derive(Debug, Clone)]
 pub struct ControlMetrics {
     pub(super) registry: Registry,
-    filters: Vec<FilterMetrics>,
-    lists: Vec<ListMetrics>,
+    filters: FilterSeries,
+    lists: ListSeries,
+    config_reloads: Family<ReloadResult, IntCounter>,
+    config_last_reload_successful: IntGauge,
     exception_until: GaugeVec,
     certificate_not_after: GaugeVec,
     crl_next_update: GaugeVec,
@@ -25,7 +30,10 @@ pub struct ControlMetrics {
 /// What is known of one filter.
 #[derive(Debug, Clone)]
 pub struct FilterMetrics {
+    name: String,
     info: IntGaugeVec,
+    /// SHA-256 of the file in use.
+    shown: Arc<Mutex<Option<String>>>,
     revision: IntGauge,
     updated: Gauge,
     loaded: Gauge,
@@ -40,11 +48,11 @@ pub struct FilterMetrics {
 }
 
 impl ControlMetrics {
-    /// All series of the control plane, for the filters and lists with these names.
+    /// All series of the control plane.
     ///
     /// # Errors
-    /// Two series with the same name, or a filter named twice.
-    pub fn new(filters: &[&str], lists: &[&str]) -> Result<Self, prometheus::Error> {
+    /// Two series with the same name.
+    pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         registry.register(Box::new(ProcessCollector::for_self()))?;
         let build =
@@ -75,12 +83,24 @@ impl ControlMetrics {
             opts("upstream_server_up", "0: the health checks say that a server is not well."),
             &["service", "server"],
         );
-        let series = FilterSeries::register(&registry)?;
-        let list_series = ListSeries::register(&registry)?;
+        let config_reloads = counters(
+            &registry,
+            "config_reloads_total",
+            "Looks at the configuration file, after it has changed or SIGHUP.",
+            &["result"],
+        )?;
+        let successful = IntGauge::with_opts(opts(
+            "config_last_reload_successful",
+            "0: the configuration file as it is now was refused.",
+        ));
+        let config_last_reload_successful = register(&registry, successful)?;
+        config_last_reload_successful.set(1);
         Ok(Self {
-            lists: lists.iter().map(|name| list_series.of(name)).collect::<Result<_, _>>()?,
+            lists: ListSeries::register(&registry)?,
+            config_reloads: Family::of_vec(&config_reloads, &[]),
+            config_last_reload_successful,
             exception_until: register(&registry, exception_until)?,
-            filters: filters.iter().map(|name| series.of(name)).collect::<Result<_, _>>()?,
+            filters: FilterSeries::register(&registry)?,
             certificate_not_after: register(&registry, not_after)?,
             crl_next_update: register(&registry, crl_next_update)?,
             own_key_compromised: register(&registry, own_key_compromised)?,
@@ -90,18 +110,42 @@ impl ControlMetrics {
         })
     }
 
-    /// The series of the filter at `index` of the names given to [`ControlMetrics::new`].
-    #[expect(clippy::indexing_slicing, reason = "filters are numbered as they were given")]
+    /// The series of the filter with this name.
     #[must_use]
-    pub fn filter(&self, index: usize) -> &FilterMetrics {
-        &self.filters[index]
+    pub fn filter(&self, name: &str) -> FilterMetrics {
+        self.filters.of(name)
     }
 
-    /// The series of the list at `index` of the names given to [`ControlMetrics::new`].
-    #[expect(clippy::indexing_slicing, reason = "lists are numbered as they were given")]
+    /// The series of the list with this name.
     #[must_use]
-    pub fn list(&self, index: usize) -> &ListMetrics {
-        &self.lists[index]
+    pub fn list(&self, name: &str) -> ListMetrics {
+        self.lists.of(name)
+    }
+
+    /// Counts a look at the configuration.
+    pub fn config_reloaded(&self, result: ReloadResult) {
+        self.config_reloads.of(result).inc();
+        self.config_last_reload_successful.set((result != ReloadResult::Refused).into());
+    }
+
+    /// Forgets what is shown of exceptions, services and their servers: what is left of them is said
+    /// again.
+    pub fn forget_configured(&self) {
+        self.exception_until.reset();
+        self.certificate_not_after.reset();
+        self.crl_next_update.reset();
+        self.own_key_compromised.reset();
+        self.upstream_up.reset();
+    }
+
+    /// Forgets a filter that is configured no more.
+    pub fn forget_filter(&self, name: &str) {
+        self.filters.forget(name);
+    }
+
+    /// Forgets a list that is configured no more.
+    pub fn forget_list(&self, name: &str) {
+        self.lists.forget(name);
     }
 
     /// Shows when an exception ends, in seconds since the Unix epoch.
@@ -135,9 +179,13 @@ impl FilterMetrics {
     /// Shows a filter that was put to use at `now`, in seconds since the Unix epoch.
     pub fn loaded(&self, named: &NamedFilter, now: f64) {
         let header = named.filter.header();
-        self.info.reset();
         let sha256 = data_encoding::HEXLOWER.encode(&named.sha256);
-        self.info.with_label_values(&[&sha256]).set(1);
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = shown.take() {
+            let _ = self.info.remove_label_values(&[&self.name, &before]); // it was there
+        }
+        self.info.with_label_values(&[&self.name, &sha256]).set(1);
+        *shown = Some(sha256);
         self.revision.set(header.revision.into());
         self.updated.set(header.updated_at as f64);
         self.loaded.set(now);
@@ -168,8 +216,9 @@ impl FilterMetrics {
     }
 }
 
-struct FilterSeries<'a> {
-    registry: &'a Registry,
+#[derive(Debug, Clone)]
+struct FilterSeries {
+    info: IntGaugeVec,
     revision: IntGaugeVec,
     updated: GaugeVec,
     loaded: GaugeVec,
@@ -181,14 +230,17 @@ struct FilterSeries<'a> {
     last_reload_successful: IntGaugeVec,
     reloads: prometheus::IntCounterVec,
     refusals: prometheus::IntCounterVec,
+    known: Arc<Mutex<HashMap<String, FilterMetrics>>>,
 }
 
-impl<'a> FilterSeries<'a> {
+impl FilterSeries {
     #[rustfmt::skip] // a table
-    fn register(registry: &'a Registry) -> Result<Self, prometheus::Error> {
+    fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let gauge = |name, help| register(registry, GaugeVec::new(opts(name, help), &["filter"]));
         let integer = |name, help| register(registry, IntGaugeVec::new(opts(name, help), &["filter"]));
+        let info = IntGaugeVec::new(opts("filter_info", "1, with the SHA-256 of the file in use as a label."), &["filter", "sha256"]);
         Ok(Self {
+            info: register(registry, info)?,
             revision: integer("filter_revision", "Revision of the filter in use.")?,
             updated: gauge("filter_updated_timestamp_seconds", "When the filter in use was last changed, by its own header.")?,
             loaded: gauge("filter_loaded_timestamp_seconds", "When the filter in use was loaded.")?,
@@ -200,34 +252,46 @@ impl<'a> FilterSeries<'a> {
             last_reload_successful: integer("filter_last_reload_successful", "0: the file as it is now was refused.")?,
             reloads: counters(registry, "filter_reloads_total", "Looks at a filter's file.", &["filter", "result"])?,
             refusals: counters(registry, "filter_refusals_total", "Updates that were refused.", &["filter", "reason"])?,
-            registry,
+            known: Arc::default(),
         })
     }
 
-    fn of(&self, name: &str) -> Result<FilterMetrics, prometheus::Error> {
-        // A vector for each filter: its one child is replaced with the file, the others stay.
-        let info = IntGaugeVec::new(
-            opts("filter_info", "1, with the SHA-256 of the file in use as a label.")
-                .const_label("filter", name),
-            &["sha256"],
-        );
+    fn of(&self, name: &str) -> FilterMetrics {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let values = &[name];
-        Ok(FilterMetrics {
-            info: register(self.registry, info)?,
-            revision: self.revision.get_metric_with_label_values(values)?,
-            updated: self.updated.get_metric_with_label_values(values)?,
-            loaded: self.loaded.get_metric_with_label_values(values)?,
-            entries: self.entries.get_metric_with_label_values(values)?,
-            size: self.size.get_metric_with_label_values(values)?,
-            fill_ratio: self.fill_ratio.get_metric_with_label_values(values)?,
-            false_positive_ratio: self.false_positive_ratio.get_metric_with_label_values(values)?,
-            stale: self.stale.get_metric_with_label_values(values)?,
-            last_reload_successful: self
-                .last_reload_successful
-                .get_metric_with_label_values(values)?,
+        let make = || FilterMetrics {
+            name: name.to_owned(),
+            info: self.info.clone(),
+            shown: Arc::default(),
+            revision: self.revision.with_label_values(values),
+            updated: self.updated.with_label_values(values),
+            loaded: self.loaded.with_label_values(values),
+            entries: self.entries.with_label_values(values),
+            size: self.size.with_label_values(values),
+            fill_ratio: self.fill_ratio.with_label_values(values),
+            false_positive_ratio: self.false_positive_ratio.with_label_values(values),
+            stale: self.stale.with_label_values(values),
+            last_reload_successful: self.last_reload_successful.with_label_values(values),
             reloads: Family::of_vec(&self.reloads, values),
             refusals: Family::of_vec(&self.refusals, values),
-        })
+        };
+        known.entry(name.to_owned()).or_insert_with(make).clone()
+    }
+
+    fn forget(&self, name: &str) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(filter) = known.remove(name) else { return };
+        let shown = filter.shown.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // What was never shown cannot be removed, and need not be.
+        let _ = shown.map(|sha256| self.info.remove_label_values(&[name, &sha256]));
+        for gauges in
+            [&self.updated, &self.loaded, &self.size, &self.fill_ratio, &self.false_positive_ratio]
+        {
+            let _ = gauges.remove_label_values(&[name]);
+        }
+        for gauges in [&self.revision, &self.entries, &self.stale, &self.last_reload_successful] {
+            let _ = gauges.remove_label_values(&[name]);
+        }
     }
 }
 
@@ -254,6 +318,7 @@ impl ListMetrics {
     }
 }
 
+#[derive(Debug, Clone)]
 struct ListSeries {
     entries: IntGaugeVec,
     last_reload_successful: IntGaugeVec,
@@ -271,14 +336,17 @@ impl ListSeries {
         })
     }
 
-    fn of(&self, name: &str) -> Result<ListMetrics, prometheus::Error> {
-        let values = &[name];
-        Ok(ListMetrics {
-            entries: self.entries.get_metric_with_label_values(values)?,
-            last_reload_successful: self
-                .last_reload_successful
-                .get_metric_with_label_values(values)?,
-            reloads: Family::of_vec(&self.reloads, values),
-        })
+    fn of(&self, name: &str) -> ListMetrics {
+        ListMetrics {
+            entries: self.entries.with_label_values(&[name]),
+            last_reload_successful: self.last_reload_successful.with_label_values(&[name]),
+            reloads: Family::of_vec(&self.reloads, &[name]),
+        }
+    }
+
+    fn forget(&self, name: &str) {
+        for gauges in [&self.entries, &self.last_reload_successful] {
+            let _ = gauges.remove_label_values(&[name]); // it was there
+        }
     }
 }

@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_scrape_adds_up_the_workers() {
-        let control = ControlMetrics::new(&[], &[]).unwrap();
+        let control = ControlMetrics::new().unwrap();
         let workers = [(); 2].map(|()| WorkerMetrics::new(&["orders"]).unwrap());
         for (count, worker) in (1..).zip(&workers) {
             let orders = worker.service("orders");

@@ -182,24 +182,25 @@ async fn admit(
     let activity = Activity::new(service.config.limits, kind);
     let annotations = Annotations::new(&service.config, &identity);
     let believes_request_id = service.config.request_id_from.contain(peer.ip());
-    let standing = Standing::new(Arc::clone(&service), identity, verdict, decision, activity);
+    let active = metrics.connections_active.clone();
+    let routes = Arc::clone(snapshot.routes());
+    let standing =
+        Standing::new(Arc::clone(&service), routes, identity, verdict, decision, activity);
     if is_over && decision != Decision::Reject {
         standing.refuse((StatusCode::TOO_MANY_REQUESTS, "too many connections from this address"));
     }
-    let active = metrics.connections_active.clone();
-    let routes = Arc::clone(snapshot.routes());
     drop(snapshot); // an open connection keeps no old filter in memory
+    let (watcher, watched) = (Rc::clone(&worker), Rc::as_ptr(&standing));
     active.inc();
     if service.config.protocol == Protocol::Tcp {
-        tcp::serve(&worker, &service, &standing, stream).await;
+        // Boxed: room for it would be in every connection.
+        Box::pin(tcp::serve(&worker, &service, &standing, stream)).await;
     } else {
         let session = Session {
             worker,
             metrics,
-            routes,
             annotations,
             status_header: Rc::new(service.config.status_header.clone()),
-            host: RefCell::default(),
             tunnel: RefCell::default(),
             believes_request_id,
             standing,
@@ -207,6 +208,7 @@ async fn admit(
         };
         http::serve(Rc::new(session), stream, http2).await;
     }
+    watcher.open.forget(watched);
     active.dec();
 }
 

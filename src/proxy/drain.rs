@@ -2,14 +2,18 @@
 //! refused by now, and all of them when the worker stops.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
+use tracing::error;
 
-use super::activity::Order;
+use super::activity;
+use super::listener::Share;
 use super::standing::Standing;
 use super::worker::Worker;
 use crate::config::Config;
@@ -44,8 +48,8 @@ const JUDGED_AT_ONCE: usize = 32;
 /// The open connections of one worker.
 #[derive(Debug, Default)]
 pub(super) struct OpenConnections {
-    /// Those that serve requests; one that has ended is found out at the next tick.
-    serving: RefCell<Vec<Rc<Standing>>>,
+    /// Those that serve requests, by their addresses.
+    serving: RefCell<HashMap<*const Standing, Rc<Standing>>>,
     /// All of them, handshakes included.
     count: Rc<Cell<usize>>,
     draining: Cell<bool>,
@@ -61,6 +65,78 @@ impl Drop for Open {
     }
 }
 
+/// What a worker is told, and what it does by itself.
+pub(super) struct Life {
+    pub(super) stage: watch::Receiver<Stage>,
+    /// Changes when anything is known that was not known before.
+    pub(super) judgements: watch::Receiver<u64>,
+    pub(super) orders: mpsc::UnboundedReceiver<Order>,
+    /// The tasks that accept connections, by the configured address.
+    pub(super) accepting: HashMap<SocketAddr, JoinHandle<()>>,
+    pub(super) tick: Duration,
+}
+
+/// What changes where a worker listens.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// On this address no more.
+    Close(SocketAddr),
+    Listen(Share),
+}
+
+/// Looks after the connections of a worker until the process has ended, or is draining and none is
+/// left.
+pub(super) async fn tend(worker: &Rc<Worker>, life: Life) {
+    let Life { mut stage, mut judgements, mut orders, mut accepting, tick } = life;
+    let open = &worker.open;
+    let mut ticks = interval(tick);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            changed = stage.changed() => {
+                let now = *stage.borrow_and_update();
+                match (changed, now) {
+                    (Ok(()), Stage::Serving | Stage::Leaving) => {}
+                    (Ok(()), Stage::Draining) => {
+                        accepting.drain().for_each(|(_, task)| task.abort());
+                        open.finish_all();
+                        ticks = interval(DRAIN_TICK);
+                    }
+                    (Ok(()), Stage::Ended) | (Err(_), _) => return,
+                }
+            }
+            Ok(()) = judgements.changed() => open.judge_all(worker).await,
+            Some(order) = orders.recv() => obey(worker, order, &mut accepting),
+            _ = ticks.tick() => {
+                open.check_all();
+                worker.drop_stale_upstreams();
+            }
+        }
+        if open.is_drained() {
+            return;
+        }
+    }
+}
+
+fn obey(worker: &Rc<Worker>, order: Order, accepting: &mut HashMap<SocketAddr, JoinHandle<()>>) {
+    let replaced = match order {
+        Order::Close(address) => accepting.remove(&address),
+        // Nobody accepts any more.
+        Order::Listen(_) if worker.open.draining.get() => None,
+        Order::Listen(share) => {
+            let address = share.configured_address();
+            match share.accept(Rc::clone(worker)) {
+                Ok(task) => accepting.insert(address, task),
+                Err(error) => {
+                    error!(%address, %error, "a worker cannot accept connections");
+                    None
+                }
+            }
+        }
+    };
+    replaced.iter().for_each(JoinHandle::abort);
+}
+
 impl OpenConnections {
     /// Counts a connection.
     pub(super) fn enter(&self) -> Open {
@@ -70,49 +146,9 @@ impl OpenConnections {
 
     /// Takes a connection that is about to serve requests under its care.
     pub(super) fn watch(&self, standing: &Rc<Standing>) {
-        self.serving.borrow_mut().push(Rc::clone(standing));
+        self.serving.borrow_mut().insert(Rc::as_ptr(standing), Rc::clone(standing));
         if self.draining.get() {
-            standing.activity.give(Order::Finish);
-        }
-    }
-
-    /// Looks after the connections until the process has ended, or is draining and none is left.
-    /// `on_tick` is called at every look; `judge` judges them again, whenever `judgements` says that
-    /// anything is known that was not known before.
-    pub(super) async fn tend(
-        &self,
-        mut stage: watch::Receiver<Stage>,
-        mut judgements: watch::Receiver<u64>,
-        tick: Duration,
-        accepting: Vec<JoinHandle<()>>,
-        on_tick: impl Fn(),
-        judge: impl AsyncFn(),
-    ) {
-        let mut ticks = interval(tick);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                changed = stage.changed() => {
-                    let now = *stage.borrow_and_update();
-                    match (changed, now) {
-                        (Ok(()), Stage::Serving | Stage::Leaving) => {}
-                        (Ok(()), Stage::Draining) => {
-                            accepting.iter().for_each(JoinHandle::abort);
-                            self.finish_all();
-                            ticks = interval(DRAIN_TICK);
-                        }
-                        (Ok(()), Stage::Ended) | (Err(_), _) => return,
-                    }
-                }
-                Ok(()) = judgements.changed() => judge().await,
-                _ = ticks.tick() => {
-                    self.check_all();
-                    on_tick();
-                }
-            }
-            if self.draining.get() && self.count.get() == 0 {
-                return;
-            }
+            standing.activity.give(activity::Order::Finish);
         }
     }
 
@@ -120,10 +156,13 @@ impl OpenConnections {
     /// served: nobody waits for more than a few judgements.
     pub(super) async fn judge_all(&self, worker: &Worker) {
         let (snapshot, time) = (worker.snapshot(), SystemTime::now());
-        self.forget_ended();
-        let serving = self.serving.borrow().clone();
+        let serving: Vec<Rc<Standing>> = self.serving.borrow().values().cloned().collect();
         let mut judged = 0;
         for standing in &serving {
+            // What has ended meanwhile is judged no more.
+            if Rc::strong_count(standing) == 1 {
+                continue;
+            }
             judged += 1;
             if standing.judge_again(&snapshot, worker, time) || judged == JUDGED_AT_ONCE {
                 judged = 0;
@@ -132,20 +171,23 @@ impl OpenConnections {
         }
     }
 
-    fn check_all(&self) {
-        let (now, time) = (Instant::now(), SystemTime::now());
-        self.forget_ended();
-        self.serving.borrow().iter().for_each(|standing| standing.check(now, time));
+    /// Looks after a connection no more: it has ended.
+    pub(super) fn forget(&self, standing: *const Standing) {
+        self.serving.borrow_mut().remove(&standing);
     }
 
-    fn forget_ended(&self) {
-        // The connection itself holds one.
-        self.serving.borrow_mut().retain(|standing| Rc::strong_count(standing) > 1);
+    fn is_drained(&self) -> bool {
+        self.draining.get() && self.count.get() == 0
+    }
+
+    fn check_all(&self) {
+        let (now, time) = (Instant::now(), SystemTime::now());
+        self.serving.borrow().values().for_each(|standing| standing.check(now, time));
     }
 
     fn finish_all(&self) {
         self.draining.set(true);
         let serving = self.serving.borrow();
-        serving.iter().for_each(|standing| standing.activity.give(Order::Finish));
+        serving.values().for_each(|standing| standing.activity.give(activity::Order::Finish));
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::HeaderName;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -33,20 +33,17 @@ use super::tunnel;
 use super::upstream::{RequestBody, Tunnel, Upstream, UpstreamError};
 use super::worker::Worker;
 use crate::metrics::{CodeClass, ServiceMetrics};
-use crate::snapshot::{Routes, Service};
+use crate::snapshot::Service;
 
 /// What the requests of one connection share.
 pub(super) struct Session {
     pub(super) worker: Rc<Worker>,
     pub(super) service: Arc<Service>,
     pub(super) metrics: Rc<ServiceMetrics>,
-    pub(super) routes: Arc<Routes>,
     pub(super) annotations: Annotations,
     pub(super) standing: Rc<Standing>,
     /// Removed from every request, and from its trailers.
     pub(super) status_header: Rc<HeaderName>,
-    /// The host of the last request that was for this service: most ask for the same again.
-    pub(super) host: RefCell<Option<HeaderValue>>,
     /// The server's side of a connection that leaves HTTP.
     pub(super) tunnel: RefCell<Option<Tunnel>>,
     /// Whether the client's `X-Request-Id` is passed on.
@@ -92,13 +89,16 @@ where
     let ended = drive(&mut connection, &activity).await;
     match (ended, session.tunnel.take()) {
         (Ended::Told(Order::HeadTimedOut), _) => {
-            refuse_slow_head(connection.into_parts().io.into_inner()).await;
+            Box::pin(refuse_slow_head(connection.into_parts().io.into_inner())).await;
         }
         (Ended::Done, Some(tunnel)) => {
             let parts = connection.into_parts();
-            leave_http(parts.io.into_inner(), parts.read_buf, tunnel, &activity).await;
+            let io = parts.io.into_inner();
+            Box::pin(leave_http(io, parts.read_buf, tunnel, &activity)).await;
         }
-        (Ended::Failed, _) => end_gently(connection.into_parts().io.into_inner()).await,
+        (Ended::Failed, _) => {
+            Box::pin(end_gently(connection.into_parts().io.into_inner())).await;
+        }
         (Ended::Done | Ended::Told(_), _) => {}
     }
 }

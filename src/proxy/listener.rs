@@ -1,18 +1,21 @@
 //! Listening sockets: one for each worker on every address, so that the kernel spreads connections.
 
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::connection::{self, Via};
+use super::drain::Order;
 use super::worker::Worker;
 use crate::config::Config;
 
@@ -37,6 +40,93 @@ struct Address {
     handshake_timeout: Duration,
     /// Open connections that are still allowed.
     permits: Arc<Semaphore>,
+    /// How many are, in all.
+    most: AtomicUsize,
+}
+
+impl Address {
+    /// Changes how many connections may be open. If they become fewer, those that are open stay.
+    fn set_most(&self, most: usize) {
+        let before = self.most.swap(most, Ordering::Relaxed);
+        self.permits.add_permits(most.saturating_sub(before));
+        self.permits.forget_permits(before.saturating_sub(most));
+    }
+}
+
+/// The addresses that the workers listen on, as configurations follow one another.
+#[derive(Debug)]
+pub struct Addresses {
+    known: HashMap<SocketAddr, Arc<Address>>,
+    workers: Vec<mpsc::UnboundedSender<Order>>,
+}
+
+impl Addresses {
+    pub(super) fn new(listeners: &[Listener], workers: Vec<mpsc::UnboundedSender<Order>>) -> Self {
+        let known = listeners.iter().map(|listener| &listener.address);
+        Self { known: known.map(|it| (it.configured, Arc::clone(it))).collect(), workers }
+    }
+
+    /// Binds what a configuration has more than the one before. What is returned lets the workers
+    /// accept there, and no more where nothing is configured now.
+    ///
+    /// # Errors
+    /// An address cannot be bound; nothing has changed.
+    pub fn prepare(
+        this: &Arc<Mutex<Self>>,
+        config: &Config,
+    ) -> Result<impl FnOnce() + Send + use<>, BindError> {
+        let addresses = Arc::clone(this);
+        let locked = this.lock().unwrap_or_else(PoisonError::into_inner);
+        let configured: HashSet<SocketAddr> =
+            config.services.iter().map(|service| service.listen).collect();
+        let added = configured.iter().filter(|address| !locked.known.contains_key(address));
+        let workers = locked.workers.len();
+        let added = added.map(|address| {
+            Listener::bind(config, workers, *address)
+                .map_err(|source| BindError { address: *address, source })
+        });
+        let added = added.collect::<Result<Vec<_>, _>>()?;
+        drop(locked);
+        let limits = configured.iter().map(|address| (*address, most(config, *address)));
+        let limits: Vec<_> = limits.collect();
+        Ok(move || {
+            let mut addresses = addresses.lock().unwrap_or_else(PoisonError::into_inner);
+            addresses.commit(added, &limits);
+        })
+    }
+
+    fn commit(&mut self, added: Vec<Listener>, limits: &[(SocketAddr, usize)]) {
+        let is_configured =
+            |address: &SocketAddr| limits.iter().any(|(configured, _)| configured == address);
+        let closed = self.known.keys().filter(|address| !is_configured(address));
+        for address in closed.copied().collect::<Vec<_>>() {
+            info!(%address, "no longer listening");
+            self.known.remove(&address);
+            for worker in &self.workers {
+                let _ = worker.send(Order::Close(address)); // or it has ended
+            }
+        }
+        for (address, most) in limits {
+            if let Some(known) = self.known.get(address) {
+                known.set_most(*most);
+            }
+        }
+        for listener in added {
+            let address = Arc::clone(&listener.address);
+            info!(address = %address.local, "listening");
+            self.known.insert(address.configured, address);
+            for (worker, share) in self.workers.iter().zip(listener.into_shares()) {
+                let _ = worker.send(Order::Listen(share)); // or it has ended
+            }
+        }
+    }
+}
+
+/// How many connections may be open on an address: its services share the sum.
+fn most(config: &Config, address: SocketAddr) -> usize {
+    let services = config.services.iter().filter(|service| service.listen == address);
+    let permits = services.map(|service| service.limits.max_connections);
+    permits.fold(0, usize::saturating_add).min(Semaphore::MAX_PERMITS)
 }
 
 /// Why an address cannot be listened on.
@@ -59,30 +149,31 @@ pub fn bind(config: &Config) -> Result<Vec<Listener>, BindError> {
     addresses
         .into_iter()
         .map(|address| {
-            Listener::bind(config, address).map_err(|source| BindError { address, source })
+            Listener::bind(config, config.workers.get(), address)
+                .map_err(|source| BindError { address, source })
         })
         .collect()
 }
 
 impl Listener {
-    fn bind(config: &Config, configured: SocketAddr) -> io::Result<Self> {
+    fn bind(config: &Config, workers: usize, configured: SocketAddr) -> io::Result<Self> {
         let services = || config.services.iter().filter(|service| service.listen == configured);
         // With SO_REUSEPORT a second process would silently get half of the connections: this one
         // is without, and fails if anybody listens there.
         drop(bound(configured, false)?);
         let first = listening(configured)?;
         let local = first.local_addr()?;
-        let others = (1..config.workers.get()).map(|_| listening(local));
+        let others = (1..workers).map(|_| listening(local));
         let sockets = std::iter::once(Ok(first)).chain(others).collect::<io::Result<Vec<_>>>()?;
         let timeouts = services().map(|service| service.limits.handshake_timeout);
-        let permits = services().map(|service| service.limits.max_connections);
-        let permits = permits.fold(0, usize::saturating_add).min(Semaphore::MAX_PERMITS);
+        let most = most(config, configured);
         Ok(Self {
             address: Arc::new(Address {
                 configured,
                 local,
                 handshake_timeout: timeouts.max().unwrap_or_default(),
-                permits: Arc::new(Semaphore::new(permits)),
+                permits: Arc::new(Semaphore::new(most)),
+                most: AtomicUsize::new(most),
             }),
             sockets,
         })
@@ -133,6 +224,11 @@ pub(super) struct Share {
 }
 
 impl Share {
+    /// The address as the configuration has it.
+    pub(super) fn configured_address(&self) -> SocketAddr {
+        self.address.configured
+    }
+
     /// Accepts connections until the task is aborted.
     pub(super) fn accept(self, worker: Rc<Worker>) -> io::Result<JoinHandle<()>> {
         let listener = TcpListener::from_std(self.socket)?;

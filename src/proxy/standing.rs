@@ -16,7 +16,7 @@ use super::report::report;
 use super::worker::Worker;
 use crate::guard::{Decision, Verdict};
 use crate::metrics::Stage;
-use crate::snapshot::{Service, Snapshot};
+use crate::snapshot::{Routes, Service, Snapshot};
 use crate::spki::{self, Fingerprint};
 use crate::tls::ClientIdentity;
 
@@ -26,6 +26,10 @@ pub(super) struct Standing {
     pub(super) activity: Rc<Activity>,
     /// As it was when the client was last judged.
     service: RefCell<Arc<Service>>,
+    /// Which service answers for which name, as it was then.
+    routes: RefCell<Arc<Routes>>,
+    /// The host of the last request that was for this service: most ask for the same again.
+    host: RefCell<Option<HeaderValue>>,
     identity: ClientIdentity,
     verdict: RefCell<Verdict>,
     /// What the upstream is told of the verdict with the next request.
@@ -41,6 +45,7 @@ pub(super) struct Standing {
 impl Standing {
     pub(super) fn new(
         service: Arc<Service>,
+        routes: Arc<Routes>,
         identity: ClientIdentity,
         verdict: Verdict,
         decision: Decision,
@@ -50,6 +55,8 @@ impl Standing {
             activity,
             key_status: RefCell::new(key_status(&service.config, &verdict)),
             service: RefCell::new(service),
+            routes: RefCell::new(routes),
+            host: RefCell::default(),
             identity,
             is_evicted: Cell::new(false),
             refusal: Cell::new((decision == Decision::Reject).then(|| refused(&verdict))),
@@ -62,6 +69,23 @@ impl Standing {
     /// The service as it was when the client was last judged.
     pub(super) fn service(&self) -> Ref<'_, Arc<Service>> {
         self.service.borrow()
+    }
+
+    /// Whether a request for `host`, whose name is `name`, is for this service: a client that was
+    /// judged by one service must not be served by another.
+    pub(super) fn is_for_us(&self, host: &HeaderValue, name: &str) -> bool {
+        let service = self.service.borrow();
+        let index = self.routes.borrow().index_of(service.config.listen, Some(name));
+        let is_ours = index == Some(service.index);
+        if is_ours {
+            self.host.replace(Some(host.clone()));
+        }
+        is_ours
+    }
+
+    /// Whether the last request that was for us had the same host.
+    pub(super) fn is_same_host(&self, host: &HeaderValue) -> bool {
+        self.host.borrow().as_ref() == Some(host)
     }
 
     pub(super) fn identity(&self) -> &ClientIdentity {
@@ -135,8 +159,18 @@ impl Standing {
             return false;
         }
         let before = Arc::clone(&self.service.borrow());
-        let service = snapshot.present(&before).unwrap_or(&before);
+        let Some(service) = snapshot.present(&before) else {
+            let (peer, service) = (self.identity.peer(), &before.config.name);
+            info!(%peer, %service, "service is configured no more, its connection ends");
+            let why = "the service is not here any more";
+            self.evict((StatusCode::MISDIRECTED_REQUEST, why));
+            return false;
+        };
         self.service.replace(Arc::clone(service));
+        if !Arc::ptr_eq(&self.routes.borrow(), snapshot.routes()) {
+            self.routes.replace(Arc::clone(snapshot.routes()));
+            self.host.take();
+        }
         let verdict =
             snapshot.guard.judge(self.identity.chain(), service.config.policy.judge, time);
         let decision = service.config.policy.decide(&verdict);

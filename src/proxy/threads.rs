@@ -1,10 +1,11 @@
 //! One thread for each core: started together, ended together.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use tokio::runtime::{Builder, LocalOptions};
@@ -13,9 +14,9 @@ use tracing::error;
 use tracing_appender::non_blocking::NonBlocking;
 
 use super::access_log::AccessLog;
-use super::drain::{self, Stage};
+use super::drain::{self, Life, Order, Stage};
 use super::health::HealthBoard;
-use super::listener::{self, Listener};
+use super::listener::{self, Addresses, Listener};
 use super::peers::Peers;
 use super::worker::Worker;
 use crate::config::Config;
@@ -27,6 +28,7 @@ use crate::tls;
 /// The running workers.
 #[derive(Debug)]
 pub struct Workers {
+    addresses: Arc<Mutex<Addresses>>,
     threads: Vec<JoinHandle<()>>,
     running: tokio::sync::mpsc::Receiver<Infallible>,
 }
@@ -69,15 +71,19 @@ pub fn start(
     let (ready, started) = mpsc::channel();
     let (sender, running) = tokio::sync::mpsc::channel(1);
     let peers = Peers::new();
+    let (orders, ordered): (Vec<_>, Vec<_>) =
+        metrics.iter().map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
+    let addresses = Arc::new(Mutex::new(Addresses::new(&listeners, orders)));
     let mut threads = Vec::with_capacity(metrics.len());
     let mut shares: Vec<_> = listeners.into_iter().map(Listener::into_shares).collect();
-    for (index, metrics) in metrics.iter().enumerate() {
+    for (index, (metrics, orders)) in metrics.iter().zip(ordered).enumerate() {
         let plan = Plan {
             shares: shares.iter_mut().filter_map(Iterator::next).collect(),
             metrics: metrics.clone(),
             recent: recent.shard(index),
             peers: Arc::clone(&peers),
             shared: shared.clone(),
+            orders,
             config: config.clone(),
             ready: ready.clone(),
             _running: sender.clone(),
@@ -97,10 +103,16 @@ pub fn start(
             .unwrap_or_else(|_| Err(died()))
             .map_err(|source| StartError { index, source })?;
     }
-    Ok(Workers { threads, running })
+    Ok(Workers { addresses, threads, running })
 }
 
 impl Workers {
+    /// Where they listen.
+    #[must_use]
+    pub fn addresses(&self) -> &Arc<Mutex<Addresses>> {
+        &self.addresses
+    }
+
     /// Waits until every worker has ended. Can be given up and called again.
     pub async fn ended(&mut self) {
         let _ = self.running.recv().await; // closed when the last worker drops its sender
@@ -119,6 +131,7 @@ struct Plan {
     recent: Option<RecentShard>,
     peers: Arc<Peers>,
     shared: Shared,
+    orders: tokio::sync::mpsc::UnboundedReceiver<Order>,
     config: Config,
     ready: mpsc::Sender<io::Result<()>>,
     /// Dropped when the worker ends.
@@ -150,8 +163,9 @@ impl Plan {
             self.config.workers.get(),
         ));
         let shares = self.shares.into_iter();
-        let accepting: io::Result<Vec<_>> =
-            shares.map(|share| share.accept(Rc::clone(&worker))).collect();
+        let accepting: io::Result<HashMap<_, _>> = shares
+            .map(|share| Ok((share.configured_address(), share.accept(Rc::clone(&worker))?)))
+            .collect();
         let accepting = match accepting {
             Ok(accepting) => accepting,
             Err(error) => {
@@ -162,8 +176,7 @@ impl Plan {
         let _ = self.ready.send(Ok(()));
         drop(self.ready);
 
-        let on_tick = || worker.drop_stale_upstreams();
-        let judge = async || worker.open.judge_all(&worker).await;
-        worker.open.tend(stage, judgements, tick, accepting, on_tick, judge).await;
+        let life = Life { stage, judgements, orders: self.orders, accepting, tick };
+        drain::tend(&worker, life).await;
     }
 }

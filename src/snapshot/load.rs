@@ -3,6 +3,7 @@
 
 mod canary;
 mod check;
+mod configuration;
 mod error;
 mod exceptions;
 mod file;
@@ -11,14 +12,16 @@ mod list;
 mod mark;
 mod material;
 mod service;
+mod sources;
 mod trial;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub use self::configuration::{Commit, Look, Prepare};
+use self::configuration::{Configuration, Looked};
 pub use self::error::LoadError;
-use self::exceptions::Exceptions;
 use self::file::{Seen, read_bounded};
 pub use self::filter::AcceptError;
 use self::filter::FilterSource;
@@ -27,11 +30,12 @@ use self::list::ListSource;
 use self::mark::Marks;
 pub use self::service::OwnKey;
 use self::service::ServiceSource;
+use self::sources::{Numbers, Sources};
 use self::trial::Trial;
 use super::{Refusal, Report, Routes, Service, Snapshot};
 use crate::config::{Config, ServiceConfig};
 use crate::guard::{CurrentGuard, FingerprintList, Guard, NamedFilter, Policy, RecentKeys};
-use crate::metrics::{ControlMetrics, Label, Role};
+use crate::metrics::{ControlMetrics, Label, ReloadResult, Role};
 use crate::tls;
 
 /// A file that changed less than this ago is looked at again later: its writer may not be done.
@@ -40,11 +44,10 @@ pub(super) const SETTLE: Duration = Duration::from_millis(200);
 /// Builds snapshots from the files that the configuration names.
 #[derive(Debug)]
 pub struct Loader {
-    filters: Vec<FilterSource>,
-    lists: Vec<ListSource>,
-    exceptions: Exceptions,
-    services: Vec<ServiceSource>,
-    routes: Arc<Routes>,
+    sources: Sources,
+    numbers: Numbers,
+    /// The configuration in use, and its file if it is to be followed.
+    configuration: Configuration,
     metrics: ControlMetrics,
     /// What handshakes ask: a connection keeps this, and through it no old filter.
     guard: CurrentGuard,
@@ -56,7 +59,6 @@ pub struct Loader {
 }
 
 /// What a look at all files came to.
-#[derive(Debug)]
 pub struct Progress {
     /// The next snapshot, if anything changed for good.
     pub snapshot: Option<Snapshot>,
@@ -64,6 +66,8 @@ pub struct Progress {
     pub pending: bool,
     /// Whether an exception has ended: keys that it covered are to be judged again.
     pub exception_ended: bool,
+    /// What another configuration needs besides, once the snapshot is in use.
+    pub commit: Option<Commit>,
 }
 
 impl Loader {
@@ -82,23 +86,12 @@ impl Loader {
             path: directory.map(mark::file_in).unwrap_or_default(),
             source,
         })?;
-        let filters = config.filters.iter().enumerate().map(|(index, filter)| {
-            let (metrics, mark) = (metrics.filter(index).clone(), marks.of(&filter.name));
-            FilterSource::load(filter.clone(), metrics, mark, now)
-        });
-        let lists =
-            config.lists.iter().enumerate().map(|(index, list)| {
-                ListSource::load(list.clone(), metrics.list(index).clone(), now)
-            });
-        let services = config.services.iter().cloned();
+        let mut numbers = Numbers::default();
+        let sources = Sources::load(config, &mut numbers, &metrics, &marks, now)?;
         let mut loader = Self {
-            filters: filters.collect::<Result<_, _>>()?,
-            lists: lists.collect::<Result<_, _>>()?,
-            exceptions: Exceptions::new(&config.exceptions, &metrics),
-            services: services
-                .map(|service| ServiceSource::load(service, now))
-                .collect::<Result<_, _>>()?,
-            routes: Arc::new(Routes::new(&config.services)),
+            sources,
+            numbers,
+            configuration: Configuration::new(config.clone()),
             metrics,
             guard: CurrentGuard::from(Guard::default()),
             recent,
@@ -106,7 +99,7 @@ impl Loader {
             generation: 0,
             unbuilt: true,
         };
-        loader.exceptions.look(now);
+        loader.sources.exceptions.look(now);
         let snapshot = loader.build()?;
         loader.check_own_keys()?;
         Ok((loader, snapshot))
@@ -114,21 +107,23 @@ impl Loader {
 
     /// Looks at every file and builds the next snapshot if any changed for good. What cannot be
     /// used is logged, counted and left out; what was in use stays.
-    pub fn refresh(&mut self) -> Progress {
+    pub fn refresh(&mut self, look: Look, prepare: &mut Prepare) -> Progress {
         let now = SystemTime::now();
-        let exception_ended = self.exceptions.look(now);
+        let (commit, is_config_pending) = self.look_at_config(look, prepare, now);
+        let exception_ended = self.sources.exceptions.look(now);
         let trial = Trial::of(self);
-        let filters = self.filters.iter_mut().enumerate().map(|(index, filter)| {
+        let Sources { filters, lists, services, .. } = &mut self.sources;
+        let filters = filters.iter_mut().enumerate().map(|(index, filter)| {
             filter.refresh(now, |update| trial.new_hits(&self.recent, index, update))
         });
-        let lists = self.lists.iter_mut().map(|list| list.refresh(now));
-        let services = self.services.iter_mut().map(|service| service.refresh(now));
+        let lists = lists.iter_mut().map(|list| list.refresh(now));
+        let services = services.iter_mut().map(|service| service.refresh(now));
         // Every source is looked at, whatever the ones before it came to.
         let changes: Vec<Change> = filters.chain(lists).chain(services).collect();
-        let pending = changes.contains(&Change::Pending);
+        let pending = is_config_pending || changes.contains(&Change::Pending);
         self.unbuilt |= changes.contains(&Change::Replaced);
         if !self.unbuilt {
-            return Progress { snapshot: None, pending, exception_ended };
+            return Progress { snapshot: None, pending, exception_ended, commit };
         }
         let snapshot = self
             .build()
@@ -139,15 +134,62 @@ impl Loader {
         {
             tracing::error!(%error, "a key of our own is compromised");
         }
-        Progress { snapshot, pending, exception_ended }
+        Progress { snapshot, pending, exception_ended, commit }
+    }
+
+    /// Follows the file that the configuration was read from.
+    pub fn follow(&mut self, file: &Path) {
+        self.configuration.follow(file);
+    }
+
+    /// Puts another configuration to use, if the file has one: all of it or nothing. Returns what is
+    /// to be done once it is in use, and whether the file is being written to.
+    fn look_at_config(
+        &mut self,
+        look: Look,
+        prepare: &mut Prepare,
+        now: SystemTime,
+    ) -> (Option<Commit>, bool) {
+        let config = match self.configuration.look(look, now) {
+            Looked::Changed(config) => *config,
+            Looked::Pending => return (None, true),
+            Looked::Refused(problem) => {
+                self.metrics.config_reloaded(ReloadResult::Refused);
+                tracing::error!(%problem, "configuration refused, the one in use stays");
+                return (None, false);
+            }
+            Looked::Same => return (None, false),
+            Looked::Unchanged => {
+                self.metrics.config_reloaded(ReloadResult::Unchanged);
+                return (None, false);
+            }
+        };
+        let staged =
+            self.sources.stage(&config, &mut self.numbers, &self.metrics, &self.marks, now);
+        let prepared = staged.map_err(|error| error.to_string());
+        let prepared = prepared.and_then(|staged| Ok((staged, prepare(&config)?)));
+        match prepared {
+            Ok((staged, commit)) => {
+                self.sources.take_over(staged, &self.metrics, now);
+                self.configuration.put_to_use(config);
+                self.metrics.config_reloaded(ReloadResult::Loaded);
+                self.unbuilt = true;
+                (Some(commit), false)
+            }
+            Err(problem) => {
+                self.metrics.config_reloaded(ReloadResult::Refused);
+                tracing::error!(%problem, "configuration refused, the one in use stays");
+                (None, false)
+            }
+        }
     }
 
     /// How long it is until the next exception or revocation list ends.
     #[must_use]
     pub fn next_end(&self) -> Option<Duration> {
         let now = SystemTime::now();
-        let crls = self.services.iter().filter_map(|source| source.crl_end(now));
-        crls.filter(|left| !left.is_zero()).chain(self.exceptions.next_end(now)).min()
+        let crls = self.sources.services.iter().filter_map(|source| source.crl_end(now));
+        crls.filter(|left| !left.is_zero()).chain(self.sources.exceptions.next_end(now)).min()
     }
 
     /// Lets the update of a filter through that waits for the operator, if it is the one with this
@@ -156,7 +198,7 @@ impl Loader {
     /// # Errors
     /// There is no such filter, nothing waits, or another update does.
     pub fn accept(&mut self, filter: &str, sha256: &[u8; 32]) -> Result<(), AcceptError> {
-        match self.filters.iter_mut().find(|source| source.name() == filter) {
+        match self.sources.filters.iter_mut().find(|source| source.name() == filter) {
             Some(source) => source.accept(sha256),
             None => Err(AcceptError::Unknown { filter: filter.to_owned() }),
         }
@@ -167,7 +209,7 @@ impl Loader {
     /// # Errors
     /// Why not.
     pub fn has_accepted(&self, filter: &str, sha256: &[u8; 32]) -> Result<(), AcceptError> {
-        match self.filters.iter().find(|source| source.name() == filter) {
+        match self.sources.filters.iter().find(|source| source.name() == filter) {
             Some(source) => source.has_accepted(sha256),
             None => Err(AcceptError::Unknown { filter: filter.to_owned() }),
         }
@@ -179,7 +221,8 @@ impl Loader {
     /// # Errors
     /// The state cannot be written.
     pub fn remember(&mut self) -> Result<(), LoadError> {
-        let marks = self.filters.iter().map(|source| (source.name().to_owned(), source.mark()));
+        let marks =
+            self.sources.filters.iter().map(|source| (source.name().to_owned(), source.mark()));
         let path = self.marks.file().map(Path::to_owned).unwrap_or_default();
         self.marks.keep(marks).map_err(|source| LoadError::State { path, source })
     }
@@ -189,19 +232,20 @@ impl Loader {
     pub fn report(&self) -> Report {
         Report {
             generation: self.generation,
-            filters: self.filters.iter().map(FilterSource::report).collect(),
-            lists: self.lists.iter().map(ListSource::report).collect(),
-            exceptions: self.exceptions.report(),
-            services: self.services.iter().map(ServiceSource::report).collect(),
+            filters: self.sources.filters.iter().map(FilterSource::report).collect(),
+            lists: self.sources.lists.iter().map(ListSource::report).collect(),
+            exceptions: self.sources.exceptions.report(),
+            services: self.sources.services.iter().map(ServiceSource::report).collect(),
         }
     }
 
     /// Every file that is named by path.
     #[must_use]
     pub fn paths(&self) -> Vec<PathBuf> {
-        let filters = self.filters.iter().flat_map(FilterSource::paths);
-        let lists = self.lists.iter().flat_map(ListSource::paths);
-        filters.chain(lists).chain(self.services.iter().flat_map(ServiceSource::paths)).collect()
+        let filters = self.sources.filters.iter().flat_map(FilterSource::paths);
+        let lists = self.sources.lists.iter().flat_map(ListSource::paths);
+        let services = self.sources.services.iter().flat_map(ServiceSource::paths);
+        filters.chain(lists).chain(services).chain(self.configuration.path()).collect()
     }
 
     /// The keys of our own that are in a filter or on a list: who finds one can be taken for us, or
@@ -210,7 +254,11 @@ impl Loader {
     pub fn compromised_own_keys(&self) -> Vec<OwnKey> {
         let guard = Guard::new(self.filters()).with_lists(self.lists());
         let now = SystemTime::now();
-        self.services.iter().flat_map(|source| source.compromised_keys(&guard, now)).collect()
+        self.sources
+            .services
+            .iter()
+            .flat_map(|source| source.compromised_keys(&guard, now))
+            .collect()
     }
 
     /// Judges the keys of our own like those of clients.
@@ -220,7 +268,7 @@ impl Loader {
     fn check_own_keys(&self) -> Result<(), LoadError> {
         let found = self.compromised_own_keys();
         let mut first = Ok(());
-        for source in &self.services {
+        for source in &self.sources.services {
             let found = || found.iter().filter(|key| key.service == source.name());
             for role in Role::ALL {
                 let count = found().filter(|key| key.role == *role).count();
@@ -238,26 +286,27 @@ impl Loader {
     }
 
     fn filters(&self) -> Vec<Arc<NamedFilter>> {
-        self.filters.iter().map(|source| Arc::clone(source.named())).collect()
+        self.sources.filters.iter().map(|source| Arc::clone(source.named())).collect()
     }
 
     fn lists(&self) -> Vec<Arc<FingerprintList>> {
-        self.lists.iter().map(|source| Arc::clone(source.list())).collect()
+        self.sources.lists.iter().map(|source| Arc::clone(source.list())).collect()
     }
 
     fn build(&mut self) -> Result<Snapshot, LoadError> {
         let guard = Guard::new(self.filters()).with_lists(self.lists());
-        let guard = Arc::new(guard.with_exceptions(self.exceptions.all()));
-        let services = self.services.iter().enumerate();
-        let services = services
-            .map(|(index, source)| source.build(index, &self.guard).map(Arc::new))
+        let guard = Arc::new(guard.with_exceptions(self.sources.exceptions.all()));
+        let services = self.sources.services.iter();
+        let services: Vec<_> = services
+            .map(|source| source.build(&self.guard).map(Arc::new))
             .collect::<Result<_, _>>()?;
+        let places = services.iter().enumerate().map(|(place, it)| (it.index, place)).collect();
         // Before the snapshot itself: a handshake that is under way meets the newer filter.
         self.guard.replace(Arc::clone(&guard));
         self.unbuilt = false;
         self.generation += 1;
         self.metrics.snapshots.inc();
-        for source in &self.services {
+        for source in &self.sources.services {
             for (role, end) in source.certificate_ends() {
                 self.metrics.set_certificate_not_after(source.name(), role, end as f64);
             }
@@ -269,7 +318,8 @@ impl Loader {
             generation: self.generation,
             guard,
             services,
-            routes: Arc::clone(&self.routes),
+            places,
+            routes: Arc::clone(&self.sources.routes),
         })
     }
 }

@@ -20,11 +20,11 @@ struct Names {
 }
 
 impl Routes {
-    /// The routes to `services`, which are numbered in their order.
+    /// The routes to services, each with its number.
     #[must_use]
-    pub fn new(services: &[ServiceConfig]) -> Self {
+    pub fn new<'a>(services: impl IntoIterator<Item = (usize, &'a ServiceConfig)>) -> Self {
         let mut addresses: HashMap<SocketAddr, Names> = HashMap::new();
-        for (index, service) in services.iter().enumerate() {
+        for (index, service) in services {
             let names = addresses.entry(service.listen).or_default();
             if service.server_names.is_empty() {
                 names.default = Some(index);

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{error, info, warn};
 
 use super::load::SETTLE;
-use super::{AcceptError, Current, Loader, Report};
+use super::{AcceptError, Current, Loader, Look, Prepare, Report};
 
 /// How often all files are looked at without any event: one `stat` for each.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
@@ -58,6 +58,7 @@ pub async fn run(
     report: Arc<ArcSwap<Report>>,
     mut wishes: mpsc::Receiver<Wish>,
     judgements: watch::Sender<u64>,
+    mut prepare: Prepare,
     poll_interval: Duration,
 ) -> Result<(), tokio::task::JoinError> {
     let (sender, mut events) = mpsc::channel(1);
@@ -68,7 +69,7 @@ pub async fn run(
         directories.watch(&loader.paths());
         let wait = if pending { SETTLE } else { poll_interval };
         let wait = loader.next_end().map_or(wait, |end| wait.min(end));
-        let mut accepted = None;
+        let (mut accepted, mut look) = (None, Look::Routine);
         tokio::select! {
             wish = wishes.recv() => match wish {
                 Some(Wish::Accept(acceptance)) => {
@@ -80,7 +81,7 @@ pub async fn run(
                         }
                     }
                 }
-                Some(Wish::Look) => {}
+                Some(Wish::Look) => look = Look::Asked,
                 None => return Ok(()),
             },
             Some(()) = events.recv() => settle(&mut events).await,
@@ -88,19 +89,22 @@ pub async fn run(
         }
         // Reading a filter takes up to seconds: not on the runtime that serves the metrics.
         let (returned, progress) = tokio::task::spawn_blocking(move || {
-            let progress = loader.refresh();
+            let progress = loader.refresh(look, &mut prepare);
             if let Err(error) = loader.remember() {
                 error!(%error, "an older filter would be let in after a restart");
             }
-            (loader, progress)
+            ((loader, prepare), progress)
         })
         .await?;
-        loader = returned;
+        (loader, prepare) = returned;
         pending = progress.pending;
         let is_news = progress.snapshot.is_some() || progress.exception_ended;
         let generation = progress.snapshot.as_ref().map(|snapshot| snapshot.generation);
         if let Some(snapshot) = progress.snapshot {
             current.store(Arc::new(snapshot));
+        }
+        if let Some(commit) = progress.commit {
+            commit();
         }
         if is_news {
             judgements.send_modify(|count| *count += 1);

@@ -112,14 +112,11 @@ impl Session {
             }
             (None, None) => return Err(StatusCode::BAD_REQUEST),
         };
-        let mut last = self.host.borrow_mut();
-        if last.as_ref() != Some(&host) {
+        if !self.standing.is_same_host(&host) {
             let name = host.to_str().ok().and_then(name_of).ok_or(StatusCode::BAD_REQUEST)?;
-            let listen = self.service.config.listen;
-            if self.routes.index_of(listen, Some(name)) != Some(self.service.index) {
+            if !self.standing.is_for_us(&host, name) {
                 return Err(StatusCode::MISDIRECTED_REQUEST);
             }
-            *last = Some(host.clone());
         }
         Ok(host)
     }

@@ -26,11 +26,15 @@ enum Told {
 }
 
 impl Exceptions {
-    pub(super) fn new(exceptions: &[Exception], metrics: &ControlMetrics) -> Self {
-        for exception in exceptions {
+    /// Shows when each ends.
+    pub(super) fn announce(&self, metrics: &ControlMetrics) {
+        for (exception, _) in &self.all {
             let until = unix_seconds(exception.until) as f64;
             metrics.set_exception_until(&exception.fingerprint.to_string(), until);
         }
+    }
+
+    pub(super) fn new(exceptions: &[Exception]) -> Self {
         Self { all: exceptions.iter().map(|one| (one.clone(), Told::Nothing)).collect() }
     }
 

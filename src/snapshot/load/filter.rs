@@ -88,7 +88,6 @@ impl FilterSource {
                 LoadError::Filter { name, path, source }
             })?;
         let loaded = unix_seconds(now);
-        metrics.loaded(&named, loaded as f64);
         let mut source = Self {
             config,
             metrics,
@@ -101,6 +100,15 @@ impl FilterSource {
         };
         source.look_at_age(now);
         Ok(source)
+    }
+
+    /// Shows the filter that it was made with.
+    pub(super) fn announce(&self, now: SystemTime) {
+        self.metrics.loaded(&self.named, unix_seconds(now) as f64);
+    }
+
+    pub(super) fn config(&self) -> &FilterConfig {
+        &self.config
     }
 
     /// Looks at the file. `new_hits` tells how many of the clients seen lately an update would

@@ -102,6 +102,10 @@ impl ListSource {
         }
     }
 
+    pub(super) fn config(&self) -> &ListConfig {
+        &self.config
+    }
+
     pub(super) fn list(&self) -> &Arc<FingerprintList> {
         &self.list
     }

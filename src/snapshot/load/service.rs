@@ -20,6 +20,7 @@ use crate::tls::CertificateSummary;
 
 #[derive(Debug)]
 pub(super) struct ServiceSource {
+    index: usize,
     config: Arc<ServiceConfig>,
     material: Material,
     seen: Vec<Seen>,
@@ -29,10 +30,15 @@ pub(super) struct ServiceSource {
 }
 
 impl ServiceSource {
-    pub(super) fn load(config: ServiceConfig, now: SystemTime) -> Result<Self, LoadError> {
+    pub(super) fn load(
+        index: usize,
+        config: ServiceConfig,
+        now: SystemTime,
+    ) -> Result<Self, LoadError> {
         let seen = see(&config);
         let material = Material::read(&config)?;
         Ok(Self {
+            index,
             config: Arc::new(config),
             material,
             seen,
@@ -105,7 +111,7 @@ impl ServiceSource {
         counts.then(|| next.duration_since(now).unwrap_or_default())
     }
 
-    pub(super) fn build(&self, index: usize, guard: &CurrentGuard) -> Result<Service, LoadError> {
+    pub(super) fn build(&self, guard: &CurrentGuard) -> Result<Service, LoadError> {
         let tls = tls::server_config(
             &self.config.tls,
             Arc::clone(&self.material.credentials),
@@ -115,7 +121,7 @@ impl ServiceSource {
         )
         .map_err(|source| LoadError::Tls { service: self.config.name.clone(), source })?;
         Ok(Service {
-            index,
+            index: self.index,
             config: Arc::clone(&self.config),
             clients: Arc::clone(&self.material.clients),
             tls: Arc::new(tls),
@@ -141,6 +147,14 @@ impl ServiceSource {
 
     pub(super) fn tolerates_compromised_keys(&self) -> bool {
         self.config.allow_compromised_own_key
+    }
+
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    pub(super) fn config(&self) -> &ServiceConfig {
+        &self.config
     }
 
     pub(super) fn policy(&self) -> Policy {

@@ -1,20 +1,22 @@
 //! An update tried on the clients seen lately, before it is put to use.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Loader;
-use super::service::ServiceSource;
 use crate::guard::{Decision, Guard, NamedFilter, Policy, RecentKeys};
 
 /// What an update is tried against: the filters in use, and what each service does.
 pub(super) struct Trial {
     filters: Vec<Arc<NamedFilter>>,
-    policies: Vec<Policy>,
+    /// By the index of the service.
+    policies: HashMap<usize, Policy>,
 }
 
 impl Trial {
     pub(super) fn of(loader: &Loader) -> Self {
-        let policies = loader.services.iter().map(ServiceSource::policy);
+        let services = loader.sources.services.iter();
+        let policies = services.map(|service| (service.index(), service.policy()));
         Self { filters: loader.filters(), policies: policies.collect() }
     }
 
@@ -32,7 +34,7 @@ impl Trial {
         let before = Guard::new(self.filters.clone());
         recent.count(|service, forms| {
             let refuses = |guard: &Guard| {
-                self.policies.get(service).is_some_and(|policy| {
+                self.policies.get(&service).is_some_and(|policy| {
                     policy.decide(&guard.judge_forms(forms)) == Decision::Reject
                 })
             };

@@ -1,0 +1,91 @@
+//! The configuration in use, and the file that it is read from again.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use tracing::{info, warn};
+
+use super::Seen;
+use crate::config::Config;
+
+/// Whether the configuration is read although its file seems to be the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// It is: somebody asked for it.
+    Asked,
+    /// Only if the file has changed.
+    Routine,
+}
+
+/// Gets ready for another configuration outside of the snapshot, such as by binding its addresses.
+/// It returns what is to be done once the configuration is in use, or why it cannot be.
+pub type Prepare = Box<dyn FnMut(&Config) -> Result<Commit, String> + Send>;
+
+/// The second half of [`Prepare`].
+pub type Commit = Box<dyn FnOnce() + Send>;
+
+#[derive(Debug)]
+pub(super) struct Configuration {
+    in_use: Config,
+    file: Option<(PathBuf, Seen)>,
+    /// Somebody has asked for it, and it has not been read since.
+    is_wanted: bool,
+}
+
+/// What a look at the file came to.
+pub(super) enum Looked {
+    Changed(Box<Config>),
+    Pending,
+    Refused(String),
+    /// Nobody has touched it.
+    Same,
+    /// It says the same as before.
+    Unchanged,
+}
+
+impl Configuration {
+    pub(super) fn new(in_use: Config) -> Self {
+        Self { in_use, file: None, is_wanted: false }
+    }
+
+    pub(super) fn follow(&mut self, file: &Path) {
+        self.file = Some((file.to_owned(), Seen::of(file)));
+    }
+
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        self.file.as_ref().map(|(path, _)| path.clone())
+    }
+
+    pub(super) fn look(&mut self, look: Look, now: SystemTime) -> Looked {
+        let Some((path, seen)) = &mut self.file else { return Looked::Same };
+        let found = Seen::of(path);
+        self.is_wanted |= look == Look::Asked;
+        if found == *seen && !self.is_wanted {
+            return Looked::Same;
+        }
+        if !found.is_settled(now) {
+            return Looked::Pending;
+        }
+        let config = Config::read(path);
+        if Seen::of(path) != found {
+            return Looked::Pending; // changed while it was read: whatever was found, it is over
+        }
+        *seen = found;
+        self.is_wanted = false;
+        match config {
+            Err(error) => Looked::Refused(error.to_string()),
+            Ok(config) if config == self.in_use => Looked::Unchanged,
+            Ok(config) => Looked::Changed(Box::new(config)),
+        }
+    }
+
+    pub(super) fn put_to_use(&mut self, config: Config) {
+        let changed = config.needs_restart(&self.in_use);
+        info!(services = config.services.len(), "configuration loaded");
+        if !changed.is_empty() {
+            let settings = changed.join(" ");
+            warn!(settings, "these settings are read at the start only: restart to change them");
+        }
+        self.in_use = config;
+    }
+}
