@@ -19,6 +19,9 @@ use crate::config::LimitsConfig;
 /// that is gone never answers.
 const CLOSING_GRACE: Duration = Duration::from_secs(5);
 
+/// How long an idle connection is kept for a request that may be on its way, while the process drains.
+const LEAVING_GRACE: Duration = Duration::from_secs(1);
+
 /// The state of one connection.
 #[derive(Debug)]
 pub(super) struct Activity {
@@ -37,6 +40,7 @@ pub(super) struct Activity {
     upstream_owes: Cell<u32>,
     /// Bytes that a tunnel has taken from the client, and given to it.
     carried: Cell<(u64, u64)>,
+    is_leaving: Cell<bool>,
 }
 
 /// What bytes between requests mean.
@@ -88,6 +92,7 @@ impl Activity {
             moved: Cell::new(now),
             upstream_owes: Cell::new(0),
             carried: Cell::new((0, 0)),
+            is_leaving: Cell::new(false),
         })
     }
 
@@ -120,6 +125,16 @@ impl Activity {
         }
     }
 
+    /// Has the connection end for another to be made elsewhere. HTTP/2 says so without losing a request.
+    /// In HTTP/1.1 a request may be on its way to an idle connection: the next answer says that it is
+    /// the last, and only one that has been idle for a while is closed.
+    pub(super) fn leave(&self) {
+        match self.kind.get() {
+            Kind::Http2 => self.give(Order::Finish),
+            Kind::Http1 | Kind::Tunnel => self.is_leaving.set(true),
+        }
+    }
+
     /// Has the connection finish what is in flight and end, at the latest at `deadline`.
     pub(super) fn evict(&self, deadline: Instant) {
         self.deadline.set(Some(deadline));
@@ -142,6 +157,9 @@ impl Activity {
             Phase::Busy => (self.moved.get(), self.limits.body_timeout, Order::Cut),
             Phase::Closing(since) => (since, CLOSING_GRACE, Order::Cut),
             Phase::Head(since) => (since, self.limits.header_timeout, Order::HeadTimedOut),
+            Phase::Idle(since) if self.is_leaving.get() && idle == Order::Finish => {
+                (since, self.limits.idle_timeout.min(LEAVING_GRACE), idle)
+            }
             Phase::Idle(since) => (since, self.limits.idle_timeout, idle),
         };
         if now.saturating_duration_since(since) >= limit {

@@ -12,7 +12,6 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::error;
 
-use super::activity;
 use super::listener::Share;
 use super::standing::Standing;
 use super::worker::Worker;
@@ -52,6 +51,7 @@ pub(super) struct OpenConnections {
     serving: RefCell<HashMap<*const Standing, Rc<Standing>>>,
     /// All of them, handshakes included.
     count: Rc<Cell<usize>>,
+    leaving: Cell<bool>,
     draining: Cell<bool>,
 }
 
@@ -96,10 +96,11 @@ pub(super) async fn tend(worker: &Rc<Worker>, life: Life) {
             changed = stage.changed() => {
                 let now = *stage.borrow_and_update();
                 match (changed, now) {
-                    (Ok(()), Stage::Serving | Stage::Leaving) => {}
+                    (Ok(()), Stage::Serving) => {}
+                    (Ok(()), Stage::Leaving) => open.leave(),
                     (Ok(()), Stage::Draining) => {
                         accepting.drain().for_each(|(_, task)| task.abort());
-                        open.finish_all();
+                        open.drain();
                         ticks = interval(DRAIN_TICK);
                     }
                     (Ok(()), Stage::Ended) | (Err(_), _) => return,
@@ -148,7 +149,7 @@ impl OpenConnections {
     pub(super) fn watch(&self, standing: &Rc<Standing>) {
         self.serving.borrow_mut().insert(Rc::as_ptr(standing), Rc::clone(standing));
         if self.draining.get() {
-            standing.activity.give(activity::Order::Finish);
+            standing.activity.leave();
         }
     }
 
@@ -185,9 +186,20 @@ impl OpenConnections {
         self.serving.borrow().values().for_each(|standing| standing.check(now, time));
     }
 
-    fn finish_all(&self) {
+    /// Whether clients are to make their next connection elsewhere.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.get()
+    }
+
+    /// From now on every answer of HTTP/1.1 is the last on its connection.
+    fn leave(&self) {
+        self.leaving.set(true);
+    }
+
+    /// Has every connection end, those that are made meanwhile, too.
+    fn drain(&self) {
         self.draining.set(true);
-        let serving = self.serving.borrow();
-        serving.values().for_each(|standing| standing.activity.give(activity::Order::Finish));
+        self.leave();
+        self.serving.borrow().values().for_each(|standing| standing.activity.leave());
     }
 }

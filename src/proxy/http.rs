@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::HeaderName;
+use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
@@ -225,7 +225,8 @@ async fn handle(
     let (mut parts, body) = request.into_parts();
     request_id::set(&mut parts.headers, session.believes_request_id);
     let in_flight = RequestInFlight::begin(Rc::clone(&session), &parts);
-    let response = if let Some((status, why)) = session.standing.refusal() {
+    let is_http1 = parts.version < Version::HTTP_2;
+    let mut response = if let Some((status, why)) = session.standing.refusal() {
         let unread = answer::discard(&parts, body).await;
         answer::refuse(&parts, status, why, in_flight.keeping(unread))
     } else {
@@ -248,10 +249,18 @@ async fn handle(
             }
         }
     };
+    if is_http1 && session.worker.open.is_leaving() && !is_switching(&response) {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+    }
     let status = response.status().as_u16();
     session.metrics.requests.of(CodeClass::of(status)).inc();
     response.body().note_status(status);
     Ok(response)
+}
+
+fn is_switching(response: &Response<ResponseBody>) -> bool {
+    response.status() == StatusCode::SWITCHING_PROTOCOLS
 }
 
 /// The upstream's answer, or why there is none.

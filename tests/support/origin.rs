@@ -118,8 +118,9 @@ fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<Received>> 
     }
     let mut request = Received { head, body: Vec::new() };
     if let Some(length) = request.fields("content-length").first() {
-        let length = length.parse().unwrap();
-        reader.take(length).read_to_end(&mut request.body)?;
+        let length: usize = length.parse().unwrap();
+        request.body = vec![0; length];
+        reader.read_exact(&mut request.body)?; // half a request is none
     } else if request.fields("transfer-encoding") == ["chunked"] {
         read_chunks(reader, &mut request)?;
     }
