@@ -78,6 +78,27 @@ fn the_commands_of_the_page_on_filters_do_what_it_says() {
     assert!(valid.status.success(), "{}", said(&valid));
 }
 
+/// Each piece of configuration on the page on proxying, in a service of its own.
+#[test]
+fn the_settings_of_the_page_on_proxying_can_be_used() {
+    let page = include_str!("../docs/proxying.md");
+    let settings = blocks(page, "toml");
+    assert_eq!(settings.len(), 3);
+    for settings in settings {
+        let pki = Pki::new();
+        pki.client("keygate-client", Kind::P256);
+        std::fs::copy(pki.path("ca.pem"), pki.path("internal-ca.pem")).unwrap();
+        support::write_filter(&pki.path("lost.pkbf"), &[]);
+        let service = support::keygate::configuration("127.0.0.1:9".parse().unwrap(), "", "");
+        let without = service.lines().filter(|line| !line.starts_with("upstream = "));
+        let text = without.collect::<Vec<_>>().join("\n") + "\n" + &settings;
+        std::fs::write(pki.path("keygate.toml"), text).unwrap();
+        let config = pki.path("keygate.toml");
+        let valid = keygate(&["validate", "--config", config.to_str().unwrap()]);
+        assert!(valid.status.success(), "{settings}: {}", said(&valid));
+    }
+}
+
 #[test]
 fn every_reason_for_a_refusal_is_explained() {
     for reason in RefusalReason::ALL {
