@@ -63,6 +63,8 @@ impl Scene {
     }
 }
 
+type Job = fn(&Scene) -> Result<(), String>;
+
 fn check(is_so: bool, problem: impl FnOnce() -> String) -> Result<(), String> {
     if is_so { Ok(()) } else { Err(problem()) }
 }
@@ -154,7 +156,7 @@ fn nothing_goes_wrong_and_nothing_grows() {
         done: AtomicUsize::new(0),
     });
     let load = Load::start(scene.keygate.address(), &scene.pki, &scene.good);
-    let jobs: [(&str, fn(&Scene) -> Result<(), String>); 5] = [
+    let jobs: [(&str, Job); 5] = [
         ("an upload over HTTP/1.1", |scene| upload(scene, "--http1.1")),
         ("an upload over HTTP/2", |scene| upload(scene, "--http2")),
         ("a refused client", refused),

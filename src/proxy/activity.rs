@@ -167,10 +167,10 @@ impl Activity {
         }
     }
 
-    pub(super) fn request_began(&self) {
+    pub(super) fn request_began(&self, now: Instant) {
         self.requests.set(self.requests.get().saturating_add(1));
         self.phase.set(Phase::Busy);
-        self.body_moved();
+        self.moved.set(now);
     }
 
     /// A piece of a body was taken.
@@ -183,7 +183,10 @@ impl Activity {
         let others = self.upstream_owes.get();
         let all = if owes { others.saturating_add(1) } else { others.saturating_sub(1) };
         self.upstream_owes.set(all);
-        self.body_moved();
+        // It is looked at only while the upstream owes nothing.
+        if all == 0 {
+            self.body_moved();
+        }
     }
 
     pub(super) fn request_ended(&self) {
@@ -349,7 +352,7 @@ mod tests {
     #[test]
     fn a_client_that_takes_nothing_of_its_answer_is_cut_and_a_slow_upstream_is_not_its_fault() {
         let activity = Activity::new(LIMITS, Kind::Http2);
-        activity.request_began();
+        activity.request_began(Instant::now());
         activity.upstream_owes(true);
         assert_eq!(order_after(&activity, 3600), None);
         activity.upstream_owes(false);
@@ -368,8 +371,8 @@ mod tests {
     #[test]
     fn a_connection_with_requests_in_flight_is_left_alone() {
         let activity = Activity::new(LIMITS, Kind::Http1);
-        activity.request_began();
-        activity.request_began();
+        activity.request_began(Instant::now());
+        activity.request_began(Instant::now());
         activity.upstream_owes(true);
         activity.request_ended();
         assert_eq!(order_after(&activity, 3600), None);

@@ -227,7 +227,7 @@ async fn handle(
     let in_flight = RequestInFlight::begin(Rc::clone(&session), &parts);
     let is_http1 = parts.version < Version::HTTP_2;
     let mut response = if let Some((status, why)) = session.standing.refusal() {
-        let unread = answer::discard(&parts, body).await;
+        let unread = Box::pin(answer::discard(&parts, body)).await;
         answer::refuse(&parts, status, why, in_flight.keeping(unread))
     } else {
         match prepare::prepare(&session, &mut parts, &body) {
@@ -236,6 +236,7 @@ async fn handle(
                 let status_header = Rc::clone(&session.status_header);
                 let body = RequestBody::new(
                     body,
+                    in_flight.began(),
                     status_header,
                     limits.max_body_size,
                     limits.body_timeout,
@@ -244,7 +245,7 @@ async fn handle(
                 forward(&session, Request::from_parts(parts, body), purpose, in_flight).await
             }
             Err(status) => {
-                let unread = answer::discard(&parts, body).await;
+                let unread = Box::pin(answer::discard(&parts, body)).await;
                 answer::own(status, in_flight.keeping(unread))
             }
         }
@@ -274,19 +275,16 @@ async fn forward(
     let waiting = in_flight.wait_for_upstream();
     let limits = &session.service.config.limits;
     let end = limits.request_timeout.map(|limit| Instant::now() + limit);
-    let asked = async {
-        match purpose {
-            Purpose::Exchange => upstream.send(request).await.map(|answer| (answer, None)),
-            Purpose::Upgrade => upstream.send_upgrade(request).await,
-        }
-    };
-    let began = Instant::now();
-    let asked = match limits.request_timeout {
-        None => asked.await,
-        Some(limit) => {
+    let began = in_flight.began();
+    let asked = match (purpose, limits.request_timeout) {
+        (Purpose::Exchange, None) => upstream.send(request).await.map(|answer| (answer, None)),
+        // What is rare is boxed: a future that has room for it is moved with every request.
+        (Purpose::Exchange, Some(limit)) => {
             let late = |_| Err(UpstreamError::ResponseTimeout(limit));
-            timeout(limit, asked).await.unwrap_or_else(late)
+            let answer = Box::pin(timeout(limit, upstream.send(request))).await;
+            answer.unwrap_or_else(late).map(|answer| (answer, None))
         }
+        (Purpose::Upgrade, _) => Box::pin(upstream.send_upgrade(request)).await,
     };
     drop(waiting);
     if let Some(record) = in_flight.record() {

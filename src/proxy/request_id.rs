@@ -1,5 +1,6 @@
 //! The name of a request, the same in the access log and at the upstream.
 
+use data_encoding::HEXLOWER;
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 
@@ -18,8 +19,9 @@ pub(super) fn set(headers: &mut HeaderMap, is_believed: bool) {
         return;
     }
     // Unique, not secret.
-    let id = format!("{:032x}", fastrand::u128(..));
-    if let Ok(id) = HeaderValue::from_str(&id) {
+    let mut id = [0; 32];
+    HEXLOWER.encode_mut(&fastrand::u128(..).to_be_bytes(), &mut id);
+    if let Ok(id) = HeaderValue::from_bytes(&id) {
         headers.insert(X_REQUEST_ID, id);
     }
 }

@@ -156,19 +156,38 @@ impl Upstream {
     /// Sends a request and waits for the response head.
     pub(super) async fn send(
         &self,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
     ) -> Result<Answer, UpstreamError> {
-        self.offer(request, async |server, request| server.send(request).await).await
+        let mut attempts = Attempts::new(self);
+        loop {
+            match attempts.next()?.send(request).await {
+                Ok(answer) => return Ok(attempts.succeed(answer)),
+                Err(Failed::Sent(error)) => return Err(attempts.give_up(error)),
+                Err(Failed::Unsent(unsent, error)) => {
+                    attempts.fail(error);
+                    request = *unsent;
+                }
+            }
+        }
     }
 
     /// The same for a request that is to leave HTTP/1.1. If the server agrees (101), what is left of
     /// its connection follows.
     pub(super) async fn send_upgrade(
         &self,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
     ) -> Result<(Answer, Option<Tunnel>), UpstreamError> {
-        let send = async |server: Rc<Server>, request| server.send_upgrade(request).await;
-        let (response, tunnel, lease) = self.offer(request, send).await?;
+        let mut attempts = Attempts::new(self);
+        let (response, tunnel, lease) = loop {
+            match attempts.next()?.send_upgrade(request).await {
+                Ok(answer) => break attempts.succeed(answer),
+                Err(Failed::Sent(error)) => return Err(attempts.give_up(error)),
+                Err(Failed::Unsent(unsent, error)) => {
+                    attempts.fail(error);
+                    request = *unsent;
+                }
+            }
+        };
         if response.status() != hyper::StatusCode::SWITCHING_PROTOCOLS {
             return Ok(((response, lease), None));
         }
@@ -178,57 +197,16 @@ impl Upstream {
 
     /// A connection to one of the servers, for bytes.
     pub(super) async fn connect(&self) -> Result<(Box<dyn Io>, Open, ServerConfig), UpstreamError> {
-        let connect = async |server: Rc<Server>, ()| {
-            let (io, _, open) = server.connect().await.map_err(|error| Tried::Unsent((), error))?;
-            Ok((io, open, server.config().clone()))
-        };
-        self.try_each((), connect).await
-    }
-
-    async fn offer<T>(
-        &self,
-        request: Request<RequestBody>,
-        send: impl AsyncFn(Rc<Server>, Request<RequestBody>) -> Result<T, Failed>,
-    ) -> Result<T, UpstreamError> {
-        let send = async |server, request| {
-            send(server, request).await.map_err(|failed| match failed {
-                Failed::Sent(error) => Tried::Sent(error),
-                Failed::Unsent(request, error) => Tried::Unsent(*request, error),
-            })
-        };
-        self.try_each(request, send).await
-    }
-
-    /// Tries one server after the other, until one has been sent something.
-    async fn try_each<R, T>(
-        &self,
-        mut request: R,
-        attempt: impl AsyncFn(Rc<Server>, R) -> Result<T, Tried<R>>,
-    ) -> Result<T, UpstreamError> {
-        let mut tried = SmallVec::<[usize; 4]>::new();
-        let mut last = UpstreamError::NoServer;
-        let error = loop {
-            let Some((index, server)) = self.choose(&tried) else { break last };
-            match attempt(Rc::clone(&server), request).await {
-                Ok(answer) => {
-                    server.has_answered();
-                    return Ok(answer);
+        let mut attempts = Attempts::new(self);
+        loop {
+            let server = attempts.next()?;
+            match server.connect().await {
+                Ok((io, _, open)) => {
+                    return Ok(attempts.succeed((io, open, server.config().clone())));
                 }
-                Err(Tried::Sent(error)) => {
-                    self.note(&server, &error);
-                    break error;
-                }
-                Err(Tried::Unsent(unsent, error)) => {
-                    self.note(&server, &error);
-                    tried.push(index);
-                    (request, last) = (unsent, error);
-                }
+                Err(error) => attempts.fail(error),
             }
-        };
-        if let Some(kind) = error.kind() {
-            self.metrics.upstream_failures.of(kind).inc();
         }
-        Err(error)
     }
 
     /// One of the servers that are well and were not tried.
@@ -240,6 +218,14 @@ impl Upstream {
             .collect();
         let index = self.balancer.choose(&candidates)?;
         self.servers.get(index).map(|server| (index, Rc::clone(server)))
+    }
+
+    /// Counts a request that got no answer.
+    fn count(&self, error: UpstreamError) -> UpstreamError {
+        if let Some(kind) = error.kind() {
+            self.metrics.upstream_failures.of(kind).inc();
+        }
+        error
     }
 
     /// A server that fails is left alone for a while, if there is another.
@@ -255,8 +241,50 @@ impl Upstream {
     }
 }
 
-/// What an attempt at one server came to.
-enum Tried<R> {
-    Sent(UpstreamError),
-    Unsent(R, UpstreamError),
+/// One server after the other, until one has been sent something.
+struct Attempts<'a> {
+    upstream: &'a Upstream,
+    tried: SmallVec<[usize; 4]>,
+    present: Option<Rc<Server>>,
+    last: Option<UpstreamError>,
+}
+
+impl<'a> Attempts<'a> {
+    fn new(upstream: &'a Upstream) -> Self {
+        Self { upstream, tried: SmallVec::new(), present: None, last: None }
+    }
+
+    /// The next server, or why there was no answer if none is left.
+    fn next(&mut self) -> Result<Rc<Server>, UpstreamError> {
+        let Some((index, server)) = self.upstream.choose(&self.tried) else {
+            let error = self.last.take().unwrap_or(UpstreamError::NoServer);
+            return Err(self.upstream.count(error));
+        };
+        self.tried.push(index);
+        self.present = Some(Rc::clone(&server));
+        Ok(server)
+    }
+
+    fn succeed<T>(&self, answer: T) -> T {
+        if let Some(server) = &self.present {
+            server.has_answered();
+        }
+        answer
+    }
+
+    /// Nothing was sent: another server may be tried.
+    fn fail(&mut self, error: UpstreamError) {
+        if let Some(server) = &self.present {
+            self.upstream.note(server, &error);
+        }
+        self.last = Some(error);
+    }
+
+    /// Something was sent: nobody else may be.
+    fn give_up(&self, error: UpstreamError) -> UpstreamError {
+        if let Some(server) = &self.present {
+            self.upstream.note(server, &error);
+        }
+        self.upstream.count(error)
+    }
 }

@@ -88,8 +88,10 @@ impl Streamed {
         };
         self.waiting = None;
         self.stall.moved();
-        request.session.standing.activity.body_moved();
         self.has_ended |= frame.is_none();
+        if !self.has_ended {
+            request.session.standing.activity.body_moved();
+        }
         if let (Some(record), Some(Ok(frame))) = (request.record(), &frame) {
             let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
             record.response_bytes.set(record.response_bytes.get().saturating_add(bytes));
@@ -182,12 +184,17 @@ impl Drop for WaitingForUpstream {
 
 impl RequestInFlight {
     pub(super) fn begin(session: Rc<Session>, parts: &Parts) -> Self {
-        session.standing.activity.request_began();
+        let began = Instant::now();
+        session.standing.activity.request_began(began);
         let mut record = session.worker.access_log.begin(&session.standing);
         if let Some(record) = &mut record {
             record.asked = asked(parts);
         }
-        Self { session, began: Instant::now(), unread: None, record }
+        Self { session, began, unread: None, record }
+    }
+
+    pub(super) fn began(&self) -> Instant {
+        self.began
     }
 
     pub(super) fn record(&self) -> Option<&Record> {

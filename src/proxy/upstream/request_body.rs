@@ -37,14 +37,15 @@ pub(in crate::proxy) enum Fault {
 }
 
 impl RequestBody {
-    /// `limit` is in bytes; a client that sends nothing for `patience` has stalled.
+    /// The body of a request that began at `began`. `limit` is in bytes; a client that sends nothing for `patience` has stalled.
     pub(in crate::proxy) fn new(
         incoming: Incoming,
+        began: Instant,
         status_header: Rc<HeaderName>,
         limit: Option<u64>,
         patience: Duration,
     ) -> Self {
-        let progress = Progress::new(Instant::now(), !incoming.is_end_stream());
+        let progress = Progress::new(began, !incoming.is_end_stream());
         let stall = Stall::new(patience);
         Self { incoming: Some(incoming), progress, status_header, left: limit, stall }
     }

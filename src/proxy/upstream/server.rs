@@ -71,6 +71,9 @@ pub(super) enum Failed {
     Unsent(Box<Request<RequestBody>>, UpstreamError),
 }
 
+/// What hyper says of a request.
+type Sent = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>;
+
 /// A request that a server has, until its response has ended.
 #[derive(Debug)]
 pub(in crate::proxy) struct Lease {
@@ -142,7 +145,8 @@ impl Server {
     ) -> Result<(Response<Incoming>, Lease), Failed> {
         let mut lease = Lease::of(self);
         if self.is_http2.get() {
-            return self.send_http2(request).await.map(|response| (response, lease));
+            let sent = Box::pin(self.send_http2(request)).await;
+            return sent.map(|response| (response, lease));
         }
         let (response, http1) = self.send_http1(request).await?;
         lease.http1 = http1;
@@ -169,6 +173,14 @@ impl Server {
                 Err(failed) => return Err(failed),
             }
         }
+        // Boxed: a future with room for a handshake would be moved with every request.
+        Box::pin(self.send_on_new_connection(request)).await
+    }
+
+    async fn send_on_new_connection(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Option<Http1>), Failed> {
         let (io, is_http2, open) = match self.connect().await {
             Ok(connected) => connected,
             Err(error) => return Err(Failed::Unsent(Box::new(request), error)),
@@ -193,7 +205,7 @@ impl Server {
     ) -> Result<Response<Incoming>, Failed> {
         http1.heard.set(false);
         let progress = request.body().progress();
-        self.exchange(http1.send.try_send_request(request), &progress).await
+        self.exchange(pin!(http1.send.try_send_request(request)), &progress).await
     }
 
     async fn send_http2(
@@ -210,7 +222,7 @@ impl Server {
             return Err(Failed::Sent(UpstreamError::Host));
         }
         let progress = request.body().progress();
-        let sent = self.exchange(http2.try_send_request(request), &progress).await;
+        let sent = self.exchange(pin!(http2.try_send_request(request)), &progress).await;
         sent.map_err(|failed| match failed {
             Failed::Sent(error) => Failed::Sent(error),
             Failed::Unsent(mut request, error) => {
@@ -307,12 +319,11 @@ impl Server {
 
     async fn exchange(
         &self,
-        sent: impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>>,
+        mut response: Pin<&mut impl Future<Output = Sent>>,
         progress: &Progress,
     ) -> Result<Response<Incoming>, Failed> {
         let limit = self.timeouts.response;
         let deadline_of = || (progress.last() + limit).into();
-        let mut response = pin!(sent);
         let mut deadline = pin!(sleep_until(deadline_of()));
         poll_fn(|context| {
             if let Poll::Ready(outcome) = response.as_mut().poll(context) {
