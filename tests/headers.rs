@@ -1,5 +1,9 @@
 //! Nothing that an upstream could take for identity passes from a client, in any spelling; names
 //! lead to the service that the SNI chose.
+//!
+//! What holds these doors: `remove_identity` in `prepare` in `src/proxy/http/prepare.rs` (and, for
+//! trailers, in `src/proxy/upstream/request_body.rs`), with `dash` in `src/proxy/headers.rs` for the
+//! spellings; for names, `is_for_us` in `host_of` in `src/proxy/http/prepare.rs`.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails where it stands")]
 

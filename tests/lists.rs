@@ -1,4 +1,8 @@
 //! Exact lists and exceptions, over real handshakes.
+//!
+//! What holds this door is `known_by_name` in `src/guard.rs`; that a list which was emptied is not
+//! believed, `content.is_empty()` in `src/snapshot/load/list.rs`; that an exception ends at its moment,
+//! `now < exception.until` in `src/guard/lists.rs`.
 
 #![allow(
     clippy::indexing_slicing,

@@ -1,6 +1,9 @@
 //! Every way to connect, with every key, under every policy, before and after a reload: what the
 //! client sees, what the origin sees, the metrics and the log line. The cases are generated; what is
 //! expected of each follows from [`expected`].
+//!
+//! Any line that decides makes cases of it fail when it is taken away, such as `policy.decide` in
+//! `admit` in `src/proxy/connection.rs`.
 
 #![allow(
     clippy::indexing_slicing,

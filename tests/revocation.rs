@@ -1,4 +1,7 @@
 //! Certificates that their CA has taken back.
+//!
+//! What holds this door is `with_crls` in `src/tls/client_auth.rs`; for older lists, `follow` in
+//! `src/tls/material.rs`.
 
 #![allow(
     clippy::indexing_slicing,
