@@ -28,6 +28,9 @@ struct Scene {
     origin: Origin,
 }
 
+/// By the ticket of the client, or by the store of the server.
+const WAYS: [&[&str]; 3] = [&["-tls1_2"], &["-tls1_2", "-no_ticket"], &["-tls1_3"]];
+
 /// Two services, `a.example` and `b.example`, on one address.
 fn scene() -> Scene {
     let (pki, origin) = (Pki::new(), Origin::start());
@@ -46,9 +49,11 @@ fn scene() -> Scene {
 
 impl Scene {
     /// One GET for `name`; what `openssl` says of it.
-    fn get(&self, client: &Party, version: &str, name: &str, session: &[&str]) -> String {
+    fn get(&self, client: &Party, way: &[&str], name: &str, session: &[&str]) -> String {
         let mut openssl = Command::new("openssl")
-            .args(["s_client", "-ign_eof", version, "-servername", name, "-connect"])
+            .args(["s_client", "-ign_eof"])
+            .args(way)
+            .args(["-servername", name, "-connect"])
             .arg(self.keygate.address().to_string())
             .arg("-CAfile")
             .arg(self.pki.path("ca.pem"))
@@ -74,12 +79,12 @@ impl Scene {
 
 #[test]
 fn a_session_is_resumed_on_its_own_service_and_on_no_other() {
-    for version in ["-tls1_2", "-tls1_3"] {
+    for way in WAYS {
         let scene = scene();
-        let first = scene.get(&scene.good, version, "a.example", &["-sess_out", "session"]);
+        let first = scene.get(&scene.good, way, "a.example", &["-sess_out", "session"]);
         assert!(first.contains("New, TLSv1.") && first.contains("hello"), "{first}");
         let full = scene.origin.next();
-        let again = scene.get(&scene.good, version, "a.example", &["-sess_in", "session"]);
+        let again = scene.get(&scene.good, way, "a.example", &["-sess_in", "session"]);
         assert!(again.contains("Reused, TLSv1.") && again.contains("hello"), "{again}");
         let resumed = scene.origin.next();
         let head = |request: &Received| request.head_without("x-request-id");
@@ -90,24 +95,24 @@ fn a_session_is_resumed_on_its_own_service_and_on_no_other() {
         );
         assert_eq!(full.fields("client-key-status"), ["clean"]);
         assert_eq!(full.fields("client-cert").len(), 1);
-        let elsewhere = scene.get(&scene.good, version, "b.example", &["-sess_in", "session"]);
+        let elsewhere = scene.get(&scene.good, way, "b.example", &["-sess_in", "session"]);
         assert!(elsewhere.contains("New, TLSv1.") && elsewhere.contains("hello"), "{elsewhere}");
     }
 }
 
 #[test]
 fn no_session_is_resumed_that_is_older_than_the_filter() {
-    for version in ["-tls1_2", "-tls1_3"] {
+    for way in WAYS {
         let scene = scene();
         for (client, file) in [(&scene.good, "good.session"), (&scene.lost, "lost.session")] {
-            let first = scene.get(client, version, "a.example", &["-sess_out", file]);
+            let first = scene.get(client, way, "a.example", &["-sess_out", file]);
             assert!(first.contains("hello"), "{first}");
         }
         write_revision(&scene.pki.path("lost.pkbf"), &[&scene.lost.spki], 2);
         scene.keygate.wait_for_generation(2);
-        let good = scene.get(&scene.good, version, "a.example", &["-sess_in", "good.session"]);
+        let good = scene.get(&scene.good, way, "a.example", &["-sess_in", "good.session"]);
         assert!(good.contains("New, TLSv1.") && good.contains("hello"), "{good}");
-        let lost = scene.get(&scene.lost, version, "a.example", &["-sess_in", "lost.session"]);
+        let lost = scene.get(&scene.lost, way, "a.example", &["-sess_in", "lost.session"]);
         assert!(lost.contains("SSL alert number 49") && !lost.contains("hello"), "{lost}");
         assert!(!lost.contains("Reused"), "{lost}");
     }

@@ -128,3 +128,27 @@ fn a_list_that_cannot_be_used_at_the_start_is_named() {
         assert!(said(&output).contains(problem), "{problem}: {}", said(&output));
     }
 }
+
+#[test]
+fn an_intermediate_that_is_revoked_counts_where_the_chain_is_judged() {
+    for (judge, is_refused) in [("leaf", false), ("chain", true)] {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let sub = pki.subordinate("Sub CA");
+        let client = sub.client("client", Kind::P256);
+        let pem = |path| std::fs::read_to_string(path).unwrap();
+        let chain = pem(&client.certificate) + &pem(&sub.path("ca.pem"));
+        std::fs::write(&client.certificate, chain).unwrap();
+        write_filter(&pki.path("lost.pkbf"), &[]);
+        pki.crl("clients.crl", &[&sub.as_party()], A_DAY);
+        rename(sub.crl("sub.crl", &[], A_DAY), pki.path("sub.crl")).unwrap();
+        let text = text(&origin, "") + &format!("policy = {{ judge = \"{judge}\" }}\n");
+        let both = "crls = [\"clients.crl\", \"sub.crl\"]";
+        let keygate = Keygate::configured(&pki, &text.replace("crls = [\"clients.crl\"]", both));
+        let answer = keygate.curl(&client, &[]);
+        if is_refused {
+            assert!(said(&answer).contains("certificate revoked"), "{}", said(&answer));
+        } else {
+            assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+        }
+    }
+}

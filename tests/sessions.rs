@@ -15,6 +15,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rustls::client::Tls12Resumption;
 use rustls::{
     AlertDescription, ClientConfig, ClientConnection, HandshakeKind, StreamOwned,
     SupportedProtocolVersion,
@@ -25,15 +26,27 @@ use support::origin::{Origin, Received};
 use support::pki::{Kind, Party, Pki};
 use support::{PATIENCE, write_filter, write_revision};
 
-const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
+const VERSIONS: [Way; 3] = [
+    Way { version: &rustls::version::TLS12, stored: false },
+    Way { version: &rustls::version::TLS12, stored: true },
+    Way { version: &rustls::version::TLS13, stored: false },
+];
+
+/// How a session is resumed.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    version: &'static SupportedProtocolVersion,
+    /// By the store of the server, not by the ticket of the client.
+    stored: bool,
+}
 
 /// A client that keeps its sessions for the next connection.
-fn client(
-    pki: &Pki,
-    version: &'static SupportedProtocolVersion,
-    party: &Party,
-) -> Arc<ClientConfig> {
-    Arc::new(config_of(pki, &[version], Some(party)))
+fn client(pki: &Pki, way: Way, party: &Party) -> Arc<ClientConfig> {
+    let mut config = config_of(pki, &[way.version], Some(party));
+    if way.stored {
+        config.resumption = config.resumption.tls12_resumption(Tls12Resumption::SessionIdOnly);
+    }
+    Arc::new(config)
 }
 
 /// One GET on a connection of its own: how the handshake went, and the response.

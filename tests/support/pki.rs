@@ -126,6 +126,28 @@ impl Pki {
         pki
     }
 
+    /// A CA that this one vouches for, with a directory of its own.
+    pub fn subordinate(&self, name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = parameters.signed_by(&key, &self.issuer).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
+        let ca = certificate.der().clone();
+        Self { directory, issuer: Issuer::new(parameters, key), ca }
+    }
+
+    /// The CA as somebody with a certificate, for whoever takes it back.
+    pub fn as_party(&self) -> Party {
+        let certificate = self.path("ca.pem");
+        let (name, private_key) = ("CA".to_owned(), PathBuf::new());
+        let (der, spki, key) = (self.ca.clone(), Vec::new(), Vec::new());
+        Party { name, certificate, private_key, der, spki, key }
+    }
+
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
