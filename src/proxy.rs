@@ -13,6 +13,7 @@ mod headers;
 mod health;
 mod http;
 mod listener;
+mod observed;
 mod peers;
 mod proxy_protocol;
 mod report;

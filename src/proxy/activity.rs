@@ -5,14 +5,11 @@
 //! each request.
 
 use std::cell::{Cell, RefCell};
-use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
+use super::observed::Observer;
 use crate::config::LimitsConfig;
 
 /// How long a connection that was told to end may take if no request is in flight: an HTTP/2 client
@@ -224,70 +221,13 @@ impl Activity {
     }
 }
 
-/// A client's connection that notes when bytes arrive.
-#[derive(Debug)]
-pub(super) struct Watched<IO> {
-    io: IO,
-    activity: Rc<Activity>,
-}
-
-impl<IO> Watched<IO> {
-    pub(super) fn new(io: IO, activity: Rc<Activity>) -> Self {
-        Self { io, activity }
+impl Observer for Rc<Activity> {
+    fn has_read(&self, count: usize) {
+        self.bytes_arrived(count);
     }
 
-    pub(super) fn get_ref(&self) -> &IO {
-        &self.io
-    }
-}
-
-impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.io).poll_read(context, buffer);
-        let arrived = buffer.filled().len().saturating_sub(before);
-        if arrived > 0 {
-            self.activity.bytes_arrived(arrived);
-        }
-        polled
-    }
-}
-
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.io).poll_write(context, bytes);
-        if let Poll::Ready(Ok(left)) = polled {
-            self.activity.bytes_left(left);
-        }
-        polled
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+    fn has_written(&self, count: usize) {
+        self.bytes_left(count);
     }
 }
 

@@ -25,8 +25,9 @@ use tracing::{debug, warn};
 
 use self::prepare::Purpose;
 use self::response_body::{RequestInFlight, ResponseBody};
-use super::activity::{Activity, Order, Watched};
+use super::activity::{Activity, Order};
 use super::headers::Annotations;
+use super::observed::Observed;
 use super::request_id;
 use super::standing::Standing;
 use super::tunnel;
@@ -64,7 +65,7 @@ where
     let limits = session.service.config.limits;
     let activity = Rc::clone(&session.standing.activity);
     session.worker.open.watch(&session.standing);
-    let io = TokioIo::new(Watched::new(io, Rc::clone(&activity)));
+    let io = TokioIo::new(Observed::new(io, Rc::clone(&activity)));
     let handled = Rc::clone(&session);
     let service = service_fn(move |request| handle(Rc::clone(&handled), request));
     if http2 {

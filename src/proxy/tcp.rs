@@ -9,7 +9,7 @@ use tokio_rustls::server::TlsStream;
 use tracing::warn;
 
 use super::access_log::Asked;
-use super::activity::Watched;
+use super::observed::Observed;
 use super::proxy_protocol;
 use super::standing::Standing;
 use super::tunnel;
@@ -25,7 +25,7 @@ pub(super) async fn serve(
     stream: TlsStream<TcpStream>,
 ) {
     worker.open.watch(standing);
-    let mut client = Watched::new(stream, Rc::clone(&standing.activity));
+    let mut client = Observed::new(stream, Rc::clone(&standing.activity));
     let upstream = worker.upstream(service);
     let (mut io, open, server) = match upstream.connect().await {
         Ok(connected) => connected,

@@ -2,10 +2,7 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -14,12 +11,12 @@ use hyper::header::{self, HeaderValue};
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 use hyper::{Request, Uri, Version};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
 use super::RequestBody;
 use crate::proxy::dial::Io;
 use crate::proxy::http::OnThisThread;
+use crate::proxy::observed::{Observed, Observer};
 
 /// A connection of HTTP/1.1.
 #[derive(Debug)]
@@ -50,7 +47,7 @@ pub(super) async fn http1(
     taker: Option<oneshot::Sender<Tunnel>>,
 ) -> hyper::Result<Http1> {
     let heard = Rc::new(Cell::new(false));
-    let io = TokioIo::new(Heard { io, heard: Rc::clone(&heard) });
+    let io = TokioIo::new(Observed::new(io, Ear(Rc::clone(&heard))));
     let (send, mut connection) = http1::handshake(io).await?;
     tokio::task::spawn_local(async move {
         if let Err(error) = poll_fn(|context| connection.poll_without_shutdown(context)).await {
@@ -58,7 +55,8 @@ pub(super) async fn http1(
         }
         if let Some(taker) = taker {
             let parts = connection.into_parts();
-            let tunnel = Tunnel { io: parts.io.into_inner().io, read: parts.read_buf, open };
+            let tunnel =
+                Tunnel { io: parts.io.into_inner().into_inner(), read: parts.read_buf, open };
             let _ = taker.send(tunnel); // or the server did not agree
         }
     });
@@ -110,54 +108,12 @@ pub(super) fn undo_http2(request: &mut Request<RequestBody>) {
     *request.version_mut() = Version::HTTP_11;
 }
 
-/// A connection that notes when the server says anything.
+/// Notes that the server has said something.
 #[derive(Debug)]
-struct Heard {
-    io: Box<dyn Io>,
-    heard: Rc<Cell<bool>>,
-}
+struct Ear(Rc<Cell<bool>>);
 
-impl AsyncRead for Heard {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.io).poll_read(context, buffer);
-        if buffer.filled().len() > before {
-            self.heard.set(true);
-        }
-        polled
-    }
-}
-
-impl AsyncWrite for Heard {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+impl Observer for Ear {
+    fn has_read(&self, _count: usize) {
+        self.0.set(true);
     }
 }
