@@ -1,11 +1,10 @@
 //! Connections that are open when something changes: who is to be refused by now is not served on,
 //! and nobody else notices.
 //!
-//! For the clients of CAs and revocation lists it is `identity.check` in `judge_again`; for a client
-//! that asks on although it was told to go it is `refusal.set` in `evict`.
 //! What holds this door is `judge_again` in `src/proxy/standing.rs`: without its `evict`, or without
-//! the `judge().await` in `src/proxy/drain.rs`, the tests here fail; without `has_expired` in `check`
-//! the one of the certificate that expires does.
+//! the `judge_all` in `src/proxy/life.rs`, the tests here fail; without `has_expired` in `check` the one
+//! of the certificate that expires does, without `identity.check` those of CAs and revocation lists,
+//! and without `refusal.set` in `evict` the one of a client that asks on.
 
 #![allow(
     clippy::indexing_slicing,

@@ -16,7 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
 
 use super::dial::Dialer;
-use super::http::OnThisThread;
+use super::local::OnThisThread;
 use crate::config::{HealthCheckConfig, ServerConfig};
 use crate::metrics::ControlMetrics;
 use crate::snapshot::{Current, Service};

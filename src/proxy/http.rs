@@ -3,19 +3,18 @@
 mod answer;
 mod prepare;
 mod response_body;
+mod session;
 
-use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::header::{self, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
@@ -25,31 +24,14 @@ use tracing::{debug, warn};
 
 use self::prepare::Purpose;
 use self::response_body::{RequestInFlight, ResponseBody};
+pub(super) use self::session::Session;
 use super::activity::{Activity, Order};
-use super::headers::Annotations;
+use super::local::OnThisThread;
 use super::observed::Observed;
 use super::request_id;
-use super::standing::Standing;
 use super::tunnel;
-use super::upstream::{RequestBody, Tunnel, Upstream, UpstreamError};
-use super::worker::Worker;
-use crate::metrics::{CodeClass, ServiceMetrics};
-use crate::snapshot::Service;
-
-/// What the requests of one connection share.
-pub(super) struct Session {
-    pub(super) worker: Rc<Worker>,
-    pub(super) service: Arc<Service>,
-    pub(super) metrics: Rc<ServiceMetrics>,
-    pub(super) annotations: Annotations,
-    pub(super) standing: Rc<Standing>,
-    /// Removed from every request, and from its trailers.
-    pub(super) status_header: Rc<HeaderName>,
-    /// The server's side of a connection that leaves HTTP.
-    pub(super) tunnel: RefCell<Option<Tunnel>>,
-    /// Whether the client's `X-Request-Id` is passed on.
-    pub(super) believes_request_id: bool,
-}
+use super::upstream::{RequestBody, Tunnel, UpstreamError};
+use crate::metrics::CodeClass;
 
 /// The most that HTTP/2 keeps for a client that does not take it, for each request.
 const SEND_BUFFER: usize = 64 << 10;
@@ -195,16 +177,6 @@ where
     }
 }
 
-/// Runs hyper's tasks where their connection runs.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OnThisThread;
-
-impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for OnThisThread {
-    fn execute(&self, task: F) {
-        tokio::task::spawn_local(task);
-    }
-}
-
 /// How long a client that was too slow has to take its answer.
 const LAST_WORD: Duration = Duration::from_secs(1);
 /// How much of what a client sends behind its error is read, in bytes.
@@ -316,12 +288,5 @@ async fn forward(
             }
             answer::own(answer::status_of(&error), in_flight)
         }
-    }
-}
-
-impl Session {
-    /// The upstream of the service as it is now.
-    pub(super) fn upstream(&self) -> Rc<Upstream> {
-        self.worker.upstream(&self.standing.service())
     }
 }

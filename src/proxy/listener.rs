@@ -15,7 +15,6 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use super::connection::{self, Via};
-use super::drain::Order;
 use super::worker::Worker;
 use crate::config::Config;
 
@@ -51,6 +50,14 @@ impl Address {
         self.permits.add_permits(most.saturating_sub(before));
         self.permits.forget_permits(before.saturating_sub(most));
     }
+}
+
+/// What changes where a worker listens.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// On this address no more.
+    Close(SocketAddr),
+    Listen(Share),
 }
 
 /// The addresses that the workers listen on, as configurations follow one another.

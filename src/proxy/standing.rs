@@ -13,9 +13,8 @@ use tracing::info;
 use super::activity::Activity;
 use super::headers::key_status;
 use super::report::report;
-use super::worker::Worker;
 use crate::guard::{Decision, Verdict};
-use crate::metrics::Stage;
+use crate::metrics::{ServiceMetrics, Stage};
 use crate::snapshot::{Routes, Service, Snapshot};
 use crate::spki::{self, Fingerprint};
 use crate::tls::ClientIdentity;
@@ -152,7 +151,7 @@ impl Standing {
     pub(super) fn judge_again(
         &self,
         snapshot: &Snapshot,
-        worker: &Worker,
+        metrics_of: impl Fn(&Service) -> Rc<ServiceMetrics>,
         time: SystemTime,
     ) -> bool {
         if self.is_evicted.get() || self.refusal.get().is_some() {
@@ -174,8 +173,7 @@ impl Standing {
         let verdict =
             snapshot.guard.judge(self.identity.chain(), service.config.policy.judge, time);
         let decision = service.config.policy.decide(&verdict);
-        let metrics = worker.service_metrics(service);
-        metrics.count_judgement(Stage::Live, &verdict, decision);
+        metrics_of(service).count_judgement(Stage::Live, &verdict, decision);
         if *self.verdict.borrow() != verdict {
             if decision != Decision::Admit {
                 let (peer, chain) = (self.identity.peer(), self.identity.chain());

@@ -14,9 +14,10 @@ use tracing::error;
 use tracing_appender::non_blocking::NonBlocking;
 
 use super::access_log::AccessLog;
-use super::drain::{self, Life, Order, Stage};
+use super::drain::Stage;
 use super::health::HealthBoard;
-use super::listener::{self, Addresses, Listener};
+use super::life::{self, Life};
+use super::listener::{self, Addresses, Listener, Order};
 use super::peers::Peers;
 use super::worker::Worker;
 use crate::config::Config;
@@ -152,7 +153,7 @@ impl Plan {
     }
 
     async fn serve(self) {
-        let tick = drain::tick_interval(&self.config);
+        let tick = life::tick_interval(&self.config);
         let Shared { current, board, access_log, stage, judgements } = self.shared;
         let worker = Rc::new(Worker::new(
             current,
@@ -177,6 +178,6 @@ impl Plan {
         drop(self.ready);
 
         let life = Life { stage, judgements, orders: self.orders, accepting, tick };
-        drain::tend(&worker, life).await;
+        life::tend(&worker, life).await;
     }
 }

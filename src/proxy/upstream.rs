@@ -2,6 +2,8 @@
 //! becomes of it.
 
 mod balance;
+mod error;
+mod open;
 mod request_body;
 mod sender;
 mod server;
@@ -9,24 +11,24 @@ mod server;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Request, Response};
-use prometheus::IntGauge;
 use rustls::ClientConfig;
 use smallvec::SmallVec;
 
 use self::balance::Balancer;
+pub(super) use self::error::UpstreamError;
+pub(super) use self::open::Open;
 pub(super) use self::request_body::{Fault, Progress, RequestBody};
 pub(super) use self::sender::Tunnel;
 pub(super) use self::server::Lease;
 use self::server::{Failed, Server};
-use super::dial::{DialError, Io};
+use super::dial::Io;
 use super::health::HealthBoard;
 use crate::config::{ServerConfig, ServiceConfig, UpstreamConfig};
-use crate::metrics::{ServiceMetrics, UpstreamFailure};
+use crate::metrics::ServiceMetrics;
 
 /// The servers behind a service.
 #[derive(Debug)]
@@ -36,67 +38,6 @@ pub(super) struct Upstream {
     metrics: Rc<ServiceMetrics>,
     servers: Vec<Rc<Server>>,
     balancer: Balancer,
-}
-
-/// A connection to a server is open as long as this lives.
-#[derive(Debug)]
-pub(super) struct Open {
-    count: Rc<Cell<usize>>,
-    metric: IntGauge,
-}
-
-/// Why a request got no answer.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum UpstreamError {
-    #[error("the server speaks another version of HTTP than before")]
-    ChangedProtocol,
-    #[error(transparent)]
-    Client(Fault),
-    #[error(transparent)]
-    Dial(#[from] DialError),
-    #[error("the host cannot be sent over HTTP/2")]
-    Host,
-    #[error("no server is well")]
-    NoServer,
-    #[error("the connection could not be used: {0}")]
-    Protocol(#[source] hyper::Error),
-    #[error("no response within {0:?}")]
-    ResponseTimeout(Duration),
-    #[error("as many connections are open as may be")]
-    TooMany,
-}
-
-impl UpstreamError {
-    /// How it is counted; what a client did is not the upstream's failure.
-    fn kind(&self) -> Option<UpstreamFailure> {
-        Some(match self {
-            Self::Client(_) | Self::Host => return None,
-            Self::ChangedProtocol | Self::Dial(_) => UpstreamFailure::Connect,
-            Self::NoServer | Self::TooMany => UpstreamFailure::Unavailable,
-            Self::Protocol(_) => UpstreamFailure::Response,
-            Self::ResponseTimeout(_) => UpstreamFailure::Timeout,
-        })
-    }
-
-    /// Whether it says anything of the server.
-    fn is_of_server(&self) -> bool {
-        !matches!(self, Self::Client(_) | Self::Host | Self::NoServer | Self::TooMany)
-    }
-}
-
-impl Open {
-    fn new(count: &Rc<Cell<usize>>, metric: IntGauge) -> Self {
-        count.set(count.get().saturating_add(1));
-        metric.inc();
-        Self { count: Rc::clone(count), metric }
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.count.set(self.count.get().saturating_sub(1));
-        self.metric.dec();
-    }
 }
 
 /// The answer to a request, and who gave it.

@@ -5,7 +5,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode, Uri, Version};
 
-use super::Session;
+use super::session::Session;
 use crate::proxy::headers;
 
 /// What is to be done with a request.

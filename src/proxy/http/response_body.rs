@@ -12,7 +12,7 @@ use hyper::header;
 use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery};
 
-use super::Session;
+use super::session::Session;
 use crate::proxy::access_log::{Asked, Record};
 use crate::proxy::activity::Activity;
 use crate::proxy::request_id;

@@ -13,9 +13,10 @@ use hyper::{Request, Uri, Version};
 use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 
-use super::RequestBody;
+use super::open::Open;
+use super::request_body::RequestBody;
 use crate::proxy::dial::Io;
-use crate::proxy::http::OnThisThread;
+use crate::proxy::local::OnThisThread;
 use crate::proxy::observed::{Observed, Observer};
 
 /// A connection of HTTP/1.1.
@@ -37,13 +38,13 @@ pub(in crate::proxy) struct Tunnel {
     /// What was read behind the response head.
     pub(in crate::proxy) read: Bytes,
     /// The connection is open as long as this lives.
-    pub(in crate::proxy) open: super::Open,
+    pub(in crate::proxy) open: Open,
 }
 
 /// Speaks HTTP/1.1 on a connection. What is left of it goes to `taker`, if it is to leave HTTP.
 pub(super) async fn http1(
     io: Box<dyn Io>,
-    open: super::Open,
+    open: Open,
     taker: Option<oneshot::Sender<Tunnel>>,
 ) -> hyper::Result<Http1> {
     let heard = Rc::new(Cell::new(false));
@@ -64,7 +65,7 @@ pub(super) async fn http1(
 }
 
 /// Speaks HTTP/2 on a connection.
-pub(super) async fn http2(io: Box<dyn Io>, open: super::Open) -> hyper::Result<Http2> {
+pub(super) async fn http2(io: Box<dyn Io>, open: Open) -> hyper::Result<Http2> {
     let (send, connection) = http2::handshake(OnThisThread, TokioIo::new(io)).await?;
     tokio::task::spawn_local(async move {
         if let Err(error) = connection.await {

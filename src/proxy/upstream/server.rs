@@ -20,9 +20,10 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::time::sleep_until;
 
 use super::balance::Candidate;
-use super::request_body::Progress;
+use super::error::UpstreamError;
+use super::open::Open;
+use super::request_body::{Progress, RequestBody};
 use super::sender::{self, Http1, Http2, Tunnel};
-use super::{Open, RequestBody, UpstreamError};
 use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
 use crate::proxy::dial::{Dialer, Io};

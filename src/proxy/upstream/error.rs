@@ -1,0 +1,46 @@
+//! Why a request got no answer.
+
+use std::time::Duration;
+
+use super::request_body::Fault;
+use crate::metrics::UpstreamFailure;
+use crate::proxy::dial::DialError;
+
+/// Why a request got no answer.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::proxy) enum UpstreamError {
+    #[error("the server speaks another version of HTTP than before")]
+    ChangedProtocol,
+    #[error(transparent)]
+    Client(Fault),
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error("the host cannot be sent over HTTP/2")]
+    Host,
+    #[error("no server is well")]
+    NoServer,
+    #[error("the connection could not be used: {0}")]
+    Protocol(#[source] hyper::Error),
+    #[error("no response within {0:?}")]
+    ResponseTimeout(Duration),
+    #[error("as many connections are open as may be")]
+    TooMany,
+}
+
+impl UpstreamError {
+    /// How it is counted; what a client did is not the upstream's failure.
+    pub(super) fn kind(&self) -> Option<UpstreamFailure> {
+        Some(match self {
+            Self::Client(_) | Self::Host => return None,
+            Self::ChangedProtocol | Self::Dial(_) => UpstreamFailure::Connect,
+            Self::NoServer | Self::TooMany => UpstreamFailure::Unavailable,
+            Self::Protocol(_) => UpstreamFailure::Response,
+            Self::ResponseTimeout(_) => UpstreamFailure::Timeout,
+        })
+    }
+
+    /// Whether it says anything of the server.
+    pub(super) fn is_of_server(&self) -> bool {
+        !matches!(self, Self::Client(_) | Self::Host | Self::NoServer | Self::TooMany)
+    }
+}
