@@ -73,6 +73,14 @@ impl Snapshot {
         services.find(|config| config.listen == listen).map(|config| &config.accept_proxy)
     }
 
+    /// The most connections that one address may have to any service on the address `listen`.
+    #[must_use]
+    pub fn most_from_one_ip(&self, listen: SocketAddr) -> usize {
+        let services = self.services.iter().map(|service| &service.config);
+        let here = services.filter(|config| config.listen == listen);
+        here.map(|config| config.limits.max_connections_per_ip).max().unwrap_or_default()
+    }
+
     /// Every service.
     #[must_use]
     pub fn services(&self) -> &[Arc<Service>] {

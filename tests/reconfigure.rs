@@ -147,6 +147,40 @@ fn a_changed_policy_holds_for_open_connections_too() {
 }
 
 #[test]
+fn who_came_without_a_certificate_goes_when_one_is_needed() {
+    let scene = scene();
+    let second = service("two", scene.addresses[1], &scene.origin, "");
+    let first = service("one", scene.addresses[0], &scene.origin, "on_unchecked = \"flag\"");
+    let anchors = "trust_anchors = \"ca.pem\"";
+    let optional = first.replace(anchors, &format!("{anchors}, mode = \"optional\""));
+    scene.reconfigure(&(top("lost.pkbf") + &optional + &second), 1);
+    let mut anonymous = Client::anonymous(&scene.pki, scene.addresses[0]);
+    let mut stays = scene.connect(0);
+    ask(&mut anonymous);
+    ask(&mut stays);
+    scene.reconfigure(&(top("lost.pkbf") + &first + &second), 2);
+    assert_eq!(anonymous.rest(), "");
+    ask(&mut stays);
+}
+
+#[test]
+fn another_name_of_the_header_is_the_one_that_nobody_can_forge_on_open_connections() {
+    let scene = scene();
+    let second = service("two", scene.addresses[1], &scene.origin, "");
+    let mut client = scene.connect(0);
+    ask(&mut client);
+    scene.origin.next();
+    let policy = "on_probable = \"header\", header = \"X-Key\"";
+    let first = service("one", scene.addresses[0], &scene.origin, policy);
+    scene.reconfigure(&(top("lost.pkbf") + &first + &second), 1);
+    let live = "keygate_key_checks_total{service=\"one\",stage=\"live\",verdict=\"clean\"}";
+    scene.keygate.wait_for_metric(live, 1.0);
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\nX-Key: forged\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 200 "));
+    assert_eq!(scene.origin.next().fields("x-key"), ["clean"]);
+}
+
+#[test]
 fn the_next_request_on_an_open_connection_goes_to_the_new_upstream() {
     let scene = scene();
     let mut client = scene.connect(0);

@@ -38,6 +38,8 @@ pub(super) struct Activity {
     /// Bytes that a tunnel has taken from the client, and given to it.
     carried: Cell<(u64, u64)>,
     is_leaving: Cell<bool>,
+    /// Whether it has been told that it is old.
+    is_aged: Cell<bool>,
 }
 
 /// What bytes between requests mean.
@@ -90,6 +92,7 @@ impl Activity {
             upstream_owes: Cell::new(0),
             carried: Cell::new((0, 0)),
             is_leaving: Cell::new(false),
+            is_aged: Cell::new(false),
         })
     }
 
@@ -145,8 +148,9 @@ impl Activity {
         }
         let age = now.saturating_duration_since(self.opened);
         let is_old = self.limits.max_connection_age.is_some_and(|most| age >= most);
-        if is_old && !matches!(self.phase.get(), Phase::Closing(_)) {
-            return self.give(Order::Finish);
+        if is_old && !self.is_aged.replace(true) {
+            let is_tunnel = self.kind.get() == Kind::Tunnel;
+            return self.give(if is_tunnel { Order::Cut } else { Order::Finish });
         }
         let idle = if self.kind.get() == Kind::Tunnel { Order::Cut } else { Order::Finish };
         let (since, limit, order) = match self.phase.get() {
@@ -201,6 +205,12 @@ impl Activity {
 
     fn bytes_left(&self, count: usize) {
         self.carry(0, count);
+        // The tail of an answer is written when its request is over: a client that takes it is alive.
+        match (self.kind.get(), self.phase.get()) {
+            (Kind::Http1, Phase::Idle(_)) => self.phase.set(Phase::Idle(Instant::now())),
+            (Kind::Http1, Phase::Closing(_)) => self.phase.set(Phase::Closing(Instant::now())),
+            (Kind::Http1 | Kind::Http2 | Kind::Tunnel, _) => {}
+        }
     }
 
     fn bytes_arrived(&self, count: usize) {

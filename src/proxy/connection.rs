@@ -92,6 +92,11 @@ async fn handshake(
             }
         }
     }
+    // Whoever holds connections without a word is counted, too.
+    let present = begun.present.insert(worker.peers.enter(begun.peer.ip()));
+    if present.count > worker.snapshot().most_from_one_ip(listen).saturating_mul(2) {
+        return Err(Failure { limited: true, ..Failure::of(HandshakeResult::Unsupported) });
+    }
     let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), tcp);
     let hello = match (&mut acceptor).await {
         Ok(hello) => hello,
@@ -109,10 +114,10 @@ async fn handshake(
     begun.service = Some(Arc::clone(&service));
     // A few too many are told so in HTTP; whoever goes on is not worth a handshake.
     let limits = &service.config.limits;
-    let present = begun.present.insert(worker.peers.enter(begun.peer.ip()));
+    let count = begun.present.as_ref().map_or(0, |present| present.count);
     let is_http = service.config.protocol == Protocol::Http;
     let most = limits.max_connections_per_ip.saturating_mul(if is_http { 2 } else { 1 });
-    if present.count > most {
+    if count > most {
         return Err(Failure { limited: true, ..Failure::of(HandshakeResult::Unsupported) });
     }
     // All of it in there: a session is found before anything is awaited.
@@ -200,7 +205,6 @@ async fn admit(
             worker,
             metrics,
             annotations,
-            status_header: Rc::new(service.config.status_header.clone()),
             tunnel: RefCell::default(),
             believes_request_id,
             standing,
@@ -255,7 +259,9 @@ impl Failure {
                 report(peer, service, chain, verdict, Stage::Handshake, Decision::Reject);
             }
         } else {
-            worker.metrics().unrouted_handshakes.of(self.result).inc();
+            if !self.limited {
+                worker.metrics().unrouted_handshakes.of(self.result).inc();
+            }
             worker.metrics().unrouted.of(outcome).inc();
         }
         let service = service.map(|service| service.config.name.as_str());

@@ -13,6 +13,7 @@ pub(super) use self::annotations::Annotations;
 use crate::config::ServiceConfig;
 use crate::guard::Verdict;
 
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
@@ -52,6 +53,7 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
         headers.remove(header::CONNECTION);
     }
     for name in [
+        HTTP2_SETTINGS,
         KEEP_ALIVE,
         PROXY_CONNECTION,
         header::PROXY_AUTHENTICATE,

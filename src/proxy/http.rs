@@ -206,7 +206,7 @@ async fn handle(
         match prepare::prepare(&session, &mut parts, &body) {
             Ok(purpose) => {
                 let limits = &session.service.config.limits;
-                let status_header = Rc::clone(&session.status_header);
+                let status_header = session.standing.status_header();
                 let body = RequestBody::new(
                     body,
                     in_flight.began(),
@@ -240,11 +240,19 @@ fn is_switching(response: &Response<ResponseBody>) -> bool {
 /// The upstream's answer, or why there is none.
 async fn forward(
     session: &Rc<Session>,
-    request: Request<RequestBody>,
+    mut request: Request<RequestBody>,
     purpose: Purpose,
     in_flight: RequestInFlight,
 ) -> Response<ResponseBody> {
     let upstream = session.upstream();
+    let purpose = if purpose == Purpose::Upgrade && !upstream.can_upgrade() {
+        // Who speaks HTTP/2 only is asked without (RFC 9110, section 7.8: it may be ignored).
+        request.headers_mut().remove(header::UPGRADE);
+        request.headers_mut().remove(header::CONNECTION);
+        Purpose::Exchange
+    } else {
+        purpose
+    };
     let waiting = in_flight.wait_for_upstream();
     let limits = &session.service.config.limits;
     let end = limits.request_timeout.map(|limit| Instant::now() + limit);

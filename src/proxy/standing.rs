@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use hyper::StatusCode;
-use hyper::header::HeaderValue;
+use hyper::header::{HeaderName, HeaderValue};
 use tracing::info;
 
 use super::activity::Activity;
@@ -31,6 +31,9 @@ pub(super) struct Standing {
     host: RefCell<Option<HeaderValue>>,
     identity: ClientIdentity,
     verdict: RefCell<Verdict>,
+    decision: Cell<Decision>,
+    /// Removed from every request, and from its trailers.
+    status_header: RefCell<Rc<HeaderName>>,
     /// What the upstream is told of the verdict with the next request.
     key_status: RefCell<Option<HeaderValue>>,
     is_evicted: Cell<bool>,
@@ -53,6 +56,8 @@ impl Standing {
         Rc::new(Self {
             activity,
             key_status: RefCell::new(key_status(&service.config, &verdict)),
+            status_header: RefCell::new(Rc::new(service.config.status_header.clone())),
+            decision: Cell::new(decision),
             service: RefCell::new(service),
             routes: RefCell::new(routes),
             host: RefCell::default(),
@@ -103,6 +108,10 @@ impl Standing {
             Some(Fingerprint::of(spki).to_string())
         };
         self.fingerprint.get_or_init(make).as_deref()
+    }
+
+    pub(super) fn status_header(&self) -> Rc<HeaderName> {
+        Rc::clone(&self.status_header.borrow())
     }
 
     pub(super) fn key_status(&self) -> Option<HeaderValue> {
@@ -174,13 +183,16 @@ impl Standing {
             snapshot.guard.judge(self.identity.chain(), service.config.policy.judge, time);
         let decision = service.config.policy.decide(&verdict);
         metrics_of(service).count_judgement(Stage::Live, &verdict, decision);
-        if *self.verdict.borrow() != verdict {
-            if decision != Decision::Admit {
-                let (peer, chain) = (self.identity.peer(), self.identity.chain());
-                report(peer, service, chain, &verdict, Stage::Live, decision);
-            }
-            self.key_status.replace(key_status(&service.config, &verdict));
-            self.verdict.replace(verdict);
+        let is_news =
+            self.decision.replace(decision) != decision || *self.verdict.borrow() != verdict;
+        if is_news && decision != Decision::Admit {
+            let (peer, chain) = (self.identity.peer(), self.identity.chain());
+            report(peer, service, chain, &verdict, Stage::Live, decision);
+        }
+        self.key_status.replace(key_status(&service.config, &verdict));
+        self.verdict.replace(verdict);
+        if **self.status_header.borrow() != service.config.status_header {
+            self.status_header.replace(Rc::new(service.config.status_header.clone()));
         }
         if decision == Decision::Reject {
             self.evict(refused(&self.verdict.borrow()));

@@ -27,7 +27,7 @@ pub(super) use self::server::Lease;
 use self::server::{Failed, Server};
 use super::dial::Io;
 use super::health::HealthBoard;
-use crate::config::{ServerConfig, ServiceConfig, UpstreamConfig};
+use crate::config::{Scheme, ServerConfig, ServiceConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
 
 /// The servers behind a service.
@@ -84,6 +84,11 @@ impl Upstream {
         same_tls && (Arc::ptr_eq(&self.config, config) || self.config.upstream == config.upstream)
     }
 
+    /// Whether every server speaks HTTP/1.1, which can be left for something else.
+    pub(super) fn can_upgrade(&self) -> bool {
+        self.servers.iter().all(|server| server.config().scheme != Scheme::H2c)
+    }
+
     fn settings(&self) -> &UpstreamConfig {
         &self.config.upstream
     }
@@ -118,7 +123,7 @@ impl Upstream {
         &self,
         mut request: Request<RequestBody>,
     ) -> Result<(Answer, Option<Tunnel>), UpstreamError> {
-        let mut attempts = Attempts::new(self);
+        let mut attempts = Attempts { is_upgrade: true, ..Attempts::new(self) };
         let (response, tunnel, lease) = loop {
             match attempts.next()?.send_upgrade(request).await {
                 Ok(answer) => break attempts.succeed(answer),
@@ -188,11 +193,14 @@ struct Attempts<'a> {
     tried: SmallVec<[usize; 4]>,
     present: Option<Rc<Server>>,
     last: Option<UpstreamError>,
+    /// That a server does not speak HTTP/1.1 says nothing against it.
+    is_upgrade: bool,
 }
 
 impl<'a> Attempts<'a> {
     fn new(upstream: &'a Upstream) -> Self {
-        Self { upstream, tried: SmallVec::new(), present: None, last: None }
+        let tried = SmallVec::new();
+        Self { upstream, tried, present: None, last: None, is_upgrade: false }
     }
 
     /// The next server, or why there was no answer if none is left.
@@ -215,7 +223,7 @@ impl<'a> Attempts<'a> {
 
     /// Nothing was sent: another server may be tried.
     fn fail(&mut self, error: UpstreamError) {
-        if let Some(server) = &self.present {
+        if let Some(server) = self.present.as_ref().filter(|_| !self.is_upgrade) {
             self.upstream.note(server, &error);
         }
         self.last = Some(error);
@@ -223,7 +231,7 @@ impl<'a> Attempts<'a> {
 
     /// Something was sent: nobody else may be.
     fn give_up(&self, error: UpstreamError) -> UpstreamError {
-        if let Some(server) = &self.present {
+        if let Some(server) = self.present.as_ref().filter(|_| !self.is_upgrade) {
             self.upstream.note(server, &error);
         }
         self.upstream.count(error)

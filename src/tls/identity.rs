@@ -104,7 +104,11 @@ impl ClientIdentity {
         verifier: &dyn ClientCertVerifier,
         now: SystemTime,
     ) -> Result<(), rustls::Error> {
-        let Some((leaf, intermediates)) = self.chain.split_first() else { return Ok(()) };
+        let Some((leaf, intermediates)) = self.chain.split_first() else {
+            // It came when no certificate was needed.
+            let is_needed = verifier.client_auth_mandatory();
+            return if is_needed { Err(rustls::Error::NoCertificatesPresented) } else { Ok(()) };
+        };
         let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
         verifier.verify_client_cert(leaf, intermediates, now).map(|_| ())
     }

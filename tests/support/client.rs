@@ -66,8 +66,17 @@ impl ResolvesClientCert for Presents {
 impl Client {
     /// Connects as `party`, naming `localhost`.
     pub fn connect(pki: &Pki, address: SocketAddr, party: &Party) -> Self {
+        Self::with(config(pki, party), address)
+    }
+
+    /// Connects without a certificate.
+    pub fn anonymous(pki: &Pki, address: SocketAddr) -> Self {
+        Self::with(config_of(pki, rustls::ALL_VERSIONS, None), address)
+    }
+
+    fn with(config: ClientConfig, address: SocketAddr) -> Self {
         let name = "localhost".try_into().unwrap();
-        let connection = ClientConnection::new(Arc::new(config(pki, party)), name).unwrap();
+        let connection = ClientConnection::new(Arc::new(config), name).unwrap();
         let tcp = TcpStream::connect(address).unwrap();
         tcp.set_read_timeout(Some(PATIENCE)).unwrap();
         tcp.set_write_timeout(Some(PATIENCE)).unwrap();

@@ -41,12 +41,13 @@ pub(super) fn prepare(
     let upgrade = upgrade(parts).cloned();
     let wants_trailers = wants_trailers(&parts.headers);
     headers::remove_hop_by_hop(&mut parts.headers);
-    headers::remove_identity(&mut parts.headers, &session.status_header);
+    let status_header = session.standing.status_header();
+    headers::remove_identity(&mut parts.headers, &status_header);
     parts.headers.remove(header::EXPECT); // hyper answers it as soon as the body is asked for
     headers::join_cookies(&mut parts.headers);
     session.annotations.set(&mut parts.headers, &host);
     if let Some(status) = session.standing.key_status() {
-        parts.headers.insert(&*session.status_header, status);
+        parts.headers.insert(&*status_header, status);
     }
     if wants_trailers {
         parts.headers.insert(header::TE, HeaderValue::from_static("trailers"));
@@ -77,7 +78,7 @@ fn upgrade(parts: &Parts) -> Option<&HeaderValue> {
     let is_asked = parts.version == Version::HTTP_11
         && has_token(&parts.headers, &header::CONNECTION, "upgrade");
     let protocol = parts.headers.get(header::UPGRADE).filter(|_| is_asked)?;
-    (!protocol.as_bytes().eq_ignore_ascii_case(b"h2c")).then_some(protocol)
+    (!has_token(&parts.headers, &header::UPGRADE, "h2c")).then_some(protocol)
 }
 
 /// Whether the client takes trailers: the one thing in `TE` that a proxy may pass on.

@@ -4,8 +4,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use hyper::header::HeaderName;
-
 use crate::metrics::ServiceMetrics;
 use crate::proxy::headers::Annotations;
 use crate::proxy::standing::Standing;
@@ -20,8 +18,6 @@ pub(in crate::proxy) struct Session {
     pub(in crate::proxy) metrics: Rc<ServiceMetrics>,
     pub(in crate::proxy) annotations: Annotations,
     pub(in crate::proxy) standing: Rc<Standing>,
-    /// Removed from every request, and from its trailers.
-    pub(in crate::proxy) status_header: Rc<HeaderName>,
     /// The server's side of a connection that leaves HTTP.
     pub(in crate::proxy) tunnel: RefCell<Option<Tunnel>>,
     /// Whether the client's `X-Request-Id` is passed on.
@@ -31,6 +27,6 @@ pub(in crate::proxy) struct Session {
 impl Session {
     /// The upstream of the service as it is now.
     pub(super) fn upstream(&self) -> Rc<Upstream> {
-        self.worker.upstream(&self.standing.service())
+        self.worker.present_upstream(&self.standing.service())
     }
 }

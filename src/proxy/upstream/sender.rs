@@ -64,9 +64,16 @@ pub(super) async fn http1(
     Ok(Http1 { send, heard, made: Instant::now() })
 }
 
+/// What a server may send ahead for each request. For all of them together there is no limit besides:
+/// a client that takes nothing would use it up for the others.
+const STREAM_WINDOW: u32 = 256 << 10;
+const ALL_STREAMS: u32 = (1 << 31) - 1;
+
 /// Speaks HTTP/2 on a connection.
 pub(super) async fn http2(io: Box<dyn Io>, open: Open) -> hyper::Result<Http2> {
-    let (send, connection) = http2::handshake(OnThisThread, TokioIo::new(io)).await?;
+    let mut builder = http2::Builder::new(OnThisThread);
+    builder.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(ALL_STREAMS);
+    let (send, connection) = builder.handshake(TokioIo::new(io)).await?;
     tokio::task::spawn_local(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "upstream connection ended");

@@ -187,8 +187,12 @@ impl Server {
             Err(error) => return Err(Failed::Unsent(Box::new(request), error)),
         };
         if is_http2 {
-            let made = sender::http2(io, open).await;
-            let http2 = made.map_err(|error| Failed::Sent(UpstreamError::Protocol(error)))?;
+            let http2 = match sender::http2(io, open).await {
+                Ok(http2) => http2,
+                Err(error) => {
+                    return Err(Failed::Unsent(Box::new(request), UpstreamError::Protocol(error)));
+                }
+            };
             *self.shared.lock().await = Some(http2);
             self.is_http2.set(true);
             return self.send_http2(request).await.map(|response| (response, None));
@@ -225,7 +229,15 @@ impl Server {
         let progress = request.body().progress();
         let sent = self.exchange(pin!(http2.try_send_request(request)), &progress).await;
         sent.map_err(|failed| match failed {
-            Failed::Sent(error) => Failed::Sent(error),
+            Failed::Sent(error) => {
+                // It may be dead without a word: the next request makes another.
+                if let (UpstreamError::ResponseTimeout(_), Ok(mut shared)) =
+                    (&error, self.shared.try_lock())
+                {
+                    shared.take();
+                }
+                Failed::Sent(error)
+            }
             Failed::Unsent(mut request, error) => {
                 sender::undo_http2(&mut request);
                 Failed::Unsent(request, error)

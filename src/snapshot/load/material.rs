@@ -65,17 +65,34 @@ impl Material {
 
     /// Keeps of what was there before what would be the same: open connections need not be looked
     /// at then, nor made anew.
-    pub(super) fn keep_of(&mut self, before: &Self) {
-        if self.trust_anchors.certificates == before.trust_anchors.certificates
+    pub(super) fn keep_of(
+        &mut self,
+        config: &ServiceConfig,
+        before: &Self,
+        before_config: &ServiceConfig,
+    ) {
+        let accepts = |config: &ServiceConfig| {
+            (config.client_auth_mode, config.expired_crl, config.policy.judge)
+        };
+        if accepts(config) == accepts(before_config)
+            && self.trust_anchors.certificates == before.trust_anchors.certificates
             && self.revoked.lists == before.revoked.lists
         {
             self.clients = Arc::clone(&before.clients);
         }
         if let (Some(side), Some(before)) = (&mut self.upstream, &before.upstream)
             && side.digest == before.digest
+            && config.protocol == before_config.protocol
         {
             side.tls = Arc::clone(&before.tls);
         }
+    }
+
+    /// Whether no revocation list is older than what was there before.
+    pub(super) fn follow(&self, config: &ServiceConfig, before: &Self) -> Result<(), LoadError> {
+        let file = config.crls.first().map_or(Path::new(""), PathBuf::as_path);
+        let followed = self.revoked.follow(&before.revoked);
+        followed.map_err(|source| broken(config, (CRLS, file), source))
     }
 
     /// Every certificate whose key matters to us: leaves and CAs.
@@ -167,7 +184,7 @@ fn accepting(
     client_auth.verifier().map_err(tls)
 }
 
-pub(super) fn broken(
+fn broken(
     config: &ServiceConfig,
     (what, path): (&'static str, &Path),
     source: MaterialError,
@@ -175,7 +192,7 @@ pub(super) fn broken(
     LoadError::Material { service: config.name.clone(), what, path: path.to_owned(), source }
 }
 
-pub(super) const CRLS: &str = "client_auth.crls";
+const CRLS: &str = "client_auth.crls";
 const UPSTREAM_ANCHORS: &str = "upstream.tls.trust_anchors";
 const UPSTREAM_CERTIFICATE: &str = "upstream.tls.certificate";
 const UPSTREAM_KEY: &str = "upstream.tls.private_key";

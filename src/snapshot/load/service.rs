@@ -1,6 +1,6 @@
 //! One service: its configuration and the last good state of its certificates.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use super::super::ServiceReport;
 use super::super::report::ReloadReport;
-use super::material::{CRLS, Material, broken, paths, see};
+use super::material::{Material, paths, see};
 use super::{
     Change, CurrentGuard, LoadError, Policy, Seen, Service, ServiceConfig, tls, unix_seconds,
 };
@@ -33,10 +33,15 @@ impl ServiceSource {
     pub(super) fn load(
         index: usize,
         config: ServiceConfig,
+        before: Option<&Self>,
         now: SystemTime,
     ) -> Result<Self, LoadError> {
         let seen = see(&config);
-        let material = Material::read(&config)?;
+        let mut material = Material::read(&config)?;
+        if let Some(before) = before {
+            material.follow(&config, &before.material)?;
+            material.keep_of(&config, &before.material, &before.config);
+        }
         Ok(Self {
             index,
             config: Arc::new(config),
@@ -56,9 +61,7 @@ impl ServiceSource {
             return Change::Pending;
         }
         let material = Material::read(&self.config).and_then(|material| {
-            let followed = material.revoked.follow(&self.material.revoked);
-            let file = self.config.crls.first().map_or(Path::new(""), PathBuf::as_path);
-            followed.map_err(|source| broken(&self.config, (CRLS, file), source))?;
+            material.follow(&self.config, &self.material)?;
             Ok(material)
         });
         if see(&self.config) != seen {
@@ -67,7 +70,7 @@ impl ServiceSource {
         self.seen = seen;
         match material {
             Ok(mut material) => {
-                material.keep_of(&self.material);
+                material.keep_of(&self.config, &self.material, &self.config);
                 self.material = material;
                 self.has_outdated_crl = false;
                 self.last_reload = ReloadReport::done(ReloadResult::Loaded, unix_seconds(now));

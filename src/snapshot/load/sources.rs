@@ -107,7 +107,10 @@ impl Sources {
             part(
                 &self.services,
                 |known| known.config() == service,
-                || ServiceSource::load(*index, service.clone(), now),
+                || {
+                    let before = self.services.iter().find(|known| known.index() == *index);
+                    ServiceSource::load(*index, service.clone(), before, now)
+                },
             )
         });
         Ok(Staged {
