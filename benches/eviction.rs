@@ -48,7 +48,7 @@ fn main() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let [good, turned] = ["good", "turned"].map(|name| pki.client(name, Kind::P256));
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let limits = "limits = { max_connections = 20000, idle_timeout = \"10m\" }";
+    let limits = "limits = { max_connections = 20000, max_connections_per_ip = 20000, idle_timeout = \"10m\" }";
     let text = configuration(origin.address(), "", limits).replace("workers = 2", "workers = 1");
     let keygate = Keygate::configured(&pki, &text);
     let [good, turned_config] = [&good, &turned].map(|party| Arc::new(client::config(&pki, party)));
