@@ -14,7 +14,6 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use support::client::config;
 use support::keygate::{Keygate, configuration};
@@ -114,7 +113,8 @@ fn behind_haproxy_h2load_notices_no_restart() {
     // Each run is a crowd of clients with connections of their own.
     let run = move || support::system("h2load", &["-n", "400", "-c", "8", "-m", "4", &url]);
     let crowd = std::thread::spawn(move || (0..12).map(|_| run()).collect::<Vec<_>>());
-    std::thread::sleep(Duration::from_millis(200)); // the crowd is at it
+    let requests = "keygate_requests_total{code=\"2xx\",service=\"test\"}";
+    first.wait_until("the crowd is at it", || first.metric(requests) > 0.0);
     first.signal("TERM");
     assert!(first.ended().success());
     for output in crowd.join().unwrap() {

@@ -152,3 +152,21 @@ fn an_intermediate_that_is_revoked_counts_where_the_chain_is_judged() {
         }
     }
 }
+
+#[test]
+fn an_older_list_is_refused_by_another_configuration_too() {
+    let scene = scene(A_DAY, "");
+    scene.refuses(&scene.revoked, "certificate revoked");
+    let config = scene.pki.path("keygate.toml");
+    let changed = std::fs::read_to_string(&config).unwrap() + "limits = { max_streams = 7 }\n";
+    std::fs::write(scene.pki.path("next.toml"), changed).unwrap();
+    // Both at once: the list is refused by itself, and must not come in with the configuration.
+    rename(scene.pki.old_crl("old.crl"), scene.pki.path("clients.crl")).unwrap();
+    rename(scene.pki.path("next.toml"), config).unwrap();
+    scene.keygate.wait_for("a refusal", |line| {
+        line["message"] == "configuration refused, the one in use stays"
+            && line["problem"].as_str().unwrap().contains("is older than the one in use")
+    });
+    scene.refuses(&scene.revoked, "certificate revoked");
+    scene.admits(&scene.good);
+}

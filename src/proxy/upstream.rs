@@ -3,6 +3,7 @@
 
 mod balance;
 mod error;
+mod exchange;
 mod open;
 mod request_body;
 mod sender;
@@ -20,11 +21,12 @@ use smallvec::SmallVec;
 
 use self::balance::Balancer;
 pub(super) use self::error::UpstreamError;
+use self::exchange::Failed;
 pub(super) use self::open::Open;
 pub(super) use self::request_body::{Fault, Progress, RequestBody};
 pub(super) use self::sender::Tunnel;
 pub(super) use self::server::Lease;
-use self::server::{Failed, Server};
+use self::server::Server;
 use super::dial::Io;
 use super::health::HealthBoard;
 use crate::config::{Scheme, ServerConfig, ServiceConfig, UpstreamConfig};

@@ -4,25 +4,22 @@
 //! grow old and are closed. One connection of HTTP/2 carries all requests.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use hyper::body::{Body, Incoming};
-use hyper::client::conn::TrySendError;
+use hyper::body::Incoming;
 use hyper::http::uri;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use rustls::ClientConfig;
 use tokio::sync::{Mutex, oneshot};
-use tokio::time::sleep_until;
 
 use super::balance::Candidate;
 use super::error::UpstreamError;
+use super::exchange::{Failed, exchange, repeated};
 use super::open::Open;
-use super::request_body::{Progress, RequestBody};
+use super::request_body::RequestBody;
 use super::sender::{self, Http1, Http2, Tunnel};
 use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
@@ -62,18 +59,6 @@ struct Idle {
     http1: Http1,
     since: Instant,
 }
-
-/// Why a request got no answer from this server.
-#[derive(Debug)]
-pub(super) enum Failed {
-    /// Some of it may have been read.
-    Sent(UpstreamError),
-    /// Nothing of it was read: another server can have it.
-    Unsent(Box<Request<RequestBody>>, UpstreamError),
-}
-
-/// What hyper says of a request.
-type Sent = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>;
 
 /// A request that a server has, until its response has ended.
 #[derive(Debug)]
@@ -210,7 +195,8 @@ impl Server {
     ) -> Result<Response<Incoming>, Failed> {
         http1.heard.set(false);
         let progress = request.body().progress();
-        self.exchange(pin!(http1.send.try_send_request(request)), &progress).await
+        exchange(pin!(http1.send.try_send_request(request)), &progress, self.timeouts.response)
+            .await
     }
 
     async fn send_http2(
@@ -227,7 +213,9 @@ impl Server {
             return Err(Failed::Sent(UpstreamError::Host));
         }
         let progress = request.body().progress();
-        let sent = self.exchange(pin!(http2.try_send_request(request)), &progress).await;
+        let sent =
+            exchange(pin!(http2.try_send_request(request)), &progress, self.timeouts.response)
+                .await;
         sent.map_err(|failed| match failed {
             Failed::Sent(error) => {
                 // It may be dead without a word: the next request makes another.
@@ -329,59 +317,6 @@ impl Server {
                 && now.saturating_duration_since(idle.since) < self.timeouts.idle
         });
     }
-
-    async fn exchange(
-        &self,
-        mut response: Pin<&mut impl Future<Output = Sent>>,
-        progress: &Progress,
-    ) -> Result<Response<Incoming>, Failed> {
-        let limit = self.timeouts.response;
-        let deadline_of = || (progress.last() + limit).into();
-        let mut deadline = pin!(sleep_until(deadline_of()));
-        poll_fn(|context| {
-            if let Poll::Ready(outcome) = response.as_mut().poll(context) {
-                return Poll::Ready(outcome.map_err(|mut error| match error.take_message() {
-                    Some(unsent) => Failed::Unsent(
-                        Box::new(unsent),
-                        UpstreamError::Protocol(error.into_error()),
-                    ),
-                    None => Failed::Sent(match progress.fault() {
-                        Some(fault) => UpstreamError::Client(fault),
-                        None => UpstreamError::Protocol(error.into_error()),
-                    }),
-                }));
-            }
-            // The time runs from the last piece of the request body that the upstream took, and not
-            // while the client owes more: that has a time of its own.
-            while Pin::as_mut(&mut deadline).poll(context).is_ready() {
-                let later = if progress.waits_for_client() {
-                    (Instant::now() + limit).into()
-                } else {
-                    deadline_of()
-                };
-                if later <= deadline.deadline() {
-                    return Poll::Ready(Err(Failed::Sent(UpstreamError::ResponseTimeout(limit))));
-                }
-                deadline.as_mut().reset(later);
-            }
-            Poll::Pending
-        })
-        .await
-    }
-}
-
-/// The same request again, if it is safe to send it twice (RFC 9110, section 9.2.2).
-fn repeated(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE];
-    if !is_safe.contains(request.method()) || !request.body().is_end_stream() {
-        return None;
-    }
-    let mut again = Request::new(request.body().repeated()?);
-    *again.method_mut() = request.method().clone();
-    *again.uri_mut() = request.uri().clone();
-    *again.version_mut() = request.version();
-    *again.headers_mut() = request.headers().clone();
-    Some(again)
 }
 
 impl Lease {
