@@ -319,6 +319,28 @@ mod tests {
     }
 
     #[test]
+    fn an_old_tunnel_is_cut_and_an_old_connection_keeps_its_other_time_outs() {
+        let limits = LimitsConfig { max_connection_age: Some(Duration::from_secs(20)), ..LIMITS };
+        let tunnel = Activity::new(limits, Kind::Tunnel);
+        assert_eq!(order_after(&tunnel, 20), Some(Order::Cut));
+        let busy = Activity::new(limits, Kind::Http1);
+        busy.request_began(Instant::now());
+        assert_eq!(order_after(&busy, 20), Some(Order::Finish));
+        assert_eq!(order_after(&busy, 30), Some(Order::Cut), "its client takes nothing");
+    }
+
+    #[test]
+    fn a_client_that_still_takes_the_tail_of_its_answer_is_not_cut() {
+        let activity = Activity::new(LIMITS, Kind::Http1);
+        activity.give(Order::Finish);
+        assert_eq!(order_after(&activity, 4), Some(Order::Finish));
+        activity.phase.set(Phase::Closing(Instant::now() - Duration::from_secs(4)));
+        activity.bytes_left(1);
+        assert_eq!(order_after(&activity, 4), None);
+        assert_eq!(order_after(&activity, 5), Some(Order::Cut));
+    }
+
+    #[test]
     fn a_connection_with_requests_in_flight_is_left_alone() {
         let activity = Activity::new(LIMITS, Kind::Http1);
         activity.request_began(Instant::now());
