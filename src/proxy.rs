@@ -12,6 +12,7 @@ mod drain;
 mod headers;
 mod health;
 mod http;
+mod interim;
 mod life;
 mod listener;
 mod local;

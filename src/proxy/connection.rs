@@ -19,6 +19,7 @@ use tracing::debug;
 use super::activity::{Activity, Kind};
 use super::headers::Annotations;
 use super::http::{self, Session};
+use super::interim::Interim;
 use super::peers::Present;
 use super::proxy_protocol;
 use super::report::report;
@@ -206,6 +207,7 @@ async fn admit(
             metrics,
             annotations,
             tunnel: RefCell::default(),
+            interim: Interim::default(),
             believes_request_id,
             standing,
             service,

@@ -22,7 +22,8 @@ use crate::proxy::upstream::{Lease, RequestBody};
 /// A response body on its way to the client, and the end of its request.
 pub(super) struct ResponseBody {
     content: Content,
-    request: RequestInFlight,
+    /// `None`: it goes on when the response has ended.
+    request: Option<RequestInFlight>,
 }
 
 enum Content {
@@ -51,13 +52,22 @@ pub(super) enum BodyError {
 
 impl ResponseBody {
     pub(super) fn note_status(&self, status: u16) {
-        if let Some(record) = self.request.record() {
+        if let Some(record) = self.record() {
             record.status.set(Some(status));
         }
     }
 
+    fn record(&self) -> Option<&Record> {
+        self.request.as_ref().and_then(RequestInFlight::record)
+    }
+
     pub(super) fn own(text: Bytes, request: RequestInFlight) -> Self {
-        Self { content: Content::Own(Some(text)), request }
+        Self { content: Content::Own(Some(text)), request: Some(request) }
+    }
+
+    /// Nothing, of a request that goes on as a stream of bytes.
+    pub(super) fn nothing() -> Self {
+        Self { content: Content::Own(None), request: None }
     }
 
     /// The lease ends with the body; the connection is kept only if it was read to its end. An
@@ -72,7 +82,7 @@ impl ResponseBody {
         let stall = Stall::new(patience).until(end);
         let lease = Some(lease);
         let streamed = Streamed { incoming, lease, has_ended: false, stall, waiting: None };
-        Self { content: Content::Upstream(streamed), request }
+        Self { content: Content::Upstream(streamed), request: Some(request) }
     }
 }
 
@@ -80,19 +90,22 @@ impl Streamed {
     fn poll_frame(
         &mut self,
         context: &mut Context<'_>,
-        request: &RequestInFlight,
+        request: Option<&RequestInFlight>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
-            self.waiting.get_or_insert_with(|| request.wait_for_upstream());
+            if self.waiting.is_none() {
+                self.waiting = request.map(RequestInFlight::wait_for_upstream);
+            }
             return self.stall.poll(context).map(|()| Some(Err(BodyError::Stalled)));
         };
         self.waiting = None;
         self.stall.moved();
         self.has_ended |= frame.is_none();
-        if !self.has_ended {
+        if let Some(request) = request.filter(|_| !self.has_ended) {
             request.session.standing.activity.body_moved();
         }
-        if let (Some(record), Some(Ok(frame))) = (request.record(), &frame) {
+        let record = request.and_then(RequestInFlight::record);
+        if let (Some(record), Some(Ok(frame))) = (record, &frame) {
             let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
             record.response_bytes.set(record.response_bytes.get().saturating_add(bytes));
         }
@@ -114,7 +127,7 @@ impl Body for ResponseBody {
                 let text = text.take().filter(|text| !text.is_empty());
                 Poll::Ready(text.map(|text| Ok(Frame::data(text))))
             }
-            Content::Upstream(streamed) => streamed.poll_frame(context, &this.request),
+            Content::Upstream(streamed) => streamed.poll_frame(context, this.request.as_ref()),
         }
     }
 
@@ -145,7 +158,7 @@ impl Drop for ResponseBody {
                 has_ended
             }
         };
-        if let Some(record) = self.request.record() {
+        if let Some(record) = self.record() {
             record.is_complete.set(is_complete);
         }
     }

@@ -12,6 +12,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::HeaderName;
 
 use crate::proxy::headers;
+use crate::proxy::interim::Follower;
 use crate::proxy::stall::Stall;
 
 /// A client's request body on its way to the upstream.
@@ -23,6 +24,8 @@ pub(in crate::proxy) struct RequestBody {
     /// How much more there may be, in bytes.
     left: Option<u64>,
     stall: Stall,
+    /// Who passes on what the server says before its answer.
+    follower: Option<Follower>,
 }
 
 /// Why a body ends before its end: the client's fault.
@@ -44,10 +47,11 @@ impl RequestBody {
         status_header: Rc<HeaderName>,
         limit: Option<u64>,
         patience: Duration,
+        follower: Option<Follower>,
     ) -> Self {
         let progress = Progress::new(began, !incoming.is_end_stream());
         let stall = Stall::new(patience);
-        Self { incoming: Some(incoming), progress, status_header, left: limit, stall }
+        Self { incoming: Some(incoming), progress, status_header, left: limit, stall, follower }
     }
 
     /// The same, if it is empty: a request without a body can be sent twice.
@@ -58,7 +62,12 @@ impl RequestBody {
             status_header: Rc::clone(&self.status_header),
             left: self.left,
             stall: self.stall.anew(),
+            follower: self.follower.clone(),
         })
+    }
+
+    pub(super) fn follower(&self) -> Option<Follower> {
+        self.follower.clone()
     }
 
     /// When the upstream last took a piece, and what the client did wrong.
