@@ -185,8 +185,8 @@ async fn handle(
     let is_http1 = parts.version < Version::HTTP_2;
     let takes_interim = parts.version == Version::HTTP_11;
     let mut response = if let Some((status, why)) = session.standing.refusal() {
-        let unread = Box::pin(answer::discard(&parts, body)).await;
-        answer::refuse(&parts, status, why, in_flight.keeping(unread))
+        let in_flight = Box::pin(answer::discard(body, in_flight)).await;
+        answer::refuse(&parts, status, why, in_flight)
     } else {
         match prepare::prepare(&session, &mut parts, &body) {
             Ok(purpose) => {
@@ -200,13 +200,10 @@ async fn handle(
                     limits.body_timeout,
                     takes_interim.then(|| session.interim.begin()),
                 );
-                in_flight.counting(&body);
+                in_flight.following(&body);
                 forward(&session, Request::from_parts(parts, body), purpose, in_flight).await
             }
-            Err(status) => {
-                let unread = Box::pin(answer::discard(&parts, body)).await;
-                answer::own(status, in_flight.keeping(unread))
-            }
+            Err(status) => answer::own(status, Box::pin(answer::discard(body, in_flight)).await),
         }
     };
     session.interim.end();
@@ -285,6 +282,10 @@ async fn forward(
             } else {
                 warn!(%service, %error, "upstream failed");
             }
+            let in_flight = match in_flight.take_rest() {
+                Some(rest) => Box::pin(answer::discard(rest, in_flight)).await,
+                None => in_flight,
+            };
             answer::own(answer::status_of(&error), in_flight)
         }
     }

@@ -19,11 +19,11 @@ const DISCARDED_AT_MOST: usize = 8 << 20;
 const DISCARDED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Reads what there is of a body, and drops it: clients that still send when the answer and
-/// the end come, some do not read the answer. Returns what is left.
-pub(super) async fn discard(parts: &Parts, mut body: Incoming) -> Incoming {
+/// the end come, some do not read the answer. What is left is kept until that is out.
+pub(super) async fn discard(mut body: Incoming, in_flight: RequestInFlight) -> RequestInFlight {
     // Who asks first is not to be encouraged.
-    if body.is_end_stream() || parts.headers.contains_key(header::EXPECT) {
-        return body;
+    if body.is_end_stream() || in_flight.asks_first {
+        return in_flight.keeping(body);
     }
     let reading = async {
         let mut read = 0;
@@ -34,7 +34,7 @@ pub(super) async fn discard(parts: &Parts, mut body: Incoming) -> Incoming {
         }
     };
     let _ = timeout(DISCARDED_WITHIN, reading).await; // it is answered either way
-    body
+    in_flight.keeping(body)
 }
 
 /// What a client is told for want of an answer.

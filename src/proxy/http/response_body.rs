@@ -1,5 +1,6 @@
 //! A response body on its way to the client: read from the upstream only when the client takes it.
 
+use std::cell::OnceCell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -17,7 +18,7 @@ use crate::proxy::access_log::{Asked, Record};
 use crate::proxy::activity::Activity;
 use crate::proxy::request_id;
 use crate::proxy::stall::Stall;
-use crate::proxy::upstream::{Lease, RequestBody};
+use crate::proxy::upstream::{Lease, Progress, RequestBody};
 
 /// A response body on its way to the client, and the end of its request.
 pub(super) struct ResponseBody {
@@ -183,7 +184,11 @@ pub(super) struct RequestInFlight {
     /// A body that nobody will read: an HTTP/2 stream whose body is dropped is reset, and an answer
     /// that is not on its way by then is lost.
     unread: Option<Incoming>,
+    /// The body that was read, which has what is left of it.
+    read: OnceCell<Progress>,
     record: Option<Box<Record>>,
+    /// Whether the client asks before it sends a body.
+    pub(super) asks_first: bool,
 }
 
 /// As long as this lives, a request waits for the upstream and not for its client.
@@ -203,7 +208,8 @@ impl RequestInFlight {
         if let Some(record) = &mut record {
             record.asked = asked(parts);
         }
-        Self { session, began, unread: None, record }
+        let asks_first = parts.headers.contains_key(header::EXPECT);
+        Self { session, began, unread: None, read: OnceCell::new(), record, asks_first }
     }
 
     pub(super) fn began(&self) -> Instant {
@@ -214,11 +220,18 @@ impl RequestInFlight {
         self.record.as_deref()
     }
 
-    /// Counts the bytes of the request's body, if anybody wants to know.
-    pub(super) fn counting(&self, body: &RequestBody) {
+    /// Follows the request's body on its way.
+    pub(super) fn following(&self, body: &RequestBody) {
+        let _ = self.read.set(body.progress()); // there is one body
         if let Some(record) = &self.record {
             record.request_body.replace(Some(body.progress()));
         }
+    }
+
+    /// What is left of a body of known length: that of a stream may be long in coming.
+    pub(super) fn take_rest(&self) -> Option<Incoming> {
+        let rest = self.read.get().and_then(Progress::take_rest);
+        rest.filter(|rest| rest.size_hint().exact().is_some())
     }
 
     /// Keeps the request's body until the answer is out.

@@ -2,6 +2,7 @@
 //! no longer than allowed, and not from a client that stalls.
 
 use std::cell::Cell;
+use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -129,20 +130,40 @@ impl Body for RequestBody {
     }
 }
 
-/// How a request goes on its way. Only a body that is streamed makes progress.
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if let (Some(streamed), Some(incoming)) = (&self.progress.streamed, self.incoming.take())
+            && !incoming.is_end_stream()
+        {
+            streamed.rest.set(Some(incoming));
+        }
+    }
+}
+
+impl fmt::Debug for Streamed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.bytes.get();
+        formatter.debug_struct("Streamed").field("bytes", &bytes).finish_non_exhaustive()
+    }
+}
+
+/// How a request goes on its way. Only a body that is streamed makes progress. What the server did
+/// not take of it is kept as long as this: an HTTP/2 stream whose body is dropped is reset, and an
+/// answer that is not on its way by then is lost.
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct Progress {
     began: Instant,
     streamed: Option<Rc<Streamed>>,
 }
 
-#[derive(Debug)]
 struct Streamed {
     /// When the upstream last took a piece.
     last: Cell<Instant>,
     waits_for_client: Cell<bool>,
     fault: Cell<Option<Fault>>,
     bytes: Cell<u64>,
+    /// What nobody wants any more.
+    rest: Cell<Option<Incoming>>,
 }
 
 impl Progress {
@@ -153,6 +174,7 @@ impl Progress {
                 waits_for_client: Cell::new(false),
                 fault: Cell::new(None),
                 bytes: Cell::new(0),
+                rest: Cell::new(None),
             })
         });
         Self { began, streamed }
@@ -194,6 +216,11 @@ impl Progress {
     /// Whether the upstream has taken all that the client has sent, and the client owes more.
     pub(super) fn waits_for_client(&self) -> bool {
         self.streamed.as_ref().is_some_and(|streamed| streamed.waits_for_client.get())
+    }
+
+    /// What the server did not take of the body.
+    pub(in crate::proxy) fn take_rest(&self) -> Option<Incoming> {
+        self.streamed.as_ref().and_then(|streamed| streamed.rest.take())
     }
 
     pub(super) fn fault(&self) -> Option<Fault> {
