@@ -16,6 +16,7 @@ mod interim;
 mod life;
 mod listener;
 mod local;
+mod log_limit;
 mod observed;
 mod peers;
 mod proxy_protocol;
