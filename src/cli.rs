@@ -1,12 +1,13 @@
 //! The command line: one file for each subcommand.
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 0 done (`query`:
-//! nothing found; `diff`: the same), 1 found (`diff`: different), 2 wrong usage or configuration, 3 a file or input that cannot be used,
+//! nothing found; `diff`: the same; `healthcheck`: ready), 1 found (`diff`: different; `healthcheck`: not ready), 2 wrong usage or configuration, 3 a file or input that cannot be used,
 //! 4 the system refuses (an address in use, no permission, no thread).
 
 mod admin_client;
 mod demo;
 mod filter;
+mod healthcheck;
 mod input;
 mod key;
 mod log;
@@ -20,6 +21,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use self::admin_client::AdminError;
 use crate::config::ConfigError;
 use crate::pkbf::FilterError;
 use crate::server::ServerError;
@@ -41,6 +43,8 @@ enum Command {
     Validate(ConfigArgs),
     /// Show an admitted and a refused client, all on loopback, all made for the occasion.
     Demo(demo::Args),
+    /// Ask the running proxy whether it is ready: exit code 0 if it is, else 1.
+    Healthcheck(healthcheck::Args),
     /// Make filter files, and look into them.
     #[command(subcommand)]
     Filter(filter::Command),
@@ -63,11 +67,15 @@ enum Exit {
     Found,
     /// Some inputs could not be used, and each has been named.
     Incomplete,
+    /// The proxy is not ready, or does not answer; why has been said.
+    NotReady,
 }
 
 /// Why a command did not do its work.
 #[derive(Debug, thiserror::Error)]
 enum CliError {
+    #[error(transparent)]
+    Admin(#[from] AdminError),
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error("{}: {source}", path.display())]
@@ -94,7 +102,8 @@ impl CliError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Parameters(_) | Self::Server(ServerError::Metrics(_)) => 2,
-            Self::Filter { .. }
+            Self::Admin(_)
+            | Self::Filter { .. }
             | Self::Load(_)
             | Self::Operation(_)
             | Self::Server(ServerError::Load(_)) => 3,
@@ -117,12 +126,13 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args.config),
         Command::Validate(args) => validate::run(&args.config),
         Command::Demo(args) => demo::run(&args),
+        Command::Healthcheck(args) => healthcheck::run(&args),
         Command::Filter(command) => filter::run(&command),
         Command::Key(args) => key::run(&args),
     };
     match outcome {
         Ok(Exit::Done) => ExitCode::SUCCESS,
-        Ok(Exit::Found) => ExitCode::from(1),
+        Ok(Exit::Found | Exit::NotReady) => ExitCode::from(1),
         Ok(Exit::Incomplete) => ExitCode::from(3),
         // Whoever reads the output has seen enough.
         Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
