@@ -5,12 +5,14 @@
 //! 4 the system refuses (an address in use, no permission, no thread).
 
 mod admin_client;
+mod completions;
 mod demo;
 mod filter;
 mod healthcheck;
 mod input;
 mod key;
 mod log;
+mod man;
 mod progress;
 mod run;
 mod validate;
@@ -19,7 +21,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, ValueHint};
 
 use self::admin_client::AdminError;
 use crate::config::ConfigError;
@@ -28,8 +30,13 @@ use crate::server::ServerError;
 use crate::snapshot::LoadError;
 
 /// A TLS-terminating reverse proxy that checks every client key against a list of compromised keys.
+///
+/// It stands in front of mTLS services. In the handshake, after the client has proved that it holds
+/// its key, the key is looked up in a filter of keys whose private halves are known to have leaked,
+/// and the client is refused, flagged, or the service is told in a header. Filters, CAs and
+/// certificates are replaced while it runs.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(name = "keygate", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -38,25 +45,70 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve.
+    ///
+    /// Loads everything that the configuration names, takes its addresses and serves until SIGTERM
+    /// or SIGINT. What cannot be used it names, and ends. Every file is watched and replaced while
+    /// it runs, and so is the configuration: all of it is put to use, or nothing. The log goes to
+    /// standard error, the access log to standard output.
     Run(ConfigArgs),
     /// Load everything as `run` would, print a summary, serve nothing.
     Validate(ConfigArgs),
     /// Show an admitted and a refused client, all on loopback, all made for the occasion.
+    ///
+    /// Makes a CA, two clients, a filter that holds the key of one of them and an origin; shows the
+    /// good client admitted and the lost one refused; prints a curl line for each; and serves until
+    /// Ctrl-C.
     Demo(demo::Args),
     /// Ask the running proxy whether it is ready: exit code 0 if it is, else 1.
+    ///
+    /// Asks /readyz on the admin address of the configuration, over TCP or a Unix socket; a wildcard
+    /// is asked on loopback. Says nothing if the proxy is ready, and why on standard error if it is
+    /// not. Opens nothing but the configuration, of which only the admin address must be right.
     Healthcheck(healthcheck::Args),
     /// Make filter files, and look into them.
+    ///
+    /// A filter is a file in the pwnedkeys format, pkbfv1: a header, then 2^L bits, of which each key
+    /// sets k. A key that is in it is always found; one that is not is found by mistake at a rate
+    /// that is chosen when the filter is made.
     #[command(subcommand)]
     Filter(filter::Command),
     /// Show the algorithm and the fingerprints of keys.
+    ///
+    /// One private key has several public encodings, and each has a fingerprint, the SHA-256 of its
+    /// SubjectPublicKeyInfo: all are shown.
     Key(key::Args),
+    /// Print what a shell needs to complete the command line.
+    Completions(completions::Args),
+    /// Write the manual pages.
+    #[command(hide = true)]
+    Man(man::Args),
+}
+
+/// The command line without what is only for packagers: completions and manual pages would show
+/// hidden commands, too.
+fn shown() -> clap::Command {
+    let all = Cli::command();
+    let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let about = all.get_about().cloned().unwrap_or_default();
+    let long_about = all.get_long_about().cloned().unwrap_or_default();
+    clap::Command::new("keygate")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(about)
+        .long_about(long_about)
+        .subcommand_required(true)
+        .subcommands(shown)
 }
 
 /// Where the configuration is.
 #[derive(Debug, clap::Args)]
 struct ConfigArgs {
     /// The configuration file.
-    #[arg(long, value_name = "FILE", default_value = "/etc/keygate/keygate.toml")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/keygate/keygate.toml",
+        value_hint = ValueHint::FilePath
+    )]
     config: PathBuf,
 }
 
@@ -129,6 +181,8 @@ pub fn main() -> ExitCode {
         Command::Healthcheck(args) => healthcheck::run(&args),
         Command::Filter(command) => filter::run(&command),
         Command::Key(args) => key::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
     };
     match outcome {
         Ok(Exit::Done) => ExitCode::SUCCESS,

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use clap::ValueHint;
+
 use super::admin_client::{AdminClient, AdminError};
 use super::{CliError, ConfigArgs, Exit, complain};
 use crate::config::AdminAddress;
@@ -13,7 +15,13 @@ pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
     /// How long the answer may take.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = patience)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "2s",
+        value_parser = patience,
+        value_hint = ValueHint::Other
+    )]
     timeout: Duration,
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clap::ValueHint;
 use serde::{Deserialize, Serialize};
 
 use super::{CliError, ConfigArgs, Exit, json, say, say_json};
@@ -14,9 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(300);
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// The name of the filter in the configuration.
+    #[arg(value_hint = ValueHint::Other)]
     name: String,
     /// Accept only the file with this SHA-256; without it, the one that waits now.
-    #[arg(long, value_name = "HEX")]
+    #[arg(long, value_name = "HEX", value_hint = ValueHint::Other)]
     sha256: Option<String>,
     #[command(flatten)]
     config: ConfigArgs,
