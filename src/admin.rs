@@ -2,14 +2,18 @@
 //! want of a running proxy. Never on the data path: it runs on the control runtime.
 
 mod accept;
+mod chart;
+mod history;
+mod page;
+mod report;
 mod status;
 
 use std::convert::Infallible;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -24,6 +28,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tracing::{debug, warn};
 
+use self::history::{History, Hour};
 use crate::config::AdminAddress;
 use crate::metrics::Exposition;
 use crate::proxy::Stage;
@@ -33,6 +38,10 @@ use crate::snapshot::watch::Wish;
 
 /// Scrapers and probes are few; more than this wait.
 const MAX_CONNECTIONS: usize = 64;
+/// How often what has happened is noted.
+const NOTED_EVERY: Duration = Duration::from_secs(60);
+const ONLY_OURS: &str = "default-src 'none'; connect-src 'self'; frame-ancestors 'none'; \
+    img-src data:; script-src 'self'; style-src 'self'";
 /// A request head that takes longer is not a scraper's.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -49,6 +58,36 @@ pub struct State {
     pub stage: watch::Receiver<Stage>,
     /// To the task that watches files.
     pub wishes: mpsc::Sender<Wish>,
+    /// When the process began to count, in seconds since the Unix epoch.
+    since: u64,
+    history: Arc<Mutex<History>>,
+}
+
+impl State {
+    /// What there is to show, from now on.
+    #[must_use]
+    pub fn new(
+        exposition: Exposition,
+        report: Arc<ArcSwap<Report>>,
+        sightings: Sightings,
+        stage: watch::Receiver<Stage>,
+        wishes: mpsc::Sender<Wish>,
+    ) -> Self {
+        let (since, history) = (now(), Arc::default());
+        Self { exposition, report, sightings, stage, wishes, since, history }
+    }
+
+    /// Verdicts and actions by the hour, up to `now`.
+    fn hours(&self, now: u64) -> Vec<Hour> {
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.note(&self.exposition, now);
+        history.hours().cloned().collect()
+    }
+}
+
+/// Now, in seconds since the Unix epoch.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// A bound admin address.
@@ -116,6 +155,13 @@ fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
 /// # Errors
 /// The listener cannot be used by this runtime.
 pub async fn serve(listener: Listener, state: State) -> io::Result<Infallible> {
+    let noted = state.clone();
+    tokio::task::spawn_local(async move {
+        loop {
+            noted.hours(now()); // so that an hour has what happened in it
+            tokio::time::sleep(NOTED_EVERY).await;
+        }
+    });
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     match listener {
         Listener::Tcp(listener) => {
@@ -174,21 +220,36 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Full<Byte
     }
     match request.uri().path() {
         "/livez" => text(StatusCode::OK, "alive"),
-        "/metrics" => match state.exposition.render() {
-            Ok(scrape) => typed("text/plain; version=0.0.4; charset=utf-8", scrape),
-            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
-        },
+        "/metrics" => {
+            rendered("text/plain; version=0.0.4; charset=utf-8", state.exposition.render())
+        }
         "/readyz" => match *state.stage.borrow() {
             Stage::Serving => text(StatusCode::OK, "ready"),
             Stage::Leaving | Stage::Draining | Stage::Ended => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "shutting down")
             }
         },
-        "/status" => match status::json(state) {
-            Ok(status) => typed("application/json", status),
-            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
-        },
-        _ => text(StatusCode::NOT_FOUND, "there are /livez, /metrics, /readyz and /status"),
+        "/" => rendered("text/html; charset=utf-8", page::render(state, now())),
+        "/page.css" => typed("text/css; charset=utf-8", include_str!("admin/page.css").to_owned()),
+        "/page.js" => {
+            typed("text/javascript; charset=utf-8", include_str!("admin/page.js").to_owned())
+        }
+        "/report" => rendered("application/json", report::json(state)),
+        "/status" => rendered("application/json", status::json(state)),
+        _ => {
+            let paths = "there are /, /livez, /metrics, /readyz, /report and /status";
+            text(StatusCode::NOT_FOUND, paths)
+        }
+    }
+}
+
+fn rendered(
+    content_type: &'static str,
+    body: Result<String, impl std::fmt::Display>,
+) -> Response<Full<Bytes>> {
+    match body {
+        Ok(body) => typed(content_type, body),
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
 
@@ -203,5 +264,8 @@ fn typed(content_type: &'static str, body: String) -> Response<Full<Bytes>> {
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Names in it are the issuers' choice: whatever they are, nothing but our own files is run.
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(ONLY_OURS));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
 }

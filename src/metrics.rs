@@ -16,7 +16,7 @@ pub use labels::{
     CodeClass, ConnectionResult, Family, HandshakeResult, KeyAction, Label, RefusalReason,
     ReloadResult, Role, Stage, UpstreamFailure,
 };
-pub use worker::{ServiceMetrics, WorkerMetrics};
+pub use worker::{ServiceMetrics, VerdictLabel, WorkerMetrics};
 
 use prometheus::core::{Collector, GenericCounter, GenericCounterVec};
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};

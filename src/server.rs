@@ -106,13 +106,8 @@ impl Server {
         let workers = proxy::start(config, listeners, &workers, &recent, &shared)?;
         let (wishes, wished) = mpsc::channel(1);
         let report = Arc::new(ArcSwap::from_pointee(loader.report()));
-        let state = admin::State {
-            exposition,
-            report: Arc::clone(&report),
-            sightings,
-            stage: stages,
-            wishes: wishes.clone(),
-        };
+        let state =
+            admin::State::new(exposition, Arc::clone(&report), sightings, stages, wishes.clone());
         let listening = Arc::clone(workers.addresses());
         let prepare: Prepare = Box::new(move |config| {
             let bound =

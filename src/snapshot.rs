@@ -20,7 +20,9 @@ pub use load::{
     AcceptError, Commit, ListFileError, LoadError, Loader, Look, OwnKey, Prepare, Progress,
 };
 pub use refusal::Refusal;
-pub use report::{ExceptionReport, FilterReport, ListReport, Report, ServiceReport, WaitingReport};
+pub use report::{
+    ExceptionReport, FilterReport, ListReport, ReloadReport, Report, ServiceReport, WaitingReport,
+};
 pub use routes::Routes;
 
 use crate::config::{Networks, ServiceConfig};

@@ -1,6 +1,10 @@
 //! A scrape: the control plane's series, and those of all workers added up.
 
-use prometheus::proto::{Bucket, Counter, Gauge, Histogram, Metric, MetricFamily, MetricType};
+use std::collections::BTreeMap;
+
+use prometheus::proto::{
+    Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
+};
 use prometheus::{Registry, TextEncoder};
 
 use super::{ControlMetrics, WorkerMetrics};
@@ -20,6 +24,21 @@ impl Exposition {
             control: control.registry.clone(),
             workers: workers.iter().map(|worker| worker.registry.clone()).collect(),
         }
+    }
+
+    /// A counter of all workers, added up by one of its labels.
+    #[must_use]
+    pub fn sums(&self, series: &str, label: &str) -> BTreeMap<String, f64> {
+        let families = self.workers.iter().flat_map(Registry::gather);
+        let mut sums = BTreeMap::new();
+        for family in families.filter(|family| family.name() == series) {
+            for metric in family.get_metric() {
+                let value = metric.get_label().iter().find(|pair| pair.name() == label);
+                let sum = sums.entry(value.map_or("", LabelPair::value).to_owned()).or_default();
+                *sum += metric.get_counter().get_value();
+            }
+        }
+        sums
     }
 
     /// The values now, in Prometheus' text format 0.0.4.

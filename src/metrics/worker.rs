@@ -103,12 +103,18 @@ impl ServiceMetrics {
 
 /// The verdict without what was found.
 #[derive(Debug, Clone, Copy)]
-enum VerdictLabel {
+pub enum VerdictLabel {
+    /// There is an exception for it.
     Allowed,
+    /// In no filter and on no list.
     Clean,
+    /// In a filter, and proved to be compromised.
     Confirmed,
+    /// On a list.
     Listed,
+    /// In a filter.
     Probable,
+    /// There was nothing to check.
     Unchecked,
 }
 

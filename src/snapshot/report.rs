@@ -28,16 +28,23 @@ pub struct Report {
 /// A filter in use and the last look at its file.
 #[derive(Debug, Clone, Serialize)]
 pub struct FilterReport {
-    name: String,
+    /// As configured.
+    pub name: String,
+    /// What is in the file.
     #[serde(flatten)]
-    summary: FilterSummary,
-    loaded: u64,
+    pub summary: FilterSummary,
+    /// When it was put to use.
+    pub loaded: u64,
     /// Older than the configuration's `max_age`.
-    pub(super) stale: bool,
-    last_reload: ReloadReport,
+    pub stale: bool,
+    /// The last look at the file.
+    pub last_reload: ReloadReport,
+    /// The last look at the file that ended with a refusal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_refusal: Option<ReloadReport>,
     /// An update that the operator may let through.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) waiting: Option<WaitingReport>,
+    pub waiting: Option<WaitingReport>,
 }
 
 /// A list in use and the last look at its file.
@@ -49,7 +56,8 @@ pub struct ListReport {
     pub path: String,
     /// How many keys are on it.
     pub entries: usize,
-    last_reload: ReloadReport,
+    /// The last look at the file.
+    pub last_reload: ReloadReport,
 }
 
 impl ListReport {
@@ -62,9 +70,12 @@ impl ListReport {
 /// An exception, and whether it still counts.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExceptionReport {
-    fingerprint: String,
-    until: u64,
-    reason: String,
+    /// SHA-256 of the key, in hex.
+    pub fingerprint: String,
+    /// When it ends.
+    pub until: u64,
+    /// As configured.
+    pub reason: String,
     /// Whether it has ended.
     pub lapsed: bool,
 }
@@ -84,7 +95,8 @@ pub struct WaitingReport {
     revision: u32,
     updated: u64,
     entries: u32,
-    new_hits: usize,
+    /// How many clients seen lately it would refuse.
+    pub new_hits: usize,
     max_new_hits: usize,
 }
 
@@ -105,27 +117,46 @@ impl WaitingReport {
 /// A service in use and the last look at its certificates.
 #[derive(Debug, Clone, Serialize)]
 pub struct ServiceReport {
-    name: String,
-    listen: String,
-    server_names: Vec<String>,
-    upstream: Vec<String>,
+    /// As configured.
+    pub name: String,
+    /// As configured.
+    pub listen: String,
+    /// None: the default service of its address.
+    pub server_names: Vec<String>,
+    /// The servers.
+    pub upstream: Vec<String>,
     on_confirmed: &'static str,
-    on_listed: &'static str,
-    on_probable: &'static str,
-    on_unchecked: &'static str,
-    certificate_not_after: u64,
-    last_reload: ReloadReport,
+    /// The action for a key on a list.
+    pub on_listed: &'static str,
+    /// The action for a key in a filter.
+    pub on_probable: &'static str,
+    /// The action for a client whose key cannot be checked.
+    pub on_unchecked: &'static str,
+    /// When the service's own certificate expires.
+    pub certificate_not_after: u64,
+    /// When the certificate that the upstream is shown expires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_certificate_not_after: Option<u64>,
+    /// When the first revocation list is no longer up to date.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crl_next_update: Option<u64>,
+    /// The last look at the service's files.
+    pub last_reload: ReloadReport,
 }
 
 /// What became of the last change of a file.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct ReloadReport {
-    result: &'static str,
+pub struct ReloadReport {
+    /// `loaded`, `unchanged` or `refused`.
+    pub result: &'static str,
+    /// Why a filter was refused, in one word.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
+    pub reason: Option<&'static str>,
+    /// Why it was refused, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    at: u64,
+    pub error: Option<String>,
+    /// When.
+    pub at: u64,
 }
 
 impl ReloadReport {
@@ -156,6 +187,7 @@ impl FilterReport {
             loaded,
             stale: false,
             last_reload,
+            last_refusal: None,
             waiting: None,
         }
     }
@@ -164,7 +196,8 @@ impl FilterReport {
 impl ServiceReport {
     pub(super) fn of(
         config: &ServiceConfig,
-        certificate_not_after: u64,
+        (certificate_not_after, upstream_certificate_not_after): (u64, Option<u64>),
+        crl_next_update: Option<u64>,
         last_reload: ReloadReport,
     ) -> Self {
         Self {
@@ -177,6 +210,8 @@ impl ServiceReport {
             on_probable: config.policy.on_probable.as_str(),
             on_unchecked: config.policy.on_unchecked.as_str(),
             certificate_not_after,
+            upstream_certificate_not_after,
+            crl_next_update,
             last_reload,
         }
     }

@@ -24,6 +24,7 @@ pub(super) struct FilterSource {
     seen: Vec<Seen>,
     loaded: u64,
     last_reload: ReloadReport,
+    last_refusal: Option<ReloadReport>,
     stale: bool,
     /// An update that was refused, and what may let it through.
     refused: Option<Refused>,
@@ -95,6 +96,7 @@ impl FilterSource {
             seen,
             loaded,
             last_reload: ReloadReport::done(ReloadResult::Loaded, loaded),
+            last_refusal: None,
             stale: false,
             refused: None,
         };
@@ -250,6 +252,7 @@ impl FilterSource {
         );
         self.last_reload =
             ReloadReport::refused(Some(reason), refusal.to_string(), unix_seconds(now));
+        self.last_refusal = Some(self.last_reload.clone());
         Change::Same
     }
 
@@ -294,6 +297,7 @@ impl FilterSource {
         let last_reload = self.last_reload.clone();
         let mut report = FilterReport::of(&self.named, &self.config.path, self.loaded, last_reload);
         report.stale = self.stale;
+        report.last_refusal = self.last_refusal.clone();
         report.waiting = waiting;
         report
     }

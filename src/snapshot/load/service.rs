@@ -173,8 +173,11 @@ impl ServiceSource {
     }
 
     pub(super) fn report(&self) -> ServiceReport {
-        let end = self.certificate_ends().next().map_or(0, |(_, end)| end);
-        ServiceReport::of(&self.config, end, self.last_reload.clone())
+        let end_of = |wanted| {
+            self.certificate_ends().find_map(|(role, end)| (role == wanted).then_some(end))
+        };
+        let ends = (end_of(Role::Server).unwrap_or_default(), end_of(Role::UpstreamClient));
+        ServiceReport::of(&self.config, ends, self.crl_next_update(), self.last_reload.clone())
     }
 
     /// When the first revocation list is no longer up to date, in seconds since the Unix epoch.
