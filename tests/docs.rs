@@ -125,15 +125,33 @@ fn every_size_in_the_table_is_what_create_makes() {
 }
 
 #[test]
-fn every_file_that_is_linked_exists() {
+fn every_file_and_heading_that_is_linked_exists() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let mut seen = 0;
     for page in std::fs::read_dir(&docs).unwrap() {
-        let text = std::fs::read_to_string(page.unwrap().path()).unwrap();
+        let page = page.unwrap().path();
+        let text = std::fs::read_to_string(&page).unwrap();
         let links = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
-        for link in links.filter(|link| !link.starts_with("http") && !link.starts_with('#')) {
-            assert!(docs.join(link).exists(), "{link}");
+        for link in links.filter(|link| !link.starts_with("http")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let file = if file.is_empty() { page.clone() } else { docs.join(file) };
+            assert!(file.exists(), "{}: {link}", page.display());
+            if !anchor.is_empty() {
+                let text = std::fs::read_to_string(&file).unwrap();
+                let headings = text.lines().filter(|line| line.starts_with('#'));
+                let mut anchors = headings.map(|line| anchor_of(line.trim_start_matches('#')));
+                assert!(anchors.any(|found| found == anchor), "{}: {link}", page.display());
+            }
+            seen += 1;
         }
     }
+    assert!(seen > 10);
+}
+
+/// The anchor of a heading, as code hosts make it.
+fn anchor_of(heading: &str) -> String {
+    let kept = |letter: &char| letter.is_ascii_alphanumeric() || " -_".contains(*letter);
+    heading.trim().chars().filter(kept).collect::<String>().to_lowercase().replace(' ', "-")
 }
 
 #[test]
