@@ -25,6 +25,7 @@ use rcgen::{CertificateParams, DnType, SanType};
 
 use support::client::Client;
 use support::keygate::{Keygate, keygate};
+use support::keys::keys;
 use support::origin::{Origin, Received};
 use support::pki::{Kind, Party, Pki};
 use support::program::{Program, free_address, has};
@@ -619,6 +620,35 @@ fn every_directive_that_the_page_names_is_one() {
             }
         }
     }
+}
+
+/// Those in tables and those in sentences, where `services.` is left out now and then.
+#[test]
+fn every_key_of_keygate_that_the_page_names_is_one() {
+    let minimal = include_str!("../config/minimal.toml");
+    let example = format!(
+        "{minimal}\n\
+         [[lists]]\nname = \"a\"\npath = \"b\"\n\
+         [[exceptions]]\nfingerprint = \"{}\"\nuntil = 2030-01-01\nreason = \"c\"\n",
+        "0".repeat(64)
+    );
+    let known = keys(&toml::from_str(&example).unwrap());
+    let tables: BTreeSet<_> = known.keys().flat_map(|key| key.split('.').rev().skip(1)).collect();
+    let mut seen = 0;
+    for word in PAGE.split('`').skip(1).step_by(2) {
+        let key = word.split(' ').next().unwrap();
+        let is_plain = |letter: char| letter.is_ascii_lowercase() || "._".contains(letter);
+        let first = key.split('.').next().unwrap();
+        if !key.contains('.') || !key.chars().all(is_plain) || !tables.contains(first) {
+            continue;
+        }
+        let is_one = [key.to_owned(), format!("services.{key}")].iter().any(|key| {
+            known.contains_key(key) || known.keys().any(|it| it.starts_with(&format!("{key}.")))
+        });
+        assert!(is_one, "{key}");
+        seen += 1;
+    }
+    assert!(seen > 80, "{seen}");
 }
 
 /// The commands of the last section, one after the other, with nginx as the old front: keygate beside
