@@ -171,3 +171,29 @@ fn every_test_that_the_page_on_security_names_is_there() {
         assert!(sources.contains(&format!("fn {name}()")), "{name}");
     }
 }
+
+#[test]
+fn the_changelog_has_this_version_and_names_only_commands_that_are_there() {
+    let page = include_str!("../docs/changelog.md");
+    assert!(page.contains(&format!("\n## [{}] ", env!("CARGO_PKG_VERSION"))));
+    let paragraph = page.split("\n\n").find(|text| text.starts_with("**The command line.**"));
+    let commands: Vec<_> = paragraph.unwrap().split('`').skip(1).step_by(2).collect();
+    let mut group = String::new();
+    let mut seen = 0;
+    for command in commands.into_iter().filter(|command| !command.starts_with("--")) {
+        let words: Vec<_> = command.trim_start_matches("keygate ").split(' ').collect();
+        // `keygate filter create` begins a group: what comes after is in it, too.
+        match words[..] {
+            [first, _] => group = first.to_owned(),
+            _ if command.starts_with("keygate ") => group.clear(),
+            _ => {}
+        }
+        let last = words[words.len() - 1];
+        let arguments = [group.as_str(), last, "--help"];
+        let arguments: Vec<_> = arguments.into_iter().filter(|word| !word.is_empty()).collect();
+        let output = keygate(&arguments);
+        assert!(output.status.success(), "{command}: {}", said(&output));
+        seen += 1;
+    }
+    assert!(seen > 9, "{seen}");
+}

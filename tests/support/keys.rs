@@ -117,11 +117,12 @@ pub fn with(example: &Table, key: &str, value: Option<Value>) -> Table {
     let mut table = &mut changed;
     for name in tables.split('.').filter(|name| !name.is_empty()) {
         let inner = table.entry(name).or_insert_with(|| Value::Table(Table::new()));
-        table = match inner {
-            Value::Array(tables) => tables[0].as_table_mut().unwrap(),
-            Value::Table(table) => table,
-            other => panic!("{name} of {key} is {other:?}"),
+        let table_inside = if inner.is_array() {
+            inner.as_array_mut().unwrap()[0].as_table_mut()
+        } else {
+            inner.as_table_mut()
         };
+        table = table_inside.unwrap_or_else(|| panic!("{name} of {key} is no table"));
     }
     match value {
         Some(value) => table.insert(last.to_owned(), value),
