@@ -13,7 +13,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -723,6 +723,8 @@ fn the_way_there_and_back_is_as_the_page_has_it() {
     keygate.wait_for("the old port to be given back", |line| {
         line["message"] == "no longer listening" && line["address"] == old.to_string()
     });
+    // The line comes a moment before the workers have closed it.
+    keygate.wait_until("nobody listens", || TcpStream::connect(old).is_err());
     let _nginx = scene.nginx(&block("## nginx", "nginx"), old);
     scene.origin.taken(|_| true);
     assert_eq!(scene.code(old, Some(&scene.good), &[]), 200);

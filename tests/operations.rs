@@ -18,7 +18,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -632,6 +632,28 @@ fn descriptors_are_one_or_two_for_each_connection() {
     assert!((39.0..=41.0).contains(&more), "{more} for 20 connections of TCP");
 }
 
+/// What OpenSSL says as a client whose key is RSA with 1,024 bits.
+fn short_rsa(scene: &Scene, keygate: &Keygate) -> String {
+    let path = |name: &str| scene.pki.path(name).to_str().unwrap().to_owned();
+    let (key, public, certificate) = (path("short-rsa.key"), path("short.spki"), path("short.pem"));
+    let bits = "rsa_keygen_bits:1024";
+    system("openssl", &["genpkey", "-algorithm", "RSA", "-pkeyopt", bits, "-out", &key]);
+    let made = ["pkey", "-in", &key, "-pubout", "-outform", "DER", "-out", &public];
+    system("openssl", &made);
+    let party = scene.pki.client_with_spki("short", &read(&public).unwrap(), &[]);
+    write(&certificate, &party.der).unwrap();
+    system("openssl", &["x509", "-inform", "DER", "-in", &certificate, "-out", &certificate]);
+    let address = keygate.address().to_string();
+    let mut arguments =
+        vec!["s_client", "-ign_eof", "-connect", &address, "-servername", "localhost"];
+    arguments.extend(["-cipher", "ALL:@SECLEVEL=0", "-cert", &certificate, "-key", &key]);
+    let mut openssl = Command::new("openssl");
+    openssl.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut openssl = openssl.spawn().unwrap();
+    let _ = openssl.stdin.take().unwrap().write_all(b"hello"); // it may be refused by then
+    said(&openssl.wait_with_output().unwrap())
+}
+
 /// A handshake that fails, and how it is told.
 struct Case {
     result: &'static str,
@@ -722,6 +744,9 @@ fn every_way_to_fail_is_counted_logged_and_told_as_the_page_says() {
         &[],
         &case("unsupported", "UnsupportedCertVersion", "certificate unknown"),
     );
+    let server = scene.pki.server("other-server");
+    let purpose = "does not allow extended key usage";
+    cases(Some(&server), &[], &case("unsupported", purpose, "unsupported certificate"));
     let old = ["--tls-max", "1.1", "--tlsv1.0", "--ciphers", "ALL:@SECLEVEL=0"];
     cases(Some(&scene.good), &old, &case("unsupported", "", "handshake failure"));
     let name = ["--insecure", "https://other.example.com/"];
@@ -749,6 +774,12 @@ fn every_way_to_fail_is_counted_logged_and_told_as_the_page_says() {
     let mut tls = StreamOwned::new(connection, TcpStream::connect(keygate.address()).unwrap());
     let _ = tls.write_all(b"GET / HTTP/1.1\r\n\r\n"); // it may be refused by then
     let _ = tls.read(&mut [0; 64]);
+    keygate.wait_until("it is counted", || count("bad_signature") > before);
+
+    // A key that is too short, with which curl and rustls do not even begin.
+    let before = count("bad_signature");
+    let said_so = short_rsa(&scene, &keygate);
+    assert!(said_so.contains("decrypt error"), "{said_so}");
     keygate.wait_until("it is counted", || count("bad_signature") > before);
 
     let mut silent = TcpStream::connect(keygate.address()).unwrap();
