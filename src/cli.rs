@@ -14,6 +14,7 @@ mod key;
 mod log;
 mod man;
 mod progress;
+mod report;
 mod run;
 mod validate;
 
@@ -65,6 +66,11 @@ enum Command {
     /// is asked on loopback. Says nothing if the proxy is ready, and why on standard error if it is
     /// not. Opens nothing but the configuration, of which only the admin address must be right.
     Healthcheck(healthcheck::Args),
+    /// Ask the running proxy who was refused lately, and who would have been.
+    ///
+    /// The proxy remembers the last 2000 clients whose keys were not clean, in memory: a restart
+    /// forgets them.
+    Report(report::Args),
     /// Make filter files, and look into them.
     ///
     /// A filter is a file in the pwnedkeys format, pkbfv1: a header, then 2^L bits, of which each key
@@ -179,6 +185,7 @@ pub fn main() -> ExitCode {
         Command::Validate(args) => validate::run(&args.config),
         Command::Demo(args) => demo::run(&args),
         Command::Healthcheck(args) => healthcheck::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Filter(command) => filter::run(&command),
         Command::Key(args) => key::run(&args),
         Command::Completions(args) => completions::run(&args),

@@ -125,15 +125,33 @@ fn every_size_in_the_table_is_what_create_makes() {
 }
 
 #[test]
-fn every_file_that_is_linked_exists() {
+fn every_file_and_heading_that_is_linked_exists() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let mut seen = 0;
     for page in std::fs::read_dir(&docs).unwrap() {
-        let text = std::fs::read_to_string(page.unwrap().path()).unwrap();
+        let page = page.unwrap().path();
+        let text = std::fs::read_to_string(&page).unwrap();
         let links = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
-        for link in links.filter(|link| !link.starts_with("http") && !link.starts_with('#')) {
-            assert!(docs.join(link).exists(), "{link}");
+        for link in links.filter(|link| !link.starts_with("http")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let file = if file.is_empty() { page.clone() } else { docs.join(file) };
+            assert!(file.exists(), "{}: {link}", page.display());
+            if !anchor.is_empty() {
+                let text = std::fs::read_to_string(&file).unwrap();
+                let headings = text.lines().filter(|line| line.starts_with('#'));
+                let mut anchors = headings.map(|line| anchor_of(line.trim_start_matches('#')));
+                assert!(anchors.any(|found| found == anchor), "{}: {link}", page.display());
+            }
+            seen += 1;
         }
     }
+    assert!(seen > 10);
+}
+
+/// The anchor of a heading, as code hosts make it.
+fn anchor_of(heading: &str) -> String {
+    let kept = |letter: &char| letter.is_ascii_alphanumeric() || " -_".contains(*letter);
+    heading.trim().chars().filter(kept).collect::<String>().to_lowercase().replace(' ', "-")
 }
 
 #[test]
@@ -152,4 +170,30 @@ fn every_test_that_the_page_on_security_names_is_there() {
     for name in names {
         assert!(sources.contains(&format!("fn {name}()")), "{name}");
     }
+}
+
+#[test]
+fn the_changelog_has_this_version_and_names_only_commands_that_are_there() {
+    let page = include_str!("../docs/changelog.md");
+    assert!(page.contains(&format!("\n## [{}] ", env!("CARGO_PKG_VERSION"))));
+    let paragraph = page.split("\n\n").find(|text| text.starts_with("**The command line.**"));
+    let commands: Vec<_> = paragraph.unwrap().split('`').skip(1).step_by(2).collect();
+    let mut group = String::new();
+    let mut seen = 0;
+    for command in commands.into_iter().filter(|command| !command.starts_with("--")) {
+        let words: Vec<_> = command.trim_start_matches("keygate ").split(' ').collect();
+        // `keygate filter create` begins a group: what comes after is in it, too.
+        match words[..] {
+            [first, _] => group = first.to_owned(),
+            _ if command.starts_with("keygate ") => group.clear(),
+            _ => {}
+        }
+        let last = words[words.len() - 1];
+        let arguments = [group.as_str(), last, "--help"];
+        let arguments: Vec<_> = arguments.into_iter().filter(|word| !word.is_empty()).collect();
+        let output = keygate(&arguments);
+        assert!(output.status.success(), "{command}: {}", said(&output));
+        seen += 1;
+    }
+    assert!(seen > 9, "{seen}");
 }

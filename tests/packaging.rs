@@ -65,7 +65,9 @@ fn bash_completes_commands_options_and_values() {
         assert_eq!(offered, expected, "{words:?}");
     }
     let all = completed(&["keygate", ""]);
-    for command in ["run", "validate", "demo", "healthcheck", "filter", "key", "completions"] {
+    for command in
+        ["run", "validate", "demo", "healthcheck", "report", "filter", "key", "completions"]
+    {
         assert!(all.iter().any(|offered| offered == command), "{command} is not in {all:?}");
     }
     let help = printed(keygate(&["--help"]));

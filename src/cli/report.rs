@@ -60,7 +60,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let address = AdminAddress::read(&args.config.config)?;
     let body = AdminClient::of(&address, PATIENCE)?.get("/report")?;
     let unreadable = |error: serde_json::Error| {
-        CliError::Operation(format!("the admin address {address}: its answer is no report: {error}"))
+        CliError::Operation(format!(
+            "the admin address {address}: its answer is no report: {error}"
+        ))
     };
     let report: Clients = serde_json::from_slice(&body).map_err(unreadable)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -86,11 +88,12 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         }
         if report.forgotten > 0 {
             let forgotten = report.forgotten;
-            output.line(format_args!("{forgotten} more were forgotten: there is room for so many"))?;
+            output
+                .line(format_args!("{forgotten} more were forgotten: there is room for so many"))?;
         }
     }
     output.end()?;
-    Ok(if seen.is_empty() { Exit::Done } else { Exit::Found })
+    Ok(Exit::Done)
 }
 
 impl std::fmt::Display for Client {
@@ -104,7 +107,8 @@ impl std::fmt::Display for Client {
         let found_in = self.list.as_ref().or(self.filter.as_ref()).map_or("-", String::as_str);
         let (first, last) = (time(self.first_seen), time(self.last_seen));
         // Subjects are the issuers' choice; a line stays a line.
-        let subject = subject.escape_debug();
+        let subject: String =
+            subject.chars().map(|it| if it.is_control() { '?' } else { it }).collect();
         write!(
             formatter,
             "  {fingerprint}  {subject}\n    service {service}, {verdict} (in {found_in}), {action}, \
@@ -115,5 +119,6 @@ impl std::fmt::Display for Client {
 
 fn time(seconds: u64) -> String {
     const LAST: u64 = 253_402_300_799; // humantime knows years up to 9999
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds.min(LAST))).to_string()
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds.min(LAST)))
+        .to_string()
 }

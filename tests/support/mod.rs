@@ -20,6 +20,7 @@
 pub mod client;
 pub mod http2;
 pub mod keygate;
+pub mod keys;
 pub mod load;
 pub mod origin;
 pub mod pki;

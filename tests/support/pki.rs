@@ -163,9 +163,32 @@ impl Pki {
 
     /// `NAME.pem` and `NAME.key` of another server for `localhost` and `127.0.0.1`.
     pub fn server(&self, name: &str) -> Party {
-        let hosts = ["localhost", "127.0.0.1"].map(str::to_owned).to_vec();
+        self.server_for(name, &["localhost", "127.0.0.1"])
+    }
+
+    /// The same for these hosts.
+    pub fn server_for(&self, name: &str, hosts: &[&str]) -> Party {
+        let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let parameters = CertificateParams::new(hosts).unwrap();
         self.issue(name, Kind::P256, parameters, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// `NAME.pem` and `NAME.key` of a client with a certificate of X.509 version 1: without the
+    /// fields for the version and for extensions, signed by our CA like any other.
+    pub fn client_of_version_1(&self, name: &str) -> Party {
+        let like = self.client(name, Kind::P256);
+        let mut fields = elements(&like.der);
+        let to_be_signed = elements(&fields[0]);
+        let [_version, old @ .., _extensions] = to_be_signed.as_slice() else { panic!("{name}") };
+        fields[0] = der(0x30, &old.concat());
+        let signature = self.issuer.key().sign(&fields[0]).unwrap();
+        fields[2] = der(0x03, &[&[0], signature.as_slice()].concat());
+        let der = CertificateDer::from(der(0x30, &fields.concat()));
+        let pem = like.certificate.to_str().unwrap();
+        std::fs::write(pem, &der).unwrap();
+        let made = system("openssl", &["x509", "-inform", "DER", "-in", pem, "-out", pem]);
+        assert!(made.status.success(), "{name}");
+        Party { der, ..like }
     }
 
     /// `NAME.pem` and `NAME.key` of a client whose certificate is valid.

@@ -35,6 +35,7 @@ pub(super) fn of(name: &str) -> Page {
         "keygate-filter-query" => QUERY,
         "keygate-healthcheck" => HEALTHCHECK,
         "keygate-key" => KEY,
+        "keygate-report" => REPORT,
         "keygate-run" => RUN,
         "keygate-validate" => VALIDATE,
         _ => Page { synopsis: None, sections: &[], see_also: &["keygate"] },
@@ -102,6 +103,7 @@ const KEYGATE: Page = Page {
         "keygate-validate",
         "keygate-demo",
         "keygate-healthcheck",
+        "keygate-report",
         "keygate-filter",
         "keygate-key",
         "keygate-completions",
@@ -212,6 +214,28 @@ const HEALTHCHECK: Page = Page {
         ),
         (FILES, &[Part::Terms(&[CONFIGURATION_FILE])]),
         (EXAMPLES, &[Part::Commands("keygate healthcheck --config keygate.toml --timeout 500ms")]),
+    ],
+    see_also: &["keygate", "keygate-run"],
+};
+
+const REPORT: Page = Page {
+    synopsis: None,
+    sections: &[
+        (
+            EXIT,
+            &[Part::Terms(&[
+                ("0", "done, whoever is in it"),
+                (
+                    "2",
+                    "wrong usage, or a configuration that cannot be read or does not tell the \
+                     admin address",
+                ),
+                ("3", "no proxy answers, or its answer is no report"),
+                UNWRITTEN,
+            ])],
+        ),
+        (FILES, &[Part::Terms(&[CONFIGURATION_FILE])]),
+        (EXAMPLES, &[Part::Commands("keygate report --config keygate.toml --since 24h --json")]),
     ],
     see_also: &["keygate", "keygate-run"],
 };

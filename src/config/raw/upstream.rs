@@ -35,7 +35,7 @@ pub(in crate::config) struct Upstream {
 
 /// A server, with a share of its own or not.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, deny_unknown_fields)]
 pub(in crate::config) enum Server {
     Plain(String),
     Weighted { url: String, weight: u32 },

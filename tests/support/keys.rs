@@ -1,0 +1,155 @@
+//! Every key that a configuration may have, found by asking the code that reads it: a table is given
+//! a key that no table has, and the error names those that it has.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ::keygate::config::Config;
+use toml::{Table, Value};
+
+/// What a key takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    Boolean,
+    Date,
+    Duration,
+    Integer,
+    /// Several of something: strings, unless the words are known.
+    List(Vec<String>),
+    /// Servers: strings, or tables with a share.
+    Servers,
+    Size,
+    Text,
+    /// One of these words.
+    Word(Vec<String>),
+}
+
+/// No table has it.
+const UNKNOWN: &str = "no-such-key";
+
+/// The keys by their places, such as `services.limits.max_headers`.
+pub fn keys(example: &Table) -> BTreeMap<String, Kind> {
+    let mut found = BTreeMap::new();
+    collect(example, "", &mut found);
+    found
+}
+
+fn collect(example: &Table, place: &str, found: &mut BTreeMap<String, Kind>) {
+    let inside =
+        |key: &str| if place.is_empty() { key.to_owned() } else { format!("{place}.{key}") };
+    let problem = problem_with(example, &inside(UNKNOWN), Value::Boolean(true));
+    assert!(problem.contains(&format!("unknown field `{UNKNOWN}`")), "{place}: {problem}");
+    let (_, expected) = problem.split_once("expected ").unwrap();
+    for key in words(expected) {
+        let key = inside(&key);
+        match kind(example, &key) {
+            Some(kind) => {
+                found.insert(key, kind);
+            }
+            None => collect(example, &key, found),
+        }
+    }
+}
+
+/// The words between backticks in the first line.
+fn words(text: &str) -> Vec<String> {
+    let line = text.lines().next().unwrap();
+    line.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// What a key takes, `None` for a table: it is given what is wrong, and the error says what is right.
+fn kind(example: &Table, key: &str) -> Option<Kind> {
+    let given = |value: Value| problem_with(example, key, value);
+    let table = Value::Table(Table::from_iter([(UNKNOWN.to_owned(), Value::Boolean(true))]));
+    let array = Value::Array(vec![table.clone()]);
+    let is_table = |problem: &str| problem.contains(&format!("unknown field `{UNKNOWN}`"));
+    if is_table(&given(table.clone())) || is_table(&given(array)) {
+        return None;
+    }
+    let text = given(Value::String("no such word".to_owned()));
+    let problem = given(table);
+    Some(match () {
+        () if text.contains("unknown variant") => {
+            Kind::Word(words(text.split_once("expected ").unwrap().1))
+        }
+        () if text.contains("is not a duration") => Kind::Duration,
+        () if text.contains("is not a size") => Kind::Size,
+        () if problem.contains("expected a sequence") => {
+            let item = given(Value::Array(vec![Value::String("no such word".to_owned())]));
+            let item_of_another_kind = given(Value::Array(vec![Value::Boolean(true)]));
+            if item_of_another_kind.contains("untagged enum Server") {
+                return Some(Kind::Servers);
+            }
+            assert!(!item_of_another_kind.is_empty(), "{key} takes anything");
+            let is_word = item.contains("unknown variant");
+            Kind::List(match item.split_once("expected ") {
+                Some((_, expected)) if is_word => words(expected),
+                Some(_) | None => Vec::new(),
+            })
+        }
+        () if problem.contains("expected a boolean") => Kind::Boolean,
+        () if ["expected usize", "expected u32"].iter().any(|it| problem.contains(it)) => {
+            Kind::Integer
+        }
+        () if text.contains("expected a TOML datetime") => Kind::Date,
+        () if ["expected a string", "expected path string"]
+            .iter()
+            .any(|it| problem.contains(it)) =>
+        {
+            Kind::Text
+        }
+        () => panic!("{key} takes what? {problem} {text}"),
+    })
+}
+
+/// What is wrong with a value; nothing if it can be used.
+fn problem_with(example: &Table, key: &str, value: Value) -> String {
+    let text = written(&with(example, key, Some(value)));
+    let read = Config::parse(Path::new("/etc/keygate/keygate.toml"), &text);
+    read.map_or_else(|problem| problem.to_string(), |_| String::new())
+}
+
+/// The example with another value for a key, or without it. In an array of tables it is the first
+/// that is meant.
+pub fn with(example: &Table, key: &str, value: Option<Value>) -> Table {
+    let mut changed = example.clone();
+    let (tables, last) = key.rsplit_once('.').unwrap_or(("", key));
+    let mut table = &mut changed;
+    for name in tables.split('.').filter(|name| !name.is_empty()) {
+        let inner = table.entry(name).or_insert_with(|| Value::Table(Table::new()));
+        let table_inside = if inner.is_array() {
+            inner.as_array_mut().unwrap()[0].as_table_mut()
+        } else {
+            inner.as_table_mut()
+        };
+        table = table_inside.unwrap_or_else(|| panic!("{name} of {key} is no table"));
+    }
+    match value {
+        Some(value) => table.insert(last.to_owned(), value),
+        None => table.remove(last),
+    };
+    changed
+}
+
+/// TOML for a table, whatever is in it inline.
+pub fn written(table: &Table) -> String {
+    table.iter().map(|(key, value)| format!("{key} = {}\n", value_of(value))).collect()
+}
+
+fn value_of(value: &Value) -> String {
+    match value {
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(value_of).collect::<Vec<_>>().join(", "))
+        }
+        Value::Boolean(is) => is.to_string(),
+        Value::Datetime(date) => date.to_string(),
+        Value::Float(number) => number.to_string(),
+        Value::Integer(number) => number.to_string(),
+        // JSON's escapes are TOML's, too.
+        Value::String(text) => serde_json::to_string(text).unwrap(),
+        Value::Table(table) => {
+            let pairs = table.iter().map(|(key, value)| format!("{key} = {}", value_of(value)));
+            format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
