@@ -13,12 +13,45 @@ use std::path::Path;
 
 use support::keygate::Keygate;
 use support::pki::{Kind, Pki};
+use support::program::free_address;
 use support::{said, shell, write_filter};
 
 const README: &str = include_str!("../README.md");
 
+/// The section that goes from nothing to a protected service, and all others.
+fn sections() -> (&'static str, String) {
+    let (before, rest) = README.split_once("## Five minutes\n").unwrap();
+    let (section, after) = rest.split_once("\n## ").unwrap();
+    (section, [before, after].join("\n## "))
+}
+
 fn blocks(language: &str) -> Vec<String> {
-    support::blocks(README, language)
+    support::blocks(&sections().1, language)
+}
+
+/// What the section says, word by word, in an empty directory; only its ports are free ones. What
+/// it has started ends with it.
+#[test]
+fn five_minutes_lead_from_nothing_to_a_protected_service() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut script = support::blocks(sections().0, "sh").concat();
+    for port in [8080, 8443, 9464] {
+        let free = free_address().port();
+        script = script.replace(&port.to_string(), &free.to_string());
+    }
+    let script = format!("trap 'pkill -P $$' EXIT\n{script}");
+    let said = said(&shell(directory.path(), &script));
+    for expected in [
+        "2 entries added",
+        "keygate.toml: valid",
+        "Hello from orders.",
+        "alert access denied",
+        "refused\n",
+        "1 client refused since",
+        "CN=mallory",
+    ] {
+        assert!(said.contains(expected), "no {expected} in {said}");
+    }
 }
 
 /// A directory as the README describes it, with a client of its own.

@@ -199,6 +199,10 @@ fn it_is_whole_without_javascript_and_runs_nothing_of_others() {
     assert!(!pages.contains("//") || !pages.contains("http"), "an asset of another host");
 }
 
+fn clients(count: u8) -> &'static str {
+    if count == 1 { "1 client" } else { "0 clients" }
+}
+
 #[test]
 fn the_report_tells_who_was_refused_and_who_would_have_been() {
     for (action, refused, would) in [("reject", 1, 0), ("flag", 0, 1), ("header", 0, 1)] {
@@ -215,8 +219,8 @@ fn the_report_tells_who_was_refused_and_who_would_have_been() {
             scene.keygate.curl(&scene.lost, &[]);
         }
         let after = said(&report(&[]));
-        assert!(after.contains(&format!("{refused} clients refused since")), "{after}");
-        let line = format!("{would} clients would have been refused by \"reject\" since");
+        assert!(after.contains(&format!("{} refused since", clients(refused))), "{after}");
+        let line = format!("{} would have been refused by \"reject\" since", clients(would));
         assert!(after.contains(&line) && after.contains("3 times"), "{after}");
         assert!(after.contains(SHOWN) && after.contains("(in lost)"), "{after}");
         let json: Value = serde_json::from_slice(&report(&["--json"]).stdout).unwrap();

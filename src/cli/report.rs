@@ -83,7 +83,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             seen.iter().map(|(_, client)| client).partition(|client| client.action == "reject");
         let would = "would have been refused by \"reject\"";
         for (what, clients) in [("refused", refused), (would, admitted)] {
-            output.line(format_args!("{} clients {what} since {began}", clients.len()))?;
+            let plural = if clients.len() == 1 { "" } else { "s" };
+            output.line(format_args!("{} client{plural} {what} since {began}", clients.len()))?;
             clients.iter().try_for_each(|client| output.line(client))?;
         }
         if report.forgotten > 0 {
@@ -105,6 +106,7 @@ impl std::fmt::Display for Client {
             (self.subject.as_str(), self.fingerprint.as_str())
         };
         let found_in = self.list.as_ref().or(self.filter.as_ref()).map_or("-", String::as_str);
+        let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
         let (first, last) = (time(self.first_seen), time(self.last_seen));
         // Subjects are the issuers' choice; a line stays a line.
         let subject: String =
@@ -112,7 +114,7 @@ impl std::fmt::Display for Client {
         write!(
             formatter,
             "  {fingerprint}  {subject}\n    service {service}, {verdict} (in {found_in}), {action}, \
-             {count} times from {first} to {last}, last from {address}"
+             {times} from {first} to {last}, last from {address}"
         )
     }
 }
