@@ -27,7 +27,7 @@ use support::origin::Origin;
 use support::pki::{Kind, Party, Pki};
 use support::program::{Program, free_address, has, python_with};
 use support::promql::{Expression, Selector};
-use support::{PATIENCE, blocks, said, system};
+use support::{PATIENCE, blocks, said, system, write_filter};
 
 const RULES: &str = include_str!("../deploy/prometheus/keygate.rules.yml");
 const DASHBOARD: &str = include_str!("../deploy/grafana/keygate.json");
@@ -179,7 +179,7 @@ impl Scene {
     }
 
     fn full() -> Self {
-        Self::new(|pki, text| {
+        let scene = Self::new(|pki, text| {
             pki.client("keygate-client", Kind::P256);
             pki.crl("clients.crl", &[], Duration::from_hours(720));
             let [stolen, excused] = ["stolen", "excused"]
@@ -219,7 +219,12 @@ tls = {{ trust_anchors = "ca.pem", certificate = "keygate-client.pem", private_k
                 assert!(text.contains(one), "{one}");
                 text.replace(one, other)
             }) + &more
-        })
+        });
+        // It is ready a moment before it asks its servers how they are.
+        scene.keygate.wait_until("the servers are shown", || {
+            scene.keygate.metrics().keys().any(|it| it.starts_with("keygate_upstream_server_up"))
+        });
+        scene
     }
 
     fn scrape(&self) -> String {
@@ -491,6 +496,40 @@ fn grafana_knows_everything_in_the_dashboard() {
         let is_chosen = panel["type"] == "row" || panel["datasource"]["uid"] == "${datasource}";
         assert!(is_chosen, "{title} has a data source of its own");
     }
+}
+
+/// An alert must not end because its series does.
+#[test]
+fn another_configuration_leaves_every_series_where_it_was() {
+    let scene = Scene::full();
+    let before: Vec<_> = scene.keygate.metrics().into_keys().collect();
+    let file = scene.pki.path("keygate.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let other = text.replace("reason = \"it is waited for\"", "reason = \"it is on its way\"");
+    assert_ne!(other, text);
+    std::fs::write(&file, other).unwrap();
+    scene.keygate.wait_for_generation(2);
+    scene.keygate.wait_until("every series is there again", || {
+        let now = scene.keygate.metrics();
+        before.iter().all(|series| now.contains_key(series))
+    });
+}
+
+#[test]
+fn a_filter_that_has_no_max_age_any_more_is_not_stale() {
+    let aged = |text: String| {
+        text.replace("path = \"lost.pkbf\"", "path = \"lost.pkbf\"\nmax_age = \"1d\"")
+    };
+    let scene = Scene::new(|pki, text| {
+        write_filter(&pki.path("lost.pkbf"), &[]); // of 2023
+        aged(text)
+    });
+    let stale = "keygate_filter_stale{filter=\"lost\"}";
+    scene.keygate.wait_for_metric(stale, 1.0);
+    let file = scene.pki.path("keygate.toml");
+    let text = std::fs::read_to_string(&file).unwrap().replace("max_age = \"1d\"\n", "");
+    std::fs::write(&file, text).unwrap();
+    scene.keygate.wait_for_metric(stale, 0.0);
 }
 
 /// Prometheus, with our rules and two proxies to scrape many times a second. Ends with the test.
