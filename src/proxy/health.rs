@@ -67,6 +67,8 @@ pub async fn supervise(
                 // What was asked before is dropped, and its tasks with it.
                 asked.insert(service.config.name.clone(), (Arc::clone(service), tasks));
             }
+            // Another configuration may have made it forgotten, also of a service that is the same.
+            show_all(service, &board, &metrics);
         }
         drop(snapshot);
         if swaps.changed().await.is_err() {
@@ -80,6 +82,15 @@ fn is_same(one: &Service, other: &Service) -> bool {
     one.config.upstream == other.config.upstream && tls(one) == tls(other)
 }
 
+fn show_all(service: &Service, board: &HealthBoard, metrics: &ControlMetrics) {
+    let (name, upstream) = (&service.config.name, &service.config.upstream);
+    if upstream.health_check.is_some() {
+        for server in &upstream.servers {
+            metrics.set_upstream_up(name, &server.to_string(), board.of(name, server).is_well());
+        }
+    }
+}
+
 fn ask_all(service: &Service, board: &HealthBoard, metrics: &ControlMetrics) -> JoinSet<()> {
     let upstream = &service.config.upstream;
     let mut tasks = JoinSet::new();
@@ -90,7 +101,6 @@ fn ask_all(service: &Service, board: &HealthBoard, metrics: &ControlMetrics) -> 
             health.0.store(true, Ordering::Relaxed); // nobody is asked any more
             continue;
         };
-        metrics.set_upstream_up(&name, &server.to_string(), health.is_well());
         let dialer = Dialer::new(upstream, server, service.upstream_tls.as_ref());
         let metrics = metrics.clone();
         tasks.spawn_local(async move {

@@ -25,6 +25,7 @@ pub mod load;
 pub mod origin;
 pub mod pki;
 pub mod program;
+pub mod promql;
 pub mod scene;
 
 use std::path::Path;

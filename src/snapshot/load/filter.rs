@@ -258,7 +258,10 @@ impl FilterSource {
 
     /// Says once when the filter in use has become too old, and once when that is over.
     fn look_at_age(&mut self, now: SystemTime) {
-        let Some(max_age) = self.config.max_age else { return };
+        let Some(max_age) = self.config.max_age else {
+            self.metrics.set_stale(false); // it may have had one, in another configuration
+            return;
+        };
         let age = unix_seconds(now).saturating_sub(self.named.filter.header().updated_at);
         let stale = age > max_age.as_secs();
         self.metrics.set_stale(stale);
