@@ -130,6 +130,9 @@ fn every_file_and_heading_that_is_linked_exists() {
     let mut seen = 0;
     for page in std::fs::read_dir(&docs).unwrap() {
         let page = page.unwrap().path();
+        if page.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
         let text = std::fs::read_to_string(&page).unwrap();
         let links = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
         for link in links.filter(|link| !link.starts_with("http")) {

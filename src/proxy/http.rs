@@ -282,7 +282,10 @@ async fn forward(
             } else {
                 warn!(%service, %error, "upstream failed");
             }
-            let in_flight = match in_flight.take_rest() {
+            // Of a client that sends nothing there is nothing to wait for.
+            let is_clients = matches!(error, UpstreamError::Client(_));
+            let rest = if is_clients { None } else { in_flight.take_rest() };
+            let in_flight = match rest {
                 Some(rest) => Box::pin(answer::discard(rest, in_flight)).await,
                 None => in_flight,
             };
