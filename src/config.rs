@@ -74,6 +74,8 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// Directives of `tracing_subscriber`'s `EnvFilter`, such as `info` or `keygate::proxy=debug`.
     pub level: String,
+    /// What was said of a client is said again after so long at the earliest.
+    pub repeat_after: Duration,
 }
 
 /// Which requests are written down.

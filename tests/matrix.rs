@@ -133,6 +133,7 @@ impl Scene {
             r#"
 admin = {{ listen = "127.0.0.1:0" }}
 workers = 2
+log = {{ repeat_after = "0s" }}
 filters = [{{ name = "lost", path = "lost.pkbf" }}]
 lists = [{{ name = "march", path = "deny.txt" }}]
 exceptions = [{{ fingerprint = "{excepted}", until = 2999-12-31, reason = "replaced soon" }}]

@@ -7,7 +7,7 @@ mod pki;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use self::pki::Pki;
 use super::run::Handled;
@@ -25,7 +25,11 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let refused = |error: io::Error| CliError::system("the demo", error);
-    let _log = log::start(&LogConfig { format: LogFormat::Text, level: "warn".to_owned() })?;
+    let _log = log::start(&LogConfig {
+        format: LogFormat::Text,
+        level: "warn".to_owned(),
+        repeat_after: Duration::ZERO,
+    })?;
     let directory = tempfile::Builder::new().prefix("keygate-demo-").tempdir().map_err(refused)?;
     let directory = directory.path();
     say("keygate demo: everything is made now, on loopback, and gone when it ends.\n")?;

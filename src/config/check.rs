@@ -162,7 +162,10 @@ impl Place<'_> {
     fn log(self, log: raw::Log) -> Result<LogConfig, ConfigError> {
         let directives: Result<tracing_subscriber::EnvFilter, _> = log.level.parse();
         match directives {
-            Ok(_) => Ok(LogConfig { format: log.format, level: log.level }),
+            Ok(_) => {
+                let repeat_after = log.repeat_after.0;
+                Ok(LogConfig { format: log.format, level: log.level, repeat_after })
+            }
             Err(error) => Err(self.invalid("log.level", format!("{:?}: {error}", log.level))),
         }
     }

@@ -66,11 +66,13 @@ pub(super) struct AdminOnly {
 pub(super) struct Log {
     pub(super) format: LogFormat,
     pub(super) level: String,
+    pub(super) repeat_after: DurationText,
 }
 
 impl Default for Log {
     fn default() -> Self {
-        Self { format: LogFormat::Json, level: "info".to_owned() }
+        let repeat_after = DurationText(Duration::from_secs(60));
+        Self { format: LogFormat::Json, level: "info".to_owned(), repeat_after }
     }
 }
 

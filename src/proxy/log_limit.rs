@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// What was said once is said again after so long at the earliest.
-const INTERVAL: Duration = Duration::from_secs(60);
 /// Of more clients than this in one interval nothing is said, and they are counted.
 const MOST: usize = 1024;
 
 /// What one worker has said of whom. `K` is the client and what is said of it.
 #[derive(Debug)]
 pub(super) struct LogLimit<K> {
+    /// What was said once is said again after so long at the earliest.
+    interval: Duration,
     said: RefCell<HashMap<K, Said>>,
 }
 
@@ -22,18 +22,19 @@ struct Said {
     left_out: u64,
 }
 
-impl<K> Default for LogLimit<K> {
-    fn default() -> Self {
-        Self { said: RefCell::default() }
-    }
-}
-
 impl<K: Eq + Hash> LogLimit<K> {
+    pub(super) fn new(interval: Duration) -> Self {
+        Self { interval, said: RefCell::default() }
+    }
+
     /// Whether it may be said, and how many times it was not since it was said last.
     pub(super) fn ask(&self, key: K, now: Instant) -> Option<u64> {
+        if self.interval.is_zero() {
+            return Some(0);
+        }
         let mut said = self.said.borrow_mut();
         if let Some(said) = said.get_mut(&key) {
-            if now.saturating_duration_since(said.at) < INTERVAL {
+            if now.saturating_duration_since(said.at) < self.interval {
                 said.left_out = said.left_out.saturating_add(1);
                 return None;
             }
@@ -41,7 +42,7 @@ impl<K: Eq + Hash> LogLimit<K> {
             return Some(std::mem::take(&mut said.left_out));
         }
         if said.len() >= MOST {
-            said.retain(|_, said| now.saturating_duration_since(said.at) < INTERVAL);
+            said.retain(|_, said| now.saturating_duration_since(said.at) < self.interval);
             if said.len() >= MOST {
                 return None;
             }
@@ -55,9 +56,11 @@ impl<K: Eq + Hash> LogLimit<K> {
 mod tests {
     use super::*;
 
+    const INTERVAL: Duration = Duration::from_secs(60);
+
     #[test]
     fn the_same_is_said_once_in_an_interval_with_what_was_left_out() {
-        let limit = LogLimit::default();
+        let limit = LogLimit::new(INTERVAL);
         let start = Instant::now();
         assert_eq!(limit.ask("one", start), Some(0));
         for second in 1..60 {
@@ -69,8 +72,15 @@ mod tests {
     }
 
     #[test]
+    fn without_an_interval_it_is_said_each_time() {
+        let limit = LogLimit::new(Duration::ZERO);
+        let now = Instant::now();
+        assert!((0..10 * MOST).all(|_| limit.ask("one", now) == Some(0)));
+    }
+
+    #[test]
     fn many_clients_take_no_more_room_than_there_is() {
-        let limit = LogLimit::default();
+        let limit = LogLimit::new(INTERVAL);
         let start = Instant::now();
         let said = (0..10 * MOST).filter(|client| limit.ask(*client, start).is_some()).count();
         assert_eq!(said, MOST);

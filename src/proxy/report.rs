@@ -2,7 +2,7 @@
 //! client once is not said again for a while ([`super::log_limit`]).
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::CertificateDer;
 use tracing::{info, warn};
@@ -23,8 +23,8 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    pub(super) fn new(sightings: Sightings) -> Self {
-        Self { sightings, hits: LogLimit::default(), failures: LogLimit::default() }
+    pub(super) fn new(sightings: Sightings, interval: Duration) -> Self {
+        Self { sightings, hits: LogLimit::new(interval), failures: LogLimit::new(interval) }
     }
 
     /// Remembers a client whose key is not clean, and says so.

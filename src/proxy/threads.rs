@@ -164,7 +164,10 @@ impl Plan {
             self.metrics,
             self.recent,
             (board, self.peers),
-            (AccessLog::new(self.config.access_log, access_log), Reporter::new(sightings)),
+            (
+                AccessLog::new(self.config.access_log, access_log),
+                Reporter::new(sightings, self.config.log.repeat_after),
+            ),
             self.config.workers.get(),
         ));
         let shares = self.shares.into_iter();
