@@ -1,5 +1,7 @@
 """All checks, those first that say most about what is wrong."""
 
+import sys
+
 import agreement
 import pods
 import problems
@@ -19,10 +21,9 @@ def main() -> None:
         security.check(name, deployed.template)
         agreement.check(deployed)
     problems.end_if_any()
-    for name, deployed in found.items():
-        pods.start(deployed)
-        problems.end_if_any()
-        print(f"deploy/kubernetes: {name}: ok", flush=True)
+    started = [pods.apart(name, objects) for name, objects in rendered.items()]
+    if any([pod.wait() for pod in started]):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

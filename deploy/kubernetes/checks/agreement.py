@@ -5,7 +5,7 @@ import tomllib
 from problems import expect
 from security import containers
 
-# What an operator brings, with the keys in it. Nothing else may be missing.
+# What an operator brings, with the keys in it; the first two as the pages say. Nothing else may be missing.
 SECRETS = {
     "orders-tls": ("tls.crt", "tls.key"),
     "clients-ca": ("ca.crt",),

@@ -8,6 +8,7 @@ and a server of ours stands behind each.
 import functools
 import http.client
 import http.server
+import json
 import os
 import pathlib
 import re
@@ -16,6 +17,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -23,7 +25,7 @@ import urllib.parse
 
 from agreement import CONFIG_MAPS, SECRETS, Deployed
 from problems import end_if_any, expect
-from render import HERE
+from render import CHART, HERE, secrets_of
 from sandbox import PATIENCE, Container
 
 KEYGATE = os.path.realpath(os.environ["KEYGATE"])
@@ -31,14 +33,26 @@ KEYGATE = os.path.realpath(os.environ["KEYGATE"])
 CURL = "docker.io/curlimages/curl:"
 
 
-def start(deployed: Deployed) -> None:
+def apart(name: str, objects: list[dict]) -> subprocess.Popen:
+    """Starts a pod in a process and a network of its own, where all ports are its own and nobody else reaches them."""
+    alone = ["unshare", "--net", "bash", "-c", 'ip link set lo up && exec "$@"', "-", sys.executable, "-B", __file__, name]
+    process = subprocess.Popen(alone, stdin=subprocess.PIPE, text=True)
+    process.stdin.write(json.dumps(objects))
+    process.stdin.close()
+    return process
+
+
+def main() -> None:
+    [name] = sys.argv[1:]
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
-        pod = _Pod(deployed, pathlib.Path(directory))
+        pod = _Pod(Deployed(name, json.load(sys.stdin)), pathlib.Path(directory))
         try:
             pod.live()
         finally:
             pod.end()
+    end_if_any()
+    print(f"deploy/kubernetes: {name}: ok", flush=True)
 
 
 class _Pod:
@@ -50,6 +64,11 @@ class _Pod:
         names = [name for service in deployed.config["services"] for name in service.get("server_names", ["localhost"])]
         subprocess.run([HERE.parent / "scene", KEYGATE, directory / "scene", *names], check=True)
         self.scene = directory / "scene"
+        for made, asked in (("server.pem", "orders.pem"), ("server.key", "orders.key"), ("ca.pem", "clients-ca.pem")):
+            shutil.copy(self.scene / made, self.scene / asked)
+        for page in (HERE / "README.md", CHART / "README.md"):
+            for name, keys in secrets_of(page, self.scene).items():
+                expect(keys == set(SECRETS[name]), str(page), f"makes a Secret {name} with {keys}")
         self.filter = pathlib.Path(deployed.config["filters"][0]["path"]).name
         self.published = directory / "published"
         self.published.mkdir()
@@ -320,3 +339,7 @@ def _swap(volume: pathlib.Path, files: dict[str, str], mode: int, group: int) ->
         (content / name).chmod(mode)
     (volume / "..data_tmp").symlink_to(content.name)
     os.rename(volume / "..data_tmp", volume / "..data")
+
+
+if __name__ == "__main__":
+    main()

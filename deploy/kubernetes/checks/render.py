@@ -1,7 +1,10 @@
 """The manifests as kubectl and helm render them."""
 
+import json
 import pathlib
+import re
 import subprocess
+import tempfile
 
 import yaml
 
@@ -39,18 +42,43 @@ def every() -> dict[str, list[dict]]:
     for name in KUSTOMIZATIONS:
         found[name] = _rendered(name, "kubectl", "kustomize", str(HERE / name))
     for values in sorted(CHART.glob("ci/*.yaml")):
-        with_values = (str(CHART), "--values", str(values))
-        lint = _run("helm", "lint", "--strict", *with_values)
-        expect(lint.returncode == 0, values.name, lint.stdout + lint.stderr)
-        found[values.name] = _rendered(
-            values.name, "helm", "template", "front", *with_values, "--namespace", "shop", "--kube-version", "1.29"
-        )
+        found[values.name] = _released(values.name, values)
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as values:
+        [text] = blocks(CHART / "README.md", "yaml")
+        values.write(text)
+        values.flush()
+        found["the page on the chart"] = _released("the page on the chart", values.name)
     for message, arguments in REFUSED.items():
         refused = _run("helm", "template", "front", str(CHART), *arguments)
         expect(refused.returncode != 0 and message in refused.stderr, "the chart", f"takes what it must not: {message}")
     script, copy = HERE / "components/filter-from-url/fetch-filter", CHART / "files/fetch-filter"
     expect(script.read_text() == copy.read_text(), str(copy), f"is not the same as {script}")
     return found
+
+
+def secrets_of(page: pathlib.Path, directory: pathlib.Path) -> dict[str, set[str]]:
+    """The Secrets that the commands of a page make, with their keys, where there is a directory with the files."""
+    [commands] = [block for block in blocks(page, "sh") if "create secret" in block]
+    made = {}
+    for command in commands.splitlines():
+        if command.startswith("kubectl create secret"):
+            run = _run(*command.split(), "--dry-run=client", "--output=json", cwd=directory)
+            expect(run.returncode == 0, str(page), run.stderr)
+            secret = json.loads(run.stdout or '{"metadata": {"name": ""}, "data": {}}')
+            made[secret["metadata"]["name"]] = set(secret["data"])
+    return made
+
+
+def blocks(page: pathlib.Path, language: str) -> list[str]:
+    """What stands on a page in this language."""
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def _released(name: str, values: str | pathlib.Path) -> list[dict]:
+    with_values = (str(CHART), "--values", str(values))
+    lint = _run("helm", "lint", "--strict", *with_values)
+    expect(lint.returncode == 0, name, lint.stdout + lint.stderr)
+    return _rendered(name, "helm", "template", "front", *with_values, "--namespace", "shop", "--kube-version", "1.29")
 
 
 def _rendered(name: str, *command: str) -> list[dict]:
@@ -64,5 +92,5 @@ def _rendered(name: str, *command: str) -> list[dict]:
         return []
 
 
-def _run(*command: str) -> subprocess.CompletedProcess:
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def _run(*command: str, cwd: pathlib.Path = HERE) -> subprocess.CompletedProcess:
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
