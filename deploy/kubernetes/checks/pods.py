@@ -219,9 +219,12 @@ class _Pod:
         key = self.directory / "another.key"
         generate = ["openssl", "genpkey", "-quiet", "-algorithm", "ED25519", "-out", key]
         subprocess.run(generate, check=True)
+        before = self._delivered()
         if refresh:
             (self.published / "filter.sha256").write_text("0" * 64 + "  filter\n")
             refresh.says("does not match its checksum")
+            refresh.says("does not match its checksum")  # it has looked again: all that the first look did is done
+            expect(self._delivered() == before, refresh.name, "brings a filter that does not match its checksum")
         add = [KEYGATE, "filter", "add", self.scene / "pwnedkeys.pkbf", key]
         subprocess.run(add, check=True, capture_output=True)
         if refresh:
@@ -230,6 +233,7 @@ class _Pod:
         else:
             self._write_filter()
         keygate.says('"message":"filter loaded"')
+        keygate.says('"message":"snapshot in use"')
 
     def _a_new_configuration_arrives(self, keygate: Container) -> None:
         shown = subprocess.run([KEYGATE, "key", "--json", self.scene / "lost.pem"], check=True, capture_output=True, text=True)
@@ -239,6 +243,7 @@ class _Pod:
         files = {"keygate.toml": self.deployed.config_text() + exception}
         _swap(self.volumes[volume["name"]], files, 0o644, self.deployed.pod["securityContext"]["fsGroup"])
         keygate.says('"message":"configuration loaded"')
+        keygate.says('"message":"snapshot in use"')
         [*_, service] = self.deployed.config["services"]
         expect(self._ask(service, "lost") == _served(service), self.deployed.name, "the exception is not made")
 
@@ -258,10 +263,17 @@ class _Pod:
         for name in ("", ".sha256"):
             _replace(self.scene / f"pwnedkeys.pkbf{name}", self.published / f"filter{name}")
 
+    def _filters(self) -> pathlib.Path:
+        mounted = self.deployed.volumes(self.deployed.keygate)
+        return self.volumes[next(volume["name"] for volume in mounted if volume["mountPath"] == "/filters")]
+
+    def _delivered(self) -> list[bytes]:
+        """What is in the volume, for keygate to see."""
+        return [file.read_bytes() for file in sorted(self._filters().glob("[!.]*"))]
+
     def _write_filter(self) -> None:
         """What containers of somebody else would do."""
-        volume = next(one for one in self.deployed.volumes(self.deployed.keygate) if one["mountPath"] == "/filters")
-        _replace(self.scene / "pwnedkeys.pkbf", self.volumes[volume["name"]] / self.filter)
+        _replace(self.scene / "pwnedkeys.pkbf", self._filters() / self.filter)
 
     def _hosts(self) -> str:
         lines = ["127.0.0.1 localhost"]
