@@ -41,6 +41,7 @@ def every() -> dict[str, list[dict]]:
     found = {}
     for name in KUSTOMIZATIONS:
         found[name] = _rendered(name, "kubectl", "kustomize", str(HERE / name))
+        _patches_reach_something(name, found[name])
     for values in sorted(CHART.glob("ci/*.yaml")):
         found[values.name] = _released(values.name, values)
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as values:
@@ -54,6 +55,14 @@ def every() -> dict[str, list[dict]]:
     script, copy = HERE / "components/filter-from-url/fetch-filter", CHART / "files/fetch-filter"
     expect(script.read_text() == copy.read_text(), str(copy), f"is not the same as {script}")
     return found
+
+
+def _patches_reach_something(name: str, objects: list[dict]) -> None:
+    """A patch for what is not there changes nothing, and kubectl says nothing of it."""
+    for patch in yaml.safe_load((HERE / name / "kustomization.yaml").read_text()).get("patches", []):
+        if target := patch.get("target"):
+            reached = [one for one in objects if (one["kind"], one["metadata"]["name"]) == (target["kind"], target["name"])]
+            expect(reached, name, f"a patch is for {target}, which is not there")
 
 
 def secrets_of(page: pathlib.Path, directory: pathlib.Path) -> dict[str, set[str]]:
