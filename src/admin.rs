@@ -27,6 +27,7 @@ use tracing::{debug, warn};
 use crate::config::AdminAddress;
 use crate::metrics::Exposition;
 use crate::proxy::Stage;
+use crate::sightings::Sightings;
 use crate::snapshot::Report;
 use crate::snapshot::watch::Wish;
 
@@ -42,6 +43,8 @@ pub struct State {
     pub exposition: Exposition,
     /// What is in use and what became of the last changes.
     pub report: Arc<ArcSwap<Report>>,
+    /// Who was refused or flagged.
+    pub sightings: Sightings,
     /// Ready while serving.
     pub stage: watch::Receiver<Stage>,
     /// To the task that watches files.

@@ -1,15 +1,18 @@
 //! The command line: one file for each subcommand.
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 0 done (`query`:
-//! nothing found; `diff`: the same), 1 found (`diff`: different), 2 wrong usage or configuration, 3 a file or input that cannot be used,
+//! nothing found; `diff`: the same; `healthcheck`: ready), 1 found (`diff`: different; `healthcheck`: not ready), 2 wrong usage or configuration, 3 a file or input that cannot be used,
 //! 4 the system refuses (an address in use, no permission, no thread).
 
 mod admin_client;
+mod completions;
 mod demo;
 mod filter;
+mod healthcheck;
 mod input;
 mod key;
 mod log;
+mod man;
 mod progress;
 mod run;
 mod validate;
@@ -18,16 +21,22 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, ValueHint};
 
+use self::admin_client::AdminError;
 use crate::config::ConfigError;
 use crate::pkbf::FilterError;
 use crate::server::ServerError;
 use crate::snapshot::LoadError;
 
 /// A TLS-terminating reverse proxy that checks every client key against a list of compromised keys.
+///
+/// It stands in front of mTLS services. In the handshake, after the client has proved that it holds
+/// its key, the key is looked up in a filter of keys whose private halves are known to have leaked,
+/// and the client is refused, flagged, or the service is told in a header. Filters, CAs and
+/// certificates are replaced while it runs.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(name = "keygate", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -36,23 +45,70 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve.
+    ///
+    /// Loads everything that the configuration names, takes its addresses and serves until SIGTERM
+    /// or SIGINT. What cannot be used it names, and ends. Every file is watched and replaced while
+    /// it runs, and so is the configuration: all of it is put to use, or nothing. The log goes to
+    /// standard error, the access log to standard output.
     Run(ConfigArgs),
     /// Load everything as `run` would, print a summary, serve nothing.
     Validate(ConfigArgs),
     /// Show an admitted and a refused client, all on loopback, all made for the occasion.
+    ///
+    /// Makes a CA, two clients, a filter that holds the key of one of them and an origin; shows the
+    /// good client admitted and the lost one refused; prints a curl line for each; and serves until
+    /// Ctrl-C.
     Demo(demo::Args),
+    /// Ask the running proxy whether it is ready: exit code 0 if it is, else 1.
+    ///
+    /// Asks /readyz on the admin address of the configuration, over TCP or a Unix socket; a wildcard
+    /// is asked on loopback. Says nothing if the proxy is ready, and why on standard error if it is
+    /// not. Opens nothing but the configuration, of which only the admin address must be right.
+    Healthcheck(healthcheck::Args),
     /// Make filter files, and look into them.
+    ///
+    /// A filter is a file in the pwnedkeys format, pkbfv1: a header, then 2^L bits, of which each key
+    /// sets k. A key that is in it is always found; one that is not is found by mistake at a rate
+    /// that is chosen when the filter is made.
     #[command(subcommand)]
     Filter(filter::Command),
     /// Show the algorithm and the fingerprints of keys.
+    ///
+    /// One private key has several public encodings, and each has a fingerprint, the SHA-256 of its
+    /// SubjectPublicKeyInfo: all are shown.
     Key(key::Args),
+    /// Print what a shell needs to complete the command line.
+    Completions(completions::Args),
+    /// Write the manual pages.
+    #[command(hide = true)]
+    Man(man::Args),
+}
+
+/// The command line without what is only for packagers: completions and manual pages would show
+/// hidden commands, too.
+fn shown() -> clap::Command {
+    let all = Cli::command();
+    let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let about = all.get_about().cloned().unwrap_or_default();
+    let long_about = all.get_long_about().cloned().unwrap_or_default();
+    clap::Command::new("keygate")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(about)
+        .long_about(long_about)
+        .subcommand_required(true)
+        .subcommands(shown)
 }
 
 /// Where the configuration is.
 #[derive(Debug, clap::Args)]
 struct ConfigArgs {
     /// The configuration file.
-    #[arg(long, value_name = "FILE", default_value = "/etc/keygate/keygate.toml")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/keygate/keygate.toml",
+        value_hint = ValueHint::FilePath
+    )]
     config: PathBuf,
 }
 
@@ -63,11 +119,15 @@ enum Exit {
     Found,
     /// Some inputs could not be used, and each has been named.
     Incomplete,
+    /// The proxy is not ready, or does not answer; why has been said.
+    NotReady,
 }
 
 /// Why a command did not do its work.
 #[derive(Debug, thiserror::Error)]
 enum CliError {
+    #[error(transparent)]
+    Admin(#[from] AdminError),
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error("{}: {source}", path.display())]
@@ -94,7 +154,8 @@ impl CliError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Parameters(_) | Self::Server(ServerError::Metrics(_)) => 2,
-            Self::Filter { .. }
+            Self::Admin(_)
+            | Self::Filter { .. }
             | Self::Load(_)
             | Self::Operation(_)
             | Self::Server(ServerError::Load(_)) => 3,
@@ -117,12 +178,15 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args.config),
         Command::Validate(args) => validate::run(&args.config),
         Command::Demo(args) => demo::run(&args),
+        Command::Healthcheck(args) => healthcheck::run(&args),
         Command::Filter(command) => filter::run(&command),
         Command::Key(args) => key::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
     };
     match outcome {
         Ok(Exit::Done) => ExitCode::SUCCESS,
-        Ok(Exit::Found) => ExitCode::from(1),
+        Ok(Exit::Found | Exit::NotReady) => ExitCode::from(1),
         Ok(Exit::Incomplete) => ExitCode::from(3),
         // Whoever reads the output has seen enough.
         Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {

@@ -200,9 +200,7 @@ impl Config {
     /// # Errors
     /// The file cannot be read, is not TOML, has an unknown key, or a value that cannot be used.
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
-        let text = read_bounded(file)
-            .map_err(|source| ConfigError::Read { file: file.to_owned(), source })?;
-        Self::parse(file, &text)
+        Self::parse(file, &text_of(file)?)
     }
 
     /// The settings that differ from `before` and that a running process cannot change.
@@ -226,13 +224,24 @@ impl Config {
     /// # Errors
     /// As [`Config::read`], but for reading.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
-        let raw: raw::Config = toml::from_str(text).map_err(|error| ConfigError::Syntax {
-            file: file.to_owned(),
-            line: line_of(text, error.span()),
-            problem: error.to_string().trim_end().to_owned(),
-        })?;
-        check::check(file, raw)
+        check::check(file, typed(file, text)?)
     }
+}
+
+impl AdminAddress {
+    /// The admin address of the configuration in `file`, whatever else is wrong with it: a proxy
+    /// that runs goes on with the configuration that it has, and can be asked.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not TOML, or has an admin address that cannot be used.
+    pub fn read(file: &Path) -> Result<Self, ConfigError> {
+        let raw: raw::AdminOnly = typed(file, &text_of(file)?)?;
+        check::admin(file, &raw.admin)
+    }
+}
+
+fn text_of(file: &Path) -> Result<String, ConfigError> {
+    read_bounded(file).map_err(|source| ConfigError::Read { file: file.to_owned(), source })
 }
 
 fn read_bounded(file: &Path) -> std::io::Result<String> {
@@ -246,6 +255,14 @@ fn read_bounded(file: &Path) -> std::io::Result<String> {
         ));
     }
     Ok(text)
+}
+
+fn typed<T: serde::de::DeserializeOwned>(file: &Path, text: &str) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|error| ConfigError::Syntax {
+        file: file.to_owned(),
+        line: line_of(text, error.span()),
+        problem: error.to_string().trim_end().to_owned(),
+    })
 }
 
 fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {

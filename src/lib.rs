@@ -11,6 +11,7 @@
 //! | [`metrics`] | every series, as typed handles |
 //! | [`config`] | the configuration: typed, then checked once |
 //! | [`tls`] | the client verifier, sessions, and who a client is |
+//! | [`sightings`] | the clients that were refused or flagged, in bounded memory |
 //! | [`snapshot`] | what a reload can change, as one immutable value; watching, swapping |
 //! | [`proxy`] | the data path: one file for each step of a connection's life |
 //! | [`admin`] | metrics, liveness, readiness and status over HTTP |
@@ -33,6 +34,7 @@ pub mod metrics;
 pub mod pkbf;
 pub mod proxy;
 pub mod server;
+pub mod sightings;
 pub mod snapshot;
 pub mod spki;
 pub mod tls;

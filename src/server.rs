@@ -20,6 +20,7 @@ use crate::config::{Config, ShutdownConfig};
 use crate::guard::RecentKeys;
 use crate::metrics::{ControlMetrics, Exposition, WorkerMetrics};
 use crate::proxy::{self, Addresses, HealthBoard, Stage, Workers};
+use crate::sightings::Sightings;
 use crate::snapshot::watch::{self as files, Wish};
 use crate::snapshot::{self, Current, LoadError, Loader, Prepare, Report};
 
@@ -92,11 +93,13 @@ impl Server {
         let (stage, stages) = watch::channel(Stage::Serving);
         let (judgements, judged) = watch::channel(0);
         let board = HealthBoard::default();
+        let sightings = Sightings::default();
         let (access_log, guard) = tracing_appender::non_blocking(io::stdout());
         let shared = proxy::Shared {
             current: Arc::clone(&current),
             board: board.clone(),
             access_log,
+            sightings: sightings.clone(),
             stage: stages.clone(),
             judgements: judged.clone(),
         };
@@ -106,6 +109,7 @@ impl Server {
         let state = admin::State {
             exposition,
             report: Arc::clone(&report),
+            sightings,
             stage: stages,
             wishes: wishes.clone(),
         };

@@ -102,6 +102,56 @@ fn a_websocket_is_passed_on_in_both_directions_until_it_is_closed() {
     assert!(said(&refused).contains("ALERT_ACCESS_DENIED"), "{}", said(&refused));
 }
 
+/// Asks for a WebSocket over HTTP/2, and tells what came of it and what the access log says.
+fn websocket_over_http2(server: &str) -> Option<(String, serde_json::Value)> {
+    let python = python_with("hypercorn, h2, wsproto")?;
+    let scene = scene(server, "");
+    let port = scene.keygate.address().port().to_string();
+    let refused = scene.run(python, "websocket_http2", &port, &scene.lost);
+    assert!(said(&refused).contains("ALERT_ACCESS_DENIED"), "{}", said(&refused));
+    let answer = scene.run(python, "websocket_http2", &port, &scene.good);
+    Some((said(&answer), scene.keygate.access_line()))
+}
+
+#[test]
+fn a_websocket_over_http2_reaches_a_server_that_speaks_it() {
+    let Some(python) = python_with("hypercorn, h2, wsproto") else { return };
+    let server = Server::start(python, "websocket_http2");
+    let url = format!("h2c://127.0.0.1:{}", server.port);
+    let (answer, line) = websocket_over_http2(&url).unwrap();
+    assert!(answer.contains("closed with 1000"), "{answer}");
+    assert_eq!((&line["status"], &line["method"]), (&200.into(), &"CONNECT".into()), "{line}");
+    assert_eq!(line["upstream"], url);
+    for bytes in [&line["request_bytes"], &line["response_bytes"]] {
+        assert!(bytes.as_u64().unwrap() > 3_000_000, "{line}");
+    }
+}
+
+#[test]
+fn a_websocket_over_http2_is_an_upgrade_for_a_server_of_http1() {
+    let Some(python) = python_with("websockets") else { return };
+    let server = Server::start(python, "websocket_echo");
+    let outcome = websocket_over_http2(&format!("http://127.0.0.1:{}", server.port));
+    let Some((answer, line)) = outcome else { return };
+    assert!(answer.contains("closed with 1000"), "{answer}");
+    assert_eq!((&line["status"], &line["method"]), (&200.into(), &"CONNECT".into()), "{line}");
+}
+
+#[test]
+fn no_stream_is_opened_that_the_server_has_not_agreed_to() {
+    let Some(python) = python_with("grpc") else { return };
+    let server = Server::start(python, "grpc_echo");
+    let outcome = websocket_over_http2(&format!("h2c://127.0.0.1:{}", server.port));
+    let Some((answer, line)) = outcome else { return };
+    assert!(answer.contains("status 501"), "{answer}");
+    assert_eq!(line["status"], 501);
+    // It takes the upgrade for any other request, and so it would be taken for a consent.
+    let origin = Origin::start();
+    let (answer, _) = websocket_over_http2(&format!("http://{}", origin.address())).unwrap();
+    assert!(answer.contains("status 502"), "{answer}");
+    assert_eq!(origin.next().fields("upgrade"), ["websocket"]);
+}
+
 #[test]
 fn nghttp_and_h2load_are_answered() {
     if !has("nghttp") || !has("h2load") {

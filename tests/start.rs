@@ -305,6 +305,8 @@ fn a_stale_admin_socket_is_replaced_and_one_in_use_is_not() {
     // The command asks over the socket, and is told that there is nothing to accept.
     let accept = ends_with(&["filter", "accept", "lost", "--config", config.to_str().unwrap()]);
     complains(&accept, 3, &["lost: no update waits to be accepted"]);
+    let health = ["healthcheck", "--config", config.to_str().unwrap()];
+    assert_eq!(ends_with(&health).status.code(), Some(0));
 
     let problem = format!("cannot listen on the admin address unix:{}", socket.display());
     complains(&ends("run", &pki, &text), 4, &[&problem, "Address already in use"]);
@@ -314,6 +316,7 @@ fn a_stale_admin_socket_is_replaced_and_one_in_use_is_not() {
     let accept = ends_with(&["filter", "accept", "lost", "--config", config.to_str().unwrap()]);
     let problem = format!("the admin address unix:{}: Connection refused", socket.display());
     complains(&accept, 3, &[&problem]);
+    complains(&ends_with(&health), 1, &[&problem]);
 }
 
 struct KillAtEnd(std::process::Child);

@@ -1,5 +1,6 @@
 //! `keygate key`: what a key is called, in all its encodings.
 
+use clap::ValueHint;
 use serde::Serialize;
 
 use super::{CliError, Exit, Output, input};
@@ -7,7 +8,7 @@ use crate::spki::{Fingerprint, related};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    #[arg(required = true, value_name = "INPUT", help = input::HELP)]
+    #[arg(required = true, value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
     inputs: Vec<String>,
     /// One JSON object a line.
     #[arg(long)]

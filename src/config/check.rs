@@ -59,6 +59,10 @@ pub(super) fn check(file: &Path, raw: raw::Config) -> Result<Config, ConfigError
     })
 }
 
+pub(super) fn admin(file: &Path, raw: &raw::Admin) -> Result<AdminAddress, ConfigError> {
+    Place { file }.admin(&raw.listen)
+}
+
 trait Named {
     fn name(&self) -> &str;
 }

@@ -54,6 +54,13 @@ impl Default for Admin {
     }
 }
 
+/// The same file for whoever only wants to know where to ask: the rest may be anything.
+#[derive(Debug, Deserialize)]
+pub(super) struct AdminOnly {
+    #[serde(default)]
+    pub(super) admin: Admin,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Log {

@@ -19,9 +19,9 @@ use tracing::debug;
 use super::activity::{Activity, Kind};
 use super::headers::Annotations;
 use super::http::{self, Session};
+use super::interim::Interim;
 use super::peers::Present;
 use super::proxy_protocol;
-use super::report::report;
 use super::standing::Standing;
 use super::tcp;
 use super::worker::Worker;
@@ -162,7 +162,8 @@ async fn admit(
     let decision = service.config.policy.decide(&verdict);
     metrics.count_judgement(identity.stage(), &verdict, decision);
     if decision != Decision::Admit {
-        report(peer, &service, identity.chain(), &verdict, identity.stage(), decision);
+        let (chain, stage) = (identity.chain(), identity.stage());
+        worker.reporter.hit(peer, &service, chain, &verdict, stage, decision);
     }
     if decision == Decision::Reject {
         metrics.connections.of(ConnectionResult::Refused).inc();
@@ -206,6 +207,7 @@ async fn admit(
             metrics,
             annotations,
             tunnel: RefCell::default(),
+            interim: Interim::default(),
             believes_request_id,
             standing,
             service,
@@ -254,9 +256,10 @@ impl Failure {
                 metrics.handshakes(self.result, false).inc();
             }
             metrics.connections.of(outcome).inc();
-            if let Some(Refusal { chain, verdict }) = &self.refusal {
-                metrics.count_judgement(Stage::Handshake, verdict, Decision::Reject);
-                report(peer, service, chain, verdict, Stage::Handshake, Decision::Reject);
+            if let Some(Refusal { chain, verdict: Some(verdict) }) = &self.refusal {
+                let (stage, decision) = (Stage::Handshake, Decision::Reject);
+                metrics.count_judgement(stage, verdict, decision);
+                worker.reporter.hit(peer, service, chain, verdict, stage, decision);
             }
         } else {
             if !self.limited {
@@ -264,9 +267,13 @@ impl Failure {
             }
             worker.metrics().unrouted.of(outcome).inc();
         }
+        if !self.limited {
+            let leaf = self.refusal.as_ref().and_then(|refusal| refusal.chain.first());
+            worker.reporter.failure(peer, service, leaf, self.result, self.error.as_ref());
+        }
         let service = service.map(|service| service.config.name.as_str());
         let error = self.error.as_ref().map(tracing::field::display);
-        debug!(%peer, service, result = self.result.as_str(), error, "handshake failed");
+        debug!(%peer, service, result = self.result.as_str(), error, "connection failed");
         if let Some(tcp) = self.tcp {
             linger(tcp).await;
         }

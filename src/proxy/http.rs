@@ -1,6 +1,7 @@
 //! Requests on one connection: checked, sanitised, annotated, sent to the upstream.
 
 mod answer;
+mod leave;
 mod prepare;
 mod response_body;
 mod session;
@@ -26,11 +27,11 @@ use self::prepare::Purpose;
 use self::response_body::{RequestInFlight, ResponseBody};
 pub(super) use self::session::Session;
 use super::activity::{Activity, Order};
+use super::interim::WithInterim;
 use super::local::OnThisThread;
 use super::observed::Observed;
 use super::request_id;
-use super::tunnel;
-use super::upstream::{RequestBody, Tunnel, UpstreamError};
+use super::upstream::{RequestBody, UpstreamError};
 use crate::metrics::CodeClass;
 
 /// The most that HTTP/2 keeps for a client that does not take it, for each request.
@@ -47,7 +48,7 @@ where
     let limits = session.service.config.limits;
     let activity = Rc::clone(&session.standing.activity);
     session.worker.open.watch(&session.standing);
-    let io = TokioIo::new(Observed::new(io, Rc::clone(&activity)));
+    let io = Observed::new(io, Rc::clone(&activity));
     let handled = Rc::clone(&session);
     let service = service_fn(move |request| handle(Rc::clone(&handled), request));
     if http2 {
@@ -57,7 +58,8 @@ where
             .max_send_buf_size(SEND_BUFFER)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            .serve_connection(io, service);
+            .enable_connect_protocol()
+            .serve_connection(TokioIo::new(io), service);
         drive(&mut Box::pin(connection), &activity).await;
         return;
     }
@@ -68,19 +70,20 @@ where
     if limits.max_headers != HYPERS_MAX_HEADERS {
         builder.max_headers(limits.max_headers);
     }
+    let io = TokioIo::new(WithInterim::new(io, session.interim.clone()));
     let mut connection = builder.serve_connection(io, service);
     let ended = drive(&mut connection, &activity).await;
     match (ended, session.tunnel.take()) {
         (Ended::Told(Order::HeadTimedOut), _) => {
-            Box::pin(refuse_slow_head(connection.into_parts().io.into_inner())).await;
+            Box::pin(refuse_slow_head(connection.into_parts().io.into_inner().into_inner())).await;
         }
         (Ended::Done, Some(tunnel)) => {
             let parts = connection.into_parts();
-            let io = parts.io.into_inner();
-            Box::pin(leave_http(io, parts.read_buf, tunnel, &activity)).await;
+            let io = parts.io.into_inner().into_inner();
+            Box::pin(leave::connection(io, parts.read_buf, tunnel, &activity)).await;
         }
         (Ended::Failed, _) => {
-            Box::pin(end_gently(connection.into_parts().io.into_inner())).await;
+            Box::pin(end_gently(connection.into_parts().io.into_inner().into_inner())).await;
         }
         (Ended::Done | Ended::Told(_), _) => {}
     }
@@ -88,25 +91,6 @@ where
 
 /// hyper keeps room for so many on its stack, and allocates for any other number.
 const HYPERS_MAX_HEADERS: usize = 100;
-
-/// Carries what client and server say to each other from now on.
-async fn leave_http<IO>(mut client: IO, early: Bytes, tunnel: Tunnel, activity: &Activity)
-where
-    IO: AsyncRead + AsyncWrite + Unpin,
-{
-    activity.become_tunnel();
-    let Tunnel { mut io, read, open } = tunnel;
-    // What either has said already, behind the head.
-    let said = async {
-        io.write_all(&early).await?;
-        client.write_all(&read).await?;
-        client.flush().await
-    };
-    if timeout(LAST_WORD, said).await.is_ok_and(|said| said.is_ok()) {
-        tunnel::carry(&mut client, &mut io, activity).await;
-    }
-    drop(open);
-}
 
 /// How a connection came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,9 +183,10 @@ async fn handle(
     request_id::set(&mut parts.headers, session.believes_request_id);
     let in_flight = RequestInFlight::begin(Rc::clone(&session), &parts);
     let is_http1 = parts.version < Version::HTTP_2;
+    let takes_interim = parts.version == Version::HTTP_11;
     let mut response = if let Some((status, why)) = session.standing.refusal() {
-        let unread = Box::pin(answer::discard(&parts, body)).await;
-        answer::refuse(&parts, status, why, in_flight.keeping(unread))
+        let in_flight = Box::pin(answer::discard(body, in_flight)).await;
+        answer::refuse(&parts, status, why, in_flight)
     } else {
         match prepare::prepare(&session, &mut parts, &body) {
             Ok(purpose) => {
@@ -213,16 +198,15 @@ async fn handle(
                     status_header,
                     limits.max_body_size,
                     limits.body_timeout,
+                    takes_interim.then(|| session.interim.begin()),
                 );
-                in_flight.counting(&body);
+                in_flight.following(&body);
                 forward(&session, Request::from_parts(parts, body), purpose, in_flight).await
             }
-            Err(status) => {
-                let unread = Box::pin(answer::discard(&parts, body)).await;
-                answer::own(status, in_flight.keeping(unread))
-            }
+            Err(status) => answer::own(status, Box::pin(answer::discard(body, in_flight)).await),
         }
     };
+    session.interim.end();
     if is_http1 && session.worker.open.is_leaving() && !is_switching(&response) {
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(header::CONNECTION, close);
@@ -253,6 +237,7 @@ async fn forward(
     } else {
         purpose
     };
+    let client = (purpose == Purpose::Connect).then(|| hyper::upgrade::on(&mut request));
     let waiting = in_flight.wait_for_upstream();
     let limits = &session.service.config.limits;
     let end = limits.request_timeout.map(|limit| Instant::now() + limit);
@@ -265,7 +250,7 @@ async fn forward(
             let answer = Box::pin(timeout(limit, upstream.send(request))).await;
             answer.unwrap_or_else(late).map(|answer| (answer, None))
         }
-        (Purpose::Upgrade, _) => Box::pin(upstream.send_upgrade(request)).await,
+        (Purpose::Connect | Purpose::Upgrade, _) => Box::pin(upstream.send_upgrade(request)).await,
     };
     drop(waiting);
     if let Some(record) = in_flight.record() {
@@ -283,6 +268,9 @@ async fn forward(
                 }),
             )
         }
+        Ok(((response, lease), Some(tunnel))) if let Some(client) = client => {
+            leave::stream(session, client, (response.map(drop), lease), tunnel, in_flight)
+        }
         Ok(((response, _), Some(tunnel))) => {
             session.tunnel.replace(Some(tunnel));
             answer::switching(response.map(|_| ResponseBody::own(Bytes::new(), in_flight)))
@@ -294,6 +282,10 @@ async fn forward(
             } else {
                 warn!(%service, %error, "upstream failed");
             }
+            let in_flight = match in_flight.take_rest() {
+                Some(rest) => Box::pin(answer::discard(rest, in_flight)).await,
+                None => in_flight,
+            };
             answer::own(answer::status_of(&error), in_flight)
         }
     }

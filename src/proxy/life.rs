@@ -108,7 +108,9 @@ async fn judge_all(worker: &Worker) {
             continue;
         }
         judged += 1;
-        if standing.judge_again(&snapshot, metrics_of, time) || judged == JUDGED_AT_ONCE {
+        if standing.judge_again(&snapshot, metrics_of, &worker.reporter, time)
+            || judged == JUDGED_AT_ONCE
+        {
             judged = 0;
             tokio::task::yield_now().await;
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
@@ -41,14 +41,31 @@ struct Address {
     permits: Arc<Semaphore>,
     /// How many are, in all.
     most: AtomicUsize,
+    /// How many connections must end before one more is allowed: they became fewer than there are.
+    excess: AtomicUsize,
 }
 
 impl Address {
     /// Changes how many connections may be open. If they become fewer, those that are open stay.
     fn set_most(&self, most: usize) {
         let before = self.most.swap(most, Ordering::Relaxed);
-        self.permits.add_permits(most.saturating_sub(before));
-        self.permits.forget_permits(before.saturating_sub(most));
+        let fewer = before.saturating_sub(most);
+        let forgotten = self.permits.forget_permits(fewer);
+        self.excess.fetch_add(fewer.saturating_sub(forgotten), Ordering::Relaxed);
+        let more = (0..most.saturating_sub(before)).filter(|_| !self.takes_excess()).count();
+        self.permits.add_permits(more);
+    }
+
+    /// A connection has ended: its permit is for the next, unless there are too many.
+    fn take_back(&self, permit: OwnedSemaphorePermit) {
+        if self.takes_excess() {
+            permit.forget();
+        }
+    }
+
+    fn takes_excess(&self) -> bool {
+        let less = |excess: usize| excess.checked_sub(1);
+        self.excess.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 }
 
@@ -181,6 +198,7 @@ impl Listener {
                 handshake_timeout: timeouts.max().unwrap_or_default(),
                 permits: Arc::new(Semaphore::new(most)),
                 most: AtomicUsize::new(most),
+                excess: AtomicUsize::new(0),
             }),
             sockets,
         })
@@ -259,9 +277,11 @@ async fn accept(listener: TcpListener, address: Arc<Address>, worker: Rc<Worker>
         let open = worker.open.enter();
         let via = Via { listen: address.configured, timeout: address.handshake_timeout };
         let connection = connection::serve(Rc::clone(&worker), via, tcp, peer);
+        let address = Arc::clone(&address);
         tokio::task::spawn_local(async move {
             connection.await;
-            drop((open, permit));
+            address.take_back(permit);
+            drop(open);
         });
     }
 }
@@ -279,5 +299,44 @@ impl Backoff {
         self.0 = (self.0 * 2).clamp(Duration::from_millis(10), Duration::from_secs(1));
         warn!(address = %address.local, %error, pause = ?self.0, "accept failed");
         tokio::time::sleep(self.0).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(most: usize) -> Address {
+        Address {
+            configured: ([127, 0, 0, 1], 0).into(),
+            local: ([127, 0, 0, 1], 0).into(),
+            handshake_timeout: Duration::ZERO,
+            permits: Arc::new(Semaphore::new(most)),
+            most: AtomicUsize::new(most),
+            excess: AtomicUsize::new(0),
+        }
+    }
+
+    #[test]
+    fn a_limit_that_falls_below_what_is_open_and_rises_again_is_what_it_says() {
+        let address = address(10);
+        let connect = || Arc::clone(&address.permits).try_acquire_owned().ok();
+        let mut open: Vec<_> = std::iter::from_fn(connect).collect();
+        assert_eq!(open.len(), 10);
+        address.set_most(4);
+        while open.len() > 4 {
+            address.take_back(open.pop().unwrap());
+            assert!(connect().is_none(), "{} are open", open.len());
+        }
+        address.take_back(open.pop().unwrap());
+        open.extend(connect());
+        assert_eq!(open.len(), 4);
+        address.set_most(2);
+        address.set_most(7);
+        open.extend(std::iter::from_fn(connect));
+        assert_eq!(open.len(), 7);
+        open.drain(..).for_each(|permit| address.take_back(permit));
+        open.extend(std::iter::from_fn(connect));
+        assert_eq!(open.len(), 7);
     }
 }

@@ -1,55 +1,135 @@
-//! The line of the log about a client whose key is not clean.
+//! The lines of the log about clients that are not let in as a matter of course. What is said of a
+//! client once is not said again for a while ([`super::log_limit`]).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
 
 use rustls::pki_types::CertificateDer;
-use tracing::warn;
+use tracing::{info, warn};
 
+use super::log_limit::LogLimit;
 use crate::guard::{Decision, Verdict};
-use crate::metrics::{Label, Stage};
+use crate::metrics::{HandshakeResult, Label, Stage};
+use crate::sightings::{Sighting, Sightings};
 use crate::snapshot::Service;
-use crate::spki::Encoding;
 use crate::tls::CertificateSummary;
 
-/// One line for every client whose key is not clean.
-pub(super) fn report(
-    peer: SocketAddr,
-    service: &Service,
-    chain: &[CertificateDer<'_>],
-    verdict: &Verdict,
-    stage: Stage,
-    decision: Decision,
-) {
-    let client = chain.first().map(CertificateSummary::of);
-    let client = client.as_ref();
-    // Of the client's own key the line speaks anyhow.
-    let issuer = verdict.position().filter(|position| *position > 0);
-    let issuer = issuer.and_then(|position| chain.get(position)).map(CertificateSummary::of);
-    let issuer = issuer.as_ref();
-    let hit = verdict.hit();
-    let what = match (decision, stage) {
+/// What a worker says of clients.
+#[derive(Debug)]
+pub(super) struct Reporter {
+    sightings: Sightings,
+    hits: LogLimit<(String, String, &'static str, &'static str, &'static str)>,
+    failures: LogLimit<(IpAddr, &'static str)>,
+}
+
+impl Reporter {
+    pub(super) fn new(sightings: Sightings) -> Self {
+        Self { sightings, hits: LogLimit::default(), failures: LogLimit::default() }
+    }
+
+    /// Remembers a client whose key is not clean, and says so.
+    pub(super) fn hit(
+        &self,
+        peer: SocketAddr,
+        service: &Service,
+        chain: &[CertificateDer<'_>],
+        verdict: &Verdict,
+        stage: Stage,
+        decision: Decision,
+    ) {
+        let seen = Sighting::new(peer, &service.config.name, chain, verdict, stage, decision);
+        let who = match &seen.client {
+            Some(client) => client.fingerprint.clone(),
+            None => seen.address.clone(),
+        };
+        let key = (seen.service.clone(), who, seen.verdict, seen.action, seen.stage);
+        if let Some(left_out) = self.hits.ask(key, Instant::now()) {
+            say(peer, &seen, (decision, stage), left_out);
+        }
+        self.sightings.note(peer.ip(), seen);
+    }
+
+    /// Says why a handshake failed, if anybody can do anything about it: of which certificate, if
+    /// there was one. Nobody has proved that it is theirs.
+    pub(super) fn failure(
+        &self,
+        peer: SocketAddr,
+        service: Option<&Service>,
+        leaf: Option<&CertificateDer<'_>>,
+        result: HandshakeResult,
+        error: Option<&std::io::Error>,
+    ) {
+        if !is_of_certificate(result) {
+            return;
+        }
+        let Some(left_out) = self.failures.ask((peer.ip(), result.as_str()), Instant::now()) else {
+            return;
+        };
+        let client = leaf.map(CertificateSummary::of);
+        let client = client.as_ref();
+        info!(
+            target: "keygate::handshake",
+            %peer,
+            service = service.map(|service| service.config.name.as_str()),
+            result = result.as_str(),
+            error = error.map(tracing::field::display),
+            subject = client.map(|client| client.subject.as_str()),
+            issuer = client.map(|client| client.issuer.as_str()),
+            serial = client.map(|client| client.serial.as_str()),
+            fingerprint = client.map(|client| client.fingerprint.as_str()),
+            dns_names = client.map(|client| client.dns_names.join(" ")),
+            uris = client.map(|client| client.uris.join(" ")),
+            left_out,
+            "handshake failed"
+        );
+    }
+}
+
+/// Whether a client's certificate, or the want of one, is the cause. What is not TLS, or goes away, comes from anybody.
+fn is_of_certificate(result: HandshakeResult) -> bool {
+    match result {
+        HandshakeResult::BadSignature
+        | HandshakeResult::Expired
+        | HandshakeResult::NoCertificate
+        | HandshakeResult::Revoked
+        | HandshakeResult::UnknownIssuer
+        | HandshakeResult::Unsupported => true,
+        HandshakeResult::ClientGone
+        | HandshakeResult::Compromised
+        | HandshakeResult::NotTls
+        | HandshakeResult::Ok
+        | HandshakeResult::Timeout => false,
+    }
+}
+
+fn say(peer: SocketAddr, seen: &Sighting, done: (Decision, Stage), left_out: u64) {
+    let what = match done {
         (Decision::Reject, Stage::Live) => "refused, its open connection ends",
         (Decision::Reject, Stage::Handshake | Stage::Resumed) => "refused",
         (Decision::Admit | Decision::Annotate | Decision::Flag, _) => "flagged",
     };
+    let (client, found) = (seen.client.as_ref(), &seen.found);
     warn!(
         target: "keygate::client_key",
         %peer,
-        service = %service.config.name,
+        service = seen.service,
         subject = client.map(|client| client.subject.as_str()),
         issuer = client.map(|client| client.issuer.as_str()),
         serial = client.map(|client| client.serial.as_str()),
         fingerprint = client.map(|client| client.fingerprint.as_str()),
-        stage = stage.as_str(),
-        verdict = verdict.as_str(),
-        action = decision.as_str(),
-        filter = hit.map(|hit| &*hit.filter),
-        revision = hit.map(|hit| hit.revision),
-        list = verdict.listing().map(|listing| &*listing.list),
-        found_subject = issuer.map(|issuer| issuer.subject.as_str()),
-        found_fingerprint = issuer.map(|issuer| issuer.fingerprint.as_str()),
-        encoding = verdict.encoding().map(Encoding::as_str),
-        false_positive_ratio = hit.map(|hit| hit.false_positive_ratio),
+        dns_names = client.map(|client| client.dns_names.join(" ")),
+        uris = client.map(|client| client.uris.join(" ")),
+        stage = seen.stage,
+        verdict = seen.verdict,
+        action = seen.action,
+        filter = found.filter,
+        revision = found.revision,
+        list = found.list,
+        found_subject = found.found_subject,
+        found_fingerprint = found.found_fingerprint,
+        encoding = found.encoding,
+        false_positive_ratio = found.false_positive_ratio,
+        left_out,
         "client key {what}"
     );
 }

@@ -12,7 +12,7 @@ use tracing::info;
 
 use super::activity::Activity;
 use super::headers::key_status;
-use super::report::report;
+use super::report::Reporter;
 use crate::guard::{Decision, Verdict};
 use crate::metrics::{ServiceMetrics, Stage};
 use crate::snapshot::{Routes, Service, Snapshot};
@@ -161,6 +161,7 @@ impl Standing {
         &self,
         snapshot: &Snapshot,
         metrics_of: impl Fn(&Service) -> Rc<ServiceMetrics>,
+        reporter: &Reporter,
         time: SystemTime,
     ) -> bool {
         if self.is_evicted.get() || self.refusal.get().is_some() {
@@ -187,7 +188,7 @@ impl Standing {
             self.decision.replace(decision) != decision || *self.verdict.borrow() != verdict;
         if is_news && decision != Decision::Admit {
             let (peer, chain) = (self.identity.peer(), self.identity.chain());
-            report(peer, service, chain, &verdict, Stage::Live, decision);
+            reporter.hit(peer, service, chain, &verdict, Stage::Live, decision);
         }
         self.key_status.replace(key_status(&service.config, &verdict));
         self.verdict.replace(verdict);

@@ -19,10 +19,12 @@ use super::health::HealthBoard;
 use super::life::{self, Life};
 use super::listener::{self, Addresses, Listener, Order};
 use super::peers::Peers;
+use super::report::Reporter;
 use super::worker::Worker;
 use crate::config::Config;
 use crate::guard::{RecentKeys, RecentShard};
 use crate::metrics::WorkerMetrics;
+use crate::sightings::Sightings;
 use crate::snapshot::Current;
 use crate::tls;
 
@@ -51,6 +53,8 @@ pub struct Shared {
     pub board: HealthBoard,
     /// Where the access log goes.
     pub access_log: NonBlocking,
+    /// Who was refused or flagged.
+    pub sightings: Sightings,
     /// They end when it says so.
     pub stage: watch::Receiver<Stage>,
     /// They judge open connections again when it changes.
@@ -154,13 +158,13 @@ impl Plan {
 
     async fn serve(self) {
         let tick = life::tick_interval(&self.config);
-        let Shared { current, board, access_log, stage, judgements } = self.shared;
+        let Shared { current, board, access_log, sightings, stage, judgements } = self.shared;
         let worker = Rc::new(Worker::new(
             current,
             self.metrics,
             self.recent,
             (board, self.peers),
-            AccessLog::new(self.config.access_log, access_log),
+            (AccessLog::new(self.config.access_log, access_log), Reporter::new(sightings)),
             self.config.workers.get(),
         ));
         let shares = self.shares.into_iter();

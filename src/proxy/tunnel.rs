@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::activity::{Activity, Order};
 
 /// Bytes that are on their way in one direction.
-const BUFFER: usize = 16 << 10;
+pub(super) const BUFFER: usize = 16 << 10;
 
 /// Carries bytes until both sides have ended, or the connection is told to stop. Returns whether it
 /// came to its end.

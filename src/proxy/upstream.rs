@@ -4,10 +4,12 @@
 mod balance;
 mod error;
 mod exchange;
+mod leave;
 mod open;
 mod request_body;
 mod sender;
 mod server;
+mod shared;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -119,28 +121,25 @@ impl Upstream {
         }
     }
 
-    /// The same for a request that is to leave HTTP/1.1. If the server agrees (101), what is left of
-    /// its connection follows.
+    /// The same for a request that is to leave HTTP. If the server agrees, what is left of its
+    /// connection or stream follows.
     pub(super) async fn send_upgrade(
         &self,
         mut request: Request<RequestBody>,
     ) -> Result<(Answer, Option<Tunnel>), UpstreamError> {
         let mut attempts = Attempts { is_upgrade: true, ..Attempts::new(self) };
-        let (response, tunnel, lease) = loop {
+        loop {
             match attempts.next()?.send_upgrade(request).await {
-                Ok(answer) => break attempts.succeed(answer),
+                Ok((response, lease, tunnel)) => {
+                    return Ok((attempts.succeed((response, lease)), tunnel));
+                }
                 Err(Failed::Sent(error)) => return Err(attempts.give_up(error)),
                 Err(Failed::Unsent(unsent, error)) => {
                     attempts.fail(error);
                     request = *unsent;
                 }
             }
-        };
-        if response.status() != hyper::StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(((response, lease), None));
         }
-        let tunnel = tunnel.await.map_err(|_| UpstreamError::ChangedProtocol)?;
-        Ok(((response, lease), Some(tunnel)))
     }
 
     /// A connection to one of the servers, for bytes.

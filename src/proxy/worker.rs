@@ -10,6 +10,7 @@ use super::access_log::AccessLog;
 use super::drain::OpenConnections;
 use super::health::HealthBoard;
 use super::peers::Peers;
+use super::report::Reporter;
 use super::upstream::Upstream;
 use crate::guard::RecentShard;
 use crate::metrics::{ServiceMetrics, WorkerMetrics};
@@ -24,6 +25,7 @@ pub(super) struct Worker {
     board: HealthBoard,
     pub(super) peers: Arc<Peers>,
     pub(super) access_log: Rc<AccessLog>,
+    pub(super) reporter: Reporter,
     /// How many workers there are.
     workers: usize,
     /// By the index of their service.
@@ -44,7 +46,7 @@ impl Worker {
         metrics: WorkerMetrics,
         recent: Option<RecentShard>,
         (board, peers): (HealthBoard, Arc<Peers>),
-        access_log: Rc<AccessLog>,
+        (access_log, reporter): (Rc<AccessLog>, Reporter),
         workers: usize,
     ) -> Self {
         Self {
@@ -54,6 +56,7 @@ impl Worker {
             board,
             peers,
             access_log,
+            reporter,
             workers,
             seats: RefCell::default(),
             open: OpenConnections::default(),

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{HandshakeKind, ServerConnection};
+use serde::Serialize;
 use x509_cert::der::Decode;
 use x509_cert::der::oid::ObjectIdentifier;
 use x509_cert::ext::pkix::SubjectAltName;
@@ -115,7 +116,7 @@ impl ClientIdentity {
 }
 
 /// A certificate as a log line tells it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct CertificateSummary {
     /// Distinguished name (RFC 4514).
     pub subject: String,

@@ -59,14 +59,26 @@ pub struct KeyVerifier {
     policy: Policy,
 }
 
-/// A client whose key was refused in the handshake.
+/// A client that was refused in the handshake.
 #[derive(Debug, Clone)]
 pub struct Refusal {
     /// The certificates that the client presented, leaf first: the leaf alone if its key was
     /// refused, which the client has then proved to hold.
     pub chain: Vec<CertificateDer<'static>>,
-    /// What is known of its key.
-    pub verdict: Verdict,
+    /// What is known of its key; `None` if the usual checks failed, and of a certificate that
+    /// anybody may have presented.
+    pub verdict: Option<Verdict>,
+}
+
+impl Refusal {
+    /// Tells whoever drives the handshake; outside [`refusals_of`] nobody asked.
+    fn tell(self) {
+        let _ = REFUSAL.try_with(|observed| observed.replace(Some(self)));
+    }
+
+    fn unverified(leaf: &CertificateDer<'_>) -> Self {
+        Self { chain: vec![leaf.clone().into_owned()], verdict: None }
+    }
 }
 
 tokio::task_local! {
@@ -74,7 +86,8 @@ tokio::task_local! {
     static REFUSAL: RefCell<Option<Refusal>>;
 }
 
-/// Drives a handshake and returns its outcome, with the client that a [`KeyVerifier`] refused in it.
+/// Drives a handshake and returns its outcome, with the client that a [`KeyVerifier`] refused in
+/// it.
 /// Sessions that it makes end with the client's chain.
 pub async fn refusals_of<T>(handshake: impl Future<Output = T>) -> (T, Option<Refusal>) {
     let observed = async { (handshake.await, REFUSAL.with(RefCell::take)) };
@@ -113,9 +126,7 @@ impl KeyVerifier {
                     | Verdict::Unchecked => CertificateError::ApplicationVerificationFailure,
                 };
                 let chain = chain.by_ref().map(|cert| cert.clone().into_owned()).collect();
-                let refusal = Refusal { chain, verdict };
-                // Outside `refusals_of` nobody asked.
-                let _ = REFUSAL.try_with(|observed| observed.replace(Some(refusal)));
+                Refusal { chain, verdict: Some(verdict) }.tell();
                 Err(alert.into())
             }
         }
@@ -141,7 +152,8 @@ impl ClientCertVerifier for KeyVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
+        let verified = self.inner.verify_client_cert(end_entity, intermediates, now);
+        let verified = verified.inspect_err(|_| Refusal::unverified(end_entity).tell())?;
         sessions::note_chain(end_entity, intermediates);
         if self.policy.judge == Depth::Chain {
             (1..=intermediates.len())
@@ -156,7 +168,8 @@ impl ClientCertVerifier for KeyVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let valid = self.inner.verify_tls12_signature(message, cert, dss)?;
+        let valid = self.inner.verify_tls12_signature(message, cert, dss);
+        let valid = valid.inspect_err(|_| Refusal::unverified(cert).tell())?;
         self.judge(cert, &[], 0)?;
         Ok(valid)
     }
@@ -167,7 +180,8 @@ impl ClientCertVerifier for KeyVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let valid = self.inner.verify_tls13_signature(message, cert, dss)?;
+        let valid = self.inner.verify_tls13_signature(message, cert, dss);
+        let valid = valid.inspect_err(|_| Refusal::unverified(cert).tell())?;
         self.judge(cert, &[], 0)?;
         Ok(valid)
     }

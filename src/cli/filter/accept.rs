@@ -1,17 +1,24 @@
 //! `keygate filter accept`: the operator's yes to an update that waits for it.
 
+use std::time::Duration;
+
+use clap::ValueHint;
 use serde::{Deserialize, Serialize};
 
 use super::{CliError, ConfigArgs, Exit, json, say, say_json};
 use crate::cli::admin_client::AdminClient;
 use crate::config::Config;
 
+/// An accepted filter is read before the answer: minutes on a slow disk.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// The name of the filter in the configuration.
+    #[arg(value_hint = ValueHint::Other)]
     name: String,
     /// Accept only the file with this SHA-256; without it, the one that waits now.
-    #[arg(long, value_name = "HEX")]
+    #[arg(long, value_name = "HEX", value_hint = ValueHint::Other)]
     sha256: Option<String>,
     #[command(flatten)]
     config: ConfigArgs,
@@ -60,7 +67,7 @@ struct Accepted<'a> {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let admin = AdminClient::of(&Config::read(&args.config.config)?.admin)?;
+    let admin = AdminClient::of(&Config::read(&args.config.config)?.admin, PATIENCE)?;
     let waiting = waiting(&admin, &args.name)?;
     let sha256 = args.sha256.as_ref().unwrap_or(&waiting.sha256);
     let path = format!("/filters/{}/accept", args.name);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clap::ValueHint;
 use serde::Serialize;
 
 use super::{CliError, Exit, complain, input, say, say_json};
@@ -13,10 +14,10 @@ use crate::spki;
 pub(in crate::cli) struct Args {
     /// The filter file.
     file: PathBuf,
-    #[arg(required = true, value_name = "INPUT", help = input::HELP)]
+    #[arg(required = true, value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
     inputs: Vec<String>,
     /// The revision of the changed file; one more than before unless given.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_hint = ValueHint::Other)]
     revision: Option<u32>,
     /// One JSON object.
     #[arg(long)]

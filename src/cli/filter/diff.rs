@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use clap::ValueHint;
 use serde::Serialize;
 
 use super::info::date;
@@ -17,7 +18,7 @@ pub(in crate::cli) struct Args {
     before: PathBuf,
     /// The filter as it would be.
     after: PathBuf,
-    #[arg(value_name = "INPUT", help = input::HELP)]
+    #[arg(value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
     inputs: Vec<String>,
     /// A JSON object, and then one a line for each key whose verdict changes.
     #[arg(long)]

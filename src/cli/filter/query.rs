@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use clap::ValueHint;
 use serde::Serialize;
 
 use super::{CliError, Exit, Output, input, read};
@@ -13,7 +14,7 @@ use crate::guard::{Guard, NamedFilter, Verdict};
 pub(in crate::cli) struct Args {
     /// The filter file.
     file: PathBuf,
-    #[arg(required = true, value_name = "INPUT", help = input::HELP)]
+    #[arg(required = true, value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
     inputs: Vec<String>,
     /// Ask for each key as it is given, as the reference implementation does, and for none of its
     /// other encodings.

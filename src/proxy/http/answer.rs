@@ -19,11 +19,11 @@ const DISCARDED_AT_MOST: usize = 8 << 20;
 const DISCARDED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Reads what there is of a body, and drops it: clients that still send when the answer and
-/// the end come, some do not read the answer. Returns what is left.
-pub(super) async fn discard(parts: &Parts, mut body: Incoming) -> Incoming {
+/// the end come, some do not read the answer. What is left is kept until that is out.
+pub(super) async fn discard(mut body: Incoming, in_flight: RequestInFlight) -> RequestInFlight {
     // Who asks first is not to be encouraged.
-    if body.is_end_stream() || parts.headers.contains_key(header::EXPECT) {
-        return body;
+    if body.is_end_stream() || in_flight.asks_first {
+        return in_flight.keeping(body);
     }
     let reading = async {
         let mut read = 0;
@@ -34,18 +34,21 @@ pub(super) async fn discard(parts: &Parts, mut body: Incoming) -> Incoming {
         }
     };
     let _ = timeout(DISCARDED_WITHIN, reading).await; // it is answered either way
-    body
+    in_flight.keeping(body)
 }
 
 /// What a client is told for want of an answer.
 pub(super) fn status_of(error: &UpstreamError) -> StatusCode {
     match error {
-        UpstreamError::ChangedProtocol | UpstreamError::Protocol(_) => StatusCode::BAD_GATEWAY,
+        UpstreamError::ChangedProtocol | UpstreamError::NoConsent | UpstreamError::Protocol(_) => {
+            StatusCode::BAD_GATEWAY
+        }
         UpstreamError::Client(Fault::Broken) | UpstreamError::Host => StatusCode::BAD_REQUEST,
         UpstreamError::Client(Fault::Stalled) => StatusCode::REQUEST_TIMEOUT,
         UpstreamError::Client(Fault::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
         UpstreamError::Dial(error) if error.is_timeout() => StatusCode::GATEWAY_TIMEOUT,
         UpstreamError::Dial(_) => StatusCode::BAD_GATEWAY,
+        UpstreamError::NoConnect => StatusCode::NOT_IMPLEMENTED,
         UpstreamError::NoServer | UpstreamError::TooMany => StatusCode::SERVICE_UNAVAILABLE,
         UpstreamError::ResponseTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
     }
@@ -93,6 +96,16 @@ pub(super) fn refuse(
 pub(super) fn from_upstream(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     headers::remove_hop_by_hop(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
+    response
+}
+
+/// The upstream's consent to a stream of bytes, in the words of HTTP/2.
+pub(super) fn connected(response: Response<ResponseBody>) -> Response<ResponseBody> {
+    let mut response = from_upstream(response);
+    for name in [header::CONTENT_LENGTH, header::SEC_WEBSOCKET_ACCEPT] {
+        response.headers_mut().remove(name);
+    }
+    *response.status_mut() = StatusCode::OK;
     response
 }
 

@@ -1,6 +1,7 @@
 //! The head of a request, made what the upstream gets.
 
 use hyper::body::{Body, Incoming};
+use hyper::ext::Protocol;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode, Uri, Version};
@@ -13,6 +14,8 @@ use crate::proxy::headers;
 pub(super) enum Purpose {
     /// It is answered.
     Exchange,
+    /// It asks for a stream of bytes (extended CONNECT of HTTP/2, RFC 8441).
+    Connect,
     /// It asks to leave HTTP/1.1 for something else.
     Upgrade,
 }
@@ -24,7 +27,8 @@ pub(super) fn prepare(
     body: &Incoming,
 ) -> Result<Purpose, StatusCode> {
     let limits = &session.service.config.limits;
-    if parts.method == Method::CONNECT {
+    let is_connect = parts.method == Method::CONNECT;
+    if is_connect && parts.extensions.get::<Protocol>().is_none() {
         return Err(StatusCode::METHOD_NOT_ALLOWED);
     }
     // hyper counts them in HTTP/1.1, HTTP/2 counts bytes.
@@ -58,6 +62,10 @@ pub(super) fn prepare(
         parts.headers.insert(header::TRANSFER_ENCODING, chunked);
     }
     let purpose = match upgrade {
+        None if is_connect => {
+            parts.headers.remove(header::SEC_WEBSOCKET_KEY); // it has a meaning in HTTP/1.1 only
+            Purpose::Connect
+        }
         None => Purpose::Exchange,
         Some(protocol) => {
             let upgrade = HeaderValue::from_static("upgrade");

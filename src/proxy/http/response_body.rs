@@ -1,5 +1,6 @@
 //! A response body on its way to the client: read from the upstream only when the client takes it.
 
+use std::cell::OnceCell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -17,12 +18,13 @@ use crate::proxy::access_log::{Asked, Record};
 use crate::proxy::activity::Activity;
 use crate::proxy::request_id;
 use crate::proxy::stall::Stall;
-use crate::proxy::upstream::{Lease, RequestBody};
+use crate::proxy::upstream::{Lease, Progress, RequestBody};
 
 /// A response body on its way to the client, and the end of its request.
 pub(super) struct ResponseBody {
     content: Content,
-    request: RequestInFlight,
+    /// `None`: it goes on when the response has ended.
+    request: Option<RequestInFlight>,
 }
 
 enum Content {
@@ -51,13 +53,22 @@ pub(super) enum BodyError {
 
 impl ResponseBody {
     pub(super) fn note_status(&self, status: u16) {
-        if let Some(record) = self.request.record() {
+        if let Some(record) = self.record() {
             record.status.set(Some(status));
         }
     }
 
+    fn record(&self) -> Option<&Record> {
+        self.request.as_ref().and_then(RequestInFlight::record)
+    }
+
     pub(super) fn own(text: Bytes, request: RequestInFlight) -> Self {
-        Self { content: Content::Own(Some(text)), request }
+        Self { content: Content::Own(Some(text)), request: Some(request) }
+    }
+
+    /// Nothing, of a request that goes on as a stream of bytes.
+    pub(super) fn nothing() -> Self {
+        Self { content: Content::Own(None), request: None }
     }
 
     /// The lease ends with the body; the connection is kept only if it was read to its end. An
@@ -72,7 +83,7 @@ impl ResponseBody {
         let stall = Stall::new(patience).until(end);
         let lease = Some(lease);
         let streamed = Streamed { incoming, lease, has_ended: false, stall, waiting: None };
-        Self { content: Content::Upstream(streamed), request }
+        Self { content: Content::Upstream(streamed), request: Some(request) }
     }
 }
 
@@ -80,19 +91,22 @@ impl Streamed {
     fn poll_frame(
         &mut self,
         context: &mut Context<'_>,
-        request: &RequestInFlight,
+        request: Option<&RequestInFlight>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
-            self.waiting.get_or_insert_with(|| request.wait_for_upstream());
+            if self.waiting.is_none() {
+                self.waiting = request.map(RequestInFlight::wait_for_upstream);
+            }
             return self.stall.poll(context).map(|()| Some(Err(BodyError::Stalled)));
         };
         self.waiting = None;
         self.stall.moved();
         self.has_ended |= frame.is_none();
-        if !self.has_ended {
+        if let Some(request) = request.filter(|_| !self.has_ended) {
             request.session.standing.activity.body_moved();
         }
-        if let (Some(record), Some(Ok(frame))) = (request.record(), &frame) {
+        let record = request.and_then(RequestInFlight::record);
+        if let (Some(record), Some(Ok(frame))) = (record, &frame) {
             let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
             record.response_bytes.set(record.response_bytes.get().saturating_add(bytes));
         }
@@ -114,7 +128,7 @@ impl Body for ResponseBody {
                 let text = text.take().filter(|text| !text.is_empty());
                 Poll::Ready(text.map(|text| Ok(Frame::data(text))))
             }
-            Content::Upstream(streamed) => streamed.poll_frame(context, &this.request),
+            Content::Upstream(streamed) => streamed.poll_frame(context, this.request.as_ref()),
         }
     }
 
@@ -145,7 +159,7 @@ impl Drop for ResponseBody {
                 has_ended
             }
         };
-        if let Some(record) = self.request.record() {
+        if let Some(record) = self.record() {
             record.is_complete.set(is_complete);
         }
     }
@@ -170,7 +184,11 @@ pub(super) struct RequestInFlight {
     /// A body that nobody will read: an HTTP/2 stream whose body is dropped is reset, and an answer
     /// that is not on its way by then is lost.
     unread: Option<Incoming>,
+    /// The body that was read, which has what is left of it.
+    read: OnceCell<Progress>,
     record: Option<Box<Record>>,
+    /// Whether the client asks before it sends a body.
+    pub(super) asks_first: bool,
 }
 
 /// As long as this lives, a request waits for the upstream and not for its client.
@@ -190,7 +208,8 @@ impl RequestInFlight {
         if let Some(record) = &mut record {
             record.asked = asked(parts);
         }
-        Self { session, began, unread: None, record }
+        let asks_first = parts.headers.contains_key(header::EXPECT);
+        Self { session, began, unread: None, read: OnceCell::new(), record, asks_first }
     }
 
     pub(super) fn began(&self) -> Instant {
@@ -201,11 +220,18 @@ impl RequestInFlight {
         self.record.as_deref()
     }
 
-    /// Counts the bytes of the request's body, if anybody wants to know.
-    pub(super) fn counting(&self, body: &RequestBody) {
+    /// Follows the request's body on its way.
+    pub(super) fn following(&self, body: &RequestBody) {
+        let _ = self.read.set(body.progress()); // there is one body
         if let Some(record) = &self.record {
             record.request_body.replace(Some(body.progress()));
         }
+    }
+
+    /// What is left of a body of known length: that of a stream may be long in coming.
+    pub(super) fn take_rest(&self) -> Option<Incoming> {
+        let rest = self.read.get().and_then(Progress::take_rest);
+        rest.filter(|rest| rest.size_hint().exact().is_some())
     }
 
     /// Keeps the request's body until the answer is out.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::metrics::ServiceMetrics;
 use crate::proxy::headers::Annotations;
+use crate::proxy::interim::Interim;
 use crate::proxy::standing::Standing;
 use crate::proxy::upstream::{Tunnel, Upstream};
 use crate::proxy::worker::Worker;
@@ -20,6 +21,8 @@ pub(in crate::proxy) struct Session {
     pub(in crate::proxy) standing: Rc<Standing>,
     /// The server's side of a connection that leaves HTTP.
     pub(in crate::proxy) tunnel: RefCell<Option<Tunnel>>,
+    /// What servers say before their answers.
+    pub(in crate::proxy) interim: Interim,
     /// Whether the client's `X-Request-Id` is passed on.
     pub(in crate::proxy) believes_request_id: bool,
 }

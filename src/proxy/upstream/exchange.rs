@@ -1,5 +1,6 @@
 //! One request and the head of its response, on a connection that is there.
 
+use std::error::Error;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -37,12 +38,10 @@ pub(super) async fn exchange(
     poll_fn(|context| {
         if let Poll::Ready(outcome) = response.as_mut().poll(context) {
             return Poll::Ready(outcome.map_err(|mut error| match error.take_message() {
-                Some(unsent) => {
-                    Failed::Unsent(Box::new(unsent), UpstreamError::Protocol(error.into_error()))
-                }
+                Some(unsent) => Failed::Unsent(Box::new(unsent), error.into_error().into()),
                 None => Failed::Sent(match progress.fault() {
                     Some(fault) => UpstreamError::Client(fault),
-                    None => UpstreamError::Protocol(error.into_error()),
+                    None => error.into_error().into(),
                 }),
             }));
         }
@@ -76,4 +75,13 @@ pub(super) fn repeated(request: &Request<RequestBody>) -> Option<Request<Request
     *again.version_mut() = request.version();
     *again.headers_mut() = request.headers().clone();
     Some(again)
+}
+
+/// Whether a server has ended a connection, or did not look at a stream: it says nothing of the
+/// request itself (RFC 9113, section 8.7).
+pub(super) fn is_of_connection(error: &hyper::Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    source.is_none_or(|error| {
+        error.is_go_away() || error.is_io() || error.reason() == Some(h2::Reason::REFUSED_STREAM)
+    })
 }

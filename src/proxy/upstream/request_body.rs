@@ -2,6 +2,7 @@
 //! no longer than allowed, and not from a client that stalls.
 
 use std::cell::Cell;
+use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -12,6 +13,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::HeaderName;
 
 use crate::proxy::headers;
+use crate::proxy::interim::Follower;
 use crate::proxy::stall::Stall;
 
 /// A client's request body on its way to the upstream.
@@ -23,6 +25,8 @@ pub(in crate::proxy) struct RequestBody {
     /// How much more there may be, in bytes.
     left: Option<u64>,
     stall: Stall,
+    /// Who passes on what the server says before its answer.
+    follower: Option<Follower>,
 }
 
 /// Why a body ends before its end: the client's fault.
@@ -44,10 +48,11 @@ impl RequestBody {
         status_header: Rc<HeaderName>,
         limit: Option<u64>,
         patience: Duration,
+        follower: Option<Follower>,
     ) -> Self {
         let progress = Progress::new(began, !incoming.is_end_stream());
         let stall = Stall::new(patience);
-        Self { incoming: Some(incoming), progress, status_header, left: limit, stall }
+        Self { incoming: Some(incoming), progress, status_header, left: limit, stall, follower }
     }
 
     /// The same, if it is empty: a request without a body can be sent twice.
@@ -58,7 +63,12 @@ impl RequestBody {
             status_header: Rc::clone(&self.status_header),
             left: self.left,
             stall: self.stall.anew(),
+            follower: self.follower.clone(),
         })
+    }
+
+    pub(super) fn follower(&self) -> Option<Follower> {
+        self.follower.clone()
     }
 
     /// When the upstream last took a piece, and what the client did wrong.
@@ -120,20 +130,40 @@ impl Body for RequestBody {
     }
 }
 
-/// How a request goes on its way. Only a body that is streamed makes progress.
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if let (Some(streamed), Some(incoming)) = (&self.progress.streamed, self.incoming.take())
+            && !incoming.is_end_stream()
+        {
+            streamed.rest.set(Some(incoming));
+        }
+    }
+}
+
+impl fmt::Debug for Streamed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.bytes.get();
+        formatter.debug_struct("Streamed").field("bytes", &bytes).finish_non_exhaustive()
+    }
+}
+
+/// How a request goes on its way. Only a body that is streamed makes progress. What the server did
+/// not take of it is kept as long as this: an HTTP/2 stream whose body is dropped is reset, and an
+/// answer that is not on its way by then is lost.
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct Progress {
     began: Instant,
     streamed: Option<Rc<Streamed>>,
 }
 
-#[derive(Debug)]
 struct Streamed {
     /// When the upstream last took a piece.
     last: Cell<Instant>,
     waits_for_client: Cell<bool>,
     fault: Cell<Option<Fault>>,
     bytes: Cell<u64>,
+    /// What nobody wants any more.
+    rest: Cell<Option<Incoming>>,
 }
 
 impl Progress {
@@ -144,6 +174,7 @@ impl Progress {
                 waits_for_client: Cell::new(false),
                 fault: Cell::new(None),
                 bytes: Cell::new(0),
+                rest: Cell::new(None),
             })
         });
         Self { began, streamed }
@@ -185,6 +216,11 @@ impl Progress {
     /// Whether the upstream has taken all that the client has sent, and the client owes more.
     pub(super) fn waits_for_client(&self) -> bool {
         self.streamed.as_ref().is_some_and(|streamed| streamed.waits_for_client.get())
+    }
+
+    /// What the server did not take of the body.
+    pub(in crate::proxy) fn take_rest(&self) -> Option<Incoming> {
+        self.streamed.as_ref().and_then(|streamed| streamed.rest.take())
     }
 
     pub(super) fn fault(&self) -> Option<Fault> {

@@ -1,8 +1,10 @@
 //! A connection to a server that a request can be sent on: HTTP/1.1, one at a time, or HTTP/2.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -11,8 +13,9 @@ use hyper::header::{self, HeaderValue};
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 use hyper::{Request, Uri, Version};
 use hyper_util::rt::TokioIo;
-use tokio::sync::oneshot;
+use tokio::sync::{SetOnce, oneshot};
 
+use super::exchange::Failed;
 use super::open::Open;
 use super::request_body::RequestBody;
 use crate::proxy::dial::Io;
@@ -29,7 +32,20 @@ pub(super) struct Http1 {
 }
 
 /// A connection of HTTP/2, which everybody shares.
-pub(super) type Http2 = http2::SendRequest<RequestBody>;
+#[derive(Debug, Clone)]
+pub(super) struct Http2 {
+    pub(super) send: http2::SendRequest<RequestBody>,
+    pub(super) made: Instant,
+    greeting: Rc<Greeting>,
+}
+
+impl Http2 {
+    /// Whether the server takes extended CONNECT (RFC 8441). It says so in its settings, which are
+    /// the first thing that it sends: they are awaited.
+    pub(super) async fn takes_extended_connect(&self) -> bool {
+        *self.greeting.takes_extended_connect.wait().await
+    }
+}
 
 /// What is left of a connection once both sides have agreed on another protocol.
 #[derive(Debug)]
@@ -37,8 +53,8 @@ pub(in crate::proxy) struct Tunnel {
     pub(in crate::proxy) io: Box<dyn Io>,
     /// What was read behind the response head.
     pub(in crate::proxy) read: Bytes,
-    /// The connection is open as long as this lives.
-    pub(in crate::proxy) open: Open,
+    /// The connection is open as long as this lives; a stream has none of its own.
+    pub(in crate::proxy) open: Option<Open>,
 }
 
 /// Speaks HTTP/1.1 on a connection. What is left of it goes to `taker`, if it is to leave HTTP.
@@ -56,8 +72,11 @@ pub(super) async fn http1(
         }
         if let Some(taker) = taker {
             let parts = connection.into_parts();
-            let tunnel =
-                Tunnel { io: parts.io.into_inner().into_inner(), read: parts.read_buf, open };
+            let tunnel = Tunnel {
+                io: parts.io.into_inner().into_inner(),
+                read: parts.read_buf,
+                open: Some(open),
+            };
             let _ = taker.send(tunnel); // or the server did not agree
         }
     });
@@ -73,14 +92,24 @@ const ALL_STREAMS: u32 = (1 << 31) - 1;
 pub(super) async fn http2(io: Box<dyn Io>, open: Open) -> hyper::Result<Http2> {
     let mut builder = http2::Builder::new(OnThisThread);
     builder.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(ALL_STREAMS);
-    let (send, connection) = builder.handshake(TokioIo::new(io)).await?;
+    let greeting = Rc::new(Greeting::default());
+    let io = TokioIo::new(Observed::new(io, Rc::clone(&greeting)));
+    let (send, mut connection) = builder.handshake(io).await?;
+    let greeted = Rc::clone(&greeting);
     tokio::task::spawn_local(async move {
-        if let Err(error) = connection.await {
+        let ended = poll_fn(|context| {
+            let ended = Pin::new(&mut connection).poll(context);
+            if greeted.is_new(context) || ended.is_ready() {
+                greeted.settle(connection.is_extended_connect_protocol_enabled());
+            }
+            ended
+        });
+        if let Err(error) = ended.await {
             tracing::debug!(%error, "upstream connection ended");
         }
         drop(open);
     });
-    Ok(send)
+    Ok(Http2 { send, made: Instant::now(), greeting })
 }
 
 /// Makes a request what HTTP/1.1 sends: `TE` is for one connection only and says so.
@@ -107,13 +136,53 @@ pub(super) fn for_http2(request: &mut Request<RequestBody>, scheme: &Scheme) -> 
     Some(())
 }
 
-/// Makes of a request for HTTP/2 again what it was.
-pub(super) fn undo_http2(request: &mut Request<RequestBody>) {
+/// A request for HTTP/2 that nobody has read is again what it was.
+pub(super) fn undo_unsent_http2(failed: Failed) -> Failed {
+    let Failed::Unsent(mut request, error) = failed else { return failed };
+    undo_http2(&mut request);
+    Failed::Unsent(request, error)
+}
+
+fn undo_http2(request: &mut Request<RequestBody>) {
     let parts = std::mem::take(request.uri_mut()).into_parts();
     let host = parts.authority.and_then(|host| HeaderValue::from_str(host.as_str()).ok());
     host.map(|host| request.headers_mut().insert(header::HOST, host));
     *request.uri_mut() = parts.path_and_query.map(Uri::from).unwrap_or_default();
     *request.version_mut() = Version::HTTP_11;
+}
+
+/// The first words of a server of HTTP/2.
+#[derive(Debug, Default)]
+struct Greeting {
+    has_come: Cell<bool>,
+    /// Of the task that looks at it.
+    waker: RefCell<Option<Waker>>,
+    takes_extended_connect: SetOnce<bool>,
+}
+
+impl Greeting {
+    /// Whether it has come and nobody has looked at what it says.
+    fn is_new(&self, context: &Context<'_>) -> bool {
+        if !self.has_come.get() {
+            self.waker.replace(Some(context.waker().clone()));
+        }
+        self.has_come.get() && !self.takes_extended_connect.initialized()
+    }
+
+    fn settle(&self, takes_extended_connect: bool) {
+        let _ = self.takes_extended_connect.set(takes_extended_connect); // the first word counts
+    }
+}
+
+impl Observer for Rc<Greeting> {
+    fn has_read(&self, _count: usize) {
+        // hyper reads on a task of its own; the other is woken, and finds what was read understood.
+        if !self.has_come.replace(true)
+            && let Some(waker) = self.waker.take()
+        {
+            waker.wake();
+        }
+    }
 }
 
 /// Notes that the server has said something.

@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
 use hyper::http::uri;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response};
 use rustls::ClientConfig;
-use tokio::sync::{Mutex, oneshot};
 
 use super::balance::Candidate;
 use super::error::UpstreamError;
-use super::exchange::{Failed, exchange, repeated};
+use super::exchange::{Failed, exchange, is_of_connection, repeated};
 use super::open::Open;
 use super::request_body::RequestBody;
-use super::sender::{self, Http1, Http2, Tunnel};
+use super::sender::{self, Http1, Http2};
+use super::shared::Shared;
 use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
 use crate::proxy::dial::{Dialer, Io};
@@ -35,7 +35,7 @@ pub(super) struct Server {
     /// What the checks say of it.
     health: Arc<Health>,
     idle: RefCell<Vec<Idle>>,
-    shared: Mutex<Option<Http2>>,
+    shared: Shared,
     /// Whether the server spoke HTTP/2 when it was connected to last.
     is_http2: Cell<bool>,
     in_flight: Cell<usize>,
@@ -48,8 +48,8 @@ pub(super) struct Server {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Timeouts {
-    response: Duration,
+pub(super) struct Timeouts {
+    pub(super) response: Duration,
     idle: Duration,
     age: Option<Duration>,
 }
@@ -86,7 +86,7 @@ impl Server {
             metrics,
             health,
             idle: RefCell::default(),
-            shared: Mutex::new(None),
+            shared: Shared::new(),
             is_http2: Cell::new(server.scheme == Scheme::H2c),
             in_flight: Cell::new(0),
             failures: Cell::new(0),
@@ -172,28 +172,26 @@ impl Server {
             Err(error) => return Err(Failed::Unsent(Box::new(request), error)),
         };
         if is_http2 {
-            let http2 = match sender::http2(io, open).await {
-                Ok(http2) => http2,
-                Err(error) => {
-                    return Err(Failed::Unsent(Box::new(request), UpstreamError::Protocol(error)));
-                }
-            };
-            *self.shared.lock().await = Some(http2);
-            self.is_http2.set(true);
+            if let Err(error) = self.share(io, open).await {
+                return Err(Failed::Unsent(Box::new(request), error));
+            }
             return self.send_http2(request).await.map(|response| (response, None));
         }
         let made = sender::http1(io, open, None).await;
-        let mut http1 = made.map_err(|error| Failed::Sent(UpstreamError::Protocol(error)))?;
+        let mut http1 = made.map_err(|error| Failed::Sent(error.into()))?;
         let response = self.exchange_http1(&mut http1, request).await?;
         Ok((response, Some(http1)))
     }
 
-    async fn exchange_http1(
+    pub(super) async fn exchange_http1(
         &self,
         http1: &mut Http1,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, Failed> {
         http1.heard.set(false);
+        if let Some(follower) = request.body().follower() {
+            follower.follow(&mut request);
+        }
         let progress = request.body().progress();
         exchange(pin!(http1.send.try_send_request(request)), &progress, self.timeouts.response)
             .await
@@ -201,76 +199,80 @@ impl Server {
 
     async fn send_http2(
         &self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, Failed> {
+        let again = repeated(&request);
+        match (self.try_http2(request).await, again) {
+            (Err(Failed::Sent(UpstreamError::Protocol(error))), Some(again))
+                if is_of_connection(&error) =>
+            {
+                self.shared.forget();
+                self.try_http2(again).await
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    async fn try_http2(
+        &self,
         mut request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, Failed> {
         let mut http2 = match self.shared_connection().await {
             Ok(http2) => http2,
             Err(error) => return Err(Failed::Unsent(Box::new(request), error)),
         };
-        let is_secure = self.config().scheme.is_secure();
-        let scheme = if is_secure { uri::Scheme::HTTPS } else { uri::Scheme::HTTP };
-        if sender::for_http2(&mut request, &scheme).is_none() {
+        if sender::for_http2(&mut request, &self.uri_scheme()).is_none() {
             return Err(Failed::Sent(UpstreamError::Host));
         }
         let progress = request.body().progress();
-        let sent =
-            exchange(pin!(http2.try_send_request(request)), &progress, self.timeouts.response)
-                .await;
-        sent.map_err(|failed| match failed {
-            Failed::Sent(error) => {
-                // It may be dead without a word: the next request makes another.
-                if let (UpstreamError::ResponseTimeout(_), Ok(mut shared)) =
-                    (&error, self.shared.try_lock())
-                {
-                    shared.take();
-                }
-                Failed::Sent(error)
-            }
-            Failed::Unsent(mut request, error) => {
-                sender::undo_http2(&mut request);
-                Failed::Unsent(request, error)
-            }
-        })
+        let response = pin!(http2.send.try_send_request(request));
+        let sent = exchange(response, &progress, self.timeouts.response).await;
+        if let Err(Failed::Sent(UpstreamError::ResponseTimeout(_))) = &sent {
+            self.shared.forget(); // it may be dead without a word
+        }
+        sent.map_err(sender::undo_unsent_http2)
     }
 
     /// The one connection of HTTP/2, made if it is not there; everybody waits for the same.
-    async fn shared_connection(&self) -> Result<Http2, UpstreamError> {
-        let mut shared = self.shared.lock().await;
-        if let Some(http2) = shared.as_ref().filter(|http2| !http2.is_closed()) {
-            return Ok(http2.clone());
-        }
-        let (io, is_http2, open) = self.connect().await?;
-        if !is_http2 {
-            self.is_http2.set(false);
-            return Err(UpstreamError::ChangedProtocol);
-        }
-        let http2 = sender::http2(io, open).await.map_err(UpstreamError::Protocol)?;
-        Ok(shared.insert(http2).clone())
+    pub(super) async fn shared_connection(&self) -> Result<Http2, UpstreamError> {
+        let make = async {
+            let (io, is_http2, open) = self.connect().await?;
+            if !is_http2 {
+                self.is_http2.set(false);
+                return Err(UpstreamError::ChangedProtocol);
+            }
+            Ok(sender::http2(io, open).await?)
+        };
+        self.shared.get(make).await
     }
 
-    /// A connection of HTTP/1.1 of its own, for a request that is to leave HTTP.
-    pub(super) async fn send_upgrade(
-        self: &Rc<Self>,
-        mut request: Request<RequestBody>,
-    ) -> Result<(Response<Incoming>, oneshot::Receiver<Tunnel>, Lease), Failed> {
-        let mut lease = Lease::of(self);
-        let connected = match self.open() {
-            Ok(open) => self.dialer.dial_http1().await.map(|io| (io, open)).map_err(Into::into),
-            Err(error) => Err(error),
-        };
-        let (io, open) = match connected {
-            Ok(connected) => connected,
-            Err(error) => return Err(Failed::Unsent(Box::new(request), error)),
-        };
-        sender::for_http1(&mut request);
-        let (taker, tunnel) = oneshot::channel();
-        let made = sender::http1(io, open, Some(taker)).await;
-        let mut http1 = made.map_err(|error| Failed::Sent(UpstreamError::Protocol(error)))?;
-        let response = self.exchange_http1(&mut http1, request).await?;
-        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            lease.http1 = Some(http1); // the body comes on it
-        }
-        Ok((response, tunnel, lease))
+    /// Has everybody use a connection on which the server has chosen HTTP/2.
+    pub(super) async fn share(&self, io: Box<dyn Io>, open: Open) -> Result<(), UpstreamError> {
+        self.shared.set(sender::http2(io, open).await?).await;
+        self.is_http2.set(true);
+        Ok(())
+    }
+
+    /// Whether the server spoke HTTP/2 when it was connected to last.
+    pub(super) fn speaks_http2(&self) -> bool {
+        self.is_http2.get()
+    }
+
+    /// The scheme that HTTP/2 names in each request.
+    pub(super) fn uri_scheme(&self) -> uri::Scheme {
+        if self.config().scheme.is_secure() { uri::Scheme::HTTPS } else { uri::Scheme::HTTP }
+    }
+
+    pub(super) fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+
+    /// A connection of HTTP/1.1, whatever else the server speaks.
+    pub(super) async fn connect_http1(&self) -> Result<(Box<dyn Io>, Open), UpstreamError> {
+        let open = self.open()?;
+        let io = self.dialer.dial_http1().await?;
+        self.metrics.upstream_connections.inc();
+        Ok((io, open))
     }
 
     /// A connection that nothing is known of, for bytes.
@@ -316,13 +318,19 @@ impl Server {
                 && !self.is_old(&idle.http1)
                 && now.saturating_duration_since(idle.since) < self.timeouts.idle
         });
+        self.shared.drop_stale(self.timeouts.idle, self.timeouts.age, self.in_flight.get());
     }
 }
 
 impl Lease {
-    fn of(server: &Rc<Server>) -> Self {
+    pub(super) fn of(server: &Rc<Server>) -> Self {
         server.in_flight.set(server.in_flight.get().saturating_add(1));
         Self { server: Rc::clone(server), http1: None }
+    }
+
+    /// The connection that the response comes on.
+    pub(super) fn keep(&mut self, http1: Http1) {
+        self.http1 = Some(http1);
     }
 
     /// The response has ended: its connection is kept for the next request.

@@ -1,0 +1,133 @@
+//! Connections and streams that leave HTTP for something else.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hyper::upgrade::OnUpgrade;
+use hyper::{Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional_with_sizes};
+use tokio::time::{sleep_until, timeout};
+use tracing::debug;
+
+use super::answer;
+use super::response_body::{RequestInFlight, ResponseBody};
+use super::{LAST_WORD, Session};
+use crate::proxy::activity::Activity;
+use crate::proxy::observed::{Observed, Observer};
+use crate::proxy::tunnel::{self, BUFFER};
+use crate::proxy::upstream::{Lease, Tunnel};
+
+/// Carries what client and server say to each other from now on.
+pub(super) async fn connection<IO>(
+    mut client: IO,
+    early: Bytes,
+    tunnel: Tunnel,
+    activity: &Activity,
+) where
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    activity.become_tunnel();
+    let Tunnel { mut io, read, open } = tunnel;
+    // What either has said already, behind the head.
+    let said = async {
+        io.write_all(&early).await?;
+        client.write_all(&read).await?;
+        client.flush().await
+    };
+    if timeout(LAST_WORD, said).await.is_ok_and(|said| said.is_ok()) {
+        tunnel::carry(&mut client, &mut io, activity).await;
+    }
+    drop(open);
+}
+
+/// Answers an extended CONNECT that the server has agreed to, and carries bytes between the two
+/// streams until both have ended, nothing moves for `idle_timeout`, or the client's connection ends.
+pub(super) fn stream(
+    session: &Rc<Session>,
+    client: OnUpgrade,
+    (response, lease): (Response<()>, Lease),
+    tunnel: Tunnel,
+    in_flight: RequestInFlight,
+) -> Response<ResponseBody> {
+    if let Some(record) = in_flight.record() {
+        record.status.set(Some(StatusCode::OK.as_u16()));
+    }
+    let idle = session.service.config.limits.idle_timeout;
+    tokio::task::spawn_local(async move {
+        // That nothing moves is looked at here: it is no reason to cut the other streams.
+        let waiting = in_flight.wait_for_upstream();
+        if let Ok(client) = client.await {
+            let traffic = Rc::new(Traffic::new());
+            let client = Observed::new(TokioIo::new(client), Rc::clone(&traffic));
+            let is_complete = carry(client, tunnel, &traffic, idle).await;
+            if let Some(record) = in_flight.record() {
+                record.request_body.replace(None); // it was no body
+                record.request_bytes.set(traffic.read.get());
+                record.response_bytes.set(traffic.written.get());
+                record.is_complete.set(is_complete);
+            }
+        }
+        drop((waiting, lease));
+    });
+    answer::connected(response.map(|()| ResponseBody::nothing()))
+}
+
+/// Carries bytes; whether that came to its end.
+async fn carry<IO>(mut client: IO, tunnel: Tunnel, traffic: &Traffic, idle: Duration) -> bool
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    let Tunnel { mut io, open, .. } = tunnel;
+    let mut carried = pin!(async {
+        client.write_all(&tunnel.read).await?;
+        copy_bidirectional_with_sizes(&mut client, &mut io, BUFFER, BUFFER).await
+    });
+    let is_complete = loop {
+        let due = traffic.moved.get() + idle;
+        tokio::select! {
+            outcome = &mut carried => {
+                break outcome.inspect_err(|error| debug!(%error, "stream ended")).is_ok();
+            }
+            () = sleep_until(due.into()) => {
+                if traffic.moved.get() + idle <= due {
+                    break false;
+                }
+            }
+        }
+    };
+    drop(open);
+    is_complete
+}
+
+/// What has gone through a stream, and when the last of it did.
+#[derive(Debug)]
+struct Traffic {
+    moved: Cell<Instant>,
+    read: Cell<u64>,
+    written: Cell<u64>,
+}
+
+impl Traffic {
+    fn new() -> Self {
+        Self { moved: Cell::new(Instant::now()), read: Cell::new(0), written: Cell::new(0) }
+    }
+
+    fn add(&self, sum: &Cell<u64>, count: usize) {
+        sum.set(sum.get().saturating_add(count as u64));
+        self.moved.set(Instant::now());
+    }
+}
+
+impl Observer for Rc<Traffic> {
+    fn has_read(&self, count: usize) {
+        self.add(&self.read, count);
+    }
+
+    fn has_written(&self, count: usize) {
+        self.add(&self.written, count);
+    }
+}

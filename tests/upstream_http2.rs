@@ -1,0 +1,181 @@
+//! Servers that speak HTTP/2 and end connections and streams as they like.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails where it stands"
+)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use support::http2::{END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, frame};
+use support::keygate::{Keygate, configuration};
+use support::pki::{Kind, Party, Pki};
+use support::{said, write_filter};
+
+/// What a server does with a request.
+#[derive(Debug, Clone, Copy)]
+enum Does {
+    Answer,
+    /// Takes no more than what it has answered, and ends the connection.
+    GoAway,
+    /// Closes the connection without a word.
+    Hangup,
+    Reset(u32),
+}
+
+const REFUSED_STREAM: u32 = 7;
+const INTERNAL_ERROR: u32 = 2;
+
+/// A server of HTTP/2 that does with the n-th request, from 0 on, what `does` says.
+struct Server {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Server {
+    fn start(does: fn(usize) -> Does) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (opened, requests) = (Arc::clone(&connections), Arc::new(AtomicUsize::new(0)));
+        std::thread::spawn(move || {
+            for tcp in listener.incoming() {
+                opened.fetch_add(1, Ordering::SeqCst);
+                let requests = Arc::clone(&requests);
+                // One thread a connection: there are few.
+                std::thread::spawn(move || drop(serve(tcp.unwrap(), &requests, does)));
+            }
+        });
+        Self { address, connections }
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+fn serve(
+    mut tcp: TcpStream,
+    requests: &AtomicUsize,
+    does: fn(usize) -> Does,
+) -> std::io::Result<()> {
+    tcp.read_exact(&mut [0; 24])?; // the preface
+    tcp.write_all(&frame(SETTINGS, 0, 0, b""))?;
+    let mut answered = 0;
+    loop {
+        let mut header = [0; 9];
+        tcp.read_exact(&mut header)?;
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        tcp.read_exact(&mut vec![0; length as usize])?;
+        if header[3] != HEADERS {
+            continue;
+        }
+        let stream = u32::from_be_bytes(*header.last_chunk().unwrap());
+        match does(requests.fetch_add(1, Ordering::SeqCst)) {
+            Does::Answer => {
+                answered = stream;
+                let status_200 = [0x88];
+                tcp.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &status_200))?;
+            }
+            Does::GoAway => {
+                let no_error = 0_u32;
+                let payload = [answered.to_be_bytes(), no_error.to_be_bytes()].concat();
+                tcp.write_all(&frame(GOAWAY, 0, 0, &payload))?;
+                return Ok(());
+            }
+            Does::Hangup => return Ok(()),
+            Does::Reset(code) => {
+                tcp.write_all(&frame(RST_STREAM, 0, stream, &code.to_be_bytes()))?;
+            }
+        }
+    }
+}
+
+struct Scene {
+    keygate: Keygate,
+    good: Party,
+    _pki: Pki,
+}
+
+fn scene(server: &Server, settings: &str) -> Scene {
+    let pki = Pki::new();
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let text = configuration(server.address, "", "")
+        .replace("http://", "h2c://")
+        .replace("upstream = { ", &format!("upstream = {{ {settings}"))
+        .replace("workers = 2", "workers = 1");
+    assert!(text.contains("h2c://") && text.contains(settings));
+    Scene { keygate: Keygate::configured(&pki, &text), good, _pki: pki }
+}
+
+impl Scene {
+    fn code(&self, arguments: &[&str]) -> String {
+        let answer = self.keygate.curl(&self.good, &[&["-w", "%{http_code}"], arguments].concat());
+        assert!(answer.status.success(), "{}", said(&answer));
+        let (_, code) = answer.stdout.split_at(answer.stdout.len() - 3);
+        String::from_utf8_lossy(code).into_owned()
+    }
+}
+
+#[test]
+fn a_request_that_the_server_did_not_look_at_is_asked_once_more_if_it_is_safe_to() {
+    for second in [Does::GoAway, Does::Hangup, Does::Reset(REFUSED_STREAM)] {
+        let script = match second {
+            Does::GoAway => |request| if request == 1 { Does::GoAway } else { Does::Answer },
+            Does::Hangup => |request| if request == 1 { Does::Hangup } else { Does::Answer },
+            Does::Answer | Does::Reset(_) => {
+                |request| if request == 1 { Does::Reset(REFUSED_STREAM) } else { Does::Answer }
+            }
+        };
+        for (arguments, code) in [(&[][..], "200"), (&["-d", "body"], "502")] {
+            let server = Server::start(script);
+            let scene = scene(&server, "");
+            assert_eq!(scene.code(&[]), "200");
+            assert_eq!(scene.code(arguments), code, "{second:?} {arguments:?}");
+            assert_eq!(scene.code(&[]), "200");
+        }
+    }
+}
+
+#[test]
+fn it_is_asked_once_more_and_not_again_and_again() {
+    for script in [|_| Does::GoAway, |_| Does::Hangup, |_| Does::Reset(REFUSED_STREAM)]
+        as [fn(usize) -> Does; 3]
+    {
+        let server = Server::start(script);
+        let scene = scene(&server, "");
+        assert_eq!(scene.code(&[]), "502");
+        assert_eq!(server.connections(), 2);
+    }
+}
+
+#[test]
+fn a_request_that_the_server_failed_at_is_not_asked_again() {
+    let server = Server::start(|_| Does::Reset(INTERNAL_ERROR));
+    let scene = scene(&server, "");
+    assert_eq!(scene.code(&[]), "502");
+    assert_eq!(scene.code(&[]), "502");
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn a_connection_that_is_idle_or_old_is_closed() {
+    for settings in ["idle_timeout = \"1s\", ", "max_connection_age = \"1s\", "] {
+        let server = Server::start(|_| Does::Answer);
+        let scene = scene(&server, settings);
+        assert_eq!(scene.code(&[]), "200");
+        let open = "keygate_upstream_connections_active{service=\"test\"}";
+        assert_eq!(scene.keygate.metric(open), 1.0);
+        scene.keygate.wait_for_metric(open, 0.0);
+        assert_eq!(scene.code(&[]), "200");
+        assert_eq!(server.connections(), 2);
+    }
+}
