@@ -103,8 +103,8 @@ def _bubblewrap(mounts: dict[str, tuple], write: int, hosts: str, binary: str, a
         binds["/usr/lib64"] = ("/usr/lib64", True)
         command += ["--symlink", "usr/lib64", "/lib64"]
     # Else those in between would be for root alone.
-    for path in sorted({str(parent) for path in binds for parent in pathlib.PurePath(path).parents} - {"/"}):
-        command += ["--perms", "0755", "--dir", path]
+    for parent in sorted({str(parent) for path in binds for parent in pathlib.PurePath(path).parents} - {"/"}):
+        command += ["--perms", "0755", "--dir", parent]
     for path, (source, read_only) in binds.items():
         command += ["--ro-bind" if read_only else "--bind", source, path]
     return [*command, "--symlink", "usr/lib", "/lib", "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/"]
