@@ -1,0 +1,166 @@
+"""What has to agree with something else: names and ports among the objects, and with the configuration that they carry."""
+
+import tomllib
+
+from problems import expect
+from security import containers
+
+# What an operator brings, with the keys in it; the first two as the pages say. Nothing else may be missing.
+SECRETS = {
+    "orders-tls": ("tls.crt", "tls.key"),
+    "clients-ca": ("ca.crt",),
+    "database": ("tls.crt", "tls.key", "ca.crt"),
+    "bucket": ("curlrc",),
+}
+CONFIG_MAPS = {"incident": ("deny.txt",)}
+
+
+class Deployed:
+    """A Deployment with keygate in its pods, and everything around it."""
+
+    def __init__(self, name: str, objects: list[dict]) -> None:
+        self.name = name
+        self.objects = objects
+        [deployment] = self.of("Deployment")
+        self.deployment = deployment
+        self.template = deployment["spec"]["template"]
+        self.pod = self.template["spec"]
+        self.keygate = next(one for one in containers(self.pod) if one["name"] == "keygate")
+        self.config = tomllib.loads(self.config_text())
+        self.admin_port = int(self.config["admin"]["listen"].rsplit(":", 1)[1])
+
+    def of(self, *kinds: str) -> list[dict]:
+        return [one for one in self.objects if one["kind"] in kinds]
+
+    def config_text(self) -> str:
+        """The configuration, found as keygate finds it: by its arguments, through the volume."""
+        path = self.keygate["args"][self.keygate["args"].index("--config") + 1]
+        volume = next(volume for volume in self.volumes(self.keygate) if path.startswith(volume["mountPath"] + "/"))
+        return self.data_of(volume["configMap"]["name"])[path.rsplit("/", 1)[1]]
+
+    def volumes(self, container: dict) -> list[dict]:
+        """What is mounted in a container: a volume with its mount."""
+        by_name = {volume["name"]: volume for volume in self.pod["volumes"]}
+        return [by_name[mount["name"]] | mount for mount in container.get("volumeMounts", [])]
+
+    def data_of(self, config_map: str) -> dict[str, str]:
+        return next(one["data"] for one in self.of("ConfigMap") if one["metadata"]["name"] == config_map)
+
+    def seconds(self, key: str) -> int:
+        return int(self.config["shutdown"][key].removesuffix("s"))
+
+
+def check(deployed: Deployed) -> None:
+    _references(deployed)
+    _selectors(deployed)
+    _ports(deployed)
+    _probes(deployed)
+    _files(deployed)
+    _end(deployed)
+
+
+def _references(deployed: Deployed) -> None:
+    where = deployed.name
+    volumes = {volume["name"]: volume for volume in deployed.pod["volumes"]}
+    maps = {one["metadata"]["name"]: one["data"] for one in deployed.of("ConfigMap")}
+    mounted = set()
+    for container in containers(deployed.pod):
+        for mount in container.get("volumeMounts", []):
+            expect(mount["name"] in volumes, where, f"{container['name']} mounts {mount['name']}, which is no volume")
+            expect("subPath" not in mount, where, f"{mount['name']} has a subPath, which is never updated")
+            mounted.add(mount["name"])
+        for variable in container.get("env", []):
+            key = variable.get("valueFrom", {}).get("configMapKeyRef")
+            expect(not key or key["key"] in maps.get(key["name"], {}), where, f"{variable['name']} comes from nowhere")
+    expect(mounted == set(volumes), where, f"not mounted: {set(volumes) - mounted}")
+    for volume in volumes.values():
+        if name := volume.get("configMap", {}).get("name"):
+            expect(name in maps or name in CONFIG_MAPS, where, f"there is no ConfigMap {name}")
+        if name := volume.get("secret", {}).get("secretName"):
+            expect(name in SECRETS, where, f"there is no Secret {name}")
+    accounts = [one["metadata"]["name"] for one in deployed.of("ServiceAccount")]
+    account = deployed.pod["serviceAccountName"]
+    expect(account in accounts or account == "database", where, f"there is no ServiceAccount {account}")
+    for one in [deployed.pod, *deployed.of("ServiceAccount")]:
+        expect(one["automountServiceAccountToken"] is False, where, "a token is mounted")
+
+
+def _selectors(deployed: Deployed) -> None:
+    labels = deployed.template["metadata"]["labels"]
+    picked = [deployed.deployment["spec"]["selector"]["matchLabels"]]
+    picked += [one["spec"]["selector"] for one in deployed.of("Service")]
+    picked += [one["spec"]["selector"]["matchLabels"] for one in deployed.of("PodDisruptionBudget", "PodMonitor")]
+    picked += [one["spec"]["podSelector"]["matchLabels"] for one in deployed.of("NetworkPolicy")]
+    picked += [one["labelSelector"]["matchLabels"] for one in deployed.pod.get("topologySpreadConstraints", [])]
+    for selector in picked:
+        expect(selector and selector.items() <= labels.items(), deployed.name, f"{selector} does not select the pods")
+    for monitor in deployed.of("ServiceMonitor"):
+        selector = monitor["spec"]["selector"]["matchLabels"].items()
+        services = [one for one in deployed.of("Service") if selector <= one["metadata"]["labels"].items()]
+        names = [port["name"] for service in services for port in service["spec"]["ports"]]
+        expect(names == [monitor["spec"]["endpoints"][0]["port"]], deployed.name, f"the monitor finds the ports {names}")
+
+
+def _ports(deployed: Deployed) -> None:
+    where = deployed.name
+    by_name = {port["name"]: port["containerPort"] for port in deployed.keygate["ports"]}
+    listening = {}
+    for service in deployed.config["services"]:
+        host, port = service["listen"].rsplit(":", 1)
+        expect(host == "0.0.0.0", where, f"{service['name']} listens on {host}, where nobody gets to")
+        expect(int(port) >= 1024, where, f"{service['name']} needs a privilege for port {port}")
+        listening[int(port)] = service["name"]
+    expect(deployed.config["admin"]["listen"].startswith("0.0.0.0:"), where, "probes do not reach the admin address")
+    expect(set(by_name.values()) == {*listening, deployed.admin_port}, where, f"{by_name} is not what keygate listens on")
+    expect(by_name.get("admin") == deployed.admin_port, where, "the port admin is not the admin address")
+    reached = set()
+    for service in deployed.of("Service"):
+        for port in service["spec"]["ports"]:
+            target = by_name.get(port["targetPort"], port["targetPort"])
+            is_admin = service["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "metrics"
+            expect(target in ([deployed.admin_port] if is_admin else listening), where, f"a Service leads to {target}")
+            reached.add(target)
+    expect(set(listening) <= reached, where, "no Service leads to what keygate listens on")
+    for monitor in deployed.of("PodMonitor"):
+        [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+        expect(endpoint["port"] == "admin" and endpoint["path"] == "/metrics", where, "the monitor asks elsewhere")
+    for monitor in deployed.of("ServiceMonitor"):
+        expect(monitor["spec"]["endpoints"][0]["path"] == "/metrics", where, "the monitor asks elsewhere")
+    for policy in deployed.of("NetworkPolicy"):
+        rules = [({port["port"] for port in rule["ports"]}, rule.get("from")) for rule in policy["spec"]["ingress"]]
+        expect(rules[0][0] == set(listening), where, f"clients may reach {rules[0][0]}")
+        for ports, peers in rules[1:]:
+            expect(ports == {deployed.admin_port} and peers, where, f"{peers or 'everybody'} may reach {ports}")
+
+
+def _probes(deployed: Deployed) -> None:
+    paths = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+    for probe, path in paths.items():
+        asked = deployed.keygate.get(probe, {}).get("httpGet")
+        expect(asked == {"path": path, "port": "admin"}, deployed.name, f"{probe} is {asked}")
+
+
+def _files(deployed: Deployed) -> None:
+    where = deployed.name
+    mounts = {volume["mountPath"]: volume for volume in deployed.volumes(deployed.keygate)}
+    for filter in deployed.config["filters"]:
+        volume = mounts.get(filter["path"].rsplit("/", 1)[0])
+        expect(volume and volume.get("readOnly"), where, f"{filter['path']} is on no volume that is mounted read-only")
+    state = deployed.config.get("state", {}).get("dir")
+    writable = [path for path, volume in mounts.items() if not volume.get("readOnly") and volume["name"] != "scratch"]
+    expect(writable == ([state] if state else []), where, f"keygate can write to {writable}")
+    names = [container["name"] for container in containers(deployed.pod)]
+    if "filter-once" in names and "keygate" in [one["name"] for one in deployed.pod["initContainers"]]:
+        expect(names.index("filter-once") < names.index("keygate"), where, "keygate is started before it has a filter")
+
+
+def _end(deployed: Deployed) -> None:
+    """The drain of keygate fits in, after all that comes before it."""
+    drain = deployed.seconds("readiness_delay") + deployed.seconds("drain_timeout")
+    if deployed.keygate in deployed.pod.get("initContainers", []):
+        # Kubernetes waits for the containers first; ten seconds are what ours is given to end.
+        hooks = [one.get("lifecycle", {}).get("preStop", {}).get("sleep", {}) for one in deployed.pod["containers"]]
+        expect(all(hooks), deployed.name, "an application ends while clients still come")
+        drain += max((hook.get("seconds", 0) for hook in hooks), default=0) + 10
+    grace = deployed.pod["terminationGracePeriodSeconds"]
+    expect(grace > drain, deployed.name, f"after {grace} s the pod is killed, and needs {drain} s")
