@@ -153,7 +153,9 @@ impl CliError {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Parameters(_) | Self::Server(ServerError::Metrics(_)) => 2,
+            Self::Config(_)
+            | Self::Parameters(_)
+            | Self::Server(ServerError::Inherited(_) | ServerError::Metrics(_)) => 2,
             Self::Admin(_)
             | Self::Filter { .. }
             | Self::Load(_)
