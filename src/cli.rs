@@ -26,6 +26,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueHint};
 use self::admin_client::AdminError;
 use crate::config::ConfigError;
 use crate::pkbf::FilterError;
+use crate::sandbox::SandboxError;
 use crate::server::ServerError;
 use crate::snapshot::LoadError;
 
@@ -141,6 +142,8 @@ enum CliError {
     #[error("{0}")]
     Parameters(#[source] FilterError),
     #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    #[error(transparent)]
     Server(#[from] ServerError),
     #[error("{what}: {reason}")]
     System { what: &'static str, reason: String },
@@ -168,6 +171,7 @@ impl CliError {
                 | ServerError::Control(_)
                 | ServerError::Worker(_),
             )
+            | Self::Sandbox(_)
             | Self::System { .. } => 4,
         }
     }

@@ -10,6 +10,7 @@
 //! | [`guard`] | the judgement: [`guard::Guard::judge`] and [`guard::Policy::decide`] |
 //! | [`metrics`] | every series, as typed handles |
 //! | [`config`] | the configuration: typed, then checked once |
+//! | [`sandbox`] | what the process may still do, held by the kernel |
 //! | [`supervisor`] | what the service manager is told, and the watchdog |
 //! | [`activation`] | listening sockets that the service manager hands over |
 //! | [`tls`] | the client verifier, sessions, and who a client is |
@@ -36,6 +37,7 @@ pub mod guard;
 pub mod metrics;
 pub mod pkbf;
 pub mod proxy;
+pub mod sandbox;
 pub mod server;
 pub mod sightings;
 pub mod snapshot;

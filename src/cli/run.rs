@@ -5,19 +5,25 @@ use std::pin::pin;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{CliError, Exit, log};
 use crate::activation::Inherited;
 use crate::config::Config;
+use crate::sandbox::{self, Status};
 use crate::server::{Server, ServerError};
 use crate::supervisor;
 
 pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
     let config = Config::read(file)?;
-    // Before there is another thread: it takes them out of the environment.
+    // Before there is another thread: this changes the environment, and the sandbox this thread.
     let inherited = Inherited::take().map_err(ServerError::Inherited)?;
+    let sandbox = sandbox::enter(&config, file)?;
     let _log = log::start(&config.log)?;
+    match sandbox {
+        Status::Full | Status::Off | Status::Partial => info!(status = sandbox.as_str(), "sandbox"),
+        Status::None => warn!(status = sandbox.as_str(), "sandbox"),
+    }
     let signals = Handled::install()?;
     let server = Server::start(&config, Some(file), inherited)?;
     for (configured, local) in server.addresses() {

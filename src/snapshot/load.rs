@@ -36,7 +36,7 @@ use super::{Refusal, Report, Routes, Service, Snapshot};
 use crate::config::{Config, ServiceConfig};
 use crate::guard::{CurrentGuard, FingerprintList, Guard, NamedFilter, Policy, RecentKeys};
 use crate::metrics::{ControlMetrics, Label, ReloadResult, Role};
-use crate::tls;
+use crate::{sandbox, tls};
 
 /// A file that changed less than this ago is looked at again later: its writer may not be done.
 pub(super) const SETTLE: Duration = Duration::from_millis(200);
@@ -164,10 +164,12 @@ impl Loader {
                 return (None, false);
             }
         };
-        let staged =
-            self.sources.stage(&config, &mut self.numbers, &self.metrics, &self.marks, now);
-        let prepared = staged.map_err(|error| error.to_string());
-        let prepared = prepared.and_then(|staged| Ok((staged, prepare(&config)?)));
+        let prepared = sandbox::check_config(&config).and_then(|()| {
+            let staged =
+                self.sources.stage(&config, &mut self.numbers, &self.metrics, &self.marks, now);
+            let staged = staged.map_err(|error| error.to_string())?;
+            Ok((staged, prepare(&config)?))
+        });
         match prepared {
             Ok((staged, commit)) => {
                 self.sources.take_over(staged, &self.metrics, now);
