@@ -11,6 +11,7 @@ mod filter;
 mod list;
 mod mark;
 mod material;
+mod secret;
 mod service;
 mod sources;
 mod trial;
@@ -28,6 +29,7 @@ use self::filter::FilterSource;
 pub use self::list::ListFileError;
 use self::list::ListSource;
 use self::mark::Marks;
+pub use self::secret::LooseKey;
 pub use self::service::OwnKey;
 use self::service::ServiceSource;
 use self::sources::{Numbers, Sources};
@@ -261,6 +263,12 @@ impl Loader {
             .iter()
             .flat_map(|source| source.compromised_keys(&guard, now))
             .collect()
+    }
+
+    /// What is wrong with the modes of private key files: they serve all the same.
+    #[must_use]
+    pub fn loose_keys(&self) -> Vec<LooseKey> {
+        self.sources.services.iter().flat_map(ServiceSource::loose_keys).cloned().collect()
     }
 
     /// Judges the keys of our own like those of clients.

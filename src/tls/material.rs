@@ -12,6 +12,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::sign::CertifiedKey;
 use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode;
+use zeroize::Zeroizing;
 
 /// A service's own certificate chain and key, which belong together.
 pub type Credentials = Arc<CertifiedKey>;
@@ -69,8 +70,9 @@ pub enum MaterialError {
 pub fn credentials(chain: &[u8], private_key: &[u8]) -> Result<Credentials, MaterialError> {
     let chain = certificates(chain)?;
     let unusable = |error: &dyn std::error::Error| MaterialError::PrivateKey(error.to_string());
-    let key = PrivateKeyDer::from_pem_slice(private_key).map_err(|error| unusable(&error))?;
-    let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key)
+    let der = PrivateKeyDer::from_pem_slice(private_key).map_err(|error| unusable(&error))?;
+    let der = Zeroizing::new(der);
+    let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&der)
         .map_err(|error| unusable(&error))?;
     let credentials = CertifiedKey::new(chain, key);
     match credentials.keys_match() {
