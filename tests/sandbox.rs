@@ -96,10 +96,7 @@ fn what_the_configuration_names_can_be_read_and_written_wherever_it_is() {
             symlink("..a", at("..data")).unwrap();
             symlink("..data/lost.pkbf", at("lost.pkbf")).unwrap();
         },
-        |text| {
-            top + &text
-                .replace("path = \"lost.pkbf\"", &path)
-        },
+        |text| top + &text.replace("path = \"lost.pkbf\"", &path),
     );
     is_held(&scene.keygate);
     let update = scene.update();

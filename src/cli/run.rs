@@ -20,12 +20,12 @@ pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
     let inherited = Inherited::take().map_err(ServerError::Inherited)?;
     let sandbox = sandbox::enter(&config, file)?;
     let _log = log::start(&config.log)?;
+    let signals = Handled::install()?;
+    let server = Server::start(&config, Some(file), inherited)?;
     match sandbox {
         Status::Full | Status::Off | Status::Partial => info!(status = sandbox.as_str(), "sandbox"),
         Status::None => warn!(status = sandbox.as_str(), "sandbox"),
     }
-    let signals = Handled::install()?;
-    let server = Server::start(&config, Some(file), inherited)?;
     for (configured, local) in server.addresses() {
         let services = config.services.iter().filter(|service| service.listen == *configured);
         let names: Vec<&str> = services.map(|service| service.name.as_str()).collect();
