@@ -191,9 +191,14 @@ fn directories(file: &Path) -> Vec<PathBuf> {
     named.into_iter().chain(real).collect()
 }
 
-/// What metrics of the process are made of, and how many cores it has.
-const OF_THE_PROCESS: [&str; 4] =
-    ["/proc/self", "/proc/stat", "/sys/devices/system/cpu", "/sys/fs/cgroup"];
+/// What metrics of the process are made of, how old the kernel is, and how many cores it has.
+const OF_THE_PROCESS: [&str; 5] = [
+    "/proc/self",
+    "/proc/stat",
+    "/proc/sys/kernel/osrelease",
+    "/sys/devices/system/cpu",
+    "/sys/fs/cgroup",
+];
 /// What the resolver of the C library reads: files in /etc that are replaced by renaming, and modules
 /// that it loads when it is first asked.
 const OF_THE_RESOLVER: [&str; 6] =
