@@ -10,6 +10,7 @@ mod status;
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +30,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tracing::{debug, warn};
 
 use self::history::{History, Hour};
+use crate::activation::Inherited;
 use crate::config::AdminAddress;
 use crate::metrics::Exposition;
 use crate::proxy::Stage;
@@ -108,15 +110,15 @@ pub struct BindError {
 }
 
 impl Listener {
-    /// Binds the admin address. A socket file that nobody listens on any more is replaced.
+    /// Binds the admin address, or takes its socket out of those that were handed over. A socket file
+    /// that nobody listens on any more is replaced.
     ///
     /// # Errors
     /// The address is in use, not ours, or needs a privilege.
-    pub fn bind(address: &AdminAddress) -> Result<Self, BindError> {
+    pub fn bind(address: &AdminAddress, inherited: &Inherited) -> Result<Self, BindError> {
         let bound = match address {
-            AdminAddress::Tcp(address) => std::net::TcpListener::bind(address)
-                .and_then(|listener| listener.set_nonblocking(true).map(|()| Self::Tcp(listener))),
-            AdminAddress::Unix(path) => bind_unix(path).map(Self::Unix),
+            AdminAddress::Tcp(address) => bind_tcp(*address, inherited).map(Self::Tcp),
+            AdminAddress::Unix(path) => bind_unix(path, inherited).map(Self::Unix),
         };
         bound.map_err(|source| BindError { address: address.to_string(), source })
     }
@@ -137,7 +139,19 @@ impl Listener {
     }
 }
 
-fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+fn bind_tcp(address: SocketAddr, inherited: &Inherited) -> io::Result<std::net::TcpListener> {
+    if let Some(listener) = inherited.tcp(address, 1)?.into_iter().flatten().next() {
+        return Ok(listener);
+    }
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn bind_unix(path: &Path, inherited: &Inherited) -> io::Result<std::os::unix::net::UnixListener> {
+    if let Some(listener) = inherited.unix(path)? {
+        return Ok(listener);
+    }
     let is_stale = || {
         UnixStream::connect(path)
             .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)

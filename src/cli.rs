@@ -27,6 +27,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueHint};
 use self::admin_client::AdminError;
 use crate::config::ConfigError;
 use crate::pkbf::FilterError;
+use crate::sandbox::SandboxError;
 use crate::server::ServerError;
 use crate::snapshot::LoadError;
 
@@ -147,6 +148,8 @@ enum CliError {
     #[error("{0}")]
     Parameters(#[source] FilterError),
     #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    #[error(transparent)]
     Server(#[from] ServerError),
     #[error("{what}: {reason}")]
     System { what: &'static str, reason: String },
@@ -159,7 +162,9 @@ impl CliError {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Parameters(_) | Self::Server(ServerError::Metrics(_)) => 2,
+            Self::Config(_)
+            | Self::Parameters(_)
+            | Self::Server(ServerError::Inherited(_) | ServerError::Metrics(_)) => 2,
             Self::Admin(_)
             | Self::Filter { .. }
             | Self::Load(_)
@@ -172,6 +177,7 @@ impl CliError {
                 | ServerError::Control(_)
                 | ServerError::Worker(_),
             )
+            | Self::Sandbox(_)
             | Self::System { .. } => 4,
         }
     }

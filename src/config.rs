@@ -46,6 +46,8 @@ pub struct Config {
     pub services: Vec<ServiceConfig>,
     /// How the process ends.
     pub shutdown: ShutdownConfig,
+    /// What the process may do.
+    pub sandbox: SandboxConfig,
 }
 
 /// Where the admin server listens.
@@ -160,6 +162,37 @@ pub struct ShutdownConfig {
     pub drain_timeout: Duration,
 }
 
+/// What the process may do, held by the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SandboxConfig {
+    /// Whether there must be a sandbox.
+    pub mode: SandboxMode,
+    /// Which TCP ports it may use.
+    pub ports: SandboxPorts,
+}
+
+/// Whether there must be a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxMode {
+    /// As far as the kernel can.
+    Auto,
+    /// There is none.
+    Off,
+    /// Without one there is no start.
+    Required,
+}
+
+/// Which TCP ports a sandbox leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxPorts {
+    /// All.
+    Any,
+    /// Those of the configuration at the start.
+    Configured,
+}
+
 /// Why there is no usable configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -205,6 +238,16 @@ impl Config {
         Self::parse(file, &text_of(file)?)
     }
 
+    /// Every file that is named by path.
+    #[must_use]
+    pub fn files(&self) -> Vec<&Path> {
+        let filters = self.filters.iter();
+        let filters = filters.flat_map(|it| std::iter::once(&it.path).chain(&it.canaries));
+        let lists = self.lists.iter().map(|list| &list.path);
+        let services = self.services.iter().flat_map(ServiceConfig::files);
+        filters.chain(lists).map(PathBuf::as_path).chain(services).collect()
+    }
+
     /// The settings that differ from `before` and that a running process cannot change.
     #[must_use]
     pub fn needs_restart(&self, before: &Self) -> Vec<&'static str> {
@@ -216,6 +259,7 @@ impl Config {
             ("access_log", self.access_log != before.access_log),
             ("state", self.state_dir != before.state_dir),
             ("shutdown", self.shutdown != before.shutdown),
+            ("sandbox", self.sandbox != before.sandbox),
             ("max_new_hits", tries(self) && !tries(before)),
         ];
         settings.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()

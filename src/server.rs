@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tracing::{error, info};
 use tracing_appender::non_blocking::WorkerGuard;
 
+use crate::activation::{Inherited, InheritedError};
 use crate::admin;
 use crate::config::{Config, ShutdownConfig};
 use crate::guard::RecentKeys;
@@ -23,6 +24,7 @@ use crate::proxy::{self, Addresses, HealthBoard, Stage, Workers};
 use crate::sightings::Sightings;
 use crate::snapshot::watch::{self as files, Wish};
 use crate::snapshot::{self, Current, LoadError, Loader, Prepare, Report};
+use crate::supervisor::{self, Pulses};
 
 /// A running proxy.
 #[derive(Debug)]
@@ -31,6 +33,7 @@ pub struct Server {
     admin_address: String,
     stage: watch::Sender<Stage>,
     wishes: mpsc::Sender<Wish>,
+    report: Arc<ArcSwap<Report>>,
     workers: Workers,
     shutdown: ShutdownConfig,
     /// Writes what is left when it is dropped.
@@ -49,6 +52,9 @@ pub enum ServerError {
     /// The thread that watches files and serves metrics.
     #[error("cannot start the control thread: {0}")]
     Control(#[source] io::Error),
+    /// The sockets that the service manager handed over.
+    #[error(transparent)]
+    Inherited(#[from] InheritedError),
     /// A file that the configuration names.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -61,12 +67,17 @@ pub enum ServerError {
 }
 
 impl Server {
-    /// Loads everything, binds every address and starts serving. The configuration is read again when
-    /// `file`, which it came from, changes.
+    /// Loads everything, binds every address that is not among the `inherited`, and starts serving.
+    /// The configuration is read again when `file`, which it came from, changes.
     ///
     /// # Errors
     /// A file cannot be used, an address cannot be bound, or the system refuses a thread.
-    pub fn start(config: &Config, file: Option<&Path>) -> Result<Self, ServerError> {
+    pub fn start(
+        config: &Config,
+        file: Option<&Path>,
+        inherited: Inherited,
+    ) -> Result<Self, ServerError> {
+        inherited.check(config)?;
         let names = config.services.iter().map(|service| service.name.as_str());
         let services: Vec<&str> = names.collect();
         let workers = (0..config.workers.get())
@@ -81,8 +92,8 @@ impl Server {
             loader.follow(file);
         }
         loader.remember()?;
-        let listeners = proxy::bind(config)?;
-        let admin = admin::Listener::bind(&config.admin)?;
+        let listeners = proxy::bind(config, &inherited)?;
+        let admin = admin::Listener::bind(&config.admin, &inherited)?;
         let admin_address = admin.local_address();
         let addresses = listeners
             .iter()
@@ -94,6 +105,7 @@ impl Server {
         let (judgements, judged) = watch::channel(0);
         let board = HealthBoard::default();
         let sightings = Sightings::default();
+        let pulses = Pulses::new(workers.len());
         let (access_log, guard) = tracing_appender::non_blocking(io::stdout());
         let shared = proxy::Shared {
             current: Arc::clone(&current),
@@ -102,8 +114,9 @@ impl Server {
             sightings: sightings.clone(),
             stage: stages.clone(),
             judgements: judged.clone(),
+            pulses: pulses.clone(),
         };
-        let workers = proxy::start(config, listeners, &workers, &recent, &shared)?;
+        let workers = proxy::start(config, (listeners, inherited), &workers, &recent, &shared)?;
         let (wishes, wished) = mpsc::channel(1);
         let report = Arc::new(ArcSwap::from_pointee(loader.report()));
         let state =
@@ -115,8 +128,18 @@ impl Server {
             Ok(Box::new(bound))
         });
         let health = Health { board, metrics: control, swaps: judged };
-        let control =
-            Control { loader, prepare, current, report, wished, judgements, health, admin, state };
+        let control = Control {
+            loader,
+            prepare,
+            current,
+            report: Arc::clone(&report),
+            wished,
+            judgements,
+            health,
+            pulses,
+            admin,
+            state,
+        };
         std::thread::Builder::new()
             .name("keygate-control".to_owned())
             .spawn(move || control.run())
@@ -126,6 +149,7 @@ impl Server {
             admin_address,
             stage,
             wishes,
+            report,
             workers,
             shutdown: config.shutdown,
             _access_log: guard,
@@ -144,9 +168,20 @@ impl Server {
         &self.admin_address
     }
 
-    /// Looks at every file again, now.
-    pub fn reload(&self) {
-        let _ = self.wishes.try_send(Wish::Look); // a full channel holds a wish that does the same
+    /// What is in use, in a few words.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let report = self.report.load();
+        let (services, generation) = (report.services.len(), report.generation);
+        format!("serving, snapshot {generation}, services: {services}")
+    }
+
+    /// Looks at every file again, now, and returns when what is good is in use.
+    pub async fn reload(&self) {
+        let (answer, done) = oneshot::channel();
+        if self.wishes.send(Wish::Look(answer)).await.is_ok() {
+            let _ = done.await; // or files are not read any more
+        }
     }
 
     /// Fails readiness, waits `readiness_delay`, stops accepting, and gives open connections up to
@@ -181,6 +216,7 @@ struct Control {
     wished: mpsc::Receiver<Wish>,
     judgements: watch::Sender<u64>,
     health: Health,
+    pulses: Pulses,
     admin: admin::Listener,
     state: admin::State,
 }
@@ -207,6 +243,7 @@ impl Control {
                 let Err(error) = admin.await;
                 error!(%error, "the admin server ended");
             });
+            tokio::task::spawn_local(supervisor::keep_alive(self.pulses));
             let Health { board, metrics, swaps } = self.health;
             let current = Arc::clone(&self.current);
             tokio::task::spawn_local(proxy::supervise_health(current, swaps, board, metrics));

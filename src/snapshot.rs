@@ -17,7 +17,8 @@ use arc_swap::ArcSwap;
 use rustls::server::danger::ClientCertVerifier;
 
 pub use load::{
-    AcceptError, Commit, ListFileError, LoadError, Loader, Look, OwnKey, Prepare, Progress,
+    AcceptError, Commit, ListFileError, LoadError, Loader, Look, LooseKey, OwnKey, Prepare,
+    Progress,
 };
 pub use refusal::Refusal;
 pub use report::{

@@ -100,6 +100,18 @@ fn the_settings_of_the_page_on_proxying_can_be_used() {
 }
 
 #[test]
+fn the_settings_of_the_page_on_systemd_can_be_used() {
+    let [settings] = blocks(include_str!("../docs/systemd.md"), "toml").try_into().unwrap();
+    let pki = Pki::new();
+    support::write_filter(&pki.path("lost.pkbf"), &[]);
+    let service = support::keygate::configuration("127.0.0.1:9".parse().unwrap(), "", "");
+    std::fs::write(pki.path("keygate.toml"), service + &settings).unwrap();
+    let config = pki.path("keygate.toml");
+    let valid = keygate(&["validate", "--config", config.to_str().unwrap()]);
+    assert!(valid.status.success(), "{}", said(&valid));
+}
+
+#[test]
 fn every_reason_for_a_refusal_is_explained() {
     for reason in RefusalReason::ALL {
         let row = format!("| `{}` | ", reason.as_str());

@@ -1,20 +1,31 @@
 //! `keygate run`: serve until a signal says otherwise.
 
 use std::path::Path;
+use std::pin::pin;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{CliError, Exit, log};
+use crate::activation::Inherited;
 use crate::config::Config;
-use crate::server::Server;
+use crate::sandbox::{self, Status};
+use crate::server::{Server, ServerError};
+use crate::supervisor;
 
 pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
     let config = Config::read(file)?;
+    // Before there is another thread: this changes the environment, and the sandbox this thread.
+    let inherited = Inherited::take().map_err(ServerError::Inherited)?;
+    let sandbox = sandbox::enter(&config, file)?;
     let _log = log::start(&config.log)?;
     let signals = Handled::install()?;
-    let server = Server::start(&config, Some(file))?;
+    let server = Server::start(&config, Some(file), inherited)?;
+    match sandbox {
+        Status::Full | Status::Off | Status::Partial => info!(status = sandbox.as_str(), "sandbox"),
+        Status::None => warn!(status = sandbox.as_str(), "sandbox"),
+    }
     for (configured, local) in server.addresses() {
         let services = config.services.iter().filter(|service| service.listen == *configured);
         let names: Vec<&str> = services.map(|service| service.name.as_str()).collect();
@@ -26,6 +37,7 @@ pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
         version = env!("CARGO_PKG_VERSION"),
         "ready"
     );
+    supervisor::ready(&server.summary());
     Ok(signals.serve(server))
 }
 
@@ -50,9 +62,8 @@ impl Handled {
     pub(super) fn serve(self, server: Server) -> Exit {
         let Self { runtime, mut signals } = self;
         runtime.block_on(async {
-            while signals.next().await == Wish::Reload {
-                server.reload();
-            }
+            signals.until_stop(&server).await;
+            supervisor::stopping();
             tokio::select! {
                 () = server.shut_down() => {}
                 () = signals.stop() => info!("stopped at once"),
@@ -88,6 +99,28 @@ impl Signals {
             _ = self.hangup.recv() => Wish::Reload,
             _ = self.interrupt.recv() => Wish::Stop,
             _ = self.terminate.recv() => Wish::Stop,
+        }
+    }
+
+    /// Reloads until it is time to stop. A wish that comes during a reload is carried out after it:
+    /// what changed meanwhile may have been looked at already.
+    async fn until_stop(&mut self, server: &Server) {
+        let mut wish = self.next().await;
+        while wish == Wish::Reload {
+            supervisor::reloading();
+            let mut reload = pin!(server.reload());
+            let mut again = false;
+            loop {
+                tokio::select! {
+                    () = &mut reload => break,
+                    wish = self.next() => match wish {
+                        Wish::Reload => again = true,
+                        Wish::Stop => return,
+                    },
+                }
+            }
+            supervisor::ready(&server.summary());
+            wish = if again { Wish::Reload } else { self.next().await };
         }
     }
 

@@ -51,6 +51,9 @@ pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
             policy.on_unchecked.as_str()
         ))?;
     }
+    for problem in loader.loose_keys() {
+        say(format_args!("warning: {problem}"))?;
+    }
     for problem in loader.compromised_own_keys() {
         say(format_args!("warning: {problem}"))?;
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::units::{self, DurationText};
 use super::{
-    AdminAddress, Config, ConfigError, FilterConfig, ListConfig, LogConfig, ServiceConfig,
-    ShutdownConfig, raw,
+    AdminAddress, Config, ConfigError, FilterConfig, ListConfig, LogConfig, SandboxConfig,
+    ServiceConfig, ShutdownConfig, raw,
 };
 use crate::guard::Exception;
 use crate::spki::Fingerprint;
@@ -56,6 +56,7 @@ pub(super) fn check(file: &Path, raw: raw::Config) -> Result<Config, ConfigError
             readiness_delay: raw.shutdown.readiness_delay.0,
             drain_timeout: raw.shutdown.drain_timeout.0,
         },
+        sandbox: SandboxConfig { mode: raw.sandbox.mode, ports: raw.sandbox.ports },
     })
 }
 

@@ -12,7 +12,7 @@ use toml::value::Datetime;
 pub(super) use self::service::{Forward, Limits, Service, Tls};
 pub(super) use self::upstream::{Server, Upstream, UpstreamTls};
 use super::units::{DurationText, SizeText};
-use super::{AccessLogConfig, Implausible, LogFormat, Rollback};
+use super::{AccessLogConfig, Implausible, LogFormat, Rollback, SandboxMode, SandboxPorts};
 use crate::guard::{Decision, Depth, RejectWith};
 
 #[derive(Debug, Deserialize)]
@@ -40,6 +40,8 @@ pub(super) struct Config {
     pub(super) services: Vec<Service>,
     #[serde(default)]
     pub(super) shutdown: Shutdown,
+    #[serde(default)]
+    pub(super) sandbox: Sandbox,
 }
 
 #[derive(Debug, Deserialize)]
@@ -171,6 +173,19 @@ impl From<Action> for Decision {
 pub(super) struct Shutdown {
     pub(super) readiness_delay: DurationText,
     pub(super) drain_timeout: DurationText,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Sandbox {
+    pub(super) mode: SandboxMode,
+    pub(super) ports: SandboxPorts,
+}
+
+impl Default for Sandbox {
+    fn default() -> Self {
+        Self { mode: SandboxMode::Auto, ports: SandboxPorts::Any }
+    }
 }
 
 impl Default for Shutdown {

@@ -1,7 +1,7 @@
 //! One service: its address and names, its side of TLS, whom it lets in, what its upstream is told.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::header::HeaderName;
@@ -49,6 +49,20 @@ pub struct ServiceConfig {
     pub evict_within: Duration,
     /// The header that carries the verdict when the policy says so.
     pub status_header: HeaderName,
+}
+
+impl ServiceConfig {
+    /// Every file that is named by path.
+    #[must_use]
+    pub fn files(&self) -> Vec<&Path> {
+        let own = [&self.tls.certificate, &self.tls.private_key, &self.trust_anchors];
+        let mut files: Vec<&PathBuf> = own.into_iter().chain(&self.crls).collect();
+        if let Some(tls) = &self.upstream.tls {
+            files.push(&tls.trust_anchors);
+            files.extend(tls.identity.iter().flat_map(|(certificate, key)| [certificate, key]));
+        }
+        files.into_iter().map(PathBuf::as_path).collect()
+    }
 }
 
 /// What is spoken inside TLS.

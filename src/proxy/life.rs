@@ -15,6 +15,7 @@ use super::listener::Order;
 use super::worker::Worker;
 use crate::config::Config;
 use crate::snapshot::Service;
+use crate::supervisor::Pulse;
 
 /// How often a worker looks at its connections: an eighth of the shortest time-out, so that none
 /// is late by more than that.
@@ -31,7 +32,7 @@ const DRAIN_TICK: Duration = Duration::from_millis(20);
 const JUDGED_AT_ONCE: usize = 32;
 
 /// What a worker is told, and what it does by itself.
-pub(super) struct Life {
+pub(super) struct Life<'a> {
     pub(super) stage: watch::Receiver<Stage>,
     /// Changes when anything is known that was not known before.
     pub(super) judgements: watch::Receiver<u64>,
@@ -39,12 +40,13 @@ pub(super) struct Life {
     /// The tasks that accept connections, by the configured address.
     pub(super) accepting: HashMap<SocketAddr, JoinHandle<()>>,
     pub(super) tick: Duration,
+    pub(super) pulse: &'a Pulse,
 }
 
 /// Looks after the connections of a worker until the process has ended, or is draining and none is
 /// left.
-pub(super) async fn tend(worker: &Rc<Worker>, life: Life) {
-    let Life { mut stage, mut judgements, mut orders, mut accepting, tick } = life;
+pub(super) async fn tend(worker: &Rc<Worker>, life: Life<'_>) {
+    let Life { mut stage, mut judgements, mut orders, mut accepting, tick, pulse } = life;
     let open = &worker.open;
     let mut ticks = interval(tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -63,9 +65,10 @@ pub(super) async fn tend(worker: &Rc<Worker>, life: Life) {
                     (Ok(()), Stage::Ended) | (Err(_), _) => return,
                 }
             }
-            Ok(()) = judgements.changed() => judge_all(worker).await,
+            Ok(()) = judgements.changed() => judge_all(worker, pulse).await,
             Some(order) = orders.recv() => obey(worker, order, &mut accepting),
             _ = ticks.tick() => {
+                pulse.beat();
                 open.check_all();
                 worker.drop_stale_upstreams();
             }
@@ -97,7 +100,7 @@ fn obey(worker: &Rc<Worker>, order: Order, accepting: &mut HashMap<SocketAddr, J
 
 /// Judges every connection again by the snapshot of this moment. In between, requests are
 /// served: nobody waits for more than a few judgements.
-async fn judge_all(worker: &Worker) {
+async fn judge_all(worker: &Worker, pulse: &Pulse) {
     let (snapshot, time) = (worker.snapshot(), SystemTime::now());
     let serving = worker.open.serving();
     let metrics_of = |service: &Service| worker.service_metrics(service);
@@ -112,6 +115,7 @@ async fn judge_all(worker: &Worker) {
             || judged == JUDGED_AT_ONCE
         {
             judged = 0;
+            pulse.beat();
             tokio::task::yield_now().await;
         }
     }

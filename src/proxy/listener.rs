@@ -1,4 +1,5 @@
 //! Listening sockets: one for each worker on every address, so that the kernel spreads connections.
+//! One that was handed over is shared by all workers: its queue outlives the process.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -16,6 +17,7 @@ use tracing::{info, warn};
 
 use super::connection::{self, Via};
 use super::worker::Worker;
+use crate::activation::Inherited;
 use crate::config::Config;
 
 /// The kernel's queue of connections that nobody has accepted yet; it caps this at its own limit.
@@ -92,12 +94,19 @@ pub(super) enum Order {
 pub struct Addresses {
     known: HashMap<SocketAddr, Arc<Address>>,
     workers: Vec<mpsc::UnboundedSender<Order>>,
+    /// Kept open: a later configuration may name an address again.
+    inherited: Inherited,
 }
 
 impl Addresses {
-    pub(super) fn new(listeners: &[Listener], workers: Vec<mpsc::UnboundedSender<Order>>) -> Self {
+    pub(super) fn new(
+        listeners: &[Listener],
+        workers: Vec<mpsc::UnboundedSender<Order>>,
+        inherited: Inherited,
+    ) -> Self {
         let known = listeners.iter().map(|listener| &listener.address);
-        Self { known: known.map(|it| (it.configured, Arc::clone(it))).collect(), workers }
+        let known = known.map(|it| (it.configured, Arc::clone(it))).collect();
+        Self { known, workers, inherited }
     }
 
     /// Binds what a configuration has more than the one before. What is returned lets the workers
@@ -116,7 +125,7 @@ impl Addresses {
         let added = configured.iter().filter(|address| !locked.known.contains_key(address));
         let workers = locked.workers.len();
         let added = added.map(|address| {
-            Listener::bind(config, workers, *address)
+            Listener::bind(config, workers, *address, &locked.inherited)
                 .map_err(|source| BindError { address: *address, source })
         });
         let added = added.collect::<Result<Vec<_>, _>>()?;
@@ -186,11 +195,12 @@ pub struct BindError {
     source: io::Error,
 }
 
-/// Binds every address of the configuration, once for each worker.
+/// Binds every address of the configuration, once for each worker; those that were handed over are
+/// bound already.
 ///
 /// # Errors
 /// An address is in use, not ours, or needs a privilege.
-pub fn bind(config: &Config) -> Result<Vec<Listener>, BindError> {
+pub fn bind(config: &Config, inherited: &Inherited) -> Result<Vec<Listener>, BindError> {
     let mut addresses: Vec<SocketAddr> =
         config.services.iter().map(|service| service.listen).collect();
     addresses.sort_unstable();
@@ -198,21 +208,23 @@ pub fn bind(config: &Config) -> Result<Vec<Listener>, BindError> {
     addresses
         .into_iter()
         .map(|address| {
-            Listener::bind(config, config.workers.get(), address)
+            Listener::bind(config, config.workers.get(), address, inherited)
                 .map_err(|source| BindError { address, source })
         })
         .collect()
 }
 
 impl Listener {
-    fn bind(config: &Config, workers: usize, configured: SocketAddr) -> io::Result<Self> {
-        // With SO_REUSEPORT a second process would silently get half of the connections: this one
-        // is without, and fails if anybody listens there.
-        drop(bound(configured, false)?);
-        let first = listening(configured)?;
-        let local = first.local_addr()?;
-        let others = (1..workers).map(|_| listening(local));
-        let sockets = std::iter::once(Ok(first)).chain(others).collect::<io::Result<Vec<_>>>()?;
+    fn bind(
+        config: &Config,
+        workers: usize,
+        configured: SocketAddr,
+        inherited: &Inherited,
+    ) -> io::Result<Self> {
+        let (local, sockets) = match inherited.tcp(configured, workers)? {
+            Some(sockets) => (configured, sockets),
+            None => bound_for_each(workers, configured)?,
+        };
         let Limits { most, handshake_timeout } = Limits::of(config, configured);
         Ok(Self {
             address: Arc::new(Address {
@@ -244,6 +256,20 @@ impl Listener {
         let address = self.address;
         self.sockets.into_iter().map(move |socket| Share { address: Arc::clone(&address), socket })
     }
+}
+
+fn bound_for_each(
+    workers: usize,
+    address: SocketAddr,
+) -> io::Result<(SocketAddr, Vec<std::net::TcpListener>)> {
+    // With SO_REUSEPORT a second process would silently get half of the connections: this one is
+    // without, and fails if anybody listens there.
+    drop(bound(address, false)?);
+    let first = listening(address)?;
+    let local = first.local_addr()?;
+    let others = (1..workers).map(|_| listening(local));
+    let sockets = std::iter::once(Ok(first)).chain(others).collect::<io::Result<_>>()?;
+    Ok((local, sockets))
 }
 
 fn listening(address: SocketAddr) -> io::Result<std::net::TcpListener> {

@@ -21,11 +21,13 @@ use super::listener::{self, Addresses, Listener, Order};
 use super::peers::Peers;
 use super::report::Reporter;
 use super::worker::Worker;
+use crate::activation::Inherited;
 use crate::config::Config;
 use crate::guard::{RecentKeys, RecentShard};
 use crate::metrics::WorkerMetrics;
 use crate::sightings::Sightings;
 use crate::snapshot::Current;
+use crate::supervisor::{Pulse, Pulses};
 use crate::tls;
 
 /// The running workers.
@@ -59,16 +61,18 @@ pub struct Shared {
     pub stage: watch::Receiver<Stage>,
     /// They judge open connections again when it changes.
     pub judgements: watch::Receiver<u64>,
+    /// They show by it that they are alive.
+    pub pulses: Pulses,
 }
 
 /// Starts a worker for each of `metrics`, with its share of `listeners`, and returns once all of
-/// them accept connections.
+/// them accept connections. Later configurations may listen on what is `inherited`, too.
 ///
 /// # Errors
 /// The operating system refuses a thread or a runtime.
 pub fn start(
     config: &Config,
-    listeners: Vec<Listener>,
+    (listeners, inherited): (Vec<Listener>, Inherited),
     metrics: &[WorkerMetrics],
     recent: &RecentKeys,
     shared: &Shared,
@@ -78,7 +82,7 @@ pub fn start(
     let peers = Peers::new();
     let (orders, ordered): (Vec<_>, Vec<_>) =
         metrics.iter().map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
-    let addresses = Arc::new(Mutex::new(Addresses::new(&listeners, orders)));
+    let addresses = Arc::new(Mutex::new(Addresses::new(&listeners, orders, inherited)));
     let mut threads = Vec::with_capacity(metrics.len());
     let mut shares: Vec<_> = listeners.into_iter().map(Listener::into_shares).collect();
     for (index, (metrics, orders)) in metrics.iter().zip(ordered).enumerate() {
@@ -87,6 +91,7 @@ pub fn start(
             metrics: metrics.clone(),
             recent: recent.shard(index),
             peers: Arc::clone(&peers),
+            pulse: shared.pulses.of(index),
             shared: shared.clone(),
             orders,
             config: config.clone(),
@@ -135,6 +140,7 @@ struct Plan {
     metrics: WorkerMetrics,
     recent: Option<RecentShard>,
     peers: Arc<Peers>,
+    pulse: Pulse,
     shared: Shared,
     orders: tokio::sync::mpsc::UnboundedReceiver<Order>,
     config: Config,
@@ -158,7 +164,8 @@ impl Plan {
 
     async fn serve(self) {
         let tick = life::tick_interval(&self.config);
-        let Shared { current, board, access_log, sightings, stage, judgements } = self.shared;
+        let Shared { current, board, access_log, sightings, stage, judgements, pulses: _ } =
+            self.shared;
         let worker = Rc::new(Worker::new(
             current,
             self.metrics,
@@ -184,7 +191,9 @@ impl Plan {
         let _ = self.ready.send(Ok(()));
         drop(self.ready);
 
-        let life = Life { stage, judgements, orders: self.orders, accepting, tick };
+        let pulse = self.pulse;
+        let life = Life { stage, judgements, orders: self.orders, accepting, tick, pulse: &pulse };
         life::tend(&worker, life).await;
+        pulse.end();
     }
 }

@@ -11,6 +11,7 @@ mod filter;
 mod list;
 mod mark;
 mod material;
+mod secret;
 mod service;
 mod sources;
 mod trial;
@@ -28,6 +29,7 @@ use self::filter::FilterSource;
 pub use self::list::ListFileError;
 use self::list::ListSource;
 use self::mark::Marks;
+pub use self::secret::LooseKey;
 pub use self::service::OwnKey;
 use self::service::ServiceSource;
 use self::sources::{Numbers, Sources};
@@ -36,7 +38,7 @@ use super::{Refusal, Report, Routes, Service, Snapshot};
 use crate::config::{Config, ServiceConfig};
 use crate::guard::{CurrentGuard, FingerprintList, Guard, NamedFilter, Policy, RecentKeys};
 use crate::metrics::{ControlMetrics, Label, ReloadResult, Role};
-use crate::tls;
+use crate::{sandbox, tls};
 
 /// A file that changed less than this ago is looked at again later: its writer may not be done.
 pub(super) const SETTLE: Duration = Duration::from_millis(200);
@@ -164,10 +166,12 @@ impl Loader {
                 return (None, false);
             }
         };
-        let staged =
-            self.sources.stage(&config, &mut self.numbers, &self.metrics, &self.marks, now);
-        let prepared = staged.map_err(|error| error.to_string());
-        let prepared = prepared.and_then(|staged| Ok((staged, prepare(&config)?)));
+        let prepared = sandbox::check_config(&config).and_then(|()| {
+            let staged =
+                self.sources.stage(&config, &mut self.numbers, &self.metrics, &self.marks, now);
+            let staged = staged.map_err(|error| error.to_string())?;
+            Ok((staged, prepare(&config)?))
+        });
         match prepared {
             Ok((staged, commit)) => {
                 self.sources.take_over(staged, &self.metrics, now);
@@ -259,6 +263,12 @@ impl Loader {
             .iter()
             .flat_map(|source| source.compromised_keys(&guard, now))
             .collect()
+    }
+
+    /// What is wrong with the modes of private key files: they serve all the same.
+    #[must_use]
+    pub fn loose_keys(&self) -> Vec<LooseKey> {
+        self.sources.services.iter().flat_map(ServiceSource::loose_keys).cloned().collect()
     }
 
     /// Judges the keys of our own like those of clients.

@@ -26,13 +26,17 @@ pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// with files of others.
 const SETTLE_AT_MOST: Duration = Duration::from_secs(2);
 
+/// Who asked for a look at all files is told after this long that it is done, although one is being
+/// written to all the time.
+const ANSWER_AT_MOST: Duration = Duration::from_secs(5);
+
 /// What somebody wants from the task that watches files.
 #[derive(Debug)]
 pub enum Wish {
     /// An update that waits for the operator is to be let through.
     Accept(Acceptance),
-    /// All files are to be looked at now.
-    Look,
+    /// All files are to be looked at now; who asked is told when that is done.
+    Look(oneshot::Sender<()>),
 }
 
 /// An update that the operator lets through.
@@ -65,6 +69,7 @@ pub async fn run(
     let mut directories = Directories::new(sender);
     // A file that changed between the start and the first watch is looked at soon, not at the poll.
     let mut pending = true;
+    let mut asked: Vec<(Instant, oneshot::Sender<()>)> = Vec::new();
     loop {
         directories.watch(&loader.paths());
         let wait = if pending { SETTLE } else { poll_interval };
@@ -81,7 +86,10 @@ pub async fn run(
                         }
                     }
                 }
-                Some(Wish::Look) => look = Look::Asked,
+                Some(Wish::Look(answer)) => {
+                    look = Look::Asked;
+                    asked.push((Instant::now(), answer));
+                }
                 None => return Ok(()),
             },
             Some(()) = events.recv() => settle(&mut events).await,
@@ -113,6 +121,11 @@ pub async fn run(
         report.store(Arc::new(loader.report()));
         if let Some(generation) = generation {
             info!(generation, "snapshot in use");
+        }
+        // What is being written to is not looked at before it is whole.
+        let is_over = |since: &Instant| !pending || since.elapsed() >= ANSWER_AT_MOST;
+        for (_, answer) in asked.extract_if(.., |(since, _)| is_over(since)) {
+            let _ = answer.send(()); // nobody waits any more
         }
         if let Some(Acceptance { filter, sha256, answer }) = accepted {
             let outcome = loader.has_accepted(&filter, &sha256);

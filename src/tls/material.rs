@@ -4,14 +4,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs1KeyDer,
+    PrivatePkcs8KeyDer, PrivateSec1KeyDer,
+};
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::CertifiedKey;
 use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode;
+use zeroize::Zeroizing;
 
 /// A service's own certificate chain and key, which belong together.
 pub type Credentials = Arc<CertifiedKey>;
@@ -69,8 +75,13 @@ pub enum MaterialError {
 pub fn credentials(chain: &[u8], private_key: &[u8]) -> Result<Credentials, MaterialError> {
     let chain = certificates(chain)?;
     let unusable = |error: &dyn std::error::Error| MaterialError::PrivateKey(error.to_string());
-    let key = PrivateKeyDer::from_pem_slice(private_key).map_err(|error| unusable(&error))?;
-    let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key)
+    let der = match wiping(private_key) {
+        Some(der) => der,
+        // Not as it should be; it says what is wrong.
+        None => PrivateKeyDer::from_pem_slice(private_key).map_err(|error| unusable(&error))?,
+    };
+    let der = Zeroizing::new(der);
+    let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&der)
         .map_err(|error| unusable(&error))?;
     let credentials = CertifiedKey::new(chain, key);
     match credentials.keys_match() {
@@ -80,6 +91,33 @@ pub fn credentials(chain: &[u8], private_key: &[u8]) -> Result<Credentials, Mate
         }
         Err(error) => Err(unusable(&error)),
     }
+}
+
+/// The first private key in a PEM file, if it is well-formed. Unlike the library's reader this leaves
+/// no copy of the base64 text in memory.
+fn wiping(pem: &[u8]) -> Option<PrivateKeyDer<'static>> {
+    let mut lines = pem.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    let made: fn(Vec<u8>) -> PrivateKeyDer<'static> = lines.find_map(|line| match line {
+        b"-----BEGIN PRIVATE KEY-----" => Some((|der| PrivatePkcs8KeyDer::from(der).into()) as _),
+        b"-----BEGIN RSA PRIVATE KEY-----" => {
+            Some((|der| PrivatePkcs1KeyDer::from(der).into()) as _)
+        }
+        b"-----BEGIN EC PRIVATE KEY-----" => Some((|der| PrivateSec1KeyDer::from(der).into()) as _),
+        _ => None,
+    })?;
+    // With room for all of it: a buffer that grows leaves pieces behind.
+    let mut text = Zeroizing::new(Vec::with_capacity(pem.len()));
+    loop {
+        let line = lines.next()?;
+        if line.starts_with(b"-----END ") {
+            break;
+        }
+        text.extend_from_slice(line);
+    }
+    let mut der = Zeroizing::new(vec![0; base64::decoded_len_estimate(text.len())]);
+    let length = STANDARD.decode_slice(&*text, &mut der).ok()?;
+    der.truncate(length);
+    Some(made(std::mem::take(&mut *der)))
 }
 
 /// The CAs whose clients are accepted.
@@ -197,6 +235,25 @@ mod tests {
         assert!(credentials(certificate.as_bytes(), key.as_bytes()).is_ok());
         let error = credentials(certificate.as_bytes(), other.as_bytes()).unwrap_err();
         assert!(matches!(error, MaterialError::KeyMismatch), "{error}");
+    }
+
+    #[test]
+    fn a_key_is_read_as_the_library_reads_it() {
+        let (certificate, key) = pair();
+        let both = format!("prose\n{certificate}{key}").replace('\n', "\r\n");
+        for pem in [
+            key.clone(),
+            both,
+            key.replace("PRIVATE", "RSA PRIVATE"),
+            key.replace("PRIVATE", "EC PRIVATE"),
+        ] {
+            let expected = PrivateKeyDer::from_pem_slice(pem.as_bytes()).unwrap();
+            assert_eq!(wiping(pem.as_bytes()).unwrap(), expected);
+        }
+        let (half, _) = key.split_at(key.len() / 2);
+        for broken in [half, "", &certificate, &key.replace('M', "!")] {
+            assert_eq!(wiping(broken.as_bytes()), None);
+        }
     }
 
     #[test]

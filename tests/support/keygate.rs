@@ -83,7 +83,8 @@ impl Keygate {
         Self::run_by(if is_root { command } else { Command::new(BINARY) }, pki, configuration)
     }
 
-    fn run_by(mut command: Command, pki: &Pki, configuration: &str) -> Self {
+    /// Starts by another command, which is given the arguments.
+    pub fn run_by(mut command: Command, pki: &Pki, configuration: &str) -> Self {
         let path = pki.path("keygate.toml");
         std::fs::write(&path, configuration).unwrap();
         command.args(["run", "--config"]).arg(&path).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,5 +1,6 @@
 //! A throw-away CA, servers and clients, as files.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -306,6 +307,8 @@ impl Pki {
         };
         std::fs::write(&party.certificate, certificate.pem()).unwrap();
         std::fs::write(&party.private_key, key.serialize_pem()).unwrap();
+        let own = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&party.private_key, own).unwrap();
         party
     }
 }

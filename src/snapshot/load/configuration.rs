@@ -7,6 +7,7 @@ use tracing::{info, warn};
 
 use super::Seen;
 use crate::config::Config;
+use crate::sandbox;
 
 /// Whether the configuration is read although its file seems to be the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,14 +67,17 @@ impl Configuration {
         if !found.is_settled(now) {
             return Looked::Pending;
         }
-        let config = Config::read(path);
+        let config = match sandbox::check(path) {
+            Ok(()) => Config::read(path).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
         if Seen::of(path) != found {
             return Looked::Pending; // changed while it was read: whatever was found, it is over
         }
         *seen = found;
         self.is_wanted = false;
         match config {
-            Err(error) => Looked::Refused(error.to_string()),
+            Err(error) => Looked::Refused(error),
             Ok(config) if config == self.in_use => Looked::Unchanged,
             Ok(config) => Looked::Changed(Box::new(config)),
         }

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use super::SETTLE;
 use crate::pkbf::FileStamp;
+use crate::sandbox;
 
 /// What was seen of a file when it was last examined; while it stays so, there is nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,7 @@ impl Seen {
 
 /// A regular file of at most `max_size` bytes.
 pub(super) fn read_bounded(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
+    sandbox::check(path)?;
     // Looked at before it is opened: opening a pipe would wait for its writer.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));

@@ -14,6 +14,7 @@ use crate::config::FilterConfig;
 use crate::guard::NamedFilter;
 use crate::metrics::{FilterMetrics, Label, ReloadResult};
 use crate::pkbf::{self, FilterError};
+use crate::sandbox;
 
 #[derive(Debug)]
 pub(super) struct FilterSource {
@@ -81,7 +82,7 @@ impl FilterSource {
         now: SystemTime,
     ) -> Result<Self, LoadError> {
         let seen = see(&config);
-        let named = pkbf::read(&config.path, config.max_size)
+        let named = read(&config)
             .map_err(Refusal::from)
             .and_then(|file| checked(&config, file, mark, now))
             .map_err(|source| {
@@ -128,7 +129,7 @@ impl FilterSource {
         if !seen.iter().all(|seen| seen.is_settled(now)) {
             return Change::Pending;
         }
-        let file = match pkbf::read(&self.config.path, self.config.max_size) {
+        let file = match read(&self.config) {
             Err(FilterError::BeingWritten) => return Change::Pending,
             other => other,
         };
@@ -310,6 +311,11 @@ impl FilterSource {
 fn paths(config: &FilterConfig) -> Vec<PathBuf> {
     let own = [config.path.clone(), pkbf::sidecar_of(&config.path)];
     own.into_iter().chain(config.canaries.iter().cloned()).collect()
+}
+
+fn read(config: &FilterConfig) -> Result<pkbf::FilterFile, FilterError> {
+    sandbox::check(&config.path)?;
+    pkbf::read(&config.path, config.max_size)
 }
 
 fn see(config: &FilterConfig) -> Vec<Seen> {

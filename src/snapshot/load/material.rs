@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
 
+use super::secret::{self, LooseKey};
 use super::{LoadError, Seen, ServiceConfig, read_bounded, tls};
 use crate::config::{AlpnProtocol, Protocol, UpstreamTlsConfig};
 use crate::metrics::Role;
@@ -21,6 +23,8 @@ pub(super) struct Material {
     pub(super) credentials: Credentials,
     trust_anchors: TrustAnchors,
     pub(super) revoked: RevocationLists,
+    /// Private key files that others can read, or write.
+    pub(super) loose: Vec<LooseKey>,
     /// What accepts the clients of `trust_anchors`.
     pub(super) clients: Arc<dyn ClientCertVerifier>,
     pub(super) upstream: Option<UpstreamSide>,
@@ -39,7 +43,8 @@ pub(super) struct UpstreamSide {
 impl Material {
     pub(super) fn read(config: &ServiceConfig) -> Result<Self, LoadError> {
         let [certificate, private_key, trust_anchors] = own_files(config);
-        let credentials = credentials(config, certificate, private_key)?.0;
+        let Read { credentials, loose, .. } = credentials(config, certificate, private_key)?;
+        let mut loose = Vec::from_iter(loose);
         let anchors = anchors(config, trust_anchors)?.0;
         let mut revoked = RevocationLists::default();
         for path in &config.crls {
@@ -49,10 +54,14 @@ impl Material {
         }
         let clients = accepting(config, &anchors, &revoked)?;
         let upstream = match &config.upstream.tls {
-            Some(tls) => Some(UpstreamSide::read(config, tls)?),
+            Some(tls) => {
+                let (side, key) = UpstreamSide::read(config, tls)?;
+                loose.extend(key);
+                Some(side)
+            }
             None => None,
         };
-        Ok(Self { credentials, trust_anchors: anchors, revoked, clients, upstream })
+        Ok(Self { credentials, trust_anchors: anchors, revoked, loose, clients, upstream })
     }
 
     /// The same verifier of clients, made anew.
@@ -112,17 +121,22 @@ impl Material {
 }
 
 impl UpstreamSide {
-    fn read(config: &ServiceConfig, files: &UpstreamTlsConfig) -> Result<Self, LoadError> {
+    fn read(
+        config: &ServiceConfig,
+        files: &UpstreamTlsConfig,
+    ) -> Result<(Self, Option<LooseKey>), LoadError> {
         let (trust_anchors, mut digested) =
             anchors(config, (UPSTREAM_ANCHORS, &files.trust_anchors))?;
+        let mut loose = None;
         let identity = match &files.identity {
             None => None,
             Some((certificate, key)) => {
                 let certificate = (UPSTREAM_CERTIFICATE, certificate.as_path());
                 let key = (UPSTREAM_KEY, key.as_path());
-                let (identity, content) = credentials(config, certificate, key)?;
-                digested.extend(content);
-                Some(identity)
+                let read = credentials(config, certificate, key)?;
+                digested.extend(read.digests.iter().flatten());
+                loose = read.loose;
+                Some(read.credentials)
             }
         };
         let alpn: &[&[u8]] = match config.protocol {
@@ -132,17 +146,31 @@ impl UpstreamSide {
         let tls = tls::client_config(&trust_anchors, identity.as_ref(), alpn)
             .map_err(|source| LoadError::Tls { service: config.name.clone(), source })?;
         let digest = Fingerprint::of(&digested);
-        Ok(Self { identity, trust_anchors, digest, tls: Arc::new(tls) })
+        Ok((Self { identity, trust_anchors, digest, tls: Arc::new(tls) }, loose))
     }
 }
 
-/// A certificate and its key, and the content of both files.
+/// A certificate and its key.
+struct Read {
+    credentials: Credentials,
+    /// SHA-256 of both files.
+    digests: [Vec<u8>; 2],
+    loose: Option<LooseKey>,
+}
+
 fn credentials(
     config: &ServiceConfig,
     certificate: (&'static str, &Path),
     private_key: (&'static str, &Path),
-) -> Result<(Credentials, Vec<u8>), LoadError> {
-    let (chain, key) = (read(config, certificate)?, read(config, private_key)?);
+) -> Result<Read, LoadError> {
+    let chain = read(config, certificate)?;
+    let (what, path) = private_key;
+    let (key, loose) = secret::read(path, MAX_PEM_SIZE).map_err(|source| LoadError::Read {
+        service: config.name.clone(),
+        what,
+        path: path.to_owned(),
+        source,
+    })?;
     let credentials = tls::credentials(&chain, &key).map_err(|source| match source {
         MaterialError::KeyMismatch | MaterialError::PrivateKey(_) => {
             broken(config, private_key, source)
@@ -154,7 +182,9 @@ fn credentials(
         | MaterialError::NoCrl
         | MaterialError::Pem(_) => broken(config, certificate, source),
     })?;
-    Ok((credentials, [chain, key].concat()))
+    let digest_of = |content: &[u8]| digest(&SHA256, content).as_ref().to_vec();
+    let digests = [digest_of(&chain), digest_of(&key)];
+    Ok(Read { credentials, digests, loose })
 }
 
 /// CAs, and the content of their file.
@@ -206,20 +236,8 @@ fn own_files(config: &ServiceConfig) -> [(&'static str, &Path); 3] {
     ]
 }
 
-/// Every file.
-pub(super) fn paths(config: &ServiceConfig) -> Vec<PathBuf> {
-    let own = own_files(config).map(|(_, path)| path.to_owned());
-    let mut paths = Vec::from(own);
-    paths.extend(config.crls.iter().cloned());
-    if let Some(tls) = &config.upstream.tls {
-        paths.push(tls.trust_anchors.clone());
-        paths.extend(tls.identity.iter().flat_map(|(cert, key)| [cert.clone(), key.clone()]));
-    }
-    paths
-}
-
 pub(super) fn see(config: &ServiceConfig) -> Vec<Seen> {
-    paths(config).iter().map(|path| Seen::of(path)).collect()
+    config.files().into_iter().map(Seen::of).collect()
 }
 
 fn read(config: &ServiceConfig, (what, path): (&'static str, &Path)) -> Result<Vec<u8>, LoadError> {

@@ -1,6 +1,6 @@
 //! One service: its configuration and the last good state of its certificates.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,8 @@ use tracing::{info, warn};
 
 use super::super::ServiceReport;
 use super::super::report::ReloadReport;
-use super::material::{Material, paths, see};
+use super::material::{Material, see};
+use super::secret::LooseKey;
 use super::{
     Change, CurrentGuard, LoadError, Policy, Seen, Service, ServiceConfig, tls, unix_seconds,
 };
@@ -42,6 +43,7 @@ impl ServiceSource {
             material.follow(&config, &before.material)?;
             material.keep_of(&config, &before.material, &before.config);
         }
+        warn_of(&material);
         Ok(Self {
             index,
             config: Arc::new(config),
@@ -71,6 +73,7 @@ impl ServiceSource {
         match material {
             Ok(mut material) => {
                 material.keep_of(&self.config, &self.material, &self.config);
+                warn_of(&material);
                 self.material = material;
                 self.has_outdated_crl = false;
                 self.last_reload = ReloadReport::done(ReloadResult::Loaded, unix_seconds(now));
@@ -148,6 +151,10 @@ impl ServiceSource {
         keys.collect()
     }
 
+    pub(super) fn loose_keys(&self) -> &[LooseKey] {
+        &self.material.loose
+    }
+
     pub(super) fn tolerates_compromised_keys(&self) -> bool {
         self.config.allow_compromised_own_key
     }
@@ -169,7 +176,7 @@ impl ServiceSource {
     }
 
     pub(super) fn paths(&self) -> Vec<PathBuf> {
-        paths(&self.config)
+        self.config.files().into_iter().map(Path::to_owned).collect()
     }
 
     pub(super) fn report(&self) -> ServiceReport {
@@ -191,6 +198,12 @@ impl ServiceSource {
         let own = self.material.certificates();
         let own = own.filter(|(role, _)| matches!(role, Role::Server | Role::UpstreamClient));
         own.map(|(role, leaf)| (role, spki::not_after(leaf).unwrap_or_default().as_secs()))
+    }
+}
+
+fn warn_of(material: &Material) {
+    for problem in &material.loose {
+        warn!(%problem, "a private key is within reach of others");
     }
 }
 
