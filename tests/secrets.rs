@@ -84,9 +84,9 @@ fn nothing_of_a_private_key_is_in_the_log_the_status_or_an_error() {
 
     // Another key, a broken one, and the certificate where the key should be.
     let key = std::fs::read_to_string(pki.path("server.key")).unwrap();
-    let middle = key.len() / 2;
-    let broken = [&key[..middle], "!", &key[middle..]].concat();
-    let cut = format!("{}\n-----END PRIVATE KEY-----\n", &key[..middle]);
+    let (begin, end) = key.split_at(key.len() / 2);
+    let broken = [begin, "!", end].concat();
+    let cut = format!("{begin}\n-----END PRIVATE KEY-----\n");
     let mixed = key.replace("PRIVATE KEY", "CERTIFICATE");
     for (count, text) in (1..).zip([broken, cut, mixed]) {
         std::fs::write(pki.path("server.key"), text).unwrap();
