@@ -10,9 +10,10 @@ mod status;
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,7 +21,8 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::http::uri::Authority;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -62,6 +64,8 @@ pub struct State {
     pub wishes: mpsc::Sender<Wish>,
     /// When the process began to count, in seconds since the Unix epoch.
     since: u64,
+    /// Only programs of this machine can ask, and pages in its browsers.
+    is_loopback: bool,
     history: Arc<Mutex<History>>,
 }
 
@@ -76,7 +80,8 @@ impl State {
         wishes: mpsc::Sender<Wish>,
     ) -> Self {
         let (since, history) = (now(), Arc::default());
-        Self { exposition, report, sightings, stage, wishes, since, history }
+        let is_loopback = false;
+        Self { exposition, report, sightings, stage, wishes, since, is_loopback, history }
     }
 
     /// Verdicts and actions by the hour, up to `now`.
@@ -121,6 +126,13 @@ impl Listener {
             AdminAddress::Unix(path) => bind_unix(path, inherited).map(Self::Unix),
         };
         bound.map_err(|source| BindError { address: address.to_string(), source })
+    }
+
+    fn is_loopback(&self) -> bool {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().is_ok_and(|at| at.ip().is_loopback()),
+            Self::Unix(_) => false, // no browser gets there
+        }
     }
 
     /// The address with the port that it really has.
@@ -168,7 +180,8 @@ fn bind_unix(path: &Path, inherited: &Inherited) -> io::Result<std::os::unix::ne
 ///
 /// # Errors
 /// The listener cannot be used by this runtime.
-pub async fn serve(listener: Listener, state: State) -> io::Result<Infallible> {
+pub async fn serve(listener: Listener, mut state: State) -> io::Result<Infallible> {
+    state.is_loopback = listener.is_loopback();
     let noted = state.clone();
     tokio::task::spawn_local(async move {
         loop {
@@ -223,6 +236,9 @@ async fn accept<IO: AsyncRead + AsyncWrite + Unpin + 'static>(
 }
 
 async fn answer(state: &State, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    if state.is_loopback && !is_for_loopback(request.headers()) {
+        return text(StatusCode::MISDIRECTED_REQUEST, "ask for it by its address, or as localhost");
+    }
     if let Some(filter) = accept::filter_of(request.uri().path()) {
         let filter = filter.to_owned();
         return accept::answer(state, filter, request).await;
@@ -255,6 +271,18 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Full<Byte
             text(StatusCode::NOT_FOUND, paths)
         }
     }
+}
+
+/// Whether a request is for an address or for `localhost`. A page of another host whose name was made
+/// to resolve to this one says that name.
+fn is_for_loopback(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(header::HOST) else { return true };
+    let Some(host) = host.to_str().ok().and_then(|host| Authority::from_str(host).ok()) else {
+        return false;
+    };
+    let name = host.host();
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
 }
 
 fn rendered(

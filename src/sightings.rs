@@ -17,7 +17,7 @@ use crate::metrics::{Label, Stage};
 use crate::spki::Encoding;
 use crate::tls::CertificateSummary;
 
-/// How many clients are remembered: some 2 MiB.
+/// How many clients are remembered: some 2 MiB, and ten times that if all their names are as long as may be.
 pub const MOST: usize = 2000;
 
 /// The clients that were refused or flagged.
@@ -189,15 +189,20 @@ impl Sightings {
 }
 
 impl Inner {
-    /// A tenth at once: a flood of clients is not to look for the oldest with each of them.
+    /// A tenth at once: a flood of clients is not to look for the oldest with each of them. Those
+    /// without a certificate first, if they are many: anybody can be that from many addresses.
     fn forget_the_oldest(&mut self) {
-        let mut times: Vec<u64> = self.seen.values().map(|sighting| sighting.last_seen).collect();
+        let strangers = self.seen.keys().filter(|key| key.address.is_some()).count();
+        let only_strangers = strangers >= MOST / 10;
+        let goes = |key: &Key| !only_strangers || key.address.is_some();
+        let candidates = self.seen.iter().filter(|(key, _)| goes(key));
+        let mut times: Vec<u64> = candidates.map(|(_, sighting)| sighting.last_seen).collect();
         times.sort_unstable();
         let Some(limit) = times.get(MOST / 10 - 1).copied() else { return };
         let before = self.seen.len();
         let mut most = MOST / 10;
-        self.seen.retain(|_, sighting| {
-            let goes = sighting.last_seen <= limit && most > 0;
+        self.seen.retain(|key, sighting| {
+            let goes = goes(key) && sighting.last_seen <= limit && most > 0;
             most = most.saturating_sub(goes.into());
             !goes
         });
@@ -254,6 +259,20 @@ mod tests {
         assert_eq!(all.len() as u64 + forgotten, 3 * MOST as u64);
         let oldest = all.last().unwrap().last_seen;
         assert_eq!(oldest, 3 * MOST as u64 - all.len() as u64, "those that are left are the last");
+    }
+
+    #[test]
+    fn strangers_do_not_push_out_those_who_have_shown_who_they_are() {
+        let sightings = Sightings::default();
+        let known = Sighting {
+            client: Some(CertificateSummary { fingerprint: "ab".to_owned(), ..Default::default() }),
+            ..without_certificate(1, Decision::Reject, 0)
+        };
+        sightings.note(peer(1).ip(), known);
+        for number in 0..3 * MOST {
+            sightings.note(peer(number).ip(), without_certificate(number, Decision::Reject, 1));
+        }
+        assert!(sightings.all().0.iter().any(|seen| seen.fingerprint() == "ab"));
     }
 
     #[test]

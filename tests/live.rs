@@ -28,7 +28,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use support::client::{Client, config};
-use support::http2::{Came, Http2};
+use support::http2::{Came, END_HEADERS, HEADERS, Http2, RST_STREAM, frame, request};
 use support::keygate::{Keygate, configuration};
 use support::origin::Origin;
 use support::pki::{Kind, Party, Pki};
@@ -327,6 +327,58 @@ fn an_http2_client_that_asks_on_after_goaway_is_served_nothing() {
     assert_eq!(client.next(), Came::Answer(OK, 1), "it was asked before");
     assert_eq!(scene.origin.untaken(), 0);
     scene.count("requests_total", "code=\"4xx\",service=\"test\"", 1.0);
+}
+
+/// A server that agrees to any other protocol, and then sends whatever comes back.
+fn echo() -> Origin {
+    Origin::answering(|request, tcp| {
+        let protocol = request.fields("upgrade")[0];
+        write!(
+            tcp,
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: {protocol}\r\n\r\n"
+        )?;
+        std::io::copy(&mut tcp.try_clone()?, tcp)?;
+        Err(std::io::ErrorKind::ConnectionAborted.into())
+    })
+}
+
+#[test]
+fn a_stream_of_bytes_over_http2_ends_with_the_connection_of_its_client() {
+    let scene = scene_with(echo(), "", "evict_within = \"700ms\"");
+    let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.turned);
+    let fields = request("CONNECT", &[(":protocol", "echo")]);
+    client.send(&frame(HEADERS, END_HEADERS, 1, &fields));
+    assert_eq!(client.next(), Came::Answer(OK, 1));
+    let open = "service=\"test\"";
+    scene.count("upstream_connections_active", open, 1.0);
+    scene.turn();
+    assert_eq!(client.next(), Came::GoAway(0));
+    scene.count("connections_active", open, 0.0);
+    scene.count("upstream_connections_active", open, 0.0);
+}
+
+#[test]
+fn streams_that_are_reset_leave_nothing_at_the_upstream() {
+    // It says nothing, whatever it is told.
+    let (_go, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let origin = Origin::answering(move |_, tcp| {
+        tcp.write_all(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: echo\r\n\r\n")?;
+        let _ = wait.lock().unwrap().recv(); // the test has ended
+        Ok(())
+    });
+    let scene = scene_with(origin, "", "");
+    let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    let fields = request("CONNECT", &[(":protocol", "echo")]);
+    client.send(&frame(HEADERS, END_HEADERS, 1, &fields));
+    assert_eq!(client.next(), Came::Answer(OK, 1));
+    let open = "service=\"test\"";
+    scene.count("upstream_connections_active", open, 1.0);
+    let cancel = 8_u32.to_be_bytes();
+    client.send(&frame(RST_STREAM, 0, 1, &cancel));
+    // Long before `idle_timeout`, and the connection goes on.
+    scene.count("upstream_connections_active", open, 0.0);
+    scene.count("connections_active", open, 1.0);
 }
 
 fn http2_client(pki: &Pki, party: &Party) -> Arc<ClientConfig> {

@@ -220,9 +220,17 @@ fn what_http_2_forbids_does_not_reach_the_origin() {
     let pseudo = |fields: &[(&str, &str)]| {
         fields.iter().flat_map(|(name, value)| field(name, value)).collect::<Vec<u8>>()
     };
+    let stream = |protocol: &str| {
+        frame(HEADERS, END_HEADERS, 1, &request("CONNECT", &[(":protocol", protocol)]))
+    };
     let whole = END_STREAM | END_HEADERS;
     let mut wrong = Vec::new();
     for (what, frames) in [
+        ("HTTP again, on a stream", stream("h2c")),
+        ("HTTP again, in capitals", stream("HTTP/2.0")),
+        ("a protocol that is no token", stream("web socket")),
+        ("two protocols", stream("websocket, h2c")),
+        ("no protocol", stream("")),
         ("a name in capitals", frame(HEADERS, whole, 1, &with(&[("X-A", "1")]))),
         ("a connection field", frame(HEADERS, whole, 1, &with(&[("connection", "close")]))),
         ("a coding", frame(HEADERS, whole, 1, &with(&[("transfer-encoding", "chunked")]))),

@@ -199,6 +199,30 @@ fn it_is_whole_without_javascript_and_runs_nothing_of_others() {
     assert!(!pages.contains("//") || !pages.contains("http"), "an asset of another host");
 }
 
+#[test]
+fn a_page_of_another_host_reads_nothing_and_lets_nothing_through() {
+    let scene = scene("reject");
+    let address = scene.keygate.admin_address();
+    let ask = |path: &str, more: &[&str]| {
+        let url = format!("http://{address}{path}");
+        said(&system("curl", &[&["-s", "-i", &url], more].concat()))
+    };
+    // Its name was made to resolve to this address.
+    for path in ["/", "/report", "/status", "/metrics"] {
+        let answer = ask(path, &["-H", "host: evil.example:9464"]);
+        assert!(answer.contains("421 Misdirected Request"), "{answer}");
+        for host in ["localhost", "LOCALHOST:9464", "127.0.0.1:1", "[::1]:9464"] {
+            let answer = ask(path, &["-H", &format!("host: {host}")]);
+            assert!(answer.contains("200 OK"), "{host}: {answer}");
+        }
+    }
+    let json = ["-H", "content-type: application/json", "-d", "{\"sha256\":\"00\"}"];
+    for said_by_browsers in ["origin: http://127.0.0.1:9464", "sec-fetch-site: same-origin"] {
+        let answer = ask("/filters/lost/accept", &[&json[..], &["-H", said_by_browsers]].concat());
+        assert!(answer.contains("403 Forbidden"), "{answer}");
+    }
+}
+
 fn clients(count: u8) -> &'static str {
     if count == 1 { "1 client" } else { "0 clients" }
 }

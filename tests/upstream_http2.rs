@@ -27,6 +27,10 @@ enum Does {
     GoAway,
     /// Closes the connection without a word.
     Hangup,
+    /// Answers, takes no more, and goes on with what it has.
+    LastAnswer,
+    /// Does nothing.
+    Nothing,
     Reset(u32),
 }
 
@@ -37,6 +41,7 @@ const INTERNAL_ERROR: u32 = 2;
 struct Server {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
 }
 
 impl Server {
@@ -44,16 +49,21 @@ impl Server {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
-        let (opened, requests) = (Arc::clone(&connections), Arc::new(AtomicUsize::new(0)));
+        let requests = Arc::new(AtomicUsize::new(0));
+        let (opened, asked) = (Arc::clone(&connections), Arc::clone(&requests));
         std::thread::spawn(move || {
             for tcp in listener.incoming() {
                 opened.fetch_add(1, Ordering::SeqCst);
-                let requests = Arc::clone(&requests);
+                let requests = Arc::clone(&asked);
                 // One thread a connection: there are few.
                 std::thread::spawn(move || drop(serve(tcp.unwrap(), &requests, does)));
             }
         });
-        Self { address, connections }
+        Self { address, connections, requests }
+    }
+
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
     }
 
     fn connections(&self) -> usize {
@@ -91,6 +101,14 @@ fn serve(
                 return Ok(());
             }
             Does::Hangup => return Ok(()),
+            Does::LastAnswer => {
+                let status_200 = [0x88];
+                tcp.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &status_200))?;
+                let no_error = 0_u32;
+                let payload = [stream.to_be_bytes(), no_error.to_be_bytes()].concat();
+                tcp.write_all(&frame(GOAWAY, 0, 0, &payload))?;
+            }
+            Does::Nothing => {}
             Does::Reset(code) => {
                 tcp.write_all(&frame(RST_STREAM, 0, stream, &code.to_be_bytes()))?;
             }
@@ -131,7 +149,7 @@ fn a_request_that_the_server_did_not_look_at_is_asked_once_more_if_it_is_safe_to
         let script = match second {
             Does::GoAway => |request| if request == 1 { Does::GoAway } else { Does::Answer },
             Does::Hangup => |request| if request == 1 { Does::Hangup } else { Does::Answer },
-            Does::Answer | Does::Reset(_) => {
+            Does::Answer | Does::LastAnswer | Does::Nothing | Does::Reset(_) => {
                 |request| if request == 1 { Does::Reset(REFUSED_STREAM) } else { Does::Answer }
             }
         };
@@ -146,6 +164,29 @@ fn a_request_that_the_server_did_not_look_at_is_asked_once_more_if_it_is_safe_to
 }
 
 #[test]
+fn a_connection_that_is_ending_costs_nobody_anything_while_others_still_use_it() {
+    let server = Server::start(|request| match request {
+        0 => Does::Nothing,
+        1 => Does::LastAnswer,
+        _ => Does::Answer,
+    });
+    let scene = scene(&server, "");
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            let answer = scene.keygate.curl(&scene.good, &["--max-time", "4"]);
+            assert_eq!(answer.status.code(), Some(28), "{}", said(&answer));
+        });
+        scene.keygate.wait_until("the slow request is there", || server.requests() == 1);
+        assert_eq!(scene.code(&[]), "200");
+        for arguments in [&["-d", "body"][..], &[]] {
+            assert_eq!(scene.code(arguments), "200", "{arguments:?}");
+        }
+        slow.join().unwrap();
+    });
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
 fn it_is_asked_once_more_and_not_again_and_again() {
     for script in [|_| Does::GoAway, |_| Does::Hangup, |_| Does::Reset(REFUSED_STREAM)]
         as [fn(usize) -> Does; 3]
@@ -153,7 +194,7 @@ fn it_is_asked_once_more_and_not_again_and_again() {
         let server = Server::start(script);
         let scene = scene(&server, "");
         assert_eq!(scene.code(&[]), "502");
-        assert_eq!(server.connections(), 2);
+        assert_eq!(server.requests(), 2);
     }
 }
 

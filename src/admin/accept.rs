@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -51,6 +51,11 @@ pub(super) async fn answer(
         let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only POST");
         answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
         return answer;
+    }
+    // Nor can one that was made to look like this host: a browser says that it is one.
+    let is_browser = [header::ORIGIN, HeaderName::from_static("sec-fetch-site")];
+    if is_browser.iter().any(|name| request.headers().contains_key(name)) {
+        return text(StatusCode::FORBIDDEN, "not from a page");
     }
     let content_type = request.headers().get(header::CONTENT_TYPE);
     if content_type.is_none_or(|value| value != "application/json") {

@@ -65,7 +65,7 @@ impl AdminClient {
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, "keygate")
+            .header(header::HOST, "localhost")
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(json)))
             .map_err(|error| failed(error.into()))?;

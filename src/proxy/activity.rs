@@ -35,6 +35,8 @@ pub(super) struct Activity {
     moved: Cell<Instant>,
     /// How many requests wait for the upstream, and not for the client.
     upstream_owes: Cell<u32>,
+    /// How many requests have become streams of bytes, which have an idle time-out of their own.
+    streams: Cell<u32>,
     /// Bytes that a tunnel has taken from the client, and given to it.
     carried: Cell<(u64, u64)>,
     is_leaving: Cell<bool>,
@@ -90,6 +92,7 @@ impl Activity {
             opened: now,
             moved: Cell::new(now),
             upstream_owes: Cell::new(0),
+            streams: Cell::new(0),
             carried: Cell::new((0, 0)),
             is_leaving: Cell::new(false),
             is_aged: Cell::new(false),
@@ -155,6 +158,7 @@ impl Activity {
         let idle = if self.kind.get() == Kind::Tunnel { Order::Cut } else { Order::Finish };
         let (since, limit, order) = match self.phase.get() {
             Phase::Busy if self.upstream_owes.get() > 0 => return,
+            Phase::Busy if self.streams.get() == self.requests.get() => return,
             Phase::Busy => (self.moved.get(), self.limits.body_timeout, Order::Cut),
             Phase::Closing(since) => (since, CLOSING_GRACE, Order::Cut),
             Phase::Head(since) => (since, self.limits.header_timeout, Order::HeadTimedOut),
@@ -188,6 +192,21 @@ impl Activity {
         if all == 0 {
             self.body_moved();
         }
+    }
+
+    /// A request becomes a stream of bytes.
+    pub(super) fn stream_began(&self) {
+        self.streams.set(self.streams.get().saturating_add(1));
+    }
+
+    /// It has ended, and its request will.
+    pub(super) fn stream_ended(&self) {
+        self.streams.set(self.streams.get().saturating_sub(1));
+    }
+
+    /// When the connection is too old, whatever it does.
+    pub(super) fn end_of_life(&self) -> Option<Instant> {
+        self.limits.max_connection_age.map(|age| self.opened + age)
     }
 
     pub(super) fn request_ended(&self) {
@@ -232,8 +251,8 @@ impl Activity {
 }
 
 impl Observer for Rc<Activity> {
-    fn has_read(&self, count: usize) {
-        self.bytes_arrived(count);
+    fn has_read(&self, bytes: &[u8]) {
+        self.bytes_arrived(bytes.len());
     }
 
     fn has_written(&self, count: usize) {
@@ -306,6 +325,17 @@ mod tests {
         activity.upstream_owes(true);
         assert_eq!(order_after(&activity, 3600), None);
         activity.upstream_owes(false);
+        assert_eq!(order_after(&activity, 29), None);
+        assert_eq!(order_after(&activity, 30), Some(Order::Cut));
+    }
+
+    #[test]
+    fn a_stream_of_bytes_is_not_waited_for_and_excuses_nobody() {
+        let activity = Activity::new(LIMITS, Kind::Http2);
+        activity.request_began(Instant::now());
+        activity.stream_began();
+        assert_eq!(order_after(&activity, 3600), None);
+        activity.request_began(Instant::now());
         assert_eq!(order_after(&activity, 29), None);
         assert_eq!(order_after(&activity, 30), Some(Order::Cut));
     }

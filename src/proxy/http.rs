@@ -14,7 +14,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
@@ -286,6 +286,8 @@ async fn forward(
             let is_clients = matches!(error, UpstreamError::Client(_));
             let rest = if is_clients { None } else { in_flight.take_rest() };
             let in_flight = match rest {
+                // That of a stream may be long in coming.
+                Some(rest) if rest.size_hint().exact().is_none() => in_flight.keeping(rest),
                 Some(rest) => Box::pin(answer::discard(rest, in_flight)).await,
                 None => in_flight,
             };

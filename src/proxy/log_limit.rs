@@ -1,6 +1,6 @@
 //! How often the log says the same of the same client.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
@@ -14,6 +14,10 @@ pub(super) struct LogLimit<K> {
     /// What was said once is said again after so long at the earliest.
     interval: Duration,
     said: RefCell<HashMap<K, Said>>,
+    /// What was not said, and of whom is forgotten.
+    lost: Cell<u64>,
+    /// When that was told.
+    told: Cell<Option<Instant>>,
 }
 
 #[derive(Debug)]
@@ -24,7 +28,7 @@ struct Said {
 
 impl<K: Eq + Hash> LogLimit<K> {
     pub(super) fn new(interval: Duration) -> Self {
-        Self { interval, said: RefCell::default() }
+        Self { interval, said: RefCell::default(), lost: Cell::new(0), told: Cell::new(None) }
     }
 
     /// Whether it may be said, and how many times it was not since it was said last.
@@ -42,13 +46,32 @@ impl<K: Eq + Hash> LogLimit<K> {
             return Some(std::mem::take(&mut said.left_out));
         }
         if said.len() >= MOST {
-            said.retain(|_, said| now.saturating_duration_since(said.at) < self.interval);
+            said.retain(|_, said| {
+                let is_recent = now.saturating_duration_since(said.at) < self.interval;
+                self.lose(if is_recent { 0 } else { said.left_out });
+                is_recent
+            });
             if said.len() >= MOST {
+                self.lose(1);
                 return None;
             }
         }
         said.insert(key, Said { at: now, left_out: 0 });
         Some(0)
+    }
+
+    fn lose(&self, count: u64) {
+        self.lost.set(self.lost.get().saturating_add(count));
+    }
+
+    /// How many things were not said of clients that there was no room for; once in an interval.
+    pub(super) fn lost(&self, now: Instant) -> Option<u64> {
+        let is_told = |told| now.saturating_duration_since(told) < self.interval;
+        if self.lost.get() == 0 || self.told.get().is_some_and(is_told) {
+            return None;
+        }
+        self.told.set(Some(now));
+        Some(self.lost.take())
     }
 }
 
@@ -84,6 +107,10 @@ mod tests {
         let start = Instant::now();
         let said = (0..10 * MOST).filter(|client| limit.ask(*client, start).is_some()).count();
         assert_eq!(said, MOST);
+        assert_eq!(limit.lost(start), Some(9 * MOST as u64));
+        assert_eq!(limit.ask(10 * MOST, start), None);
+        assert_eq!(limit.lost(start), None, "not so soon");
+        assert_eq!(limit.lost(start + INTERVAL), Some(1));
         assert_eq!(limit.ask(10 * MOST, start + INTERVAL), Some(0));
         assert!(limit.said.borrow().len() <= MOST);
     }

@@ -8,8 +8,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Who is told.
 pub(super) trait Observer {
-    /// So many bytes were read; never none.
-    fn has_read(&self, count: usize);
+    /// These bytes were read; never none.
+    fn has_read(&self, bytes: &[u8]);
+    /// There is nothing more to be read.
+    fn has_ended(&self) {}
     /// So many bytes were written.
     fn has_written(&self, _count: usize) {}
 }
@@ -42,10 +44,12 @@ impl<IO: AsyncRead + Unpin, O: Observer + Unpin> AsyncRead for Observed<IO, O> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
+        let has_room = buffer.remaining() > 0;
         let polled = Pin::new(&mut self.io).poll_read(context, buffer);
-        let count = buffer.filled().len().saturating_sub(before);
-        if count > 0 {
-            self.observer.has_read(count);
+        match buffer.filled().get(before..) {
+            Some(bytes) if !bytes.is_empty() => self.observer.has_read(bytes),
+            _ if has_room && matches!(polled, Poll::Ready(Ok(()))) => self.observer.has_ended(),
+            _ => {}
         }
         polled
     }

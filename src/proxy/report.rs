@@ -1,7 +1,7 @@
 //! The lines of the log about clients that are not let in as a matter of course. What is said of a
 //! client once is not said again for a while ([`super::log_limit`]).
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::CertificateDer;
@@ -19,12 +19,15 @@ use crate::tls::CertificateSummary;
 pub(super) struct Reporter {
     sightings: Sightings,
     hits: LogLimit<(String, String, &'static str, &'static str, &'static str)>,
+    /// Of clients without a certificate, who can be anybody: they do not hush what is said of others.
+    strangers: LogLimit<(String, IpAddr, &'static str)>,
     failures: LogLimit<(IpAddr, &'static str)>,
 }
 
 impl Reporter {
     pub(super) fn new(sightings: Sightings, interval: Duration) -> Self {
-        Self { sightings, hits: LogLimit::new(interval), failures: LogLimit::new(interval) }
+        let (hits, strangers) = (LogLimit::new(interval), LogLimit::new(interval));
+        Self { sightings, hits, strangers, failures: LogLimit::new(interval) }
     }
 
     /// Remembers a client whose key is not clean, and says so.
@@ -38,14 +41,23 @@ impl Reporter {
         decision: Decision,
     ) {
         let seen = Sighting::new(peer, &service.config.name, chain, verdict, stage, decision);
-        let who = match &seen.client {
-            Some(client) => client.fingerprint.clone(),
-            None => seen.address.clone(),
+        let now = Instant::now();
+        let service = seen.service.clone();
+        let (said, lost) = match &seen.client {
+            Some(client) => {
+                let who = client.fingerprint.clone();
+                let key = (service, who, seen.verdict, seen.action, seen.stage);
+                (self.hits.ask(key, now), self.hits.lost(now))
+            }
+            None => {
+                let key = (service, network_of(peer.ip()), seen.action);
+                (self.strangers.ask(key, now), self.strangers.lost(now))
+            }
         };
-        let key = (seen.service.clone(), who, seen.verdict, seen.action, seen.stage);
-        if let Some(left_out) = self.hits.ask(key, Instant::now()) {
+        if let Some(left_out) = said {
             say(peer, &seen, (decision, stage), left_out);
         }
+        say_lost(lost);
         self.sightings.note(peer.ip(), seen);
     }
 
@@ -62,9 +74,10 @@ impl Reporter {
         if !is_of_certificate(result) {
             return;
         }
-        let Some(left_out) = self.failures.ask((peer.ip(), result.as_str()), Instant::now()) else {
-            return;
-        };
+        let now = Instant::now();
+        let said = self.failures.ask((network_of(peer.ip()), result.as_str()), now);
+        say_lost(self.failures.lost(now));
+        let Some(left_out) = said else { return };
         let client = leaf.map(CertificateSummary::of);
         let client = client.as_ref();
         info!(
@@ -99,6 +112,20 @@ fn is_of_certificate(result: HandshakeResult) -> bool {
         | HandshakeResult::NotTls
         | HandshakeResult::Ok
         | HandshakeResult::Timeout => false,
+    }
+}
+
+/// Whoever has one address of IPv6 has 2^64 of them.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+    }
+}
+
+fn say_lost(lost: Option<u64>) {
+    if let Some(left_out) = lost {
+        warn!(left_out, "more clients than the log has room for: the metrics count them");
     }
 }
 

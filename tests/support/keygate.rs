@@ -174,14 +174,14 @@ impl Keygate {
 
     /// Status and body of a page of the admin address.
     pub fn admin(&self, path: &str) -> (u16, String) {
-        self.ask_admin(&format!("GET {path} HTTP/1.1\r\nHost: admin\r\n"), "")
+        self.ask_admin(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n"), "")
     }
 
     /// Status and body of the answer of the admin address to something that is posted.
     pub fn post(&self, path: &str, content_type: &str, body: &str) -> (u16, String) {
         let length = body.len();
         let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: admin\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n"
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n"
         );
         self.ask_admin(&head, body)
     }

@@ -51,19 +51,18 @@ pub(super) fn stream(
     client: OnUpgrade,
     (response, lease): (Response<()>, Lease),
     tunnel: Tunnel,
-    in_flight: RequestInFlight,
+    mut in_flight: RequestInFlight,
 ) -> Response<ResponseBody> {
     if let Some(record) = in_flight.record() {
         record.status.set(Some(StatusCode::OK.as_u16()));
     }
     let idle = session.service.config.limits.idle_timeout;
+    let stream = Stream::of(in_flight.become_stream());
     tokio::task::spawn_local(async move {
-        // That nothing moves is looked at here: it is no reason to cut the other streams.
-        let waiting = in_flight.wait_for_upstream();
         if let Ok(client) = client.await {
             let traffic = Rc::new(Traffic::new());
             let client = Observed::new(TokioIo::new(client), Rc::clone(&traffic));
-            let is_complete = carry(client, tunnel, &traffic, idle).await;
+            let is_complete = carry(client, tunnel, &traffic, idle, stream.0.end_of_life()).await;
             if let Some(record) = in_flight.record() {
                 record.request_body.replace(None); // it was no body
                 record.request_bytes.set(traffic.read.get());
@@ -71,13 +70,39 @@ pub(super) fn stream(
                 record.is_complete.set(is_complete);
             }
         }
-        drop((waiting, lease));
+        drop((stream, lease));
     });
     answer::connected(response.map(|()| ResponseBody::nothing()))
 }
 
+/// As long as this lives, a request is a stream of bytes.
+struct Stream(Rc<Activity>);
+
+impl Stream {
+    fn of(activity: Rc<Activity>) -> Self {
+        activity.stream_began();
+        Self(activity)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.0.stream_ended();
+    }
+}
+
+/// How long a server may be silent once the client says no more. A stream that was reset looks like
+/// that, and counts for the client's no longer: whoever resets one after the other keeps none.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
 /// Carries bytes; whether that came to its end.
-async fn carry<IO>(mut client: IO, tunnel: Tunnel, traffic: &Traffic, idle: Duration) -> bool
+async fn carry<IO>(
+    mut client: IO,
+    tunnel: Tunnel,
+    traffic: &Traffic,
+    idle: Duration,
+    end_of_life: Option<Instant>,
+) -> bool
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
@@ -86,14 +111,20 @@ where
         client.write_all(&tunnel.read).await?;
         copy_bidirectional_with_sizes(&mut client, &mut io, BUFFER, BUFFER).await
     });
+    let due = || {
+        let idle = if traffic.has_ended.get() { idle.min(LAST_WORDS) } else { idle };
+        let silent = traffic.moved.get() + idle;
+        end_of_life.map_or(silent, |end| end.min(silent))
+    };
     let is_complete = loop {
-        let due = traffic.moved.get() + idle;
+        // That the client has ended is noticed with the next look.
+        let look = due().min(Instant::now() + LAST_WORDS);
         tokio::select! {
             outcome = &mut carried => {
                 break outcome.inspect_err(|error| debug!(%error, "stream ended")).is_ok();
             }
-            () = sleep_until(due.into()) => {
-                if traffic.moved.get() + idle <= due {
+            () = sleep_until(look.into()) => {
+                if due() <= Instant::now() {
                     break false;
                 }
             }
@@ -109,11 +140,18 @@ struct Traffic {
     moved: Cell<Instant>,
     read: Cell<u64>,
     written: Cell<u64>,
+    /// The client says no more.
+    has_ended: Cell<bool>,
 }
 
 impl Traffic {
     fn new() -> Self {
-        Self { moved: Cell::new(Instant::now()), read: Cell::new(0), written: Cell::new(0) }
+        Self {
+            moved: Cell::new(Instant::now()),
+            read: Cell::new(0),
+            written: Cell::new(0),
+            has_ended: Cell::new(false),
+        }
     }
 
     fn add(&self, sum: &Cell<u64>, count: usize) {
@@ -123,8 +161,12 @@ impl Traffic {
 }
 
 impl Observer for Rc<Traffic> {
-    fn has_read(&self, count: usize) {
-        self.add(&self.read, count);
+    fn has_read(&self, bytes: &[u8]) {
+        self.add(&self.read, bytes.len());
+    }
+
+    fn has_ended(&self) {
+        self.has_ended.set(true);
     }
 
     fn has_written(&self, count: usize) {

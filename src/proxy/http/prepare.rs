@@ -28,8 +28,14 @@ pub(super) fn prepare(
 ) -> Result<Purpose, StatusCode> {
     let limits = &session.service.config.limits;
     let is_connect = parts.method == Method::CONNECT;
-    if is_connect && parts.extensions.get::<Protocol>().is_none() {
-        return Err(StatusCode::METHOD_NOT_ALLOWED);
+    if is_connect {
+        match parts.extensions.get::<Protocol>() {
+            None => return Err(StatusCode::METHOD_NOT_ALLOWED),
+            Some(protocol) if !is_other_protocol(protocol.as_str()) => {
+                return Err(StatusCode::BAD_REQUEST);
+            }
+            Some(_) => {}
+        }
     }
     // hyper counts them in HTTP/1.1, HTTP/2 counts bytes.
     if parts.headers.len() > limits.max_headers {
@@ -87,6 +93,15 @@ fn upgrade(parts: &Parts) -> Option<&HeaderValue> {
         && has_token(&parts.headers, &header::CONNECTION, "upgrade");
     let protocol = parts.headers.get(header::UPGRADE).filter(|_| is_asked)?;
     (!has_token(&parts.headers, &header::UPGRADE, "h2c")).then_some(protocol)
+}
+
+/// Whether a stream of bytes may be asked for under this name: a token (RFC 9110, section 5.6.2) that
+/// every server reads in one way, and not HTTP again, with headers that nobody has looked at.
+fn is_other_protocol(name: &str) -> bool {
+    let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let is_http = name.eq_ignore_ascii_case("h2c")
+        || name.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case("http"));
+    !is_http && (1..=64).contains(&name.len()) && name.bytes().all(is_of_token)
 }
 
 /// Whether the client takes trailers: the one thing in `TE` that a proxy may pass on.
@@ -181,6 +196,25 @@ mod tests {
             ("a b", None),
         ] {
             assert_eq!(name_of(authority), name, "{authority:?}");
+        }
+    }
+
+    #[test]
+    fn a_stream_of_bytes_is_never_http_again() {
+        for (name, may) in [
+            ("websocket", true),
+            ("connect-udp", true),
+            ("h2c", false),
+            ("H2C", false),
+            ("HTTP/2.0", false),
+            ("http", false),
+            ("web socket", false),
+            ("websocket\n", false),
+            ("websocket, h2c", false),
+            ("é", false),
+            ("", false),
+        ] {
+            assert_eq!(is_other_protocol(name), may, "{name:?}");
         }
     }
 

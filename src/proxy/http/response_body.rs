@@ -181,6 +181,8 @@ fn asked(parts: &Parts) -> Asked {
 pub(super) struct RequestInFlight {
     session: Rc<Session>,
     began: Instant,
+    /// The same, until the time that it took is known.
+    unobserved: Option<Instant>,
     /// A body that nobody will read: an HTTP/2 stream whose body is dropped is reset, and an answer
     /// that is not on its way by then is lost.
     unread: Option<Incoming>,
@@ -209,7 +211,15 @@ impl RequestInFlight {
             record.asked = asked(parts);
         }
         let asks_first = parts.headers.contains_key(header::EXPECT);
-        Self { session, began, unread: None, read: OnceCell::new(), record, asks_first }
+        Self {
+            session,
+            began,
+            unobserved: Some(began),
+            unread: None,
+            read: OnceCell::new(),
+            record,
+            asks_first,
+        }
     }
 
     pub(super) fn began(&self) -> Instant {
@@ -228,10 +238,22 @@ impl RequestInFlight {
         }
     }
 
-    /// What is left of a body of known length: that of a stream may be long in coming.
+    /// What the server did not take of the body.
     pub(super) fn take_rest(&self) -> Option<Incoming> {
-        let rest = self.read.get().and_then(Progress::take_rest);
-        rest.filter(|rest| rest.size_hint().exact().is_some())
+        self.read.get().and_then(Progress::take_rest)
+    }
+
+    /// The request goes on as a stream of bytes: it has had its answer.
+    pub(super) fn become_stream(&mut self) -> Rc<Activity> {
+        self.observe();
+        Rc::clone(&self.session.standing.activity)
+    }
+
+    fn observe(&mut self) {
+        if let Some(began) = self.unobserved.take() {
+            let seconds = began.elapsed().as_secs_f64();
+            self.session.metrics.request_duration.observe(seconds);
+        }
     }
 
     /// Keeps the request's body until the answer is out.
@@ -249,8 +271,7 @@ impl RequestInFlight {
 
 impl Drop for RequestInFlight {
     fn drop(&mut self) {
-        let seconds = self.began.elapsed().as_secs_f64();
-        self.session.metrics.request_duration.observe(seconds);
+        self.observe();
         self.session.standing.request_ended();
     }
 }

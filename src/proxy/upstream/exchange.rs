@@ -77,11 +77,16 @@ pub(super) fn repeated(request: &Request<RequestBody>) -> Option<Request<Request
     Some(again)
 }
 
-/// Whether a server has ended a connection, or did not look at a stream: it says nothing of the
-/// request itself (RFC 9113, section 8.7).
+/// Whether a server has ended a connection: it says nothing of the request itself.
 pub(super) fn is_of_connection(error: &hyper::Error) -> bool {
-    let source = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
-    source.is_none_or(|error| {
-        error.is_go_away() || error.is_io() || error.reason() == Some(h2::Reason::REFUSED_STREAM)
-    })
+    http2_error(error).is_none_or(|error| error.is_go_away() || error.is_io())
+}
+
+/// Whether a server did not look at a request, on a connection that goes on (RFC 9113, section 8.7).
+pub(super) fn is_refused(error: &hyper::Error) -> bool {
+    http2_error(error).is_some_and(|error| error.reason() == Some(h2::Reason::REFUSED_STREAM))
+}
+
+fn http2_error(error: &hyper::Error) -> Option<&h2::Error> {
+    error.source().and_then(|source| source.downcast_ref())
 }

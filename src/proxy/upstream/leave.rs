@@ -44,9 +44,10 @@ impl Server {
         match way {
             Err(error) => Err(Failed::Unsent(Box::new(request), error)),
             Ok(Way::Http2(http2)) => self.open_stream(http2, request).await,
+            Ok(Way::Http1(io, open)) if !is_connect => self.upgrade(io, open, request).await,
             Ok(Way::Http1(io, open)) => {
-                let Some(asked) = Asked::of(&mut request).filter(|_| is_connect) else {
-                    return self.upgrade(io, open, request).await;
+                let Some(asked) = Asked::of(&mut request) else {
+                    return Err(Failed::Sent(UpstreamError::NoConnect));
                 };
                 let outcome = self.upgrade(io, open, request).await;
                 outcome.map_err(|failed| asked.undo(failed)).and_then(|left| asked.check(left))
@@ -63,7 +64,7 @@ impl Server {
             }
             self.share(io, open).await?;
         }
-        let http2 = self.shared_connection().await?;
+        let http2 = self.tunnel_connection().await?;
         let takes = timeout(self.timeouts().response, http2.takes_extended_connect()).await;
         match takes {
             Ok(true) => Ok(Way::Http2(http2)),
@@ -112,6 +113,9 @@ impl Server {
         let progress = request.body().progress();
         let limit = self.timeouts().response;
         let sent = exchange(pin!(http2.send.try_send_request(request)), &progress, limit).await;
+        if sent.is_err() {
+            self.forget_tunnels(&http2); // it may be ending, or dead without a word
+        }
         let mut response = sent.map_err(sender::undo_unsent_http2)?;
         if !response.status().is_success() {
             return Ok((response, lease, None));

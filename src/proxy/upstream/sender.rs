@@ -40,6 +40,11 @@ pub(super) struct Http2 {
 }
 
 impl Http2 {
+    /// Whether it is the same connection.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.greeting, &other.greeting)
+    }
+
     /// Whether the server takes extended CONNECT (RFC 8441). It says so in its settings, which are
     /// the first thing that it sends: they are awaited.
     pub(super) async fn takes_extended_connect(&self) -> bool {
@@ -93,7 +98,8 @@ pub(super) async fn http2(io: Box<dyn Io>, open: Open) -> hyper::Result<Http2> {
     let mut builder = http2::Builder::new(OnThisThread);
     builder.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(ALL_STREAMS);
     let greeting = Rc::new(Greeting::default());
-    let io = TokioIo::new(Observed::new(io, Rc::clone(&greeting)));
+    // It is open as long as its socket, whoever still uses that.
+    let io = TokioIo::new(Observed::new(io, Host { greeting: Rc::clone(&greeting), _open: open }));
     let (send, mut connection) = builder.handshake(io).await?;
     let greeted = Rc::clone(&greeting);
     tokio::task::spawn_local(async move {
@@ -107,7 +113,6 @@ pub(super) async fn http2(io: Box<dyn Io>, open: Open) -> hyper::Result<Http2> {
         if let Err(error) = ended.await {
             tracing::debug!(%error, "upstream connection ended");
         }
-        drop(open);
     });
     Ok(Http2 { send, made: Instant::now(), greeting })
 }
@@ -151,22 +156,29 @@ fn undo_http2(request: &mut Request<RequestBody>) {
     *request.version_mut() = Version::HTTP_11;
 }
 
-/// The first words of a server of HTTP/2.
+/// The first words of a server of HTTP/2: a frame with its settings, and not always in one piece.
 #[derive(Debug, Default)]
 struct Greeting {
-    has_come: Cell<bool>,
+    /// How many bytes have come, and the first three: the length of the frame.
+    read: Cell<usize>,
+    length: Cell<[u8; 3]>,
     /// Of the task that looks at it.
     waker: RefCell<Option<Waker>>,
     takes_extended_connect: SetOnce<bool>,
 }
 
 impl Greeting {
-    /// Whether it has come and nobody has looked at what it says.
+    /// Whether all of it has come and nobody has looked at what it says.
     fn is_new(&self, context: &Context<'_>) -> bool {
-        if !self.has_come.get() {
+        if !self.has_come() {
             self.waker.replace(Some(context.waker().clone()));
         }
-        self.has_come.get() && !self.takes_extended_connect.initialized()
+        self.has_come() && !self.takes_extended_connect.initialized()
+    }
+
+    fn has_come(&self) -> bool {
+        let [high, middle, low] = self.length.get().map(usize::from);
+        self.read.get() >= FRAME_HEADER + (high << 16 | middle << 8 | low)
     }
 
     fn settle(&self, takes_extended_connect: bool) {
@@ -174,11 +186,30 @@ impl Greeting {
     }
 }
 
-impl Observer for Rc<Greeting> {
-    fn has_read(&self, _count: usize) {
+/// Of HTTP/2, in bytes (RFC 9113, section 4.1).
+const FRAME_HEADER: usize = 9;
+
+/// The server's end of a connection.
+#[derive(Debug)]
+struct Host {
+    greeting: Rc<Greeting>,
+    _open: Open,
+}
+
+impl Observer for Host {
+    fn has_read(&self, bytes: &[u8]) {
+        let greeting = &self.greeting;
+        if greeting.takes_extended_connect.initialized() {
+            return;
+        }
+        let mut length = greeting.length.get();
+        let before = greeting.read.get();
+        length.iter_mut().skip(before).zip(bytes).for_each(|(place, byte)| *place = *byte);
+        greeting.length.set(length);
+        greeting.read.set(before.saturating_add(bytes.len()));
         // hyper reads on a task of its own; the other is woken, and finds what was read understood.
-        if !self.has_come.replace(true)
-            && let Some(waker) = self.waker.take()
+        if greeting.has_come()
+            && let Some(waker) = greeting.waker.take()
         {
             waker.wake();
         }
@@ -190,7 +221,7 @@ impl Observer for Rc<Greeting> {
 struct Ear(Rc<Cell<bool>>);
 
 impl Observer for Ear {
-    fn has_read(&self, _count: usize) {
+    fn has_read(&self, _bytes: &[u8]) {
         self.0.set(true);
     }
 }

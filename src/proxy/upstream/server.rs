@@ -16,7 +16,7 @@ use rustls::ClientConfig;
 
 use super::balance::Candidate;
 use super::error::UpstreamError;
-use super::exchange::{Failed, exchange, is_of_connection, repeated};
+use super::exchange::{Failed, exchange, is_of_connection, is_refused, repeated};
 use super::open::Open;
 use super::request_body::RequestBody;
 use super::sender::{self, Http1, Http2};
@@ -35,7 +35,9 @@ pub(super) struct Server {
     /// What the checks say of it.
     health: Arc<Health>,
     idle: RefCell<Vec<Idle>>,
+    /// Of HTTP/2, for requests, and for streams of bytes.
     shared: Shared,
+    tunnels: Shared,
     /// Whether the server spoke HTTP/2 when it was connected to last.
     is_http2: Cell<bool>,
     in_flight: Cell<usize>,
@@ -87,6 +89,7 @@ impl Server {
             health,
             idle: RefCell::default(),
             shared: Shared::new(),
+            tunnels: Shared::new(),
             is_http2: Cell::new(server.scheme == Scheme::H2c),
             in_flight: Cell::new(0),
             failures: Cell::new(0),
@@ -201,49 +204,74 @@ impl Server {
         &self,
         request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, Failed> {
+        let http2 = match self.shared_connection().await {
+            Ok(http2) => http2,
+            Err(error) => return Err(Failed::Unsent(Box::new(request), error)),
+        };
         let again = repeated(&request);
-        match (self.try_http2(request).await, again) {
+        let request = match (self.try_http2(http2.clone(), request).await, again) {
+            // The connection was ending: nothing was sent.
+            (Err(Failed::Unsent(unsent, UpstreamError::Protocol(_))), _) => *unsent,
             (Err(Failed::Sent(UpstreamError::Protocol(error))), Some(again))
                 if is_of_connection(&error) =>
             {
-                self.shared.forget();
-                self.try_http2(again).await
+                again
             }
-            (outcome, _) => outcome,
+            (Err(Failed::Sent(UpstreamError::Protocol(error))), Some(again))
+                if is_refused(&error) =>
+            {
+                return self.try_http2(http2, again).await;
+            }
+            (outcome, _) => {
+                if let Err(Failed::Sent(UpstreamError::ResponseTimeout(_))) = &outcome {
+                    self.shared.forget(&http2); // it may be dead without a word
+                }
+                return outcome;
+            }
+        };
+        self.shared.forget(&http2);
+        match self.shared_connection().await {
+            Ok(http2) => self.try_http2(http2, request).await,
+            Err(error) => Err(Failed::Unsent(Box::new(request), error)),
         }
     }
 
     async fn try_http2(
         &self,
+        mut http2: Http2,
         mut request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, Failed> {
-        let mut http2 = match self.shared_connection().await {
-            Ok(http2) => http2,
-            Err(error) => return Err(Failed::Unsent(Box::new(request), error)),
-        };
         if sender::for_http2(&mut request, &self.uri_scheme()).is_none() {
             return Err(Failed::Sent(UpstreamError::Host));
         }
         let progress = request.body().progress();
         let response = pin!(http2.send.try_send_request(request));
         let sent = exchange(response, &progress, self.timeouts.response).await;
-        if let Err(Failed::Sent(UpstreamError::ResponseTimeout(_))) = &sent {
-            self.shared.forget(); // it may be dead without a word
-        }
         sent.map_err(sender::undo_unsent_http2)
     }
 
     /// The one connection of HTTP/2, made if it is not there; everybody waits for the same.
-    pub(super) async fn shared_connection(&self) -> Result<Http2, UpstreamError> {
-        let make = async {
-            let (io, is_http2, open) = self.connect().await?;
-            if !is_http2 {
-                self.is_http2.set(false);
-                return Err(UpstreamError::ChangedProtocol);
-            }
-            Ok(sender::http2(io, open).await?)
-        };
-        self.shared.get(make).await
+    async fn shared_connection(&self) -> Result<Http2, UpstreamError> {
+        self.shared.get(self.connect_http2()).await
+    }
+
+    /// The same for streams of bytes, which last: requests do not wait for their end.
+    pub(super) async fn tunnel_connection(&self) -> Result<Http2, UpstreamError> {
+        self.tunnels.get(self.connect_http2()).await
+    }
+
+    /// Has the next stream of bytes make another connection.
+    pub(super) fn forget_tunnels(&self, http2: &Http2) {
+        self.tunnels.forget(http2);
+    }
+
+    async fn connect_http2(&self) -> Result<Http2, UpstreamError> {
+        let (io, is_http2, open) = self.connect().await?;
+        if !is_http2 {
+            self.is_http2.set(false);
+            return Err(UpstreamError::ChangedProtocol);
+        }
+        Ok(sender::http2(io, open).await?)
     }
 
     /// Has everybody use a connection on which the server has chosen HTTP/2.
@@ -318,7 +346,9 @@ impl Server {
                 && !self.is_old(&idle.http1)
                 && now.saturating_duration_since(idle.since) < self.timeouts.idle
         });
-        self.shared.drop_stale(self.timeouts.idle, self.timeouts.age, self.in_flight.get());
+        for shared in [&self.shared, &self.tunnels] {
+            shared.drop_stale(self.timeouts.idle, self.timeouts.age, self.in_flight.get());
+        }
     }
 }
 

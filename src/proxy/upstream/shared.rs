@@ -56,9 +56,10 @@ impl Shared {
     }
 
     /// Has the next request make another connection. What is in flight on this one goes on.
-    pub(super) fn forget(&self) {
+    /// Somebody may have made another meanwhile: that one stays.
+    pub(super) fn forget(&self, http2: &Http2) {
         if let Ok(mut connection) = self.connection.try_lock() {
-            connection.take();
+            connection.take_if(|present| present.is(http2));
         }
     }
 
