@@ -172,10 +172,12 @@ fn anchor_of(heading: &str) -> String {
 #[test]
 fn every_test_that_the_page_on_security_names_is_there() {
     let page = include_str!("../docs/security.md");
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let sources: String = std::fs::read_dir(tests)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files = ["src", "tests"].map(|directory| walkdir::WalkDir::new(root.join(directory)));
+    let sources: String = files
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().into_path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
         .map(|path| std::fs::read_to_string(path).unwrap())
         .collect();

@@ -367,7 +367,8 @@ fn streams_that_are_reset_leave_nothing_at_the_upstream() {
         let _ = wait.lock().unwrap().recv(); // the test has ended
         Ok(())
     });
-    let scene = scene_with(origin, "", "");
+    let scene =
+        scene_with(origin, "", "evict_within = \"10s\" }\nlimits = { idle_timeout = \"10m\"");
     let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
     let fields = request("CONNECT", &[(":protocol", "echo")]);
     client.send(&frame(HEADERS, END_HEADERS, 1, &fields));
