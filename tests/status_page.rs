@@ -223,6 +223,20 @@ fn a_page_of_another_host_reads_nothing_and_lets_nothing_through() {
     }
 }
 
+#[test]
+fn a_configuration_that_was_refused_is_on_the_page_and_in_the_status() {
+    let scene = scene("reject");
+    assert_eq!(scene.keygate.status()["configuration"], Value::Null, "nobody has touched it");
+    std::fs::write(scene.pki.path("keygate.toml"), "workers = \"<many>\"\n").unwrap();
+    let status = scene
+        .keygate
+        .wait_for_status("the refusal", |status| status["configuration"]["result"] == "refused");
+    let error = status["configuration"]["error"].as_str().unwrap();
+    assert!(error.contains("workers") && error.contains("line 1"), "{error}");
+    let page = scene.keygate.admin("/").1;
+    assert!(page.contains("class=\"state bad\"") && page.contains("&#60;many&#62;"), "{page}");
+}
+
 fn clients(count: u8) -> &'static str {
     if count == 1 { "1 client" } else { "0 clients" }
 }

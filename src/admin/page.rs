@@ -26,6 +26,8 @@ struct Page<'a> {
     version: &'static str,
     is_ready: bool,
     generation: u64,
+    /// What became of the last change of the configuration.
+    configuration: Option<Mark>,
     now: String,
     filters: Vec<FilterRow<'a>>,
     lists: Vec<ListRow<'a>>,
@@ -123,6 +125,7 @@ pub(super) fn render(state: &State, now: u64) -> Result<String, askama::Error> {
         version: env!("CARGO_PKG_VERSION"),
         is_ready: *state.stage.borrow() == Stage::Serving,
         generation: report.generation,
+        configuration: report.configuration.as_ref().map(|it| configuration(it, now)),
         now: time(now),
         filters: report.filters.iter().map(|report| filter(report, now)).collect(),
         lists: report.lists.iter().map(|report| list(report, now)).collect(),
@@ -137,6 +140,11 @@ pub(super) fn render(state: &State, now: u64) -> Result<String, askama::Error> {
         services: report.services.iter().map(|report| service(report, now)).collect(),
     };
     page.render()
+}
+
+fn configuration(reload: &ReloadReport, now: u64) -> Mark {
+    let kind = if reload.error.is_some() { "bad" } else { "good" };
+    Mark::new(kind, look(reload, now))
 }
 
 fn filter(report: &FilterReport, now: u64) -> FilterRow<'_> {

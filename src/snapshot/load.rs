@@ -34,6 +34,7 @@ pub use self::service::OwnKey;
 use self::service::ServiceSource;
 use self::sources::{Numbers, Sources};
 use self::trial::Trial;
+use super::report::ReloadReport;
 use super::{Refusal, Report, Routes, Service, Snapshot};
 use crate::config::{Config, ServiceConfig};
 use crate::guard::{CurrentGuard, FingerprintList, Guard, NamedFilter, Policy, RecentKeys};
@@ -156,13 +157,12 @@ impl Loader {
             Looked::Changed(config) => *config,
             Looked::Pending => return (None, true),
             Looked::Refused(problem) => {
-                self.metrics.config_reloaded(ReloadResult::Refused);
-                tracing::error!(%problem, "configuration refused, the one in use stays");
+                self.refuse_config(problem, now);
                 return (None, false);
             }
             Looked::Same => return (None, false),
             Looked::Unchanged => {
-                self.metrics.config_reloaded(ReloadResult::Unchanged);
+                self.config_reloaded(ReloadResult::Unchanged, now);
                 return (None, false);
             }
         };
@@ -176,16 +176,26 @@ impl Loader {
             Ok((staged, commit)) => {
                 self.sources.take_over(staged, &self.metrics, now);
                 self.configuration.put_to_use(config);
-                self.metrics.config_reloaded(ReloadResult::Loaded);
+                self.config_reloaded(ReloadResult::Loaded, now);
                 self.unbuilt = true;
                 (Some(commit), false)
             }
             Err(problem) => {
-                self.metrics.config_reloaded(ReloadResult::Refused);
-                tracing::error!(%problem, "configuration refused, the one in use stays");
+                self.refuse_config(problem, now);
                 (None, false)
             }
         }
+    }
+
+    fn config_reloaded(&mut self, result: ReloadResult, now: SystemTime) {
+        self.metrics.config_reloaded(result);
+        self.configuration.note(ReloadReport::done(result, unix_seconds(now)));
+    }
+
+    fn refuse_config(&mut self, problem: String, now: SystemTime) {
+        self.metrics.config_reloaded(ReloadResult::Refused);
+        tracing::error!(%problem, "configuration refused, the one in use stays");
+        self.configuration.note(ReloadReport::refused(None, problem, unix_seconds(now)));
     }
 
     /// How long it is until the next exception or revocation list ends.
@@ -236,6 +246,7 @@ impl Loader {
     pub fn report(&self) -> Report {
         Report {
             generation: self.generation,
+            configuration: self.configuration.report(),
             filters: self.sources.filters.iter().map(FilterSource::report).collect(),
             lists: self.sources.lists.iter().map(ListSource::report).collect(),
             exceptions: self.sources.exceptions.report(),

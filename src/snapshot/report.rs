@@ -15,6 +15,9 @@ use crate::pkbf::FilterSummary;
 pub struct Report {
     /// The number of the snapshot in use.
     pub generation: u64,
+    /// The last look at the configuration; none since the start, if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<ReloadReport>,
     /// In the order of the configuration.
     pub filters: Vec<FilterReport>,
     /// In the order of the configuration.

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use tracing::{info, warn};
 
+use super::super::report::ReloadReport;
 use super::Seen;
 use crate::config::Config;
 use crate::sandbox;
@@ -31,6 +32,8 @@ pub(super) struct Configuration {
     file: Option<(PathBuf, Seen)>,
     /// Somebody has asked for it, and it has not been read since.
     is_wanted: bool,
+    /// The last look at it that came to anything.
+    last_reload: Option<ReloadReport>,
 }
 
 /// What a look at the file came to.
@@ -46,11 +49,19 @@ pub(super) enum Looked {
 
 impl Configuration {
     pub(super) fn new(in_use: Config) -> Self {
-        Self { in_use, file: None, is_wanted: false }
+        Self { in_use, file: None, is_wanted: false, last_reload: None }
     }
 
     pub(super) fn follow(&mut self, file: &Path) {
         self.file = Some((file.to_owned(), Seen::of(file)));
+    }
+
+    pub(super) fn note(&mut self, reload: ReloadReport) {
+        self.last_reload = Some(reload);
+    }
+
+    pub(super) fn report(&self) -> Option<ReloadReport> {
+        self.last_reload.clone()
     }
 
     pub(super) fn path(&self) -> Option<PathBuf> {
