@@ -102,11 +102,11 @@ fn serve(
             }
             Does::Hangup => return Ok(()),
             Does::LastAnswer => {
-                let status_200 = [0x88];
-                tcp.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &status_200))?;
-                let no_error = 0_u32;
+                let (status_200, no_error) = ([0x88], 0_u32);
+                let answer = frame(HEADERS, END_STREAM | END_HEADERS, stream, &status_200);
                 let payload = [stream.to_be_bytes(), no_error.to_be_bytes()].concat();
-                tcp.write_all(&frame(GOAWAY, 0, 0, &payload))?;
+                // At once: what is sent before it is known would be lost, if it has a body.
+                tcp.write_all(&[answer, frame(GOAWAY, 0, 0, &payload)].concat())?;
             }
             Does::Nothing => {}
             Does::Reset(code) => {
