@@ -27,10 +27,6 @@ enum Does {
     GoAway,
     /// Closes the connection without a word.
     Hangup,
-    /// Answers, takes no more, and goes on with what it has.
-    LastAnswer,
-    /// Does nothing.
-    Nothing,
     Reset(u32),
 }
 
@@ -101,14 +97,6 @@ fn serve(
                 return Ok(());
             }
             Does::Hangup => return Ok(()),
-            Does::LastAnswer => {
-                let (status_200, no_error) = ([0x88], 0_u32);
-                let answer = frame(HEADERS, END_STREAM | END_HEADERS, stream, &status_200);
-                let payload = [stream.to_be_bytes(), no_error.to_be_bytes()].concat();
-                // At once: what is sent before it is known would be lost, if it has a body.
-                tcp.write_all(&[answer, frame(GOAWAY, 0, 0, &payload)].concat())?;
-            }
-            Does::Nothing => {}
             Does::Reset(code) => {
                 tcp.write_all(&frame(RST_STREAM, 0, stream, &code.to_be_bytes()))?;
             }
@@ -149,7 +137,7 @@ fn a_request_that_the_server_did_not_look_at_is_asked_once_more_if_it_is_safe_to
         let script = match second {
             Does::GoAway => |request| if request == 1 { Does::GoAway } else { Does::Answer },
             Does::Hangup => |request| if request == 1 { Does::Hangup } else { Does::Answer },
-            Does::Answer | Does::LastAnswer | Does::Nothing | Does::Reset(_) => {
+            Does::Answer | Does::Reset(_) => {
                 |request| if request == 1 { Does::Reset(REFUSED_STREAM) } else { Does::Answer }
             }
         };
@@ -161,29 +149,6 @@ fn a_request_that_the_server_did_not_look_at_is_asked_once_more_if_it_is_safe_to
             assert_eq!(scene.code(&[]), "200");
         }
     }
-}
-
-#[test]
-fn a_connection_that_is_ending_costs_nobody_anything_while_others_still_use_it() {
-    let server = Server::start(|request| match request {
-        0 => Does::Nothing,
-        1 => Does::LastAnswer,
-        _ => Does::Answer,
-    });
-    let scene = scene(&server, "");
-    std::thread::scope(|scope| {
-        let slow = scope.spawn(|| {
-            let answer = scene.keygate.curl(&scene.good, &["--max-time", "4"]);
-            assert_eq!(answer.status.code(), Some(28), "{}", said(&answer));
-        });
-        scene.keygate.wait_until("the slow request is there", || server.requests() == 1);
-        assert_eq!(scene.code(&[]), "200");
-        for arguments in [&["-d", "body"][..], &[]] {
-            assert_eq!(scene.code(arguments), "200", "{arguments:?}");
-        }
-        slow.join().unwrap();
-    });
-    assert_eq!(server.connections(), 2);
 }
 
 #[test]
