@@ -14,7 +14,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use support::http2::{END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, frame};
+use support::http2::{
+    Came, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM, SETTINGS, frame, request,
+};
 use support::keygate::{Keygate, configuration};
 use support::pki::{Kind, Party, Pki};
 use support::{said, write_filter};
@@ -107,7 +109,7 @@ fn serve(
 struct Scene {
     keygate: Keygate,
     good: Party,
-    _pki: Pki,
+    pki: Pki,
 }
 
 fn scene(server: &Server, settings: &str) -> Scene {
@@ -119,7 +121,7 @@ fn scene(server: &Server, settings: &str) -> Scene {
         .replace("upstream = { ", &format!("upstream = {{ {settings}"))
         .replace("workers = 2", "workers = 1");
     assert!(text.contains("h2c://") && text.contains(settings));
-    Scene { keygate: Keygate::configured(&pki, &text), good, _pki: pki }
+    Scene { keygate: Keygate::configured(&pki, &text), good, pki }
 }
 
 impl Scene {
@@ -148,6 +150,25 @@ fn a_request_that_the_server_did_not_look_at_is_asked_once_more_if_it_is_safe_to
             assert_eq!(scene.code(arguments), code, "{second:?} {arguments:?}");
             assert_eq!(scene.code(&[]), "200");
         }
+    }
+}
+
+#[test]
+fn a_client_whose_answer_is_out_need_not_send_the_rest() {
+    // It answers as soon as it has the head.
+    let server = Server::start(|_| Does::Answer);
+    let scene = scene(&server, "");
+    let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    for stream in [1, 3] {
+        client.send(&frame(
+            HEADERS,
+            END_HEADERS,
+            stream,
+            &request("POST", &[("content-length", "4")]),
+        ));
+        assert_eq!(client.next(), Came::Answer(0x88, stream));
+        let no_error = 0;
+        assert_eq!(client.next(), Came::Reset(stream, no_error));
     }
 }
 

@@ -189,6 +189,7 @@ pub(super) struct RequestInFlight {
     /// The body that was read, which has what is left of it.
     read: OnceCell<Progress>,
     record: Option<Box<Record>>,
+    is_http2: bool,
     /// Whether the client asks before it sends a body.
     pub(super) asks_first: bool,
 }
@@ -218,6 +219,7 @@ impl RequestInFlight {
             unread: None,
             read: OnceCell::new(),
             record,
+            is_http2: parts.version == Version::HTTP_2,
             asks_first,
         }
     }
@@ -272,6 +274,11 @@ impl RequestInFlight {
 impl Drop for RequestInFlight {
     fn drop(&mut self) {
         self.observe();
+        // In HTTP/1.1 the rest of the request is read to its end, for the next one is behind it. A
+        // stream has nothing behind it, and some clients wait for its end.
+        if let Some(body) = self.read.get().filter(|_| self.is_http2) {
+            body.end();
+        }
         self.session.standing.request_ended();
     }
 }

@@ -1,11 +1,11 @@
 //! A request body on its way to the upstream: read from the client only when the upstream takes it,
 //! no longer than allowed, and not from a client that stalls.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -91,9 +91,14 @@ impl Body for RequestBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Fault>>> {
         let this = &mut *self;
+        if this.progress.is_answered() {
+            this.incoming.take(); // which tells the client of HTTP/2 (RFC 9113, section 8.1)
+            return this.fail(Fault::Broken);
+        }
         let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
         let Poll::Ready(frame) = Pin::new(incoming).poll_frame(context) else {
             this.progress.wait_for_client(true);
+            this.progress.wake_with(context.waker());
             if this.stall.poll(context).is_ready() {
                 return this.fail(Fault::Stalled);
             }
@@ -164,6 +169,10 @@ struct Streamed {
     bytes: Cell<u64>,
     /// What nobody wants any more.
     rest: Cell<Option<Incoming>>,
+    /// The answer is out: the client need not send the rest.
+    is_answered: Cell<bool>,
+    /// Of whoever waits for the client.
+    waker: RefCell<Option<Waker>>,
 }
 
 impl Progress {
@@ -175,6 +184,8 @@ impl Progress {
                 fault: Cell::new(None),
                 bytes: Cell::new(0),
                 rest: Cell::new(None),
+                is_answered: Cell::new(false),
+                waker: RefCell::default(),
             })
         });
         Self { began, streamed }
@@ -216,6 +227,30 @@ impl Progress {
     /// Whether the upstream has taken all that the client has sent, and the client owes more.
     pub(super) fn waits_for_client(&self) -> bool {
         self.streamed.as_ref().is_some_and(|streamed| streamed.waits_for_client.get())
+    }
+
+    /// The answer is out: the rest of the request is not wanted any more.
+    pub(in crate::proxy) fn end(&self) {
+        if let Some(streamed) = &self.streamed {
+            streamed.is_answered.set(true);
+            streamed.rest.take();
+            if let Some(waker) = streamed.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    fn is_answered(&self) -> bool {
+        self.streamed.as_ref().is_some_and(|streamed| streamed.is_answered.get())
+    }
+
+    fn wake_with(&self, waker: &Waker) {
+        if let Some(streamed) = &self.streamed {
+            let mut known = streamed.waker.borrow_mut();
+            if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+                *known = Some(waker.clone());
+            }
+        }
     }
 
     /// What the server did not take of the body.
