@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use support::http2::{
-    Came, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM, SETTINGS, frame, request,
+    Came, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM, SETTINGS, frame,
+    request,
 };
 use support::keygate::{Keygate, configuration};
 use support::pki::{Kind, Party, Pki};
@@ -29,6 +30,10 @@ enum Does {
     GoAway,
     /// Closes the connection without a word.
     Hangup,
+    /// Answers, takes no more, and goes on with what it has.
+    LastAnswer,
+    /// Does nothing.
+    Nothing,
     Reset(u32),
 }
 
@@ -99,6 +104,14 @@ fn serve(
                 return Ok(());
             }
             Does::Hangup => return Ok(()),
+            Does::LastAnswer => {
+                let (status_200, no_error) = ([0x88], 0_u32);
+                let answer = frame(HEADERS, END_STREAM | END_HEADERS, stream, &status_200);
+                let payload = [stream.to_be_bytes(), no_error.to_be_bytes()].concat();
+                // At once: what is sent before it is known would be lost, if it has a body.
+                tcp.write_all(&[answer, frame(GOAWAY, 0, 0, &payload)].concat())?;
+            }
+            Does::Nothing => {}
             Does::Reset(code) => {
                 tcp.write_all(&frame(RST_STREAM, 0, stream, &code.to_be_bytes()))?;
             }
@@ -139,7 +152,7 @@ fn a_request_that_the_server_did_not_look_at_is_asked_once_more_if_it_is_safe_to
         let script = match second {
             Does::GoAway => |request| if request == 1 { Does::GoAway } else { Does::Answer },
             Does::Hangup => |request| if request == 1 { Does::Hangup } else { Does::Answer },
-            Does::Answer | Does::Reset(_) => {
+            Does::Answer | Does::LastAnswer | Does::Nothing | Does::Reset(_) => {
                 |request| if request == 1 { Does::Reset(REFUSED_STREAM) } else { Does::Answer }
             }
         };
@@ -154,21 +167,72 @@ fn a_request_that_the_server_did_not_look_at_is_asked_once_more_if_it_is_safe_to
 }
 
 #[test]
-fn a_client_whose_answer_is_out_need_not_send_the_rest() {
+fn a_connection_that_is_ending_costs_nobody_anything_while_others_still_use_it() {
+    let server = Server::start(|request| match request {
+        0 => Does::Nothing,
+        1 => Does::LastAnswer,
+        _ => Does::Answer,
+    });
+    let scene = scene(&server, "");
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            let answer = scene.keygate.curl(&scene.good, &["--max-time", "4"]);
+            assert_eq!(answer.status.code(), Some(28), "{}", said(&answer));
+        });
+        scene.keygate.wait_until("the slow request is there", || server.requests() == 1);
+        assert_eq!(scene.code(&[]), "200");
+        for arguments in [&["-d", "body"][..], &[]] {
+            assert_eq!(scene.code(arguments), "200", "{arguments:?}");
+        }
+        slow.join().unwrap();
+    });
+    assert_eq!(server.connections(), 2);
+}
+
+/// A client that has sent the head of a request and owes four bytes of its body, or a body of unknown
+/// length, and has the head of its answer; and whether that is all of it.
+fn half_asked(scene: &Scene, is_counted: bool) -> (Http2, bool) {
+    let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    let length = [("content-length", "4")];
+    let fields = request("POST", if is_counted { &length } else { &[] });
+    client.send(&frame(HEADERS, END_HEADERS, 1, &fields));
+    loop {
+        let (kind, flags, _, payload) = client.frame().unwrap();
+        if kind == HEADERS {
+            assert_eq!(payload[0], 0x88);
+            return (client, flags & END_STREAM != 0);
+        }
+    }
+}
+
+#[test]
+fn an_answer_does_not_end_before_the_rest_of_its_request_if_that_is_sure_to_come() {
     // It answers as soon as it has the head.
     let server = Server::start(|_| Does::Answer);
     let scene = scene(&server, "");
-    let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
-    for stream in [1, 3] {
-        client.send(&frame(
-            HEADERS,
-            END_HEADERS,
-            stream,
-            &request("POST", &[("content-length", "4")]),
-        ));
-        assert_eq!(client.next(), Came::Answer(0x88, stream));
+    let (mut client, has_ended) = half_asked(&scene, true);
+    assert!(!has_ended);
+    client.send(&frame(DATA, END_STREAM, 1, b"body"));
+    let ends = |client: &mut Http2| {
+        std::iter::from_fn(|| client.frame()).find_map(|(kind, flags, stream, _)| {
+            (stream == 1 && (kind == RST_STREAM || flags & END_STREAM != 0)).then_some(kind)
+        })
+    };
+    assert_eq!(ends(&mut client), Some(DATA));
+    // Nothing is left of that stream: the next has its answer, and no reset comes before it.
+    client.ask(3);
+    assert_eq!(client.next(), Came::Answer(0x88, 3));
+}
+
+#[test]
+fn a_client_whose_answer_is_out_need_not_send_the_rest() {
+    let server = Server::start(|_| Does::Answer);
+    let scene = scene(&server, "");
+    for is_counted in [true, false] {
+        let (mut client, has_ended) = half_asked(&scene, is_counted);
+        assert_eq!(has_ended, !is_counted, "what may take for ever is not waited for");
         let no_error = 0;
-        assert_eq!(client.next(), Came::Reset(stream, no_error));
+        assert_eq!(client.next(), Came::Reset(1, no_error));
     }
 }
 

@@ -108,26 +108,29 @@ impl Http2 {
             .is_ok()
     }
 
+    /// The next frame: type, flags, stream and payload. `None`: the connection ended.
+    pub fn frame(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
+        let mut header = [0; 9];
+        if !self.read(&mut header) {
+            return None;
+        }
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        let stream = u32::from_be_bytes(*header.last_chunk().unwrap());
+        let mut payload = vec![0; length as usize];
+        self.read(&mut payload).then_some((header[3], header[4], stream, payload))
+    }
+
     /// The next frame that answers, refuses or ends anything.
     pub fn next(&mut self) -> Came {
-        loop {
-            let mut header = [0; 9];
-            if !self.read(&mut header) {
-                return Came::Nothing;
-            }
-            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
-            let stream = u32::from_be_bytes(*header.last_chunk().unwrap());
-            let mut payload = vec![0; length as usize];
-            if !self.read(&mut payload) {
-                return Came::Nothing;
-            }
+        while let Some((kind, _, stream, payload)) = self.frame() {
             let code = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().unwrap());
-            match header[3] {
+            match kind {
                 HEADERS => return Came::Answer(payload[0], stream),
                 RST_STREAM => return Came::Reset(stream, code(0)),
                 GOAWAY => return Came::GoAway(code(4)),
                 _ => {}
             }
         }
+        Came::Nothing
     }
 }

@@ -12,11 +12,10 @@ use tokio::time::timeout;
 
 use super::response_body::{RequestInFlight, ResponseBody};
 use crate::proxy::headers;
-use crate::proxy::upstream::{Fault, UpstreamError};
+use crate::proxy::upstream::{DISCARDED_AT_MOST, Fault, UpstreamError};
 
-/// How much of a body that nobody wants is read, in bytes and in time.
-const DISCARDED_AT_MOST: usize = 8 << 20;
-const DISCARDED_WITHIN: Duration = Duration::from_secs(2);
+/// How long a body that nobody wants is read.
+pub(super) const DISCARDED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Reads what there is of a body, and drops it: clients that still send when the answer and
 /// the end come, some do not read the answer. What is left is kept until that is out.

@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -12,7 +12,9 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header;
 use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery};
+use tokio::time::{Sleep, sleep};
 
+use super::answer::DISCARDED_WITHIN;
 use super::session::Session;
 use crate::proxy::access_log::{Asked, Record};
 use crate::proxy::activity::Activity;
@@ -40,6 +42,8 @@ struct Streamed {
     has_ended: bool,
     stall: Stall,
     waiting: Option<WaitingForUpstream>,
+    /// Until then its end waits for that of the request.
+    held_until: Option<Pin<Box<Sleep>>>,
 }
 
 /// Why a body ends before its end. The client is told by the end of its connection or stream.
@@ -62,6 +66,11 @@ impl ResponseBody {
         self.request.as_ref().and_then(RequestInFlight::record)
     }
 
+    /// Whether its end waits for that of the request.
+    fn is_held(&self) -> bool {
+        self.request.as_ref().is_some_and(RequestInFlight::owes_rest)
+    }
+
     pub(super) fn own(text: Bytes, request: RequestInFlight) -> Self {
         Self { content: Content::Own(Some(text)), request: Some(request) }
     }
@@ -82,7 +91,8 @@ impl ResponseBody {
     ) -> Self {
         let stall = Stall::new(patience).until(end);
         let lease = Some(lease);
-        let streamed = Streamed { incoming, lease, has_ended: false, stall, waiting: None };
+        let streamed =
+            Streamed { incoming, lease, has_ended: false, stall, waiting: None, held_until: None };
         Self { content: Content::Upstream(streamed), request: Some(request) }
     }
 }
@@ -93,6 +103,9 @@ impl Streamed {
         context: &mut Context<'_>,
         request: Option<&RequestInFlight>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
             if self.waiting.is_none() {
                 self.waiting = request.map(RequestInFlight::wait_for_upstream);
@@ -112,6 +125,18 @@ impl Streamed {
         }
         Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken)))
     }
+
+    /// Ready once the answer may end. A client of HTTP/2 that is still sending when both sides of
+    /// its stream end may lose the answer (curl 7.88 does): what is sure to come is awaited.
+    fn poll_held(&mut self, context: &mut Context<'_>, request: &RequestInFlight) -> Poll<()> {
+        if !request.owes_rest() || request.poll_rest(context).is_ready() {
+            return Poll::Ready(());
+        }
+        self.held_until
+            .get_or_insert_with(|| Box::pin(sleep(DISCARDED_WITHIN)))
+            .as_mut()
+            .poll(context)
+    }
 }
 
 impl Body for ResponseBody {
@@ -128,20 +153,31 @@ impl Body for ResponseBody {
                 let text = text.take().filter(|text| !text.is_empty());
                 Poll::Ready(text.map(|text| Ok(Frame::data(text))))
             }
-            Content::Upstream(streamed) => streamed.poll_frame(context, this.request.as_ref()),
+            Content::Upstream(streamed) => {
+                let request = this.request.as_ref();
+                let frame = ready!(streamed.poll_frame(context, request));
+                if frame.is_none()
+                    && let Some(request) = request
+                {
+                    ready!(streamed.poll_held(context, request));
+                }
+                Poll::Ready(frame)
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Own(text) => text.as_ref().is_none_or(Bytes::is_empty),
-            Content::Upstream(streamed) => streamed.incoming.is_end_stream(),
+            Content::Upstream(streamed) => streamed.incoming.is_end_stream() && !self.is_held(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Own(text) => SizeHint::with_exact(text.as_ref().map_or(0, Bytes::len) as u64),
+            // hyper would make it the length of an answer that has none of its own.
+            Content::Upstream(_) if self.is_held() => SizeHint::default(),
             Content::Upstream(streamed) => streamed.incoming.size_hint(),
         }
     }
@@ -245,6 +281,15 @@ impl RequestInFlight {
         self.read.get().and_then(Progress::take_rest)
     }
 
+    /// Whether its client is sure to send more of it.
+    fn owes_rest(&self) -> bool {
+        self.is_http2 && !self.asks_first && self.read.get().is_some_and(Progress::owes_rest)
+    }
+
+    fn poll_rest(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.read.get().map_or(Poll::Ready(()), |body| body.poll_rest(context))
+    }
+
     /// The request goes on as a stream of bytes: it has had its answer.
     pub(super) fn become_stream(&mut self) -> Rc<Activity> {
         self.observe();
@@ -277,7 +322,7 @@ impl Drop for RequestInFlight {
         // In HTTP/1.1 the rest of the request is read to its end, for the next one is behind it. A
         // stream has nothing behind it, and some clients wait for its end.
         if let Some(body) = self.read.get().filter(|_| self.is_http2) {
-            body.end();
+            body.has_answer();
         }
         self.session.standing.request_ended();
     }

@@ -12,7 +12,8 @@ use hyper::{Method, Request, Response};
 use tokio::time::sleep_until;
 
 use super::error::UpstreamError;
-use super::request_body::{Progress, RequestBody};
+use super::progress::Progress;
+use super::request_body::RequestBody;
 
 /// Why a request got no answer from this server.
 #[derive(Debug)]

@@ -1,17 +1,16 @@
 //! A request body on its way to the upstream: read from the client only when the upstream takes it,
 //! no longer than allowed, and not from a client that stalls.
 
-use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::HeaderName;
 
+use super::progress::Progress;
 use crate::proxy::headers;
 use crate::proxy::interim::Follower;
 use crate::proxy::stall::Stall;
@@ -50,7 +49,7 @@ impl RequestBody {
         patience: Duration,
         follower: Option<Follower>,
     ) -> Self {
-        let progress = Progress::new(began, !incoming.is_end_stream());
+        let progress = Progress::of(&incoming, began);
         let stall = Stall::new(patience);
         Self { incoming: Some(incoming), progress, status_header, left: limit, stall, follower }
     }
@@ -59,7 +58,7 @@ impl RequestBody {
     pub(super) fn repeated(&self) -> Option<Self> {
         self.is_end_stream().then(|| Self {
             incoming: None,
-            progress: Progress::new(Instant::now(), false),
+            progress: Progress::without_body(Instant::now()),
             status_header: Rc::clone(&self.status_header),
             left: self.left,
             stall: self.stall.anew(),
@@ -98,7 +97,7 @@ impl Body for RequestBody {
         let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
         let Poll::Ready(frame) = Pin::new(incoming).poll_frame(context) else {
             this.progress.wait_for_client(true);
-            this.progress.wake_with(context.waker());
+            this.progress.wake_reader(context);
             if this.stall.poll(context).is_ready() {
                 return this.fail(Fault::Stalled);
             }
@@ -108,7 +107,10 @@ impl Body for RequestBody {
         this.progress.wait_for_client(false);
         this.progress.note();
         let mut frame = match frame {
-            None => return Poll::Ready(None),
+            None => {
+                this.progress.end();
+                return Poll::Ready(None);
+            }
             Some(Ok(frame)) => frame,
             Some(Err(_)) => return this.fail(Fault::Broken),
         };
@@ -119,6 +121,9 @@ impl Body for RequestBody {
             }
         }
         this.progress.count(frame.data_ref().map_or(0, Bytes::len));
+        if this.is_end_stream() {
+            this.progress.end();
+        }
         if let Some(trailers) = frame.trailers_mut() {
             headers::remove_identity(trailers, &this.status_header);
             headers::remove_hop_by_hop(trailers);
@@ -137,128 +142,8 @@ impl Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        if let (Some(streamed), Some(incoming)) = (&self.progress.streamed, self.incoming.take())
-            && !incoming.is_end_stream()
-        {
-            streamed.rest.set(Some(incoming));
+        if let Some(incoming) = self.incoming.take().filter(|incoming| !incoming.is_end_stream()) {
+            self.progress.leave(incoming);
         }
-    }
-}
-
-impl fmt::Debug for Streamed {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = self.bytes.get();
-        formatter.debug_struct("Streamed").field("bytes", &bytes).finish_non_exhaustive()
-    }
-}
-
-/// How a request goes on its way. Only a body that is streamed makes progress. What the server did
-/// not take of it is kept as long as this: an HTTP/2 stream whose body is dropped is reset, and an
-/// answer that is not on its way by then is lost.
-#[derive(Debug, Clone)]
-pub(in crate::proxy) struct Progress {
-    began: Instant,
-    streamed: Option<Rc<Streamed>>,
-}
-
-struct Streamed {
-    /// When the upstream last took a piece.
-    last: Cell<Instant>,
-    waits_for_client: Cell<bool>,
-    fault: Cell<Option<Fault>>,
-    bytes: Cell<u64>,
-    /// What nobody wants any more.
-    rest: Cell<Option<Incoming>>,
-    /// The answer is out: the client need not send the rest.
-    is_answered: Cell<bool>,
-    /// Of whoever waits for the client.
-    waker: RefCell<Option<Waker>>,
-}
-
-impl Progress {
-    fn new(began: Instant, streamed: bool) -> Self {
-        let streamed = streamed.then(|| {
-            Rc::new(Streamed {
-                last: Cell::new(began),
-                waits_for_client: Cell::new(false),
-                fault: Cell::new(None),
-                bytes: Cell::new(0),
-                rest: Cell::new(None),
-                is_answered: Cell::new(false),
-                waker: RefCell::default(),
-            })
-        });
-        Self { began, streamed }
-    }
-
-    fn note(&self) {
-        if let Some(streamed) = &self.streamed {
-            streamed.last.set(Instant::now());
-        }
-    }
-
-    fn count(&self, bytes: usize) {
-        if let Some(streamed) = &self.streamed {
-            streamed.bytes.set(streamed.bytes.get().saturating_add(bytes as u64));
-        }
-    }
-
-    /// How many bytes went to the upstream.
-    pub(in crate::proxy) fn bytes(&self) -> u64 {
-        self.streamed.as_ref().map_or(0, |streamed| streamed.bytes.get())
-    }
-
-    fn wait_for_client(&self, waits: bool) {
-        if let Some(streamed) = &self.streamed {
-            streamed.waits_for_client.set(waits);
-        }
-    }
-
-    fn fail(&self, fault: Fault) {
-        if let Some(streamed) = &self.streamed {
-            streamed.fault.set(Some(fault));
-        }
-    }
-
-    pub(super) fn last(&self) -> Instant {
-        self.streamed.as_ref().map_or(self.began, |streamed| streamed.last.get())
-    }
-
-    /// Whether the upstream has taken all that the client has sent, and the client owes more.
-    pub(super) fn waits_for_client(&self) -> bool {
-        self.streamed.as_ref().is_some_and(|streamed| streamed.waits_for_client.get())
-    }
-
-    /// The answer is out: the rest of the request is not wanted any more.
-    pub(in crate::proxy) fn end(&self) {
-        if let Some(streamed) = &self.streamed {
-            streamed.is_answered.set(true);
-            streamed.rest.take();
-            if let Some(waker) = streamed.waker.take() {
-                waker.wake();
-            }
-        }
-    }
-
-    fn is_answered(&self) -> bool {
-        self.streamed.as_ref().is_some_and(|streamed| streamed.is_answered.get())
-    }
-
-    fn wake_with(&self, waker: &Waker) {
-        if let Some(streamed) = &self.streamed {
-            let mut known = streamed.waker.borrow_mut();
-            if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
-                *known = Some(waker.clone());
-            }
-        }
-    }
-
-    /// What the server did not take of the body.
-    pub(in crate::proxy) fn take_rest(&self) -> Option<Incoming> {
-        self.streamed.as_ref().and_then(|streamed| streamed.rest.take())
-    }
-
-    pub(super) fn fault(&self) -> Option<Fault> {
-        self.streamed.as_ref().and_then(|streamed| streamed.fault.get())
     }
 }
