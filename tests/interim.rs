@@ -9,12 +9,16 @@
 
 mod support;
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
 use support::client::Client;
-use support::keygate::Keygate;
+use support::http2::{
+    Came, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, SETTINGS, field, frame, request,
+};
+use support::keygate::{Keygate, configuration};
 use support::origin::Origin;
 use support::pki::{Kind, Party, Pki};
 use support::{PATIENCE, said, write_filter};
@@ -96,18 +100,103 @@ fn curl_sees_them_and_clients_that_cannot_do_not() {
     let (pki, good) = people();
     let origin = Origin::answering(|_, tcp| write!(tcp, "{HINTS}\r\n{ANSWER}"));
     let keygate = Keygate::start(&pki, &origin, "");
-    let seen = said(&keygate.curl(&good, &["-i", "--http1.1"]));
-    assert!(
-        seen.contains(" 103 ") && seen.contains("</a.css>") && seen.contains(" 200 "),
-        "{seen}"
-    );
-    // hyper has no words for them in HTTP/2.
-    let seen = said(&keygate.curl(&good, &["-i", "--http2"]));
-    assert!(!seen.contains("103") && seen.contains(" 200"), "{seen}");
+    for http in ["--http1.1", "--http2"] {
+        let seen = said(&keygate.curl(&good, &["-i", http]));
+        let (hints, answer) = seen.split_once(" 200 ").unwrap();
+        assert!(hints.contains(" 103 ") && hints.contains("link: </a.css>"), "{seen}");
+        assert!(answer.contains("hello") && !answer.contains("link"), "{seen}");
+    }
     let mut client = Client::connect(&pki, keygate.address(), &good);
     client.send("GET / HTTP/1.0\r\n\r\n");
     let seen = client.rest();
     assert!(seen.starts_with("HTTP/1.0 200"), "{seen}");
+}
+
+/// A server of HTTP/2 that hints before every answer.
+fn hint(mut tcp: TcpStream) -> std::io::Result<()> {
+    tcp.read_exact(&mut [0; 24])?; // the preface
+    tcp.write_all(&frame(SETTINGS, 0, 0, b""))?;
+    loop {
+        let mut header = [0; 9];
+        tcp.read_exact(&mut header)?;
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        tcp.read_exact(&mut vec![0; length as usize])?;
+        if header[3] == HEADERS {
+            let stream = u32::from_be_bytes(*header.last_chunk().unwrap());
+            let hints = [field(":status", "103"), field("link", "</a.css>; rel=preload")].concat();
+            let said = [
+                frame(HEADERS, END_HEADERS, stream, &hints),
+                frame(HEADERS, END_HEADERS, stream, &field(":status", "200")),
+                frame(DATA, END_STREAM, stream, b"hello\n"),
+            ];
+            tcp.write_all(&said.concat())?;
+        }
+    }
+}
+
+#[test]
+fn those_of_a_server_of_http2_are_passed_on_too() {
+    let (pki, good) = people();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for tcp in listener.incoming() {
+            // One thread a connection: each worker of keygate has its own.
+            std::thread::spawn(move || drop(hint(tcp.unwrap())));
+        }
+    });
+    let keygate =
+        Keygate::configured(&pki, &configuration(address, "", "").replace("http://", "h2c://"));
+    for http in ["--http1.1", "--http2"] {
+        let seen = said(&keygate.curl(&good, &["-i", http]));
+        let (hints, answer) = seen.split_once(" 200 ").unwrap();
+        assert!(hints.contains(" 103 ") && hints.contains("link: </a.css>"), "{seen}");
+        assert!(answer.contains("hello") && !answer.contains("link"), "{seen}");
+    }
+}
+
+#[test]
+fn a_client_of_http2_that_asks_first_is_told_to_go_on_when_its_body_is_wanted() {
+    let (pki, good) = people();
+    let origin = Origin::start();
+    let keygate = Keygate::start(&pki, &origin, "");
+    let mut client = Http2::connect(&pki, keygate.address(), &good);
+    let expects = [("content-length", "4"), ("expect", "100-continue")];
+    client.send(&frame(HEADERS, END_HEADERS, 1, &request("POST", &expects)));
+    let head = |client: &mut Http2| {
+        std::iter::from_fn(|| client.frame()).find(|(kind, ..)| *kind == HEADERS).unwrap()
+    };
+    let (_, flags, _, fields) = head(&mut client);
+    let is_interim = |fields: &[u8]| fields.len() <= 5; // nothing but the status
+    assert!(is_interim(&fields) && flags & END_STREAM == 0, "{fields:x?}");
+    client.send(&frame(DATA, END_STREAM, 1, b"body"));
+    assert_eq!(client.next(), Came::Answer(0x88, 1));
+    let received = origin.next();
+    assert_eq!((received.body, received.head.contains("xpect")), (b"body".to_vec(), false));
+    // Whose body nobody wants is answered at once.
+    let elsewhere = [&expects[..], &[("host", "elsewhere.example")]].concat();
+    client.send(&frame(HEADERS, END_HEADERS, 3, &request("POST", &elsewhere)));
+    let (_, _, stream, fields) = head(&mut client);
+    assert!(stream == 3 && !is_interim(&fields), "{fields:x?}");
+    assert_eq!(origin.untaken(), 0);
+}
+
+#[test]
+fn a_flood_of_hints_is_not_kept_for_a_client_of_http2() {
+    let (pki, good) = people();
+    let flood =
+        format!("HTTP/1.1 103 Early Hints\r\nx: {}\r\n\r\n", "x".repeat(4000)).repeat(20_000);
+    let origin = Origin::answering(move |_, tcp| {
+        tcp.write_all(flood.as_bytes())?;
+        tcp.write_all(ANSWER.as_bytes())
+    });
+    let keygate = Keygate::start(&pki, &origin, "");
+    keygate.forget_peak();
+    let seen = said(&keygate.curl(&good, &["-i", "--http2"]));
+    let hints = seen.matches("HTTP/2 103").count();
+    assert!((1..=4).contains(&hints) && seen.contains("HTTP/2 200"), "{hints}");
+    let peak = keygate.memory("VmHWM");
+    assert!(peak < 60 << 10, "{peak} KiB");
 }
 
 #[test]

@@ -172,9 +172,20 @@ fn nghttp_and_h2load_are_answered() {
     let answer = system("nghttp", &["--no-verify-peer", "-v", &cert, &key, &url]);
     let text = said(&answer);
     assert!(text.contains(":status: 200") && text.contains("hello"), "{text}");
+    // A client that asks before it sends its body: it is told 100 first.
+    let body = pki.path("body");
+    std::fs::write(&body, "body").unwrap();
+    let data = ["--expect-continue", "-d", body.to_str().unwrap()];
+    let asked = [&["--no-verify-peer", "-v", &cert, &key][..], &data, &[&url]].concat();
+    let text = said(&system("nghttp", &asked));
+    let (before, after) = text.split_once(":status: 100").unwrap();
+    assert!(!before.contains("send DATA") && after.contains("send DATA"), "{text}");
+    assert!(after.contains(":status: 200"), "{text}");
+    assert_eq!(origin.next().fields("expect"), [""; 0]);
+    assert_eq!(origin.next().body, b"body");
     // h2load has no certificate to show.
     let load = system("h2load", &["-n", "2000", "-c", "8", "-m", "10", &url]);
     let text = said(&load);
     assert!(text.contains("2000 succeeded, 0 failed, 0 errored"), "{text}");
-    assert_eq!(origin.untaken(), 2001);
+    assert_eq!(origin.untaken(), 2000);
 }

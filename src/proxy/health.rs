@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http_body_util::Empty;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http1;
 use hyper::header;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -16,7 +16,6 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
 
 use super::dial::Dialer;
-use super::local::OnThisThread;
 use crate::config::{HealthCheckConfig, ServerConfig};
 use crate::metrics::ControlMetrics;
 use crate::snapshot::{Current, Service};
@@ -147,23 +146,25 @@ async fn ask(dialer: &Dialer, path: Option<&str>) -> Result<(), String> {
     let (io, is_http2) = dialer.dial().await.map_err(|error| error.to_string())?;
     let Some(path) = path else { return Ok(()) };
     let host = dialer.server().address.to_string();
-    let request = |uri: String| {
-        let request = Request::get(uri).header(header::USER_AGENT, "keygate-health-check");
-        let request = if is_http2 { request } else { request.header(header::HOST, &host) };
-        request.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())
-    };
-    let words = |error: hyper::Error| error.to_string();
-    let response = if is_http2 {
-        let made = http2::handshake(OnThisThread, TokioIo::new(io)).await.map_err(words)?;
-        let (mut sender, connection) = made;
+    let request =
+        Request::get(if is_http2 { format!("http://{host}{path}") } else { path.to_owned() })
+            .header(header::USER_AGENT, "keygate-health-check");
+    let status = if is_http2 {
+        let words = |error: h2::Error| error.to_string();
+        let request = request.body(()).map_err(|error| error.to_string())?;
+        let (sender, connection) = h2::client::handshake(io).await.map_err(words)?;
         tokio::task::spawn_local(connection);
-        sender.send_request(request(format!("http://{host}{path}"))?).await
+        let (response, _) =
+            sender.ready().await.map_err(words)?.send_request(request, true).map_err(words)?;
+        response.await.map_err(words)?.status()
     } else {
+        let words = |error: hyper::Error| error.to_string();
+        let request = request.header(header::HOST, &host).body(Empty::<Bytes>::new());
+        let request = request.map_err(|error| error.to_string())?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await.map_err(words)?;
         tokio::task::spawn_local(connection);
-        sender.send_request(request(path.to_owned())?).await
+        sender.send_request(request).await.map_err(words)?.status()
     };
-    let status = response.map_err(words)?.status();
     let is_good = (StatusCode::OK.as_u16()..400).contains(&status.as_u16());
     if is_good { Ok(()) } else { Err(format!("{path} is answered with {status}")) }
 }

@@ -1,6 +1,8 @@
 //! Requests on one connection: checked, sanitised, annotated, sent to the upstream.
 
 mod answer;
+mod date;
+mod http2;
 mod leave;
 mod prepare;
 mod response_body;
@@ -10,35 +12,32 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use hyper::header::{self, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use self::http2::Http2;
 use self::prepare::Purpose;
 use self::response_body::{RequestInFlight, ResponseBody};
 pub(super) use self::session::Session;
 use super::activity::{Activity, Order};
-use super::interim::WithInterim;
-use super::local::OnThisThread;
+use super::incoming::{HttpError, Incoming};
+use super::interim::{Follower, WithInterim};
 use super::observed::Observed;
 use super::request_id;
+use super::stream::Duplex;
 use super::upstream::{RequestBody, UpstreamError};
 use crate::metrics::CodeClass;
-
-/// The most that HTTP/2 keeps for a client that does not take it, for each request.
-const SEND_BUFFER: usize = 64 << 10;
-/// The most that a client may send ahead, for each request and in all.
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 1 << 20;
 
 /// Serves HTTP on a connection until it ends.
 pub(super) async fn serve<IO>(session: Rc<Session>, io: IO, http2: bool)
@@ -49,20 +48,24 @@ where
     let activity = Rc::clone(&session.standing.activity);
     session.worker.open.watch(&session.standing);
     let io = Observed::new(io, Rc::clone(&activity));
-    let handled = Rc::clone(&session);
-    let service = service_fn(move |request| handle(Rc::clone(&handled), request));
     if http2 {
-        let connection = hyper::server::conn::http2::Builder::new(OnThisThread)
-            .max_header_list_size(limits.max_header_size)
-            .max_concurrent_streams(limits.max_streams)
-            .max_send_buf_size(SEND_BUFFER)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .enable_connect_protocol()
-            .serve_connection(TokioIo::new(io), service);
-        drive(&mut Box::pin(connection), &activity).await;
+        let mut connection = Box::new(Http2::new(io, Rc::clone(&session), &limits));
+        drive(&mut *connection, &activity).await;
         return;
     }
+    let handled = Rc::clone(&session);
+    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+        let session = Rc::clone(&handled);
+        async move {
+            let takes_interim = request.version() == Version::HTTP_11;
+            let follower = takes_interim.then(|| session.interim.begin());
+            let request = request.map(Incoming::Http1);
+            let answer = handle(Rc::clone(&session), request, Channels { follower, stream: None });
+            let answer = answer.await;
+            session.interim.end();
+            Ok::<_, Infallible>(answer)
+        }
+    });
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder
         .header_read_timeout(None) // `Activity` tells a slow head from an idle connection
@@ -111,7 +114,7 @@ async fn drive<C: Connection>(connection: &mut C, activity: &Activity) -> Ended 
             }
             None => {}
         }
-        Pin::new(&mut *connection).poll(context).map(|ended| match ended {
+        connection.poll(context).map(|ended| match ended {
             Ok(()) => Ended::Done,
             Err(error) => {
                 debug!(%error, "client connection ended");
@@ -132,32 +135,31 @@ async fn end_gently<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) {
     let _ = timeout(LAST_WORD, said).await; // it is closed either way
 }
 
-/// A server connection of hyper, HTTP/1.1 or HTTP/2.
-trait Connection: Future<Output = hyper::Result<()>> + Unpin {
+/// A client's connection, of HTTP/1.1 or HTTP/2.
+trait Connection {
     /// Ends it once the requests in flight are answered.
     fn finish(&mut self);
+
+    /// Ready when it has ended.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>>;
 }
 
 impl<I, S> Connection for hyper::server::conn::http1::Connection<I, S>
 where
     Self: Future<Output = hyper::Result<()>> + Unpin,
-    S: hyper::service::HttpService<Incoming, Error = Infallible, ResBody = ResponseBody>,
+    S: hyper::service::HttpService<
+            hyper::body::Incoming,
+            Error = Infallible,
+            ResBody = ResponseBody,
+        >,
     I: hyper::rt::Read + hyper::rt::Write + Unpin,
 {
     fn finish(&mut self) {
         Pin::new(self).graceful_shutdown();
     }
-}
 
-impl<I, S> Connection for Pin<Box<hyper::server::conn::http2::Connection<I, S, OnThisThread>>>
-where
-    Self: Future<Output = hyper::Result<()>>,
-    S: hyper::service::HttpService<Incoming, Error = Infallible, ResBody = ResponseBody>,
-    I: hyper::rt::Read + hyper::rt::Write + Unpin,
-    OnThisThread: hyper::rt::bounds::Http2ServerConnExec<S::Future, ResponseBody>,
-{
-    fn finish(&mut self) {
-        self.as_mut().graceful_shutdown();
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
+        Future::poll(Pin::new(self), context).map_err(HttpError::from)
     }
 }
 
@@ -175,15 +177,23 @@ async fn refuse_slow_head<IO: AsyncWrite + Unpin>(mut io: IO) {
     let _ = timeout(LAST_WORD, said).await; // it is closed either way
 }
 
+/// What else there is between a request and its client.
+struct Channels {
+    /// Who passes on what the server says before its answer, if the client takes it.
+    follower: Option<Follower>,
+    /// The stream of bytes that an extended CONNECT becomes, once it is answered.
+    stream: Option<oneshot::Receiver<Duplex>>,
+}
+
 async fn handle(
     session: Rc<Session>,
     request: Request<Incoming>,
-) -> Result<Response<ResponseBody>, Infallible> {
+    channels: Channels,
+) -> Response<ResponseBody> {
     let (mut parts, body) = request.into_parts();
     request_id::set(&mut parts.headers, session.believes_request_id);
     let in_flight = RequestInFlight::begin(Rc::clone(&session), &parts);
     let is_http1 = parts.version < Version::HTTP_2;
-    let takes_interim = parts.version == Version::HTTP_11;
     let mut response = if let Some((status, why)) = session.standing.refusal() {
         let in_flight = Box::pin(answer::discard(body, in_flight)).await;
         answer::refuse(&parts, status, why, in_flight)
@@ -198,15 +208,15 @@ async fn handle(
                     status_header,
                     limits.max_body_size,
                     limits.body_timeout,
-                    takes_interim.then(|| session.interim.begin()),
+                    (channels.follower, in_flight.asks_first),
                 );
                 in_flight.following(&body);
-                forward(&session, Request::from_parts(parts, body), purpose, in_flight).await
+                let request = Request::from_parts(parts, body);
+                forward(&session, request, purpose, channels.stream, in_flight).await
             }
             Err(status) => answer::own(status, Box::pin(answer::discard(body, in_flight)).await),
         }
     };
-    session.interim.end();
     if is_http1 && session.worker.open.is_leaving() && !is_switching(&response) {
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(header::CONNECTION, close);
@@ -214,7 +224,7 @@ async fn handle(
     let status = response.status().as_u16();
     session.metrics.requests.of(CodeClass::of(status)).inc();
     response.body().note_status(status);
-    Ok(response)
+    response
 }
 
 fn is_switching(response: &Response<ResponseBody>) -> bool {
@@ -226,6 +236,7 @@ async fn forward(
     session: &Rc<Session>,
     mut request: Request<RequestBody>,
     purpose: Purpose,
+    client: Option<oneshot::Receiver<Duplex>>,
     in_flight: RequestInFlight,
 ) -> Response<ResponseBody> {
     let upstream = session.upstream();
@@ -237,7 +248,6 @@ async fn forward(
     } else {
         purpose
     };
-    let client = (purpose == Purpose::Connect).then(|| hyper::upgrade::on(&mut request));
     let waiting = in_flight.wait_for_upstream();
     let limits = &session.service.config.limits;
     let end = limits.request_timeout.map(|limit| Instant::now() + limit);

@@ -4,11 +4,12 @@
 mod balance;
 mod error;
 mod exchange;
+mod http1;
+mod http2;
 mod leave;
 mod open;
 mod progress;
 mod request_body;
-mod sender;
 mod server;
 mod shared;
 
@@ -16,7 +17,6 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Request, Response};
 use rustls::ClientConfig;
@@ -25,14 +25,15 @@ use smallvec::SmallVec;
 use self::balance::Balancer;
 pub(super) use self::error::UpstreamError;
 use self::exchange::Failed;
+pub(super) use self::http1::Tunnel;
 pub(super) use self::open::Open;
 pub(super) use self::progress::{DISCARDED_AT_MOST, Progress};
 pub(super) use self::request_body::{Fault, RequestBody};
-pub(super) use self::sender::Tunnel;
 pub(super) use self::server::Lease;
 use self::server::Server;
 use super::dial::Io;
 use super::health::HealthBoard;
+use super::incoming::Incoming;
 use crate::config::{Scheme, ServerConfig, ServiceConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode, Version};
@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use super::response_body::{RequestInFlight, ResponseBody};
 use crate::proxy::headers;
+use crate::proxy::incoming::Incoming;
 use crate::proxy::upstream::{DISCARDED_AT_MOST, Fault, UpstreamError};
 
 /// How long a body that nobody wants is read.

@@ -6,10 +6,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::upgrade::OnUpgrade;
 use hyper::{Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional_with_sizes};
+use tokio::sync::oneshot;
 use tokio::time::{sleep_until, timeout};
 use tracing::debug;
 
@@ -18,6 +17,7 @@ use super::response_body::{RequestInFlight, ResponseBody};
 use super::{LAST_WORD, Session};
 use crate::proxy::activity::Activity;
 use crate::proxy::observed::{Observed, Observer};
+use crate::proxy::stream::Duplex;
 use crate::proxy::tunnel::{self, BUFFER};
 use crate::proxy::upstream::{Lease, Tunnel};
 
@@ -48,7 +48,7 @@ pub(super) async fn connection<IO>(
 /// streams until both have ended, nothing moves for `idle_timeout`, or the client's connection ends.
 pub(super) fn stream(
     session: &Rc<Session>,
-    client: OnUpgrade,
+    client: oneshot::Receiver<Duplex>,
     (response, lease): (Response<()>, Lease),
     tunnel: Tunnel,
     mut in_flight: RequestInFlight,
@@ -61,7 +61,7 @@ pub(super) fn stream(
     tokio::task::spawn_local(async move {
         if let Ok(client) = client.await {
             let traffic = Rc::new(Traffic::new());
-            let client = Observed::new(TokioIo::new(client), Rc::clone(&traffic));
+            let client = Observed::new(client, Rc::clone(&traffic));
             let is_complete = carry(client, tunnel, &traffic, idle, stream.0.end_of_life()).await;
             if let Some(record) = in_flight.record() {
                 record.request_body.replace(None); // it was no body

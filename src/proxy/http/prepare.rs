@@ -1,13 +1,14 @@
 //! The head of a request, made what the upstream gets.
 
-use hyper::body::{Body, Incoming};
-use hyper::ext::Protocol;
+use h2::ext::Protocol;
+use hyper::body::Body;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode, Uri, Version};
 
 use super::session::Session;
 use crate::proxy::headers;
+use crate::proxy::incoming::Incoming;
 
 /// What is to be done with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +54,7 @@ pub(super) fn prepare(
     headers::remove_hop_by_hop(&mut parts.headers);
     let status_header = session.standing.status_header();
     headers::remove_identity(&mut parts.headers, &status_header);
-    parts.headers.remove(header::EXPECT); // hyper answers it as soon as the body is asked for
+    parts.headers.remove(header::EXPECT); // it is answered as soon as the body is asked for
     headers::join_cookies(&mut parts.headers);
     session.annotations.set(&mut parts.headers, &host);
     if let Some(status) = session.standing.key_status() {

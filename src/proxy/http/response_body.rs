@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::Version;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::header;
 use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery};
@@ -18,6 +18,7 @@ use super::answer::DISCARDED_WITHIN;
 use super::session::Session;
 use crate::proxy::access_log::{Asked, Record};
 use crate::proxy::activity::Activity;
+use crate::proxy::incoming::{HttpError, Incoming};
 use crate::proxy::request_id;
 use crate::proxy::stall::Stall;
 use crate::proxy::upstream::{Lease, Progress, RequestBody};
@@ -50,7 +51,7 @@ struct Streamed {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError {
     #[error("the upstream ended its response: {0}")]
-    Broken(#[source] hyper::Error),
+    Broken(#[source] HttpError),
     #[error("nothing more of the response came in time")]
     Stalled,
 }

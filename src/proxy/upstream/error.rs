@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::request_body::Fault;
 use crate::metrics::UpstreamFailure;
 use crate::proxy::dial::DialError;
+use crate::proxy::incoming::HttpError;
 
 /// Why a request got no answer.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -25,7 +26,7 @@ pub(in crate::proxy) enum UpstreamError {
     #[error("no server is well")]
     NoServer,
     #[error("the connection could not be used: {0}")]
-    Protocol(#[source] Arc<hyper::Error>),
+    Protocol(#[source] Arc<HttpError>),
     #[error("no response within {0:?}")]
     ResponseTimeout(Duration),
     #[error("as many connections are open as may be")]
@@ -59,8 +60,8 @@ impl From<DialError> for UpstreamError {
     }
 }
 
-impl From<hyper::Error> for UpstreamError {
-    fn from(error: hyper::Error) -> Self {
+impl From<HttpError> for UpstreamError {
+    fn from(error: HttpError) -> Self {
         Self::Protocol(Arc::new(error))
     }
 }

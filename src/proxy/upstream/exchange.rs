@@ -1,19 +1,19 @@
 //! One request and the head of its response, on a connection that is there.
 
-use std::error::Error;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use hyper::client::conn::TrySendError;
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request};
 use tokio::time::sleep_until;
 
 use super::error::UpstreamError;
 use super::progress::Progress;
 use super::request_body::RequestBody;
+use crate::proxy::incoming::HttpError;
 
 /// Why a request got no answer from this server.
 #[derive(Debug)]
@@ -24,26 +24,46 @@ pub(super) enum Failed {
     Unsent(Box<Request<RequestBody>>, UpstreamError),
 }
 
-/// What hyper says of a request.
-type Sent = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>;
+/// What a connection says of a request that it got no answer to.
+#[derive(Debug)]
+pub(super) struct Unanswered {
+    /// The request, if nothing of it was sent.
+    pub(super) unsent: Option<Box<Request<RequestBody>>>,
+    pub(super) error: HttpError,
+}
+
+impl Unanswered {
+    /// Of a request that may have been sent.
+    pub(super) fn sent(error: impl Into<HttpError>) -> Self {
+        Self { unsent: None, error: error.into() }
+    }
+}
+
+impl From<TrySendError<Request<RequestBody>>> for Unanswered {
+    fn from(mut error: TrySendError<Request<RequestBody>>) -> Self {
+        let unsent = error.take_message().map(Box::new);
+        Self { unsent, error: error.into_error().into() }
+    }
+}
 
 /// Sends a request and waits for the response head, as long as `limit` after the last piece of the
 /// request that the server took.
-pub(super) async fn exchange(
-    mut response: Pin<&mut impl Future<Output = Sent>>,
+pub(super) async fn exchange<A, E: Into<Unanswered>>(
+    mut response: Pin<&mut impl Future<Output = Result<A, E>>>,
     progress: &Progress,
     limit: Duration,
-) -> Result<Response<Incoming>, Failed> {
+) -> Result<A, Failed> {
     let deadline_of = || (progress.last() + limit).into();
     let mut deadline = pin!(sleep_until(deadline_of()));
     poll_fn(|context| {
         if let Poll::Ready(outcome) = response.as_mut().poll(context) {
-            return Poll::Ready(outcome.map_err(|mut error| match error.take_message() {
-                Some(unsent) => Failed::Unsent(Box::new(unsent), error.into_error().into()),
-                None => Failed::Sent(match progress.fault() {
-                    Some(fault) => UpstreamError::Client(fault),
-                    None => error.into_error().into(),
-                }),
+            return Poll::Ready(outcome.map_err(|error| {
+                let Unanswered { unsent, error } = error.into();
+                match (unsent, progress.fault()) {
+                    (Some(unsent), _) => Failed::Unsent(unsent, error.into()),
+                    (None, Some(fault)) => Failed::Sent(UpstreamError::Client(fault)),
+                    (None, None) => Failed::Sent(error.into()),
+                }
             }));
         }
         // The time runs from the last piece of the request body that the upstream took, and not
@@ -76,18 +96,4 @@ pub(super) fn repeated(request: &Request<RequestBody>) -> Option<Request<Request
     *again.version_mut() = request.version();
     *again.headers_mut() = request.headers().clone();
     Some(again)
-}
-
-/// Whether a server has ended a connection: it says nothing of the request itself.
-pub(super) fn is_of_connection(error: &hyper::Error) -> bool {
-    http2_error(error).is_none_or(|error| error.is_go_away() || error.is_io())
-}
-
-/// Whether a server did not look at a request, on a connection that goes on (RFC 9113, section 8.7).
-pub(super) fn is_refused(error: &hyper::Error) -> bool {
-    http2_error(error).is_some_and(|error| error.reason() == Some(h2::Reason::REFUSED_STREAM))
-}
-
-fn http2_error(error: &hyper::Error) -> Option<&h2::Error> {
-    error.source().and_then(|source| source.downcast_ref())
 }

@@ -7,22 +7,22 @@ use std::rc::Rc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use hyper::body::Incoming;
-use hyper::ext::Protocol;
+use h2::ext::Protocol;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::error::UpstreamError;
 use super::exchange::{Failed, exchange};
+use super::http1::{self, Tunnel};
+use super::http2::{self, Http2};
 use super::open::Open;
 use super::request_body::RequestBody;
-use super::sender::{self, Http2, Tunnel};
 use super::server::{Lease, Server};
 use crate::config::Scheme;
 use crate::proxy::dial::Io;
+use crate::proxy::incoming::{HttpError, Incoming};
 
 /// What a server answered, and what is left of the connection or stream if it has agreed.
 pub(in crate::proxy) type Left = (Response<Incoming>, Lease, Option<Tunnel>);
@@ -87,10 +87,10 @@ impl Server {
         mut request: Request<RequestBody>,
     ) -> Result<Left, Failed> {
         let mut lease = Lease::of(self);
-        sender::for_http1(&mut request);
+        http1::prepare(&mut request);
         let (taker, tunnel) = oneshot::channel();
-        let made = sender::http1(io, open, Some(taker)).await;
-        let mut http1 = made.map_err(|error| Failed::Sent(error.into()))?;
+        let made = http1::start(io, open, Some(taker)).await;
+        let mut http1 = made.map_err(|error| Failed::Sent(HttpError::from(error).into()))?;
         let response = self.exchange_http1(&mut http1, request).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             lease.keep(http1); // the body comes on it
@@ -103,27 +103,23 @@ impl Server {
     /// On a stream of the connection that all share.
     async fn open_stream(
         self: &Rc<Self>,
-        mut http2: Http2,
+        http2: Http2,
         mut request: Request<RequestBody>,
     ) -> Result<Left, Failed> {
         let lease = Lease::of(self);
-        if sender::for_http2(&mut request, &self.uri_scheme()).is_none() {
+        if http2::prepare(&mut request, &self.uri_scheme()).is_none() {
             return Err(Failed::Sent(UpstreamError::Host));
         }
         let progress = request.body().progress();
         let limit = self.timeouts().response;
-        let sent = exchange(pin!(http2.send.try_send_request(request)), &progress, limit).await;
+        let sent = exchange(pin!(http2.clone().open(request)), &progress, limit).await;
         if sent.is_err() {
             self.forget_tunnels(&http2); // it may be ending, or dead without a word
         }
-        let mut response = sent.map_err(sender::undo_unsent_http2)?;
-        if !response.status().is_success() {
-            return Ok((response, lease, None));
-        }
-        let upgraded = hyper::upgrade::on(&mut response).await;
-        let upgraded = upgraded.map_err(|_| Failed::Sent(UpstreamError::NoConsent))?;
-        let io = Box::new(TokioIo::new(upgraded));
-        Ok((response, lease, Some(Tunnel { io, read: Bytes::new(), open: None })))
+        let (response, stream) = sent.map_err(http2::undo_unsent)?;
+        let tunnel =
+            stream.map(|stream| Tunnel { io: Box::new(stream), read: Bytes::new(), open: None });
+        Ok((response, lease, tunnel))
     }
 }
 

@@ -8,9 +8,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 
 use super::request_body::Fault;
+use crate::proxy::incoming::Incoming;
 
 /// How much of a body that nobody wants is read, in bytes.
 pub(in crate::proxy) const DISCARDED_AT_MOST: usize = 8 << 20;

@@ -7,11 +7,12 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::HeaderName;
 
 use super::progress::Progress;
 use crate::proxy::headers;
+use crate::proxy::incoming::Incoming;
 use crate::proxy::interim::Follower;
 use crate::proxy::stall::Stall;
 
@@ -26,6 +27,8 @@ pub(in crate::proxy) struct RequestBody {
     stall: Stall,
     /// Who passes on what the server says before its answer.
     follower: Option<Follower>,
+    /// The client wants to be told before it sends anything.
+    asks_first: bool,
 }
 
 /// Why a body ends before its end: the client's fault.
@@ -47,11 +50,19 @@ impl RequestBody {
         status_header: Rc<HeaderName>,
         limit: Option<u64>,
         patience: Duration,
-        follower: Option<Follower>,
+        (follower, asks_first): (Option<Follower>, bool),
     ) -> Self {
         let progress = Progress::of(&incoming, began);
         let stall = Stall::new(patience);
-        Self { incoming: Some(incoming), progress, status_header, left: limit, stall, follower }
+        Self {
+            incoming: Some(incoming),
+            progress,
+            status_header,
+            left: limit,
+            stall,
+            follower,
+            asks_first,
+        }
     }
 
     /// The same, if it is empty: a request without a body can be sent twice.
@@ -63,6 +74,7 @@ impl RequestBody {
             left: self.left,
             stall: self.stall.anew(),
             follower: self.follower.clone(),
+            asks_first: false,
         })
     }
 
@@ -95,6 +107,11 @@ impl Body for RequestBody {
             return this.fail(Fault::Broken);
         }
         let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
+        if std::mem::take(&mut this.asks_first)
+            && let Some(client) = &this.follower
+        {
+            client.go_on();
+        }
         let Poll::Ready(frame) = Pin::new(incoming).poll_frame(context) else {
             this.progress.wait_for_client(true);
             this.progress.wake_reader(context);

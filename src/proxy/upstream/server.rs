@@ -9,22 +9,23 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hyper::body::Incoming;
 use hyper::http::uri;
 use hyper::{Request, Response};
 use rustls::ClientConfig;
 
 use super::balance::Candidate;
 use super::error::UpstreamError;
-use super::exchange::{Failed, exchange, is_of_connection, is_refused, repeated};
+use super::exchange::{Failed, exchange, repeated};
+use super::http1::{self, Http1};
+use super::http2::{self, Http2};
 use super::open::Open;
 use super::request_body::RequestBody;
-use super::sender::{self, Http1, Http2};
 use super::shared::Shared;
 use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
 use crate::proxy::dial::{Dialer, Io};
 use crate::proxy::health::Health;
+use crate::proxy::incoming::{HttpError, Incoming};
 
 /// A server, as one worker knows it.
 #[derive(Debug)]
@@ -146,7 +147,7 @@ impl Server {
         &self,
         mut request: Request<RequestBody>,
     ) -> Result<(Response<Incoming>, Option<Http1>), Failed> {
-        sender::for_http1(&mut request);
+        http1::prepare(&mut request);
         // A connection of the pool can be closed by the server at any moment. A request that was not
         // written to it goes to the next: there are only so many, then a fresh one is made.
         while let Some(mut http1) = self.take_idle() {
@@ -180,8 +181,8 @@ impl Server {
             }
             return self.send_http2(request).await.map(|response| (response, None));
         }
-        let made = sender::http1(io, open, None).await;
-        let mut http1 = made.map_err(|error| Failed::Sent(error.into()))?;
+        let made = http1::start(io, open, None).await;
+        let mut http1 = made.map_err(|error| Failed::Sent(HttpError::from(error).into()))?;
         let response = self.exchange_http1(&mut http1, request).await?;
         Ok((response, Some(http1)))
     }
@@ -196,8 +197,9 @@ impl Server {
             follower.follow(&mut request);
         }
         let progress = request.body().progress();
-        exchange(pin!(http1.send.try_send_request(request)), &progress, self.timeouts.response)
-            .await
+        let response = pin!(http1.send.try_send_request(request));
+        let response = exchange(response, &progress, self.timeouts.response).await?;
+        Ok(response.map(Incoming::Http1))
     }
 
     async fn send_http2(
@@ -213,12 +215,12 @@ impl Server {
             // The connection was ending: nothing was sent.
             (Err(Failed::Unsent(unsent, UpstreamError::Protocol(_))), _) => *unsent,
             (Err(Failed::Sent(UpstreamError::Protocol(error))), Some(again))
-                if is_of_connection(&error) =>
+                if error.is_of_connection() =>
             {
                 again
             }
             (Err(Failed::Sent(UpstreamError::Protocol(error))), Some(again))
-                if is_refused(&error) =>
+                if error.is_refused() =>
             {
                 return self.try_http2(http2, again).await;
             }
@@ -238,16 +240,15 @@ impl Server {
 
     async fn try_http2(
         &self,
-        mut http2: Http2,
+        http2: Http2,
         mut request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, Failed> {
-        if sender::for_http2(&mut request, &self.uri_scheme()).is_none() {
+        if http2::prepare(&mut request, &self.uri_scheme()).is_none() {
             return Err(Failed::Sent(UpstreamError::Host));
         }
         let progress = request.body().progress();
-        let response = pin!(http2.send.try_send_request(request));
-        let sent = exchange(response, &progress, self.timeouts.response).await;
-        sent.map_err(sender::undo_unsent_http2)
+        let sent = exchange(pin!(http2.ask(request)), &progress, self.timeouts.response).await;
+        sent.map_err(http2::undo_unsent)
     }
 
     /// The one connection of HTTP/2, made if it is not there; everybody waits for the same.
@@ -271,12 +272,13 @@ impl Server {
             self.is_http2.set(false);
             return Err(UpstreamError::ChangedProtocol);
         }
-        Ok(sender::http2(io, open).await?)
+        Ok(Http2::start(io, open).await.map_err(HttpError::from)?)
     }
 
     /// Has everybody use a connection on which the server has chosen HTTP/2.
     pub(super) async fn share(&self, io: Box<dyn Io>, open: Open) -> Result<(), UpstreamError> {
-        self.shared.set(sender::http2(io, open).await?).await;
+        let http2 = Http2::start(io, open).await.map_err(HttpError::from)?;
+        self.shared.set(http2).await;
         self.is_http2.set(true);
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
 use super::error::UpstreamError;
-use super::sender::Http2;
+use super::http2::Http2;
 
 /// The connection, if there is one.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Shared {
         let began = Instant::now();
         self.used.set(began);
         let mut connection = self.connection.lock().await;
-        if let Some(http2) = connection.as_ref().filter(|http2| !http2.send.is_closed()) {
+        if let Some(http2) = connection.as_ref().filter(|http2| !http2.is_closed()) {
             return Ok(http2.clone());
         }
         if let Some((at, error)) = &*self.failed.borrow()
@@ -69,7 +69,7 @@ impl Shared {
         let Ok(mut connection) = self.connection.try_lock() else { return };
         let is_idle = in_flight == 0 && self.used.get().elapsed() >= idle;
         connection.take_if(|http2| {
-            is_idle || http2.send.is_closed() || age.is_some_and(|age| http2.made.elapsed() >= age)
+            is_idle || http2.is_closed() || age.is_some_and(|age| http2.made.elapsed() >= age)
         });
     }
 }

@@ -1,0 +1,227 @@
+//! A connection of HTTP/2 to a server, which requests share: each is a stream.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::client::{Builder, ResponseFuture, SendRequest};
+use hyper::body::Body;
+use hyper::header::{self, HeaderValue};
+use hyper::http::uri::{Authority, PathAndQuery, Scheme};
+use hyper::{Request, Response, Uri, Version};
+use tokio::sync::SetOnce;
+
+use super::exchange::{Failed, Unanswered};
+use super::open::Open;
+use super::request_body::RequestBody;
+use crate::proxy::dial::Io;
+use crate::proxy::incoming::Incoming;
+use crate::proxy::interim::Follower;
+use crate::proxy::observed::{Observed, Observer};
+use crate::proxy::stream::{Duplex, Received, Upload};
+
+/// What a server may send ahead for each request. For all of them together there is no limit besides:
+/// a client that takes nothing would use it up for the others.
+const STREAM_WINDOW: u32 = 256 << 10;
+const ALL_STREAMS: u32 = (1 << 31) - 1;
+/// What is kept for a server that does not take it, for each request.
+const SEND_BUFFER: usize = 64 << 10;
+
+/// A connection of HTTP/2, which everybody shares. It ends with the last who has it.
+#[derive(Debug, Clone)]
+pub(super) struct Http2 {
+    send: SendRequest<Bytes>,
+    pub(super) made: Instant,
+    state: Rc<State>,
+}
+
+/// What is known of a connection.
+#[derive(Debug, Default)]
+struct State {
+    greeting: Greeting,
+    has_ended: Cell<bool>,
+}
+
+impl Http2 {
+    /// Speaks HTTP/2 on a connection.
+    pub(super) async fn start(io: Box<dyn Io>, open: Open) -> Result<Self, h2::Error> {
+        let state = Rc::new(State::default());
+        // It is open as long as its socket, whoever still uses that.
+        let io = Observed::new(io, Host { state: Rc::clone(&state), _open: open });
+        let (send, mut connection) = Builder::new()
+            .enable_push(false)
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(ALL_STREAMS)
+            .max_send_buffer_size(SEND_BUFFER)
+            .handshake(io)
+            .await?;
+        let known = Rc::clone(&state);
+        tokio::task::spawn_local(async move {
+            let ended = poll_fn(|context| {
+                let ended = Pin::new(&mut connection).poll(context);
+                known.has_ended.set(ended.is_ready());
+                if known.greeting.has_come_unread() || ended.is_ready() {
+                    let _ = known.greeting.is_read.set(()); // the first word counts
+                }
+                ended
+            });
+            if let Err(error) = ended.await {
+                tracing::debug!(%error, "upstream connection ended");
+            }
+        });
+        Ok(Self { send, made: Instant::now(), state })
+    }
+
+    /// Whether it is the same connection.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.state, &other.state)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.has_ended.get()
+    }
+
+    /// Whether the server takes extended CONNECT (RFC 8441). It says so in its settings, which are
+    /// the first thing that it sends: they are awaited.
+    pub(super) async fn takes_extended_connect(&self) -> bool {
+        self.state.greeting.is_read.wait().await;
+        self.send.is_extended_connect_protocol_enabled()
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    pub(super) async fn ask(
+        mut self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, Unanswered> {
+        let (head, body) = self.ready(request).await?;
+        let ends = body.is_end_stream();
+        let follower = body.follower();
+        let (mut answer, stream) = self.send.send_request(head, ends).map_err(Unanswered::sent)?;
+        let upload = if ends { None } else { Upload::start(body, stream).await };
+        let answer = head_of(&mut answer, follower).await.map_err(Unanswered::sent)?;
+        let (head, stream) = answer.into_parts();
+        let body = Received::new(stream, &head.headers).along(upload);
+        Ok(Response::from_parts(head, Incoming::Http2(body)))
+    }
+
+    /// Sends an extended CONNECT and waits for the head of its answer, and the stream that follows if
+    /// the server agrees.
+    pub(super) async fn open(
+        mut self,
+        request: Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Option<Duplex>), Unanswered> {
+        let (head, body) = self.ready(request).await?;
+        let (mut answer, send) = self.send.send_request(head, false).map_err(Unanswered::sent)?;
+        let answer = head_of(&mut answer, body.follower()).await.map_err(Unanswered::sent)?;
+        let (head, receive) = answer.into_parts();
+        if head.status.is_success() {
+            let answer = Response::from_parts(head, Incoming::Empty);
+            return Ok((answer, Some(Duplex::new(send, receive))));
+        }
+        let body = Received::new(receive, &head.headers);
+        Ok((Response::from_parts(head, Incoming::Http2(body)), None))
+    }
+
+    /// Waits until a request can be sent, which is given back if that is never.
+    async fn ready(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> Result<(Request<()>, RequestBody), Unanswered> {
+        if let Err(error) = poll_fn(|context| self.send.poll_ready(context)).await {
+            return Err(Unanswered { unsent: Some(Box::new(request)), error: error.into() });
+        }
+        let (head, body) = request.into_parts();
+        Ok((Request::from_parts(head, ()), body))
+    }
+}
+
+/// The head of an answer; what comes before it is passed on.
+async fn head_of(
+    answer: &mut ResponseFuture,
+    follower: Option<Follower>,
+) -> Result<Response<RecvStream>, h2::Error> {
+    poll_fn(|context| {
+        while let Poll::Ready(Some(Ok(said))) = answer.poll_informational(context) {
+            if let Some(follower) = &follower {
+                let (head, ()) = said.into_parts();
+                follower.pass_on(head.status, head.headers);
+            }
+        }
+        Pin::new(&mut *answer).poll(context)
+    })
+    .await
+}
+
+/// Makes a request what HTTP/2 sends: an absolute target for `Host`. `None` if the host is no
+/// authority.
+pub(super) fn prepare(request: &mut Request<RequestBody>, scheme: &Scheme) -> Option<()> {
+    let host = request.headers_mut().remove(header::HOST)?;
+    request.headers_mut().remove(header::TRANSFER_ENCODING);
+    request.headers_mut().remove(header::CONNECTION);
+    let authority = Authority::try_from(host.as_bytes()).ok()?;
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    parts.scheme = Some(scheme.clone());
+    parts.authority = Some(authority);
+    parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
+    *request.uri_mut() = Uri::from_parts(parts).ok()?;
+    *request.version_mut() = Version::HTTP_2;
+    Some(())
+}
+
+/// A request for HTTP/2 that nobody has read is again what it was.
+pub(super) fn undo_unsent(failed: Failed) -> Failed {
+    let Failed::Unsent(mut request, error) = failed else { return failed };
+    let parts = std::mem::take(request.uri_mut()).into_parts();
+    let host = parts.authority.and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    host.map(|host| request.headers_mut().insert(header::HOST, host));
+    *request.uri_mut() = parts.path_and_query.map(Uri::from).unwrap_or_default();
+    *request.version_mut() = Version::HTTP_11;
+    Failed::Unsent(request, error)
+}
+
+/// The first words of a server of HTTP/2: a frame with its settings, and not always in one piece.
+#[derive(Debug, Default)]
+struct Greeting {
+    /// How many bytes have come, and the first three: the length of the frame.
+    read: Cell<usize>,
+    length: Cell<[u8; 3]>,
+    /// h2 has made sense of it.
+    is_read: SetOnce<()>,
+}
+
+impl Greeting {
+    fn has_come_unread(&self) -> bool {
+        let [high, middle, low] = self.length.get().map(usize::from);
+        !self.is_read.initialized()
+            && self.read.get() >= FRAME_HEADER + (high << 16 | middle << 8 | low)
+    }
+}
+
+/// Of HTTP/2, in bytes (RFC 9113, section 4.1).
+const FRAME_HEADER: usize = 9;
+
+/// The server's end of a connection.
+#[derive(Debug)]
+struct Host {
+    state: Rc<State>,
+    _open: Open,
+}
+
+impl Observer for Host {
+    fn has_read(&self, bytes: &[u8]) {
+        let greeting = &self.state.greeting;
+        if greeting.is_read.initialized() {
+            return;
+        }
+        let mut length = greeting.length.get();
+        let before = greeting.read.get();
+        length.iter_mut().skip(before).zip(bytes).for_each(|(place, byte)| *place = *byte);
+        greeting.length.set(length);
+        greeting.read.set(before.saturating_add(bytes.len()));
+    }
+}

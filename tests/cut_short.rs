@@ -1,0 +1,183 @@
+//! What one side breaks off never looks complete to the other, whatever both speak.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails where it stands"
+)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+
+use support::client::Client;
+use support::http2::{
+    DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RST_STREAM, SETTINGS, frame, request,
+};
+use support::keygate::{Keygate, configuration};
+use support::pki::{Kind, Party, Pki};
+use support::{PATIENCE, said, write_filter};
+
+/// Codes of RST_STREAM (RFC 9113, section 7).
+const NO_ERROR: u32 = 0;
+const INTERNAL_ERROR: u32 = 2;
+const CANCEL: u32 = 8;
+const CODES: [u32; 3] = [NO_ERROR, INTERNAL_ERROR, CANCEL];
+
+/// A server whose first connection is in the test's hands.
+struct Server {
+    address: SocketAddr,
+    connections: Receiver<TcpStream>,
+}
+
+impl Server {
+    fn start() -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, connections) = channel();
+        std::thread::spawn(move || {
+            // Until the test is over.
+            listener.incoming().try_for_each(|tcp| sender.send(tcp.unwrap()))
+        });
+        Self { address, connections }
+    }
+
+    fn connection(&self) -> TcpStream {
+        let tcp = self.connections.recv_timeout(PATIENCE).unwrap();
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        tcp
+    }
+
+    /// A connection of HTTP/2 whose first words are said.
+    fn http2(&self) -> TcpStream {
+        let mut tcp = self.connection();
+        tcp.read_exact(&mut [0; 24]).unwrap(); // the preface
+        tcp.write_all(&frame(SETTINGS, 0, 0, b"")).unwrap();
+        tcp
+    }
+}
+
+/// The next frame of a request, and whether it ends it: type, end, payload.
+fn next_frame(tcp: &mut TcpStream) -> (u8, bool, Vec<u8>) {
+    loop {
+        let mut header = [0; 9];
+        tcp.read_exact(&mut header).unwrap();
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        let mut payload = vec![0; length as usize];
+        tcp.read_exact(&mut payload).unwrap();
+        if [HEADERS, DATA, RST_STREAM].contains(&header[3]) {
+            let ends = header[3] != RST_STREAM && header[4] & END_STREAM != 0;
+            return (header[3], ends, payload);
+        }
+    }
+}
+
+fn read_until(tcp: &mut TcpStream, end: &str) -> String {
+    let mut read = Vec::new();
+    while !read.ends_with(end.as_bytes()) {
+        let mut byte = [0];
+        tcp.read_exact(&mut byte).unwrap();
+        read.push(byte[0]);
+    }
+    String::from_utf8(read).unwrap()
+}
+
+struct Scene {
+    server: Server,
+    keygate: Keygate,
+    good: Party,
+    pki: Pki,
+}
+
+fn scene(scheme: &str) -> Scene {
+    let pki = Pki::new();
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let server = Server::start();
+    let text = configuration(server.address, "", "").replace("http://", scheme);
+    let keygate = Keygate::configured(&pki, &text);
+    Scene { server, keygate, good, pki }
+}
+
+impl Scene {
+    /// A client of HTTP/2 that has sent a part of a body of unknown length.
+    fn uploading(&self) -> Http2 {
+        let mut client = Http2::connect(&self.pki, self.keygate.address(), &self.good);
+        client.send(&frame(HEADERS, END_HEADERS, 1, &request("POST", &[])));
+        client.send(&frame(DATA, 0, 1, b"part"));
+        client
+    }
+}
+
+#[test]
+fn an_upload_that_is_reset_never_looks_complete_to_a_server_of_http1() {
+    for code in CODES {
+        let scene = scene("http://");
+        let mut client = scene.uploading();
+        let mut server = scene.server.connection();
+        let head = read_until(&mut server, "\r\n\r\n").to_ascii_lowercase();
+        assert!(head.contains("transfer-encoding: chunked"), "{head}");
+        read_until(&mut server, "part\r\n");
+        client.send(&frame(RST_STREAM, 0, 1, &code.to_be_bytes()));
+        let mut rest = Vec::new();
+        let _ = server.read_to_end(&mut rest); // reset or closed
+        assert_eq!(String::from_utf8_lossy(&rest), "", "{code}");
+    }
+}
+
+#[test]
+fn an_upload_that_is_reset_never_looks_complete_to_a_server_of_http2() {
+    for code in CODES {
+        let scene = scene("h2c://");
+        let mut client = scene.uploading();
+        let mut server = scene.server.http2();
+        assert_eq!(next_frame(&mut server).0, HEADERS);
+        assert_eq!(next_frame(&mut server), (DATA, false, b"part".to_vec()));
+        client.send(&frame(RST_STREAM, 0, 1, &code.to_be_bytes()));
+        let (kind, ends, _) = next_frame(&mut server);
+        assert_eq!((kind, ends), (RST_STREAM, false), "{code}");
+    }
+}
+
+#[test]
+fn an_upload_whose_client_hangs_up_never_looks_complete_to_a_server_of_http2() {
+    let scene = scene("h2c://");
+    let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    client.send(
+        "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n",
+    );
+    let mut server = scene.server.http2();
+    assert_eq!(next_frame(&mut server).0, HEADERS);
+    assert_eq!(next_frame(&mut server), (DATA, false, b"part".to_vec()));
+    drop(client);
+    let (kind, ends, _) = next_frame(&mut server);
+    assert_eq!((kind, ends), (RST_STREAM, false));
+}
+
+#[test]
+fn an_answer_that_is_reset_never_looks_complete() {
+    for code in CODES {
+        for http in ["--http1.1", "--http2"] {
+            let scene = scene("h2c://");
+            let broken = std::thread::scope(|scope| {
+                let asking = scope.spawn(|| scene.keygate.curl(&scene.good, &[http]));
+                let mut server = scene.server.http2();
+                assert_eq!(next_frame(&mut server).0, HEADERS);
+                let status_200 = [0x88];
+                let answer = [
+                    frame(HEADERS, END_HEADERS, 1, &status_200),
+                    frame(DATA, 0, 1, b"ten bytes."),
+                    frame(RST_STREAM, 0, 1, &code.to_be_bytes()),
+                ];
+                server.write_all(&answer.concat()).unwrap();
+                asking.join().unwrap()
+            });
+            // Partial file, empty reply, receive error, error in an HTTP/2 stream.
+            let broken_off = [18, 52, 56, 92].map(Some).contains(&broken.status.code());
+            assert!(broken_off, "{code} {http}: {}", said(&broken));
+        }
+    }
+}
