@@ -15,7 +15,8 @@ use std::sync::mpsc::{Receiver, channel};
 
 use support::client::Client;
 use support::http2::{
-    DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RST_STREAM, SETTINGS, frame, request,
+    Came, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+    frame, request,
 };
 use support::keygate::{Keygate, configuration};
 use support::pki::{Kind, Party, Pki};
@@ -180,4 +181,36 @@ fn an_answer_that_is_reset_never_looks_complete() {
             assert!(broken_off, "{code} {http}: {}", said(&broken));
         }
     }
+}
+
+#[test]
+fn an_early_answer_is_whole_however_long_it_is_and_however_slowly_it_is_taken() {
+    let scene = scene("http://");
+    let mut client = scene.uploading();
+    let mut server = scene.server.connection();
+    read_until(&mut server, "part\r\n");
+    let body = vec![b'x'; 1 << 20];
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+    let writing = std::thread::spawn(move || {
+        server.write_all(&[head.as_bytes(), &body].concat()).unwrap();
+        server
+    });
+    let mut came = 0;
+    loop {
+        let (kind, flags, stream, payload) = client.frame().unwrap();
+        assert_ne!(kind, RST_STREAM, "after {came} bytes");
+        if kind == DATA {
+            came += payload.len();
+            if flags & END_STREAM != 0 {
+                break;
+            }
+            // As much again, only now: for the stream and for the connection.
+            let taken = u32::try_from(payload.len()).unwrap().to_be_bytes();
+            client.send(&frame(WINDOW_UPDATE, 0, stream, &taken));
+            client.send(&frame(WINDOW_UPDATE, 0, 0, &taken));
+        }
+    }
+    assert_eq!(came, 1 << 20);
+    assert_eq!(client.next(), Came::Reset(1, NO_ERROR));
+    drop(writing.join().unwrap());
 }

@@ -91,8 +91,8 @@ impl Drop for Stream {
     }
 }
 
-/// How long a server may be silent once the client says no more. A stream that was reset looks like
-/// that, and counts for the client's no longer: whoever resets one after the other keeps none.
+/// How long a server may be silent once the client says no more: its stream may count for the client's
+/// no longer, and whoever ends one after the other keeps none.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Carries bytes; whether that came to its end.

@@ -29,6 +29,8 @@ use crate::proxy::stream::{Duplex, Received, Upload};
 /// a client that takes nothing would use it up for the others.
 const STREAM_WINDOW: u32 = 256 << 10;
 const ALL_STREAMS: u32 = (1 << 31) - 1;
+/// The most that the fields of an answer may take, in bytes.
+const HEADERS: u32 = 64 << 10;
 /// What is kept for a server that does not take it, for each request.
 const SEND_BUFFER: usize = 64 << 10;
 
@@ -57,6 +59,7 @@ impl Http2 {
             .enable_push(false)
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(ALL_STREAMS)
+            .max_header_list_size(HEADERS)
             .max_send_buffer_size(SEND_BUFFER)
             .handshake(io)
             .await?;
