@@ -10,81 +10,21 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, channel};
 
 use support::client::Client;
 use support::http2::{
-    Came, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RST_STREAM, SETTINGS, WINDOW_UPDATE,
-    frame, request,
+    Came, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RST_STREAM, WINDOW_UPDATE, frame, request,
 };
 use support::keygate::{Keygate, configuration};
 use support::pki::{Kind, Party, Pki};
-use support::{PATIENCE, said, write_filter};
+use support::server::{Server, next_frame, read_until};
+use support::{said, write_filter};
 
 /// Codes of RST_STREAM (RFC 9113, section 7).
 const NO_ERROR: u32 = 0;
 const INTERNAL_ERROR: u32 = 2;
 const CANCEL: u32 = 8;
 const CODES: [u32; 3] = [NO_ERROR, INTERNAL_ERROR, CANCEL];
-
-/// A server whose first connection is in the test's hands.
-struct Server {
-    address: SocketAddr,
-    connections: Receiver<TcpStream>,
-}
-
-impl Server {
-    fn start() -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        let (sender, connections) = channel();
-        std::thread::spawn(move || {
-            // Until the test is over.
-            listener.incoming().try_for_each(|tcp| sender.send(tcp.unwrap()))
-        });
-        Self { address, connections }
-    }
-
-    fn connection(&self) -> TcpStream {
-        let tcp = self.connections.recv_timeout(PATIENCE).unwrap();
-        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
-        tcp
-    }
-
-    /// A connection of HTTP/2 whose first words are said.
-    fn http2(&self) -> TcpStream {
-        let mut tcp = self.connection();
-        tcp.read_exact(&mut [0; 24]).unwrap(); // the preface
-        tcp.write_all(&frame(SETTINGS, 0, 0, b"")).unwrap();
-        tcp
-    }
-}
-
-/// The next frame of a request, and whether it ends it: type, end, payload.
-fn next_frame(tcp: &mut TcpStream) -> (u8, bool, Vec<u8>) {
-    loop {
-        let mut header = [0; 9];
-        tcp.read_exact(&mut header).unwrap();
-        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
-        let mut payload = vec![0; length as usize];
-        tcp.read_exact(&mut payload).unwrap();
-        if [HEADERS, DATA, RST_STREAM].contains(&header[3]) {
-            let ends = header[3] != RST_STREAM && header[4] & END_STREAM != 0;
-            return (header[3], ends, payload);
-        }
-    }
-}
-
-fn read_until(tcp: &mut TcpStream, end: &str) -> String {
-    let mut read = Vec::new();
-    while !read.ends_with(end.as_bytes()) {
-        let mut byte = [0];
-        tcp.read_exact(&mut byte).unwrap();
-        read.push(byte[0]);
-    }
-    String::from_utf8(read).unwrap()
-}
 
 struct Scene {
     server: Server,
@@ -136,9 +76,9 @@ fn an_upload_that_is_reset_never_looks_complete_to_a_server_of_http2() {
         let mut client = scene.uploading();
         let mut server = scene.server.http2();
         assert_eq!(next_frame(&mut server).0, HEADERS);
-        assert_eq!(next_frame(&mut server), (DATA, false, b"part".to_vec()));
+        assert_eq!(next_frame(&mut server), (DATA, 1, false, b"part".to_vec()));
         client.send(&frame(RST_STREAM, 0, 1, &code.to_be_bytes()));
-        let (kind, ends, _) = next_frame(&mut server);
+        let (kind, _, ends, _) = next_frame(&mut server);
         assert_eq!((kind, ends), (RST_STREAM, false), "{code}");
     }
 }
@@ -152,9 +92,9 @@ fn an_upload_whose_client_hangs_up_never_looks_complete_to_a_server_of_http2() {
     );
     let mut server = scene.server.http2();
     assert_eq!(next_frame(&mut server).0, HEADERS);
-    assert_eq!(next_frame(&mut server), (DATA, false, b"part".to_vec()));
+    assert_eq!(next_frame(&mut server), (DATA, 1, false, b"part".to_vec()));
     drop(client);
-    let (kind, ends, _) = next_frame(&mut server);
+    let (kind, _, ends, _) = next_frame(&mut server);
     assert_eq!((kind, ends), (RST_STREAM, false));
 }
 

@@ -40,7 +40,7 @@ fn hints_are_there_before_the_answer_without_what_is_between_server_and_proxy() 
     let (release, held) = channel();
     let held = Mutex::new(held);
     let origin = Origin::answering(move |_, tcp| {
-        write!(tcp, "{HINTS}connection: x-secret\r\nx-secret: 1\r\nkeep-alive: 5\r\n\r\n")?;
+        write!(tcp, "{HINTS}content-length: 5\r\nconnection: x-secret\r\nx-secret: 1\r\n\r\n")?;
         held.lock().unwrap().recv_timeout(PATIENCE).unwrap();
         tcp.write_all(ANSWER.as_bytes())
     });

@@ -231,6 +231,15 @@ fn what_http_2_forbids_does_not_reach_the_origin() {
         ("a protocol that is no token", stream("web socket")),
         ("two protocols", stream("websocket, h2c")),
         ("no protocol", stream("")),
+        (
+            "a stream of bytes that has a length",
+            frame(
+                HEADERS,
+                END_HEADERS,
+                1,
+                &request("CONNECT", &[(":protocol", "websocket"), ("content-length", "30")]),
+            ),
+        ),
         ("a name in capitals", frame(HEADERS, whole, 1, &with(&[("X-A", "1")]))),
         ("a connection field", frame(HEADERS, whole, 1, &with(&[("connection", "close")]))),
         ("a coding", frame(HEADERS, whole, 1, &with(&[("transfer-encoding", "chunked")]))),

@@ -36,7 +36,7 @@ use super::interim::{Follower, WithInterim};
 use super::observed::Observed;
 use super::request_id;
 use super::stream::Duplex;
-use super::upstream::{RequestBody, UpstreamError};
+use super::upstream::{Outgoing, RequestBody, UpstreamError};
 use crate::metrics::CodeClass;
 
 /// Serves HTTP on a connection until it ends.
@@ -211,7 +211,7 @@ async fn handle(
                     (channels.follower, in_flight.asks_first),
                 );
                 in_flight.following(&body);
-                let request = Request::from_parts(parts, body);
+                let request = Box::new(Request::from_parts(parts, body));
                 forward(&session, request, purpose, channels.stream, in_flight).await
             }
             Err(status) => answer::own(status, Box::pin(answer::discard(body, in_flight)).await),
@@ -234,7 +234,7 @@ fn is_switching(response: &Response<ResponseBody>) -> bool {
 /// The upstream's answer, or why there is none.
 async fn forward(
     session: &Rc<Session>,
-    mut request: Request<RequestBody>,
+    mut request: Outgoing,
     purpose: Purpose,
     client: Option<oneshot::Receiver<Duplex>>,
     in_flight: RequestInFlight,

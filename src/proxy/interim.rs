@@ -3,7 +3,7 @@
 mod before_answer;
 mod between_writes;
 
-use hyper::{HeaderMap, Request, StatusCode};
+use hyper::{HeaderMap, Request, StatusCode, header};
 
 pub(super) use self::before_answer::BeforeAnswer;
 pub(super) use self::between_writes::{Interim, WithInterim};
@@ -37,6 +37,7 @@ impl Follower {
             return;
         }
         headers::remove_hop_by_hop(&mut headers);
+        headers.remove(header::CONTENT_LENGTH); // it would be taken for that of the answer
         match self {
             Self::Http1(request) => request.pass_on(status, &headers),
             Self::Http2(request) => request.pass_on(status, headers),

@@ -17,8 +17,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use hyper::Response;
 use hyper::header::HeaderValue;
-use hyper::{Request, Response};
 use rustls::ClientConfig;
 use smallvec::SmallVec;
 
@@ -28,7 +28,7 @@ use self::exchange::Failed;
 pub(super) use self::http1::Tunnel;
 pub(super) use self::open::Open;
 pub(super) use self::progress::{DISCARDED_AT_MOST, Progress};
-pub(super) use self::request_body::{Fault, RequestBody};
+pub(super) use self::request_body::{Fault, Outgoing, RequestBody};
 pub(super) use self::server::Lease;
 use self::server::Server;
 use super::dial::Io;
@@ -107,10 +107,7 @@ impl Upstream {
     }
 
     /// Sends a request and waits for the response head.
-    pub(super) async fn send(
-        &self,
-        mut request: Request<RequestBody>,
-    ) -> Result<Answer, UpstreamError> {
+    pub(super) async fn send(&self, mut request: Outgoing) -> Result<Answer, UpstreamError> {
         let mut attempts = Attempts::new(self);
         loop {
             match attempts.next()?.send(request).await {
@@ -118,7 +115,7 @@ impl Upstream {
                 Err(Failed::Sent(error)) => return Err(attempts.give_up(error)),
                 Err(Failed::Unsent(unsent, error)) => {
                     attempts.fail(error);
-                    request = *unsent;
+                    request = unsent;
                 }
             }
         }
@@ -128,7 +125,7 @@ impl Upstream {
     /// connection or stream follows.
     pub(super) async fn send_upgrade(
         &self,
-        mut request: Request<RequestBody>,
+        mut request: Outgoing,
     ) -> Result<(Answer, Option<Tunnel>), UpstreamError> {
         let mut attempts = Attempts { is_upgrade: true, ..Attempts::new(self) };
         loop {
@@ -139,7 +136,7 @@ impl Upstream {
                 Err(Failed::Sent(error)) => return Err(attempts.give_up(error)),
                 Err(Failed::Unsent(unsent, error)) => {
                     attempts.fail(error);
-                    request = *unsent;
+                    request = unsent;
                 }
             }
         }

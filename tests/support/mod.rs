@@ -27,6 +27,7 @@ pub mod pki;
 pub mod program;
 pub mod promql;
 pub mod scene;
+pub mod server;
 
 use std::path::Path;
 use std::process::{Command, Output};

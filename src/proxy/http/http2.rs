@@ -94,9 +94,9 @@ async fn serve(
 ) {
     let is_head = request.method() == Method::HEAD;
     let (parts, received) = request.into_parts();
-    let (opener, opened) = oneshot::channel();
     let (body, stream, bytes) = if parts.method == Method::CONNECT {
-        (Incoming::Empty, Some(opened), Some(received))
+        let (opener, opened) = oneshot::channel();
+        (Incoming::Empty, Some(opened), Some((opener, received)))
     } else {
         (Incoming::Http2(Received::new(received, &parts.headers)), None, None)
     };
@@ -105,16 +105,16 @@ async fn serve(
     let response = {
         let mut answer = pin!(handle(session, Request::from_parts(parts, body), channels));
         poll_fn(|context| {
+            // A request that its client has reset is not answered.
+            if respond.poll_reset(context).is_ready() {
+                return Poll::Ready(None);
+            }
             let answer = answer.as_mut().poll(context);
             for said in interim.take(context) {
                 let said = respond.send_informational(said);
                 let _ = said.inspect_err(|error| debug!(%error, "interim answer not sent"));
             }
-            match answer {
-                Poll::Ready(response) => Poll::Ready(Some(response)),
-                // A request that its client has reset is not answered.
-                Poll::Pending => respond.poll_reset(context).map(|_| None),
-            }
+            answer.map(Some)
         })
         .await
     };
@@ -126,7 +126,8 @@ async fn serve(
         parts.headers.insert(header::DATE, date);
     }
     let opens = bytes.filter(|_| parts.status.is_success());
-    let ends = opens.is_none() && (is_head || body.is_end_stream());
+    // Of the upstream's the end is awaited: it may still have to be read.
+    let ends = opens.is_none() && (body.is_end_stream() || is_head && body.is_own());
     if opens.is_none()
         && !body.is_end_stream()
         && let Some(length) = body.size_hint().exact()
@@ -138,7 +139,7 @@ async fn serve(
             debug!(%error, "answer not sent");
             respond.send_reset(Reason::INTERNAL_ERROR);
         }
-        (Ok(send), Some(receive)) => drop(opener.send(Duplex::new(send, receive))),
+        (Ok(send), Some((opener, receive))) => drop(opener.send(Duplex::new(send, receive))),
         (Ok(_), None) if ends => {}
         (Ok(send), None) => {
             Sending::<ResponseBody>::new(body, send, Reason::INTERNAL_ERROR).await;

@@ -37,6 +37,10 @@ pub(super) fn prepare(
             }
             Some(_) => {}
         }
+        // It would be one of what comes after the answer: a server of HTTP/1.1 would wait for it.
+        if parts.headers.contains_key(header::CONTENT_LENGTH) {
+            return Err(StatusCode::BAD_REQUEST);
+        }
     }
     // hyper counts them in HTTP/1.1, HTTP/2 counts bytes.
     if parts.headers.len() > limits.max_headers {

@@ -1,6 +1,6 @@
 //! A response body on its way to the client: read from the upstream only when the client takes it.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -43,7 +43,8 @@ struct Streamed {
     has_ended: bool,
     stall: Stall,
     waiting: Option<WaitingForUpstream>,
-    /// Until then its end waits for that of the request.
+    /// Its end waits for that of the request: the trailers, and until when.
+    trailers: Option<Box<Frame<Bytes>>>,
     held_until: Option<Pin<Box<Sleep>>>,
 }
 
@@ -76,6 +77,11 @@ impl ResponseBody {
         Self { content: Content::Own(Some(text)), request: Some(request) }
     }
 
+    /// Whether it is an answer of keygate's own.
+    pub(super) fn is_own(&self) -> bool {
+        matches!(self.content, Content::Own(_))
+    }
+
     /// Nothing, of a request that goes on as a stream of bytes.
     pub(super) fn nothing() -> Self {
         Self { content: Content::Own(None), request: None }
@@ -92,8 +98,15 @@ impl ResponseBody {
     ) -> Self {
         let stall = Stall::new(patience).until(end);
         let lease = Some(lease);
-        let streamed =
-            Streamed { incoming, lease, has_ended: false, stall, waiting: None, held_until: None };
+        let streamed = Streamed {
+            incoming,
+            lease,
+            has_ended: false,
+            stall,
+            waiting: None,
+            trailers: None,
+            held_until: None,
+        };
         Self { content: Content::Upstream(streamed), request: Some(request) }
     }
 }
@@ -115,9 +128,13 @@ impl Streamed {
         };
         self.waiting = None;
         self.stall.moved();
-        self.has_ended |= frame.is_none();
-        if let Some(request) = request.filter(|_| !self.has_ended) {
-            request.session.standing.activity.body_moved();
+        // Trailers are the last of it.
+        self.has_ended =
+            frame.as_ref().is_none_or(|frame| matches!(frame, Ok(frame) if frame.is_trailers()));
+        match request {
+            Some(request) if self.has_ended => request.observe(),
+            Some(request) => request.session.standing.activity.body_moved(),
+            None => {}
         }
         let record = request.and_then(RequestInFlight::record);
         if let (Some(record), Some(Ok(frame))) = (record, &frame) {
@@ -157,12 +174,16 @@ impl Body for ResponseBody {
             Content::Upstream(streamed) => {
                 let request = this.request.as_ref();
                 let frame = ready!(streamed.poll_frame(context, request));
-                if frame.is_none()
-                    && let Some(request) = request
-                {
+                if !streamed.has_ended {
+                    return Poll::Ready(frame);
+                }
+                if let Some(Ok(trailers)) = frame {
+                    streamed.trailers = Some(Box::new(trailers));
+                }
+                if let Some(request) = request {
                     ready!(streamed.poll_held(context, request));
                 }
-                Poll::Ready(frame)
+                Poll::Ready(streamed.trailers.take().map(|trailers| Ok(*trailers)))
             }
         }
     }
@@ -219,9 +240,8 @@ pub(super) struct RequestInFlight {
     session: Rc<Session>,
     began: Instant,
     /// The same, until the time that it took is known.
-    unobserved: Option<Instant>,
-    /// A body that nobody will read: an HTTP/2 stream whose body is dropped is reset, and an answer
-    /// that is not on its way by then is lost.
+    unobserved: Cell<Option<Instant>>,
+    /// A body that nobody will read, kept until the answer is out.
     unread: Option<Incoming>,
     /// The body that was read, which has what is left of it.
     read: OnceCell<Progress>,
@@ -252,7 +272,7 @@ impl RequestInFlight {
         Self {
             session,
             began,
-            unobserved: Some(began),
+            unobserved: Cell::new(Some(began)),
             unread: None,
             read: OnceCell::new(),
             record,
@@ -297,7 +317,7 @@ impl RequestInFlight {
         Rc::clone(&self.session.standing.activity)
     }
 
-    fn observe(&mut self) {
+    fn observe(&self) {
         if let Some(began) = self.unobserved.take() {
             let seconds = began.elapsed().as_secs_f64();
             self.session.metrics.request_duration.observe(seconds);

@@ -19,6 +19,18 @@ struct State {
     waker: Option<Waker>,
 }
 
+impl State {
+    fn say(&mut self, status: StatusCode, headers: HeaderMap) {
+        let mut interim = Response::new(());
+        *interim.status_mut() = status;
+        *interim.headers_mut() = headers;
+        self.waiting.push(interim);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
 impl BeforeAnswer {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -26,26 +38,16 @@ impl BeforeAnswer {
 
     pub(super) fn pass_on(&self, status: StatusCode, headers: HeaderMap) {
         let lengths = headers.iter().map(|(name, value)| name.as_str().len() + value.len());
-        let said = self.state().said.saturating_add(PER_ANSWER + lengths.sum::<usize>());
-        if said <= MAX_WAITING {
-            self.state().said = said;
-            self.say(status, headers);
+        let length = PER_ANSWER + lengths.sum::<usize>();
+        let mut state = self.state();
+        if state.said.saturating_add(length) <= MAX_WAITING {
+            state.said += length;
+            state.say(status, headers);
         }
     }
 
     pub(super) fn go_on(&self) {
-        self.say(StatusCode::CONTINUE, HeaderMap::new());
-    }
-
-    fn say(&self, status: StatusCode, headers: HeaderMap) {
-        let mut interim = Response::new(());
-        *interim.status_mut() = status;
-        *interim.headers_mut() = headers;
-        let mut state = self.state();
-        state.waiting.push(interim);
-        if let Some(waker) = state.waker.take() {
-            waker.wake();
-        }
+        self.state().say(StatusCode::CONTINUE, HeaderMap::new());
     }
 
     /// What is to be said now. Whoever asks is woken when there is more.

@@ -1,8 +1,10 @@
 //! A body that is sent on a stream of HTTP/2.
 
-use std::fmt::Display;
+use std::cell::RefCell;
+use std::fmt::{self, Display};
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -98,12 +100,21 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> Future for Sending<B> {
 }
 
 /// A body that is sent beside something else. Dropped, it is broken off.
-#[derive(Debug)]
-pub(in crate::proxy) struct Upload(Option<AbortHandle>);
+pub(in crate::proxy) struct Upload {
+    sending: Rc<RefCell<Option<BoxedSending>>>,
+    task: AbortHandle,
+    outlives_answer: bool,
+}
+
+type BoxedSending = Pin<Box<dyn Future<Output = ()>>>;
 
 impl Upload {
     /// Sends the body of a request; `None` if that is done already.
-    pub(in crate::proxy) async fn start<B>(body: B, stream: SendStream<Bytes>) -> Option<Self>
+    pub(in crate::proxy) async fn start<B>(
+        body: B,
+        stream: SendStream<Bytes>,
+        outlives_answer: bool,
+    ) -> Option<Self>
     where
         B: Body<Data = Bytes, Error: Display> + Unpin + 'static,
     {
@@ -114,19 +125,39 @@ impl Upload {
         if is_done.await {
             return None;
         }
-        Some(Self(Some(tokio::task::spawn_local(sending).abort_handle())))
+        let sending: BoxedSending = Box::pin(sending);
+        let sending = Rc::new(RefCell::new(Some(sending)));
+        let sent = Rc::clone(&sending);
+        let task = tokio::task::spawn_local(poll_fn(move |context| {
+            let mut sending = sent.borrow_mut();
+            sending.as_mut().map_or(Poll::Ready(()), |sending| sending.as_mut().poll(context))
+        }));
+        Some(Self { sending, task: task.abort_handle(), outlives_answer })
     }
 
-    /// It goes on by itself.
+    /// The answer has ended.
     pub(in crate::proxy) fn leave(mut self) {
-        self.0 = None;
+        if self.outlives_answer {
+            self.sending = Rc::default();
+        }
+    }
+}
+
+impl fmt::Debug for Upload {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let outlives_answer = &self.outlives_answer;
+        let mut debug = formatter.debug_struct("Upload");
+        debug.field("outlives_answer", outlives_answer).finish_non_exhaustive()
     }
 }
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let Some(sending) = &self.0 {
-            sending.abort();
+        // At once, and not with the task: what is left of the body is wanted.
+        if let Ok(mut sending) = self.sending.try_borrow_mut()
+            && sending.take().is_some()
+        {
+            self.task.abort();
         }
     }
 }

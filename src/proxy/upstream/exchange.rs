@@ -12,7 +12,7 @@ use tokio::time::sleep_until;
 
 use super::error::UpstreamError;
 use super::progress::Progress;
-use super::request_body::RequestBody;
+use super::request_body::{Outgoing, RequestBody};
 use crate::proxy::incoming::HttpError;
 
 /// Why a request got no answer from this server.
@@ -21,14 +21,14 @@ pub(super) enum Failed {
     /// Some of it may have been read.
     Sent(UpstreamError),
     /// Nothing of it was read: another server can have it.
-    Unsent(Box<Request<RequestBody>>, UpstreamError),
+    Unsent(Outgoing, UpstreamError),
 }
 
 /// What a connection says of a request that it got no answer to.
 #[derive(Debug)]
 pub(super) struct Unanswered {
     /// The request, if nothing of it was sent.
-    pub(super) unsent: Option<Box<Request<RequestBody>>>,
+    pub(super) unsent: Option<Outgoing>,
     pub(super) error: HttpError,
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn exchange<A, E: Into<Unanswered>>(
 }
 
 /// The same request again, if it is safe to send it twice (RFC 9110, section 9.2.2).
-pub(super) fn repeated(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+pub(super) fn repeated(request: &Request<RequestBody>) -> Option<Outgoing> {
     let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE];
     if !is_safe.contains(request.method()) || !request.body().is_end_stream() {
         return None;
@@ -95,5 +95,5 @@ pub(super) fn repeated(request: &Request<RequestBody>) -> Option<Request<Request
     *again.uri_mut() = request.uri().clone();
     *again.version_mut() = request.version();
     *again.headers_mut() = request.headers().clone();
-    Some(again)
+    Some(Box::new(again))
 }

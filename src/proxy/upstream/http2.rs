@@ -14,11 +14,11 @@ use hyper::body::Body;
 use hyper::header::{self, HeaderValue};
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 use hyper::{Request, Response, Uri, Version};
-use tokio::sync::SetOnce;
+use tokio::sync::{Notify, SetOnce};
 
 use super::exchange::{Failed, Unanswered};
 use super::open::Open;
-use super::request_body::RequestBody;
+use super::request_body::{Outgoing, RequestBody};
 use crate::proxy::dial::Io;
 use crate::proxy::incoming::Incoming;
 use crate::proxy::interim::Follower;
@@ -31,6 +31,8 @@ const STREAM_WINDOW: u32 = 256 << 10;
 const ALL_STREAMS: u32 = (1 << 31) - 1;
 /// The most that the fields of an answer may take, in bytes.
 const HEADERS: u32 = 64 << 10;
+/// How many requests a server gets before it has said how many it takes.
+const FIRST_STREAMS: usize = 100;
 /// What is kept for a server that does not take it, for each request.
 const SEND_BUFFER: usize = 64 << 10;
 
@@ -47,6 +49,9 @@ pub(super) struct Http2 {
 struct State {
     greeting: Greeting,
     has_ended: Cell<bool>,
+    /// How many streams are open, and who waits for another.
+    streams: Cell<usize>,
+    room: Notify,
 }
 
 impl Http2 {
@@ -57,6 +62,7 @@ impl Http2 {
         let io = Observed::new(io, Host { state: Rc::clone(&state), _open: open });
         let (send, mut connection) = Builder::new()
             .enable_push(false)
+            .initial_max_send_streams(FIRST_STREAMS)
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(ALL_STREAMS)
             .max_header_list_size(HEADERS)
@@ -70,6 +76,7 @@ impl Http2 {
                 known.has_ended.set(ended.is_ready());
                 if known.greeting.has_come_unread() || ended.is_ready() {
                     let _ = known.greeting.is_read.set(()); // the first word counts
+                    known.room.notify_waiters(); // the server has said how many it takes, or no more
                 }
                 ended
             });
@@ -99,47 +106,81 @@ impl Http2 {
     /// Sends a request and waits for the head of its answer.
     pub(super) async fn ask(
         mut self,
-        request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, Unanswered> {
-        let (head, body) = self.ready(request).await?;
+        request: Outgoing,
+    ) -> Result<(Response<Incoming>, Place), Unanswered> {
+        let (head, body, place) = self.ready(request).await?;
         let ends = body.is_end_stream();
-        let follower = body.follower();
+        let (follower, outlives_answer) = (body.follower(), body.outlives_answer());
         let (mut answer, stream) = self.send.send_request(head, ends).map_err(Unanswered::sent)?;
-        let upload = if ends { None } else { Upload::start(body, stream).await };
+        let upload = if ends { None } else { Upload::start(body, stream, outlives_answer).await };
         let answer = head_of(&mut answer, follower).await.map_err(Unanswered::sent)?;
         let (head, stream) = answer.into_parts();
         let body = Received::new(stream, &head.headers).along(upload);
-        Ok(Response::from_parts(head, Incoming::Http2(body)))
+        Ok((Response::from_parts(head, Incoming::Http2(body)), place))
     }
 
     /// Sends an extended CONNECT and waits for the head of its answer, and the stream that follows if
     /// the server agrees.
     pub(super) async fn open(
         mut self,
-        request: Request<RequestBody>,
-    ) -> Result<(Response<Incoming>, Option<Duplex>), Unanswered> {
-        let (head, body) = self.ready(request).await?;
+        request: Outgoing,
+    ) -> Result<(Response<Incoming>, Option<Duplex>, Place), Unanswered> {
+        let (head, body, place) = self.ready(request).await?;
         let (mut answer, send) = self.send.send_request(head, false).map_err(Unanswered::sent)?;
         let answer = head_of(&mut answer, body.follower()).await.map_err(Unanswered::sent)?;
         let (head, receive) = answer.into_parts();
         if head.status.is_success() {
             let answer = Response::from_parts(head, Incoming::Empty);
-            return Ok((answer, Some(Duplex::new(send, receive))));
+            return Ok((answer, Some(Duplex::new(send, receive)), place));
         }
         let body = Received::new(receive, &head.headers);
-        Ok((Response::from_parts(head, Incoming::Http2(body)), None))
+        Ok((Response::from_parts(head, Incoming::Http2(body)), None, place))
     }
 
-    /// Waits until a request can be sent, which is given back if that is never.
+    /// Waits until the server takes another stream. A request is given back if that is never: until
+    /// then nothing of it is sent, and who waits no longer leaves nothing behind.
     async fn ready(
         &mut self,
-        request: Request<RequestBody>,
-    ) -> Result<(Request<()>, RequestBody), Unanswered> {
-        if let Err(error) = poll_fn(|context| self.send.poll_ready(context)).await {
-            return Err(Unanswered { unsent: Some(Box::new(request)), error: error.into() });
+        request: Outgoing,
+    ) -> Result<(Request<()>, RequestBody, Place), Unanswered> {
+        loop {
+            let room = self.state.room.notified();
+            if let Err(error) = poll_fn(|context| self.send.poll_ready(context)).await {
+                return Err(Unanswered { unsent: Some(request), error: error.into() });
+            }
+            if self.has_room() {
+                break;
+            }
+            room.await;
+        }
+        let place = Place::take(&self.state);
+        if self.has_room() {
+            self.state.room.notify_one(); // there may be room for several at once
         }
         let (head, body) = request.into_parts();
-        Ok((Request::from_parts(head, ()), body))
+        Ok((Request::from_parts(head, ()), body, place))
+    }
+
+    fn has_room(&self) -> bool {
+        self.state.streams.get() < self.send.current_max_send_streams()
+    }
+}
+
+/// One of the streams that a server takes at a time.
+#[derive(Debug)]
+pub(super) struct Place(Rc<State>);
+
+impl Place {
+    fn take(state: &Rc<State>) -> Self {
+        state.streams.set(state.streams.get().saturating_add(1));
+        Self(Rc::clone(state))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.streams.set(self.0.streams.get().saturating_sub(1));
+        self.0.room.notify_one();
     }
 }
 
@@ -184,6 +225,10 @@ pub(super) fn undo_unsent(failed: Failed) -> Failed {
     host.map(|host| request.headers_mut().insert(header::HOST, host));
     *request.uri_mut() = parts.path_and_query.map(Uri::from).unwrap_or_default();
     *request.version_mut() = Version::HTTP_11;
+    if !request.body().is_end_stream() && request.body().size_hint().exact().is_none() {
+        let chunked = HeaderValue::from_static("chunked");
+        request.headers_mut().insert(header::TRANSFER_ENCODING, chunked);
+    }
     Failed::Unsent(request, error)
 }
 

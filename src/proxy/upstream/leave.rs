@@ -18,8 +18,8 @@ use super::exchange::{Failed, exchange};
 use super::http1::{self, Tunnel};
 use super::http2::{self, Http2};
 use super::open::Open;
-use super::request_body::RequestBody;
-use super::server::{Lease, Server};
+use super::request_body::{Outgoing, RequestBody};
+use super::server::{Lease, On, Server};
 use crate::config::Scheme;
 use crate::proxy::dial::Io;
 use crate::proxy::incoming::{HttpError, Incoming};
@@ -37,12 +37,12 @@ impl Server {
     /// Sends a request that is to leave HTTP, on a connection or stream of its own.
     pub(super) async fn send_upgrade(
         self: &Rc<Self>,
-        mut request: Request<RequestBody>,
+        mut request: Outgoing,
     ) -> Result<Left, Failed> {
         let is_connect = request.method() == Method::CONNECT;
         let way = if is_connect { self.way().await } else { self.http1_way().await };
         match way {
-            Err(error) => Err(Failed::Unsent(Box::new(request), error)),
+            Err(error) => Err(Failed::Unsent(request, error)),
             Ok(Way::Http2(http2)) => self.open_stream(http2, request).await,
             Ok(Way::Http1(io, open)) if !is_connect => self.upgrade(io, open, request).await,
             Ok(Way::Http1(io, open)) => {
@@ -84,7 +84,7 @@ impl Server {
         self: &Rc<Self>,
         io: Box<dyn Io>,
         open: Open,
-        mut request: Request<RequestBody>,
+        mut request: Outgoing,
     ) -> Result<Left, Failed> {
         let mut lease = Lease::of(self);
         http1::prepare(&mut request);
@@ -93,7 +93,7 @@ impl Server {
         let mut http1 = made.map_err(|error| Failed::Sent(HttpError::from(error).into()))?;
         let response = self.exchange_http1(&mut http1, request).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            lease.keep(http1); // the body comes on it
+            lease.keep(On::Http1(http1)); // the body comes on it
             return Ok((response, lease, None));
         }
         let tunnel = tunnel.await.map_err(|_| Failed::Sent(UpstreamError::NoConsent))?;
@@ -104,9 +104,9 @@ impl Server {
     async fn open_stream(
         self: &Rc<Self>,
         http2: Http2,
-        mut request: Request<RequestBody>,
+        mut request: Outgoing,
     ) -> Result<Left, Failed> {
-        let lease = Lease::of(self);
+        let mut lease = Lease::of(self);
         if http2::prepare(&mut request, &self.uri_scheme()).is_none() {
             return Err(Failed::Sent(UpstreamError::Host));
         }
@@ -116,7 +116,8 @@ impl Server {
         if sent.is_err() {
             self.forget_tunnels(&http2); // it may be ending, or dead without a word
         }
-        let (response, stream) = sent.map_err(http2::undo_unsent)?;
+        let (response, stream, place) = sent.map_err(http2::undo_unsent)?;
+        lease.keep(On::Http2 { _place: place });
         let tunnel =
             stream.map(|stream| Tunnel { io: Box::new(stream), read: Bytes::new(), open: None });
         Ok((response, lease, tunnel))

@@ -17,8 +17,7 @@ use crate::proxy::incoming::Incoming;
 pub(in crate::proxy) const DISCARDED_AT_MOST: usize = 8 << 20;
 
 /// How a request goes on its way. Only a body that is streamed makes progress. What the server did
-/// not take of it is kept as long as this: an HTTP/2 stream whose body is dropped is reset, and an
-/// answer that is not on its way by then is lost.
+/// not take of it is kept until the answer is out: some clients want to be rid of it first.
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct Progress {
     began: Instant,
@@ -120,7 +119,7 @@ impl Progress {
     /// The server takes no more: this is what is left.
     pub(super) fn leave(&self, rest: Incoming) {
         if let Some(streamed) = &self.streamed {
-            streamed.rest.set(Some(rest));
+            streamed.rest.set(Some(rest).filter(|_| !streamed.is_answered.get()));
             wake(&streamed.waiter);
         }
     }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use hyper::Request;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::HeaderName;
 
@@ -15,6 +16,10 @@ use crate::proxy::headers;
 use crate::proxy::incoming::Incoming;
 use crate::proxy::interim::Follower;
 use crate::proxy::stall::Stall;
+
+/// A request on its way to the upstream. Boxed: it goes from hand to hand, and a future that has room
+/// for it is moved with every request.
+pub(in crate::proxy) type Outgoing = Box<Request<RequestBody>>;
 
 /// A client's request body on its way to the upstream.
 #[derive(Debug)]
@@ -76,6 +81,12 @@ impl RequestBody {
             follower: self.follower.clone(),
             asks_first: false,
         })
+    }
+
+    /// Whether the rest of it is read when the answer has ended: in HTTP/1.1 the next request is
+    /// behind it. A stream of HTTP/2 has nothing behind it.
+    pub(super) fn outlives_answer(&self) -> bool {
+        !matches!(self.follower, Some(Follower::Http2(_)))
     }
 
     pub(super) fn follower(&self) -> Option<Follower> {

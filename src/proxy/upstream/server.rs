@@ -9,17 +9,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hyper::Response;
 use hyper::http::uri;
-use hyper::{Request, Response};
 use rustls::ClientConfig;
 
 use super::balance::Candidate;
 use super::error::UpstreamError;
 use super::exchange::{Failed, exchange, repeated};
 use super::http1::{self, Http1};
-use super::http2::{self, Http2};
+use super::http2::{self, Http2, Place};
 use super::open::Open;
-use super::request_body::RequestBody;
+use super::request_body::Outgoing;
 use super::shared::Shared;
 use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
@@ -67,7 +67,14 @@ struct Idle {
 #[derive(Debug)]
 pub(in crate::proxy) struct Lease {
     server: Rc<Server>,
-    http1: Option<Http1>,
+    on: Option<On>,
+}
+
+/// What a response comes on.
+#[derive(Debug)]
+pub(super) enum On {
+    Http1(Http1),
+    Http2 { _place: Place },
 }
 
 impl Server {
@@ -131,30 +138,28 @@ impl Server {
     /// Sends a request and waits for the response head.
     pub(super) async fn send(
         self: &Rc<Self>,
-        request: Request<RequestBody>,
+        request: Outgoing,
     ) -> Result<(Response<Incoming>, Lease), Failed> {
         let mut lease = Lease::of(self);
         if self.is_http2.get() {
-            let sent = Box::pin(self.send_http2(request)).await;
-            return sent.map(|response| (response, lease));
+            let (response, place) = Box::pin(self.send_http2(request)).await?;
+            lease.keep(On::Http2 { _place: place });
+            return Ok((response, lease));
         }
-        let (response, http1) = self.send_http1(request).await?;
-        lease.http1 = http1;
+        let (response, on) = self.send_http1(request).await?;
+        lease.keep(on);
         Ok((response, lease))
     }
 
-    async fn send_http1(
-        &self,
-        mut request: Request<RequestBody>,
-    ) -> Result<(Response<Incoming>, Option<Http1>), Failed> {
+    async fn send_http1(&self, mut request: Outgoing) -> Result<(Response<Incoming>, On), Failed> {
         http1::prepare(&mut request);
         // A connection of the pool can be closed by the server at any moment. A request that was not
         // written to it goes to the next: there are only so many, then a fresh one is made.
         while let Some(mut http1) = self.take_idle() {
             let again = repeated(&request);
             match self.exchange_http1(&mut http1, request).await {
-                Ok(response) => return Ok((response, Some(http1))),
-                Err(Failed::Unsent(unsent, _)) => request = *unsent,
+                Ok(response) => return Ok((response, On::Http1(http1))),
+                Err(Failed::Unsent(unsent, _)) => request = unsent,
                 Err(Failed::Sent(error @ UpstreamError::Protocol(_))) if !http1.heard.get() => {
                     // Written, and closed without a word: what is safe to repeat is, once.
                     request = again.ok_or(Failed::Sent(error))?;
@@ -169,51 +174,49 @@ impl Server {
 
     async fn send_on_new_connection(
         &self,
-        request: Request<RequestBody>,
-    ) -> Result<(Response<Incoming>, Option<Http1>), Failed> {
+        request: Outgoing,
+    ) -> Result<(Response<Incoming>, On), Failed> {
         let (io, is_http2, open) = match self.connect().await {
             Ok(connected) => connected,
-            Err(error) => return Err(Failed::Unsent(Box::new(request), error)),
+            Err(error) => return Err(Failed::Unsent(request, error)),
         };
         if is_http2 {
             if let Err(error) = self.share(io, open).await {
-                return Err(Failed::Unsent(Box::new(request), error));
+                return Err(Failed::Unsent(request, error));
             }
-            return self.send_http2(request).await.map(|response| (response, None));
+            let (response, place) = self.send_http2(request).await?;
+            return Ok((response, On::Http2 { _place: place }));
         }
         let made = http1::start(io, open, None).await;
         let mut http1 = made.map_err(|error| Failed::Sent(HttpError::from(error).into()))?;
         let response = self.exchange_http1(&mut http1, request).await?;
-        Ok((response, Some(http1)))
+        Ok((response, On::Http1(http1)))
     }
 
     pub(super) async fn exchange_http1(
         &self,
         http1: &mut Http1,
-        mut request: Request<RequestBody>,
+        mut request: Outgoing,
     ) -> Result<Response<Incoming>, Failed> {
         http1.heard.set(false);
         if let Some(follower) = request.body().follower() {
             follower.follow(&mut request);
         }
         let progress = request.body().progress();
-        let response = pin!(http1.send.try_send_request(request));
+        let response = pin!(http1.send.try_send_request(*request));
         let response = exchange(response, &progress, self.timeouts.response).await?;
         Ok(response.map(Incoming::Http1))
     }
 
-    async fn send_http2(
-        &self,
-        request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, Failed> {
+    async fn send_http2(&self, request: Outgoing) -> Result<(Response<Incoming>, Place), Failed> {
         let http2 = match self.shared_connection().await {
             Ok(http2) => http2,
-            Err(error) => return Err(Failed::Unsent(Box::new(request), error)),
+            Err(error) => return Err(Failed::Unsent(request, error)),
         };
         let again = repeated(&request);
         let request = match (self.try_http2(http2.clone(), request).await, again) {
             // The connection was ending: nothing was sent.
-            (Err(Failed::Unsent(unsent, UpstreamError::Protocol(_))), _) => *unsent,
+            (Err(Failed::Unsent(unsent, UpstreamError::Protocol(_))), _) => unsent,
             (Err(Failed::Sent(UpstreamError::Protocol(error))), Some(again))
                 if error.is_of_connection() =>
             {
@@ -224,41 +227,48 @@ impl Server {
             {
                 return self.try_http2(http2, again).await;
             }
-            (outcome, _) => {
-                if let Err(Failed::Sent(UpstreamError::ResponseTimeout(_))) = &outcome {
-                    self.shared.forget(&http2); // it may be dead without a word
-                }
-                return outcome;
-            }
+            (outcome, _) => return outcome,
         };
         self.shared.forget(&http2);
         match self.shared_connection().await {
             Ok(http2) => self.try_http2(http2, request).await,
-            Err(error) => Err(Failed::Unsent(Box::new(request), error)),
+            Err(error) => Err(Failed::Unsent(request, error)),
         }
     }
 
     async fn try_http2(
         &self,
         http2: Http2,
-        mut request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, Failed> {
+        mut request: Outgoing,
+    ) -> Result<(Response<Incoming>, Place), Failed> {
         if http2::prepare(&mut request, &self.uri_scheme()).is_none() {
             return Err(Failed::Sent(UpstreamError::Host));
         }
         let progress = request.body().progress();
-        let sent = exchange(pin!(http2.ask(request)), &progress, self.timeouts.response).await;
+        let response = pin!(http2.clone().ask(request));
+        let sent = exchange(response, &progress, self.timeouts.response).await;
+        if let Err(Failed::Sent(UpstreamError::ResponseTimeout(_))) = &sent {
+            self.shared.forget(&http2); // it may be dead without a word
+        }
         sent.map_err(http2::undo_unsent)
     }
 
     /// The one connection of HTTP/2, made if it is not there; everybody waits for the same.
     async fn shared_connection(&self) -> Result<Http2, UpstreamError> {
-        self.shared.get(self.connect_http2()).await
+        self.get(&self.shared).await
     }
 
     /// The same for streams of bytes, which last: requests do not wait for their end.
     pub(super) async fn tunnel_connection(&self) -> Result<Http2, UpstreamError> {
-        self.tunnels.get(self.connect_http2()).await
+        self.get(&self.tunnels).await
+    }
+
+    async fn get(&self, shared: &Shared) -> Result<Http2, UpstreamError> {
+        match shared.present() {
+            Some(http2) => Ok(http2),
+            // Boxed: a future with room for a handshake would be moved with every request.
+            None => Box::pin(shared.get(self.connect_http2())).await,
+        }
     }
 
     /// Has the next stream of bytes make another connection.
@@ -357,17 +367,17 @@ impl Server {
 impl Lease {
     pub(super) fn of(server: &Rc<Server>) -> Self {
         server.in_flight.set(server.in_flight.get().saturating_add(1));
-        Self { server: Rc::clone(server), http1: None }
+        Self { server: Rc::clone(server), on: None }
     }
 
-    /// The connection that the response comes on.
-    pub(super) fn keep(&mut self, http1: Http1) {
-        self.http1 = Some(http1);
+    /// What the response comes on.
+    pub(super) fn keep(&mut self, on: On) {
+        self.on = Some(on);
     }
 
     /// The response has ended: its connection is kept for the next request.
     pub(in crate::proxy) fn finish(mut self) {
-        let Some(http1) = self.http1.take() else { return };
+        let Some(On::Http1(http1)) = self.on.take() else { return };
         if !http1.send.is_closed() && !self.server.is_old(&http1) {
             self.server.idle.borrow_mut().push(Idle { http1, since: Instant::now() });
         }

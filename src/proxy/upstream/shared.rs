@@ -23,6 +23,14 @@ impl Shared {
         Self { connection, used: Cell::new(Instant::now()), failed }
     }
 
+    /// The connection, if it is there and nobody is making one.
+    pub(super) fn present(&self) -> Option<Http2> {
+        let connection = self.connection.try_lock().ok()?;
+        let http2 = connection.as_ref().filter(|http2| !http2.is_closed())?;
+        self.used.set(Instant::now());
+        Some(http2.clone())
+    }
+
     /// The connection, made if it is not there. Everybody waits for the same one, and hears of the
     /// same failure: a thousand requests do not knock at a dead server one after the other.
     pub(super) async fn get(

@@ -1,0 +1,182 @@
+//! Requests as streams of HTTP/2, on either side of the proxy.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails where it stands"
+)]
+
+mod support;
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use support::http2::{
+    Came, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, frame, request,
+};
+use support::keygate::{Keygate, configuration};
+use support::pki::{Kind, Party, Pki};
+use support::server::{Server, next_frame, read_until};
+use support::{said, write_filter};
+
+const OK: u8 = 0x88;
+/// Settings (RFC 9113, section 6.5.2).
+const MAX_CONCURRENT_STREAMS: u16 = 3;
+const INITIAL_WINDOW_SIZE: u16 = 4;
+const NO_ERROR: u32 = 0;
+
+struct Scene {
+    server: Server,
+    keygate: Keygate,
+    good: Party,
+    pki: Pki,
+}
+
+fn scene(scheme: &str, extra: &str) -> Scene {
+    let pki = Pki::new();
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let server = Server::start();
+    let top = "access_log = { requests = \"all\" }";
+    let text = configuration(server.address, top, extra)
+        .replace("http://", scheme)
+        .replace("workers = 2", "workers = 1");
+    let keygate = Keygate::configured(&pki, &text);
+    Scene { server, keygate, good, pki }
+}
+
+impl Scene {
+    /// A client, and a server with these settings, who have exchanged one request.
+    fn acquainted(&self, settings: &[(u16, u32)]) -> (Http2, TcpStream) {
+        let mut client = Http2::connect(&self.pki, self.keygate.address(), &self.good);
+        client.ask(1);
+        let mut server = self.server.http2_with(settings);
+        assert_eq!(next_frame(&mut server).0, HEADERS);
+        answer(&mut server, 1);
+        assert_eq!(client.next(), Came::Answer(OK, 1));
+        (client, server)
+    }
+}
+
+fn answer(server: &mut TcpStream, stream: u32) {
+    server.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &[OK])).unwrap();
+}
+
+fn post(client: &mut Http2, stream: u32) {
+    client.send(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &request("POST", &[])));
+}
+
+/// Whatever was sent until now has been read.
+fn ping(client: &mut Http2) {
+    client.send(&frame(PING, 0, 0, &[0; 8]));
+    while client.frame().unwrap().0 != PING {}
+}
+
+#[test]
+fn a_request_that_waits_for_a_free_stream_is_not_sent_and_nothing_is_lost_of_it() {
+    let scene = scene("h2c://", "");
+    let (mut client, mut server) = scene.acquainted(&[(MAX_CONCURRENT_STREAMS, 1)]);
+    post(&mut client, 3);
+    post(&mut client, 5);
+    let (kind, stream, ..) = next_frame(&mut server);
+    assert_eq!(kind, HEADERS);
+    ping(&mut client);
+    // It takes no more: what has waited goes elsewhere, although it may not be sent twice.
+    let last = [stream.to_be_bytes(), NO_ERROR.to_be_bytes()].concat();
+    server.write_all(&frame(GOAWAY, 0, 0, &last)).unwrap();
+    answer(&mut server, stream);
+    assert_eq!(client.next(), Came::Answer(OK, 3));
+    let mut server = scene.server.http2();
+    assert_eq!(next_frame(&mut server).0, HEADERS);
+    answer(&mut server, 1);
+    assert_eq!(client.next(), Came::Answer(OK, 5));
+}
+
+#[test]
+fn clients_that_go_away_while_they_wait_for_a_stream_leave_nothing_at_the_server() {
+    let scene = scene("h2c://", "");
+    let (mut client, mut server) = scene.acquainted(&[(MAX_CONCURRENT_STREAMS, 1)]);
+    post(&mut client, 3);
+    let (kind, slow, ..) = next_frame(&mut server);
+    assert_eq!(kind, HEADERS);
+    for stream in (5..25).step_by(2) {
+        post(&mut client, stream);
+        ping(&mut client);
+        let cancel = 8_u32;
+        client.send(&frame(RST_STREAM, 0, stream, &cancel.to_be_bytes()));
+    }
+    post(&mut client, 25);
+    ping(&mut client);
+    answer(&mut server, slow);
+    assert_eq!(client.next(), Came::Answer(OK, 3));
+    let (kind, next, ..) = next_frame(&mut server);
+    assert_eq!((kind, next), (HEADERS, slow + 2), "the only one that still wants an answer");
+    answer(&mut server, next);
+    assert_eq!(client.next(), Came::Answer(OK, 25));
+}
+
+#[test]
+fn an_upload_that_waits_for_the_server_ends_with_its_answer() {
+    let scene = scene("h2c://", "");
+    let (mut client, mut server) = scene.acquainted(&[(INITIAL_WINDOW_SIZE, 4)]);
+    client.send(&frame(HEADERS, END_HEADERS, 3, &request("POST", &[])));
+    client.send(&frame(DATA, 0, 3, b"part and more"));
+    let (kind, stream, ..) = next_frame(&mut server);
+    assert_eq!(kind, HEADERS);
+    assert_eq!(next_frame(&mut server), (DATA, stream, false, b"part".to_vec()));
+    answer(&mut server, stream);
+    assert_eq!(client.next(), Came::Answer(OK, 3));
+    assert_eq!(client.next(), Came::Reset(3, NO_ERROR));
+    let (kind, ended, ..) = next_frame(&mut server);
+    assert_eq!((kind, ended), (RST_STREAM, stream));
+}
+
+#[test]
+fn what_is_left_of_an_upload_is_read_before_a_server_that_is_late_is_answered_for() {
+    let scene = scene("h2c://", "limits = { request_timeout = \"1s\" }");
+    let (mut client, mut server) = scene.acquainted(&[]);
+    let length = [("content-length", "8")];
+    client.send(&frame(HEADERS, END_HEADERS, 3, &request("POST", &length)));
+    client.send(&frame(DATA, 0, 3, b"part"));
+    let (kind, late, ..) = next_frame(&mut server);
+    assert_eq!(kind, HEADERS);
+    assert_eq!(next_frame(&mut server).0, DATA);
+    assert_eq!(next_frame(&mut server).0, RST_STREAM, "after a second");
+    client.send(&frame(DATA, END_STREAM, 3, b"rest"));
+    assert!(matches!(client.next(), Came::Answer(status, 3) if status != OK));
+    // Nothing is left of that stream: no reset comes before the next answer.
+    client.ask(5);
+    let (kind, next, ..) = next_frame(&mut server);
+    assert_eq!((kind, next), (HEADERS, late + 2));
+    answer(&mut server, next);
+    assert_eq!(client.next(), Came::Answer(OK, 5));
+}
+
+#[test]
+fn an_answer_that_ends_with_an_empty_frame_or_with_trailers_is_complete() {
+    let http2 = scene("h2c://", "");
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| http2.keygate.curl(&http2.good, &["--head"]));
+        let mut server = http2.server.http2();
+        let (kind, stream, ..) = next_frame(&mut server);
+        assert_eq!(kind, HEADERS);
+        server.write_all(&frame(HEADERS, END_HEADERS, stream, &[OK])).unwrap();
+        server.write_all(&frame(DATA, END_STREAM, stream, b"")).unwrap();
+        let answer = asking.join().unwrap();
+        assert!(answer.status.success(), "{}", said(&answer));
+    });
+    let line = http2.keygate.access_line();
+    assert_eq!((&line["method"], &line["complete"]), (&"HEAD".into(), &true.into()), "{line}");
+    let http1 = scene("http://", "");
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| http1.keygate.curl(&http1.good, &["--http2"]));
+        let mut server = http1.server.connection();
+        read_until(&mut server, "\r\n\r\n");
+        let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n";
+        write!(server, "{head}5\r\nhello\r\n0\r\nx-sum: 1\r\n\r\n").unwrap();
+        assert_eq!(asking.join().unwrap().stdout, b"hello");
+    });
+    let line = http1.keygate.access_line();
+    assert_eq!(line["complete"], true, "{line}");
+}

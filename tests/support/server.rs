@@ -1,0 +1,76 @@
+//! A server that says what the test says, byte by byte.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+
+use super::PATIENCE;
+use super::http2::{DATA, END_STREAM, HEADERS, RST_STREAM, SETTINGS, frame};
+
+/// A server whose connections are in the test's hands.
+pub struct Server {
+    pub address: SocketAddr,
+    connections: Receiver<TcpStream>,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, connections) = channel();
+        std::thread::spawn(move || {
+            // Until the test is over.
+            listener.incoming().try_for_each(|tcp| sender.send(tcp.unwrap()))
+        });
+        Self { address, connections }
+    }
+
+    pub fn connection(&self) -> TcpStream {
+        let tcp = self.connections.recv_timeout(PATIENCE).unwrap();
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        tcp
+    }
+
+    /// A connection of HTTP/2 whose first words are said.
+    pub fn http2(&self) -> TcpStream {
+        self.http2_with(&[])
+    }
+
+    /// The same, with these settings (RFC 9113, section 6.5.2).
+    pub fn http2_with(&self, settings: &[(u16, u32)]) -> TcpStream {
+        let mut tcp = self.connection();
+        tcp.read_exact(&mut [0; 24]).unwrap(); // the preface
+        let settings = settings
+            .iter()
+            .flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()].concat());
+        tcp.write_all(&frame(SETTINGS, 0, 0, &settings.collect::<Vec<_>>())).unwrap();
+        tcp
+    }
+}
+
+/// The next frame of a request: type, stream, whether it ends the request, payload.
+pub fn next_frame(tcp: &mut TcpStream) -> (u8, u32, bool, Vec<u8>) {
+    loop {
+        let mut header = [0; 9];
+        tcp.read_exact(&mut header).unwrap();
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        let mut payload = vec![0; length as usize];
+        tcp.read_exact(&mut payload).unwrap();
+        if [HEADERS, DATA, RST_STREAM].contains(&header[3]) {
+            let ends = header[3] != RST_STREAM && header[4] & END_STREAM != 0;
+            let stream = u32::from_be_bytes(*header.last_chunk().unwrap());
+            return (header[3], stream, ends, payload);
+        }
+    }
+}
+
+/// What is read up to and with `end`.
+pub fn read_until(tcp: &mut TcpStream, end: &str) -> String {
+    let mut read = Vec::new();
+    while !read.ends_with(end.as_bytes()) {
+        let mut byte = [0];
+        tcp.read_exact(&mut byte).unwrap();
+        read.push(byte[0]);
+    }
+    String::from_utf8(read).unwrap()
+}
