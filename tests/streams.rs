@@ -13,7 +13,8 @@ use std::io::Write;
 use std::net::TcpStream;
 
 use support::http2::{
-    Came, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, frame, request,
+    CONTINUATION, Came, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM,
+    field, frame, request,
 };
 use support::keygate::{Keygate, configuration};
 use support::pki::{Kind, Party, Pki};
@@ -121,7 +122,11 @@ fn an_upload_that_waits_for_the_server_ends_with_its_answer() {
     let scene = scene("h2c://", "");
     let (mut client, mut server) = scene.acquainted(&[(INITIAL_WINDOW_SIZE, 4)]);
     client.send(&frame(HEADERS, END_HEADERS, 3, &request("POST", &[])));
-    client.send(&frame(DATA, 0, 3, b"part and more"));
+    for _ in 0..2 {
+        // The first goes as far as there is room for it, the second waits.
+        client.send(&frame(DATA, 0, 3, b"part and more"));
+        ping(&mut client);
+    }
     let (kind, stream, ..) = next_frame(&mut server);
     assert_eq!(kind, HEADERS);
     assert_eq!(next_frame(&mut server), (DATA, stream, false, b"part".to_vec()));
@@ -179,4 +184,31 @@ fn an_answer_that_ends_with_an_empty_frame_or_with_trailers_is_complete() {
     });
     let line = http1.keygate.access_line();
     assert_eq!(line["complete"], true, "{line}");
+}
+
+#[test]
+fn a_stream_of_bytes_that_is_said_to_have_a_length_is_not_asked_for() {
+    // A server of HTTP/1.1 that declines would wait for that, in what others say.
+    let scene = scene("http://", "");
+    let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    let fields = [(":protocol", "websocket"), ("content-length", "30")];
+    client.send(&frame(HEADERS, END_HEADERS, 1, &request("CONNECT", &fields)));
+    assert_eq!(scene.keygate.access_line()["status"], 400);
+}
+
+#[test]
+fn a_server_whose_fields_have_no_end_is_not_listened_to() {
+    let scene = scene("h2c://", "");
+    let (mut client, mut server) = scene.acquainted(&[]);
+    client.ask(3);
+    let (kind, stream, ..) = next_frame(&mut server);
+    assert_eq!(kind, HEADERS);
+    let large = field("x-large", &"x".repeat(10_000));
+    let more = (0..20).map(|number| {
+        let flags = if number < 19 { 0 } else { END_HEADERS };
+        frame(CONTINUATION, flags, stream, &large)
+    });
+    let head = frame(HEADERS, END_STREAM, stream, &[OK]);
+    let _ = server.write_all(&[head, more.collect::<Vec<_>>().concat()].concat()); // or cut off
+    assert!(matches!(client.next(), Came::Answer(status, 3) if status != OK));
 }
