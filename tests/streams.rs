@@ -19,7 +19,7 @@ use support::http2::{
 use support::keygate::{Keygate, configuration};
 use support::pki::{Kind, Party, Pki};
 use support::server::{Server, next_frame, read_until};
-use support::{said, write_filter};
+use support::write_filter;
 
 const OK: u8 = 0x88;
 /// Settings (RFC 9113, section 6.5.2).
@@ -161,18 +161,17 @@ fn what_is_left_of_an_upload_is_read_before_a_server_that_is_late_is_answered_fo
 #[test]
 fn an_answer_that_ends_with_an_empty_frame_or_with_trailers_is_complete() {
     let http2 = scene("h2c://", "");
-    std::thread::scope(|scope| {
-        let asking = scope.spawn(|| http2.keygate.curl(&http2.good, &["--head"]));
-        let mut server = http2.server.http2();
-        let (kind, stream, ..) = next_frame(&mut server);
-        assert_eq!(kind, HEADERS);
-        server.write_all(&frame(HEADERS, END_HEADERS, stream, &[OK])).unwrap();
-        server.write_all(&frame(DATA, END_STREAM, stream, b"")).unwrap();
-        let answer = asking.join().unwrap();
-        assert!(answer.status.success(), "{}", said(&answer));
-    });
-    let line = http2.keygate.access_line();
-    assert_eq!((&line["method"], &line["complete"]), (&"HEAD".into(), &true.into()), "{line}");
+    let (mut client, mut server) = http2.acquainted(&[]);
+    client.send(&frame(HEADERS, END_STREAM | END_HEADERS, 3, &request("HEAD", &[])));
+    let (kind, stream, ..) = next_frame(&mut server);
+    assert_eq!(kind, HEADERS);
+    server.write_all(&frame(HEADERS, END_HEADERS, stream, &[OK])).unwrap();
+    assert_eq!(client.next(), Came::Answer(OK, 3));
+    server.write_all(&frame(DATA, END_STREAM, stream, b"")).unwrap();
+    let lines = http2.keygate.access_lines(2);
+    for (line, method) in lines.iter().zip(["GET", "HEAD"]) {
+        assert_eq!((&line["method"], &line["complete"]), (&method.into(), &true.into()), "{line}");
+    }
     let http1 = scene("http://", "");
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| http1.keygate.curl(&http1.good, &["--http2"]));
@@ -200,7 +199,7 @@ fn a_stream_of_bytes_that_is_said_to_have_a_length_is_not_asked_for() {
 fn a_server_whose_fields_have_no_end_is_not_listened_to() {
     let scene = scene("h2c://", "");
     let (mut client, mut server) = scene.acquainted(&[]);
-    client.ask(3);
+    post(&mut client, 3); // a GET would be asked once more
     let (kind, stream, ..) = next_frame(&mut server);
     assert_eq!(kind, HEADERS);
     let large = field("x-large", &"x".repeat(10_000));
@@ -211,4 +210,6 @@ fn a_server_whose_fields_have_no_end_is_not_listened_to() {
     let head = frame(HEADERS, END_STREAM, stream, &[OK]);
     let _ = server.write_all(&[head, more.collect::<Vec<_>>().concat()].concat()); // or cut off
     assert!(matches!(client.next(), Came::Answer(status, 3) if status != OK));
+    let line = &scene.keygate.access_lines(2)[1];
+    assert_eq!(line["status"], 502, "{line}");
 }
