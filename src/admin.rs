@@ -184,9 +184,10 @@ pub async fn serve(listener: Listener, mut state: State) -> io::Result<Infallibl
     state.is_loopback = listener.is_loopback();
     let noted = state.clone();
     tokio::task::spawn_local(async move {
+        let mut minutes = tokio::time::interval(NOTED_EVERY);
         loop {
+            minutes.tick().await;
             noted.hours(now()); // so that an hour has what happened in it
-            tokio::time::sleep(NOTED_EVERY).await;
         }
     });
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
