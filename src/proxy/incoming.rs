@@ -57,7 +57,9 @@ impl Body for Incoming {
             Self::Http1(body) => Pin::new(body)
                 .poll_frame(context)
                 .map(|frame| frame.map(|frame| frame.map_err(HttpError::from))),
-            Self::Http2(body) => body.poll_frame(context),
+            Self::Http2(body) => body
+                .poll_frame(context)
+                .map(|frame| frame.map(|frame| frame.map_err(HttpError::from))),
         }
     }
 

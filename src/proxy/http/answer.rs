@@ -1,7 +1,5 @@
 //! What a client is told: the upstream's answer, or one of keygate's own.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Body;
@@ -13,10 +11,7 @@ use tokio::time::timeout;
 use super::response_body::{RequestInFlight, ResponseBody};
 use crate::proxy::headers;
 use crate::proxy::incoming::Incoming;
-use crate::proxy::upstream::{DISCARDED_AT_MOST, Fault, UpstreamError};
-
-/// How long a body that nobody wants is read.
-pub(super) const DISCARDED_WITHIN: Duration = Duration::from_secs(2);
+use crate::proxy::upstream::{DISCARDED_AT_MOST, DISCARDED_WITHIN, Fault, UpstreamError};
 
 /// Reads what there is of a body, and drops it: clients that still send when the answer and
 /// the end come, some do not read the answer. What is left is kept until that is out.

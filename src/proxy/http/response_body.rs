@@ -14,14 +14,13 @@ use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery};
 use tokio::time::{Sleep, sleep};
 
-use super::answer::DISCARDED_WITHIN;
 use super::session::Session;
 use crate::proxy::access_log::{Asked, Record};
 use crate::proxy::activity::Activity;
 use crate::proxy::incoming::{HttpError, Incoming};
 use crate::proxy::request_id;
 use crate::proxy::stall::Stall;
-use crate::proxy::upstream::{Lease, Progress, RequestBody};
+use crate::proxy::upstream::{DISCARDED_WITHIN, Lease, Progress, RequestBody};
 
 /// A response body on its way to the client, and the end of its request.
 pub(super) struct ResponseBody {

@@ -9,7 +9,6 @@ use hyper::body::{Frame, SizeHint};
 use hyper::header::CONTENT_LENGTH;
 
 use super::sending::Upload;
-use crate::proxy::incoming::HttpError;
 
 /// A body that is received. The peer may send more as it is read: what is not read takes no more
 /// memory than the window of the stream.
@@ -41,7 +40,7 @@ impl Received {
     pub(in crate::proxy) fn poll_frame(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
         if self.has_data {
             match ready!(self.stream.poll_data(context)) {
                 Some(Ok(data)) => {
@@ -51,12 +50,12 @@ impl Received {
                     let _ = self.stream.flow_control().release_capacity(length);
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
-                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => self.has_data = false,
             }
         }
         let trailers = ready!(self.stream.poll_trailers(context)).transpose();
-        Poll::Ready(trailers.map(|trailers| trailers.map(Frame::trailers).map_err(HttpError::from)))
+        Poll::Ready(trailers.map(|trailers| trailers.map(Frame::trailers)))
     }
 
     pub(in crate::proxy) fn is_end_stream(&self) -> bool {

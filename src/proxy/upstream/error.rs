@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::request_body::Fault;
+use super::progress::Fault;
 use crate::metrics::UpstreamFailure;
 use crate::proxy::dial::DialError;
 use crate::proxy::incoming::HttpError;

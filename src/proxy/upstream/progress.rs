@@ -5,16 +5,27 @@ use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::Body;
 
-use super::request_body::Fault;
 use crate::proxy::incoming::Incoming;
 
-/// How much of a body that nobody wants is read, in bytes.
+/// How much of a body that nobody wants is read, in bytes and in time.
 pub(in crate::proxy) const DISCARDED_AT_MOST: usize = 8 << 20;
+pub(in crate::proxy) const DISCARDED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Why a body ends before its end: the client's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(in crate::proxy) enum Fault {
+    #[error("the client went away, or its body is broken")]
+    Broken,
+    #[error("the client sent nothing more of its body")]
+    Stalled,
+    #[error("the body is longer than allowed")]
+    TooLarge,
+}
 
 /// How a request goes on its way. Only a body that is streamed makes progress. What the server did
 /// not take of it is kept until the answer is out: some clients want to be rid of it first.

@@ -11,7 +11,7 @@ use hyper::Request;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::HeaderName;
 
-use super::progress::Progress;
+use super::progress::{Fault, Progress};
 use crate::proxy::headers;
 use crate::proxy::incoming::Incoming;
 use crate::proxy::interim::Follower;
@@ -34,17 +34,6 @@ pub(in crate::proxy) struct RequestBody {
     follower: Option<Follower>,
     /// The client wants to be told before it sends anything.
     asks_first: bool,
-}
-
-/// Why a body ends before its end: the client's fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(in crate::proxy) enum Fault {
-    #[error("the client went away, or its body is broken")]
-    Broken,
-    #[error("the client sent nothing more of its body")]
-    Stalled,
-    #[error("the body is longer than allowed")]
-    TooLarge,
 }
 
 impl RequestBody {
