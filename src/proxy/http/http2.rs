@@ -7,9 +7,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::server::{Connection, Handshake, SendResponse};
-use h2::{Reason, RecvStream};
+use h2::{Reason, RecvStream, SendStream};
 use hyper::body::Body;
 use hyper::header;
+use hyper::http::response::Parts;
 use hyper::{Method, Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
@@ -93,56 +94,88 @@ async fn serve(
     mut respond: SendResponse<Bytes>,
 ) {
     let is_head = request.method() == Method::HEAD;
-    let (parts, received) = request.into_parts();
-    let (body, stream, bytes) = if parts.method == Method::CONNECT {
-        let (opener, opened) = oneshot::channel();
-        (Incoming::Empty, Some(opened), Some((opener, received)))
-    } else {
-        (Incoming::Http2(Received::new(received, &parts.headers)), None, None)
-    };
     let interim = BeforeAnswer::default();
-    let channels = Channels { follower: Some(Follower::Http2(interim.clone())), stream };
-    let response = {
-        let mut answer = pin!(handle(session, Request::from_parts(parts, body), channels));
-        poll_fn(|context| {
-            // A request that its client has reset is not answered.
-            if respond.poll_reset(context).is_ready() {
-                return Poll::Ready(None);
-            }
-            let answer = answer.as_mut().poll(context);
-            for said in interim.take(context) {
-                let said = respond.send_informational(said);
-                let _ = said.inspect_err(|error| debug!(%error, "interim answer not sent"));
-            }
-            answer.map(Some)
-        })
-        .await
-    };
-    let Some(response) = response else { return };
-    let (mut parts, body) = response.into_parts();
-    if !parts.headers.contains_key(header::DATE)
+    let (request, channels, to_open) = take_apart(request, &interim);
+    let handling = handle(session, request, channels);
+    let Some(answer) = answer_of(handling, &mut respond, &interim).await else { return };
+    let (mut head, body) = answer.into_parts();
+    if !head.headers.contains_key(header::DATE)
         && let Some(date) = date::now()
     {
-        parts.headers.insert(header::DATE, date);
+        head.headers.insert(header::DATE, date);
     }
-    let opens = bytes.filter(|_| parts.status.is_success());
-    // Of the upstream's the end is awaited: it may still have to be read.
-    let ends = opens.is_none() && (body.is_end_stream() || is_head && body.is_own());
-    if opens.is_none()
-        && !body.is_end_stream()
+    if let Some((opener, receive)) = to_open.filter(|_| head.status.is_success()) {
+        if let Some(send) = send_head(&mut respond, head, false) {
+            let _ = opener.send(Duplex::new(send, receive)); // or nobody waits for it any more
+        }
+        return;
+    }
+    if !body.is_end_stream()
         && let Some(length) = body.size_hint().exact()
     {
-        parts.headers.entry(header::CONTENT_LENGTH).or_insert(length.into());
+        head.headers.entry(header::CONTENT_LENGTH).or_insert(length.into());
     }
-    match (respond.send_response(Response::from_parts(parts, ()), ends), opens) {
-        (Err(error), _) => {
-            debug!(%error, "answer not sent");
-            respond.send_reset(Reason::INTERNAL_ERROR);
-        }
-        (Ok(send), Some((opener, receive))) => drop(opener.send(Duplex::new(send, receive))),
-        (Ok(_), None) if ends => {}
-        (Ok(send), None) => {
-            Sending::<ResponseBody>::new(body, send, Reason::INTERNAL_ERROR).await;
-        }
+    // Of the upstream's the end is awaited: it may still have to be read.
+    let ends = body.is_end_stream() || (is_head && body.is_own());
+    if let Some(send) = send_head(&mut respond, head, ends)
+        && !ends
+    {
+        Sending::new(body, send, Reason::INTERNAL_ERROR).await;
     }
+}
+
+/// What an extended CONNECT becomes once it is answered, and for whom.
+type ToOpen = (oneshot::Sender<Duplex>, RecvStream);
+
+/// The request as every other, what else it is handled with, and what it may become.
+fn take_apart(
+    request: Request<RecvStream>,
+    interim: &BeforeAnswer,
+) -> (Request<Incoming>, Channels, Option<ToOpen>) {
+    let follower = Some(Follower::Http2(interim.clone()));
+    let (head, received) = request.into_parts();
+    if head.method == Method::CONNECT {
+        let (opener, opened) = oneshot::channel();
+        let channels = Channels { follower, stream: Some(opened) };
+        return (Request::from_parts(head, Incoming::Empty), channels, Some((opener, received)));
+    }
+    let body = Incoming::Http2(Received::new(received, &head.headers));
+    (Request::from_parts(head, body), Channels { follower, stream: None }, None)
+}
+
+/// The answer to a request, once all that is said before it is on its way. `None` if the client has
+/// reset the stream.
+async fn answer_of(
+    handling: impl Future<Output = Response<ResponseBody>>,
+    respond: &mut SendResponse<Bytes>,
+    interim: &BeforeAnswer,
+) -> Option<Response<ResponseBody>> {
+    let mut handling = pin!(handling);
+    poll_fn(|context| {
+        if respond.poll_reset(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        let answer = handling.as_mut().poll(context);
+        for said in interim.take(context) {
+            if let Err(error) = respond.send_informational(said) {
+                debug!(%error, "interim answer not sent");
+            }
+        }
+        answer.map(Some)
+    })
+    .await
+}
+
+/// Sends the head of an answer; what comes after it can be sent on the stream.
+fn send_head(
+    respond: &mut SendResponse<Bytes>,
+    head: Parts,
+    ends: bool,
+) -> Option<SendStream<Bytes>> {
+    let sent = respond.send_response(Response::from_parts(head, ()), ends);
+    sent.inspect_err(|error| {
+        debug!(%error, "answer not sent");
+        respond.send_reset(Reason::INTERNAL_ERROR);
+    })
+    .ok()
 }
