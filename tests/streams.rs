@@ -18,7 +18,7 @@ use support::http2::{
 };
 use support::keygate::{Keygate, configuration};
 use support::pki::{Kind, Party, Pki};
-use support::server::{Server, next_frame, read_until};
+use support::server::{Server, next_frame, read_until, settings};
 use support::write_filter;
 
 const OK: u8 = 0x88;
@@ -42,6 +42,7 @@ fn scene(scheme: &str, extra: &str) -> Scene {
     let top = "access_log = { requests = \"all\" }";
     let text = configuration(server.address, top, extra)
         .replace("http://", scheme)
+        .replace("\"20s\"", "\"3s\"")
         .replace("workers = 2", "workers = 1");
     let keygate = Keygate::configured(&pki, &text);
     Scene { server, keygate, good, pki }
@@ -75,11 +76,12 @@ fn ping(client: &mut Http2) {
 }
 
 #[test]
-fn a_request_that_waits_for_a_free_stream_is_not_sent_and_nothing_is_lost_of_it() {
+fn requests_that_wait_for_a_free_stream_are_not_sent_and_nothing_is_lost_of_them() {
     let scene = scene("h2c://", "");
     let (mut client, mut server) = scene.acquainted(&[(MAX_CONCURRENT_STREAMS, 1)]);
-    post(&mut client, 3);
-    post(&mut client, 5);
+    for stream in [3, 5, 7] {
+        post(&mut client, stream);
+    }
     let (kind, stream, ..) = next_frame(&mut server);
     assert_eq!(kind, HEADERS);
     ping(&mut client);
@@ -89,8 +91,104 @@ fn a_request_that_waits_for_a_free_stream_is_not_sent_and_nothing_is_lost_of_it(
     answer(&mut server, stream);
     assert_eq!(client.next(), Came::Answer(OK, 3));
     let mut server = scene.server.http2();
-    assert_eq!(next_frame(&mut server).0, HEADERS);
-    answer(&mut server, 1);
+    for asked in [1, 3] {
+        let (kind, stream, ..) = next_frame(&mut server);
+        assert_eq!((kind, stream), (HEADERS, asked));
+        answer(&mut server, stream);
+        assert!(matches!(client.next(), Came::Answer(OK, 5 | 7)));
+    }
+}
+
+#[test]
+fn a_server_that_takes_more_gets_what_has_waited() {
+    let scene = scene("h2c://", "");
+    let (mut client, mut server) = scene.acquainted(&[(MAX_CONCURRENT_STREAMS, 1)]);
+    for stream in [3, 5, 7] {
+        post(&mut client, stream);
+    }
+    let (_, first, ..) = next_frame(&mut server);
+    ping(&mut client);
+    server.write_all(&settings(&[(MAX_CONCURRENT_STREAMS, 2)])).unwrap();
+    let (kind, second, ..) = next_frame(&mut server);
+    assert_eq!((kind, second), (HEADERS, first + 2));
+    // And fewer again: both must end before the third is sent.
+    server.write_all(&settings(&[(MAX_CONCURRENT_STREAMS, 1)])).unwrap();
+    answer(&mut server, first);
+    assert_eq!(client.next(), Came::Answer(OK, 3));
+    ping(&mut client);
+    answer(&mut server, second);
+    assert_eq!(client.next(), Came::Answer(OK, 5));
+    let (kind, third, ..) = next_frame(&mut server);
+    assert_eq!((kind, third), (HEADERS, second + 2));
+    answer(&mut server, third);
+    assert_eq!(client.next(), Came::Answer(OK, 7));
+}
+
+#[test]
+fn a_server_that_is_full_is_a_503_and_its_connection_is_kept() {
+    let scene = scene("h2c://", "");
+    let (mut client, mut server) = scene.acquainted(&[(MAX_CONCURRENT_STREAMS, 1)]);
+    client.ask(3);
+    let (_, slow, ..) = next_frame(&mut server);
+    server.write_all(&frame(HEADERS, END_HEADERS, slow, &[OK])).unwrap();
+    assert_eq!(client.next(), Came::Answer(OK, 3));
+    client.ask(5);
+    assert!(matches!(client.next(), Came::Answer(status, 5) if status != OK));
+    let line = scene.keygate.access_lines(2).remove(1);
+    assert_eq!(line["status"], 503, "{line}");
+    server.write_all(&frame(DATA, END_STREAM, slow, b"")).unwrap();
+    client.ask(7);
+    let (kind, next, ..) = next_frame(&mut server);
+    assert_eq!((kind, next), (HEADERS, slow + 2));
+    answer(&mut server, next);
+    assert_eq!(client.next(), Came::Answer(OK, 7));
+}
+
+#[test]
+fn a_client_that_takes_nothing_keeps_no_stream_of_the_server() {
+    let scene = scene("h2c://", "");
+    let (mut client, mut server) = scene.acquainted(&[(MAX_CONCURRENT_STREAMS, 1)]);
+    let mut greedy = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    greedy.send(&settings(&[(INITIAL_WINDOW_SIZE, 0)]));
+    ping(&mut greedy);
+    greedy.ask(1);
+    let (_, stream, ..) = next_frame(&mut server);
+    server.write_all(&frame(HEADERS, END_HEADERS, stream, &[OK])).unwrap();
+    server.write_all(&frame(DATA, END_STREAM, stream, b"hello")).unwrap();
+    assert_eq!(greedy.next(), Came::Answer(OK, 1));
+    client.ask(3);
+    let (kind, next, ..) = next_frame(&mut server);
+    assert_eq!((kind, next), (HEADERS, stream + 2));
+    answer(&mut server, next);
+    assert_eq!(client.next(), Came::Answer(OK, 3));
+}
+
+#[test]
+fn an_early_answer_whose_server_wants_no_more_ends_when_the_client_has_sent_all() {
+    let scene = scene("h2c://", "");
+    let (mut client, mut server) = scene.acquainted(&[]);
+    // More than a client may send ahead: somebody must read it.
+    let (piece, pieces) = ([b'x'; 16 << 10], 40);
+    let length = (piece.len() * pieces).to_string();
+    let fields = request("POST", &[("content-length", &length)]);
+    client.send(&frame(HEADERS, END_HEADERS, 3, &fields));
+    let (kind, stream, ..) = next_frame(&mut server);
+    assert_eq!(kind, HEADERS);
+    answer(&mut server, stream);
+    server.write_all(&frame(RST_STREAM, 0, stream, &NO_ERROR.to_be_bytes())).unwrap();
+    assert_eq!(client.next(), Came::Answer(OK, 3));
+    for number in 1..=pieces {
+        let flags = if number == pieces { END_STREAM } else { 0 };
+        client.send(&frame(DATA, flags, 3, &piece));
+        ping(&mut client); // and its window has been updated, if it is
+    }
+    // Nothing is left of that stream: no reset comes before the next answer.
+    client.ask(5);
+    // Some of the body was on its way to the server before it said so.
+    let (_, next, ..) = std::iter::repeat_with(|| next_frame(&mut server))
+        .find(|(kind, ..)| *kind == HEADERS)
+        .unwrap();
+    answer(&mut server, next);
     assert_eq!(client.next(), Came::Answer(OK, 5));
 }
 
@@ -193,6 +291,9 @@ fn a_stream_of_bytes_that_is_said_to_have_a_length_is_not_asked_for() {
     let fields = [(":protocol", "websocket"), ("content-length", "30")];
     client.send(&frame(HEADERS, END_HEADERS, 1, &request("CONNECT", &fields)));
     assert_eq!(scene.keygate.access_line()["status"], 400);
+    client.send(&frame(HEADERS, END_HEADERS, 3, &request("CONNECT", &fields[..1])));
+    let asked = read_until(&mut scene.server.connection(), "\r\n\r\n").to_ascii_lowercase();
+    assert!(asked.contains("upgrade: websocket") && !asked.contains("length"), "{asked}");
 }
 
 #[test]

@@ -40,12 +40,17 @@ impl Server {
     pub fn http2_with(&self, settings: &[(u16, u32)]) -> TcpStream {
         let mut tcp = self.connection();
         tcp.read_exact(&mut [0; 24]).unwrap(); // the preface
-        let settings = settings
-            .iter()
-            .flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()].concat());
-        tcp.write_all(&frame(SETTINGS, 0, 0, &settings.collect::<Vec<_>>())).unwrap();
+        tcp.write_all(&self::settings(settings)).unwrap();
         tcp
     }
+}
+
+/// A frame with these settings (RFC 9113, section 6.5.2).
+pub fn settings(settings: &[(u16, u32)]) -> Vec<u8> {
+    let settings = settings
+        .iter()
+        .flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()].concat());
+    frame(SETTINGS, 0, 0, &settings.collect::<Vec<_>>())
 }
 
 /// The next frame of a request: type, stream, whether it ends the request, payload.

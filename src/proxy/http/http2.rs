@@ -23,7 +23,7 @@ use crate::proxy::incoming::{HttpError, Incoming};
 use crate::proxy::interim::{BeforeAnswer, Follower};
 use crate::proxy::stream::{Duplex, Received, Sending};
 
-/// The most that is kept for a client that does not take it, for each request.
+/// What is kept for a client that does not take it, for each request, besides the last piece.
 const SEND_BUFFER: usize = 64 << 10;
 /// The most that a client may send ahead, for each request and in all.
 const STREAM_WINDOW: u32 = 256 << 10;

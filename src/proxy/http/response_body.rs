@@ -17,6 +17,7 @@ use tokio::time::{Sleep, sleep};
 use super::session::Session;
 use crate::proxy::access_log::{Asked, Record};
 use crate::proxy::activity::Activity;
+use crate::proxy::headers;
 use crate::proxy::incoming::{HttpError, Incoming};
 use crate::proxy::request_id;
 use crate::proxy::stall::Stall;
@@ -119,7 +120,7 @@ impl Streamed {
         if self.has_ended {
             return Poll::Ready(None);
         }
-        let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
+        let Poll::Ready(mut frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
             if self.waiting.is_none() {
                 self.waiting = request.map(RequestInFlight::wait_for_upstream);
             }
@@ -135,12 +136,26 @@ impl Streamed {
             Some(request) => request.session.standing.activity.body_moved(),
             None => {}
         }
+        if self.has_ended || self.incoming.is_end_stream() {
+            self.end_lease(); // whatever the client still has to take
+        }
+        if let Some(Ok(frame)) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            headers::remove_hop_by_hop(trailers);
+        }
         let record = request.and_then(RequestInFlight::record);
         if let (Some(record), Some(Ok(frame))) = (record, &frame) {
             let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
             record.response_bytes.set(record.response_bytes.get().saturating_add(bytes));
         }
         Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken)))
+    }
+
+    fn end_lease(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.finish();
+        }
     }
 
     /// Ready once the answer may end. A client of HTTP/2 that is still sending when both sides of
@@ -210,8 +225,8 @@ impl Drop for ResponseBody {
             Content::Own(_) => true,
             Content::Upstream(streamed) => {
                 let has_ended = streamed.has_ended || streamed.incoming.is_end_stream();
-                if let Some(lease) = streamed.lease.take_if(|_| has_ended) {
-                    lease.finish();
+                if has_ended {
+                    streamed.end_lease();
                 }
                 has_ended
             }
@@ -307,6 +322,7 @@ impl RequestInFlight {
     }
 
     fn poll_rest(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.session.standing.activity.body_moved(); // it has two seconds, and what moves is the client's
         self.read.get().map_or(Poll::Ready(()), |body| body.poll_rest(context))
     }
 

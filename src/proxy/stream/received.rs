@@ -28,8 +28,8 @@ impl Received {
         Self { stream, left: content_length(headers), has_data: true, upload: None }
     }
 
-    /// The answer to a request whose body is still being sent. That goes on when the answer has
-    /// ended, and not when it is dropped before.
+    /// The answer to a request whose body is still being sent. That is broken off when the answer is
+    /// dropped before its end.
     pub(in crate::proxy) fn along(mut self, upload: Option<Upload>) -> Self {
         self.upload = upload;
         self

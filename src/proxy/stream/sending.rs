@@ -109,14 +109,16 @@ pub(in crate::proxy) struct Upload {
 type BoxedSending = Pin<Box<dyn Future<Output = ()>>>;
 
 impl Upload {
-    /// Sends the body of a request; `None` if that is done already.
-    pub(in crate::proxy) async fn start<B>(
+    /// Sends the body of a request, and lets go of `held` then; `None` if that is done already.
+    pub(in crate::proxy) async fn start<B, H>(
         body: B,
         stream: SendStream<Bytes>,
         outlives_answer: bool,
+        held: H,
     ) -> Option<Self>
     where
         B: Body<Data = Bytes, Error: Display> + Unpin + 'static,
+        H: 'static,
     {
         let mut sending = Sending::new(body, stream, Reason::CANCEL);
         // Most are short, and here: they need no task.
@@ -128,10 +130,18 @@ impl Upload {
         let sending: BoxedSending = Box::pin(sending);
         let sending = Rc::new(RefCell::new(Some(sending)));
         let sent = Rc::clone(&sending);
-        let task = tokio::task::spawn_local(poll_fn(move |context| {
-            let mut sending = sent.borrow_mut();
-            sending.as_mut().map_or(Poll::Ready(()), |sending| sending.as_mut().poll(context))
-        }));
+        let task = tokio::task::spawn_local(async move {
+            poll_fn(|context| {
+                let mut sending = sent.borrow_mut();
+                if let Some(sending) = &mut *sending {
+                    ready!(sending.as_mut().poll(context));
+                }
+                *sending = None; // somebody may wait for what is left of the body
+                Poll::Ready(())
+            })
+            .await;
+            drop(held);
+        });
         Some(Self { sending, task: task.abort_handle(), outlives_answer })
     }
 

@@ -53,7 +53,8 @@ pub(super) async fn exchange<A, E: Into<Unanswered>>(
     progress: &Progress,
     limit: Duration,
 ) -> Result<A, Failed> {
-    let deadline_of = || (progress.last() + limit).into();
+    let began = Instant::now(); // it may have waited until now
+    let deadline_of = || (progress.last().max(began) + limit).into();
     let mut deadline = pin!(sleep_until(deadline_of()));
     poll_fn(|context| {
         if let Poll::Ready(outcome) = response.as_mut().poll(context) {

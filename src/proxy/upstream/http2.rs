@@ -11,16 +11,16 @@ use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use hyper::body::Body;
-use hyper::header::{self, HeaderValue};
+use hyper::header;
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 use hyper::{Request, Response, Uri, Version};
-use tokio::sync::{Notify, SetOnce};
+use tokio::sync::{Semaphore, SetOnce};
 
-use super::exchange::{Failed, Unanswered};
+use super::exchange::Unanswered;
 use super::open::Open;
 use super::request_body::{Outgoing, RequestBody};
 use crate::proxy::dial::Io;
-use crate::proxy::incoming::Incoming;
+use crate::proxy::incoming::{HttpError, Incoming};
 use crate::proxy::interim::Follower;
 use crate::proxy::observed::{Observed, Observer};
 use crate::proxy::stream::{Duplex, Received, Upload};
@@ -33,6 +33,8 @@ const ALL_STREAMS: u32 = (1 << 31) - 1;
 const HEADERS: u32 = 64 << 10;
 /// How many requests a server gets before it has said how many it takes.
 const FIRST_STREAMS: usize = 100;
+/// And how many if it says that there is no limit.
+const MOST_STREAMS: usize = 1 << 20;
 /// What is kept for a server that does not take it, for each request.
 const SEND_BUFFER: usize = 64 << 10;
 
@@ -45,19 +47,27 @@ pub(super) struct Http2 {
 }
 
 /// What is known of a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     greeting: Greeting,
     has_ended: Cell<bool>,
-    /// How many streams are open, and who waits for another.
-    streams: Cell<usize>,
-    room: Notify,
+    /// As many as the server takes streams at a time, less those that are open.
+    places: Semaphore,
+    allowed: Cell<usize>,
+    /// How many more are open than the server takes by now.
+    owed: Cell<usize>,
 }
 
 impl Http2 {
     /// Speaks HTTP/2 on a connection.
     pub(super) async fn start(io: Box<dyn Io>, open: Open) -> Result<Self, h2::Error> {
-        let state = Rc::new(State::default());
+        let state = Rc::new(State {
+            greeting: Greeting::default(),
+            has_ended: Cell::new(false),
+            places: Semaphore::new(FIRST_STREAMS),
+            allowed: Cell::new(FIRST_STREAMS),
+            owed: Cell::new(0),
+        });
         // It is open as long as its socket, whoever still uses that.
         let io = Observed::new(io, Host { state: Rc::clone(&state), _open: open });
         let (send, mut connection) = Builder::new()
@@ -76,7 +86,10 @@ impl Http2 {
                 known.has_ended.set(ended.is_ready());
                 if known.greeting.has_come_unread() || ended.is_ready() {
                     let _ = known.greeting.is_read.set(()); // the first word counts
-                    known.room.notify_waiters(); // the server has said how many it takes, or no more
+                }
+                known.allow(connection.max_concurrent_send_streams());
+                if ended.is_ready() {
+                    known.places.close();
                 }
                 ended
             });
@@ -107,12 +120,19 @@ impl Http2 {
     pub(super) async fn ask(
         mut self,
         request: Outgoing,
-    ) -> Result<(Response<Incoming>, Place), Unanswered> {
-        let (head, body, place) = self.ready(request).await?;
+        place: Place,
+    ) -> Result<(Response<Incoming>, Rc<Place>), Unanswered> {
+        let place = Rc::new(place);
+        let (head, body) = request.into_parts();
+        let head = Request::from_parts(head, ());
         let ends = body.is_end_stream();
         let (follower, outlives_answer) = (body.follower(), body.outlives_answer());
         let (mut answer, stream) = self.send.send_request(head, ends).map_err(Unanswered::sent)?;
-        let upload = if ends { None } else { Upload::start(body, stream, outlives_answer).await };
+        let upload = if ends {
+            None
+        } else {
+            Upload::start(body, stream, outlives_answer, Rc::clone(&place)).await
+        };
         let answer = head_of(&mut answer, follower).await.map_err(Unanswered::sent)?;
         let (head, stream) = answer.into_parts();
         let body = Received::new(stream, &head.headers).along(upload);
@@ -124,63 +144,69 @@ impl Http2 {
     pub(super) async fn open(
         mut self,
         request: Outgoing,
-    ) -> Result<(Response<Incoming>, Option<Duplex>, Place), Unanswered> {
-        let (head, body, place) = self.ready(request).await?;
+    ) -> Result<(Response<Incoming>, Option<Duplex>), Unanswered> {
+        let (head, body) = request.into_parts();
+        let head = Request::from_parts(head, ());
         let (mut answer, send) = self.send.send_request(head, false).map_err(Unanswered::sent)?;
         let answer = head_of(&mut answer, body.follower()).await.map_err(Unanswered::sent)?;
         let (head, receive) = answer.into_parts();
         if head.status.is_success() {
             let answer = Response::from_parts(head, Incoming::Empty);
-            return Ok((answer, Some(Duplex::new(send, receive)), place));
+            return Ok((answer, Some(Duplex::new(send, receive))));
         }
         let body = Received::new(receive, &head.headers);
-        Ok((Response::from_parts(head, Incoming::Http2(body)), None, place))
+        Ok((Response::from_parts(head, Incoming::Http2(body)), None))
     }
 
-    /// Waits until the server takes another stream. A request is given back if that is never: until
-    /// then nothing of it is sent, and who waits no longer leaves nothing behind.
-    async fn ready(
-        &mut self,
-        request: Outgoing,
-    ) -> Result<(Request<()>, RequestBody, Place), Unanswered> {
-        loop {
-            let room = self.state.room.notified();
-            if let Err(error) = poll_fn(|context| self.send.poll_ready(context)).await {
-                return Err(Unanswered { unsent: Some(request), error: error.into() });
-            }
-            if self.has_room() {
-                break;
-            }
-            room.await;
+    /// Waits until the server takes another stream: until then nothing is sent, and who waits no
+    /// longer leaves nothing behind.
+    pub(super) async fn place(&mut self) -> Result<Place, HttpError> {
+        self.check().await?;
+        if let Ok(permit) = self.state.places.acquire().await {
+            permit.forget(); // `Place` gives it back
         }
-        let place = Place::take(&self.state);
-        if self.has_room() {
-            self.state.room.notify_one(); // there may be room for several at once
-        }
-        let (head, body) = request.into_parts();
-        Ok((Request::from_parts(head, ()), body, place))
+        let place = Place(Rc::clone(&self.state));
+        self.check().await.map(|()| place)
     }
 
-    fn has_room(&self) -> bool {
-        self.state.streams.get() < self.send.current_max_send_streams()
+    /// Whether there is a place at once.
+    pub(super) fn has_room(&self) -> bool {
+        !self.state.places.is_closed() && self.state.places.available_permits() > 0
+    }
+
+    /// That the server still takes requests; otherwise whoever waits is told.
+    async fn check(&mut self) -> Result<(), HttpError> {
+        poll_fn(|context| self.send.poll_ready(context)).await.map_err(|error| {
+            self.state.places.close();
+            error.into()
+        })
     }
 }
 
-/// One of the streams that a server takes at a time.
+/// One of the streams that a server takes at a time. It is taken as long as its answer has not been
+/// read to its end, or its request is still being sent.
 #[derive(Debug)]
 pub(super) struct Place(Rc<State>);
 
-impl Place {
-    fn take(state: &Rc<State>) -> Self {
-        state.streams.set(state.streams.get().saturating_add(1));
-        Self(Rc::clone(state))
+impl Drop for Place {
+    fn drop(&mut self) {
+        match self.0.owed.get() {
+            0 => self.0.places.add_permits(1),
+            owed => self.0.owed.set(owed - 1),
+        }
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.streams.set(self.0.streams.get().saturating_sub(1));
-        self.0.room.notify_one();
+impl State {
+    /// The server takes so many streams at a time.
+    fn allow(&self, streams: usize) {
+        let streams = streams.min(MOST_STREAMS);
+        let before = self.allowed.replace(streams);
+        let (more, less) = (streams.saturating_sub(before), before.saturating_sub(streams));
+        let paid = more.min(self.owed.get());
+        self.places.add_permits(more - paid);
+        let owed = less - self.places.forget_permits(less);
+        self.owed.set(self.owed.get() - paid + owed);
     }
 }
 
@@ -215,21 +241,6 @@ pub(super) fn prepare(request: &mut Request<RequestBody>, scheme: &Scheme) -> Op
     *request.uri_mut() = Uri::from_parts(parts).ok()?;
     *request.version_mut() = Version::HTTP_2;
     Some(())
-}
-
-/// A request for HTTP/2 that nobody has read is again what it was.
-pub(super) fn undo_unsent(failed: Failed) -> Failed {
-    let Failed::Unsent(mut request, error) = failed else { return failed };
-    let parts = std::mem::take(request.uri_mut()).into_parts();
-    let host = parts.authority.and_then(|host| HeaderValue::from_str(host.as_str()).ok());
-    host.map(|host| request.headers_mut().insert(header::HOST, host));
-    *request.uri_mut() = parts.path_and_query.map(Uri::from).unwrap_or_default();
-    *request.version_mut() = Version::HTTP_11;
-    if !request.body().is_end_stream() && request.body().size_hint().exact().is_none() {
-        let chunked = HeaderValue::from_static("chunked");
-        request.headers_mut().insert(header::TRANSFER_ENCODING, chunked);
-    }
-    Failed::Unsent(request, error)
 }
 
 /// The first words of a server of HTTP/2: a frame with its settings, and not always in one piece.

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::error::UpstreamError;
 use super::exchange::{Failed, exchange};
 use super::http1::{self, Tunnel};
-use super::http2::{self, Http2};
+use super::http2::{self, Http2, Place};
 use super::open::Open;
 use super::request_body::{Outgoing, RequestBody};
 use super::server::{Lease, On, Server};
@@ -30,7 +30,7 @@ pub(in crate::proxy) type Left = (Response<Incoming>, Lease, Option<Tunnel>);
 /// How a server is asked to open a stream of bytes.
 enum Way {
     Http1(Box<dyn Io>, Open),
-    Http2(Http2),
+    Http2(Http2, Place),
 }
 
 impl Server {
@@ -43,7 +43,7 @@ impl Server {
         let way = if is_connect { self.way().await } else { self.http1_way().await };
         match way {
             Err(error) => Err(Failed::Unsent(request, error)),
-            Ok(Way::Http2(http2)) => self.open_stream(http2, request).await,
+            Ok(Way::Http2(http2, place)) => self.open_stream(http2, place, request).await,
             Ok(Way::Http1(io, open)) if !is_connect => self.upgrade(io, open, request).await,
             Ok(Way::Http1(io, open)) => {
                 let Some(asked) = Asked::of(&mut request) else {
@@ -64,15 +64,32 @@ impl Server {
             }
             self.share(io, open).await?;
         }
-        let http2 = self.tunnel_connection().await?;
+        let (http2, place) = self.tunnel_place().await?;
         let takes = timeout(self.timeouts().response, http2.takes_extended_connect()).await;
         match takes {
-            Ok(true) => Ok(Way::Http2(http2)),
+            Ok(true) => Ok(Way::Http2(http2, place)),
             Ok(false) | Err(_) if self.config().scheme == Scheme::H2c => {
                 Err(UpstreamError::NoConnect)
             }
             Ok(false) | Err(_) => self.http1_way().await,
         }
+    }
+
+    /// A place for a stream of bytes. They last: nobody waits for the end of another, and a
+    /// connection that is full or ending is left to those who are on it.
+    async fn tunnel_place(&self) -> Result<(Http2, Place), UpstreamError> {
+        let mut last = UpstreamError::TooMany;
+        for _ in 0..2 {
+            let mut http2 = self.tunnel_connection().await?;
+            if http2.has_room() {
+                match http2.place().await {
+                    Ok(place) => return Ok((http2, place)),
+                    Err(error) => last = error.into(),
+                }
+            }
+            self.forget_tunnels(&http2);
+        }
+        Err(last)
     }
 
     async fn http1_way(&self) -> Result<Way, UpstreamError> {
@@ -104,6 +121,7 @@ impl Server {
     async fn open_stream(
         self: &Rc<Self>,
         http2: Http2,
+        place: Place,
         mut request: Outgoing,
     ) -> Result<Left, Failed> {
         let mut lease = Lease::of(self);
@@ -116,8 +134,8 @@ impl Server {
         if sent.is_err() {
             self.forget_tunnels(&http2); // it may be ending, or dead without a word
         }
-        let (response, stream, place) = sent.map_err(http2::undo_unsent)?;
-        lease.keep(On::Http2 { _place: place });
+        let (response, stream) = sent?;
+        lease.keep(On::Http2 { _place: Rc::new(place) });
         let tunnel =
             stream.map(|stream| Tunnel { io: Box::new(stream), read: Bytes::new(), open: None });
         Ok((response, lease, tunnel))

@@ -159,8 +159,10 @@ impl Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        if let Some(incoming) = self.incoming.take().filter(|incoming| !incoming.is_end_stream()) {
-            self.progress.leave(incoming);
+        match self.incoming.take() {
+            Some(incoming) if !incoming.is_end_stream() => self.progress.leave(incoming),
+            Some(_) => self.progress.end(), // nobody asked for its end
+            None => {}
         }
     }
 }

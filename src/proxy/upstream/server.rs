@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use hyper::Response;
 use hyper::http::uri;
 use rustls::ClientConfig;
+use tokio::time::timeout;
 
 use super::balance::Candidate;
 use super::error::UpstreamError;
@@ -74,7 +75,7 @@ pub(in crate::proxy) struct Lease {
 #[derive(Debug)]
 pub(super) enum On {
     Http1(Http1),
-    Http2 { _place: Place },
+    Http2 { _place: Rc<Place> },
 }
 
 impl Server {
@@ -208,7 +209,10 @@ impl Server {
         Ok(response.map(Incoming::Http1))
     }
 
-    async fn send_http2(&self, request: Outgoing) -> Result<(Response<Incoming>, Place), Failed> {
+    async fn send_http2(
+        &self,
+        request: Outgoing,
+    ) -> Result<(Response<Incoming>, Rc<Place>), Failed> {
         let http2 = match self.shared_connection().await {
             Ok(http2) => http2,
             Err(error) => return Err(Failed::Unsent(request, error)),
@@ -238,19 +242,24 @@ impl Server {
 
     async fn try_http2(
         &self,
-        http2: Http2,
+        mut http2: Http2,
         mut request: Outgoing,
-    ) -> Result<(Response<Incoming>, Place), Failed> {
+    ) -> Result<(Response<Incoming>, Rc<Place>), Failed> {
+        let place = match timeout(self.timeouts.response, http2.place()).await {
+            Ok(Ok(place)) => place,
+            Ok(Err(error)) => return Err(Failed::Unsent(request, error.into())),
+            Err(_) => return Err(Failed::Unsent(request, UpstreamError::TooMany)),
+        };
         if http2::prepare(&mut request, &self.uri_scheme()).is_none() {
             return Err(Failed::Sent(UpstreamError::Host));
         }
         let progress = request.body().progress();
-        let response = pin!(http2.clone().ask(request));
+        let response = pin!(http2.clone().ask(request, place));
         let sent = exchange(response, &progress, self.timeouts.response).await;
         if let Err(Failed::Sent(UpstreamError::ResponseTimeout(_))) = &sent {
             self.shared.forget(&http2); // it may be dead without a word
         }
-        sent.map_err(http2::undo_unsent)
+        sent
     }
 
     /// The one connection of HTTP/2, made if it is not there; everybody waits for the same.
