@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 
 use super::PATIENCE;
-use super::http2::{DATA, END_STREAM, HEADERS, RST_STREAM, SETTINGS, frame};
+use super::http2::{DATA, END_STREAM, HEADERS, PING, RST_STREAM, SETTINGS, frame};
 
 /// A server whose connections are in the test's hands.
 pub struct Server {
@@ -78,4 +78,19 @@ pub fn read_until(tcp: &mut TcpStream, end: &str) -> String {
         read.push(byte[0]);
     }
     String::from_utf8(read).unwrap()
+}
+
+/// Has the other side of HTTP/2 read whatever was sent until now.
+pub fn settle(tcp: &mut TcpStream) {
+    tcp.write_all(&frame(PING, 0, 0, &[0; 8])).unwrap();
+    loop {
+        let mut header = [0; 9];
+        tcp.read_exact(&mut header).unwrap();
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        tcp.read_exact(&mut vec![0; length as usize]).unwrap();
+        assert_ne!(header[3], HEADERS, "a request that was not expected");
+        if header[3] == PING {
+            return;
+        }
+    }
 }

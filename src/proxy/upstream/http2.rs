@@ -61,13 +61,7 @@ struct State {
 impl Http2 {
     /// Speaks HTTP/2 on a connection.
     pub(super) async fn start(io: Box<dyn Io>, open: Open) -> Result<Self, h2::Error> {
-        let state = Rc::new(State {
-            greeting: Greeting::default(),
-            has_ended: Cell::new(false),
-            places: Semaphore::new(FIRST_STREAMS),
-            allowed: Cell::new(FIRST_STREAMS),
-            owed: Cell::new(0),
-        });
+        let state = Rc::new(State::new());
         // It is open as long as its socket, whoever still uses that.
         let io = Observed::new(io, Host { state: Rc::clone(&state), _open: open });
         let (send, mut connection) = Builder::new()
@@ -198,6 +192,16 @@ impl Drop for Place {
 }
 
 impl State {
+    fn new() -> Self {
+        Self {
+            greeting: Greeting::default(),
+            has_ended: Cell::new(false),
+            places: Semaphore::new(FIRST_STREAMS),
+            allowed: Cell::new(FIRST_STREAMS),
+            owed: Cell::new(0),
+        }
+    }
+
     /// The server takes so many streams at a time.
     fn allow(&self, streams: usize) {
         let streams = streams.min(MOST_STREAMS);
@@ -282,5 +286,37 @@ impl Observer for Host {
         length.iter_mut().skip(before).zip(bytes).for_each(|(place, byte)| *place = *byte);
         greeting.length.set(length);
         greeting.read.set(before.saturating_add(bytes.len()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(state: &Rc<State>) -> Option<Place> {
+        state.places.try_acquire().ok()?.forget();
+        Some(Place(Rc::clone(state)))
+    }
+
+    #[test]
+    fn there_are_as_many_places_as_the_server_takes_whatever_it_said_before() {
+        let state = Rc::new(State::new());
+        state.allow(2);
+        let (first, second) = (take(&state).unwrap(), take(&state).unwrap());
+        assert!(take(&state).is_none());
+        state.allow(1);
+        drop(first);
+        assert!(take(&state).is_none(), "one is open, and one is all that it takes");
+        drop(second);
+        let only = take(&state).unwrap();
+        assert!(take(&state).is_none());
+        state.allow(0);
+        state.allow(3);
+        let more = (take(&state).unwrap(), take(&state).unwrap());
+        assert!(take(&state).is_none());
+        drop((only, more));
+        assert_eq!(state.places.available_permits(), 3);
+        state.allow(usize::MAX); // no limit
+        assert_eq!(state.places.available_permits(), MOST_STREAMS);
     }
 }
