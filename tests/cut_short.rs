@@ -154,3 +154,28 @@ fn an_early_answer_is_whole_however_long_it_is_and_however_slowly_it_is_taken() 
     assert_eq!(client.next(), Came::Reset(1, NO_ERROR));
     drop(writing.join().unwrap());
 }
+
+#[test]
+fn an_early_answer_is_seen_by_a_client_that_is_still_sending() {
+    let scene = scene("http://");
+    let path = scene.pki.path("large");
+    std::fs::write(&path, vec![b'x'; 20 << 20]).unwrap();
+    let own = ["-w", "%{http_code}", "-o", "/dev/null", "-H", "Expect:", "-T"];
+    for http in ["--http1.1", "--http2"] {
+        for _ in 0..5 {
+            let arguments = [&[http], &own[..], &[path.to_str().unwrap()]].concat();
+            let answer = std::thread::scope(|threads| {
+                let asking = threads.spawn(|| scene.keygate.curl(&scene.good, &arguments));
+                let mut server = scene.server.connection();
+                read_until(&mut server, "\r\n\r\n");
+                let head = "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\n";
+                write!(server, "{head}content-length: 6\r\n\r\nlarge\n").unwrap();
+                server.shutdown(std::net::Shutdown::Write).unwrap();
+                let _ = std::io::copy(&mut server, &mut std::io::sink()); // whatever still comes
+                asking.join().unwrap()
+            });
+            let text = said(&answer);
+            assert!(answer.status.success() && text.contains("413"), "{http}: {text}");
+        }
+    }
+}

@@ -12,7 +12,7 @@ use support::http2::{Came, END_HEADERS, HEADERS, Http2, frame, request};
 use support::keygate::Keygate;
 use support::origin::Origin;
 use support::pki::{Kind, Party, Pki};
-use support::write_filter;
+use support::{said, write_filter};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n";
 
@@ -68,6 +68,24 @@ fn a_body_that_is_too_long_is_a_413_whether_its_length_is_said_or_not() {
     ));
     assert!(client.head().starts_with("HTTP/1.1 200 "));
     assert_eq!(scene.failures(), 0.0, "none of it is the upstream's");
+}
+
+#[test]
+fn an_answer_of_our_own_is_seen_by_a_client_that_is_still_sending() {
+    let origin = Origin::start();
+    let limited = scene(&origin, "max_body_size = \"64KiB\"");
+    let path = limited.pki.path("large");
+    std::fs::write(&path, vec![b'x'; 20 << 20]).unwrap();
+    let large = path.to_str().unwrap();
+    let own = ["-w", "%{http_code}", "-o", "/dev/null", "-H", "Expect:", "-T", large];
+    let chunked = ["-H", "Transfer-Encoding: chunked"];
+    for arguments in [&["--http1.1"][..], &["--http2"], &["--http1.1", chunked[0], chunked[1]]] {
+        for _ in 0..5 {
+            let answer = limited.keygate.curl(&limited.good, &[arguments, &own].concat());
+            let text = said(&answer);
+            assert!(answer.status.success() && text.contains("413"), "{arguments:?}: {text}");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! One connection: ClientHello, service, handshake, identity, judgement, HTTP.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -208,6 +208,7 @@ async fn admit(
             annotations,
             tunnel: RefCell::default(),
             interim: Interim::default(),
+            left_unread: Cell::new(false),
             believes_request_id,
             standing,
             service,

@@ -85,6 +85,9 @@ where
             let io = parts.io.into_inner().into_inner();
             Box::pin(leave::connection(io, parts.read_buf, tunnel, &activity)).await;
         }
+        (Ended::Done, None) if session.left_unread.get() => {
+            Box::pin(end_gently(connection.into_parts().io.into_inner().into_inner())).await;
+        }
         (Ended::Failed, _) => {
             Box::pin(end_gently(connection.into_parts().io.into_inner().into_inner())).await;
         }
@@ -125,11 +128,12 @@ async fn drive<C: Connection>(connection: &mut C, activity: &Activity) -> Ended 
     .await
 }
 
-/// Ends a connection whose client broke the protocol. It was told so (400); what it still sends is
-/// read for a moment, or the kernel would reset the connection and the answer be lost.
+/// Ends a connection whose client broke the protocol, which it was told (400), or is still sending what
+/// nobody wants. That is read for a moment, or the kernel would reset the connection and the answer be
+/// lost.
 async fn end_gently<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) {
     let said = async {
-        io.shutdown().await?;
+        let _ = io.shutdown().await; // hyper may have done so
         tokio::io::copy(&mut (&mut io).take(LAST_BYTES), &mut tokio::io::sink()).await
     };
     let _ = timeout(LAST_WORD, said).await; // it is closed either way
@@ -166,7 +170,7 @@ where
 /// How long a client that was too slow has to take its answer.
 const LAST_WORD: Duration = Duration::from_secs(1);
 /// How much of what a client sends behind its error is read, in bytes.
-const LAST_BYTES: u64 = 1 << 20;
+const LAST_BYTES: u64 = 64 << 20;
 
 async fn refuse_slow_head<IO: AsyncWrite + Unpin>(mut io: IO) {
     let answer = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
@@ -294,7 +298,9 @@ async fn forward(
             }
             // Of a client that sends nothing there is nothing to wait for.
             let is_clients = matches!(error, UpstreamError::Client(_));
-            let rest = if is_clients { None } else { in_flight.take_rest() };
+            // Over HTTP/2 it is read behind the answer.
+            let is_read = !is_clients && !in_flight.is_http2;
+            let rest = if is_read { in_flight.take_rest() } else { None };
             let in_flight = match rest {
                 // That of a stream may be long in coming.
                 Some(rest) if rest.size_hint().exact().is_none() => in_flight.keeping(rest),

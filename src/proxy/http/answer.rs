@@ -20,6 +20,9 @@ pub(super) async fn discard(mut body: Incoming, in_flight: RequestInFlight) -> R
     if body.is_end_stream() || in_flight.asks_first {
         return in_flight.keeping(body);
     }
+    if in_flight.is_http2 {
+        return in_flight.owing(body); // the answer goes out first
+    }
     let reading = async {
         let mut read = 0;
         while read < DISCARDED_AT_MOST

@@ -28,6 +28,8 @@ pub(super) struct ResponseBody {
     content: Content,
     /// `None`: it goes on when the response has ended.
     request: Option<RequestInFlight>,
+    /// Until then its end waits for that of the request.
+    held_until: Option<Pin<Box<Sleep>>>,
 }
 
 enum Content {
@@ -43,9 +45,8 @@ struct Streamed {
     has_ended: bool,
     stall: Stall,
     waiting: Option<WaitingForUpstream>,
-    /// Its end waits for that of the request: the trailers, and until when.
+    /// They wait for the end of the request.
     trailers: Option<Box<Frame<Bytes>>>,
-    held_until: Option<Pin<Box<Sleep>>>,
 }
 
 /// Why a body ends before its end. The client is told by the end of its connection or stream.
@@ -68,13 +69,26 @@ impl ResponseBody {
         self.request.as_ref().and_then(RequestInFlight::record)
     }
 
+    /// Ready once the answer may end. A client of HTTP/2 that is still sending when both sides of
+    /// its stream end may lose the answer (curl 7.88 does): what is sure to come is awaited.
+    fn poll_held(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(request) = self.request.as_ref().filter(|request| request.owes_rest()) else {
+            return Poll::Ready(());
+        };
+        if request.poll_rest(context).is_ready() {
+            return Poll::Ready(());
+        }
+        let until = self.held_until.get_or_insert_with(|| Box::pin(sleep(DISCARDED_WITHIN)));
+        until.as_mut().poll(context)
+    }
+
     /// Whether its end waits for that of the request.
     fn is_held(&self) -> bool {
         self.request.as_ref().is_some_and(RequestInFlight::owes_rest)
     }
 
     pub(super) fn own(text: Bytes, request: RequestInFlight) -> Self {
-        Self { content: Content::Own(Some(text)), request: Some(request) }
+        Self { content: Content::Own(Some(text)), request: Some(request), held_until: None }
     }
 
     /// Whether it is an answer of keygate's own.
@@ -84,7 +98,7 @@ impl ResponseBody {
 
     /// Nothing, of a request that goes on as a stream of bytes.
     pub(super) fn nothing() -> Self {
-        Self { content: Content::Own(None), request: None }
+        Self { content: Content::Own(None), request: None, held_until: None }
     }
 
     /// The lease ends with the body; the connection is kept only if it was read to its end. An
@@ -98,16 +112,9 @@ impl ResponseBody {
     ) -> Self {
         let stall = Stall::new(patience).until(end);
         let lease = Some(lease);
-        let streamed = Streamed {
-            incoming,
-            lease,
-            has_ended: false,
-            stall,
-            waiting: None,
-            trailers: None,
-            held_until: None,
-        };
-        Self { content: Content::Upstream(streamed), request: Some(request) }
+        let streamed =
+            Streamed { incoming, lease, has_ended: false, stall, waiting: None, trailers: None };
+        Self { content: Content::Upstream(streamed), request: Some(request), held_until: None }
     }
 }
 
@@ -157,18 +164,6 @@ impl Streamed {
             lease.finish();
         }
     }
-
-    /// Ready once the answer may end. A client of HTTP/2 that is still sending when both sides of
-    /// its stream end may lose the answer (curl 7.88 does): what is sure to come is awaited.
-    fn poll_held(&mut self, context: &mut Context<'_>, request: &RequestInFlight) -> Poll<()> {
-        if !request.owes_rest() || request.poll_rest(context).is_ready() {
-            return Poll::Ready(());
-        }
-        self.held_until
-            .get_or_insert_with(|| Box::pin(sleep(DISCARDED_WITHIN)))
-            .as_mut()
-            .poll(context)
-    }
 }
 
 impl Body for ResponseBody {
@@ -182,8 +177,9 @@ impl Body for ResponseBody {
         let this = &mut *self;
         match &mut this.content {
             Content::Own(text) => {
-                let text = text.take().filter(|text| !text.is_empty());
-                Poll::Ready(text.map(|text| Ok(Frame::data(text))))
+                if let Some(text) = text.take().filter(|text| !text.is_empty()) {
+                    return Poll::Ready(Some(Ok(Frame::data(text))));
+                }
             }
             Content::Upstream(streamed) => {
                 let request = this.request.as_ref();
@@ -194,19 +190,21 @@ impl Body for ResponseBody {
                 if let Some(Ok(trailers)) = frame {
                     streamed.trailers = Some(Box::new(trailers));
                 }
-                if let Some(request) = request {
-                    ready!(streamed.poll_held(context, request));
-                }
-                Poll::Ready(streamed.trailers.take().map(|trailers| Ok(*trailers)))
             }
         }
+        ready!(this.poll_held(context));
+        Poll::Ready(match &mut this.content {
+            Content::Own(_) => None,
+            Content::Upstream(streamed) => streamed.trailers.take().map(|trailers| Ok(*trailers)),
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.content {
+        let has_ended = match &self.content {
             Content::Own(text) => text.as_ref().is_none_or(Bytes::is_empty),
-            Content::Upstream(streamed) => streamed.incoming.is_end_stream() && !self.is_held(),
-        }
+            Content::Upstream(streamed) => streamed.incoming.is_end_stream(),
+        };
+        has_ended && !self.is_held()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -260,7 +258,7 @@ pub(super) struct RequestInFlight {
     /// The body that was read, which has what is left of it.
     read: OnceCell<Progress>,
     record: Option<Box<Record>>,
-    is_http2: bool,
+    pub(super) is_http2: bool,
     /// Whether the client asks before it sends a body.
     pub(super) asks_first: bool,
 }
@@ -339,6 +337,12 @@ impl RequestInFlight {
         }
     }
 
+    /// Has the end of the answer wait for a body that nobody wants.
+    pub(super) fn owing(self, unwanted: Incoming) -> Self {
+        let _ = self.read.set(Progress::unwanted(unwanted, self.began)); // nobody else has it
+        self
+    }
+
     /// Keeps the request's body until the answer is out.
     pub(super) fn keeping(mut self, unread: Incoming) -> Self {
         self.unread = Some(unread);
@@ -357,8 +361,13 @@ impl Drop for RequestInFlight {
         self.observe();
         // In HTTP/1.1 the rest of the request is read to its end, for the next one is behind it. A
         // stream has nothing behind it, and some clients wait for its end.
-        if let Some(body) = self.read.get().filter(|_| self.is_http2) {
-            body.has_answer();
+        let read = self.read.get();
+        if self.is_http2 {
+            read.inspect(|body| body.has_answer());
+        } else {
+            let is_left = self.unread.as_ref().is_some_and(|body| !body.is_end_stream())
+                || read.is_some_and(Progress::is_unfinished);
+            self.session.left_unread.set(self.session.left_unread.get() || is_left);
         }
         self.session.standing.request_ended();
     }

@@ -1,6 +1,6 @@
 //! What the requests of one connection share.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,6 +23,8 @@ pub(in crate::proxy) struct Session {
     pub(in crate::proxy) tunnel: RefCell<Option<Tunnel>>,
     /// What servers say before their answers.
     pub(in crate::proxy) interim: Interim,
+    /// The client was answered, over HTTP/1.1, before all of its request was read.
+    pub(in crate::proxy) left_unread: Cell<bool>,
     /// Whether the client's `X-Request-Id` is passed on.
     pub(in crate::proxy) believes_request_id: bool,
 }

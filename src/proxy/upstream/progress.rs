@@ -41,8 +41,8 @@ struct Streamed {
     waits_for_client: Cell<bool>,
     fault: Cell<Option<Fault>>,
     bytes: Cell<u64>,
-    /// Whether its length was known from the beginning.
-    is_counted: bool,
+    /// Whether the rest of it is waited for: it has an end that is known, or one is made.
+    is_counted: Cell<bool>,
     /// There is nothing more to come.
     has_come: Cell<bool>,
     /// What the server does not want any more, and how much of that was read, in bytes.
@@ -76,7 +76,7 @@ impl Progress {
                 waits_for_client: Cell::new(false),
                 fault: Cell::new(None),
                 bytes: Cell::new(0),
-                is_counted: body.size_hint().exact().is_some(),
+                is_counted: Cell::new(body.size_hint().exact().is_some()),
                 has_come: Cell::new(false),
                 rest: Cell::new(None),
                 discarded: Cell::new(0),
@@ -86,6 +86,21 @@ impl Progress {
             })
         });
         Self { began, streamed }
+    }
+
+    /// Of a request that nobody wants the body of.
+    pub(in crate::proxy) fn unwanted(body: Incoming, began: Instant) -> Self {
+        let progress = Self::of(&body, began);
+        if let Some(streamed) = &progress.streamed {
+            streamed.is_counted.set(true); // it is to come to an end, and soon
+        }
+        progress.leave(body);
+        progress
+    }
+
+    /// Whether there is more to come.
+    pub(in crate::proxy) fn is_unfinished(&self) -> bool {
+        self.streamed.as_ref().is_some_and(|streamed| !streamed.has_come.get())
     }
 
     /// The upstream has taken a piece.
@@ -115,6 +130,10 @@ impl Progress {
     pub(super) fn fail(&self, fault: Fault) {
         if let Some(streamed) = &self.streamed {
             streamed.fault.set(Some(fault));
+            if fault == Fault::TooLarge {
+                streamed.is_counted.set(true); // more comes, and some of it is read
+                return;
+            }
         }
         self.end();
     }
@@ -172,7 +191,7 @@ impl Progress {
     /// Whether there is more to come of which it is known how much.
     pub(in crate::proxy) fn owes_rest(&self) -> bool {
         let streamed = self.streamed.as_ref();
-        streamed.is_some_and(|streamed| streamed.is_counted && !streamed.has_come.get())
+        streamed.is_some_and(|streamed| streamed.is_counted.get() && !streamed.has_come.get())
     }
 
     /// Ready once the client has sent all of the body, or enough of what the server does not take.
