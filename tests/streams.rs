@@ -12,6 +12,7 @@ mod support;
 use std::io::Write;
 use std::net::TcpStream;
 
+use support::client::Client;
 use support::http2::{
     CONTINUATION, Came, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM,
     field, frame, request,
@@ -318,4 +319,24 @@ fn a_server_whose_fields_have_no_end_is_not_listened_to() {
     assert!(matches!(client.next(), Came::Answer(status, 3) if status != OK));
     let line = &scene.keygate.access_lines(2)[1];
     assert_eq!(line["status"], 502, "{line}");
+}
+
+#[test]
+fn the_access_log_has_the_bytes_of_a_connection_that_left_http() {
+    let scene = scene("http://", "");
+    let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    let upgrade = "Connection: upgrade\r\nUpgrade: echo\r\n";
+    client.send(format!("GET / HTTP/1.1\r\nHost: localhost\r\n{upgrade}\r\n"));
+    let mut server = scene.server.connection();
+    read_until(&mut server, "\r\n\r\n");
+    write!(server, "HTTP/1.1 101 Switching Protocols\r\n{upgrade}\r\nwelcome").unwrap();
+    assert!(client.head().starts_with("HTTP/1.1 101 "));
+    assert_eq!(client.exactly(7), b"welcome");
+    client.send("hello");
+    read_until(&mut server, "hello");
+    drop(server);
+    client.finish();
+    let line = scene.keygate.access_line();
+    let found = [&line["status"], &line["request_bytes"], &line["response_bytes"]];
+    assert_eq!(found, [101, 5, 7], "{line}");
 }

@@ -15,7 +15,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use hyper::body::Body;
 use hyper::header::{self, HeaderValue};
 use hyper::service::service_fn;
@@ -286,8 +285,8 @@ async fn forward(
             leave::stream(session, client, (response.map(drop), lease), tunnel, in_flight)
         }
         Ok(((response, _), Some(tunnel))) => {
-            session.tunnel.replace(Some(tunnel));
-            answer::switching(response.map(|_| ResponseBody::own(Bytes::new(), in_flight)))
+            session.tunnel.replace(Some((tunnel, in_flight.leaving())));
+            answer::switching(response.map(|_| ResponseBody::nothing()))
         }
         Err(error) => {
             let service = &session.service.config.name;

@@ -25,7 +25,7 @@ use crate::proxy::upstream::{Lease, Tunnel};
 pub(super) async fn connection<IO>(
     mut client: IO,
     early: Bytes,
-    tunnel: Tunnel,
+    (tunnel, request): (Tunnel, RequestInFlight),
     activity: &Activity,
 ) where
     IO: AsyncRead + AsyncWrite + Unpin,
@@ -38,10 +38,16 @@ pub(super) async fn connection<IO>(
         client.write_all(&read).await?;
         client.flush().await
     };
-    if timeout(LAST_WORD, said).await.is_ok_and(|said| said.is_ok()) {
-        tunnel::carry(&mut client, &mut io, activity).await;
-    }
+    let is_complete = timeout(LAST_WORD, said).await.is_ok_and(|said| said.is_ok())
+        && tunnel::carry(&mut client, &mut io, activity).await;
     drop(open);
+    if let Some(record) = request.record() {
+        let (read, written) = activity.carried();
+        record.request_body.replace(None); // it was no body
+        record.request_bytes.set(read.saturating_add(early.len() as u64));
+        record.response_bytes.set(written);
+        record.is_complete.set(is_complete);
+    }
 }
 
 /// Answers an extended CONNECT that the server has agreed to, and carries bytes between the two
@@ -51,13 +57,14 @@ pub(super) fn stream(
     client: oneshot::Receiver<Duplex>,
     (response, lease): (Response<()>, Lease),
     tunnel: Tunnel,
-    mut in_flight: RequestInFlight,
+    in_flight: RequestInFlight,
 ) -> Response<ResponseBody> {
+    let in_flight = in_flight.leaving();
     if let Some(record) = in_flight.record() {
         record.status.set(Some(StatusCode::OK.as_u16()));
     }
     let idle = session.service.config.limits.idle_timeout;
-    let stream = Stream::of(in_flight.become_stream());
+    let stream = Stream::of(Rc::clone(&session.standing.activity));
     tokio::task::spawn_local(async move {
         if let Ok(client) = client.await {
             let traffic = Rc::new(Traffic::new());

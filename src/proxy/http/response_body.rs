@@ -7,11 +7,11 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::Version;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header;
 use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery};
+use hyper::{StatusCode, Version};
 use tokio::time::{Sleep, sleep};
 
 use super::session::Session;
@@ -248,7 +248,7 @@ fn asked(parts: &Parts) -> Asked {
 }
 
 /// A request from its head to the end of its response, however it ends.
-pub(super) struct RequestInFlight {
+pub(in crate::proxy) struct RequestInFlight {
     session: Rc<Session>,
     began: Instant,
     /// The same, until the time that it took is known.
@@ -325,9 +325,12 @@ impl RequestInFlight {
     }
 
     /// The request goes on as a stream of bytes: it has had its answer.
-    pub(super) fn become_stream(&mut self) -> Rc<Activity> {
+    pub(super) fn leaving(self) -> Self {
         self.observe();
-        Rc::clone(&self.session.standing.activity)
+        if let Some(record) = &self.record {
+            record.status.set(Some(StatusCode::SWITCHING_PROTOCOLS.as_u16()));
+        }
+        self
     }
 
     fn observe(&self) {

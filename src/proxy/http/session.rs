@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::response_body::RequestInFlight;
 use crate::metrics::ServiceMetrics;
 use crate::proxy::headers::Annotations;
 use crate::proxy::interim::Interim;
@@ -19,8 +20,8 @@ pub(in crate::proxy) struct Session {
     pub(in crate::proxy) metrics: Rc<ServiceMetrics>,
     pub(in crate::proxy) annotations: Annotations,
     pub(in crate::proxy) standing: Rc<Standing>,
-    /// The server's side of a connection that leaves HTTP.
-    pub(in crate::proxy) tunnel: RefCell<Option<Tunnel>>,
+    /// The server's side of a connection that leaves HTTP, and the request that asked for it.
+    pub(in crate::proxy) tunnel: RefCell<Option<(Tunnel, RequestInFlight)>>,
     /// What servers say before their answers.
     pub(in crate::proxy) interim: Interim,
     /// The client was answered, over HTTP/1.1, before all of its request was read.
