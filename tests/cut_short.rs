@@ -179,3 +179,24 @@ fn an_early_answer_is_seen_by_a_client_that_is_still_sending() {
         }
     }
 }
+
+#[test]
+fn a_connection_that_ends_with_an_upload_unread_is_not_closed_over_what_is_still_sent() {
+    let scene = scene("http://");
+    let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\npart");
+    let mut server = scene.server.connection();
+    read_until(&mut server, "part");
+    write!(
+        server,
+        "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+    )
+    .unwrap();
+    drop(server);
+    // That nothing more comes from keygate is no reason for the client to stop.
+    let answer = client.rest();
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    for _ in 0..10 {
+        client.send([b'x'; 10_000]);
+    }
+}

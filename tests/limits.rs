@@ -5,11 +5,12 @@
 mod support;
 
 use std::io::Write;
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use support::client::Client;
 use support::http2::{Came, END_HEADERS, HEADERS, Http2, frame, request};
-use support::keygate::Keygate;
+use support::keygate::{Keygate, configuration};
 use support::origin::Origin;
 use support::pki::{Kind, Party, Pki};
 use support::{said, write_filter};
@@ -78,14 +79,24 @@ fn an_answer_of_our_own_is_seen_by_a_client_that_is_still_sending() {
     std::fs::write(&path, vec![b'x'; 20 << 20]).unwrap();
     let large = path.to_str().unwrap();
     let own = ["-w", "%{http_code}", "-o", "/dev/null", "-H", "Expect:", "-T", large];
-    let chunked = ["-H", "Transfer-Encoding: chunked"];
-    for arguments in [&["--http1.1"][..], &["--http2"], &["--http1.1", chunked[0], chunked[1]]] {
+    let is_seen = |scene: &Scene, arguments: &[&str], code: &str| {
         for _ in 0..5 {
-            let answer = limited.keygate.curl(&limited.good, &[arguments, &own].concat());
+            let answer = scene.keygate.curl(&scene.good, &[arguments, &own].concat());
             let text = said(&answer);
-            assert!(answer.status.success() && text.contains("413"), "{arguments:?}: {text}");
+            assert!(answer.status.success() && text.contains(code), "{arguments:?}: {text}");
         }
-    }
+    };
+    is_seen(&limited, &["--http1.1"], "413");
+    is_seen(&limited, &["--http1.1", "-H", "Transfer-Encoding: chunked"], "413");
+    is_seen(&limited, &["--http2"], "413");
+    let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let pki = Pki::new();
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let keygate = Keygate::configured(&pki, &configuration(nobody, "", ""));
+    let dead = Scene { pki, keygate, good };
+    is_seen(&dead, &["--http1.1"], "502");
+    is_seen(&dead, &["--http2"], "502");
 }
 
 #[test]

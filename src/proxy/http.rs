@@ -58,9 +58,9 @@ where
         async move {
             let takes_interim = request.version() == Version::HTTP_11;
             let follower = takes_interim.then(|| session.interim.begin());
+            let channels = Channels { follower, stream: None };
             let request = request.map(Incoming::Http1);
-            let answer = handle(Rc::clone(&session), request, Channels { follower, stream: None });
-            let answer = answer.await;
+            let answer = handle(Rc::clone(&session), request, channels).await;
             session.interim.end();
             Ok::<_, Infallible>(answer)
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use hyper::header::HeaderValue;
 
 thread_local! {
-    /// The value, and until when it is true.
+    /// The second that it was written for.
     static PRESENT: RefCell<Option<(SystemTime, HeaderValue)>> = const { RefCell::new(None) };
 }
 

@@ -210,7 +210,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Own(text) => SizeHint::with_exact(text.as_ref().map_or(0, Bytes::len) as u64),
-            // hyper would make it the length of an answer that has none of its own.
+            // Otherwise it would be said to be the length of an answer that has none of its own.
             Content::Upstream(_) if self.is_held() => SizeHint::default(),
             Content::Upstream(streamed) => streamed.incoming.size_hint(),
         }

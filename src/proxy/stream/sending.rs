@@ -101,7 +101,8 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> Future for Sending<B> {
 
 /// A body that is sent beside something else. Dropped, it is broken off.
 pub(in crate::proxy) struct Upload {
-    sending: Rc<RefCell<Option<BoxedSending>>>,
+    /// `None`: it goes on by itself.
+    sending: Option<Rc<RefCell<Option<BoxedSending>>>>,
     task: AbortHandle,
     outlives_answer: bool,
 }
@@ -142,13 +143,13 @@ impl Upload {
             .await;
             drop(held);
         });
-        Some(Self { sending, task: task.abort_handle(), outlives_answer })
+        Some(Self { sending: Some(sending), task: task.abort_handle(), outlives_answer })
     }
 
     /// The answer has ended.
     pub(in crate::proxy) fn leave(mut self) {
         if self.outlives_answer {
-            self.sending = Rc::default();
+            self.sending = None;
         }
     }
 }
@@ -164,7 +165,8 @@ impl fmt::Debug for Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         // At once, and not with the task: what is left of the body is wanted.
-        if let Ok(mut sending) = self.sending.try_borrow_mut()
+        if let Some(sending) = &self.sending
+            && let Ok(mut sending) = sending.try_borrow_mut()
             && sending.take().is_some()
         {
             self.task.abort();
