@@ -20,7 +20,7 @@ use support::http2::{
 use support::keygate::{Keygate, configuration};
 use support::pki::{Kind, Party, Pki};
 use support::server::{Server, next_frame, read_until, settings, settle};
-use support::write_filter;
+use support::{PATIENCE, said, write_filter};
 
 const OK: u8 = 0x88;
 /// Settings (RFC 9113, section 6.5.2).
@@ -282,8 +282,10 @@ fn an_answer_that_ends_with_an_empty_frame_or_with_trailers_is_complete() {
         let mut server = http1.server.connection();
         read_until(&mut server, "\r\n\r\n");
         let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n";
-        write!(server, "{head}5\r\nhello\r\n0\r\nx-sum: 1\r\n\r\n").unwrap();
-        assert_eq!(asking.join().unwrap().stdout, b"hello");
+        // A field that HTTP/2 knows nothing of is left out, and the answer is whole.
+        write!(server, "{head}5\r\nhello\r\n0\r\nx-sum: 1\r\nkeep-alive: 5\r\n\r\n").unwrap();
+        let answer = asking.join().unwrap();
+        assert!(answer.status.success() && answer.stdout == b"hello", "{}", said(&answer));
     });
     let line = http1.keygate.access_line();
     assert_eq!(line["complete"], true, "{line}");
@@ -339,4 +341,24 @@ fn the_access_log_has_the_bytes_of_a_connection_that_left_http() {
     let line = scene.keygate.access_line();
     let found = [&line["status"], &line["request_bytes"], &line["response_bytes"]];
     assert_eq!(found, [101, 5, 7], "{line}");
+}
+
+#[test]
+fn an_answer_over_http2_has_a_date_and_one_of_our_own_a_length() {
+    let scene = scene("http://", "limits = { max_body_size = \"1KiB\" }");
+    let seen = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| scene.keygate.curl(&scene.good, &["-i", "--http2"]));
+        let mut server = scene.server.connection();
+        read_until(&mut server, "\r\n\r\n");
+        server.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").unwrap();
+        said(&asking.join().unwrap())
+    });
+    let date = seen.lines().find_map(|line| line.strip_prefix("date: ")).unwrap();
+    let age = httpdate::parse_http_date(date.trim()).unwrap().elapsed().unwrap();
+    assert!(age < PATIENCE, "{seen}");
+    let large = "x".repeat(2000);
+    let seen = said(&scene.keygate.curl(&scene.good, &["-i", "--http2", "-d", &large]));
+    let length = format!("content-length: {}", "413 Payload Too Large\n".len());
+    assert!(seen.contains("HTTP/2 413") && seen.contains(&length), "{seen}");
+    assert!(seen.contains("date: "), "{seen}");
 }
