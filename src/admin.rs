@@ -32,13 +32,13 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tracing::{debug, warn};
 
 use self::history::{History, Hour};
-use crate::activation::Inherited;
 use crate::config::AdminAddress;
 use crate::metrics::Exposition;
+use crate::process::inherited_sockets::InheritedSockets;
 use crate::proxy::Stage;
-use crate::sightings::Sightings;
+use crate::recent_hits::RecentHits;
 use crate::snapshot::Report;
-use crate::snapshot::watch::Wish;
+use crate::snapshot::watch::Command;
 
 /// Scrapers and probes are few; more than this wait.
 const MAX_CONNECTIONS: usize = 64;
@@ -57,11 +57,11 @@ pub struct State {
     /// What is in use and what became of the last changes.
     pub report: Arc<ArcSwap<Report>>,
     /// Who was refused or flagged.
-    pub sightings: Sightings,
+    pub recent_hits: RecentHits,
     /// Ready while serving.
     pub stage: watch::Receiver<Stage>,
     /// To the task that watches files.
-    pub wishes: mpsc::Sender<Wish>,
+    pub commands: mpsc::Sender<Command>,
     /// When the process began to count, in seconds since the Unix epoch.
     since: u64,
     /// Only programs of this machine can ask, and pages in its browsers.
@@ -75,13 +75,13 @@ impl State {
     pub fn new(
         exposition: Exposition,
         report: Arc<ArcSwap<Report>>,
-        sightings: Sightings,
+        recent_hits: RecentHits,
         stage: watch::Receiver<Stage>,
-        wishes: mpsc::Sender<Wish>,
+        commands: mpsc::Sender<Command>,
     ) -> Self {
         let (since, history) = (now(), Arc::default());
         let is_loopback = false;
-        Self { exposition, report, sightings, stage, wishes, since, is_loopback, history }
+        Self { exposition, report, recent_hits, stage, commands, since, is_loopback, history }
     }
 
     /// Verdicts and actions by the hour, up to `now`.
@@ -120,7 +120,7 @@ impl Listener {
     ///
     /// # Errors
     /// The address is in use, not ours, or needs a privilege.
-    pub fn bind(address: &AdminAddress, inherited: &Inherited) -> Result<Self, BindError> {
+    pub fn bind(address: &AdminAddress, inherited: &InheritedSockets) -> Result<Self, BindError> {
         let bound = match address {
             AdminAddress::Tcp(address) => bind_tcp(*address, inherited).map(Self::Tcp),
             AdminAddress::Unix(path) => bind_unix(path, inherited).map(Self::Unix),
@@ -151,7 +151,10 @@ impl Listener {
     }
 }
 
-fn bind_tcp(address: SocketAddr, inherited: &Inherited) -> io::Result<std::net::TcpListener> {
+fn bind_tcp(
+    address: SocketAddr,
+    inherited: &InheritedSockets,
+) -> io::Result<std::net::TcpListener> {
     if let Some(listener) = inherited.tcp(address, 1)?.into_iter().flatten().next() {
         return Ok(listener);
     }
@@ -160,7 +163,10 @@ fn bind_tcp(address: SocketAddr, inherited: &Inherited) -> io::Result<std::net::
     Ok(listener)
 }
 
-fn bind_unix(path: &Path, inherited: &Inherited) -> io::Result<std::os::unix::net::UnixListener> {
+fn bind_unix(
+    path: &Path,
+    inherited: &InheritedSockets,
+) -> io::Result<std::os::unix::net::UnixListener> {
     if let Some(listener) = inherited.unix(path)? {
         return Ok(listener);
     }

@@ -27,7 +27,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueHint};
 use self::admin_client::AdminError;
 use crate::config::ConfigError;
 use crate::pkbf::FilterError;
-use crate::sandbox::SandboxError;
+use crate::process::sandbox::SandboxError;
 use crate::server::ServerError;
 use crate::snapshot::LoadError;
 
@@ -164,7 +164,7 @@ impl CliError {
         match self {
             Self::Config(_)
             | Self::Parameters(_)
-            | Self::Server(ServerError::Inherited(_) | ServerError::Metrics(_)) => 2,
+            | Self::Server(ServerError::InheritedSockets(_) | ServerError::Metrics(_)) => 2,
             Self::Admin(_)
             | Self::Filter { .. }
             | Self::Load(_)

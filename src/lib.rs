@@ -10,11 +10,9 @@
 //! | [`guard`] | the judgement: [`guard::Guard::judge`] and [`guard::Policy::decide`] |
 //! | [`metrics`] | every series, as typed handles |
 //! | [`config`] | the configuration: typed, then checked once |
-//! | [`sandbox`] | what the process may still do, held by the kernel |
-//! | [`supervisor`] | what the service manager is told, and the watchdog |
-//! | [`activation`] | listening sockets that the service manager hands over |
+//! | [`process`] | the process and its host: sandbox, service manager, inherited sockets |
 //! | [`tls`] | the client verifier, sessions, and who a client is |
-//! | [`sightings`] | the clients that were refused or flagged, in bounded memory |
+//! | [`recent_hits`] | the clients rejected or flagged lately, in bounded memory |
 //! | [`snapshot`] | what a reload can change, as one immutable value; watching, swapping |
 //! | [`proxy`] | the data path: one file for each step of a connection's life |
 //! | [`admin`] | metrics, liveness, readiness and status over HTTP |
@@ -29,18 +27,16 @@
 //! [`pkbf`] and [`spki`] are of use without the proxy, and [`tls::KeyVerifier`] in any rustls
 //! server.
 
-pub mod activation;
 pub mod admin;
 pub mod cli;
 pub mod config;
 pub mod guard;
 pub mod metrics;
 pub mod pkbf;
+pub mod process;
 pub mod proxy;
-pub mod sandbox;
+pub mod recent_hits;
 pub mod server;
-pub mod sightings;
 pub mod snapshot;
 pub mod spki;
-pub mod supervisor;
 pub mod tls;

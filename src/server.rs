@@ -15,16 +15,16 @@ use tokio::time::timeout;
 use tracing::{error, info};
 use tracing_appender::non_blocking::WorkerGuard;
 
-use crate::activation::{Inherited, InheritedError};
 use crate::admin;
 use crate::config::{Config, ShutdownConfig};
 use crate::guard::RecentKeys;
 use crate::metrics::{ControlMetrics, Exposition, WorkerMetrics};
+use crate::process::inherited_sockets::{InheritedSockets, InheritedSocketsError};
+use crate::process::service_manager::{self, Heartbeats};
 use crate::proxy::{self, Addresses, HealthBoard, Stage, Workers};
-use crate::sightings::Sightings;
-use crate::snapshot::watch::{self as files, Wish};
+use crate::recent_hits::RecentHits;
+use crate::snapshot::watch::{self as files, Command};
 use crate::snapshot::{self, Current, LoadError, Loader, Prepare, Report};
-use crate::supervisor::{self, Pulses};
 
 /// A running proxy.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct Server {
     addresses: Vec<(SocketAddr, SocketAddr)>,
     admin_address: String,
     stage: watch::Sender<Stage>,
-    wishes: mpsc::Sender<Wish>,
+    commands: mpsc::Sender<Command>,
     report: Arc<ArcSwap<Report>>,
     workers: Workers,
     shutdown: ShutdownConfig,
@@ -54,7 +54,7 @@ pub enum ServerError {
     Control(#[source] io::Error),
     /// The sockets that the service manager handed over.
     #[error(transparent)]
-    Inherited(#[from] InheritedError),
+    InheritedSockets(#[from] InheritedSocketsError),
     /// A file that the configuration names.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -75,7 +75,7 @@ impl Server {
     pub fn start(
         config: &Config,
         file: Option<&Path>,
-        inherited: Inherited,
+        inherited: InheritedSockets,
     ) -> Result<Self, ServerError> {
         inherited.check(config)?;
         let names = config.services.iter().map(|service| service.name.as_str());
@@ -91,7 +91,7 @@ impl Server {
         if let Some(file) = file {
             loader.follow(file);
         }
-        loader.remember()?;
+        loader.save()?;
         let listeners = proxy::bind(config, &inherited)?;
         let admin = admin::Listener::bind(&config.admin, &inherited)?;
         let admin_address = admin.local_address();
@@ -104,23 +104,28 @@ impl Server {
         let (stage, stages) = watch::channel(Stage::Serving);
         let (judgements, judged) = watch::channel(0);
         let board = HealthBoard::default();
-        let sightings = Sightings::default();
-        let pulses = Pulses::new(workers.len());
+        let recent_hits = RecentHits::default();
+        let heartbeats = Heartbeats::new(workers.len());
         let (access_log, guard) = tracing_appender::non_blocking(io::stdout());
         let shared = proxy::Shared {
             current: Arc::clone(&current),
             board: board.clone(),
             access_log,
-            sightings: sightings.clone(),
+            recent_hits: recent_hits.clone(),
             stage: stages.clone(),
             judgements: judged.clone(),
-            pulses: pulses.clone(),
+            heartbeats: heartbeats.clone(),
         };
         let workers = proxy::start(config, (listeners, inherited), &workers, &recent, &shared)?;
-        let (wishes, wished) = mpsc::channel(1);
+        let (commands, received) = mpsc::channel(1);
         let report = Arc::new(ArcSwap::from_pointee(loader.report()));
-        let state =
-            admin::State::new(exposition, Arc::clone(&report), sightings, stages, wishes.clone());
+        let state = admin::State::new(
+            exposition,
+            Arc::clone(&report),
+            recent_hits,
+            stages,
+            commands.clone(),
+        );
         let listening = Arc::clone(workers.addresses());
         let prepare: Prepare = Box::new(move |config| {
             let bound =
@@ -133,10 +138,10 @@ impl Server {
             prepare,
             current,
             report: Arc::clone(&report),
-            wished,
+            received,
             judgements,
             health,
-            pulses,
+            heartbeats,
             admin,
             state,
         };
@@ -148,7 +153,7 @@ impl Server {
             addresses,
             admin_address,
             stage,
-            wishes,
+            commands,
             report,
             workers,
             shutdown: config.shutdown,
@@ -179,7 +184,7 @@ impl Server {
     /// Looks at every file again, now, and returns when what is good is in use.
     pub async fn reload(&self) {
         let (answer, done) = oneshot::channel();
-        if self.wishes.send(Wish::Look(answer)).await.is_ok() {
+        if self.commands.send(Command::Reload(answer)).await.is_ok() {
             let _ = done.await; // or files are not read any more
         }
     }
@@ -213,10 +218,10 @@ struct Control {
     prepare: Prepare,
     current: snapshot::Current,
     report: Arc<ArcSwap<Report>>,
-    wished: mpsc::Receiver<Wish>,
+    received: mpsc::Receiver<Command>,
     judgements: watch::Sender<u64>,
     health: Health,
-    pulses: Pulses,
+    heartbeats: Heartbeats,
     admin: admin::Listener,
     state: admin::State,
 }
@@ -243,7 +248,7 @@ impl Control {
                 let Err(error) = admin.await;
                 error!(%error, "the admin server ended");
             });
-            tokio::task::spawn_local(supervisor::keep_alive(self.pulses));
+            tokio::task::spawn_local(service_manager::keep_alive(self.heartbeats));
             let Health { board, metrics, swaps } = self.health;
             let current = Arc::clone(&self.current);
             tokio::task::spawn_local(proxy::supervise_health(current, swaps, board, metrics));
@@ -251,7 +256,7 @@ impl Control {
                 self.loader,
                 self.current,
                 self.report,
-                self.wished,
+                self.received,
                 self.judgements,
                 self.prepare,
                 files::POLL_INTERVAL,

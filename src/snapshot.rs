@@ -17,10 +17,10 @@ use arc_swap::ArcSwap;
 use rustls::server::danger::ClientCertVerifier;
 
 pub use load::{
-    AcceptError, Commit, ListFileError, LoadError, Loader, Look, LooseKey, OwnKey, Prepare,
-    Progress,
+    AcceptError, Commit, ExposedKeyFile, ListFileError, LoadError, Loader, OwnKey, Prepare,
+    Progress, Trigger,
 };
-pub use refusal::Refusal;
+pub use refusal::FilterRejection;
 pub use report::{
     ExceptionReport, FilterReport, ListReport, ReloadReport, Report, ServiceReport, WaitingReport,
 };
@@ -98,7 +98,7 @@ impl Snapshot {
 
     /// The present state of a service that an older snapshot gave out.
     #[must_use]
-    pub fn present(&self, service: &Service) -> Option<&Arc<Service>> {
+    pub fn current(&self, service: &Service) -> Option<&Arc<Service>> {
         self.numbered(service.index)
     }
 

@@ -16,9 +16,7 @@ pub use client_auth::ClientAuth;
 pub use client_config::client_config;
 pub use failure::classify;
 pub use identity::{CertificateSummary, ClientIdentity};
-pub use material::{
-    Credentials, MaterialError, RevocationLists, TrustAnchors, credentials, trust_anchors,
-};
+pub use material::{Credentials, Crls, MaterialError, TrustAnchors, credentials, trust_anchors};
 pub use server_config::server_config;
 pub use verifier::{KeyVerifier, Refusal, refusals_of};
 

@@ -24,7 +24,7 @@ use keygate::config::Config;
 use keygate::guard::RecentKeys;
 use keygate::metrics::ControlMetrics;
 use keygate::pkbf::{Filter, Overwrite, Parameters, create};
-use keygate::snapshot::{Loader, Look, Prepare};
+use keygate::snapshot::{Loader, Prepare, Trigger};
 
 use support::keygate::{Keygate, configuration};
 use support::load::Load;
@@ -151,7 +151,7 @@ fn written_a_moment_ago_it_is_looked_at_later() {
     let mut prepare: Prepare = Box::new(|_| Err("not asked for".to_owned()));
     let is_left_alone = (2..50).any(|revision| {
         rename(filter(&pki, &[], revision), pki.path("lost.pkbf")).unwrap();
-        let progress = loader.refresh(Look::Routine, &mut prepare);
+        let progress = loader.refresh(Trigger::Poll, &mut prepare);
         // On a machine that was busy elsewhere for a fifth of a second it is put to use at once.
         progress.pending && progress.snapshot.is_none()
     });

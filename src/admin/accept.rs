@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::{State, text, typed};
 use crate::snapshot::AcceptError;
-use crate::snapshot::watch::{Acceptance, Wish};
+use crate::snapshot::watch::{AcceptUpdate, Command};
 
 /// Room for the body, in bytes.
 const MAX_BODY: usize = 4096;
@@ -94,8 +94,8 @@ async fn accept(
     sha256: [u8; 32],
 ) -> Option<Result<u64, AcceptError>> {
     let (answer, outcome) = oneshot::channel();
-    let acceptance = Acceptance { filter, sha256, answer };
-    state.wishes.send(Wish::Accept(acceptance)).await.ok()?;
+    let acceptance = AcceptUpdate { filter, sha256, answer };
+    state.commands.send(Command::Accept(acceptance)).await.ok()?;
     outcome.await.ok()
 }
 

@@ -10,7 +10,7 @@ use super::chart::Chart;
 use super::history::Hour;
 use crate::metrics::{KeyAction, Label, VerdictLabel};
 use crate::proxy::Stage;
-use crate::sightings::Sighting;
+use crate::recent_hits::RecentHit;
 use crate::snapshot::{FilterReport, ListReport, ReloadReport, Report, ServiceReport};
 
 /// So many of the last refused and flagged clients.
@@ -118,9 +118,9 @@ struct ServiceRow<'a> {
 /// The page as it is at `now`, in seconds since the Unix epoch.
 pub(super) fn render(state: &State, now: u64) -> Result<String, askama::Error> {
     let report = state.report.load();
-    let (sightings, forgotten) = state.sightings.all();
+    let (recent_hits, forgotten) = state.recent_hits.all();
     let hours = state.hours(now);
-    let clients: Vec<_> = sightings.iter().take(CLIENTS).map(|seen| client(seen, now)).collect();
+    let clients: Vec<_> = recent_hits.iter().take(CLIENTS).map(|seen| client(seen, now)).collect();
     let page = Page {
         version: env!("CARGO_PKG_VERSION"),
         is_ready: *state.stage.borrow() == Stage::Serving,
@@ -133,7 +133,7 @@ pub(super) fn render(state: &State, now: u64) -> Result<String, askama::Error> {
         actions: counts::<KeyAction>(&hours, |hour| &hour.actions),
         chart: Chart::of(&hours, now),
         shown: clients.len(),
-        known: sightings.len(),
+        known: recent_hits.len(),
         clients,
         forgotten,
         ends: ends(&report, now),
@@ -195,7 +195,7 @@ fn service(report: &ServiceReport, now: u64) -> ServiceRow<'_> {
     }
 }
 
-fn client(seen: &Sighting, now: u64) -> ClientRow<'_> {
+fn client(seen: &RecentHit, now: u64) -> ClientRow<'_> {
     let client = seen.client.as_ref();
     let found_in = seen.found.list.as_ref().or(seen.found.filter.as_ref());
     ClientRow {

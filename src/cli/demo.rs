@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use self::pki::Pki;
 use super::run::Handled;
 use super::{CliError, Exit, log, say};
-use crate::activation::Inherited;
 use crate::config::{Config, LogConfig, LogFormat};
 use crate::pkbf::{self, Filter, Overwrite, Parameters};
+use crate::process::inherited_sockets::InheritedSockets;
 use crate::server::Server;
 
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     say(format_args!("An origin that shows what it receives:    http://{origin}"))?;
 
     let config = configuration(directory, origin)?;
-    let server = Server::start(&config, None, Inherited::default())?;
+    let server = Server::start(&config, None, InheritedSockets::default())?;
     let Some((_, address)) = server.addresses().first().copied() else {
         return Err(CliError::system("the demo", "nothing listens"));
     };

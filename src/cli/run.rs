@@ -8,16 +8,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
 use super::{CliError, Exit, log};
-use crate::activation::Inherited;
 use crate::config::Config;
-use crate::sandbox::{self, Status};
+use crate::process::inherited_sockets::InheritedSockets;
+use crate::process::sandbox::{self, Status};
+use crate::process::service_manager;
 use crate::server::{Server, ServerError};
-use crate::supervisor;
 
 pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
     let config = Config::read(file)?;
     // Before there is another thread: this changes the environment, and the sandbox this thread.
-    let inherited = Inherited::take().map_err(ServerError::Inherited)?;
+    let inherited = InheritedSockets::take().map_err(ServerError::InheritedSockets)?;
     let sandbox = sandbox::enter(&config, file)?;
     let _log = log::start(&config.log)?;
     let signals = Handled::install()?;
@@ -37,7 +37,7 @@ pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
         version = env!("CARGO_PKG_VERSION"),
         "ready"
     );
-    supervisor::ready(&server.summary());
+    service_manager::ready(&server.summary());
     Ok(signals.serve(server))
 }
 
@@ -63,7 +63,7 @@ impl Handled {
         let Self { runtime, mut signals } = self;
         runtime.block_on(async {
             signals.until_stop(&server).await;
-            supervisor::stopping();
+            service_manager::stopping();
             tokio::select! {
                 () = server.shut_down() => {}
                 () = signals.stop() => info!("stopped at once"),
@@ -107,7 +107,7 @@ impl Signals {
     async fn until_stop(&mut self, server: &Server) {
         let mut wish = self.next().await;
         while wish == Wish::Reload {
-            supervisor::reloading();
+            service_manager::reloading();
             let mut reload = pin!(server.reload());
             let mut again = false;
             loop {
@@ -119,7 +119,7 @@ impl Signals {
                     },
                 }
             }
-            supervisor::ready(&server.summary());
+            service_manager::ready(&server.summary());
             wish = if again { Wish::Reload } else { self.next().await };
         }
     }

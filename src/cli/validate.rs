@@ -51,7 +51,7 @@ pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
             policy.on_unchecked.as_str()
         ))?;
     }
-    for problem in loader.loose_keys() {
+    for problem in loader.exposed_key_files() {
         say(format_args!("warning: {problem}"))?;
     }
     for problem in loader.compromised_own_keys() {

@@ -145,7 +145,7 @@ async fn admit(
     let identity = ClientIdentity::of(peer, stream.get_ref().1);
     let metrics = worker.service_metrics(before);
     metrics.handshakes(HandshakeResult::Ok, identity.stage() == Stage::Resumed).inc();
-    let Some(service) = snapshot.present(before).map(Arc::clone) else {
+    let Some(service) = snapshot.current(before).map(Arc::clone) else {
         return close(stream).await; // the service is gone
     };
     let now = SystemTime::now();

@@ -14,8 +14,8 @@ use super::drain::Stage;
 use super::listener::Order;
 use super::worker::Worker;
 use crate::config::Config;
+use crate::process::service_manager::Heartbeat;
 use crate::snapshot::Service;
-use crate::supervisor::Pulse;
 
 /// How often a worker looks at its connections: an eighth of the shortest time-out, so that none
 /// is late by more than that.
@@ -40,13 +40,13 @@ pub(super) struct Life<'a> {
     /// The tasks that accept connections, by the configured address.
     pub(super) accepting: HashMap<SocketAddr, JoinHandle<()>>,
     pub(super) tick: Duration,
-    pub(super) pulse: &'a Pulse,
+    pub(super) heartbeat: &'a Heartbeat,
 }
 
 /// Looks after the connections of a worker until the process has ended, or is draining and none is
 /// left.
 pub(super) async fn tend(worker: &Rc<Worker>, life: Life<'_>) {
-    let Life { mut stage, mut judgements, mut orders, mut accepting, tick, pulse } = life;
+    let Life { mut stage, mut judgements, mut orders, mut accepting, tick, heartbeat } = life;
     let open = &worker.open;
     let mut ticks = interval(tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -65,10 +65,10 @@ pub(super) async fn tend(worker: &Rc<Worker>, life: Life<'_>) {
                     (Ok(()), Stage::Ended) | (Err(_), _) => return,
                 }
             }
-            Ok(()) = judgements.changed() => judge_all(worker, pulse).await,
+            Ok(()) = judgements.changed() => judge_all(worker, heartbeat).await,
             Some(order) = orders.recv() => obey(worker, order, &mut accepting),
             _ = ticks.tick() => {
-                pulse.beat();
+                heartbeat.beat();
                 open.check_all();
                 worker.drop_stale_upstreams();
             }
@@ -100,7 +100,7 @@ fn obey(worker: &Rc<Worker>, order: Order, accepting: &mut HashMap<SocketAddr, J
 
 /// Judges every connection again by the snapshot of this moment. In between, requests are
 /// served: nobody waits for more than a few judgements.
-async fn judge_all(worker: &Worker, pulse: &Pulse) {
+async fn judge_all(worker: &Worker, heartbeat: &Heartbeat) {
     let (snapshot, time) = (worker.snapshot(), SystemTime::now());
     let serving = worker.open.serving();
     let metrics_of = |service: &Service| worker.service_metrics(service);
@@ -115,7 +115,7 @@ async fn judge_all(worker: &Worker, pulse: &Pulse) {
             || judged == JUDGED_AT_ONCE
         {
             judged = 0;
-            pulse.beat();
+            heartbeat.beat();
             tokio::task::yield_now().await;
         }
     }

@@ -17,8 +17,8 @@ use tracing::{info, warn};
 
 use super::connection::{self, Via};
 use super::worker::Worker;
-use crate::activation::Inherited;
 use crate::config::Config;
+use crate::process::inherited_sockets::InheritedSockets;
 
 /// The kernel's queue of connections that nobody has accepted yet; it caps this at its own limit.
 const BACKLOG: i32 = 4096;
@@ -95,14 +95,14 @@ pub struct Addresses {
     known: HashMap<SocketAddr, Arc<Address>>,
     workers: Vec<mpsc::UnboundedSender<Order>>,
     /// Kept open: a later configuration may name an address again.
-    inherited: Inherited,
+    inherited: InheritedSockets,
 }
 
 impl Addresses {
     pub(super) fn new(
         listeners: &[Listener],
         workers: Vec<mpsc::UnboundedSender<Order>>,
-        inherited: Inherited,
+        inherited: InheritedSockets,
     ) -> Self {
         let known = listeners.iter().map(|listener| &listener.address);
         let known = known.map(|it| (it.configured, Arc::clone(it))).collect();
@@ -200,7 +200,7 @@ pub struct BindError {
 ///
 /// # Errors
 /// An address is in use, not ours, or needs a privilege.
-pub fn bind(config: &Config, inherited: &Inherited) -> Result<Vec<Listener>, BindError> {
+pub fn bind(config: &Config, inherited: &InheritedSockets) -> Result<Vec<Listener>, BindError> {
     let mut addresses: Vec<SocketAddr> =
         config.services.iter().map(|service| service.listen).collect();
     addresses.sort_unstable();
@@ -219,7 +219,7 @@ impl Listener {
         config: &Config,
         workers: usize,
         configured: SocketAddr,
-        inherited: &Inherited,
+        inherited: &InheritedSockets,
     ) -> io::Result<Self> {
         let (local, sockets) = match inherited.tcp(configured, workers)? {
             Some(sockets) => (configured, sockets),

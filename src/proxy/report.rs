@@ -10,14 +10,14 @@ use tracing::{info, warn};
 use super::log_limit::LogLimit;
 use crate::guard::{Decision, Verdict};
 use crate::metrics::{HandshakeResult, Label, Stage};
-use crate::sightings::{Sighting, Sightings};
+use crate::recent_hits::{RecentHit, RecentHits};
 use crate::snapshot::Service;
 use crate::tls::CertificateSummary;
 
 /// What a worker says of clients.
 #[derive(Debug)]
 pub(super) struct Reporter {
-    sightings: Sightings,
+    recent_hits: RecentHits,
     hits: LogLimit<(String, String, &'static str, &'static str, &'static str)>,
     /// Of clients without a certificate, who can be anybody: they do not hush what is said of others.
     strangers: LogLimit<(String, IpAddr, &'static str)>,
@@ -25,9 +25,9 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    pub(super) fn new(sightings: Sightings, interval: Duration) -> Self {
+    pub(super) fn new(recent_hits: RecentHits, interval: Duration) -> Self {
         let (hits, strangers) = (LogLimit::new(interval), LogLimit::new(interval));
-        Self { sightings, hits, strangers, failures: LogLimit::new(interval) }
+        Self { recent_hits, hits, strangers, failures: LogLimit::new(interval) }
     }
 
     /// Remembers a client whose key is not clean, and says so.
@@ -40,7 +40,7 @@ impl Reporter {
         stage: Stage,
         decision: Decision,
     ) {
-        let seen = Sighting::new(peer, &service.config.name, chain, verdict, stage, decision);
+        let seen = RecentHit::new(peer, &service.config.name, chain, verdict, stage, decision);
         let now = Instant::now();
         let service = seen.service.clone();
         let (said, lost) = match &seen.client {
@@ -58,7 +58,7 @@ impl Reporter {
             say(peer, &seen, (decision, stage), left_out);
         }
         say_lost(lost);
-        self.sightings.note(peer.ip(), seen);
+        self.recent_hits.note(peer.ip(), seen);
     }
 
     /// Says why a handshake failed, if anybody can do anything about it: of which certificate, if
@@ -129,7 +129,7 @@ fn say_lost(lost: Option<u64>) {
     }
 }
 
-fn say(peer: SocketAddr, seen: &Sighting, done: (Decision, Stage), left_out: u64) {
+fn say(peer: SocketAddr, seen: &RecentHit, done: (Decision, Stage), left_out: u64) {
     let what = match done {
         (Decision::Reject, Stage::Live) => "refused, its open connection ends",
         (Decision::Reject, Stage::Handshake | Stage::Resumed) => "refused",

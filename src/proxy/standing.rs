@@ -168,7 +168,7 @@ impl Standing {
             return false;
         }
         let before = Arc::clone(&self.service.borrow());
-        let Some(service) = snapshot.present(&before) else {
+        let Some(service) = snapshot.current(&before) else {
             let (peer, service) = (self.identity.peer(), &before.config.name);
             info!(%peer, %service, "service is configured no more, its connection ends");
             let why = "the service is not here any more";

@@ -21,13 +21,13 @@ use super::listener::{self, Addresses, Listener, Order};
 use super::peers::Peers;
 use super::report::Reporter;
 use super::worker::Worker;
-use crate::activation::Inherited;
 use crate::config::Config;
 use crate::guard::{RecentKeys, RecentShard};
 use crate::metrics::WorkerMetrics;
-use crate::sightings::Sightings;
+use crate::process::inherited_sockets::InheritedSockets;
+use crate::process::service_manager::{Heartbeat, Heartbeats};
+use crate::recent_hits::RecentHits;
 use crate::snapshot::Current;
-use crate::supervisor::{Pulse, Pulses};
 use crate::tls;
 
 /// The running workers.
@@ -56,13 +56,13 @@ pub struct Shared {
     /// Where the access log goes.
     pub access_log: NonBlocking,
     /// Who was refused or flagged.
-    pub sightings: Sightings,
+    pub recent_hits: RecentHits,
     /// They end when it says so.
     pub stage: watch::Receiver<Stage>,
     /// They judge open connections again when it changes.
     pub judgements: watch::Receiver<u64>,
     /// They show by it that they are alive.
-    pub pulses: Pulses,
+    pub heartbeats: Heartbeats,
 }
 
 /// Starts a worker for each of `metrics`, with its share of `listeners`, and returns once all of
@@ -72,7 +72,7 @@ pub struct Shared {
 /// The operating system refuses a thread or a runtime.
 pub fn start(
     config: &Config,
-    (listeners, inherited): (Vec<Listener>, Inherited),
+    (listeners, inherited): (Vec<Listener>, InheritedSockets),
     metrics: &[WorkerMetrics],
     recent: &RecentKeys,
     shared: &Shared,
@@ -91,7 +91,7 @@ pub fn start(
             metrics: metrics.clone(),
             recent: recent.shard(index),
             peers: Arc::clone(&peers),
-            pulse: shared.pulses.of(index),
+            heartbeat: shared.heartbeats.of(index),
             shared: shared.clone(),
             orders,
             config: config.clone(),
@@ -140,7 +140,7 @@ struct Plan {
     metrics: WorkerMetrics,
     recent: Option<RecentShard>,
     peers: Arc<Peers>,
-    pulse: Pulse,
+    heartbeat: Heartbeat,
     shared: Shared,
     orders: tokio::sync::mpsc::UnboundedReceiver<Order>,
     config: Config,
@@ -164,7 +164,7 @@ impl Plan {
 
     async fn serve(self) {
         let tick = life::tick_interval(&self.config);
-        let Shared { current, board, access_log, sightings, stage, judgements, pulses: _ } =
+        let Shared { current, board, access_log, recent_hits, stage, judgements, heartbeats: _ } =
             self.shared;
         let worker = Rc::new(Worker::new(
             current,
@@ -173,7 +173,7 @@ impl Plan {
             (board, self.peers),
             (
                 AccessLog::new(self.config.access_log, access_log),
-                Reporter::new(sightings, self.config.log.repeat_after),
+                Reporter::new(recent_hits, self.config.log.repeat_after),
             ),
             self.config.workers.get(),
         ));
@@ -191,9 +191,10 @@ impl Plan {
         let _ = self.ready.send(Ok(()));
         drop(self.ready);
 
-        let pulse = self.pulse;
-        let life = Life { stage, judgements, orders: self.orders, accepting, tick, pulse: &pulse };
+        let heartbeat = self.heartbeat;
+        let life =
+            Life { stage, judgements, orders: self.orders, accepting, tick, heartbeat: &heartbeat };
         life::tend(&worker, life).await;
-        pulse.end();
+        heartbeat.end();
     }
 }

@@ -107,7 +107,7 @@ impl Worker {
     /// The upstream of a service as it is at this moment, whenever its connection was judged.
     pub(super) fn present_upstream(&self, service: &Service) -> Rc<Upstream> {
         let mut current = self.current.borrow_mut();
-        self.upstream(current.load().present(service).map_or(service, Arc::as_ref))
+        self.upstream(current.load().current(service).map_or(service, Arc::as_ref))
     }
 
     fn seat(&self, service: &Service) -> Seat {

@@ -20,26 +20,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub use self::configuration::{Commit, Look, Prepare};
-use self::configuration::{Configuration, Looked};
+pub use self::configuration::{Commit, Prepare, Trigger};
+use self::configuration::{ConfigChange, Configuration};
 pub use self::error::LoadError;
-use self::file::{Seen, read_bounded};
+use self::file::{FileState, read_bounded};
 pub use self::filter::AcceptError;
 use self::filter::FilterSource;
 pub use self::list::ListFileError;
 use self::list::ListSource;
-use self::mark::Marks;
-pub use self::secret::LooseKey;
+use self::mark::RollbackState;
+pub use self::secret::ExposedKeyFile;
 pub use self::service::OwnKey;
 use self::service::ServiceSource;
-use self::sources::{Numbers, Sources};
-use self::trial::Trial;
+use self::sources::{ServiceIds, Sources};
+use self::trial::DryRun;
 use super::report::ReloadReport;
-use super::{Refusal, Report, Routes, Service, Snapshot};
+use super::{FilterRejection, Report, Routes, Service, Snapshot};
 use crate::config::{Config, ServiceConfig};
 use crate::guard::{CurrentGuard, FingerprintList, Guard, NamedFilter, Policy, RecentKeys};
 use crate::metrics::{ControlMetrics, Label, ReloadResult, Role};
-use crate::{sandbox, tls};
+use crate::process::sandbox;
+use crate::tls;
 
 /// A file that changed less than this ago is looked at again later: its writer may not be done.
 pub(super) const SETTLE: Duration = Duration::from_millis(200);
@@ -48,14 +49,14 @@ pub(super) const SETTLE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct Loader {
     sources: Sources,
-    numbers: Numbers,
+    numbers: ServiceIds,
     /// The configuration in use, and its file if it is to be followed.
     configuration: Configuration,
     metrics: ControlMetrics,
     /// What handshakes ask: a connection keeps this, and through it no old filter.
     guard: CurrentGuard,
     recent: RecentKeys,
-    marks: Marks,
+    marks: RollbackState,
     generation: u64,
     /// Whether a source has changed since the last snapshot was built.
     unbuilt: bool,
@@ -85,11 +86,11 @@ impl Loader {
     ) -> Result<(Self, Snapshot), LoadError> {
         let now = SystemTime::now();
         let directory = config.state_dir.as_deref();
-        let marks = Marks::read(directory).map_err(|source| LoadError::State {
+        let marks = RollbackState::read(directory).map_err(|source| LoadError::State {
             path: directory.map(mark::file_in).unwrap_or_default(),
             source,
         })?;
-        let mut numbers = Numbers::default();
+        let mut numbers = ServiceIds::default();
         let sources = Sources::load(config, &mut numbers, &metrics, &marks, now)?;
         let mut loader = Self {
             sources,
@@ -110,11 +111,11 @@ impl Loader {
 
     /// Looks at every file and builds the next snapshot if any changed for good. What cannot be
     /// used is logged, counted and left out; what was in use stays.
-    pub fn refresh(&mut self, look: Look, prepare: &mut Prepare) -> Progress {
+    pub fn refresh(&mut self, look: Trigger, prepare: &mut Prepare) -> Progress {
         let now = SystemTime::now();
         let (commit, is_config_pending) = self.look_at_config(look, prepare, now);
         let exception_ended = self.sources.exceptions.look(now);
-        let trial = Trial::of(self);
+        let trial = DryRun::of(self);
         let Sources { filters, lists, services, .. } = &mut self.sources;
         let filters = filters.iter_mut().enumerate().map(|(index, filter)| {
             filter.refresh(now, |update| trial.new_hits(&self.recent, index, update))
@@ -149,19 +150,19 @@ impl Loader {
     /// to be done once it is in use, and whether the file is being written to.
     fn look_at_config(
         &mut self,
-        look: Look,
+        look: Trigger,
         prepare: &mut Prepare,
         now: SystemTime,
     ) -> (Option<Commit>, bool) {
         let config = match self.configuration.look(look, now) {
-            Looked::Changed(config) => *config,
-            Looked::Pending => return (None, true),
-            Looked::Refused(problem) => {
+            ConfigChange::Changed(config) => *config,
+            ConfigChange::Pending => return (None, true),
+            ConfigChange::Refused(problem) => {
                 self.refuse_config(problem, now);
                 return (None, false);
             }
-            Looked::Same => return (None, false),
-            Looked::Unchanged => {
+            ConfigChange::Same => return (None, false),
+            ConfigChange::Unchanged => {
                 self.config_reloaded(ReloadResult::Unchanged, now);
                 return (None, false);
             }
@@ -174,8 +175,8 @@ impl Loader {
         });
         match prepared {
             Ok((staged, commit)) => {
-                self.sources.take_over(staged, &self.metrics, now);
-                self.configuration.put_to_use(config);
+                self.sources.apply(staged, &self.metrics, now);
+                self.configuration.activate(config);
                 self.config_reloaded(ReloadResult::Loaded, now);
                 self.unbuilt = true;
                 (Some(commit), false)
@@ -234,7 +235,7 @@ impl Loader {
     ///
     /// # Errors
     /// The state cannot be written.
-    pub fn remember(&mut self) -> Result<(), LoadError> {
+    pub fn save(&mut self) -> Result<(), LoadError> {
         let marks =
             self.sources.filters.iter().map(|source| (source.name().to_owned(), source.mark()));
         let path = self.marks.file().map(Path::to_owned).unwrap_or_default();
@@ -278,8 +279,8 @@ impl Loader {
 
     /// What is wrong with the modes of private key files: they serve all the same.
     #[must_use]
-    pub fn loose_keys(&self) -> Vec<LooseKey> {
-        self.sources.services.iter().flat_map(ServiceSource::loose_keys).cloned().collect()
+    pub fn exposed_key_files(&self) -> Vec<ExposedKeyFile> {
+        self.sources.services.iter().flat_map(ServiceSource::exposed_key_files).cloned().collect()
     }
 
     /// Judges the keys of our own like those of clients.

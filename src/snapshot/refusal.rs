@@ -7,7 +7,7 @@ use crate::pkbf::{FilterError, Plausibility};
 
 /// Why a filter file is not put to use.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum FilterRejection {
     /// A file of canaries cannot be read, or has no key.
     #[error("canaries in {}: {problem}", path.display())]
     CanaryFile {
@@ -79,7 +79,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl FilterRejection {
     /// The word for it in metrics, logs and the status.
     #[must_use]
     pub fn reason(&self) -> RefusalReason {

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{error, info, warn};
 
 use super::load::SETTLE;
-use super::{AcceptError, Current, Loader, Look, Prepare, Report};
+use super::{AcceptError, Current, Loader, Prepare, Report, Trigger};
 
 /// How often all files are looked at without any event: one `stat` for each.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
@@ -32,16 +32,16 @@ const ANSWER_AT_MOST: Duration = Duration::from_secs(5);
 
 /// What somebody wants from the task that watches files.
 #[derive(Debug)]
-pub enum Wish {
+pub enum Command {
     /// An update that waits for the operator is to be let through.
-    Accept(Acceptance),
+    Accept(AcceptUpdate),
     /// All files are to be looked at now; who asked is told when that is done.
-    Look(oneshot::Sender<()>),
+    Reload(oneshot::Sender<()>),
 }
 
 /// An update that the operator lets through.
 #[derive(Debug)]
-pub struct Acceptance {
+pub struct AcceptUpdate {
     /// The name of the filter.
     pub filter: String,
     /// SHA-256 of the file that the operator has looked at.
@@ -50,7 +50,7 @@ pub struct Acceptance {
     pub answer: oneshot::Sender<Result<u64, AcceptError>>,
 }
 
-/// Builds the next snapshot after each change or [`Wish`] and swaps it in, until `wishes` closes.
+/// Builds the next snapshot after each change or [`Command`] and swaps it in, until `commands` closes.
 /// Handshakes never wait for this task. `judgements` changes when open connections are to be judged
 /// again: after a swap, and when an exception ends.
 ///
@@ -60,7 +60,7 @@ pub async fn run(
     mut loader: Loader,
     current: Current,
     report: Arc<ArcSwap<Report>>,
-    mut wishes: mpsc::Receiver<Wish>,
+    mut commands: mpsc::Receiver<Command>,
     judgements: watch::Sender<u64>,
     mut prepare: Prepare,
     poll_interval: Duration,
@@ -74,10 +74,10 @@ pub async fn run(
         directories.watch(&loader.paths());
         let wait = if pending { SETTLE } else { poll_interval };
         let wait = loader.next_end().map_or(wait, |end| wait.min(end));
-        let (mut accepted, mut look) = (None, Look::Routine);
+        let (mut accepted, mut look) = (None, Trigger::Poll);
         tokio::select! {
-            wish = wishes.recv() => match wish {
-                Some(Wish::Accept(acceptance)) => {
+            wish = commands.recv() => match wish {
+                Some(Command::Accept(acceptance)) => {
                     match loader.accept(&acceptance.filter, &acceptance.sha256) {
                         Ok(()) => accepted = Some(acceptance),
                         Err(error) => {
@@ -86,8 +86,8 @@ pub async fn run(
                         }
                     }
                 }
-                Some(Wish::Look(answer)) => {
-                    look = Look::Asked;
+                Some(Command::Reload(answer)) => {
+                    look = Trigger::Requested;
                     asked.push((Instant::now(), answer));
                 }
                 None => return Ok(()),
@@ -98,7 +98,7 @@ pub async fn run(
         // Reading a filter takes up to seconds: not on the runtime that serves the metrics.
         let (returned, progress) = tokio::task::spawn_blocking(move || {
             let progress = loader.refresh(look, &mut prepare);
-            if let Err(error) = loader.remember() {
+            if let Err(error) = loader.save() {
                 error!(%error, "an older filter would be let in after a restart");
             }
             ((loader, prepare), progress)
@@ -127,7 +127,7 @@ pub async fn run(
         for (_, answer) in asked.extract_if(.., |(since, _)| is_over(since)) {
             let _ = answer.send(()); // nobody waits any more
         }
-        if let Some(Acceptance { filter, sha256, answer }) = accepted {
+        if let Some(AcceptUpdate { filter, sha256, answer }) = accepted {
             let outcome = loader.has_accepted(&filter, &sha256);
             let _ = answer.send(outcome.map(|()| report.load().generation)); // or nobody waits
         }

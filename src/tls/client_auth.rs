@@ -6,7 +6,7 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
-use super::{RevocationLists, TrustAnchors};
+use super::{Crls, TrustAnchors};
 use crate::config::{ClientAuthMode, ExpiredCrl};
 use crate::guard::Depth;
 
@@ -16,7 +16,7 @@ pub struct ClientAuth<'a> {
     /// The CAs.
     pub trust_anchors: &'a TrustAnchors,
     /// What they have taken back.
-    pub revoked: &'a RevocationLists,
+    pub crls: &'a Crls,
     /// What a list counts for that is no longer up to date.
     pub expired_crl: ExpiredCrl,
     /// Whether a certificate is needed.
@@ -34,7 +34,7 @@ impl ClientAuth<'_> {
         let store = Arc::clone(&self.trust_anchors.store);
         let provider = Arc::new(default_provider());
         let mut verifier = WebPkiClientVerifier::builder_with_provider(store, provider)
-            .with_crls(self.revoked.lists.iter().cloned());
+            .with_crls(self.crls.lists.iter().cloned());
         if self.mode == ClientAuthMode::Optional {
             verifier = verifier.allow_unauthenticated();
         }

@@ -146,7 +146,7 @@ pub fn trust_anchors(pem: &[u8]) -> Result<TrustAnchors, MaterialError> {
 
 /// Certificates that their issuers have taken back.
 #[derive(Debug, Default)]
-pub struct RevocationLists {
+pub struct Crls {
     /// DER.
     pub lists: Vec<CertificateRevocationListDer<'static>>,
     /// When the first of them is no longer up to date, since the Unix epoch.
@@ -155,7 +155,7 @@ pub struct RevocationLists {
     made: HashMap<String, Duration>,
 }
 
-impl RevocationLists {
+impl Crls {
     /// Adds the lists in a file, PEM or DER, for clients of `anchors`.
     ///
     /// # Errors
@@ -197,7 +197,7 @@ impl RevocationLists {
     ///
     /// # Errors
     /// The first CA whose list is older.
-    pub fn follow(&self, before: &Self) -> Result<(), MaterialError> {
+    pub fn ensure_not_older_than(&self, before: &Self) -> Result<(), MaterialError> {
         let older = |(issuer, made): &(&String, &Duration)| {
             before.made.get(*issuer).is_some_and(|known| *made < known)
         };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::rand;
 
-use super::{Refusal, read_bounded};
+use super::{FilterRejection, read_bounded};
 use crate::guard::KeyForms;
 use crate::pkbf::{Filter, KeyHash};
 use crate::spki::{self, Fingerprint};
@@ -19,12 +19,12 @@ const RANDOM_KEY_SIZE: usize = 16;
 const CHANCE: f64 = 1e-12;
 
 /// Every key in the files at `paths` must be in `filter`, in one of its encodings.
-pub(super) fn must_hit(filter: &Filter, paths: &[PathBuf]) -> Result<(), Refusal> {
+pub(super) fn must_hit(filter: &Filter, paths: &[PathBuf]) -> Result<(), FilterRejection> {
     for path in paths {
         for spki in keys_in(path)? {
             if !KeyForms::of(&spki).are_in(filter) {
                 let fingerprint = Fingerprint::of(&spki).to_string();
-                return Err(Refusal::CanaryMissing { path: path.clone(), fingerprint });
+                return Err(FilterRejection::CanaryMissing { path: path.clone(), fingerprint });
             }
         }
     }
@@ -32,7 +32,7 @@ pub(super) fn must_hit(filter: &Filter, paths: &[PathBuf]) -> Result<(), Refusal
 }
 
 /// Random keys must miss about as often as the header's numbers say.
-pub(super) fn random_must_miss(filter: &Filter) -> Result<(), Refusal> {
+pub(super) fn random_must_miss(filter: &Filter) -> Result<(), FilterRejection> {
     let mut keys = [[0; RANDOM_KEY_SIZE]; RANDOM_KEYS];
     let random = rand::fill(keys.as_flattened_mut());
     random
@@ -41,7 +41,7 @@ pub(super) fn random_must_miss(filter: &Filter) -> Result<(), Refusal> {
     let hits = keys.iter().filter(|key| filter.contains_hash(KeyHash::of(*key))).count();
     let rate = filter.false_positive_bound();
     if chance_of(hits, RANDOM_KEYS, rate) < CHANCE {
-        return Err(Refusal::RandomHits { hits, tried: RANDOM_KEYS, rate });
+        return Err(FilterRejection::RandomHits { hits, tried: RANDOM_KEYS, rate });
     }
     Ok(())
 }
@@ -65,8 +65,8 @@ fn chance_of(hits: usize, trials: usize, rate: f64) -> f64 {
     sum
 }
 
-fn keys_in(path: &Path) -> Result<Vec<Vec<u8>>, Refusal> {
-    let unusable = |problem| Refusal::CanaryFile { path: path.to_owned(), problem };
+fn keys_in(path: &Path) -> Result<Vec<Vec<u8>>, FilterRejection> {
+    let unusable = |problem| FilterRejection::CanaryFile { path: path.to_owned(), problem };
     let content = read_bounded(path, MAX_SIZE).map_err(|error| unusable(error.to_string()))?;
     let findings = spki::keys_in(&content).into_iter().map(|finding| {
         finding.key.map_err(|error| match finding.line {
@@ -118,6 +118,9 @@ mod tests {
         header[18..22].copy_from_slice(&100_u32.to_be_bytes());
         let forged = Filter::parse(&[&header[..], bits].concat()).unwrap();
         let refusal = random_must_miss(&forged).unwrap_err();
-        assert!(matches!(refusal, Refusal::RandomHits { hits, .. } if hits > 100), "{refusal}");
+        assert!(
+            matches!(refusal, FilterRejection::RandomHits { hits, .. } if hits > 100),
+            "{refusal}"
+        );
     }
 }

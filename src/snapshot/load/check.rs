@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use tracing::warn;
 
-use super::mark::Mark;
-use super::{Refusal, canary, unix_seconds};
+use super::mark::Watermark;
+use super::{FilterRejection, canary, unix_seconds};
 use crate::config::{FilterConfig, Implausible, Rollback};
 use crate::guard::NamedFilter;
 use crate::pkbf::{Filter, FilterFile, Header};
@@ -18,9 +18,9 @@ pub(super) const AHEAD_AT_MOST: u64 = 86_400;
 pub(super) fn checked(
     config: &FilterConfig,
     file: FilterFile,
-    mark: Option<Mark>,
+    mark: Option<Watermark>,
     now: SystemTime,
-) -> Result<Arc<NamedFilter>, Refusal> {
+) -> Result<Arc<NamedFilter>, FilterRejection> {
     not_from_the_future(file.filter.header(), now)?;
     not_older(config.rollback, file.filter.header(), mark)?;
     plausible(config, &file.filter)?;
@@ -31,33 +31,39 @@ pub(super) fn checked(
 }
 
 /// A forged date would make every honest update that follows look older.
-fn not_from_the_future(header: &Header, now: SystemTime) -> Result<(), Refusal> {
+fn not_from_the_future(header: &Header, now: SystemTime) -> Result<(), FilterRejection> {
     let updated = header.updated_at;
     if updated > unix_seconds(now).saturating_add(AHEAD_AT_MOST) {
-        return Err(Refusal::Future { updated });
+        return Err(FilterRejection::Future { updated });
     }
     Ok(())
 }
 
-fn not_older(rollback: Rollback, header: &Header, mark: Option<Mark>) -> Result<(), Refusal> {
+fn not_older(
+    rollback: Rollback,
+    header: &Header,
+    mark: Option<Watermark>,
+) -> Result<(), FilterRejection> {
     match (rollback, mark) {
-        (Rollback::Refuse, Some(known)) if Mark::of(header) < known => Err(Refusal::Rollback {
-            revision: header.revision,
-            updated: header.updated_at,
-            known_revision: known.revision,
-            known_updated: known.updated,
-        }),
+        (Rollback::Refuse, Some(known)) if Watermark::of(header) < known => {
+            Err(FilterRejection::Rollback {
+                revision: header.revision,
+                updated: header.updated_at,
+                known_revision: known.revision,
+                known_updated: known.updated,
+            })
+        }
         (Rollback::Allow | Rollback::Refuse, _) => Ok(()),
     }
 }
 
-fn plausible(config: &FilterConfig, filter: &Filter) -> Result<(), Refusal> {
+fn plausible(config: &FilterConfig, filter: &Filter) -> Result<(), FilterRejection> {
     let plausibility = filter.plausibility();
     if plausibility.is_plausible() {
         return Ok(());
     }
     match config.implausible {
-        Implausible::Refuse => Err(Refusal::Plausibility(plausibility)),
+        Implausible::Refuse => Err(FilterRejection::Plausibility(plausibility)),
         Implausible::Warn => {
             warn!(filter = %config.name, %plausibility, "the filter is implausible");
             Ok(())

@@ -6,17 +6,17 @@ use std::time::SystemTime;
 use tracing::{info, warn};
 
 use super::super::report::ReloadReport;
-use super::Seen;
+use super::FileState;
 use crate::config::Config;
-use crate::sandbox;
+use crate::process::sandbox;
 
 /// Whether the configuration is read although its file seems to be the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum Trigger {
     /// It is: somebody asked for it.
-    Asked,
+    Requested,
     /// Only if the file has changed.
-    Routine,
+    Poll,
 }
 
 /// Gets ready for another configuration outside of the snapshot, such as by binding its addresses.
@@ -29,7 +29,7 @@ pub type Commit = Box<dyn FnOnce() + Send>;
 #[derive(Debug)]
 pub(super) struct Configuration {
     in_use: Config,
-    file: Option<(PathBuf, Seen)>,
+    file: Option<(PathBuf, FileState)>,
     /// Somebody has asked for it, and it has not been read since.
     is_wanted: bool,
     /// The last look at it that came to anything.
@@ -37,7 +37,7 @@ pub(super) struct Configuration {
 }
 
 /// What a look at the file came to.
-pub(super) enum Looked {
+pub(super) enum ConfigChange {
     Changed(Box<Config>),
     Pending,
     Refused(String),
@@ -53,7 +53,7 @@ impl Configuration {
     }
 
     pub(super) fn follow(&mut self, file: &Path) {
-        self.file = Some((file.to_owned(), Seen::of(file)));
+        self.file = Some((file.to_owned(), FileState::of(file)));
     }
 
     pub(super) fn note(&mut self, reload: ReloadReport) {
@@ -68,33 +68,33 @@ impl Configuration {
         self.file.as_ref().map(|(path, _)| path.clone())
     }
 
-    pub(super) fn look(&mut self, look: Look, now: SystemTime) -> Looked {
-        let Some((path, seen)) = &mut self.file else { return Looked::Same };
-        let found = Seen::of(path);
-        self.is_wanted |= look == Look::Asked;
+    pub(super) fn look(&mut self, look: Trigger, now: SystemTime) -> ConfigChange {
+        let Some((path, seen)) = &mut self.file else { return ConfigChange::Same };
+        let found = FileState::of(path);
+        self.is_wanted |= look == Trigger::Requested;
         if found == *seen && !self.is_wanted {
-            return Looked::Same;
+            return ConfigChange::Same;
         }
         if !found.is_settled(now) {
-            return Looked::Pending;
+            return ConfigChange::Pending;
         }
         let config = match sandbox::check(path) {
             Ok(()) => Config::read(path).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
-        if Seen::of(path) != found {
-            return Looked::Pending; // changed while it was read: whatever was found, it is over
+        if FileState::of(path) != found {
+            return ConfigChange::Pending; // changed while it was read: whatever was found, it is over
         }
         *seen = found;
         self.is_wanted = false;
         match config {
-            Err(error) => Looked::Refused(error),
-            Ok(config) if config == self.in_use => Looked::Unchanged,
-            Ok(config) => Looked::Changed(Box::new(config)),
+            Err(error) => ConfigChange::Refused(error),
+            Ok(config) if config == self.in_use => ConfigChange::Unchanged,
+            Ok(config) => ConfigChange::Changed(Box::new(config)),
         }
     }
 
-    pub(super) fn put_to_use(&mut self, config: Config) {
+    pub(super) fn activate(&mut self, config: Config) {
         let changed = config.needs_restart(&self.in_use);
         info!(services = config.services.len(), "configuration loaded");
         if !changed.is_empty() {

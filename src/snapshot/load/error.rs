@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::super::Refusal;
+use super::super::FilterRejection;
 use super::{ListFileError, OwnKey};
 use crate::tls::MaterialError;
 
@@ -18,7 +18,7 @@ pub enum LoadError {
         /// Its file.
         path: PathBuf,
         /// Why.
-        source: Refusal,
+        source: FilterRejection,
     },
     /// A list cannot be used.
     #[error("list {name:?}: {}: {source}", path.display())]
@@ -32,7 +32,7 @@ pub enum LoadError {
     },
     /// A certificate, key or trust anchor cannot be used.
     #[error("service {service:?}: {what} {}: {source}", path.display())]
-    Material {
+    Credentials {
         /// The service's name.
         service: String,
         /// The configuration key.

@@ -1,4 +1,4 @@
-//! The exceptions, and when the operator is told that one ends.
+//! The exceptions, and when the operator is notified that one ends.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,15 +14,15 @@ const NOTICE: Duration = Duration::from_secs(7 * 86_400);
 
 #[derive(Debug)]
 pub(super) struct Exceptions {
-    all: Vec<(Exception, Told)>,
+    all: Vec<(Exception, Notified)>,
 }
 
-/// What the operator has been told of an exception.
+/// What the operator has been notified of an exception.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Told {
+enum Notified {
     Nothing,
-    EndsSoon,
-    Lapsed,
+    ExpiresSoon,
+    Expired,
 }
 
 impl Exceptions {
@@ -35,7 +35,7 @@ impl Exceptions {
     }
 
     pub(super) fn new(exceptions: &[Exception]) -> Self {
-        Self { all: exceptions.iter().map(|one| (one.clone(), Told::Nothing)).collect() }
+        Self { all: exceptions.iter().map(|one| (one.clone(), Notified::Nothing)).collect() }
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = Exception> {
@@ -52,19 +52,20 @@ impl Exceptions {
     /// has ended since the last look.
     pub(super) fn look(&mut self, now: SystemTime) -> bool {
         let mut has_ended = false;
-        for (exception, told) in &mut self.all {
+        for (exception, notified) in &mut self.all {
             let left = exception.until.duration_since(now).ok().filter(|left| !left.is_zero());
             let news = match left {
-                None => Told::Lapsed,
-                Some(left) if left <= NOTICE => Told::EndsSoon,
-                Some(_) => Told::Nothing,
+                None => Notified::Expired,
+                Some(left) if left <= NOTICE => Notified::ExpiresSoon,
+                Some(_) => Notified::Nothing,
             };
             // A clock that is set back makes news of it again.
-            if news > std::mem::replace(told, news) {
-                has_ended |= news == Told::Lapsed;
+            if news > std::mem::replace(notified, news) {
+                has_ended |= news == Notified::Expired;
                 let Exception { fingerprint, until, reason } = exception;
                 let until = humantime::format_rfc3339_seconds(*until);
-                let what = if news == Told::Lapsed { "has lapsed" } else { "ends within a week" };
+                let what =
+                    if news == Notified::Expired { "has lapsed" } else { "ends within a week" };
                 warn!(%fingerprint, %until, reason, "exception {what}");
             }
         }
@@ -72,9 +73,9 @@ impl Exceptions {
     }
 
     pub(super) fn report(&self) -> Vec<ExceptionReport> {
-        let reports = self.all.iter().map(|(exception, told)| {
+        let reports = self.all.iter().map(|(exception, notified)| {
             let until = unix_seconds(exception.until);
-            ExceptionReport::of(exception, until, *told == Told::Lapsed)
+            ExceptionReport::of(exception, until, *notified == Notified::Expired)
         });
         reports.collect()
     }

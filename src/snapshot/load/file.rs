@@ -7,26 +7,26 @@ use std::time::SystemTime;
 
 use super::SETTLE;
 use crate::pkbf::FileStamp;
-use crate::sandbox;
+use crate::process::sandbox;
 
 /// What was seen of a file when it was last examined; while it stays so, there is nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
-    There(FileStamp),
+pub(super) enum FileState {
+    Present(FileStamp),
     Unreadable(io::ErrorKind),
 }
 
-impl Seen {
+impl FileState {
     pub(super) fn of(path: &Path) -> Self {
         match FileStamp::of(path) {
-            Ok(stamp) => Self::There(stamp),
+            Ok(stamp) => Self::Present(stamp),
             Err(error) => Self::Unreadable(error.kind()),
         }
     }
 
     pub(super) fn is_settled(&self, now: SystemTime) -> bool {
         match self {
-            Self::There(stamp) => stamp.changed_before(now, SETTLE),
+            Self::Present(stamp) => stamp.changed_before(now, SETTLE),
             Self::Unreadable(_) => true,
         }
     }
@@ -35,7 +35,7 @@ impl Seen {
 /// A regular file of at most `max_size` bytes.
 pub(super) fn read_bounded(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
     sandbox::check(path)?;
-    // Looked at before it is opened: opening a pipe would wait for its writer.
+    // ConfigChange at before it is opened: opening a pipe would wait for its writer.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }

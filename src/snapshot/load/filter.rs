@@ -8,13 +8,13 @@ use tracing::{info, warn};
 
 use super::super::report::{FilterReport, ReloadReport, WaitingReport};
 use super::check::{AHEAD_AT_MOST, checked};
-use super::mark::Mark;
-use super::{Change, LoadError, Refusal, Seen, unix_seconds};
+use super::mark::Watermark;
+use super::{Change, FileState, FilterRejection, LoadError, unix_seconds};
 use crate::config::FilterConfig;
 use crate::guard::NamedFilter;
 use crate::metrics::{FilterMetrics, Label, ReloadResult};
 use crate::pkbf::{self, FilterError};
-use crate::sandbox;
+use crate::process::sandbox;
 
 #[derive(Debug)]
 pub(super) struct FilterSource {
@@ -22,7 +22,7 @@ pub(super) struct FilterSource {
     metrics: FilterMetrics,
     named: Arc<NamedFilter>,
     /// The file, its checksum and the canaries when they were last examined.
-    seen: Vec<Seen>,
+    seen: Vec<FileState>,
     loaded: u64,
     last_reload: ReloadReport,
     last_refusal: Option<ReloadReport>,
@@ -78,12 +78,12 @@ impl FilterSource {
     pub(super) fn load(
         config: FilterConfig,
         metrics: FilterMetrics,
-        mark: Option<Mark>,
+        mark: Option<Watermark>,
         now: SystemTime,
     ) -> Result<Self, LoadError> {
         let seen = see(&config);
         let named = read(&config)
-            .map_err(Refusal::from)
+            .map_err(FilterRejection::from)
             .and_then(|file| checked(&config, file, mark, now))
             .map_err(|source| {
                 let (name, path) = (config.name.clone(), config.path.clone());
@@ -148,9 +148,9 @@ impl FilterSource {
             Ok(file) => {
                 let mark = Some(self.mark());
                 let update = checked(&self.config, file, mark, now)
-                    .and_then(|update| self.tried(update, new_hits));
+                    .and_then(|update| self.within_new_hit_limit(update, new_hits));
                 match update {
-                    Ok(update) => self.put_to_use(update, now),
+                    Ok(update) => self.activate(update, now),
                     Err(refusal) => self.refuse(&refusal, now),
                 }
             }
@@ -193,11 +193,11 @@ impl FilterSource {
     }
 
     /// `update`, unless it would refuse more of the clients seen lately than it may.
-    fn tried(
+    fn within_new_hit_limit(
         &mut self,
         update: Arc<NamedFilter>,
         new_hits: impl Fn(&Arc<NamedFilter>) -> usize,
-    ) -> Result<Arc<NamedFilter>, Refusal> {
+    ) -> Result<Arc<NamedFilter>, FilterRejection> {
         let Some(allowed) = self.config.max_new_hits else { return Ok(update) };
         if matches!(&self.refused, Some(Refused::Accepted(sha256)) if *sha256 == update.sha256) {
             return Ok(update);
@@ -208,10 +208,10 @@ impl FilterSource {
         }
         let report = WaitingReport::of(&update, new_hits, allowed);
         self.refused = Some(Refused::Waiting(report, update.sha256));
-        Err(Refusal::NewHits { new_hits, allowed })
+        Err(FilterRejection::NewHits { new_hits, allowed })
     }
 
-    fn put_to_use(&mut self, update: Arc<NamedFilter>, now: SystemTime) -> Change {
+    fn activate(&mut self, update: Arc<NamedFilter>, now: SystemTime) -> Change {
         self.refused = None;
         self.named = update;
         self.loaded = unix_seconds(now);
@@ -228,18 +228,18 @@ impl FilterSource {
         Change::Replaced
     }
 
-    fn refuse(&mut self, refusal: &Refusal, now: SystemTime) -> Change {
+    fn refuse(&mut self, refusal: &FilterRejection, now: SystemTime) -> Change {
         match refusal {
-            Refusal::NewHits { .. } => {} // it waits
-            Refusal::Future { updated } => {
+            FilterRejection::NewHits { .. } => {} // it waits
+            FilterRejection::Future { updated } => {
                 self.refused = Some(Refused::Until(updated.saturating_sub(AHEAD_AT_MOST)));
             }
-            Refusal::CanaryFile { .. }
-            | Refusal::CanaryMissing { .. }
-            | Refusal::File(_)
-            | Refusal::Plausibility(_)
-            | Refusal::RandomHits { .. }
-            | Refusal::Rollback { .. } => self.refused = None,
+            FilterRejection::CanaryFile { .. }
+            | FilterRejection::CanaryMissing { .. }
+            | FilterRejection::File(_)
+            | FilterRejection::Plausibility(_)
+            | FilterRejection::RandomHits { .. }
+            | FilterRejection::Rollback { .. } => self.refused = None,
         }
         let reason = refusal.reason();
         self.metrics.refused(reason);
@@ -285,8 +285,8 @@ impl FilterSource {
         &self.config.name
     }
 
-    pub(super) fn mark(&self) -> Mark {
-        Mark::of(self.named.filter.header())
+    pub(super) fn mark(&self) -> Watermark {
+        Watermark::of(self.named.filter.header())
     }
 
     pub(super) fn paths(&self) -> Vec<PathBuf> {
@@ -318,6 +318,6 @@ fn read(config: &FilterConfig) -> Result<pkbf::FilterFile, FilterError> {
     pkbf::read(&config.path, config.max_size)
 }
 
-fn see(config: &FilterConfig) -> Vec<Seen> {
-    paths(config).iter().map(|path| Seen::of(path)).collect()
+fn see(config: &FilterConfig) -> Vec<FileState> {
+    paths(config).iter().map(|path| FileState::of(path)).collect()
 }

@@ -8,7 +8,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use tracing::{info, warn};
 
 use super::super::report::{ListReport, ReloadReport};
-use super::{Change, LoadError, Seen, read_bounded, unix_seconds};
+use super::{Change, FileState, LoadError, read_bounded, unix_seconds};
 use crate::config::ListConfig;
 use crate::guard::{FingerprintList, ListError};
 use crate::metrics::{ListMetrics, ReloadResult};
@@ -23,7 +23,7 @@ pub(super) struct ListSource {
     metrics: ListMetrics,
     list: Arc<FingerprintList>,
     /// The list and its checksum.
-    seen: [Seen; 2],
+    seen: [FileState; 2],
     last_reload: ReloadReport,
 }
 
@@ -120,8 +120,8 @@ impl ListSource {
     }
 }
 
-fn see(config: &ListConfig) -> [Seen; 2] {
-    [Seen::of(&config.path), Seen::of(&sidecar_of(&config.path))]
+fn see(config: &ListConfig) -> [FileState; 2] {
+    [FileState::of(&config.path), FileState::of(&sidecar_of(&config.path))]
 }
 
 /// The list, where one with so many keys is in use.

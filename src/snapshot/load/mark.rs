@@ -15,13 +15,13 @@ const MAX_SIZE: u64 = 1 << 20;
 /// The age of a filter. A later change is greater, of two at the same time the higher revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Mark {
+pub(super) struct Watermark {
     /// Last change, in seconds since the Unix epoch.
     pub(super) updated: u64,
     pub(super) revision: u32,
 }
 
-impl Mark {
+impl Watermark {
     pub(super) fn of(header: &Header) -> Self {
         Self { updated: header.updated_at, revision: header.revision }
     }
@@ -29,19 +29,19 @@ impl Mark {
 
 /// The marks of all filters by name, and the file that keeps them.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(super) struct RollbackState {
     file: Option<PathBuf>,
-    kept: BTreeMap<String, Mark>,
+    kept: BTreeMap<String, Watermark>,
 }
 
 /// The state as it is in the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct State {
-    filters: BTreeMap<String, Mark>,
+    filters: BTreeMap<String, Watermark>,
 }
 
-impl Marks {
+impl RollbackState {
     /// What the state directory remembers; nothing without one, or when it is new.
     ///
     /// # Errors
@@ -66,13 +66,16 @@ impl Marks {
         self.file.as_deref()
     }
 
-    pub(super) fn of(&self, filter: &str) -> Option<Mark> {
+    pub(super) fn of(&self, filter: &str) -> Option<Watermark> {
         self.kept.get(filter).copied()
     }
 
     /// Remembers `marks`, on disk if there is a state directory and anything has changed. Those of
     /// filters that are no longer configured stay.
-    pub(super) fn keep(&mut self, marks: impl Iterator<Item = (String, Mark)>) -> io::Result<()> {
+    pub(super) fn keep(
+        &mut self,
+        marks: impl Iterator<Item = (String, Watermark)>,
+    ) -> io::Result<()> {
         let mut next = self.kept.clone();
         next.extend(marks);
         if let Some(file) = &self.file
@@ -91,7 +94,7 @@ pub(super) fn file_in(directory: &Path) -> PathBuf {
 }
 
 /// Written beside it, synced and renamed: a crash leaves the old state or the new one.
-fn write(file: &Path, filters: &BTreeMap<String, Mark>) -> io::Result<()> {
+fn write(file: &Path, filters: &BTreeMap<String, Watermark>) -> io::Result<()> {
     let directory = file.parent().unwrap_or(Path::new("."));
     let mut staged = tempfile::NamedTempFile::new_in(directory)?;
     let mut text = serde_json::to_string_pretty(&State { filters: filters.clone() })?;
@@ -106,8 +109,8 @@ fn write(file: &Path, filters: &BTreeMap<String, Mark>) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn mark(updated: u64, revision: u32) -> Mark {
-        Mark { updated, revision }
+    fn mark(updated: u64, revision: u32) -> Watermark {
+        Watermark { updated, revision }
     }
 
     #[test]
@@ -120,12 +123,12 @@ mod tests {
     fn marks_outlive_the_process_that_made_them() {
         let directory = tempfile::tempdir().unwrap();
         let marks = |name: &str, mark| std::iter::once((name.to_owned(), mark));
-        let mut first = Marks::read(Some(directory.path())).unwrap();
+        let mut first = RollbackState::read(Some(directory.path())).unwrap();
         assert_eq!(first.of("lost"), None);
         first.keep(marks("lost", mark(5, 1))).unwrap();
         first.keep(marks("other", mark(6, 2))).unwrap();
 
-        let second = Marks::read(Some(directory.path())).unwrap();
+        let second = RollbackState::read(Some(directory.path())).unwrap();
         assert_eq!(second.of("lost"), Some(mark(5, 1)));
         assert_eq!(second.of("other"), Some(mark(6, 2)));
         let names = std::fs::read_dir(directory.path()).unwrap().count();
@@ -134,7 +137,7 @@ mod tests {
 
     #[test]
     fn without_a_directory_marks_last_as_long_as_the_process() {
-        let mut marks = Marks::read(None).unwrap();
+        let mut marks = RollbackState::read(None).unwrap();
         marks.keep(std::iter::once(("lost".to_owned(), mark(5, 1)))).unwrap();
         assert_eq!(marks.of("lost"), Some(mark(5, 1)));
     }
@@ -144,7 +147,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for text in ["", "{}", "{\"filters\":{\"lost\":{\"updated\":-1,\"revision\":0}}}"] {
             std::fs::write(file_in(directory.path()), text).unwrap();
-            assert!(Marks::read(Some(directory.path())).is_err(), "{text}");
+            assert!(RollbackState::read(Some(directory.path())).is_err(), "{text}");
         }
     }
 }

@@ -8,23 +8,23 @@ use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
 
-use super::secret::{self, LooseKey};
-use super::{LoadError, Seen, ServiceConfig, read_bounded, tls};
+use super::secret::{self, ExposedKeyFile};
+use super::{FileState, LoadError, ServiceConfig, read_bounded, tls};
 use crate::config::{AlpnProtocol, Protocol, UpstreamTlsConfig};
 use crate::metrics::Role;
 use crate::spki::Fingerprint;
-use crate::tls::{ClientAuth, Credentials, MaterialError, RevocationLists, TrustAnchors};
+use crate::tls::{ClientAuth, Credentials, Crls, MaterialError, TrustAnchors};
 
 /// The largest PEM file that is read, in bytes: some fifty times all public CAs together.
 const MAX_PEM_SIZE: u64 = 16 << 20;
 
 #[derive(Debug)]
-pub(super) struct Material {
+pub(super) struct ServiceCredentials {
     pub(super) credentials: Credentials,
     trust_anchors: TrustAnchors,
-    pub(super) revoked: RevocationLists,
+    pub(super) crls: Crls,
     /// Private key files that others can read, or write.
-    pub(super) loose: Vec<LooseKey>,
+    pub(super) loose: Vec<ExposedKeyFile>,
     /// What accepts the clients of `trust_anchors`.
     pub(super) clients: Arc<dyn ClientCertVerifier>,
     pub(super) upstream: Option<UpstreamSide>,
@@ -40,19 +40,19 @@ pub(super) struct UpstreamSide {
     pub(super) tls: Arc<ClientConfig>,
 }
 
-impl Material {
+impl ServiceCredentials {
     pub(super) fn read(config: &ServiceConfig) -> Result<Self, LoadError> {
         let [certificate, private_key, trust_anchors] = own_files(config);
         let Read { credentials, loose, .. } = credentials(config, certificate, private_key)?;
         let mut loose = Vec::from_iter(loose);
         let anchors = anchors(config, trust_anchors)?.0;
-        let mut revoked = RevocationLists::default();
+        let mut crls = Crls::default();
         for path in &config.crls {
             let file = (CRLS, path.as_path());
             let content = read(config, file)?;
-            revoked.add(&content, &anchors).map_err(|source| broken(config, file, source))?;
+            crls.add(&content, &anchors).map_err(|source| broken(config, file, source))?;
         }
-        let clients = accepting(config, &anchors, &revoked)?;
+        let clients = accepting(config, &anchors, &crls)?;
         let upstream = match &config.upstream.tls {
             Some(tls) => {
                 let (side, key) = UpstreamSide::read(config, tls)?;
@@ -61,7 +61,7 @@ impl Material {
             }
             None => None,
         };
-        Ok(Self { credentials, trust_anchors: anchors, revoked, loose, clients, upstream })
+        Ok(Self { credentials, trust_anchors: anchors, crls, loose, clients, upstream })
     }
 
     /// The same verifier of clients, made anew.
@@ -69,12 +69,12 @@ impl Material {
         &self,
         config: &ServiceConfig,
     ) -> Result<Arc<dyn ClientCertVerifier>, LoadError> {
-        accepting(config, &self.trust_anchors, &self.revoked)
+        accepting(config, &self.trust_anchors, &self.crls)
     }
 
     /// Keeps of what was there before what would be the same: open connections need not be looked
     /// at then, nor made anew.
-    pub(super) fn keep_of(
+    pub(super) fn reuse_unchanged(
         &mut self,
         config: &ServiceConfig,
         before: &Self,
@@ -85,7 +85,7 @@ impl Material {
         };
         if accepts(config) == accepts(before_config)
             && self.trust_anchors.certificates == before.trust_anchors.certificates
-            && self.revoked.lists == before.revoked.lists
+            && self.crls.lists == before.crls.lists
         {
             self.clients = Arc::clone(&before.clients);
         }
@@ -98,9 +98,13 @@ impl Material {
     }
 
     /// Whether no revocation list is older than what was there before.
-    pub(super) fn follow(&self, config: &ServiceConfig, before: &Self) -> Result<(), LoadError> {
+    pub(super) fn ensure_crls_not_older_than(
+        &self,
+        config: &ServiceConfig,
+        before: &Self,
+    ) -> Result<(), LoadError> {
         let file = config.crls.first().map_or(Path::new(""), PathBuf::as_path);
-        let followed = self.revoked.follow(&before.revoked);
+        let followed = self.crls.ensure_not_older_than(&before.crls);
         followed.map_err(|source| broken(config, (CRLS, file), source))
     }
 
@@ -124,7 +128,7 @@ impl UpstreamSide {
     fn read(
         config: &ServiceConfig,
         files: &UpstreamTlsConfig,
-    ) -> Result<(Self, Option<LooseKey>), LoadError> {
+    ) -> Result<(Self, Option<ExposedKeyFile>), LoadError> {
         let (trust_anchors, mut digested) =
             anchors(config, (UPSTREAM_ANCHORS, &files.trust_anchors))?;
         let mut loose = None;
@@ -155,7 +159,7 @@ struct Read {
     credentials: Credentials,
     /// SHA-256 of both files.
     digests: [Vec<u8>; 2],
-    loose: Option<LooseKey>,
+    loose: Option<ExposedKeyFile>,
 }
 
 fn credentials(
@@ -201,11 +205,11 @@ fn anchors(
 fn accepting(
     config: &ServiceConfig,
     trust_anchors: &TrustAnchors,
-    revoked: &RevocationLists,
+    crls: &Crls,
 ) -> Result<Arc<dyn ClientCertVerifier>, LoadError> {
     let client_auth = ClientAuth {
         trust_anchors,
-        revoked,
+        crls,
         expired_crl: config.expired_crl,
         mode: config.client_auth_mode,
         depth: config.policy.judge,
@@ -219,7 +223,7 @@ fn broken(
     (what, path): (&'static str, &Path),
     source: MaterialError,
 ) -> LoadError {
-    LoadError::Material { service: config.name.clone(), what, path: path.to_owned(), source }
+    LoadError::Credentials { service: config.name.clone(), what, path: path.to_owned(), source }
 }
 
 const CRLS: &str = "client_auth.crls";
@@ -236,8 +240,8 @@ fn own_files(config: &ServiceConfig) -> [(&'static str, &Path); 3] {
     ]
 }
 
-pub(super) fn see(config: &ServiceConfig) -> Vec<Seen> {
-    config.files().into_iter().map(Seen::of).collect()
+pub(super) fn see(config: &ServiceConfig) -> Vec<FileState> {
+    config.files().into_iter().map(FileState::of).collect()
 }
 
 fn read(config: &ServiceConfig, (what, path): (&'static str, &Path)) -> Result<Vec<u8>, LoadError> {

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use crate::sandbox;
+use crate::process::sandbox;
 
 /// A private key file whose mode lets others at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LooseKey {
+pub struct ExposedKeyFile {
     path: PathBuf,
     mode: u32,
 }
@@ -22,14 +22,14 @@ pub struct LooseKey {
 /// `fsGroup`.
 const LOOSE: u32 = 0o026;
 
-impl LooseKey {
+impl ExposedKeyFile {
     fn of(path: &Path, mode: u32) -> Option<Self> {
         let mode = mode & 0o7777;
         (mode & LOOSE != 0).then(|| Self { path: path.to_owned(), mode })
     }
 }
 
-impl fmt::Display for LooseKey {
+impl fmt::Display for ExposedKeyFile {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, mode) = (self.path.display(), self.mode);
         let who = match (mode & 0o006 != 0, mode & 0o002 != 0) {
@@ -48,9 +48,9 @@ impl fmt::Display for LooseKey {
 pub(super) fn read(
     path: &Path,
     max_size: u64,
-) -> io::Result<(Zeroizing<Vec<u8>>, Option<LooseKey>)> {
+) -> io::Result<(Zeroizing<Vec<u8>>, Option<ExposedKeyFile>)> {
     sandbox::check(path)?;
-    // Looked at before it is opened: opening a pipe would wait for its writer.
+    // ConfigChange at before it is opened: opening a pipe would wait for its writer.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
@@ -66,7 +66,7 @@ pub(super) fn read(
     // is read again.
     let mut content = Zeroizing::new(vec![0; size]);
     file.read_exact(&mut content)?;
-    Ok((content, LooseKey::of(path, metadata.permissions().mode())))
+    Ok((content, ExposedKeyFile::of(path, metadata.permissions().mode())))
 }
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     fn told(mode: u32) -> String {
-        LooseKey::of(Path::new("a.key"), mode).map_or_else(String::new, |key| key.to_string())
+        ExposedKeyFile::of(Path::new("a.key"), mode).map_or_else(String::new, |key| key.to_string())
     }
 
     #[test]

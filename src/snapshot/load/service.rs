@@ -8,10 +8,10 @@ use tracing::{info, warn};
 
 use super::super::ServiceReport;
 use super::super::report::ReloadReport;
-use super::material::{Material, see};
-use super::secret::LooseKey;
+use super::material::{ServiceCredentials, see};
+use super::secret::ExposedKeyFile;
 use super::{
-    Change, CurrentGuard, LoadError, Policy, Seen, Service, ServiceConfig, tls, unix_seconds,
+    Change, CurrentGuard, FileState, LoadError, Policy, Service, ServiceConfig, tls, unix_seconds,
 };
 use crate::config::ExpiredCrl;
 use crate::guard::{Depth, Guard, Verdict};
@@ -23,8 +23,8 @@ use crate::tls::CertificateSummary;
 pub(super) struct ServiceSource {
     index: usize,
     config: Arc<ServiceConfig>,
-    material: Material,
-    seen: Vec<Seen>,
+    material: ServiceCredentials,
+    seen: Vec<FileState>,
     /// Whether it is known that a revocation list is out of date.
     has_outdated_crl: bool,
     last_reload: ReloadReport,
@@ -38,10 +38,10 @@ impl ServiceSource {
         now: SystemTime,
     ) -> Result<Self, LoadError> {
         let seen = see(&config);
-        let mut material = Material::read(&config)?;
+        let mut material = ServiceCredentials::read(&config)?;
         if let Some(before) = before {
-            material.follow(&config, &before.material)?;
-            material.keep_of(&config, &before.material, &before.config);
+            material.ensure_crls_not_older_than(&config, &before.material)?;
+            material.reuse_unchanged(&config, &before.material, &before.config);
         }
         warn_of(&material);
         Ok(Self {
@@ -62,8 +62,8 @@ impl ServiceSource {
         if !seen.iter().all(|seen| seen.is_settled(now)) {
             return Change::Pending;
         }
-        let material = Material::read(&self.config).and_then(|material| {
-            material.follow(&self.config, &self.material)?;
+        let material = ServiceCredentials::read(&self.config).and_then(|material| {
+            material.ensure_crls_not_older_than(&self.config, &self.material)?;
             Ok(material)
         });
         if see(&self.config) != seen {
@@ -72,7 +72,7 @@ impl ServiceSource {
         self.seen = seen;
         match material {
             Ok(mut material) => {
-                material.keep_of(&self.config, &self.material, &self.config);
+                material.reuse_unchanged(&self.config, &self.material, &self.config);
                 warn_of(&material);
                 self.material = material;
                 self.has_outdated_crl = false;
@@ -112,7 +112,7 @@ impl ServiceSource {
     /// How long it is until clients are refused because a revocation list is out of date; no time if
     /// they are already.
     pub(super) fn crl_end(&self, now: SystemTime) -> Option<Duration> {
-        let next = UNIX_EPOCH + self.material.revoked.next_update?;
+        let next = UNIX_EPOCH + self.material.crls.next_update?;
         let counts = self.config.expired_crl == ExpiredCrl::Reject;
         counts.then(|| next.duration_since(now).unwrap_or_default())
     }
@@ -151,7 +151,7 @@ impl ServiceSource {
         keys.collect()
     }
 
-    pub(super) fn loose_keys(&self) -> &[LooseKey] {
+    pub(super) fn exposed_key_files(&self) -> &[ExposedKeyFile] {
         &self.material.loose
     }
 
@@ -189,7 +189,7 @@ impl ServiceSource {
 
     /// When the first revocation list is no longer up to date, in seconds since the Unix epoch.
     pub(super) fn crl_next_update(&self) -> Option<u64> {
-        self.material.revoked.next_update.map(|next| next.as_secs())
+        self.material.crls.next_update.map(|next| next.as_secs())
     }
 
     /// When the service's own certificates expire, in seconds since the Unix epoch; 0 if one does not
@@ -201,7 +201,7 @@ impl ServiceSource {
     }
 }
 
-fn warn_of(material: &Material) {
+fn warn_of(material: &ServiceCredentials) {
     for problem in &material.loose {
         warn!(%problem, "a private key is within reach of others");
     }

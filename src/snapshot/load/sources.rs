@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use super::exceptions::Exceptions;
 use super::filter::FilterSource;
 use super::list::ListSource;
-use super::mark::Marks;
+use super::mark::RollbackState;
 use super::service::ServiceSource;
 use super::{LoadError, Routes};
 use crate::config::Config;
@@ -41,9 +41,9 @@ enum Part<S> {
 /// The numbers of services, by name: once given, a number means the same service as long as the
 /// process lives.
 #[derive(Debug, Default)]
-pub(super) struct Numbers(Vec<String>);
+pub(super) struct ServiceIds(Vec<String>);
 
-impl Numbers {
+impl ServiceIds {
     fn of(&mut self, name: &str) -> usize {
         self.0.iter().position(|known| known == name).unwrap_or_else(|| {
             self.0.push(name.to_owned());
@@ -56,9 +56,9 @@ impl Sources {
     /// Loads the first configuration.
     pub(super) fn load(
         config: &Config,
-        numbers: &mut Numbers,
+        numbers: &mut ServiceIds,
         metrics: &ControlMetrics,
-        marks: &Marks,
+        marks: &RollbackState,
         now: SystemTime,
     ) -> Result<Self, LoadError> {
         let mut sources = Self {
@@ -69,7 +69,7 @@ impl Sources {
             routes: Arc::new(Routes::new([])),
         };
         let staged = sources.stage(config, numbers, metrics, marks, now)?;
-        sources.take_over(staged, metrics, now);
+        sources.apply(staged, metrics, now);
         Ok(sources)
     }
 
@@ -77,9 +77,9 @@ impl Sources {
     pub(super) fn stage(
         &self,
         config: &Config,
-        numbers: &mut Numbers,
+        numbers: &mut ServiceIds,
         metrics: &ControlMetrics,
-        marks: &Marks,
+        marks: &RollbackState,
         now: SystemTime,
     ) -> Result<Staged, LoadError> {
         let filters = config.filters.iter().map(|filter| {
@@ -134,7 +134,7 @@ fn part<S>(
 
 impl Sources {
     /// Becomes what was staged for it.
-    pub(super) fn take_over(&mut self, staged: Staged, metrics: &ControlMetrics, now: SystemTime) {
+    pub(super) fn apply(&mut self, staged: Staged, metrics: &ControlMetrics, now: SystemTime) {
         let names = |sources: &[FilterSource]| -> Vec<String> {
             sources.iter().map(|filter| filter.name().to_owned()).collect()
         };

@@ -7,13 +7,13 @@ use super::Loader;
 use crate::guard::{Decision, Guard, NamedFilter, Policy, RecentKeys};
 
 /// What an update is tried against: the filters in use, and what each service does.
-pub(super) struct Trial {
+pub(super) struct DryRun {
     filters: Vec<Arc<NamedFilter>>,
     /// By the index of the service.
     policies: HashMap<usize, Policy>,
 }
 
-impl Trial {
+impl DryRun {
     pub(super) fn of(loader: &Loader) -> Self {
         let services = loader.sources.services.iter();
         let policies = services.map(|service| (service.index(), service.policy()));

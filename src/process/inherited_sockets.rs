@@ -14,14 +14,14 @@ use crate::config::{AdminAddress, Config};
 
 /// The sockets that were handed over, by the address that each listens on.
 #[derive(Debug, Default)]
-pub struct Inherited {
+pub struct InheritedSockets {
     tcp: Vec<(SocketAddr, TcpListener)>,
     unix: Vec<(PathBuf, UnixListener)>,
 }
 
 /// Why sockets that were handed over cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum InheritedError {
+pub enum InheritedSocketsError {
     /// Neither a TCP nor a Unix socket that listens.
     #[error(
         "socket {position} of those that the service manager passed cannot be used: {source}; give it ListenStream= addresses only"
@@ -44,16 +44,16 @@ pub enum InheritedError {
     },
 }
 
-impl Inherited {
+impl InheritedSockets {
     /// Takes the sockets that were passed to this process, if any were.
     ///
     /// # Errors
     /// One of them is of another kind.
-    pub fn take() -> Result<Self, InheritedError> {
+    pub fn take() -> Result<Self, InheritedSocketsError> {
         let mut passed = ListenFd::from_env();
         let mut inherited = Self::default();
         for index in 0..passed.len() {
-            let unusable = |source| InheritedError::Kind { position: index + 1, source };
+            let unusable = |source| InheritedSocketsError::Kind { position: index + 1, source };
             if let Ok(Some(socket)) = passed.take_unix_listener(index) {
                 let path = socket.local_addr().and_then(|address| {
                     let path = address.as_pathname().map(Path::to_owned);
@@ -73,7 +73,7 @@ impl Inherited {
     ///
     /// # Errors
     /// The first that it does not name.
-    pub fn check(&self, config: &Config) -> Result<(), InheritedError> {
+    pub fn check(&self, config: &Config) -> Result<(), InheritedSocketsError> {
         let services = config.services.iter().map(|service| service.listen);
         let mut addresses: Vec<SocketAddr> = services.collect();
         addresses.sort_unstable();
@@ -91,7 +91,7 @@ impl Inherited {
             Some(address) => {
                 let services = addresses.iter().map(ToString::to_string);
                 let all: Vec<_> = services.chain([format!("{} (admin)", config.admin)]).collect();
-                Err(InheritedError::Unwanted { address, configured: all.join(", ") })
+                Err(InheritedSocketsError::Unwanted { address, configured: all.join(", ") })
             }
         }
     }

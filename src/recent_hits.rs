@@ -22,11 +22,11 @@ pub const MOST: usize = 2000;
 
 /// The clients that were refused or flagged.
 #[derive(Debug, Clone, Default)]
-pub struct Sightings(Arc<Mutex<Inner>>);
+pub struct RecentHits(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    seen: HashMap<Key, Arc<Sighting>>,
+    seen: HashMap<Key, Arc<RecentHit>>,
     forgotten: u64,
 }
 
@@ -42,7 +42,7 @@ struct Key {
 
 /// A client that was refused or flagged. Times are in seconds since the Unix epoch.
 #[derive(Debug, Clone, Serialize)]
-pub struct Sighting {
+pub struct RecentHit {
     /// The service that it asked for.
     pub service: String,
     /// `probable`, `listed`, …
@@ -113,7 +113,7 @@ impl Found {
     }
 }
 
-impl Sighting {
+impl RecentHit {
     /// A client that is seen now.
     #[must_use]
     pub fn new(
@@ -146,13 +146,13 @@ impl Sighting {
     }
 }
 
-impl Sightings {
+impl RecentHits {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers a client.
-    pub fn note(&self, peer: IpAddr, sighting: Sighting) {
+    pub fn note(&self, peer: IpAddr, sighting: RecentHit) {
         let fingerprint = sighting.fingerprint().to_owned();
         let key = Key {
             service: sighting.service.as_str().into(),
@@ -164,7 +164,7 @@ impl Sightings {
         let mut inner = self.inner();
         if let Some(known) = inner.seen.get_mut(&key) {
             let (first_seen, count) = (known.first_seen, known.count.saturating_add(1));
-            *known = Arc::new(Sighting { first_seen, count, ..sighting });
+            *known = Arc::new(RecentHit { first_seen, count, ..sighting });
             return;
         }
         if inner.seen.len() >= MOST {
@@ -175,7 +175,7 @@ impl Sightings {
 
     /// Those that are remembered, the last first; and how many were forgotten.
     #[must_use]
-    pub fn all(&self) -> (Vec<Arc<Sighting>>, u64) {
+    pub fn all(&self) -> (Vec<Arc<RecentHit>>, u64) {
         let inner = self.inner();
         let mut all: Vec<_> = inner.seen.values().cloned().collect();
         let forgotten = inner.forgotten;
@@ -220,22 +220,22 @@ mod tests {
         SocketAddr::from((std::net::Ipv4Addr::from(number), 1))
     }
 
-    fn without_certificate(from: usize, decision: Decision, last_seen: u64) -> Sighting {
+    fn without_certificate(from: usize, decision: Decision, last_seen: u64) -> RecentHit {
         let seen =
-            Sighting::new(peer(from), "s", &[], &Verdict::Unchecked, Stage::Handshake, decision);
-        Sighting { first_seen: last_seen, last_seen, ..seen }
+            RecentHit::new(peer(from), "s", &[], &Verdict::Unchecked, Stage::Handshake, decision);
+        RecentHit { first_seen: last_seen, last_seen, ..seen }
     }
 
     #[test]
     fn a_client_is_one_however_often_it_comes() {
-        let sightings = Sightings::default();
+        let recent_hits = RecentHits::default();
         for last_seen in [5, 7, 9] {
             let seen = without_certificate(1, Decision::Flag, last_seen);
-            sightings.note(peer(1).ip(), seen);
+            recent_hits.note(peer(1).ip(), seen);
         }
-        sightings.note(peer(2).ip(), without_certificate(2, Decision::Flag, 8));
-        sightings.note(peer(1).ip(), without_certificate(1, Decision::Reject, 1));
-        let (all, forgotten) = sightings.all();
+        recent_hits.note(peer(2).ip(), without_certificate(2, Decision::Flag, 8));
+        recent_hits.note(peer(1).ip(), without_certificate(1, Decision::Reject, 1));
+        let (all, forgotten) = recent_hits.all();
         let all: Vec<_> = all
             .iter()
             .map(|seen| (&*seen.address, seen.action, seen.first_seen, seen.count))
@@ -249,12 +249,12 @@ mod tests {
 
     #[test]
     fn of_too_many_the_oldest_are_forgotten_and_counted() {
-        let sightings = Sightings::default();
+        let recent_hits = RecentHits::default();
         for number in 0..3 * MOST {
             let seen = without_certificate(number, Decision::Reject, number as u64);
-            sightings.note(peer(number).ip(), seen);
+            recent_hits.note(peer(number).ip(), seen);
         }
-        let (all, forgotten) = sightings.all();
+        let (all, forgotten) = recent_hits.all();
         assert!((MOST * 9 / 10..=MOST).contains(&all.len()), "{}", all.len());
         assert_eq!(all.len() as u64 + forgotten, 3 * MOST as u64);
         let oldest = all.last().unwrap().last_seen;
@@ -263,24 +263,24 @@ mod tests {
 
     #[test]
     fn strangers_do_not_push_out_those_who_have_shown_who_they_are() {
-        let sightings = Sightings::default();
-        let known = Sighting {
+        let recent_hits = RecentHits::default();
+        let known = RecentHit {
             client: Some(CertificateSummary { fingerprint: "ab".to_owned(), ..Default::default() }),
             ..without_certificate(1, Decision::Reject, 0)
         };
-        sightings.note(peer(1).ip(), known);
+        recent_hits.note(peer(1).ip(), known);
         for number in 0..3 * MOST {
-            sightings.note(peer(number).ip(), without_certificate(number, Decision::Reject, 1));
+            recent_hits.note(peer(number).ip(), without_certificate(number, Decision::Reject, 1));
         }
-        assert!(sightings.all().0.iter().any(|seen| seen.fingerprint() == "ab"));
+        assert!(recent_hits.all().0.iter().any(|seen| seen.fingerprint() == "ab"));
     }
 
     #[test]
     fn many_of_one_moment_are_bounded_too() {
-        let sightings = Sightings::default();
+        let recent_hits = RecentHits::default();
         for number in 0..2 * MOST {
-            sightings.note(peer(number).ip(), without_certificate(number, Decision::Reject, 1));
+            recent_hits.note(peer(number).ip(), without_certificate(number, Decision::Reject, 1));
         }
-        assert!(sightings.all().0.len() <= MOST);
+        assert!(recent_hits.all().0.len() <= MOST);
     }
 }

@@ -32,11 +32,11 @@ pub fn stopping() {
 
 /// Tells the manager that all threads are alive, if it wants to know: twice in the time after which
 /// it ends the process. The thread that runs this proves its own life by that.
-pub async fn keep_alive(pulses: Pulses) {
+pub async fn keep_alive(heartbeats: Heartbeats) {
     let Some(period) = sd_notify::watchdog_enabled() else { return };
     let mut ticks = interval((period / 2).max(Duration::from_millis(1)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut watched = Watched::new(pulses, Instant::now());
+    let mut watched = Watched::new(heartbeats, Instant::now());
     loop {
         ticks.tick().await;
         match watched.hanging(Instant::now()) {
@@ -52,16 +52,16 @@ fn tell(states: &[NotifyState<'_>]) {
     }
 }
 
-/// The pulse of each worker: a number that moves as long as the worker does.
+/// The heartbeat of each worker: a number that moves as long as the worker does.
 #[derive(Debug, Clone)]
-pub struct Pulses(Arc<[AtomicU64]>);
+pub struct Heartbeats(Arc<[AtomicU64]>);
 
-/// The pulse of a worker that has ended as it should. One that panicked does not get here.
+/// The heartbeat of a worker that has ended as it should. One that panicked does not get here.
 const ENDED: u64 = u64::MAX;
 /// No worker is called hanging sooner: the longest time between two beats is a second.
 const SHORTEST: Duration = Duration::from_secs(3);
 
-impl Pulses {
+impl Heartbeats {
     /// One for each worker.
     #[must_use]
     pub fn new(workers: usize) -> Self {
@@ -70,53 +70,54 @@ impl Pulses {
 
     /// That of one worker.
     #[must_use]
-    pub fn of(&self, worker: usize) -> Pulse {
-        Pulse { all: self.clone(), worker }
+    pub fn of(&self, worker: usize) -> Heartbeat {
+        Heartbeat { all: self.clone(), worker }
     }
 }
 
 /// How a worker shows that it is alive.
 #[derive(Debug)]
-pub struct Pulse {
-    all: Pulses,
+pub struct Heartbeat {
+    all: Heartbeats,
     worker: usize,
 }
 
-impl Pulse {
+impl Heartbeat {
     /// It is.
     pub fn beat(&self) {
-        if let Some(pulse) = self.all.0.get(self.worker) {
-            pulse.fetch_add(1, Ordering::Relaxed);
+        if let Some(heartbeat) = self.all.0.get(self.worker) {
+            heartbeat.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// It has nothing more to do.
     pub fn end(&self) {
-        if let Some(pulse) = self.all.0.get(self.worker) {
-            pulse.store(ENDED, Ordering::Relaxed);
+        if let Some(heartbeat) = self.all.0.get(self.worker) {
+            heartbeat.store(ENDED, Ordering::Relaxed);
         }
     }
 }
 
-/// What was seen of the pulses, and when each last moved.
+/// What was seen of the heartbeats, and when each last moved.
 #[derive(Debug)]
 struct Watched {
-    pulses: Pulses,
+    heartbeats: Heartbeats,
     seen: Vec<(u64, Instant)>,
 }
 
 impl Watched {
-    fn new(pulses: Pulses, now: Instant) -> Self {
-        let seen = pulses.0.iter().map(|_| (0, now)).collect();
-        Self { pulses, seen }
+    fn new(heartbeats: Heartbeats, now: Instant) -> Self {
+        let seen = heartbeats.0.iter().map(|_| (0, now)).collect();
+        Self { heartbeats, seen }
     }
 
-    /// A worker whose pulse has not moved since the last look, nor for [`SHORTEST`].
+    /// A worker whose heartbeat has not moved since the last look, nor for [`SHORTEST`].
     fn hanging(&mut self, now: Instant) -> Option<usize> {
         let mut hanging = None;
-        for (worker, (pulse, (seen, moved))) in self.pulses.0.iter().zip(&mut self.seen).enumerate()
+        for (worker, (heartbeat, (seen, moved))) in
+            self.heartbeats.0.iter().zip(&mut self.seen).enumerate()
         {
-            let found = pulse.load(Ordering::Relaxed);
+            let found = heartbeat.load(Ordering::Relaxed);
             if found != *seen || found == ENDED {
                 (*seen, *moved) = (found, now);
             } else if now.duration_since(*moved) >= SHORTEST {
@@ -133,11 +134,11 @@ mod tests {
 
     #[test]
     fn a_worker_hangs_when_its_pulse_stands_still_and_not_when_it_has_ended() {
-        let pulses = Pulses::new(2);
+        let heartbeats = Heartbeats::new(2);
         let start = Instant::now();
-        let mut watched = Watched::new(pulses.clone(), start);
+        let mut watched = Watched::new(heartbeats.clone(), start);
         let after = |seconds| start + Duration::from_secs(seconds);
-        let (first, second) = (pulses.of(0), pulses.of(1));
+        let (first, second) = (heartbeats.of(0), heartbeats.of(1));
         first.beat();
         second.beat();
         assert_eq!(watched.hanging(after(15)), None);

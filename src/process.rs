@@ -1,0 +1,7 @@
+//! The process and its host: the kernel's sandbox, the service manager, inherited sockets.
+//!
+//! Nothing here knows about HTTP or TLS.
+
+pub mod inherited_sockets;
+pub mod sandbox;
+pub mod service_manager;
