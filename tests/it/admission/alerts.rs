@@ -1,0 +1,144 @@
+//! A client that is refused reads why, also while it is still sending. Under TLS 1.3 it has finished
+//! its handshake by then: a socket that is closed with bytes unread is reset by the kernel, and the
+//! alert is lost with it.
+//!
+//! What holds this door is `linger` in `src/proxy/connection.rs`: without its `copy` the clients here
+//! meet a reset. For a 403 it is `discard` in `src/proxy/http.rs`.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use rustls::{ClientConnection, StreamOwned};
+
+use crate::support::client::config_of;
+use crate::support::keygate::Keygate;
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::{PATIENCE, said, system, write_filter};
+
+/// More than the buffers of a connection hold.
+const BODY: usize = 6 << 20;
+/// Each of these is a race with what the kernel has in its buffers.
+const ROUNDS: usize = 5;
+
+struct Scene {
+    pki: Pki,
+    origin: Origin,
+    keygate: Keygate,
+    lost: Party,
+}
+
+fn scene(policy: &str) -> Scene {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let lost = pki.client("lost", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
+    std::fs::write(pki.path("body"), vec![b'x'; BODY]).unwrap();
+    let keygate = Keygate::start(&pki, &origin, policy);
+    Scene { pki, origin, keygate, lost }
+}
+
+fn head() -> String {
+    format!("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {BODY}\r\n\r\n")
+}
+
+#[test]
+fn rustls_that_is_still_sending_reads_its_alert() {
+    let scene = scene("");
+    let config = Arc::new(config_of(&scene.pki, &[&rustls::version::TLS13], Some(&scene.lost)));
+    for _ in 0..ROUNDS {
+        let name = "localhost".try_into().unwrap();
+        let connection = ClientConnection::new(Arc::clone(&config), name).unwrap();
+        let tcp = TcpStream::connect(scene.keygate.address()).unwrap();
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut tls = StreamOwned::new(connection, tcp);
+        let asked = tls
+            .write_all(head().as_bytes())
+            .and_then(|()| tls.write_all(&vec![b'x'; BODY]))
+            .and_then(|()| tls.read_to_end(&mut Vec::new()));
+        let error = asked.unwrap_err().to_string();
+        assert!(error.contains("AccessDenied"), "{error}");
+    }
+    assert_eq!(scene.origin.untaken(), 0);
+}
+
+#[test]
+fn openssl_that_is_still_sending_reads_its_alert() {
+    let scene = scene("");
+    for _ in 0..ROUNDS {
+        let mut openssl = Command::new("openssl")
+            .args(["s_client", "-ign_eof", "-tls1_3", "-connect"])
+            .arg(scene.keygate.address().to_string())
+            .arg("-CAfile")
+            .arg(scene.pki.path("ca.pem"))
+            .arg("-cert")
+            .arg(&scene.lost.certificate)
+            .arg("-key")
+            .arg(&scene.lost.private_key)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = openssl.stdin.take().unwrap();
+        let sending = std::thread::spawn(move || {
+            // It ends when it has read its alert, with the rest unread.
+            let _ =
+                stdin.write_all(head().as_bytes()).and_then(|()| stdin.write_all(&[b'x'; BODY]));
+        });
+        let output = openssl.wait_with_output().unwrap();
+        sending.join().unwrap();
+        let said = said(&output);
+        assert!(said.contains("SSL alert number 49"), "{said}");
+    }
+    assert_eq!(scene.origin.untaken(), 0);
+}
+
+#[test]
+fn curl_that_is_still_sending_reads_its_alert_or_its_403() {
+    for (policy, wanted) in
+        [("", "access denied"), ("policy = { reject_with = \"http-403\" }", "probably compromised")]
+    {
+        let scene = scene(policy);
+        let body = scene.pki.path("body");
+        for version in ["--http1.1", "--http2"] {
+            for _ in 0..ROUNDS {
+                let upload = [version, "--tlsv1.3", "-T", body.to_str().unwrap()];
+                let answer = scene.keygate.curl(&scene.lost, &upload);
+                assert!(said(&answer).contains(wanted), "{version}: {}", said(&answer));
+            }
+        }
+        assert_eq!(scene.origin.untaken(), 0);
+    }
+}
+
+/// Sends everything before it reads anything.
+const PYTHON: &str = r#"
+import socket, ssl, sys
+host, port, ca, cert, key, head, size = sys.argv[1:]
+context = ssl.create_default_context(cafile=ca)
+context.load_cert_chain(cert, key)
+context.minimum_version = ssl.TLSVersion.TLSv1_3
+with socket.create_connection((host, int(port)), 30) as tcp:
+    with context.wrap_socket(tcp, server_hostname="localhost") as tls:
+        tls.sendall(head.encode() + b"x" * int(size))
+        print(tls.recv(1000))
+"#;
+
+#[test]
+fn python_that_is_still_sending_reads_its_alert() {
+    let scene = scene("");
+    let address = scene.keygate.address();
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    let ca = scene.pki.path("ca.pem");
+    let files = [&ca, &scene.lost.certificate, &scene.lost.private_key];
+    let [ca, certificate, key] = files.map(|path| path.to_str().unwrap());
+    let (head, size) = (head(), BODY.to_string());
+    for _ in 0..ROUNDS {
+        let arguments = ["-c", PYTHON, &host, &port, ca, certificate, key, &head, &size];
+        let said = said(&system("python3", &arguments));
+        assert!(said.contains("ALERT_ACCESS_DENIED"), "{said}");
+    }
+    assert_eq!(scene.origin.untaken(), 0);
+}

@@ -1,0 +1,285 @@
+//! One private key has many encodings of its public half. Whichever the list has, and whichever the
+//! client's certificate has, the client is refused, over real handshakes.
+//!
+//! What holds this door is `for_each_related` in `src/spki/related.rs`: without the `visit` of a form
+//! (`src/spki/related/ec.rs`, `rsa.rs`) the client is admitted in that form. For encodings that nobody
+//! knows it is `is_known` in `judge_certificate` in `src/guard.rs`.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use data_encoding::HEXLOWER;
+use keygate::spki::{Encoding, related};
+use rustls::{ClientConnection, StreamOwned};
+
+use crate::support::client::config;
+use crate::support::keygate::Keygate;
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party, Pki, der, elements};
+use crate::support::{PATIENCE, said, system, write_filter};
+
+#[test]
+fn a_key_is_refused_in_whatever_encoding_the_filter_has_it() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let mut listed: Vec<(Party, Encoding, Vec<u8>)> = Vec::new();
+    for kind in [Kind::P256, Kind::P384, Kind::P521, Kind::Rsa2048] {
+        let forms = related(&pki.client("count", kind).spki).len();
+        assert_eq!(forms, if kind == Kind::Rsa2048 { 2 } else { 4 });
+        for form in 0..forms {
+            let client = pki.client(&format!("{kind:?}-{form}"), kind);
+            let (encoding, spki) = related(&client.spki).swap_remove(form);
+            listed.push((client, encoding, spki));
+        }
+    }
+    let spkis: Vec<&[u8]> = listed.iter().map(|(_, _, spki)| spki.as_slice()).collect();
+    write_filter(&pki.path("lost.pkbf"), &spkis);
+    let keygate = Keygate::start(&pki, &origin, "");
+    for (client, encoding, _) in &listed {
+        let answer = keygate.curl(client, &[]);
+        let said = said(&answer);
+        assert!(said.contains("access denied"), "{} {encoding:?}: {said}", client.name);
+        wait_for_line(&keygate, client, encoding.as_str());
+    }
+    assert_eq!(keygate.curl(&pki.client("good", Kind::P256), &[]).stdout, b"hello\n");
+    assert_eq!(origin.untaken(), 1);
+}
+
+fn wait_for_line(keygate: &Keygate, client: &Party, encoding: &str) {
+    keygate.wait_for("its line", |line| {
+        line["message"] == "client key refused"
+            && line["subject"] == format!("CN={}", client.name)
+            && line["encoding"] == encoding
+    });
+}
+
+/// What a client that asks once hears: the answer, or what ended it.
+fn ask(pki: &Pki, keygate: &Keygate, client: &Party) -> Result<String, String> {
+    let name = "localhost".try_into().unwrap();
+    let connection = ClientConnection::new(Arc::new(config(pki, client)), name).unwrap();
+    let tcp = TcpStream::connect(keygate.address()).unwrap();
+    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut tls = StreamOwned::new(connection, tcp);
+    let mut answer = String::new();
+    write!(tls, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .and_then(|()| tls.read_to_string(&mut answer))
+        .map_err(|error| error.to_string())?;
+    Ok(answer)
+}
+
+/// The order of the curve's group. Source: SEC 2, version 2.0, section 2.
+fn order(kind: Kind) -> Vec<u8> {
+    let hex = match kind {
+        Kind::P256 => "ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551".to_owned(),
+        Kind::P384 => "f".repeat(48) + "c7634d81f4372ddf581a0db248b0a77aecec196accc52973",
+        Kind::P521 => {
+            "01".to_owned()
+                + &"f".repeat(64)
+                + "fa51868783bf2f966b7fcc0148f709a5d03bb5c9b8899c47aebb6fb71e91386409"
+        }
+        Kind::Ed25519 | Kind::Rsa2048 | Kind::Rsa4096 => panic!("{kind:?} is on no such curve"),
+    };
+    HEXLOWER.decode(hex.as_bytes()).unwrap()
+}
+
+/// `a - b`, big-endian, of the same length.
+fn minus(a: &[u8], b: &[u8]) -> Vec<u8> {
+    let mut borrow = false;
+    let mut difference: Vec<u8> = a
+        .iter()
+        .zip(b)
+        .rev()
+        .map(|(a, b)| {
+            let (partial, first) = a.overflowing_sub(*b);
+            let (digit, second) = partial.overflowing_sub(u8::from(borrow));
+            borrow = first || second;
+            digit
+        })
+        .collect();
+    difference.reverse();
+    difference
+}
+
+/// The PKCS#8 of n - d, whose public half is -Q.
+fn negated(client: &Party, kind: Kind) -> Vec<u8> {
+    let forms = related(&client.spki);
+    let negative =
+        &forms.iter().find(|(form, _)| *form == Encoding::NegatedUncompressed).unwrap().1;
+    let n = order(kind);
+    // PrivateKeyInfo: version, algorithm, OCTET STRING of ECPrivateKey: version, OCTET STRING of d.
+    let outer = elements(&client.key);
+    let inner = elements(&elements_of_octets(&outer[2]));
+    let d = &inner[1][2..];
+    let changed = [
+        (d, minus(&n, d)),
+        (
+            &client.spki[client.spki.len() - 2 * n.len()..],
+            negative[negative.len() - 2 * n.len()..].to_vec(),
+        ),
+    ];
+    let mut key = client.key.clone();
+    for (from, to) in changed {
+        if let Some(at) = key.windows(from.len()).position(|window| window == from) {
+            key[at..at + to.len()].copy_from_slice(&to);
+        }
+    }
+    key
+}
+
+/// The content of an OCTET STRING.
+fn elements_of_octets(octets: &[u8]) -> Vec<u8> {
+    let header = if octets[1] < 0x80 { 2 } else { 2 + usize::from(octets[1] & 0x7f) };
+    octets[header..].to_vec()
+}
+
+/// Certificates for every encoding that an elliptic-curve key has, each with the private key to it.
+fn certificates_of(pki: &Pki, client: &Party, kind: Kind) -> Vec<(Party, Encoding)> {
+    let forms = related(&client.spki).into_iter();
+    let made = forms.map(|(encoding, spki)| {
+        let key = match encoding {
+            Encoding::Presented | Encoding::Compressed => client.key.clone(),
+            Encoding::NegatedCompressed
+            | Encoding::NegatedUncompressed
+            | Encoding::RsaExponent3
+            | Encoding::RsaExponent65537
+            | Encoding::Uncompressed => negated(client, kind),
+        };
+        let name = format!("{}-{}", client.name, encoding.as_str());
+        // Seen from the certificate, the form on the list is another one.
+        let seen_from_it = if encoding == Encoding::Compressed {
+            Encoding::Uncompressed
+        } else if encoding == Encoding::NegatedCompressed {
+            Encoding::NegatedUncompressed
+        } else {
+            encoding
+        };
+        (pki.client_with_spki(&name, &spki, &key), seen_from_it)
+    });
+    made.collect()
+}
+
+#[test]
+fn a_certificate_for_another_encoding_of_a_lost_key_is_refused() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let curves = [Kind::P256, Kind::P384, Kind::P521];
+    let lost = curves.map(|kind| (pki.client(&format!("lost-{kind:?}"), kind), kind));
+    let good = curves.map(|kind| (pki.client(&format!("good-{kind:?}"), kind), kind));
+    // Lost with the usual exponent; the certificate has e = 3.
+    let [lost_rsa, good_rsa] = ["lost-rsa", "good-rsa"].map(|name| with_exponent_3(&pki, name));
+    let usual = related(&lost_rsa.spki).into_iter();
+    let usual = usual.filter(|(form, _)| *form == Encoding::RsaExponent65537).map(|(_, spki)| spki);
+    let usual: Vec<_> = usual.collect();
+    let spkis = lost.iter().map(|(client, _)| &client.spki).chain(&usual);
+    let spkis: Vec<&[u8]> = spkis.map(Vec::as_slice).collect();
+    assert_eq!(spkis.len(), 4);
+    write_filter(&pki.path("lost.pkbf"), &spkis);
+    let keygate = Keygate::start(&pki, &origin, "");
+
+    // Nothing but the list stands in the way: the verifier takes all of these.
+    for (client, kind) in &good {
+        for (certificate, encoding) in certificates_of(&pki, client, *kind) {
+            let answer = ask(&pki, &keygate, &certificate);
+            assert!(answer.is_ok_and(|text| text.ends_with("hello\n")), "{kind:?} {encoding:?}");
+            origin.next();
+        }
+    }
+    assert!(ask(&pki, &keygate, &good_rsa).unwrap().ends_with("hello\n"));
+    origin.next();
+
+    for (client, kind) in &lost {
+        for (certificate, encoding) in certificates_of(&pki, client, *kind) {
+            let error = ask(&pki, &keygate, &certificate).unwrap_err();
+            assert!(error.contains("AccessDenied"), "{kind:?} {encoding:?}: {error}");
+            wait_for_line(&keygate, &certificate, encoding.as_str());
+        }
+    }
+    assert!(ask(&pki, &keygate, &lost_rsa).unwrap_err().contains("AccessDenied"));
+    wait_for_line(&keygate, &lost_rsa, "rsa-exponent-65537");
+    assert_eq!(origin.untaken(), 0);
+}
+
+/// A client with an RSA key whose public exponent is 3.
+fn with_exponent_3(pki: &Pki, name: &str) -> Party {
+    let path = pki.path("exponent-3.pem");
+    let path = path.to_str().unwrap();
+    let exponent = "rsa_keygen_pubexp:3";
+    let made = ["genpkey", "-algorithm", "RSA", "-out", path, "-pkeyopt", exponent];
+    let made = system("openssl", &made);
+    assert!(made.status.success(), "{}", said(&made));
+    let convert = |arguments: &[&str]| {
+        let output = system("openssl", &[arguments, &["-in", path, "-outform", "DER"]].concat());
+        assert!(output.status.success(), "{}", said(&output));
+        output.stdout
+    };
+    let key = convert(&["pkcs8", "-topk8", "-nocrypt"]);
+    let spki = convert(&["pkey", "-pubout"]);
+    pki.client_with_spki(name, &spki, &key)
+}
+
+const RSA: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01";
+const OAEP: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x07";
+const PSS: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a";
+const NULL: &[u8] = b"\x05\x00";
+
+#[test]
+fn an_encoding_that_no_list_can_have_is_not_let_in() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let rsa = pki.client("rsa", Kind::Rsa2048);
+    let p256 = pki.client("p256", Kind::P256);
+    let ed25519 = pki.client("ed25519", Kind::Ed25519);
+    write_filter(&pki.path("lost.pkbf"), &[&rsa.spki, &p256.spki, &ed25519.spki]);
+    let keygate = Keygate::start(&pki, &origin, "");
+
+    let bits = |client: &Party| elements(&client.spki)[1].clone();
+    let spki = |algorithm: &[u8], bits: &[u8]| der(0x30, &[&der(0x30, algorithm), bits].concat());
+    let of_rsa = |algorithm: &[&[u8]]| spki(&algorithm.concat(), &bits(&rsa));
+    let hybrid = |form: u8| {
+        let mut spki = p256.spki.clone();
+        let at = spki.len() - 65;
+        spki[at] = form;
+        spki
+    };
+    // The same lengths, with a byte more than needed.
+    let long = {
+        let content = elements(&p256.spki).concat();
+        [&[0x30, 0x81, u8::try_from(content.len()).unwrap()], content.as_slice()].concat()
+    };
+    let long_bits = {
+        let [algorithm, bits] = elements(&p256.spki).try_into().unwrap();
+        let bits = [&[0x03, 0x81, bits[1]], &bits[2..]].concat();
+        der(0x30, &[algorithm, bits].concat())
+    };
+    // A whole key where the bare one should be, with something behind it.
+    let nested = |client: &Party, behind: &[u8]| {
+        let inner = [&[0], client.spki.as_slice(), behind].concat();
+        let [algorithm, _] = elements(&client.spki).try_into().unwrap();
+        der(0x30, &[algorithm, der(0x03, &inner)].concat())
+    };
+    for (what, client, spki) in [
+        ("no parameters", &rsa, of_rsa(&[RSA])),
+        ("OAEP", &rsa, of_rsa(&[OAEP])),
+        ("OAEP, NULL", &rsa, of_rsa(&[OAEP, NULL])),
+        ("PSS", &rsa, of_rsa(&[PSS])),
+        ("PSS, NULL", &rsa, of_rsa(&[PSS, NULL])),
+        ("hybrid, even", &p256, hybrid(6)),
+        ("hybrid, odd", &p256, hybrid(7)),
+        ("a long length", &p256, long),
+        ("a long length inside", &p256, long_bits),
+        ("a nested RSA key", &rsa, nested(&rsa, b"")),
+        ("a nested RSA key and more", &rsa, nested(&rsa, b"more")),
+        ("a nested Ed25519 key", &ed25519, nested(&ed25519, b"")),
+        ("a nested Ed25519 key and more", &ed25519, nested(&ed25519, b"more")),
+    ] {
+        let client = pki.client_with_spki("odd", &spki, &client.key);
+        let error = ask(&pki, &keygate, &client).unwrap_err();
+        assert!(error.contains("received fatal alert"), "{what}: {error}");
+    }
+    assert_eq!(origin.untaken(), 0);
+    let checks = |verdict: &str| {
+        let labels = format!("{{service=\"test\",stage=\"handshake\",verdict=\"{verdict}\"}}");
+        keygate.metric(&format!("keygate_key_checks_total{labels}"))
+    };
+    // All but the nested ones end in the verifier, before a judgement; those it would let in.
+    assert_eq!((checks("clean"), checks("probable")), (0.0, 0.0));
+    assert_eq!(checks("unchecked"), 4.0);
+}

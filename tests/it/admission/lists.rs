@@ -1,0 +1,244 @@
+//! Exact lists and exceptions, over real handshakes.
+//!
+//! What holds this door is `known_by_name` in `src/guard.rs`; that a list which was emptied is not
+//! believed, `content.is_empty()` in `src/snapshot/load/list.rs`; that an exception ends at its moment,
+//! `now < exception.until` in `src/guard/lists.rs`.
+
+use std::fs::{rename, write};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use data_encoding::BASE64;
+use keygate::spki::{Fingerprint, related};
+use serde_json::json;
+
+use crate::support::keygate::{Keygate, configuration, keygate};
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::{said, write_filter};
+
+struct Setting {
+    origin: Origin,
+    keygate: Keygate,
+    pki: Pki,
+    good: Party,
+    /// In the filter.
+    lost: Party,
+    /// On the list.
+    stolen: Party,
+}
+
+/// The fingerprint of a client's key in the last of its encodings, which no certificate shows.
+fn another_encoding(client: &Party) -> Fingerprint {
+    Fingerprint::of(&related(&client.spki).pop().unwrap().1)
+}
+
+/// A proxy with a list, what `more` adds to the top of its configuration and `policy` to its
+/// service.
+fn setting(policy: &str, more: impl FnOnce(&Party, &Party) -> String) -> Setting {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let [good, lost, stolen] = ["good", "lost", "stolen"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
+    let listed = another_encoding(&stolen);
+    write(pki.path("deny.txt"), format!("# March\n{listed}  # a laptop\n")).unwrap();
+    let top =
+        format!("{}\n[[lists]]\nname = \"march\"\npath = \"deny.txt\"\n", more(&lost, &stolen));
+    let policy = format!("policy = {{ {policy} }}");
+    let keygate = Keygate::configured(&pki, &configuration(origin.address(), &top, &policy));
+    Setting { origin, keygate, pki, good, lost, stolen }
+}
+
+impl Setting {
+    fn admits(&self, client: &Party) {
+        let answer = self.keygate.curl(client, &[]);
+        assert_eq!(answer.stdout, b"hello\n", "{}: {}", client.name, said(&answer));
+    }
+
+    fn refuses(&self, client: &Party) {
+        let answer = self.keygate.curl(client, &[]);
+        assert!(said(&answer).contains("access denied"), "{}: {}", client.name, said(&answer));
+    }
+
+    fn list(&self) -> PathBuf {
+        self.pki.path("deny.txt")
+    }
+
+    fn checks(&self, verdict: &str) -> f64 {
+        let labels = format!("{{service=\"test\",stage=\"handshake\",verdict=\"{verdict}\"}}");
+        self.keygate.metric(&format!("keygate_key_checks_total{labels}"))
+    }
+}
+
+/// An exception as a table of the configuration.
+fn exception(fingerprint: &Fingerprint, until: &str) -> String {
+    format!(
+        "[[exceptions]]\nfingerprint = \"{fingerprint}\"\nuntil = {until}\nreason = \"replacement ordered\"\n"
+    )
+}
+
+/// A moment from now, as TOML has it.
+fn after(seconds: u64) -> String {
+    let at = SystemTime::now() + Duration::from_secs(seconds);
+    humantime::format_rfc3339_millis(at).to_string()
+}
+
+#[test]
+fn a_listed_key_is_refused_in_whatever_encoding_the_list_has_it() {
+    let setting = setting("", |_, _| String::new());
+    setting.admits(&setting.good);
+    setting.refuses(&setting.lost);
+    setting.refuses(&setting.stolen);
+    let line = setting.keygate.wait_for("the line about the client", |line| {
+        line["message"] == "client key refused" && line["verdict"] == "listed"
+    });
+    assert_eq!((&line["list"], &line["action"]), (&json!("march"), &json!("reject")));
+    assert_eq!(line["subject"], "CN=stolen");
+    assert_eq!(line["encoding"], related(&setting.stolen.spki).pop().unwrap().0.as_str());
+    for (verdict, count) in [("clean", 1.0), ("probable", 1.0), ("listed", 1.0), ("allowed", 0.0)] {
+        assert_eq!(setting.checks(verdict), count, "{verdict}");
+    }
+}
+
+#[test]
+fn an_upstream_is_told_of_lists_and_exceptions() {
+    let setting = setting("on_listed = \"header\", on_probable = \"header\"", |lost, _| {
+        exception(&another_encoding(lost), "2999-12-31")
+    });
+    for (client, status) in [
+        (&setting.good, "clean"),
+        (&setting.lost, "allowed"),
+        (&setting.stolen, "listed;list=\"march\""),
+    ] {
+        setting.admits(client);
+        assert_eq!(setting.origin.next().fields("client-key-status"), [status]);
+    }
+}
+
+#[test]
+fn a_list_that_changes_is_put_in_use_and_a_broken_one_is_not() {
+    let setting = setting("", |_, _| String::new());
+    let replace = |text: &str| {
+        let next = setting.pki.path("next.txt");
+        write(&next, text).unwrap();
+        rename(next, setting.list()).unwrap();
+    };
+    // Thousands of entries, in hex and base64.
+    let many: String = (0_u32..5000)
+        .map(|number| {
+            let fingerprint = Fingerprint::of(&number.to_be_bytes()).to_string();
+            if number % 2 == 0 {
+                return fingerprint + "\n";
+            }
+            let bytes = data_encoding::HEXLOWER.decode(fingerprint.as_bytes()).unwrap();
+            BASE64.encode(&bytes) + "\n"
+        })
+        .collect();
+    let good = Fingerprint::of(&setting.good.spki);
+    replace(&format!("{many}{good}\n"));
+    setting.keygate.wait_for_generation(2);
+    setting.refuses(&setting.good);
+    setting.admits(&setting.stolen);
+    assert_eq!(setting.keygate.metric("keygate_list_entries{list=\"march\"}"), 5001.0);
+
+    replace("nonsense\n");
+    setting.keygate.wait_for("a refused list", |line| {
+        line["message"] == "list update refused, the one in use stays"
+            && line["error"].as_str().unwrap().contains("line 1: no fingerprint")
+    });
+    setting.refuses(&setting.good);
+    let list = setting.keygate.wait_for_status("the refusal", |status| {
+        status["lists"][0]["last_reload"]["result"] == "refused"
+    });
+    assert_eq!(list["lists"][0]["entries"], 5001);
+    let successful = "keygate_list_last_reload_successful{list=\"march\"}";
+    assert_eq!(setting.keygate.metric(successful), 0.0);
+
+    // Somebody writes it in place, and has come as far as to empty it.
+    replace("");
+    setting.keygate.wait_for("a refused list", |line| {
+        line["message"] == "list update refused, the one in use stays"
+            && line["error"].as_str().unwrap().contains("empty, and 5001 keys are in use")
+    });
+    setting.refuses(&setting.good);
+
+    // One that is cut short is told by its checksum.
+    let checksum = Fingerprint::of(b"# none\n"); // SHA-256, of whatever
+    write(setting.pki.path("deny.txt.sha256"), format!("{checksum}  deny.txt\n")).unwrap();
+    replace("# no\n");
+    setting.keygate.wait_for("a refused list", |line| {
+        line["message"] == "list update refused, the one in use stays"
+            && line["error"].as_str().unwrap().contains("deny.txt.sha256")
+    });
+    setting.refuses(&setting.good);
+
+    replace("# none\n");
+    setting.keygate.wait_for_generation(3);
+    setting.admits(&setting.good);
+    assert_eq!(setting.keygate.metric(successful), 1.0);
+}
+
+#[test]
+fn an_exception_admits_a_key_until_the_moment_that_it_names_and_no_reload_ends_it() {
+    let until = after(10);
+    let ends = humantime::parse_rfc3339(&until).unwrap();
+    let setting = setting("", |lost, stolen| {
+        let listed = exception(&Fingerprint::of(&stolen.spki), &until);
+        exception(&Fingerprint::of(&lost.spki), &until) + &listed
+    });
+    setting.admits(&setting.lost);
+    setting.admits(&setting.stolen);
+    assert!(SystemTime::now() < ends, "the machine is too slow for this test");
+    assert_eq!(setting.checks("allowed"), 2.0);
+    setting.keygate.wait_for("notice", |line| line["message"] == "exception ends within a week");
+    let status = setting.keygate.status();
+    assert_eq!(status["exceptions"][0]["lapsed"], false);
+    assert_eq!(status["exceptions"][0]["reason"], "replacement ordered");
+    let fingerprint = Fingerprint::of(&setting.lost.spki);
+    let series =
+        format!("keygate_exception_until_timestamp_seconds{{fingerprint=\"{fingerprint}\"}}");
+    let seconds = ends.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    assert_eq!(setting.keygate.metric(&series), seconds as f64);
+
+    setting.keygate.wait_for("the end", |line| line["message"] == "exception has lapsed");
+    assert!(SystemTime::now() >= ends, "not before its time");
+    setting.refuses(&setting.lost);
+    setting.refuses(&setting.stolen);
+    assert_eq!(setting.keygate.status()["generation"], 1, "nothing was loaded");
+}
+
+#[test]
+fn a_list_or_an_exception_that_cannot_be_used_is_named() {
+    let pki = Pki::new();
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    write(pki.path("deny.txt"), "abc\n").unwrap();
+    let fingerprint = Fingerprint::of(b"key");
+    let exception = |fingerprint: &str, until: &str, reason: &str| {
+        format!(
+            "exceptions = [{{ fingerprint = \"{fingerprint}\", until = {until}, reason = \"{reason}\" }}]"
+        )
+    };
+    let good = fingerprint.to_string();
+    let list = |path: &str| format!("lists = [{{ name = \"march\", path = \"{path}\" }}]");
+    for (top, code, problem) in [
+        (list("deny.txt"), 3, "list \"march\""),
+        (list("deny.txt"), 3, "line 1: no fingerprint"),
+        (list("missing.txt"), 3, "missing.txt: No such file"),
+        (exception("9e03", "2026-12-31", "x"), 2, "exceptions.fingerprint: \"9e03\" is not"),
+        (
+            exception(&good, "2026-12-31T10:00:00", "x"),
+            2,
+            "exceptions.until: 2026-12-31T10:00:00: ",
+        ),
+        (exception(&good, "2026-12-31", " "), 2, "exceptions.reason: empty"),
+        (exception(&good, "\"soon\"", "x"), 2, "keygate.toml:"),
+    ] {
+        let text = configuration("127.0.0.1:9".parse().unwrap(), &top, "");
+        write(pki.path("keygate.toml"), text).unwrap();
+        for command in ["run", "validate"] {
+            let path = pki.path("keygate.toml");
+            let output = keygate(&[command, "--config", path.to_str().unwrap()]);
+            assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+            assert!(said(&output).contains(problem), "{problem}: {}", said(&output));
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Every way to connect, with every key, under every policy, before and after a reload: what the
+//! client sees, what the origin sees, the metrics and the log line. The cases are generated; what is
+//! expected of each follows from [`expected`].
+//!
+//! Any line that decides makes cases of it fail when it is taken away, such as `policy.decide` in
+//! `admit` in `src/proxy/connection.rs`.
+
+use std::collections::BTreeMap;
+use std::fs::{rename, write};
+use std::sync::Arc;
+use std::time::Instant;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use keygate::spki::Fingerprint;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, HandshakeKind, SupportedProtocolVersion};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::support::client::config_of;
+use crate::support::keygate::Keygate;
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::{PATIENCE, write_filter, write_revision};
+
+const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
+const PROTOCOLS: [&str; 2] = ["http/1.1", "h2"];
+
+/// What a service does about every verdict that is not clean.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Action {
+    Alert,
+    Http403,
+    Flag,
+    Header,
+}
+
+impl Action {
+    const ALL: [Self; 4] = [Self::Alert, Self::Http403, Self::Flag, Self::Header];
+
+    fn host(self) -> &'static str {
+        match self {
+            Self::Alert => "a.example",
+            Self::Http403 => "b.example",
+            Self::Flag => "c.example",
+            Self::Header => "d.example",
+        }
+    }
+
+    /// The word for it in metrics and logs.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Alert | Self::Http403 => "reject",
+            Self::Flag => "flag",
+            Self::Header => "header",
+        }
+    }
+
+    fn refuses(self) -> bool {
+        self.word() == "reject"
+    }
+
+    /// The service that does it. Where nobody is refused, a certificate is optional.
+    fn service(self, origin: &Origin) -> String {
+        let (host, word, origin) = (self.host(), self.word(), origin.address());
+        let mode = if self.refuses() { "required" } else { "optional" };
+        let with = if self == Self::Http403 { "http-403" } else { "alert" };
+        format!(
+            r#"
+[[services]]
+name = "{host}"
+server_names = ["{host}"]
+listen = "127.0.0.1:0"
+tls = {{ certificate = "server.pem", private_key = "server.key" }}
+client_auth = {{ trust_anchors = "ca.pem", mode = "{mode}" }}
+upstream = {{ servers = ["http://{origin}"] }}
+policy = {{ on_probable = "{word}", on_listed = "{word}", on_unchecked = "{word}", reject_with = "{with}" }}
+"#
+        )
+    }
+}
+
+/// A client, and what is known of its key before and after the reload.
+struct Client {
+    name: &'static str,
+    verdicts: [&'static str; 2],
+    /// None: it has no certificate.
+    party: Option<Party>,
+}
+
+const CLIENTS: [(&str, [&str; 2]); 5] = [
+    ("turned", ["clean", "probable"]),
+    ("named", ["probable", "listed"]),
+    ("found", ["listed", "clean"]),
+    ("excepted", ["allowed", "allowed"]),
+    ("nobody", ["unchecked", "unchecked"]),
+];
+
+struct Scene {
+    pki: Pki,
+    origin: Origin,
+    keygate: Keygate,
+    clients: Vec<Client>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let clients = CLIENTS.map(|(name, verdicts)| {
+            let party = (name != "nobody").then(|| pki.client(name, Kind::P256));
+            Client { name, verdicts, party }
+        });
+        let clients = Vec::from(clients);
+        let excepted = Fingerprint::of(&clients[3].party.as_ref().unwrap().spki);
+        let services = Action::ALL.map(|action| action.service(&origin)).concat();
+        let text = format!(
+            r#"
+admin = {{ listen = "127.0.0.1:0" }}
+workers = 2
+log = {{ repeat_after = "0s" }}
+filters = [{{ name = "lost", path = "lost.pkbf" }}]
+lists = [{{ name = "march", path = "deny.txt" }}]
+exceptions = [{{ fingerprint = "{excepted}", until = 2999-12-31, reason = "replaced soon" }}]
+{services}"#
+        );
+        write_filter(&pki.path("lost.pkbf"), &keys(&clients, 0, "probable"));
+        write(pki.path("deny.txt"), fingerprints(&clients, 0)).unwrap();
+        let keygate = Keygate::configured(&pki, &text);
+        Self { pki, origin, keygate, clients }
+    }
+
+    /// Puts the filter and the list to use that make the second verdicts true.
+    fn reload(&self) {
+        for action in Action::ALL {
+            let open = format!("keygate_connections_active{{service=\"{}\"}}", action.host());
+            self.keygate.wait_for_metric(&open, 0.0);
+        }
+        write(self.pki.path("next.txt"), fingerprints(&self.clients, 1)).unwrap();
+        rename(self.pki.path("next.txt"), self.pki.path("deny.txt")).unwrap();
+        self.keygate.wait_for_generation(2);
+        let spkis = keys(&self.clients, 1, "probable");
+        write_revision(&self.pki.path("lost.pkbf"), &spkis, 2);
+        self.keygate.wait_for_generation(3);
+    }
+}
+
+/// The keys with a verdict, and the one with an exception.
+fn keys<'a>(clients: &'a [Client], phase: usize, verdict: &str) -> Vec<&'a [u8]> {
+    let with =
+        clients.iter().filter(|client| [verdict, "allowed"].contains(&client.verdicts[phase]));
+    with.map(|client| client.party.as_ref().unwrap().spki.as_slice()).collect()
+}
+
+fn fingerprints(clients: &[Client], phase: usize) -> String {
+    let keys = keys(clients, phase, "listed").into_iter();
+    keys.map(|spki| format!("{}\n", Fingerprint::of(spki))).collect()
+}
+
+/// What a client sees of one connection with one request.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    /// The name of an alert.
+    Alert(&'static str),
+    Answer(u16, HandshakeKind),
+}
+
+/// What is to be seen of a connection from everywhere.
+struct Expected {
+    client: Seen,
+    /// The value of `Client-Key-Status` that the origin gets, if it gets the request.
+    origin: Option<Option<String>>,
+    metrics: BTreeMap<String, f64>,
+    /// Whether a line speaks of the client.
+    is_logged: bool,
+}
+
+fn expected(action: Action, verdict: &str, phase: usize, resumes: bool) -> Expected {
+    let host = action.host();
+    let is_good = ["clean", "allowed"].contains(&verdict);
+    let is_refused = !is_good && action.refuses();
+    // Where a certificate is required nobody comes to be judged without one.
+    let is_turned_away = verdict == "unchecked" && action.refuses();
+    let in_handshake = is_turned_away || (is_refused && action == Action::Alert);
+    let kind = if resumes { HandshakeKind::Resumed } else { HandshakeKind::Full };
+    let result = match (is_turned_away, in_handshake) {
+        (true, _) => "no_certificate",
+        (false, true) => "compromised",
+        (false, false) => "ok",
+    };
+    let connection = match (is_turned_away, is_refused) {
+        (true, _) => "failed",
+        (false, true) => "refused",
+        (false, false) => "served",
+    };
+    let done = if is_good { "admit" } else { action.word() };
+    let stage = if resumes { "resumed" } else { "handshake" };
+    let code = if is_refused { "4xx" } else { "2xx" };
+    let mut series = vec![
+        format!("handshakes_total{{result=\"{result}\",resumed=\"{resumes}\",service=\"{host}\"}}"),
+        format!("connections_total{{result=\"{connection}\",service=\"{host}\"}}"),
+    ];
+    if !is_turned_away {
+        series.push(format!(
+            "key_checks_total{{service=\"{host}\",stage=\"{stage}\",verdict=\"{verdict}\"}}"
+        ));
+        series.push(format!("key_actions_total{{action=\"{done}\",service=\"{host}\"}}"));
+    }
+    if !in_handshake {
+        series.push(format!("requests_total{{code=\"{code}\",service=\"{host}\"}}"));
+    }
+    let revision = phase + 1;
+    let status = match verdict {
+        "probable" => format!("probable;filter=\"lost\";revision={revision}"),
+        "listed" => "listed;list=\"march\"".to_owned(),
+        other => other.to_owned(),
+    };
+    Expected {
+        client: match (is_turned_away, in_handshake, is_refused) {
+            (true, _, _) => Seen::Alert("CertificateRequired"),
+            (false, true, _) => Seen::Alert("AccessDenied"),
+            (false, false, true) => Seen::Answer(403, kind),
+            (false, false, false) => Seen::Answer(200, kind),
+        },
+        origin: (!is_refused).then(|| (action == Action::Header).then_some(status)),
+        metrics: series.into_iter().map(|name| (format!("keygate_{name}"), 1.0)).collect(),
+        is_logged: !is_good && !is_turned_away,
+    }
+}
+
+/// One connection with one request; what comes of it, or an error with all its causes in words.
+async fn connect(
+    scene: &Scene,
+    config: &Arc<ClientConfig>,
+    host: &'static str,
+) -> Result<(u16, HandshakeKind), String> {
+    let words = |error: &dyn std::fmt::Debug| format!("{error:?}");
+    let tcp = TcpStream::connect(scene.keygate.address()).await.unwrap();
+    let name = ServerName::try_from(host).unwrap();
+    let tls = TlsConnector::from(Arc::clone(config)).connect(name, tcp).await;
+    let tls = tls.map_err(|error| words(&error))?;
+    let kind = tls.get_ref().1.handshake_kind().unwrap();
+    let uri = if is_http2(config) { format!("https://{host}/") } else { "/".to_owned() };
+    let request = Request::get(uri).header("host", host).body(Empty::<Bytes>::new()).unwrap();
+    let (response, ended) = if is_http2(config) {
+        let made = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await;
+        let (mut sender, connection) = made.map_err(|error| words(&error))?;
+        let ended = tokio::spawn(connection);
+        (sender.send_request(request).await, ended)
+    } else {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(tls)).await.unwrap();
+        let ended = tokio::spawn(connection);
+        (sender.send_request(request).await, ended)
+    };
+    let Ok(response) = response else {
+        return Err(format!("{response:?} {:?}", ended.await)); // HTTP/2 has the alert in the latter
+    };
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body == "hello\n", status == 200, "{status}: {body:?}");
+    ended.await.unwrap().map_err(|error| words(&error))?;
+    Ok((status, kind))
+}
+
+fn is_http2(config: &ClientConfig) -> bool {
+    config.alpn_protocols == [b"h2"]
+}
+
+/// The series that a connection may change.
+fn counted(metrics: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+    let families = ["handshakes", "connections", "key_checks", "key_actions", "requests"];
+    let prefixes = families.map(|family| format!("keygate_{family}_total"));
+    let is_of = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()));
+    metrics.into_iter().filter(|(name, _)| is_of(name)).collect()
+}
+
+/// Waits for the counters to have grown by as much as is expected, and by nothing else.
+fn assert_counts(scene: &Scene, before: &BTreeMap<String, f64>, expected: &Expected, case: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let now = counted(scene.keygate.metrics());
+        let grown = now.iter().map(|(name, value)| (name.clone(), value - before[name]));
+        let grown: BTreeMap<_, _> = grown.filter(|(_, by)| *by != 0.0).collect();
+        if grown == expected.metrics {
+            return;
+        }
+        let context = || format!("{case}: {grown:#?}, not {:#?}", expected.metrics);
+        assert!(Instant::now() < deadline, "{}", context());
+    }
+}
+
+async fn check(
+    scene: &Scene,
+    client: &Client,
+    config: &Arc<ClientConfig>,
+    action: Action,
+    phase: usize,
+    resumes: bool,
+) {
+    let verdict = client.verdicts[phase];
+    let expected = expected(action, verdict, phase, resumes);
+    let alpn = String::from_utf8_lossy(&config.alpn_protocols[0]);
+    let case = format!("{} {action:?} {alpn} phase {phase}, resumed: {resumes}", client.name);
+    let is_about_a_key = |line: &Value| line["target"] == "keygate::client_key";
+    let lines = |count| scene.keygate.wait_for_lines(&case, count, is_about_a_key);
+    let (before, logged) = (counted(scene.keygate.metrics()), lines(0).len());
+
+    let seen = connect(scene, config, action.host()).await;
+    match (&expected.client, seen) {
+        (Seen::Alert(alert), Err(error)) => {
+            // TLS 1.2 has no alert for a missing certificate; rustls sends this one all the same.
+            assert!(error.contains(alert), "{case}: {error}");
+        }
+        (Seen::Answer(status, kind), Ok(answer)) => assert_eq!((*status, *kind), answer, "{case}"),
+        (expected, seen) => panic!("{case}: {seen:?}, not {expected:?}"),
+    }
+
+    assert_counts(scene, &before, &expected, &case);
+
+    if let Some(status) = &expected.origin {
+        let request = scene.origin.next();
+        let status: Vec<_> = status.iter().map(String::as_str).collect();
+        assert_eq!(request.fields("client-key-status"), status, "{case}");
+        let certificate = client.party.as_ref();
+        let certificate =
+            certificate.map(|party| format!(":{}:", BASE64_STANDARD.encode(&party.der)));
+        let certificate: Vec<_> = certificate.iter().map(String::as_str).collect();
+        assert_eq!(request.fields("client-cert"), certificate, "{case}");
+    }
+    assert_eq!(scene.origin.untaken(), 0, "{case}");
+
+    let count = logged + usize::from(expected.is_logged);
+    let lines = lines(count);
+    assert_eq!(lines.len(), count, "{case}");
+    if expected.is_logged {
+        let stage = if resumes { "resumed" } else { "handshake" };
+        let is_it = |line: &Value| {
+            (&line["service"], &line["verdict"], &line["action"], &line["stage"])
+                == (&action.host().into(), &verdict.into(), &action.word().into(), &stage.into())
+                && line["subject"]
+                    == client
+                        .party
+                        .as_ref()
+                        .map_or(Value::Null, |_| format!("CN={}", client.name).into())
+        };
+        let line = lines.last().unwrap();
+        assert!(is_it(line), "{case}: {line:#}");
+    }
+}
+
+#[tokio::test]
+async fn every_client_meets_every_policy_as_it_should() {
+    let scene = Scene::new();
+    // Each with its sessions, which it keeps over the reload.
+    let mut cases = Vec::new();
+    for version in VERSIONS {
+        for protocol in PROTOCOLS {
+            for action in Action::ALL {
+                for client in &scene.clients {
+                    let mut config = config_of(&scene.pki, &[version], client.party.as_ref());
+                    config.alpn_protocols = vec![protocol.into()];
+                    cases.push((client, Arc::new(config), action));
+                }
+            }
+        }
+    }
+    let mut checked = 0;
+    for phase in [0, 1] {
+        for (client, config, action) in &cases {
+            let first = expected(*action, client.verdicts[phase], phase, false);
+            // Whoever was let through the handshake can come back with its session. No session is
+            // older than the snapshot: the first connection of a phase is never a resumed one.
+            let has_session = matches!(first.client, Seen::Answer(..));
+            check(&scene, client, config, *action, phase, false).await;
+            check(&scene, client, config, *action, phase, has_session).await;
+            checked += 2;
+        }
+        if phase == 0 {
+            scene.reload();
+        }
+    }
+    assert_eq!(checked, 2 * 2 * 2 * 4 * 5 * 2);
+}

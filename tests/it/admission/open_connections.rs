@@ -1,0 +1,380 @@
+//! Connections that are open when something changes: who is to be refused by now is not served on,
+//! and nobody else notices.
+//!
+//! What holds this door is `judge_again` in `src/proxy/standing.rs`: without its `evict`, or without
+//! the `judge_all` in `src/proxy/life.rs`, the tests here fail; without `has_expired` in `check` the one
+//! of the certificate that expires does, without `identity.check` those of CAs and revocation lists,
+//! and without `refusal.set` in `evict` the one of a client that asks on.
+
+use std::io::Write;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use hyper::Request;
+use keygate::spki::Fingerprint;
+use rustls::ClientConfig;
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::support::client::{Client, config};
+use crate::support::http2::{Came, END_HEADERS, HEADERS, Http2, RST_STREAM, frame, request};
+use crate::support::keygate::{Keygate, configuration};
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::{write_filter, write_revision};
+
+const GET: &str = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+struct Scene {
+    pki: Pki,
+    origin: Origin,
+    keygate: Keygate,
+    good: Party,
+    /// Admitted at first.
+    turned: Party,
+}
+
+fn scene(top: &str, policy: &str) -> Scene {
+    scene_with(Origin::start(), top, policy)
+}
+
+fn scene_with(origin: Origin, top: &str, policy: &str) -> Scene {
+    let pki = Pki::new();
+    let [good, turned] = ["good", "turned"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    std::fs::write(pki.path("deny.txt"), "").unwrap();
+    let top = format!("{top}\n[[lists]]\nname = \"march\"\npath = \"deny.txt\"\n");
+    let text = configuration(origin.address(), &top, &format!("policy = {{ {policy} }}"));
+    let keygate = Keygate::configured(&pki, &text);
+    Scene { pki, origin, keygate, good, turned }
+}
+
+impl Scene {
+    fn connect(&self, client: &Party) -> Client {
+        Client::connect(&self.pki, self.keygate.address(), client)
+    }
+
+    /// The key of `turned` is in the filter from now on.
+    fn turn(&self) {
+        write_revision(&self.pki.path("lost.pkbf"), &[&self.turned.spki], 2);
+        self.keygate.wait_for_generation(2);
+    }
+
+    fn count(&self, series: &str, labels: &str, value: f64) {
+        self.keygate.wait_for_metric(&format!("keygate_{series}{{{labels}}}"), value);
+    }
+
+    fn judged_live(&self, verdict: &str, count: f64) {
+        let labels = format!("service=\"test\",stage=\"live\",verdict=\"{verdict}\"");
+        self.count("key_checks_total", &labels, count);
+    }
+}
+
+/// One request on a connection that stays open; returns the head of the answer.
+fn ask(client: &mut Client) -> String {
+    client.send(GET);
+    let head = client.head();
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert_eq!(client.exactly(6), b"hello\n");
+    head
+}
+
+#[test]
+fn an_idle_connection_whose_key_is_in_the_new_filter_ends_and_the_others_stay() {
+    let scene = scene("", "");
+    let (mut good, mut turned) = (scene.connect(&scene.good), scene.connect(&scene.turned));
+    ask(&mut good);
+    ask(&mut turned);
+    scene.turn();
+    assert_eq!(turned.rest(), "", "it ends in an orderly way, and nothing is served");
+    ask(&mut good);
+    let line = scene.keygate.wait_for("the line about the client", |line| {
+        line["message"] == "client key refused, its open connection ends"
+    });
+    assert_eq!((&line["subject"], &line["stage"]), (&json!("CN=turned"), &json!("live")));
+    assert_eq!((&line["verdict"], &line["revision"]), (&json!("probable"), &json!(2)));
+    scene.judged_live("clean", 1.0);
+    scene.judged_live("probable", 1.0);
+    scene.count("key_actions_total", "action=\"evict\",service=\"test\"", 1.0);
+    scene.count("connections_active", "service=\"test\"", 1.0);
+}
+
+#[test]
+fn a_list_ends_an_open_connection_too() {
+    let scene = scene("", "");
+    let mut turned = scene.connect(&scene.turned);
+    ask(&mut turned);
+    let fingerprint = Fingerprint::of(&scene.turned.spki);
+    std::fs::write(scene.pki.path("deny.txt"), format!("{fingerprint}\n")).unwrap();
+    assert_eq!(turned.rest(), "");
+    scene.judged_live("listed", 1.0);
+}
+
+#[test]
+fn an_exception_that_ends_takes_its_open_connection_with_it() {
+    let ends = SystemTime::now() + Duration::from_secs(8);
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let turned = pki.client("turned", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[&turned.spki]);
+    let until = humantime::format_rfc3339_millis(ends);
+    let fingerprint = Fingerprint::of(&turned.spki);
+    let top = format!(
+        "exceptions = [{{ fingerprint = \"{fingerprint}\", until = {until}, reason = \"soon\" }}]"
+    );
+    let keygate = Keygate::configured(&pki, &configuration(origin.address(), &top, ""));
+    let mut client = Client::connect(&pki, keygate.address(), &turned);
+    ask(&mut client);
+    assert_eq!(client.rest(), "");
+    assert!(SystemTime::now() >= ends, "not before its time");
+    // Nor because nothing was asked for a minute.
+    keygate.wait_for("the line about the client", |line| {
+        line["message"] == "client key refused, its open connection ends"
+    });
+    assert_eq!(keygate.status()["generation"], 1, "nothing was loaded");
+}
+
+/// An origin that answers when the test says so.
+fn waiting_origin() -> (Origin, Sender<()>) {
+    let (go, wait) = channel();
+    let wait = Mutex::new(wait);
+    let origin = Origin::answering(move |_, tcp| {
+        let _ = wait.lock().unwrap().recv(); // the test may have ended
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n")
+    });
+    (origin, go)
+}
+
+#[test]
+fn a_request_in_flight_is_answered_and_is_the_last_one() {
+    let (origin, go) = waiting_origin();
+    let scene = scene_with(origin, "", "");
+    let mut turned = scene.connect(&scene.turned);
+    turned.send(GET);
+    scene.origin.next();
+    scene.turn();
+    scene.judged_live("probable", 1.0);
+    go.send(()).unwrap();
+    let head = turned.head();
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("connection: close\r\n"), "{head}");
+    assert_eq!(turned.rest(), "hello\n");
+}
+
+#[test]
+fn a_connection_that_does_not_end_by_itself_is_cut_at_the_deadline() {
+    let (origin, _go) = waiting_origin();
+    let scene = scene_with(origin, "", "evict_within = \"700ms\"");
+    let mut turned = scene.connect(&scene.turned);
+    turned.send(GET);
+    scene.origin.next();
+    let start = Instant::now();
+    scene.turn();
+    scene.count("connections_active", "service=\"test\"", 0.0);
+    assert!(start.elapsed() >= Duration::from_millis(700), "it had its time");
+    // It was cut while it waited; left alone, the silent upstream would have ended it with a 504.
+    let answered = "keygate_requests_total{code=\"5xx\",service=\"test\"}";
+    assert_eq!(scene.keygate.metric(answered), 0.0);
+}
+
+/// One who was admitted is revoked, or the CA is trusted no more.
+#[test]
+fn a_client_whose_certificate_is_not_accepted_any_more_is_served_no_longer() {
+    for what in ["crl", "ca"] {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let theirs = Pki::named("Another CA");
+        let [good, revoked] = ["good", "revoked"].map(|name| pki.client(name, Kind::P256));
+        let stranger = theirs.client("stranger", Kind::P256);
+        write_filter(&pki.path("lost.pkbf"), &[]);
+        let pem = |pki: &Pki| std::fs::read_to_string(pki.path("ca.pem")).unwrap();
+        std::fs::write(pki.path("clients-ca.pem"), pem(&pki) + &pem(&theirs)).unwrap();
+        let an_hour = Duration::from_secs(3600);
+        let crls = ["clients.crl", "theirs.crl"];
+        pki.crl(crls[0], &[], an_hour);
+        std::fs::rename(theirs.crl("crl", &[], an_hour), pki.path(crls[1])).unwrap();
+        let text = configuration(origin.address(), "", "").replace(
+            "trust_anchors = \"ca.pem\"",
+            &format!("trust_anchors = \"clients-ca.pem\", crls = {crls:?}"),
+        );
+        let keygate = Keygate::configured(&pki, &text);
+        let connect = |client: &Party| Client::connect(&pki, keygate.address(), client);
+        let mut stays = connect(&good);
+        let mut goes = connect(if what == "crl" { &revoked } else { &stranger });
+        ask(&mut stays);
+        ask(&mut goes);
+        match what {
+            "crl" => std::fs::rename(pki.crl("next", &[&revoked], an_hour), pki.path(crls[0])),
+            _ => std::fs::write(pki.path("clients-ca.pem"), pem(&pki)),
+        }
+        .unwrap();
+        assert_eq!(goes.rest(), "", "{what}");
+        keygate.wait_for("a line", |line| {
+            line["message"] == "client certificate is no longer accepted, its connection ends"
+        });
+        ask(&mut stays);
+    }
+}
+
+#[test]
+fn a_revocation_list_that_runs_out_takes_sessions_and_open_connections_with_it() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    pki.crl("clients.crl", &[], Duration::from_secs(5));
+    let text = configuration(origin.address(), "", "").replace(
+        "trust_anchors = \"ca.pem\"",
+        "trust_anchors = \"ca.pem\", crls = [\"clients.crl\"]",
+    );
+    let keygate = Keygate::configured(&pki, &text);
+    let mut client = Client::connect(&pki, keygate.address(), &good);
+    ask(&mut client);
+    assert_eq!(client.rest(), "");
+    keygate.wait_for("a line", |line| line["message"] == "a revocation list is out of date");
+    keygate.wait_for_generation(2);
+}
+
+#[test]
+fn the_header_changes_with_the_next_request_and_the_connection_stays() {
+    let scene = scene("", "on_probable = \"header\"");
+    let mut turned = scene.connect(&scene.turned);
+    ask(&mut turned);
+    assert_eq!(scene.origin.next().fields("client-key-status"), ["clean"]);
+    scene.turn();
+    scene.judged_live("probable", 1.0);
+    ask(&mut turned);
+    let status = "probable;filter=\"lost\";revision=2";
+    assert_eq!(scene.origin.next().fields("client-key-status"), [status]);
+    scene.count("key_actions_total", "action=\"header\",service=\"test\"", 1.0);
+}
+
+#[test]
+fn a_connection_does_not_outlive_the_certificate_of_its_client() {
+    let scene = scene("", "");
+    let ends = SystemTime::now() + Duration::from_secs(6);
+    let mut parameters = rcgen::CertificateParams::default();
+    parameters.not_after = ends.into();
+    let brief = scene.pki.client_with("brief", Kind::P256, parameters);
+    let (mut good, mut brief) = (scene.connect(&scene.good), scene.connect(&brief));
+    ask(&mut good);
+    ask(&mut brief);
+    assert_eq!(brief.rest(), "");
+    // A certificate's time has whole seconds.
+    assert!(SystemTime::now() + Duration::from_secs(1) >= ends, "not before its time");
+    scene.keygate.wait_for("a line", |line| {
+        line["message"] == "client certificate has expired, its connection ends"
+    });
+    ask(&mut good);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn an_http2_client_gets_goaway_and_the_answer_to_what_it_asked_before() {
+    let (origin, go) = waiting_origin();
+    let scene = scene_with(origin, "", "");
+    let tcp = TcpStream::connect(scene.keygate.address()).await.unwrap();
+    let tls = TlsConnector::from(http2_client(&scene.pki, &scene.turned));
+    let tls = tls.connect("localhost".try_into().unwrap(), tcp).await.unwrap();
+    let (mut sender, connection) = h2::client::handshake(tls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = || Request::get("https://localhost/").body(()).unwrap();
+    let (response, _) = sender.send_request(request(), true).unwrap();
+    let scene = tokio::task::spawn_blocking(move || {
+        scene.origin.next();
+        scene.turn();
+        scene.judged_live("probable", 1.0);
+        scene
+    });
+    let _scene = scene.await.unwrap();
+    go.send(()).unwrap();
+    let response = response.await.unwrap();
+    assert_eq!(response.status(), 200);
+    let mut body = response.into_body();
+    assert_eq!(body.data().await.unwrap().unwrap(), "hello\n");
+    // GOAWAY without an error, and the end of the connection.
+    let ended = connection.await.unwrap();
+    // Or the last that the client had to say found nobody.
+    assert!(ended.as_ref().map_or_else(h2::Error::is_io, |()| true), "{ended:?}");
+    assert!(sender.send_request(request(), true).is_err());
+}
+
+/// What a field block begins with that says 200 (RFC 7541, appendix A).
+const OK: u8 = 0x88;
+
+#[test]
+fn an_http2_client_that_asks_on_after_goaway_is_served_nothing() {
+    let (origin, go) = waiting_origin();
+    let scene = scene_with(origin, "", "");
+    // One request keeps the connection open. This client never answers the PING that h2 sends with
+    // its GOAWAY to learn that the client has read it.
+    let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.turned);
+    client.ask(1);
+    scene.origin.next();
+    scene.turn();
+    scene.judged_live("probable", 1.0);
+    client.ask(3);
+    assert_eq!(client.next(), Came::GoAway(0));
+    let Came::Answer(status, 3) = client.next() else { panic!("no answer") };
+    assert_ne!(status, OK);
+    go.send(()).unwrap();
+    assert_eq!(client.next(), Came::Answer(OK, 1), "it was asked before");
+    assert_eq!(scene.origin.untaken(), 0);
+    scene.count("requests_total", "code=\"4xx\",service=\"test\"", 1.0);
+}
+
+/// A server that agrees to any other protocol, and then sends whatever comes back.
+fn echo() -> Origin {
+    Origin::answering(|request, tcp| {
+        let protocol = request.fields("upgrade")[0];
+        write!(
+            tcp,
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: {protocol}\r\n\r\n"
+        )?;
+        std::io::copy(&mut tcp.try_clone()?, tcp)?;
+        Err(std::io::ErrorKind::ConnectionAborted.into())
+    })
+}
+
+#[test]
+fn a_stream_of_bytes_over_http2_ends_with_the_connection_of_its_client() {
+    let scene = scene_with(echo(), "", "evict_within = \"700ms\"");
+    let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.turned);
+    let fields = request("CONNECT", &[(":protocol", "echo")]);
+    client.send(&frame(HEADERS, END_HEADERS, 1, &fields));
+    assert_eq!(client.next(), Came::Answer(OK, 1));
+    let open = "service=\"test\"";
+    scene.count("upstream_connections_active", open, 1.0);
+    scene.turn();
+    assert_eq!(client.next(), Came::GoAway(0));
+    scene.count("connections_active", open, 0.0);
+    scene.count("upstream_connections_active", open, 0.0);
+}
+
+#[test]
+fn streams_that_are_reset_leave_nothing_at_the_upstream() {
+    // It says nothing, whatever it is told.
+    let (_go, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let origin = Origin::answering(move |_, tcp| {
+        tcp.write_all(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: echo\r\n\r\n")?;
+        let _ = wait.lock().unwrap().recv(); // the test has ended
+        Ok(())
+    });
+    let scene =
+        scene_with(origin, "", "evict_within = \"10s\" }\nlimits = { idle_timeout = \"10m\"");
+    let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    let fields = request("CONNECT", &[(":protocol", "echo")]);
+    client.send(&frame(HEADERS, END_HEADERS, 1, &fields));
+    assert_eq!(client.next(), Came::Answer(OK, 1));
+    let open = "service=\"test\"";
+    scene.count("upstream_connections_active", open, 1.0);
+    let cancel = 8_u32.to_be_bytes();
+    client.send(&frame(RST_STREAM, 0, 1, &cancel));
+    // Long before `idle_timeout`, and the connection goes on.
+    scene.count("upstream_connections_active", open, 0.0);
+    scene.count("connections_active", open, 1.0);
+}
+
+fn http2_client(pki: &Pki, party: &Party) -> Arc<ClientConfig> {
+    let mut config = config(pki, party);
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(config)
+}

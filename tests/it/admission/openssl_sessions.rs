@@ -1,0 +1,110 @@
+//! Sessions that `openssl s_client` keeps in a file and brings back.
+//!
+//! What holds these doors is in `src/tls/server_config.rs`: with ticket keys or a session store that
+//! outlive a configuration, a session of another service or of an older snapshot would be resumed.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use crate::support::keygate::{Keygate, configuration};
+use crate::support::origin::{Origin, Received};
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::{write_filter, write_revision};
+
+struct Scene {
+    pki: Pki,
+    keygate: Keygate,
+    good: Party,
+    lost: Party,
+    origin: Origin,
+}
+
+/// By the ticket of the client, or by the store of the server.
+const WAYS: [&[&str]; 3] = [&["-tls1_2"], &["-tls1_2", "-no_ticket"], &["-tls1_3"]];
+
+/// Two services, `a.example` and `b.example`, on one address.
+fn scene() -> Scene {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let first = configuration(
+        origin.address(),
+        "",
+        "server_names = [\"a.example\"]\npolicy = { on_unchecked = \"header\" }",
+    );
+    let (_, service) = first.split_once("[[services]]").unwrap();
+    let second = service.replace("\"test\"", "\"second\"").replace("a.example", "b.example");
+    let keygate = Keygate::configured(&pki, &format!("{first}[[services]]{second}"));
+    Scene { pki, keygate, good, lost, origin }
+}
+
+impl Scene {
+    /// One GET for `name`; what `openssl` says of it.
+    fn get(&self, client: &Party, way: &[&str], name: &str, session: &[&str]) -> String {
+        let mut openssl = Command::new("openssl")
+            .args(["s_client", "-ign_eof"])
+            .args(way)
+            .args(["-servername", name, "-connect"])
+            .arg(self.keygate.address().to_string())
+            .arg("-CAfile")
+            .arg(self.pki.path("ca.pem"))
+            .arg("-cert")
+            .arg(&client.certificate)
+            .arg("-key")
+            .arg(&client.private_key)
+            .args(session)
+            .current_dir(self.pki.directory())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let request = format!("GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n");
+        // A client that is refused may be gone before it has read its request.
+        let _ = openssl.stdin.take().unwrap().write_all(request.as_bytes());
+        let output = openssl.wait_with_output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr)
+    }
+}
+
+#[test]
+fn a_session_is_resumed_on_its_own_service_and_on_no_other() {
+    for way in WAYS {
+        let scene = scene();
+        let first = scene.get(&scene.good, way, "a.example", &["-sess_out", "session"]);
+        assert!(first.contains("New, TLSv1.") && first.contains("hello"), "{first}");
+        let full = scene.origin.next();
+        let again = scene.get(&scene.good, way, "a.example", &["-sess_in", "session"]);
+        assert!(again.contains("Reused, TLSv1.") && again.contains("hello"), "{again}");
+        let resumed = scene.origin.next();
+        let head = |request: &Received| request.head_without("x-request-id");
+        assert_eq!(
+            head(&resumed),
+            head(&full),
+            "verdict and certificate are the same, to the byte"
+        );
+        assert_eq!(full.fields("client-key-status"), ["clean"]);
+        assert_eq!(full.fields("client-cert").len(), 1);
+        let elsewhere = scene.get(&scene.good, way, "b.example", &["-sess_in", "session"]);
+        assert!(elsewhere.contains("New, TLSv1.") && elsewhere.contains("hello"), "{elsewhere}");
+    }
+}
+
+#[test]
+fn no_session_is_resumed_that_is_older_than_the_filter() {
+    for way in WAYS {
+        let scene = scene();
+        for (client, file) in [(&scene.good, "good.session"), (&scene.lost, "lost.session")] {
+            let first = scene.get(client, way, "a.example", &["-sess_out", file]);
+            assert!(first.contains("hello"), "{first}");
+        }
+        write_revision(&scene.pki.path("lost.pkbf"), &[&scene.lost.spki], 2);
+        scene.keygate.wait_for_generation(2);
+        let good = scene.get(&scene.good, way, "a.example", &["-sess_in", "good.session"]);
+        assert!(good.contains("New, TLSv1.") && good.contains("hello"), "{good}");
+        let lost = scene.get(&scene.lost, way, "a.example", &["-sess_in", "lost.session"]);
+        assert!(lost.contains("SSL alert number 49") && !lost.contains("hello"), "{lost}");
+        assert!(!lost.contains("Reused"), "{lost}");
+    }
+}

@@ -1,0 +1,232 @@
+//! What a service may say of whom it serves: how it refuses, whom it asks for a certificate, and how
+//! much of a chain it judges.
+//!
+//! What holds these doors: `standing.refusal()` in `handle` in `src/proxy/http.rs` (403), `Depth::Chain`
+//! in `verify_client_cert` in `src/tls/verifier.rs` and in `judge` in `src/guard.rs` (intermediates), and
+//! `check_own_keys` in `src/snapshot/load.rs`, which asks a guard without exceptions (keys of our own).
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::support::keygate::{Keygate, configuration, keygate};
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::{said, system, write_filter};
+
+struct Scene {
+    pki: Pki,
+    origin: Origin,
+    keygate: Keygate,
+    good: Party,
+    lost: Party,
+}
+
+fn scene(extra: &str) -> Scene {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
+    let keygate = Keygate::start(&pki, &origin, extra);
+    Scene { pki, origin, keygate, good, lost }
+}
+
+impl Scene {
+    /// curl without a client certificate.
+    fn anonymous(&self) -> Output {
+        let ca = self.pki.path("ca.pem");
+        let url = format!("https://{}/", self.keygate.address());
+        system("curl", &["--silent", "--show-error", "--cacert", ca.to_str().unwrap(), &url])
+    }
+}
+
+#[test]
+fn a_refusal_by_403_says_why_and_the_origin_sees_nothing() {
+    let scene = scene("policy = { reject_with = \"http-403\" }");
+    for version in ["--http1.1", "--http2"] {
+        let answer = scene.keygate.curl(&scene.lost, &[version, "--include", "--tlsv1.3"]);
+        let text = String::from_utf8_lossy(&answer.stdout).to_lowercase();
+        let (head, body) =
+            text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{}", said(&answer)));
+        assert!(head.contains(" 403"), "{head}");
+        assert_eq!(head.contains("connection: close"), version == "--http1.1", "{head}");
+        assert!(body.contains("probably compromised"), "{body}");
+    }
+    let asks = ["-H", "Accept: application/json", "-d", "a body", "-w", "%{http_code}"];
+    let answer = scene.keygate.curl(&scene.lost, &asks);
+    let text = String::from_utf8_lossy(&answer.stdout);
+    let body = text.strip_suffix("403").unwrap_or_else(|| panic!("{}", said(&answer)));
+    let body: Value = serde_json::from_str(body).unwrap();
+    assert_eq!(body["status"], 403);
+    assert!(body["error"].as_str().unwrap().contains("probably compromised"));
+
+    assert_eq!(scene.keygate.curl(&scene.good, &[]).stdout, b"hello\n");
+    assert_eq!(scene.origin.untaken(), 1, "the good client's request, no other");
+    let line = scene.keygate.wait_for("a line", |line| line["message"] == "client key refused");
+    assert_eq!((&line["subject"], &line["action"]), (&json!("CN=lost"), &json!("reject")));
+    for (series, value) in [
+        (r#"keygate_handshakes_total{result="ok",resumed="false",service="test"}"#, 4.0),
+        (r#"keygate_connections_total{result="refused",service="test"}"#, 3.0),
+        (r#"keygate_connections_total{result="served",service="test"}"#, 1.0),
+        (r#"keygate_key_actions_total{action="reject",service="test"}"#, 3.0),
+        (r#"keygate_requests_total{code="4xx",service="test"}"#, 3.0),
+    ] {
+        assert_eq!(scene.keygate.metric(series), value, "{series}");
+    }
+}
+
+#[test]
+fn a_client_without_a_certificate_is_unchecked_where_one_is_optional() {
+    let optional = "client_auth = { trust_anchors = \"ca.pem\", mode = \"optional\" }";
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
+    let text = |policy: &str| {
+        configuration(origin.address(), "", policy)
+            .replace("client_auth = { trust_anchors = \"ca.pem\" }", optional)
+    };
+    // It cannot be asked for and refused at the same time.
+    let config = pki.path("keygate.toml");
+    std::fs::write(&config, text("")).unwrap();
+    let output = keygate(&["validate", "--config", config.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("services.test.client_auth.mode: "), "{}", said(&output));
+
+    let text = text("policy = { on_unchecked = \"header\" }");
+    let keygate = Keygate::configured(&pki, &text);
+    let scene = Scene { pki, origin, keygate, good, lost };
+    assert_eq!(scene.anonymous().stdout, b"hello\n");
+    let request = scene.origin.next();
+    assert_eq!(request.fields("client-key-status"), ["unchecked"]);
+    assert!(request.fields("client-cert").is_empty());
+    assert_eq!(scene.keygate.curl(&scene.good, &[]).stdout, b"hello\n");
+    assert_eq!(scene.origin.next().fields("client-key-status"), ["clean"]);
+    let refused = scene.keygate.curl(&scene.lost, &[]);
+    assert!(said(&refused).contains("access denied"), "{}", said(&refused));
+    // A certificate of a CA that nobody trusts is no way to be taken for anonymous.
+    let theirs = Pki::named("Another CA");
+    let stranger = theirs.client("stranger", Kind::P256);
+    let answer = scene.keygate.curl(&stranger, &[]);
+    assert!(said(&answer).contains("unknown ca"), "{}", said(&answer));
+    let checks =
+        r#"keygate_key_checks_total{service="test",stage="handshake",verdict="unchecked"}"#;
+    assert_eq!(scene.keygate.metric(checks), 1.0);
+}
+
+#[test]
+fn a_key_in_any_of_several_filters_is_refused_and_each_is_replaced_on_its_own() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let [good, lost, stolen] = ["good", "lost", "stolen"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
+    write_filter(&pki.path("stolen.pkbf"), &[&stolen.spki]);
+    let second = "[[filters]]\nname = \"stolen\"\npath = \"stolen.pkbf\"\n";
+    let text = configuration(origin.address(), second, "policy = { on_probable = \"header\" }");
+    let keygate = Keygate::configured(&pki, &text);
+    let told = |client: &Party| {
+        let answer = keygate.curl(client, &[]);
+        assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+        origin.next().fields("client-key-status").concat()
+    };
+    assert_eq!(told(&good), "clean");
+    assert_eq!(told(&lost), "probable;filter=\"lost\";revision=1");
+    assert_eq!(told(&stolen), "probable;filter=\"stolen\";revision=1");
+    crate::support::write_revision(&pki.path("stolen.pkbf"), &[&good.spki], 2);
+    keygate.wait_for_generation(2);
+    assert_eq!(told(&good), "probable;filter=\"stolen\";revision=2");
+    assert_eq!(told(&lost), "probable;filter=\"lost\";revision=1");
+    assert_eq!(told(&stolen), "clean");
+}
+
+#[test]
+fn an_intermediate_whose_key_is_lost_counts_where_the_chain_is_judged() {
+    for (judge, is_refused) in [("leaf", false), ("chain", true)] {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let good = pki.client("good", Kind::P256);
+        let (client, intermediate) = pki.client_of_intermediate("client");
+        write_filter(&pki.path("lost.pkbf"), &[&intermediate]);
+        let keygate = Keygate::start(&pki, &origin, &format!("policy = {{ judge = \"{judge}\" }}"));
+        let answer = keygate.curl(&client, &[]);
+        if is_refused {
+            assert!(said(&answer).contains("access denied"), "{}", said(&answer));
+            assert_eq!(origin.untaken(), 0);
+            let line = keygate.wait_for("its line", |line| line["message"] == "client key refused");
+            assert_eq!(line["subject"], "CN=client");
+            let found = ::keygate::spki::Fingerprint::of(&intermediate).to_string();
+            assert_eq!(line["found_fingerprint"], found);
+            assert_eq!(line["found_subject"], "CN=issuer of client");
+        } else {
+            assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+        }
+        assert_eq!(keygate.curl(&good, &[]).stdout, b"hello\n");
+    }
+}
+
+#[test]
+fn an_intermediate_is_judged_after_the_handshake_too() {
+    // Refused by 403, the verifier lets everybody pass: what refuses is the judgement after it.
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let (client, intermediate) = pki.client_of_intermediate("client");
+    write_filter(&pki.path("lost.pkbf"), &[&intermediate]);
+    let policy = "policy = { judge = \"chain\", reject_with = \"http-403\" }";
+    let keygate = Keygate::start(&pki, &origin, policy);
+    let answer = keygate.curl(&client, &["-w", "%{http_code}"]);
+    assert!(answer.stdout.ends_with(b"403"), "{}", said(&answer));
+    assert_eq!(origin.untaken(), 0);
+}
+
+#[test]
+fn a_service_does_not_start_with_a_key_of_its_own_that_is_lost_unless_it_is_told_to() {
+    for (file, role) in [("server.pem", "server"), ("ca.pem", "trust_anchor")] {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let good = pki.client("good", Kind::P256);
+        let own = spki_in(&pki, file);
+        write_filter(&pki.path("lost.pkbf"), &[&own]);
+        // Exceptions are for clients.
+        let fingerprint = ::keygate::spki::Fingerprint::of(&own);
+        let exception = format!(
+            "exceptions = [{{ fingerprint = \"{fingerprint}\", until = 2999-12-31, reason = \"own\" }}]"
+        );
+        let refused = configuration(origin.address(), &exception, "");
+        let config = pki.path("keygate.toml");
+        std::fs::write(&config, refused).unwrap();
+        for command in ["run", "validate"] {
+            let output = keygate(&[command, "--config", config.to_str().unwrap()]);
+            assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+            let problem = format!("service \"test\": the key of its {role} (");
+            assert!(said(&output).contains(&problem), "{}", said(&output));
+            assert!(
+                said(&output).contains("is in filter \"lost\", revision 1"),
+                "{}",
+                said(&output)
+            );
+        }
+        let allowed = "policy = { allow_compromised_own_key = true }";
+        let keygate = Keygate::start(&pki, &origin, allowed);
+        keygate.wait_for("a warning", |line| line["message"] == "a key of our own is compromised");
+        assert_eq!(keygate.curl(&good, &[]).stdout, b"hello\n");
+        let series = format!("keygate_own_key_compromised{{role=\"{role}\",service=\"test\"}}");
+        assert_eq!(keygate.metric(&series), 1.0);
+    }
+}
+
+#[test]
+fn a_reload_that_finds_a_key_of_our_own_is_an_alarm_and_is_carried_out() {
+    let scene = scene("");
+    let series = "keygate_own_key_compromised{role=\"server\",service=\"test\"}";
+    assert_eq!(scene.keygate.metric(series), 0.0);
+    let own = spki_in(&scene.pki, "server.pem");
+    crate::support::write_revision(&scene.pki.path("lost.pkbf"), &[&own, &scene.good.spki], 2);
+    scene.keygate.wait_for_generation(2);
+    scene.keygate.wait_for("the alarm", |line| {
+        line["level"] == "ERROR" && line["message"] == "a key of our own is compromised"
+    });
+    assert_eq!(scene.keygate.metric(series), 1.0);
+    let answer = scene.keygate.curl(&scene.good, &[]);
+    assert!(said(&answer).contains("access denied"), "it is carried out: {}", said(&answer));
+    assert_eq!(scene.keygate.curl(&scene.lost, &[]).stdout, b"hello\n");
+}
+
+fn spki_in(pki: &Pki, file: &str) -> Vec<u8> {
+    let content = std::fs::read(pki.path(file)).unwrap();
+    let finding = ::keygate::spki::keys_in(&content).remove(0);
+    finding.key.unwrap()
+}

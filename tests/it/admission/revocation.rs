@@ -1,0 +1,163 @@
+//! Certificates that their CA has taken back.
+//!
+//! What holds this door is `with_crls` in `src/tls/client_auth.rs`; for older lists, `follow` in
+//! `src/tls/material.rs`.
+
+use std::fs::rename;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::support::keygate::{Keygate, configuration, keygate};
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::{said, write_filter};
+
+const A_DAY: Duration = Duration::from_secs(86_400);
+
+struct Scene {
+    pki: Pki,
+    keygate: Keygate,
+    good: Party,
+    revoked: Party,
+    _origin: Origin,
+}
+
+/// A configuration whose service has a revocation list.
+fn text(origin: &Origin, expired: &str) -> String {
+    let plain = "client_auth = { trust_anchors = \"ca.pem\" }";
+    let with = format!(
+        "client_auth = {{ trust_anchors = \"ca.pem\", crls = [\"clients.crl\"]{expired} }}"
+    );
+    configuration(origin.address(), "", "").replace(plain, &with)
+}
+
+fn scene(lasts: Duration, expired: &str) -> Scene {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let [good, revoked] = ["good", "revoked"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    pki.crl("clients.crl", &[&revoked], lasts);
+    let keygate = Keygate::configured(&pki, &text(&origin, expired));
+    Scene { pki, keygate, good, revoked, _origin: origin }
+}
+
+impl Scene {
+    fn admits(&self, client: &Party) {
+        let answer = self.keygate.curl(client, &[]);
+        assert_eq!(answer.stdout, b"hello\n", "{}: {}", client.name, said(&answer));
+    }
+
+    fn refuses(&self, client: &Party, problem: &str) {
+        let answer = self.keygate.curl(client, &[]);
+        assert!(said(&answer).contains(problem), "{}: {}", client.name, said(&answer));
+    }
+}
+
+const REVOKED: &str =
+    r#"keygate_handshakes_total{result="revoked",resumed="false",service="test"}"#;
+
+#[test]
+fn a_revoked_certificate_is_refused_and_a_new_list_is_put_in_use() {
+    let scene = scene(A_DAY, "");
+    scene.admits(&scene.good);
+    scene.refuses(&scene.revoked, "certificate revoked");
+    scene.keygate.wait_for_metric(REVOKED, 1.0);
+    let next = scene.keygate.metric("keygate_crl_next_update_timestamp_seconds{service=\"test\"}");
+    let tomorrow = (SystemTime::now() + A_DAY).duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!((next - tomorrow).abs() < 600.0, "{next}");
+
+    let list = scene.pki.crl("next.crl", &[&scene.good], A_DAY);
+    rename(list, scene.pki.path("clients.crl")).unwrap();
+    scene.keygate.wait_for_generation(2);
+    scene.refuses(&scene.good, "certificate revoked");
+    scene.admits(&scene.revoked);
+
+    // One that was made before it would let in whom the CA has taken back since.
+    let old = scene.pki.old_crl("next.crl");
+    rename(old, scene.pki.path("clients.crl")).unwrap();
+    scene.keygate.wait_for("a refused list", |line| {
+        line["message"] == "certificate update refused, those in use stay"
+            && line["error"].as_str().unwrap().contains("is older than the one in use")
+    });
+    scene.refuses(&scene.good, "certificate revoked");
+
+    // One that is broken is not put in use.
+    std::fs::write(scene.pki.path("next.crl"), "nonsense").unwrap();
+    rename(scene.pki.path("next.crl"), scene.pki.path("clients.crl")).unwrap();
+    scene.keygate.wait_for("a refused list", |line| {
+        line["message"] == "certificate update refused, those in use stay"
+            && line["error"].as_str().unwrap().contains("clients.crl: there is no revocation list")
+    });
+    scene.refuses(&scene.good, "certificate revoked");
+    scene.admits(&scene.revoked);
+}
+
+#[test]
+fn a_list_that_is_no_longer_up_to_date_speaks_for_nobody_unless_it_is_told_to() {
+    let strict = scene(Duration::ZERO, "");
+    strict.refuses(&strict.good, "alert");
+    strict.keygate.wait_for_metric(REVOKED, 1.0);
+    let lenient = scene(Duration::ZERO, ", expired_crl = \"accept\"");
+    lenient.admits(&lenient.good);
+    lenient.refuses(&lenient.revoked, "certificate revoked");
+}
+
+#[test]
+fn a_list_that_cannot_be_used_at_the_start_is_named() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let config = pki.path("keygate.toml");
+    std::fs::write(&config, text(&origin, "")).unwrap();
+    for (content, problem) in [
+        (None, "client_auth.crls"),
+        (Some(&b"nonsense"[..]), "there is no revocation list in it"),
+        (Some(b"0\x03\x02\x01\x01"), "revocation list 1 cannot be used"),
+    ] {
+        if let Some(content) = content {
+            std::fs::write(pki.path("clients.crl"), content).unwrap();
+        }
+        let output = keygate(&["validate", "--config", config.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        assert!(said(&output).contains(problem), "{problem}: {}", said(&output));
+    }
+}
+
+#[test]
+fn an_intermediate_that_is_revoked_counts_where_the_chain_is_judged() {
+    for (judge, is_refused) in [("leaf", false), ("chain", true)] {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let sub = pki.subordinate("Sub CA");
+        let client = sub.client("client", Kind::P256);
+        let pem = |path| std::fs::read_to_string(path).unwrap();
+        let chain = pem(&client.certificate) + &pem(&sub.path("ca.pem"));
+        std::fs::write(&client.certificate, chain).unwrap();
+        write_filter(&pki.path("lost.pkbf"), &[]);
+        pki.crl("clients.crl", &[&sub.as_party()], A_DAY);
+        rename(sub.crl("sub.crl", &[], A_DAY), pki.path("sub.crl")).unwrap();
+        let text = text(&origin, "") + &format!("policy = {{ judge = \"{judge}\" }}\n");
+        let both = "crls = [\"clients.crl\", \"sub.crl\"]";
+        let keygate = Keygate::configured(&pki, &text.replace("crls = [\"clients.crl\"]", both));
+        let answer = keygate.curl(&client, &[]);
+        if is_refused {
+            assert!(said(&answer).contains("certificate revoked"), "{}", said(&answer));
+        } else {
+            assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+        }
+    }
+}
+
+#[test]
+fn an_older_list_is_refused_by_another_configuration_too() {
+    let scene = scene(A_DAY, "");
+    scene.refuses(&scene.revoked, "certificate revoked");
+    let config = scene.pki.path("keygate.toml");
+    let changed = std::fs::read_to_string(&config).unwrap() + "limits = { max_streams = 7 }\n";
+    std::fs::write(scene.pki.path("next.toml"), changed).unwrap();
+    // Both at once: the list is refused by itself, and must not come in with the configuration.
+    rename(scene.pki.old_crl("old.crl"), scene.pki.path("clients.crl")).unwrap();
+    rename(scene.pki.path("next.toml"), config).unwrap();
+    scene.keygate.wait_for("a refusal", |line| {
+        line["message"] == "configuration refused, the one in use stays"
+            && line["problem"].as_str().unwrap().contains("is older than the one in use")
+    });
+    scene.refuses(&scene.revoked, "certificate revoked");
+    scene.admits(&scene.good);
+}

@@ -1,0 +1,201 @@
+//! What a package has besides the program: completions that complete, manual pages that can be
+//! shown and are true.
+
+use std::collections::BTreeMap;
+use std::fs::read_to_string;
+use std::path::Path;
+use std::process::Output;
+
+use tempfile::TempDir;
+
+use crate::support::keygate::keygate;
+use crate::support::program::has;
+use crate::support::{said, system};
+
+fn printed(output: Output) -> String {
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn script(shell: &str) -> String {
+    printed(keygate(&["completions", shell]))
+}
+
+/// What bash offers for the last of these words.
+fn completed(words: &[&str]) -> Vec<String> {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("keygate");
+    std::fs::write(&path, script("bash")).unwrap();
+    let quoted: Vec<_> = words.iter().map(|word| format!("'{word}'")).collect();
+    // As bash calls the function that `complete -p` names.
+    let asks = format!(
+        "source '{}'; f=$(complete -p keygate | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+         COMP_WORDS=({}); COMP_CWORD={}
+         $f keygate \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"
+         printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        path.display(),
+        quoted.join(" "),
+        words.len() - 1
+    );
+    let offered = printed(system("bash", &["--norc", "-c", &asks]));
+    offered.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_commands_options_and_values() {
+    for (words, expected) in [
+        (&["keygate", "he"][..], &["healthcheck", "help"][..]),
+        (&["keygate", "filter", "q"], &["query"]),
+        (&["keygate", "filter", "create", "--hash-"], &["--hash-count", "--hash-length"]),
+        (&["keygate", "healthcheck", "--t"], &["--timeout"]),
+        (&["keygate", "completions", "z"], &["zsh"]),
+        (&["keygate", "m"], &[]), // that is for packagers
+    ] {
+        let mut offered = completed(words);
+        offered.sort();
+        assert_eq!(offered, expected, "{words:?}");
+    }
+    let all = completed(&["keygate", ""]);
+    for command in
+        ["run", "validate", "demo", "healthcheck", "report", "filter", "key", "completions"]
+    {
+        assert!(all.iter().any(|offered| offered == command), "{command} is not in {all:?}");
+    }
+    let help = printed(keygate(&["--help"]));
+    assert!(!help.contains("  man"), "{help}");
+}
+
+/// A syntax error, or a function that is not there, ends it.
+#[test]
+fn zsh_and_fish_read_what_is_for_them() {
+    let directory = TempDir::new().unwrap();
+    for (shell, file) in [("zsh", "_keygate"), ("fish", "keygate.fish")] {
+        let path = directory.path().join(file);
+        std::fs::write(&path, script(shell)).unwrap();
+        if has(shell) {
+            printed(system(shell, &["-n", path.to_str().unwrap()]));
+        }
+    }
+    if has("zsh") {
+        let loads = format!(
+            "fpath=('{}' $fpath); autoload -U compinit; compinit -u -D; print $_comps[keygate]",
+            directory.path().display()
+        );
+        assert_eq!(printed(system("zsh", &["-f", "-c", &loads])), "_keygate\n");
+    }
+}
+
+/// The manual pages by their names.
+fn pages(directory: &Path) -> BTreeMap<String, String> {
+    let out = directory.join("made/for/it");
+    assert_eq!(printed(keygate(&["man", "--out", out.to_str().unwrap()])), "");
+    let files = std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap());
+    let named = files.map(|file| (file.file_name().into_string().unwrap(), file.path()));
+    named.map(|(name, path)| (name, read_to_string(path).unwrap())).collect()
+}
+
+/// Without the signs of the typesetter.
+fn plain(page: &str) -> String {
+    ["\\fB", "\\fI", "\\fR", "\\"]
+        .into_iter()
+        .fold(page.to_owned(), |page, sign| page.replace(sign, ""))
+}
+
+/// The commands of a help text.
+fn commands(help: &str) -> Vec<String> {
+    let lines = help.split("\nCommands:\n").nth(1).unwrap_or_default();
+    let lines = lines.lines().take_while(|line| !line.is_empty());
+    let names = lines.map(|line| line.split_whitespace().next().unwrap().to_owned());
+    names.filter(|name| name != "help").collect()
+}
+
+#[test]
+fn every_command_has_a_page_with_every_option_and_what_else_belongs_there() {
+    let directory = TempDir::new().unwrap();
+    let mut pages = pages(directory.path());
+    let mut known = Vec::new();
+    let mut below = vec![Vec::<String>::new()];
+    while let Some(path) = below.pop() {
+        let arguments = [path.clone(), vec!["--help".to_owned()]].concat();
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let help = printed(keygate(&arguments));
+        let name = [vec!["keygate".to_owned()], path.clone()].concat().join("-") + ".1";
+        let page = pages.remove(&name).unwrap_or_else(|| panic!("no {name} in {pages:?}"));
+        let shown = plain(&page);
+        let words = help.split(|character: char| !(character == '-' || character.is_alphabetic()));
+        for option in words.filter(|word| word.starts_with("--") && word.len() > 2) {
+            assert!(shown.contains(option), "{option} is not in {name}");
+        }
+        for heading in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "SEE ALSO"] {
+            let heading = format!(".SH {heading}").replace("EXIT STATUS", "\"EXIT STATUS\"");
+            let heading = heading.replace("SEE ALSO", "\"SEE ALSO\"");
+            assert_eq!(page.matches(&heading).count(), 1, "{heading} in {name}");
+        }
+        for command in commands(&help) {
+            below.push([path.clone(), vec![command]].concat());
+        }
+        known.push((name, shown));
+    }
+    assert!(known.len() > 12, "{known:?}");
+    assert_eq!(pages.into_keys().collect::<Vec<_>>(), ["keygate.toml.5"]);
+    let names: Vec<_> = known.iter().map(|(name, _)| name.replace(".1", "(1)")).collect();
+    for (name, page) in &known {
+        let others = page.split(".SH \"SEE ALSO\"\n").nth(1).unwrap().trim_end();
+        for other in others.split(", ") {
+            let is_there = other == "keygate.toml(5)" || names.iter().any(|name| name == other);
+            assert!(is_there, "{name} names {other}");
+        }
+    }
+}
+
+#[test]
+fn the_page_on_the_program_has_the_exit_codes_of_the_readme() {
+    let directory = TempDir::new().unwrap();
+    let page = plain(&pages(directory.path())["keygate.1"]);
+    let readme = include_str!("../../../README.md");
+    let rows = readme.split("| exit code | |\n| --- | --- |\n").nth(1).unwrap();
+    let rows: Vec<_> = rows.lines().take_while(|line| !line.is_empty()).collect();
+    assert_eq!(rows.len(), 5, "{rows:?}");
+    for row in rows {
+        let cells: Vec<_> = row.split('|').map(|cell| cell.trim().replace('`', "")).collect();
+        assert!(page.contains(&format!("\n{}\n{}\n", cells[1], cells[2])), "{row}");
+    }
+}
+
+#[test]
+fn the_page_on_the_configuration_has_every_line_of_the_example() {
+    let directory = TempDir::new().unwrap();
+    let page = plain(&pages(directory.path())["keygate.toml.5"]);
+    let example = include_str!("../../../config/keygate.toml");
+    let words = |text: &str| {
+        let kept = text.replace(['#', '"'], " ").replace("*(Aq", "'").replace("(bu", " ");
+        kept.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let shown = words(&page).join(" ");
+    for line in example.lines() {
+        for part in line.split(" # ").map(|part| words(part).join(" ")) {
+            assert!(shown.contains(&part), "{part:?} of {line:?}");
+        }
+    }
+}
+
+#[test]
+fn the_pages_can_be_shown_without_a_warning() {
+    let directory = TempDir::new().unwrap();
+    for name in pages(directory.path()).into_keys() {
+        let path = directory.path().join("made/for/it").join(name);
+        let path = path.to_str().unwrap();
+        if has("groff") {
+            printed(system("groff", &["-ww", "-man", "-Tutf8", "-z", path]));
+        }
+        if has("mandoc") {
+            let output = system("mandoc", &["-T", "lint", "-W", "warning", path]);
+            let warnings = String::from_utf8_lossy(&output.stdout);
+            // The date is left out with intent; the generator puts breaks between the values of an
+            // argument.
+            let known = ["missing date, using \"\"", "skipping paragraph macro: br "];
+            let unknown = warnings.lines().find(|line| !known.iter().any(|it| line.contains(it)));
+            assert_eq!(unknown, None);
+        }
+    }
+}

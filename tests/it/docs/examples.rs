@@ -1,0 +1,123 @@
+//! The example configurations work and show what there is.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use keygate::config::{AdminAddress, AlpnProtocol, Config, Forwarded, LogFormat, TlsVersion};
+use keygate::guard::Decision;
+
+const COMPLETE: &str = include_str!("../../../config/keygate.toml");
+/// The model as it is typed.
+const MODEL: &str = concat!(
+    include_str!("../../../src/config/raw.rs"),
+    include_str!("../../../src/config/raw/service.rs"),
+    include_str!("../../../src/config/raw/upstream.rs")
+);
+
+fn example(name: &str) -> Config {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
+    Config::read(&path).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn the_shortest_configuration_has_the_documented_defaults() {
+    let config = example("minimal.toml");
+    let seconds = Duration::from_secs;
+    assert_eq!(config.admin, AdminAddress::Tcp("127.0.0.1:9464".parse().unwrap()));
+    assert_eq!(config.log.format, LogFormat::Json);
+    assert_eq!(config.filters[0].max_size, (1 << 30) + 24);
+    assert_eq!(config.shutdown.readiness_delay, seconds(5));
+    assert_eq!(config.shutdown.drain_timeout, seconds(30));
+
+    let service = &config.services[0];
+    assert!(service.server_names.is_empty());
+    assert_eq!(service.tls.min_version, TlsVersion::V1_2);
+    assert_eq!(service.tls.alpn, [AlpnProtocol::H2, AlpnProtocol::Http11]);
+    assert!(service.tls.resumption);
+    assert!(service.forward.client_cert && service.forward.forwarded == Forwarded::XForwarded);
+    assert_eq!(service.upstream.connect_timeout, seconds(2));
+    assert_eq!(service.upstream.response_timeout, seconds(60));
+    assert_eq!(service.limits.handshake_timeout, seconds(10));
+    assert_eq!(service.limits.header_timeout, seconds(10));
+    assert_eq!(service.limits.idle_timeout, seconds(60));
+    assert_eq!(service.limits.max_connections, 10_000);
+    assert_eq!(service.limits.max_header_size, 32 << 10);
+    assert_eq!(service.policy.on_probable, Decision::Reject);
+    assert_eq!(service.policy.on_unchecked, Decision::Reject);
+    assert_eq!(service.status_header, "client-key-status");
+}
+
+#[test]
+fn the_complete_configuration_is_the_shortest_one_with_every_default_written_out() {
+    let mut complete = example("keygate.toml");
+    for service in &mut complete.services {
+        service.server_names.clear(); // they have no default that could be shown
+    }
+    assert_eq!(format!("{complete:#?}"), format!("{:#?}", example("minimal.toml")));
+}
+
+#[test]
+fn the_complete_configuration_has_every_key_there_is() {
+    let structs = structs();
+    assert!(structs.len() > 8 && structs["Config"].len() > 5, "the model was read: {structs:?}");
+    has_every_key(&structs, "Config", "", &toml::from_str(&uncommented()).unwrap());
+}
+
+#[test]
+fn what_is_off_by_default_is_shown_as_it_can_be_turned_on() {
+    let config = Config::parse(Path::new("/etc/keygate/keygate.toml"), &uncommented()).unwrap();
+    assert_eq!(config.state_dir.as_deref(), Some(Path::new("/var/lib/keygate")));
+    assert_eq!(config.filters[0].max_age, Some(Duration::from_secs(30 * 86_400)));
+    assert_eq!(config.filters[0].max_new_hits, Some(5));
+    assert_eq!(config.lists[0].name, "incident-2026-11");
+    let service = &config.services[0];
+    assert_eq!(service.limits.max_body_size, Some(64 << 20));
+    let check = service.upstream.health_check.as_ref().unwrap();
+    assert_eq!((check.path.as_deref(), check.unhealthy), (Some("/healthz"), 3));
+    assert!(service.upstream.tls.as_ref().unwrap().identity.is_some());
+    let end = std::time::UNIX_EPOCH + Duration::from_secs(1_798_761_600);
+    assert_eq!(config.exceptions[0].until, end, "the end of 2026");
+}
+
+/// The complete configuration with the keys that are off by default turned on.
+fn uncommented() -> String {
+    let lines = COMPLETE.lines().map(|line| match line.trim_start().strip_prefix("# ") {
+        Some(key) if key.split_once(" = ").is_some_and(|(name, _)| !name.contains(' ')) => key,
+        Some(table) if table.starts_with('[') => table,
+        Some(_) | None => line,
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn has_every_key(
+    structs: &HashMap<&str, Vec<(&str, &str)>>,
+    name: &str,
+    place: &str,
+    table: &toml::Table,
+) {
+    for (field, kind) in &structs[name] {
+        let place = format!("{place}.{field}");
+        let value = table.get(*field).unwrap_or_else(|| panic!("{place} is not in the example"));
+        let inner =
+            kind.trim_start_matches("Vec<").trim_start_matches("Option<").trim_end_matches('>');
+        if structs.contains_key(inner) {
+            let table = value.as_table().or_else(|| value.get(0)?.as_table());
+            has_every_key(structs, inner, &place, table.unwrap());
+        }
+    }
+}
+
+/// The structs of [`MODEL`] with the names and types of their fields.
+fn structs() -> HashMap<&'static str, Vec<(&'static str, &'static str)>> {
+    let mut structs = HashMap::new();
+    for text in MODEL.split(") struct ").skip(1) {
+        let Some((name, body)) = text.split_once(" {\n") else { continue };
+        let body = body.split("\n}").next().unwrap();
+        let lines = body.lines().filter_map(|line| line.trim().strip_prefix("pub("));
+        let fields = lines.filter_map(|line| line.split_once(") ")?.1.split_once(": "));
+        let fields = fields.map(|(name, kind)| (name, kind.trim_end_matches(',')));
+        structs.insert(name, fields.collect());
+    }
+    structs
+}

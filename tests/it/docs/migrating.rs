@@ -1,0 +1,722 @@
+//! The page on moving to keygate is true: the old configurations on it and the new ones run side by
+//! side, with the same clients in front and the same service behind.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Output};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use proxy_header::{ParseConfig, ProxyHeader, Tlv};
+use rcgen::{CertificateParams, DnType, SanType};
+
+use crate::support::client::Client;
+use crate::support::keygate::{Keygate, keygate};
+use crate::support::keys::keys;
+use crate::support::origin::{Origin, Received};
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::program::{Program, free_address, has};
+use crate::support::{PATIENCE, blocks, said, shell, system, write_filter};
+
+const PAGE: &str = include_str!("../../../docs/migrating.md");
+
+/// The part of the page from a heading to the next.
+fn section(heading: &str) -> &'static str {
+    let found = PAGE.split_once(&format!("\n{heading}\n"));
+    let (_, rest) = found.unwrap_or_else(|| panic!("no {heading}"));
+    let ends = ["\n## ", "\n### "].map(|next| rest.find(next).unwrap_or(rest.len()));
+    &rest[..ends[0].min(ends[1])]
+}
+
+/// The only block of a language in a section.
+fn block(heading: &str, language: &str) -> String {
+    let [block] = blocks(section(heading), language).try_into().unwrap();
+    block
+}
+
+/// The rows of the table in a section that begins with `header`, as cells.
+fn table(heading: &str, header: &str) -> Vec<Vec<&'static str>> {
+    let (_, rest) = section(heading).split_once(header).unwrap_or_else(|| panic!("no {header}"));
+    let rows = rest.lines().skip(1).take_while(|line| line.starts_with('|'));
+    let cells = |row: &'static str| row.trim_matches('|').split(" | ").map(str::trim).collect();
+    let rows: Vec<Vec<&str>> = rows.filter(|row| !row.starts_with("| ---")).map(cells).collect();
+    assert!(rows.len() > 2, "{heading}: {rows:?}");
+    rows
+}
+
+/// What is in code in a cell.
+fn code(cell: &'static str) -> Vec<&'static str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+/// A directory with everything that the configurations name, and those who come.
+struct Scene {
+    pki: Pki,
+    origin: Origin,
+    good: Party,
+    lost: Party,
+    revoked: Party,
+    version_1: Party,
+    /// Of a CA that is trusted and has no revocation list.
+    unlisted: Party,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (pki, other) = (Pki::new(), Pki::named("Another CA"));
+        let server = pki.server_for("orders", &["orders.example.com", "localhost", "127.0.0.1"]);
+        let text = |path| std::fs::read_to_string(path).unwrap();
+        let both = text(server.certificate) + &text(server.private_key);
+        std::fs::write(pki.path("orders-with-key.pem"), both).unwrap();
+        let anchors = text(pki.path("ca.pem")) + &text(other.path("ca.pem"));
+        std::fs::write(pki.path("clients-ca.pem"), anchors).unwrap();
+        std::fs::copy(pki.path("ca.pem"), pki.path("server-ca.pem")).unwrap();
+        let [good, lost, revoked] =
+            ["good", "lost", "revoked"].map(|name| pki.client(name, Kind::P256));
+        let version_1 = pki.client_of_version_1("version-1");
+        let unlisted = other.client("unlisted", Kind::P256);
+        for (from, to) in
+            [(&unlisted.certificate, "unlisted.pem"), (&unlisted.private_key, "unlisted.key")]
+        {
+            std::fs::copy(from, pki.path(to)).unwrap();
+        }
+        let unlisted = Party {
+            certificate: pki.path("unlisted.pem"),
+            private_key: pki.path("unlisted.key"),
+            ..unlisted
+        };
+        pki.crl("clients.crl.pem", &[&revoked], Duration::from_secs(3600));
+        write_filter(&pki.path("pwnedkeys.pkbf"), &[&lost.spki]);
+        Self { pki, origin: Origin::start(), good, lost, revoked, version_1, unlisted }
+    }
+
+    /// A configuration of the page with the files of this directory, and `origin` for its service.
+    fn placed(&self, text: &str, old: SocketAddr, new: SocketAddr, origin: SocketAddr) -> String {
+        let here = self.pki.directory().to_str().unwrap();
+        ["/etc/nginx/tls", "/etc/haproxy/tls", "/etc/keygate"]
+            .iter()
+            .fold(text.to_owned(), |text, there| text.replace(there, here))
+            .replace("listen 8443", &format!("listen {old}"))
+            .replace("bind *:8443", &format!("bind {old}"))
+            .replace("0.0.0.0:9443", &new.to_string())
+            .replace("127.0.0.1:8080", &origin.to_string())
+            .replace("127.0.0.1:6379", &origin.to_string())
+    }
+
+    fn keygate(&self, text: &str, listen: SocketAddr) -> Keygate {
+        let text = self.placed(text, listen, listen, self.origin.address());
+        Keygate::configured(&self.pki, &running(&text))
+    }
+
+    /// nginx with a block of the page, and the command that asks whether it is right.
+    fn nginx_command(&self, block: &str) -> Command {
+        let text = format!(
+            "daemon off; master_process off; pid nginx.pid; error_log error.log;\nevents {{}}\n\
+             http {{\naccess_log off; client_body_temp_path body; proxy_temp_path p;\n\
+             fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;\n{block}\n}}\n"
+        );
+        let file = self.pki.path("nginx.conf");
+        std::fs::write(&file, text).unwrap();
+        let mut command = Command::new("nginx");
+        command.arg("-p").arg(self.pki.directory()).arg("-c").arg(file);
+        command
+    }
+
+    fn nginx(&self, block: &str, listen: SocketAddr) -> Program {
+        let text = self.placed(block, listen, listen, self.origin.address());
+        Program::start(&mut self.nginx_command(&text)).listening_on(listen)
+    }
+
+    fn haproxy_command(&self, block: &str) -> Command {
+        let file = self.pki.path("haproxy.cfg");
+        std::fs::write(&file, block).unwrap();
+        let mut command = Command::new("haproxy");
+        command.arg("-db").arg("-f").arg(file);
+        command
+    }
+
+    fn haproxy(&self, block: &str, listen: SocketAddr, origin: SocketAddr) -> Program {
+        let text = self.placed(block, listen, listen, origin);
+        Program::start(&mut self.haproxy_command(&text)).listening_on(listen)
+    }
+
+    /// `curl` to one of the fronts under the name of the service; the status is the last line.
+    fn ask(&self, front: SocketAddr, client: Option<&Party>, more: &[&str]) -> Output {
+        let ca = self.pki.path("server-ca.pem");
+        let to = format!("::{front}");
+        let mut arguments = vec!["--silent", "--show-error", "--max-time", "30"];
+        arguments.extend(["--cacert", ca.to_str().unwrap(), "--connect-to", &to]);
+        arguments.extend(["--write-out", "\n%{http_code}"]);
+        if let Some(client) = client {
+            arguments.extend(["--cert", client.certificate.to_str().unwrap()]);
+            arguments.extend(["--key", client.private_key.to_str().unwrap()]);
+        }
+        arguments.extend(more);
+        if !more.iter().any(|argument| argument.starts_with("https://")) {
+            arguments.push("https://orders.example.com/");
+        }
+        system("curl", &arguments)
+    }
+
+    /// The status that a client gets, 0 for none.
+    fn code(&self, front: SocketAddr, client: Option<&Party>, more: &[&str]) -> u16 {
+        let output = String::from_utf8(self.ask(front, client, more).stdout).unwrap();
+        output.rsplit('\n').next().unwrap().parse().unwrap()
+    }
+
+    /// What the service sees of a request of the good client through a front.
+    fn seen(&self, front: SocketAddr, marker: &str, more: &[&str]) -> Received {
+        let url = format!("https://orders.example.com/{marker}");
+        let answer = self.ask(front, Some(&self.good), &[more, &[&url]].concat());
+        assert_eq!(answer.stdout, b"hello\n\n200", "{}", said(&answer));
+        // Health checks come, too.
+        let wanted = format!("GET /{marker} ");
+        std::iter::repeat_with(|| self.origin.next())
+            .find(|request| request.head.starts_with(&wanted))
+            .unwrap()
+    }
+}
+
+/// A configuration of the page, with what a test needs besides.
+fn running(text: &str) -> String {
+    let text = text.replace("admin = { listen = \"127.0.0.1:9464\" }\n", "");
+    format!(
+        "admin = {{ listen = \"127.0.0.1:0\" }}\nworkers = 2\n\
+         log = {{ level = \"info,keygate::proxy=debug\" }}\n\
+         shutdown = {{ readiness_delay = \"0s\", drain_timeout = \"5s\" }}\n{text}"
+    )
+}
+
+/// The configuration of keygate in front of an nginx that has no TLS: the first on the page, with
+/// what the section changes in it.
+fn in_front_of_nginx() -> String {
+    let first = block("## nginx", "toml");
+    let (before, _) = first.split_once("[services.upstream]").unwrap();
+    format!("{before}\n{}", block("### What stays in nginx", "toml"))
+}
+
+/// Every configuration of keygate on the page, each of them whole.
+fn configurations() -> Vec<String> {
+    let whole = blocks(PAGE, "toml").into_iter().filter(|text| text.contains("[[services]]"));
+    let whole: Vec<_> = whole.chain([in_front_of_nginx()]).collect();
+    assert_eq!(whole.len(), blocks(PAGE, "toml").len());
+    whole
+}
+
+#[test]
+fn every_configuration_of_keygate_is_loaded() {
+    let scene = Scene::new();
+    for text in configurations() {
+        let path = scene.pki.path("keygate.toml");
+        std::fs::write(&path, &text).unwrap();
+        let valid = keygate(&["validate", "--config", path.to_str().unwrap()]);
+        assert!(valid.status.success(), "{text}: {}", said(&valid));
+    }
+}
+
+#[test]
+fn every_configuration_of_nginx_and_haproxy_is_accepted_by_it() {
+    let scene = Scene::new();
+    let address = free_address();
+    let placed = |text: &str| scene.placed(text, address, address, scene.origin.address());
+    if has("nginx") {
+        let blocks = blocks(PAGE, "nginx");
+        assert_eq!(blocks.len(), 2);
+        for block in blocks {
+            let output = scene.nginx_command(&placed(&block)).arg("-t").output().unwrap();
+            assert!(output.status.success(), "{block}: {}", said(&output));
+        }
+    }
+    if has("haproxy") {
+        let blocks = blocks(PAGE, "haproxy");
+        assert_eq!(blocks.len(), 2);
+        for block in blocks {
+            let output = scene.haproxy_command(&placed(&block)).arg("-c").output().unwrap();
+            assert!(output.status.success(), "{block}: {}", said(&output));
+        }
+    }
+}
+
+/// The names of the fields of a request that are about the client: what curl sends besides is not.
+fn told(request: &Received) -> BTreeSet<String> {
+    let of_curl = ["accept", "user-agent"];
+    request.names().into_iter().filter(|name| !of_curl.contains(&name.as_str())).collect()
+}
+
+/// The service is told by both fronts what the table says, and nothing else.
+fn is_as_the_table_says(rows: &[Vec<&'static str>], old: &Received, new: &Received) {
+    let column = |index: usize| {
+        let cells = rows.iter().map(move |row| row[index]);
+        cells.flat_map(code).map(str::to_ascii_lowercase).collect::<BTreeSet<_>>()
+    };
+    // `Host` is sent by whoever speaks HTTP/1.1, also where no row has it.
+    let with_host = |mut names: BTreeSet<String>| {
+        names.insert("host".to_owned());
+        names
+    };
+    assert_eq!(told(old), with_host(column(0)), "{}", old.head);
+    // A cell that says `not there` has no name in it.
+    assert_eq!(told(new), with_host(column(1)), "{}", new.head);
+    for row in rows {
+        let both = [row[0], row[1]];
+        assert!(both.iter().all(|cell| *cell == "not there" || !code(cell).is_empty()), "{row:?}");
+    }
+}
+
+/// The certificate in a value of RFC 9440.
+fn client_cert(request: &Received) -> Vec<u8> {
+    let [value] = request.fields("client-cert")[..] else { panic!("{}", request.head) };
+    BASE64_STANDARD.decode(value.strip_prefix(':').unwrap().strip_suffix(':').unwrap()).unwrap()
+}
+
+fn unescaped(value: &str) -> String {
+    let mut pieces = value.split('%');
+    let first = pieces.next().unwrap().to_owned();
+    pieces.fold(first, |text, piece| {
+        let byte = u8::from_str_radix(&piece[..2], 16).unwrap();
+        text + &char::from(byte).to_string() + &piece[2..]
+    })
+}
+
+const FORGED: [&str; 8] = [
+    "--header",
+    "X-Forwarded-For: 192.0.2.1",
+    "--header",
+    "X-SSL-Client-Cert: forged",
+    "--header",
+    "X_SSL_Client_Verify: SUCCESS",
+    "--header",
+    "Client-Cert: forged",
+];
+
+#[test]
+fn nginx_and_keygate_tell_a_service_what_the_page_says() {
+    if !has("nginx") {
+        return;
+    }
+    let scene = Scene::new();
+    let front = free_address();
+    let _nginx = scene.nginx(&block("## nginx", "nginx")[..], front);
+    let keygate = scene.keygate(&first_toml("## nginx"), free_address());
+    let old = scene.seen(front, "old", &[]);
+    let new = scene.seen(keygate.address(), "new", &[]);
+    is_as_the_table_says(&table("## nginx", "| by nginx, as above |"), &old, &new);
+
+    // The same certificate, in the two ways that the page shows.
+    assert_eq!(client_cert(&new), *scene.good.der);
+    let [escaped] = old.fields("x-ssl-client-cert")[..] else { panic!("{}", old.head) };
+    let begin = "-----BEGIN%20CERTIFICATE-----%0A";
+    assert!(escaped.starts_with(begin) && section("## Client-Cert").contains(begin), "{escaped}");
+    let base64: String = unescaped(escaped).lines().filter(|line| !line.starts_with('-')).collect();
+    assert_eq!(BASE64_STANDARD.decode(base64).unwrap(), *scene.good.der);
+    assert_eq!(old.fields("x-ssl-client-verify"), ["SUCCESS"]);
+    assert_eq!(old.fields("x-real-ip"), new.fields("x-forwarded-for"));
+    assert_eq!(new.fields("x-forwarded-proto"), ["https"]);
+
+    // `$host` has no port, and keygate leaves the client its own.
+    let with_port = ["--header", "Host: orders.example.com:8443"];
+    let old = scene.seen(front, "old-port", &with_port);
+    assert_eq!(old.fields("host"), ["orders.example.com"]);
+    let new = scene.seen(keygate.address(), "new-port", &with_port);
+    assert_eq!(new.fields("host"), ["orders.example.com:8443"]);
+    assert_eq!(new.fields("x-forwarded-host"), ["orders.example.com:8443"]);
+
+    // What clients forge, with the line that the page has for the time in between.
+    let both = scene.seen(front, "old-named", &FORGED);
+    assert_eq!(both.fields("client-cert"), ["forged"], "nginx knows nothing of it");
+    assert!(both.fields("x_ssl_client_verify").is_empty(), "it drops names with '_'");
+    let new = scene.seen(keygate.address(), "new-named", &FORGED);
+    assert_eq!(client_cert(&new), *scene.good.der);
+    assert!(!new.head.contains("forged") && !new.head.contains("SUCCESS"), "{}", new.head);
+    assert_eq!(new.fields("x-forwarded-for"), ["127.0.0.1"]);
+}
+
+#[test]
+fn nginx_can_remove_client_cert_until_it_is_gone() {
+    if !has("nginx") {
+        return;
+    }
+    let scene = Scene::new();
+    let front = free_address();
+    let line = "proxy_set_header Client-Cert \"\";";
+    assert!(section("## nginx").contains(line));
+    let text = block("## nginx", "nginx")
+        .replace("proxy_set_header X-Real-IP", &format!("{line} proxy_set_header X-Real-IP"));
+    let _nginx = scene.nginx(&text, front);
+    let old = scene.seen(front, "old", &FORGED);
+    assert!(old.fields("client-cert").is_empty(), "{}", old.head);
+}
+
+/// The first block of keygate's configuration in a section.
+fn first_toml(heading: &str) -> String {
+    blocks(section(heading), "toml").remove(0)
+}
+
+#[test]
+fn haproxy_and_keygate_tell_a_service_what_the_page_says() {
+    if !has("haproxy") {
+        return;
+    }
+    let scene = Scene::new();
+    let front = free_address();
+    let _haproxy = scene.haproxy(&block("### HTTP", "haproxy"), front, scene.origin.address());
+    let keygate = scene.keygate(&block("### HTTP", "toml"), free_address());
+    let old = scene.seen(front, "old", &[]);
+    let new = scene.seen(keygate.address(), "new", &[]);
+    is_as_the_table_says(&table("### HTTP", "| by HAProxy, as above |"), &old, &new);
+    assert_eq!(client_cert(&new), *scene.good.der);
+    let plain = BASE64_STANDARD.encode(&scene.good.der);
+    assert_eq!(old.fields("x-ssl-client-cert"), [&plain]);
+    assert_eq!(new.fields("client-cert"), [&format!(":{plain}:")]);
+    assert_eq!(old.fields("x-ssl-client-verify"), ["0"]);
+
+    let old = scene.seen(front, "old-named", &FORGED);
+    assert_eq!(old.fields("x-forwarded-for"), ["192.0.2.1", "127.0.0.1"]);
+    assert_eq!(old.fields("x_ssl_client_verify"), ["SUCCESS"]);
+    assert_eq!(old.fields("x-ssl-client-cert"), [&plain]);
+    let new = scene.seen(keygate.address(), "new-named", &FORGED);
+    assert_eq!(new.fields("x-forwarded-for"), ["127.0.0.1"]);
+    assert!(!new.head.contains("forged") && !new.head.contains("SUCCESS"), "{}", new.head);
+}
+
+/// A server of TCP that shows all that comes on a connection up to its end.
+fn server() -> (SocketAddr, Receiver<Vec<u8>>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, received) = channel();
+    std::thread::spawn(move || {
+        for tcp in listener.incoming() {
+            let (mut tcp, mut bytes) = (tcp.unwrap(), Vec::new());
+            let _ = tcp.read_to_end(&mut bytes); // it may be cut
+            let _ = tcp.write_all(b"bye"); // the client may be gone
+            let _ = sender.send(bytes); // the test may have ended
+        }
+    });
+    (address, received)
+}
+
+#[test]
+fn haproxy_and_keygate_send_proxy_headers_with_the_name_of_the_client() {
+    if !has("haproxy") {
+        return;
+    }
+    let scene = Scene::new();
+    let (address, received) = server();
+    let front = free_address();
+    let _haproxy = scene.haproxy(&block("### TCP", "haproxy"), front, address);
+    let text = scene.placed(&block("### TCP", "toml"), front, free_address(), address);
+    let keygate = Keygate::configured(&scene.pki, &running(&text));
+    for (place, is_keygate) in [(front, false), (keygate.address(), true)] {
+        let mut client = Client::connect(&scene.pki, place, &scene.good);
+        let from = client.tcp().local_addr().unwrap();
+        client.send("hello");
+        client.finish();
+        // Whoever asked whether the front listens made connections that say nothing.
+        let bytes = std::iter::repeat_with(|| received.recv_timeout(PATIENCE).unwrap())
+            .find(|bytes| bytes.ends_with(b"hello"))
+            .unwrap();
+        assert_eq!(client.rest(), "bye");
+        let (header, length) = ProxyHeader::parse(&bytes, ParseConfig::default()).unwrap();
+        assert_eq!(&bytes[length..], b"hello");
+        assert_eq!(header.proxied_address().unwrap().source, from);
+        let ssl = header.ssl().unwrap();
+        assert_eq!((ssl.cn(), ssl.version()), (Some("good"), Some("TLSv1.3")));
+        let has_certificate = ssl.tlvs().any(|tlv| matches!(tlv.unwrap(), Tlv::Custom(0x28, _)));
+        assert_eq!(has_certificate, is_keygate, "{header:?}");
+        assert_eq!(ssl.cipher().is_some(), is_keygate, "{header:?}");
+        assert_eq!(header.authority().is_some(), is_keygate, "{header:?}");
+    }
+}
+
+/// The alert of TLS that a client reads, as OpenSSL names it.
+fn has_alert(output: &Output, alert: &str) -> bool {
+    String::from_utf8_lossy(&output.stderr).contains(alert)
+}
+
+#[test]
+fn what_the_page_says_is_different_is() {
+    let scene = Scene::new();
+    let keygate = scene.keygate(&first_toml("## nginx"), free_address());
+    let mut fronts = vec![("keygate", keygate.address())];
+    let mut programs = Vec::new();
+    if has("nginx") {
+        let front = free_address();
+        programs.push(scene.nginx(&block("## nginx", "nginx"), front));
+        fronts.push(("nginx", front));
+    }
+    if has("haproxy") {
+        let front = free_address();
+        let text = block("### HTTP", "haproxy");
+        programs.push(scene.haproxy(&text, front, scene.origin.address()));
+        fronts.push(("haproxy", front));
+    }
+    let big = scene.pki.path("big");
+    std::fs::write(&big, vec![b'x'; 2 << 20]).unwrap();
+    let body = format!("@{}", big.display());
+    for (name, front) in fronts {
+        let is_keygate = name == "keygate";
+        let code = |client: Option<&Party>, more: &[&str]| scene.code(front, client, more);
+        let good = Some(&scene.good);
+        assert_eq!(code(good, &[]), 200, "{name}");
+        assert_eq!(code(Some(&scene.lost), &[]), 200, "{name}: flagged, or not known");
+
+        let nobody = if name == "nginx" { 400 } else { 0 };
+        assert_eq!(code(None, &[]), nobody, "{name}");
+        assert_eq!(code(Some(&scene.revoked), &[]), nobody, "{name}");
+        assert_eq!(code(Some(&scene.unlisted), &[]), nobody, "{name}: its CA has no list");
+
+        let served = if is_keygate { 0 } else { 200 };
+        assert_eq!(code(Some(&scene.version_1), &[]), served, "{name}");
+        let other_name = ["--insecure", "https://other.example.com/"];
+        assert_eq!(code(good, &other_name), served, "{name}");
+        assert_eq!(code(good, &["--insecure", "https://127.0.0.1/"]), served, "{name}: no name");
+        let other_host = ["--header", "Host: other.example.com"];
+        assert_eq!(code(good, &other_host), if is_keygate { 421 } else { 200 }, "{name}");
+        if name != "haproxy" {
+            assert_eq!(code(good, &["--data-binary", &body]), 413, "{name}: over 1 MiB");
+        }
+    }
+    // The alerts, by their names on the page.
+    let front = keygate.address();
+    let page = section("## What is different, wherever you come from");
+    let newest: &[&str] = &[];
+    let older: &[&str] = &["--tls-max", "1.2"];
+    for (client, more, alert, name) in [
+        (None, newest, "alert certificate required", "certificate_required"),
+        (None, older, "alert certificate required", "certificate_required"),
+        (Some(&scene.revoked), newest, "alert certificate revoked", "certificate_revoked"),
+        (
+            Some(&scene.good),
+            &["https://other.example.com/"],
+            "unrecognized name",
+            "unrecognized_name",
+        ),
+    ] {
+        let output = scene.ask(front, client, more);
+        assert!(has_alert(&output, alert), "{alert}: {}", said(&output));
+        assert!(page.contains(&format!("`{name}`")), "{name}");
+    }
+    // Where the page says that they are counted.
+    let unsupported =
+        "keygate_handshakes_total{result=\"unsupported\",resumed=\"false\",service=\"orders\"}";
+    assert!(keygate.metric(unsupported) >= 1.0);
+}
+
+#[test]
+fn rules_by_name_in_an_nginx_behind_keygate_hold() {
+    if !has("nginx") {
+        return;
+    }
+    let scene = Scene::new();
+    let behind = free_address();
+    let text =
+        block("### What stays in nginx", "nginx").replace("127.0.0.1:8081", &behind.to_string());
+    let _nginx = scene.nginx(&text, behind);
+    let text = in_front_of_nginx().replace("127.0.0.1:8081", &behind.to_string());
+    let keygate = scene.keygate(&text, free_address());
+    let client = |name: &str, common_name: &str, uris: &[&str]| {
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name.push(DnType::OrganizationName, common_name);
+        let names = uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap()));
+        parameters.subject_alt_names = names.collect();
+        scene.pki.client_with(name, Kind::P256, parameters)
+    };
+    let (shop, other) = ("spiffe://example.com/shop", "spiffe://example.com/other");
+    for (name, organization, uris, expected) in [
+        ("shop", "Example", &[shop][..], 200),
+        ("shop-too", "Example", &[other, shop], 200),
+        ("shop-first", "Example", &[shop, other], 200),
+        ("other", "Example", &[other], 403),
+        ("longer", "Example", &["spiffe://example.com/shops"], 403),
+        ("elsewhere", "Example", &["spiffe://evil/spiffe://example.com/shop"], 403),
+        ("none", "Example", &[], 403),
+        // A subject that looks like a name.
+        ("forged", ";URI=spiffe://example.com/shop;", &[], 403),
+        ("quoted", "\";URI=spiffe://example.com/shop;x=\"", &[other], 403),
+        ("open", "\";URI=spiffe://example.com/shop;", &[], 403),
+    ] {
+        let party = client(name, organization, uris);
+        assert_eq!(scene.code(keygate.address(), Some(&party), &[]), expected, "{name}");
+    }
+    let forged = format!("X-Forwarded-Client-Cert: Hash=0;Subject=\"\";URI={shop}");
+    let code = scene.code(keygate.address(), Some(&scene.good), &["--header", &forged]);
+    assert_eq!(code, 403);
+}
+
+#[test]
+fn a_service_behind_envoy_finds_the_keys_that_the_page_names() {
+    let scene = Scene::new();
+    let text = block("## Envoy", "toml").replace("h2c://", "http://");
+    let keygate = scene.keygate(&text, free_address());
+    let mut parameters = CertificateParams::new(vec!["client.example.com".to_owned()]).unwrap();
+    parameters.subject_alt_names.push(SanType::URI("spiffe://example.com/a".try_into().unwrap()));
+    let named = scene.pki.client_with("named", Kind::P256, parameters);
+    assert_eq!(scene.code(keygate.address(), Some(&named), &[]), 200);
+    let request = scene.origin.next();
+    let [value] = request.fields("x-forwarded-client-cert")[..] else { panic!("{}", request.head) };
+    let keys: BTreeSet<_> = value.split(';').map(|pair| pair.split('=').next().unwrap()).collect();
+    let rows = table("## Envoy", "| key of [`x-forwarded-client-cert`]");
+    let there = rows.iter().filter(|row| !row[1].starts_with("not there"));
+    let there: BTreeSet<_> = there.flat_map(|row| code(row[0])).collect();
+    assert_eq!(keys, there, "{value}");
+    assert!(request.fields("client-cert").is_empty());
+}
+
+#[test]
+fn every_directive_that_the_page_names_is_one() {
+    if has("nginx") {
+        let scene = Scene::new();
+        for row in table("## nginx", "| nginx | keygate |") {
+            for directive in code(row[0]) {
+                // A parameter of a server ends in `=`.
+                let text = match directive.ends_with('=') {
+                    true => format!("upstream one {{ server 127.0.0.1 {directive}1; }}"),
+                    false => format!("{directive} ;"),
+                };
+                let output = scene.nginx_command(&text).arg("-t").output().unwrap();
+                let is_one = ["unknown directive", "invalid parameter"]
+                    .iter()
+                    .all(|problem| !said(&output).contains(problem));
+                assert!(is_one, "{directive}: {}", said(&output));
+            }
+        }
+    }
+    if has("haproxy") {
+        let scene = Scene::new();
+        let all = system("haproxy", &["-dKall", "-q", "-c", "-f", "/dev/null"]);
+        let all = String::from_utf8_lossy(&all.stdout).into_owned();
+        let words: BTreeSet<_> = all.split([' ', '\t', '\n', '[', ']', ':']).collect();
+        for row in table("### TCP", "| HAProxy | keygate |") {
+            for keyword in code(row[0]) {
+                // Not all keywords are in that list: the others are tried.
+                let is_accepted = |line: &str| {
+                    let text = format!("defaults\n mode http\n {line}\n");
+                    let output = scene.haproxy_command(&text).arg("-c").output().unwrap();
+                    let said = said(&output);
+                    let problems = ["unknown keyword", "unknown option", "'timeout' supports"];
+                    !problems.iter().any(|problem| said.contains(problem))
+                };
+                assert!(!is_accepted("timeout nonsense 1s") && !is_accepted("option nonsense"));
+                assert!(!is_accepted("nonsense 1"));
+                let is_one = match keyword.split_once(' ') {
+                    Some(("option", _)) => is_accepted(keyword),
+                    Some(_) => is_accepted(&format!("{keyword} 1s")),
+                    None => words.contains(keyword) || is_accepted(&format!("{keyword} 1")),
+                };
+                assert!(is_one, "{keyword}");
+            }
+        }
+    }
+}
+
+/// Those in tables and those in sentences, where `services.` is left out now and then.
+#[test]
+fn every_key_of_keygate_that_the_page_names_is_one() {
+    let minimal = include_str!("../../../config/minimal.toml");
+    let example = format!(
+        "{minimal}\n\
+         [[lists]]\nname = \"a\"\npath = \"b\"\n\
+         [[exceptions]]\nfingerprint = \"{}\"\nuntil = 2030-01-01\nreason = \"c\"\n",
+        "0".repeat(64)
+    );
+    let known = keys(&toml::from_str(&example).unwrap());
+    let tables: BTreeSet<_> = known.keys().flat_map(|key| key.split('.').rev().skip(1)).collect();
+    let mut seen = 0;
+    for word in PAGE.split('`').skip(1).step_by(2) {
+        let key = word.split(' ').next().unwrap();
+        let is_plain = |letter: char| letter.is_ascii_lowercase() || "._".contains(letter);
+        let first = key.split('.').next().unwrap();
+        if !key.contains('.') || !key.chars().all(is_plain) || !tables.contains(first) {
+            continue;
+        }
+        let is_one = [key.to_owned(), format!("services.{key}")].iter().any(|key| {
+            known.contains_key(key) || known.keys().any(|it| it.starts_with(&format!("{key}.")))
+        });
+        assert!(is_one, "{key}");
+        seen += 1;
+    }
+    assert!(seen > 80, "{seen}");
+}
+
+/// The commands of the last section, one after the other, with nginx as the old front: keygate beside
+/// it, compared with it, in its place, and nginx back again.
+#[test]
+fn the_way_there_and_back_is_as_the_page_has_it() {
+    if !has("nginx") {
+        return;
+    }
+    let scene = Scene::new();
+    let (old, new) = (free_address(), free_address());
+    let text = scene.placed(&first_toml("## nginx"), old, new, scene.origin.address());
+    let keygate = Keygate::configured(&scene.pki, &running(&text));
+    std::fs::create_dir(scene.pki.path("clients")).unwrap();
+    for (party, name) in [(&scene.good, "a"), (&scene.lost, "b"), (&scene.version_1, "c")] {
+        std::fs::copy(&party.certificate, scene.pki.path(&format!("clients/{name}.pem"))).unwrap();
+    }
+    for (from, to) in [("good.pem", "client.pem"), ("good.key", "client.key")] {
+        std::fs::copy(scene.pki.path(from), scene.pki.path(to)).unwrap();
+    }
+    let here = scene.pki.directory();
+    let commands = blocks(section("## Going over"), "sh").into_iter().map(|text| {
+        text.replace("/etc/keygate", here.to_str().unwrap())
+            .replace("8443", &old.port().to_string())
+            .replace("9443", &new.port().to_string())
+            .replace("127.0.0.1:9464", &keygate.admin_address().to_string())
+    });
+    let [before, beside, compare, look, switch]: [String; 5] =
+        commands.collect::<Vec<_>>().try_into().unwrap();
+    let nginx = scene.nginx(&block("## nginx", "nginx"), old);
+
+    // The last line of the loop is a certificate that is not of version 1: `set -e` is not for it.
+    let shown = said(&shell(here, &format!("set +e\n{before}")));
+    assert!(shown.contains("clients/c.pem is version 1\n"), "{shown}");
+    assert!(!shown.contains("clients/a.pem is version 1"), "{shown}");
+    assert!(
+        shown.lines().any(|line| line.starts_with("probable ") && line.contains("b.pem")),
+        "{shown}"
+    );
+    assert!(said(&shell(here, &beside)).contains("valid"));
+    assert_eq!(said(&shell(here, &compare)).matches("200\n").count(), 2);
+    assert_eq!(scene.code(new, Some(&scene.lost), &[]), 200, "it is flagged only");
+    keygate.wait_for("a flagged client", |line| line["message"] == "client key flagged");
+    let shown = said(&shell(here, &look));
+    assert!(
+        shown.contains("keygate_key_actions_total{action=\"flag\",service=\"orders\"} 1"),
+        "{shown}"
+    );
+
+    // As long as the port is taken, nothing changes.
+    shell(here, &switch);
+    keygate.wait_for("a refusal", |line| {
+        line["message"] == "configuration refused, the one in use stays"
+    });
+    assert_eq!(scene.code(new, Some(&scene.good), &[]), 200);
+    drop(nginx);
+    keygate.signal("HUP");
+    keygate.wait_for("the other port", |line| {
+        line["message"] == "listening" && line["address"] == old.to_string()
+    });
+    scene.origin.taken(|_| true);
+    assert_eq!(scene.code(old, Some(&scene.good), &[]), 200);
+    assert!(!scene.origin.next().fields("x-request-id").is_empty());
+
+    // And back.
+    let back = switch.replace(
+        &format!(":{}\"/:{}\"", new.port(), old.port()),
+        &format!(":{}\"/:{}\"", old.port(), new.port()),
+    );
+    assert_ne!(back, switch);
+    shell(here, &back);
+    keygate.wait_for("the old port to be given back", |line| {
+        line["message"] == "no longer listening" && line["address"] == old.to_string()
+    });
+    // The line comes a moment before the workers have closed it.
+    keygate.wait_until("nobody listens", || TcpStream::connect(old).is_err());
+    let _nginx = scene.nginx(&block("## nginx", "nginx"), old);
+    scene.origin.taken(|_| true);
+    assert_eq!(scene.code(old, Some(&scene.good), &[]), 200);
+    assert!(scene.origin.next().fields("x-request-id").is_empty(), "nginx is back");
+}

@@ -1,0 +1,788 @@
+//! The page for operators is true: its commands are run against a running keygate, its configuration
+//! is loaded, and what it says of logs, metrics and signals is what happens.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{read, read_to_string, rename, write};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use keygate::metrics::{HandshakeResult, Label};
+use rcgen::CertificateParams;
+use rustls::{ClientConnection, StreamOwned};
+use serde_json::Value;
+
+use crate::support::client::{Client, Presents, config_of};
+use crate::support::keygate::{Keygate, keygate};
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::program::has;
+use crate::support::{PATIENCE, blocks, said, shell, system, write_filter, write_revision};
+
+const PAGE: &str = include_str!("../../../docs/operations.md");
+const A_DAY: Duration = Duration::from_secs(86_400);
+
+/// The part of the page from a heading to the next.
+fn section(heading: &str) -> &'static str {
+    let found = PAGE.split_once(&format!("\n{heading}\n"));
+    let (_, rest) = found.unwrap_or_else(|| panic!("no {heading}"));
+    let ends = ["\n## ", "\n### "].map(|next| rest.find(next).unwrap_or(rest.len()));
+    &rest[..ends[0].min(ends[1])]
+}
+
+/// A directory as the page speaks of it, and a running keygate.
+struct Scene {
+    pki: Pki,
+    origin: Origin,
+    good: Party,
+    billing: Party,
+    shop: Party,
+}
+
+/// The first settings are those of the test; the filter and the service are the page's.
+fn text(origin: &Origin, top: &str, extra: &str) -> String {
+    format!(
+        r#"admin = {{ listen = "127.0.0.1:0" }}
+workers = 2
+shutdown = {{ readiness_delay = "0s", drain_timeout = "1s" }}
+log = {{ level = "info,keygate::proxy=debug", repeat_after = "0s" }}
+{top}
+[[filters]]
+name = "pwnedkeys"
+path = "pwnedkeys.pkbf"
+
+[[services]]
+name = "orders"
+listen = "127.0.0.1:0"
+server_names = ["orders.example.com", "localhost"]
+tls = {{ certificate = "orders.pem", private_key = "orders.key" }}
+client_auth = {{ trust_anchors = "clients-ca.pem", crls = ["clients.crl.pem"] }}
+upstream = {{ servers = ["http://{}"] }}
+{extra}
+"#,
+        origin.address()
+    )
+}
+
+impl Scene {
+    fn new() -> Self {
+        let pki = Pki::new();
+        pki.server_for("orders", &["orders.example.com", "localhost", "127.0.0.1"]);
+        for copy in ["clients-ca.pem", "server-ca.pem"] {
+            std::fs::copy(pki.path("ca.pem"), pki.path(copy)).unwrap();
+        }
+        let [good, billing, shop] =
+            ["client", "billing", "shop"].map(|name| pki.client(name, Kind::P256));
+        pki.crl("clients.crl.pem", &[], A_DAY);
+        write_filter(&pki.path("pwnedkeys.pkbf"), &[&billing.spki, &shop.spki]);
+        Self { pki, origin: Origin::start(), good, billing, shop }
+    }
+
+    fn keygate(&self, top: &str, extra: &str) -> Keygate {
+        Keygate::configured(&self.pki, &text(&self.origin, top, extra))
+    }
+
+    /// A command of the page, as it is for this directory and process.
+    fn placed(&self, command: &str, keygate: &Keygate) -> String {
+        command
+            .replace("/etc/keygate", self.pki.directory().to_str().unwrap())
+            .replace("127.0.0.1:9464", &keygate.admin_address().to_string())
+            .replace("127.0.0.1:8443", &keygate.address().to_string())
+    }
+
+    /// Runs commands of the page; what they say.
+    fn run(&self, command: &str, keygate: &Keygate) -> String {
+        said(&shell(self.pki.directory(), &self.placed(command, keygate)))
+    }
+
+    /// The last line is the status.
+    fn ask(&self, keygate: &Keygate, client: &Party) -> Output {
+        let to = format!("::{}", keygate.address());
+        let url = "https://orders.example.com/";
+        keygate.curl(client, &["--connect-to", &to, "--write-out", "\n%{http_code}", url])
+    }
+
+    fn is_served(&self, keygate: &Keygate, client: &Party) {
+        let answer = self.ask(keygate, client);
+        assert_eq!(answer.stdout, b"hello\n\n200", "{}: {}", client.name, said(&answer));
+    }
+
+    fn is_refused(&self, keygate: &Keygate, client: &Party, alert: &str) {
+        let answer = said(&self.ask(keygate, client));
+        assert!(answer.contains(alert), "{}: {answer}", client.name);
+    }
+
+    /// More at the end of the configuration.
+    fn append(&self, more: &str) {
+        let config = read_to_string(self.pki.path("keygate.toml")).unwrap();
+        self.replace("keygate.toml", config + more);
+    }
+
+    fn replace(&self, file: &str, content: impl AsRef<[u8]>) {
+        write(self.pki.path("next"), content).unwrap();
+        rename(self.pki.path("next"), self.pki.path(file)).unwrap();
+    }
+}
+
+/// One request on a connection that stays open.
+fn get(client: &mut Client) {
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let head = client.head();
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert_eq!(client.exactly(6), b"hello\n");
+}
+
+fn message(text: &str) -> impl Fn(&Value) -> bool {
+    move |line| line["message"] == text
+}
+
+#[test]
+fn every_setting_on_the_page_can_be_used() {
+    let scene = Scene::new();
+    let settings = blocks(PAGE, "toml");
+    assert_eq!(settings.len(), 2);
+    for setting in settings {
+        let config = scene.pki.path("keygate.toml");
+        write(&config, text(&scene.origin, "", "") + &setting).unwrap();
+        let valid = keygate(&["validate", "--config", config.to_str().unwrap()]);
+        assert!(valid.status.success(), "{setting}: {}", said(&valid));
+    }
+}
+
+#[test]
+fn the_way_from_flag_to_reject_is_as_the_page_has_it() {
+    let scene = Scene::new();
+    let page = section("## From flag to reject");
+    let [policy] = blocks(page, "toml").try_into().unwrap();
+    let keygate = scene.keygate("", "");
+    scene.append(&policy);
+    keygate.wait_for_generation(2);
+    for client in [&scene.good, &scene.billing, &scene.billing, &scene.shop] {
+        scene.is_served(&keygate, client);
+    }
+    keygate.wait_for_lines("flagged clients", 3, message("client key flagged"));
+    let log: String =
+        keygate.lines("client key flagged").iter().map(|line| format!("{line}\n")).collect();
+    write(scene.pki.path("keygate.log"), log).unwrap();
+
+    let [report, count, reject, actions]: [String; 4] = blocks(page, "sh").try_into().unwrap();
+    // Only the process knows its port.
+    let admin = format!("admin = {{ listen = \"{}\" }}", keygate.admin_address());
+    write(scene.pki.path("admin.toml"), admin).unwrap();
+    let shown = scene.run(&report.replace("keygate.toml", "admin.toml"), &keygate);
+    assert!(shown.contains("CN=billing") && shown.contains("CN=shop"), "{shown}");
+    assert!(!shown.contains("CN=client"), "{shown}");
+    let shown = scene.run(&count, &keygate);
+    assert!(shown.contains("2 \"subject\":\"CN=billing\""), "{shown}");
+    assert!(shown.contains("1 \"subject\":\"CN=shop\""), "{shown}");
+
+    // One of the two gets an exception, by the block of the section after.
+    let [exception] = blocks(section("## Exceptions"), "toml").try_into().unwrap();
+    let fingerprint = keygate
+        .lines("client key flagged")
+        .into_iter()
+        .find(|line| line["subject"] == "CN=shop")
+        .unwrap()["fingerprint"]
+        .clone();
+    let shown = "9e03b56749abe821a6f5299d6f634b35404975f0552eb3347bf3adfad9af1109";
+    assert!(exception.contains(shown) && exception.contains("2026-12-31"));
+    let exception =
+        exception.replace(shown, fingerprint.as_str().unwrap()).replace("2026-12-31", "2999-12-31");
+    scene.append(&exception);
+    keygate.wait_for_generation(3);
+
+    let mut open = Client::connect(&scene.pki, keygate.address(), &scene.billing);
+    get(&mut open);
+    scene.run(&reject, &keygate);
+    keygate.wait_for_generation(4);
+    assert_eq!(open.rest(), "", "the open connection of a flagged client ends");
+    scene.is_served(&keygate, &scene.good);
+    scene.is_served(&keygate, &scene.shop);
+    scene.is_refused(&keygate, &scene.billing, "access denied");
+    let metric = |action: &str| {
+        format!("keygate_key_actions_total{{action=\"{action}\",service=\"orders\"}}")
+    };
+    keygate.wait_for_metric(&metric("reject"), 1.0);
+    keygate.wait_for_metric(&metric("evict"), 1.0);
+    let shown = scene.run(&actions, &keygate);
+    assert!(shown.contains(&format!("{} 1\n", metric("reject"))), "{shown}");
+}
+
+#[test]
+fn a_fingerprint_is_that_of_the_key_and_an_exception_that_ends_is_told_of() {
+    let scene = Scene::new();
+    let until = humantime::format_rfc3339_seconds(SystemTime::now() + A_DAY).to_string();
+    let of_key = keygate::spki::Fingerprint::of(&scene.shop.spki).to_string();
+    let exception = format!(
+        "[[exceptions]]\nfingerprint = \"{of_key}\"\nuntil = {until}\nreason = \"ordered\"\n"
+    );
+    let keygate = scene.keygate(&exception, "");
+    keygate.wait_for("a warning", message("exception ends within a week"));
+    scene.is_served(&keygate, &scene.shop);
+    assert_eq!(keygate.status()["exceptions"][0]["fingerprint"], of_key);
+    let series = format!("keygate_exception_until_timestamp_seconds{{fingerprint=\"{of_key}\"}}");
+    assert!(keygate.metric(&series) > 0.0);
+    let [command] = blocks(section("## Exceptions"), "sh").try_into().unwrap();
+    std::fs::copy(&scene.shop.certificate, scene.pki.path("client.pem")).unwrap();
+    assert!(scene.run(&command, &keygate).contains(&of_key));
+    // To end one, remove it.
+    let config = read_to_string(scene.pki.path("keygate.toml")).unwrap();
+    scene.replace("keygate.toml", config.replace(&exception, ""));
+    keygate.wait_for("the configuration", message("configuration loaded"));
+    keygate.wait_for_generation(2);
+    scene.is_refused(&keygate, &scene.shop, "access denied");
+}
+
+#[test]
+fn a_ca_is_replaced_and_only_clients_of_the_old_one_notice() {
+    let scene = Scene::new();
+    let other = Pki::named("New CA");
+    std::fs::copy(other.path("ca.pem"), scene.pki.path("new-ca.pem")).unwrap();
+    let theirs = other.client("new", Kind::P256);
+    let config = text(&scene.origin, "", "").replace(", crls = [\"clients.crl.pem\"]", "");
+    let keygate = Keygate::configured(&scene.pki, &config);
+    let [add, remove]: [String; 2] =
+        blocks(section("### The CA of the clients"), "sh").try_into().unwrap();
+    scene.is_refused(&keygate, &theirs, "unknown ca");
+    let mut old = Client::connect(&scene.pki, keygate.address(), &scene.good);
+    get(&mut old);
+    scene.run(&add, &keygate);
+    keygate.wait_for_generation(2);
+    get(&mut old);
+    scene.is_served(&keygate, &scene.good);
+    scene.is_served(&keygate, &theirs);
+    let mut new = Client::connect(&scene.pki, keygate.address(), &theirs);
+    get(&mut new);
+    scene.run(&remove, &keygate);
+    keygate.wait_for_generation(3);
+    assert_eq!(old.rest(), "", "it ends");
+    get(&mut new);
+    let gone = "client certificate is no longer accepted, its connection ends";
+    keygate.wait_for("the line", message(gone));
+    scene.is_refused(&keygate, &scene.good, "unknown ca");
+    let unknown =
+        "keygate_handshakes_total{result=\"unknown_issuer\",resumed=\"false\",service=\"orders\"}";
+    keygate.wait_for_metric(unknown, 2.0);
+}
+
+#[test]
+fn a_certificate_of_our_own_is_replaced_in_whichever_order_its_files_come() {
+    let scene = Scene::new();
+    let keygate = scene.keygate("", "");
+    let [command] = blocks(section("### Own certificates"), "sh").try_into().unwrap();
+    let before = scene.run(&command, &keygate);
+    assert!(before.contains("serial=") && before.contains("notAfter="), "{before}");
+    let mut open = Client::connect(&scene.pki, keygate.address(), &scene.good);
+    let next =
+        scene.pki.server_for("next-server", &["orders.example.com", "localhost", "127.0.0.1"]);
+    scene.replace("orders.pem", read(&next.certificate).unwrap());
+    keygate.wait_for("a refusal", message("certificate update refused, those in use stay"));
+    assert_eq!(scene.run(&command, &keygate), before);
+    scene.replace("orders.key", read(&next.private_key).unwrap());
+    keygate.wait_for("certificates", message("certificates loaded"));
+    keygate.wait_for_generation(2);
+    assert_ne!(scene.run(&command, &keygate), before);
+    open.send("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert!(open.rest().starts_with("HTTP/1.1 200 "), "open connections go on");
+    let ends =
+        "keygate_certificate_not_after_timestamp_seconds{role=\"server\",service=\"orders\"}";
+    assert!(keygate.metric(ends) > 0.0);
+
+    let [command] = blocks(section("### Revocation lists"), "sh").try_into().unwrap();
+    assert!(scene.run(&command, &keygate).contains("nextUpdate="));
+    assert!(keygate.metric("keygate_crl_next_update_timestamp_seconds{service=\"orders\"}") > 0.0);
+}
+
+/// Files that are served over HTTP by their path.
+type Published = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
+
+fn publisher() -> (Origin, Published) {
+    let files = Published::default();
+    let served = Arc::clone(&files);
+    let origin = Origin::answering(move |request, tcp| {
+        let path = request.head.split(' ').nth(1).unwrap();
+        match served.lock().unwrap().get(path) {
+            Some(body) => {
+                write!(tcp, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len())?;
+                tcp.write_all(body)
+            }
+            None => tcp.write_all(b"HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n"),
+        }
+    });
+    (origin, files)
+}
+
+#[test]
+fn the_script_that_fetches_filters_brings_good_ones_and_no_others() {
+    let scene = Scene::new();
+    let (origin, files) = publisher();
+    let [script] = blocks(section("## Distributing filters"), "bash").try_into().unwrap();
+    let path = scene.pki.path("fetch-filter");
+    write(&path, script).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let keygate = scene.keygate("", "");
+    scene.is_served(&keygate, &scene.good);
+    let fetch = || {
+        let programs = Path::new(crate::support::keygate::BINARY).parent().unwrap();
+        let search = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+        Command::new(&path)
+            .arg(format!("http://{}/pwnedkeys.pkbf", origin.address()))
+            .arg(scene.pki.path("pwnedkeys.pkbf"))
+            .env("PATH", search)
+            .output()
+            .unwrap()
+    };
+    let publish = |content: &[u8], checksum: &str| {
+        let mut files = files.lock().unwrap();
+        files.insert("/pwnedkeys.pkbf".to_owned(), content.to_vec());
+        files.insert("/pwnedkeys.pkbf.sha256".to_owned(), checksum.as_bytes().to_vec());
+    };
+    let made = scene.pki.path("made");
+    write_revision(&made, &[&scene.good.spki], 2);
+    let content = read(&made).unwrap();
+    let sum = String::from_utf8(system("sha256sum", &[made.to_str().unwrap()]).stdout).unwrap();
+    let sum = format!("{}  pwnedkeys.pkbf\n", &sum[..64]);
+    let is_as_before = || {
+        let left = std::fs::read_dir(scene.pki.directory()).unwrap();
+        let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let incoming = left.filter(|name| name.contains("incoming")).collect::<Vec<_>>();
+        assert!(incoming.is_empty(), "{incoming:?}");
+    };
+
+    // Nothing there, half of it, and what does not match: the file stays, and the script fails.
+    let before = read(scene.pki.path("pwnedkeys.pkbf")).unwrap();
+    for (content, checksum) in [
+        (None, ""),
+        (Some(&content[..content.len() / 2]), sum.as_str()),
+        (Some(&b"<html>sorry</html>"[..]), sum.as_str()),
+    ] {
+        if let Some(content) = content {
+            publish(content, checksum);
+        }
+        let output = fetch();
+        assert!(!output.status.success(), "{}", said(&output));
+        assert_eq!(read(scene.pki.path("pwnedkeys.pkbf")).unwrap(), before);
+        is_as_before();
+    }
+    publish(&content, &sum);
+    let output = fetch();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("revision        2"), "{}", said(&output));
+    keygate.wait_for_generation(2);
+    scene.is_refused(&keygate, &scene.good, "access denied");
+    is_as_before();
+    // The same again is not fetched.
+    origin.taken(|_| true);
+    assert!(fetch().status.success());
+    assert_eq!(origin.taken(|request| request.head.starts_with("GET /pwnedkeys.pkbf ")), 0);
+    assert_eq!(read(scene.pki.path("pwnedkeys.pkbf")).unwrap(), content);
+    let mode = std::fs::metadata(scene.pki.path("pwnedkeys.pkbf")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o644, "keygate can read what another user has fetched");
+}
+
+#[test]
+fn systemd_takes_the_units() {
+    if !has("systemd-analyze") {
+        return;
+    }
+    let scene = Scene::new();
+    let [service, timer]: [String; 2] =
+        blocks(section("## Distributing filters"), "ini").try_into().unwrap();
+    // It asks whether there is such a program.
+    let program = service.replace("/usr/local/lib/keygate/fetch-filter", "/bin/true");
+    assert_ne!(program, service);
+    for (name, text) in [("keygate-filter.service", program), ("keygate-filter.timer", timer)] {
+        write(scene.pki.path(name), text).unwrap();
+    }
+    let timer = scene.pki.path("keygate-filter.timer");
+    let service = scene.pki.path("keygate-filter.service");
+    let output = Command::new("systemd-analyze").arg("verify").arg(timer).arg(service).output();
+    let output = output.unwrap();
+    let about_ours = said(&output);
+    let about_ours: Vec<_> =
+        about_ours.lines().filter(|line| line.contains("keygate-filter")).collect();
+    assert!(about_ours.is_empty() && output.status.success(), "{}", said(&output));
+}
+
+#[test]
+fn the_numbers_to_ask_for_are_there() {
+    let scene = Scene::new();
+    let keygate = scene.keygate("state = { dir = \".\" }", "");
+    let [commands] = blocks(section("## Alerts"), "sh").try_into().unwrap();
+    let shown = scene.run(&commands, &keygate);
+    for name in [
+        "filter_stale",
+        "filter_last_reload_successful",
+        "config_last_reload_successful",
+        "own_key_compromised",
+    ] {
+        assert!(shown.contains(&format!("\nkeygate_{name}")), "{name}: {shown}");
+    }
+    assert!(shown.contains("\nready\n") && shown.contains("\"generation\": 1"), "{shown}");
+    let [command] = blocks(section("## What it takes"), "sh").try_into().unwrap();
+    let shown = scene.run(&command, &keygate);
+    for name in ["process_open_fds", "process_max_fds", "process_resident_memory_bytes"] {
+        assert!(shown.contains(name), "{name}: {shown}");
+    }
+    let unit = include_str!("../../../deploy/systemd/keygate.service");
+    assert!(unit.contains("LimitNOFILE=65536") && section("## What it takes").contains("65536"));
+
+    // The state, which is all that is written.
+    let state = read_to_string(scene.pki.path("filters.json")).unwrap();
+    let state: Value = serde_json::from_str(&state).unwrap();
+    assert!(state["filters"]["pwnedkeys"]["revision"].is_number(), "{state}");
+}
+
+/// The rows of the table in a section, as cells.
+fn table(heading: &str) -> Vec<Vec<&'static str>> {
+    let rows = section(heading).lines().filter(|line| line.starts_with("| `"));
+    let cells = |row: &'static str| row.trim_matches('|').split(" | ").map(str::trim).collect();
+    rows.map(cells).collect()
+}
+
+fn code(cell: &'static str) -> Vec<&'static str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+/// All of `src`, one file after the other.
+fn sources(directory: &Path) -> String {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let texts = entries.map(|path| match path.is_dir() {
+        true => sources(&path),
+        false => read_to_string(path).unwrap(),
+    });
+    texts.collect()
+}
+
+#[test]
+fn every_line_of_the_log_on_the_page_is_written_somewhere_with_that_level() {
+    let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    let mut seen = 0;
+    for row in table("## Logs") {
+        let levels: Vec<_> = row[1].split(", ").collect();
+        for (index, text) in code(row[0]).into_iter().enumerate() {
+            // Some end in words of their own.
+            let pieces = [("client key ", "client key {what}"), ("exception ", "exception {what}")];
+            let piece = pieces.into_iter().find(|(begin, _)| text.starts_with(begin));
+            let written = piece.map_or(text, |(begin, written)| {
+                let rest = format!("\"{}\"", &text[begin.len()..]);
+                assert!(sources.contains(&rest), "{rest}");
+                written
+            });
+            let called = |place: usize| {
+                let macros = ["debug!(", "info!(", "warn!(", "error!("];
+                let called = macros.iter().max_by_key(|name| sources[..place].rfind(**name));
+                called.unwrap().trim_end_matches("!(").to_uppercase()
+            };
+            let level = levels.get(index).unwrap_or(&levels[0]);
+            let written = format!("\"{written}\"");
+            let mut places = sources.match_indices(&written).map(|(place, _)| called(place));
+            assert!(places.any(|called| called == **level), "{text}: {level}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 25, "{seen}");
+}
+
+/// The examples on the page have the fields that the lines of a running keygate have, and say the
+/// same wherever it is not about keys, addresses and times.
+#[test]
+fn the_examples_of_lines_are_as_they_come() {
+    let scene = Scene::new();
+    let [examples] = blocks(section("## Logs"), "json").try_into().unwrap();
+    let keygate = scene.keygate("", "policy = { on_probable = \"flag\" }");
+    scene.is_served(&keygate, &scene.billing);
+    let anonymous = Command::new("curl")
+        .args([
+            "--silent",
+            "--insecure",
+            &format!("https://localhost:{}/", keygate.address().port()),
+        ])
+        .output()
+        .unwrap();
+    assert!(!anonymous.status.success());
+    let first = read(scene.pki.path("pwnedkeys.pkbf")).unwrap();
+    write_revision(&scene.pki.path("made"), &[&scene.billing.spki, &scene.shop.spki], 2);
+    scene.replace("pwnedkeys.pkbf", read(scene.pki.path("made")).unwrap());
+    keygate.wait_for_generation(2);
+    scene.replace("pwnedkeys.pkbf", first);
+    let other = scene.pki.server_for("other", &["localhost"]);
+    scene.replace("orders.pem", read(other.certificate).unwrap());
+    let mut seen = 0;
+    for example in examples.lines() {
+        let example: Value = serde_json::from_str(example).unwrap();
+        let line = keygate
+            .wait_for("the line of an example", |line| line["message"] == example["message"]);
+        let fields = |line: &Value| -> BTreeSet<String> {
+            line.as_object().unwrap().keys().cloned().collect()
+        };
+        assert_eq!(fields(&line), fields(&example), "{line}");
+        let same =
+            ["level", "target", "reason", "result", "verdict", "action", "stage", "encoding"];
+        for field in same {
+            assert_eq!(line[field], example[field], "{field} of {line}");
+        }
+        seen += 1;
+    }
+    assert_eq!(seen, 6);
+}
+
+#[test]
+fn it_starts_and_stops_as_the_page_says() {
+    let scene = Scene::new();
+    let mut keygate = scene.keygate("", "");
+    let [command] = blocks(section("## Start, reload, stop"), "sh").try_into().unwrap();
+    assert!(scene.run(&command, &keygate).contains("valid"));
+    // SIGHUP looks at all of it.
+    let looks = "keygate_config_reloads_total{result=\"unchanged\"}";
+    assert_eq!(keygate.metric(looks), 0.0);
+    keygate.signal("HUP");
+    keygate.wait_for_metric(looks, 1.0);
+
+    let mut busy = Client::connect(&scene.pki, keygate.address(), &scene.good);
+    // Half a request: it does not end by itself.
+    busy.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhalf");
+    keygate.wait_until("it is there", || {
+        keygate.metric("keygate_connections_active{service=\"orders\"}") > 0.0
+    });
+    keygate.signal("TERM");
+    keygate.wait_for("the end", message("connections that are still open are cut"));
+    assert_eq!(keygate.ended().code(), Some(0), "also when connections had to be cut");
+    drop(busy);
+
+    // What starting again does not mend.
+    let unit = include_str!("../../../deploy/systemd/keygate.service");
+    assert!(unit.contains("RestartPreventExitStatus=2 3"));
+    let config = scene.pki.path("keygate.toml");
+    let code = |text: &str| {
+        write(&config, text).unwrap();
+        crate::support::keygate::keygate(&["run", "--config", config.to_str().unwrap()])
+            .status
+            .code()
+    };
+    assert_eq!(code("nonsense = 1"), Some(2));
+    let missing = text(&scene.origin, "", "").replace("pwnedkeys.pkbf", "gone.pkbf");
+    assert_eq!(code(&missing), Some(3));
+}
+
+/// How many descriptors so many connections take on which something was asked.
+fn descriptors(keygate: &Keygate, connect: impl Fn() -> Client, count: usize) -> f64 {
+    let _first = connect();
+    let open = || keygate.metric("process_open_fds");
+    let before = open();
+    let clients: Vec<_> = (0..count).map(|_| connect()).collect();
+    let after = open();
+    drop(clients);
+    after - before
+}
+
+#[test]
+fn descriptors_are_one_or_two_for_each_connection() {
+    let scene = Scene::new();
+    let keygate = scene.keygate("", "");
+    let connect = || {
+        let mut client = Client::connect(&scene.pki, keygate.address(), &scene.good);
+        get(&mut client);
+        client
+    };
+    // A worker that had no request before makes a connection to the upstream of its own, and the
+    // answer to whoever asks for the metrics has one, too.
+    let more = descriptors(&keygate, connect, 20);
+    assert!((20.0..=22.0).contains(&more), "{more} for 20 connections of HTTP");
+
+    let scene = Scene::new();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let server = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for tcp in listener.incoming() {
+            let mut tcp = tcp.unwrap();
+            std::thread::spawn(move || {
+                let _ = tcp.write_all(b"hello"); // the client may be gone
+                let _ = tcp.read_to_end(&mut Vec::new());
+            });
+        }
+    });
+    let http = format!("\"http://{}\"", scene.origin.address());
+    let text = text(&scene.origin, "", "protocol = \"tcp\"");
+    let text = text.replace(&http, &format!("\"{server}\""));
+    let keygate = Keygate::configured(&scene.pki, &text);
+    let connect = || {
+        let mut client = Client::connect(&scene.pki, keygate.address(), &scene.good);
+        assert_eq!(client.exactly(5), b"hello");
+        client
+    };
+    let more = descriptors(&keygate, connect, 20);
+    assert!((39.0..=41.0).contains(&more), "{more} for 20 connections of TCP");
+}
+
+/// What OpenSSL says as a client whose key is RSA with 1,024 bits.
+fn short_rsa(scene: &Scene, keygate: &Keygate) -> String {
+    let path = |name: &str| scene.pki.path(name).to_str().unwrap().to_owned();
+    let (key, public, certificate) = (path("short-rsa.key"), path("short.spki"), path("short.pem"));
+    let bits = "rsa_keygen_bits:1024";
+    system("openssl", &["genpkey", "-algorithm", "RSA", "-pkeyopt", bits, "-out", &key]);
+    let made = ["pkey", "-in", &key, "-pubout", "-outform", "DER", "-out", &public];
+    system("openssl", &made);
+    let party = scene.pki.client_with_spki("short", &read(&public).unwrap(), &[]);
+    write(&certificate, &party.der).unwrap();
+    system("openssl", &["x509", "-inform", "DER", "-in", &certificate, "-out", &certificate]);
+    let address = keygate.address().to_string();
+    let mut arguments =
+        vec!["s_client", "-ign_eof", "-connect", &address, "-servername", "localhost"];
+    arguments.extend(["-cipher", "ALL:@SECLEVEL=0", "-cert", &certificate, "-key", &key]);
+    let mut openssl = Command::new("openssl");
+    openssl.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut openssl = openssl.spawn().unwrap();
+    let _ = openssl.stdin.take().unwrap().write_all(b"hello"); // it may be refused by then
+    said(&openssl.wait_with_output().unwrap())
+}
+
+/// A handshake that fails, and how it is told.
+struct Case {
+    result: &'static str,
+    /// In the line of the log, as the page has it or as the library says it.
+    error: &'static str,
+    /// What the client is told.
+    alert: &'static str,
+}
+
+#[test]
+fn every_way_to_fail_is_counted_logged_and_told_as_the_page_says() {
+    let scene = Scene::new();
+    let page = section("## A client cannot connect");
+    let listed: BTreeSet<_> =
+        table("## A client cannot connect").iter().map(|row| code(row[0])[0]).collect();
+    let all = HandshakeResult::ALL.iter().map(|result| result.as_str());
+    assert_eq!(listed, all.filter(|result| *result != "ok").collect());
+
+    let other = Pki::named("Another CA");
+    let anchors = read_to_string(scene.pki.path("ca.pem")).unwrap()
+        + &read_to_string(other.path("ca.pem")).unwrap();
+    write(scene.pki.path("clients-ca.pem"), anchors).unwrap();
+    let revoked = scene.pki.client("revoked", Kind::P256);
+    scene.pki.crl("clients.crl.pem", &[&revoked], A_DAY);
+    let keygate = scene.keygate("", "limits = { handshake_timeout = \"1s\" }");
+    let mut expired = CertificateParams::default();
+    expired.not_before = (SystemTime::now() - 2 * A_DAY).into();
+    expired.not_after = (SystemTime::now() - A_DAY).into();
+    let expired = scene.pki.client_with("expired", Kind::P256, expired);
+    let version_1 = scene.pki.client_of_version_1("version-1");
+    let unlisted = other.client("unlisted", Kind::P256);
+    let unknown = Pki::named("Unknown CA");
+    let stranger = unknown.client("stranger", Kind::P256);
+
+    let count = |result: &str| {
+        let metrics = keygate.metrics();
+        let ours = metrics.iter().filter(|(name, _)| {
+            name.starts_with("keygate_handshakes_total")
+                && name.contains(&format!("result=\"{result}\""))
+        });
+        ours.map(|(_, value)| value).sum::<f64>()
+    };
+    let cases = |client: Option<&Party>, more: &[&str], case: &Case| {
+        let before = count(case.result);
+        let seen = keygate.lines("connection failed").len();
+        let ca = scene.pki.path("server-ca.pem");
+        let mut arguments = vec!["--silent", "--show-error", "--max-time", "30"];
+        let to = format!("::{}", keygate.address());
+        arguments.extend(["--connect-to", &to]);
+        if !more.contains(&"--no-ca") {
+            arguments.extend(["--cacert", ca.to_str().unwrap()]);
+        }
+        if let Some(client) = client {
+            arguments.extend(["--cert", client.certificate.to_str().unwrap()]);
+            arguments.extend(["--key", client.private_key.to_str().unwrap()]);
+        }
+        arguments.extend(more.iter().filter(|argument| **argument != "--no-ca"));
+        if !more.iter().any(|argument| argument.contains("://")) {
+            arguments.push("https://orders.example.com/");
+        }
+        let output = system("curl", &arguments);
+        assert!(!output.status.success(), "{}", case.result);
+        assert!(
+            said(&output).to_lowercase().contains(case.alert),
+            "{}: {}",
+            case.result,
+            said(&output)
+        );
+        let lines =
+            keygate.wait_for_lines("a failed handshake", seen + 1, message("connection failed"));
+        let line = lines.last().unwrap();
+        assert_eq!(line["result"], case.result, "{line}");
+        let error = line["error"].as_str().unwrap_or_default();
+        assert!(error.contains(case.error), "{line}");
+        keygate.wait_until("it is counted", || count(case.result) > before);
+    };
+    let case = |result, error, alert| Case { result, error, alert };
+    cases(None, &[], &case("no_certificate", "no certificates", "certificate required"));
+    cases(Some(&stranger), &[], &case("unknown_issuer", "UnknownIssuer", "unknown ca"));
+    cases(Some(&expired), &[], &case("expired", "", "certificate expired"));
+    cases(Some(&revoked), &[], &case("revoked", "Revoked", "certificate revoked"));
+    let unknown = case("revoked", "UnknownRevocationStatus", "alert");
+    assert!(page.contains("`UnknownRevocationStatus`"));
+    cases(Some(&unlisted), &[], &unknown);
+    cases(Some(&scene.billing), &[], &case("compromised", "", "access denied"));
+    cases(
+        Some(&version_1),
+        &[],
+        &case("unsupported", "UnsupportedCertVersion", "certificate unknown"),
+    );
+    let server = scene.pki.server("other-server");
+    let purpose = "does not allow extended key usage";
+    cases(Some(&server), &[], &case("unsupported", purpose, "unsupported certificate"));
+    let old = ["--tls-max", "1.1", "--tlsv1.0", "--ciphers", "ALL:@SECLEVEL=0"];
+    cases(Some(&scene.good), &old, &case("unsupported", "", "handshake failure"));
+    let name = ["--insecure", "https://other.example.com/"];
+    cases(Some(&scene.good), &name, &case("unsupported", "", "unrecognized name"));
+    cases(Some(&scene.good), &["http://orders.example.com/"], &case("not_tls", "", ""));
+    cases(Some(&scene.good), &["--no-ca"], &case("client_gone", "", "certificate problem"));
+
+    // A list that is out of date speaks for nobody.
+    scene.pki.crl("next.crl", &[], Duration::ZERO);
+    rename(scene.pki.path("next.crl"), scene.pki.path("clients.crl.pem")).unwrap();
+    keygate.wait_for_generation(2);
+    let out_of_date = "certificate revocation list expired";
+    assert!(page.contains(&format!("`{out_of_date}`")));
+    cases(Some(&scene.good), &[], &case("revoked", out_of_date, "alert"));
+    scene.pki.crl("next.crl", &[], A_DAY);
+    rename(scene.pki.path("next.crl"), scene.pki.path("clients.crl.pem")).unwrap();
+    keygate.wait_for_generation(3);
+
+    // A copied certificate with another key, and one who says nothing.
+    let before = count("bad_signature");
+    let mut config = config_of(&scene.pki, rustls::ALL_VERSIONS, None);
+    config.client_auth_cert_resolver = Presents::new(&scene.good, &scene.shop);
+    let name = "localhost".try_into().unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut tls = StreamOwned::new(connection, TcpStream::connect(keygate.address()).unwrap());
+    let _ = tls.write_all(b"GET / HTTP/1.1\r\n\r\n"); // it may be refused by then
+    let _ = tls.read(&mut [0; 64]);
+    keygate.wait_until("it is counted", || count("bad_signature") > before);
+
+    // A key that is too short, with which curl and rustls do not even begin.
+    let before = count("bad_signature");
+    let said_so = short_rsa(&scene, &keygate);
+    assert!(said_so.contains("decrypt error"), "{said_so}");
+    keygate.wait_until("it is counted", || count("bad_signature") > before);
+
+    let mut silent = TcpStream::connect(keygate.address()).unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    match silent.read(&mut [0; 64]) {
+        Ok(read) => assert_eq!(read, 0),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+    keygate.wait_until("it is counted", || count("timeout") > 0.0);
+
+    // The commands, for a client that is served.
+    let [counts, verbose, checks]: [String; 3] = blocks(page, "sh").try_into().unwrap();
+    let shown = scene.run(&counts, &keygate);
+    assert!(shown.contains("result=\"unknown_issuer\"") && !shown.contains("} 0\n"), "{shown}");
+    let shown = scene.run(&verbose, &keygate);
+    assert!(shown.contains("hello") && shown.contains("TLSv1.3"), "{shown}");
+    let shown = scene.run(&checks, &keygate);
+    assert!(shown.contains("clean ") && shown.contains("client.pem: OK"), "{shown}");
+}

@@ -1,0 +1,208 @@
+//! The pages in `docs/` are true: their commands are run, their configuration is loaded.
+
+use std::path::Path;
+
+use keygate::metrics::{Label, RefusalReason};
+use serde_json::Value;
+
+use crate::support::keygate::keygate;
+use crate::support::pki::{Kind, Pki};
+use crate::support::{blocks, said, shell};
+
+const FILTERS: &str = include_str!("../../../docs/filters.md");
+
+/// A directory with what the page on filters speaks of.
+fn directory() -> Pki {
+    let pki = Pki::new();
+    std::fs::create_dir(pki.path("leaked")).unwrap();
+    std::fs::create_dir(pki.path("clients")).unwrap();
+    for name in ["old-client", "newly-lost", "canary"] {
+        pki.client(name, Kind::P256);
+    }
+    let leaked = pki.client("leaked-client", Kind::P256).private_key;
+    std::fs::rename(leaked, pki.path("leaked/one.key")).unwrap();
+    std::fs::copy(pki.path("newly-lost.pem"), pki.path("clients/a.pem")).unwrap();
+    std::fs::copy(pki.path("canary.pem"), pki.path("clients/b.pem")).unwrap();
+    let key = pki.path("ssh");
+    let made = ["-q", "-t", "ed25519", "-N", "", "-f", key.to_str().unwrap()];
+    crate::support::system("ssh-keygen", &made);
+    let public = std::fs::read_to_string(pki.path("ssh.pub")).unwrap();
+    std::fs::write(pki.path("authorized_keys"), format!("# gone\nno-pty {public}")).unwrap();
+    pki
+}
+
+#[test]
+fn the_commands_of_the_page_on_filters_do_what_it_says() {
+    let pki = directory();
+    let output = shell(pki.directory(), &blocks(FILTERS, "sh").concat());
+    let shown = said(&output);
+    for part in [
+        "hash length (L) 19 (64.0 KiB of bits)",
+        "2 keys read, 4 entries added",
+        "1 keys read, 1 entries added",
+        "probable ",
+        "clean -> probable ",
+        "next.pkbf: OK",
+    ] {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
+    let info = keygate(&["filter", "info", "--json", pki.path("lost.pkbf").to_str().unwrap()]);
+    let info: Value = serde_json::from_slice(&info.stdout).unwrap();
+    assert_eq!(info["entries"], 7, "the update was renamed over it");
+
+    // The settings, with a service around them.
+    let [settings] = blocks(FILTERS, "toml").try_into().unwrap();
+    let add = [
+        "filter",
+        "add",
+        pki.path("lost.pkbf").to_str().unwrap(),
+        pki.path("canary.pem").to_str().unwrap(),
+    ]
+    .map(str::to_owned);
+    assert!(keygate(&add.each_ref().map(String::as_str)).status.success());
+    let service = crate::support::keygate::configuration("127.0.0.1:9".parse().unwrap(), "", "");
+    let service = service.split_once("[[services]]").unwrap().1;
+    let text = format!("{settings}\n[[services]]{service}").replace("/var/lib/keygate", "state");
+    std::fs::create_dir(pki.path("state")).unwrap();
+    std::fs::write(pki.path("keygate.toml"), text).unwrap();
+    let valid = keygate(&["validate", "--config", pki.path("keygate.toml").to_str().unwrap()]);
+    assert!(valid.status.success(), "{}", said(&valid));
+}
+
+/// Each piece of configuration on the page on proxying, in a service of its own.
+#[test]
+fn the_settings_of_the_page_on_proxying_can_be_used() {
+    let page = include_str!("../../../docs/proxying.md");
+    let settings = blocks(page, "toml");
+    assert_eq!(settings.len(), 3);
+    for settings in settings {
+        let pki = Pki::new();
+        pki.client("keygate-client", Kind::P256);
+        std::fs::copy(pki.path("ca.pem"), pki.path("internal-ca.pem")).unwrap();
+        crate::support::write_filter(&pki.path("lost.pkbf"), &[]);
+        let service =
+            crate::support::keygate::configuration("127.0.0.1:9".parse().unwrap(), "", "");
+        let without = service.lines().filter(|line| !line.starts_with("upstream = "));
+        let text = without.collect::<Vec<_>>().join("\n") + "\n" + &settings;
+        std::fs::write(pki.path("keygate.toml"), text).unwrap();
+        let config = pki.path("keygate.toml");
+        let valid = keygate(&["validate", "--config", config.to_str().unwrap()]);
+        assert!(valid.status.success(), "{settings}: {}", said(&valid));
+    }
+}
+
+#[test]
+fn the_settings_of_the_page_on_systemd_can_be_used() {
+    let [settings] = blocks(include_str!("../../../docs/systemd.md"), "toml").try_into().unwrap();
+    let pki = Pki::new();
+    crate::support::write_filter(&pki.path("lost.pkbf"), &[]);
+    let service = crate::support::keygate::configuration("127.0.0.1:9".parse().unwrap(), "", "");
+    std::fs::write(pki.path("keygate.toml"), service + &settings).unwrap();
+    let config = pki.path("keygate.toml");
+    let valid = keygate(&["validate", "--config", config.to_str().unwrap()]);
+    assert!(valid.status.success(), "{}", said(&valid));
+}
+
+#[test]
+fn every_reason_for_a_refusal_is_explained() {
+    for reason in RefusalReason::ALL {
+        let row = format!("| `{}` | ", reason.as_str());
+        assert!(FILTERS.contains(&row), "{row}");
+    }
+}
+
+#[test]
+fn every_size_in_the_table_is_what_create_makes() {
+    let rows = FILTERS.lines().filter(|line| line.ends_with("iB |"));
+    let mut seen = 0;
+    for row in rows {
+        let cells: Vec<_> = row.split('|').map(|cell| cell.trim().replace(',', "")).collect();
+        let (entries, k, l): (u64, u8, u8) =
+            (cells[1].parse().unwrap(), cells[2].parse().unwrap(), cells[3].parse().unwrap());
+        let parameters = keygate::pkbf::Parameters::for_entries(entries, 1e-6).unwrap();
+        assert_eq!((parameters.hash_count(), parameters.hash_length()), (k, l), "{row}");
+        let size = bytesize::ByteSize((1 << l) / 8).to_string().replace(".0", "");
+        assert_eq!(cells[4], size, "{row}");
+        seen += 1;
+    }
+    assert_eq!(seen, 6);
+}
+
+#[test]
+fn every_file_and_heading_that_is_linked_exists() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let mut seen = 0;
+    for page in std::fs::read_dir(&docs).unwrap() {
+        let page = page.unwrap().path();
+        if page.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&page).unwrap();
+        let links = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+        for link in links.filter(|link| !link.starts_with("http")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let file = if file.is_empty() { page.clone() } else { docs.join(file) };
+            assert!(file.exists(), "{}: {link}", page.display());
+            if !anchor.is_empty() {
+                let text = std::fs::read_to_string(&file).unwrap();
+                let headings = text.lines().filter(|line| line.starts_with('#'));
+                let mut anchors = headings.map(|line| anchor_of(line.trim_start_matches('#')));
+                assert!(anchors.any(|found| found == anchor), "{}: {link}", page.display());
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 10);
+}
+
+/// The anchor of a heading, as code hosts make it.
+fn anchor_of(heading: &str) -> String {
+    let kept = |letter: &char| letter.is_ascii_alphanumeric() || " -_".contains(*letter);
+    heading.trim().chars().filter(kept).collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+#[test]
+fn every_test_that_the_page_on_security_names_is_there() {
+    let page = include_str!("../../../docs/security.md");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files = ["src", "tests"].map(|directory| walkdir::WalkDir::new(root.join(directory)));
+    let sources: String = files
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().into_path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| std::fs::read_to_string(path).unwrap())
+        .collect();
+    let words = page.split('`').skip(1).step_by(2);
+    let names: Vec<_> = words.filter(|word| word.matches('_').count() > 3).collect();
+    assert!(names.len() > 25, "{names:?}");
+    for name in names {
+        assert!(sources.contains(&format!("fn {name}()")), "{name}");
+    }
+}
+
+#[test]
+fn the_changelog_has_this_version_and_names_only_commands_that_are_there() {
+    let page = include_str!("../../../docs/changelog.md");
+    assert!(page.contains(&format!("\n## [{}] ", env!("CARGO_PKG_VERSION"))));
+    let paragraph = page.split("\n\n").find(|text| text.starts_with("**The command line.**"));
+    let commands: Vec<_> = paragraph.unwrap().split('`').skip(1).step_by(2).collect();
+    let mut group = String::new();
+    let mut seen = 0;
+    for command in commands.into_iter().filter(|command| !command.starts_with("--")) {
+        let words: Vec<_> = command.trim_start_matches("keygate ").split(' ').collect();
+        // `keygate filter create` begins a group: what comes after is in it, too.
+        match words[..] {
+            [first, _] => group = first.to_owned(),
+            _ if command.starts_with("keygate ") => group.clear(),
+            _ => {}
+        }
+        let last = words[words.len() - 1];
+        let arguments = [group.as_str(), last, "--help"];
+        let arguments: Vec<_> = arguments.into_iter().filter(|word| !word.is_empty()).collect();
+        let output = keygate(&arguments);
+        assert!(output.status.success(), "{command}: {}", said(&output));
+        seen += 1;
+    }
+    assert!(seen > 9, "{seen}");
+}

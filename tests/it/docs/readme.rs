@@ -1,0 +1,121 @@
+//! What the README tells people to type works when it is typed.
+
+use std::path::Path;
+
+use crate::support::keygate::Keygate;
+use crate::support::pki::{Kind, Pki};
+use crate::support::program::free_address;
+use crate::support::{said, shell, write_filter};
+
+const README: &str = include_str!("../../../README.md");
+
+/// The section that goes from nothing to a protected service, and all others.
+fn sections() -> (&'static str, String) {
+    let (before, rest) = README.split_once("## Five minutes\n").unwrap();
+    let (section, after) = rest.split_once("\n## ").unwrap();
+    (section, [before, after].join("\n## "))
+}
+
+fn blocks(language: &str) -> Vec<String> {
+    crate::support::blocks(&sections().1, language)
+}
+
+/// What the section says, word by word, in an empty directory; only its ports are free ones. What
+/// it has started ends with it.
+#[test]
+fn five_minutes_lead_from_nothing_to_a_protected_service() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut script = crate::support::blocks(sections().0, "sh").concat();
+    for port in [8080, 8443, 9464] {
+        let free = free_address().port();
+        script = script.replace(&port.to_string(), &free.to_string());
+    }
+    let script = format!("trap 'pkill -P $$' EXIT\n{script}");
+    let said = said(&shell(directory.path(), &script));
+    for expected in [
+        "2 entries added",
+        "keygate.toml: valid",
+        "Hello from orders.",
+        "alert access denied",
+        "refused\n",
+        "1 client refused since",
+        "CN=mallory",
+    ] {
+        assert!(said.contains(expected), "no {expected} in {said}");
+    }
+}
+
+/// A directory as the README describes it, with a client of its own.
+fn directory() -> Pki {
+    let pki = Pki::new();
+    for (ours, theirs) in
+        [("server.pem", "orders.pem"), ("server.key", "orders.key"), ("ca.pem", "clients-ca.pem")]
+    {
+        std::fs::copy(pki.path(ours), pki.path(theirs)).unwrap();
+    }
+    pki.client("client", Kind::P256);
+    pki.client("old-client", Kind::P256);
+    let [configuration] = blocks("toml").try_into().unwrap();
+    std::fs::write(pki.path("keygate.toml"), configuration).unwrap();
+    pki
+}
+
+#[test]
+fn the_commands_that_look_at_things_succeed() {
+    let pki = directory();
+    let blocks: String = blocks("sh")
+        .into_iter()
+        .filter(|block| block.contains("keygate validate") || block.contains("filter create"))
+        .collect();
+    let said = said(&shell(pki.directory(), &blocks));
+    for expected in [
+        "keygate.toml: valid",
+        "revision        1",
+        "clean ",
+        "negated-compressed",
+        "2 entries added",
+    ] {
+        assert!(said.contains(expected), "no {expected} in {said}");
+    }
+}
+
+#[test]
+fn the_configuration_serves_once_its_ports_are_free_ones() {
+    let pki = directory();
+    let [configuration] = blocks("toml").try_into().unwrap();
+    write_filter(&pki.path("pwnedkeys.pkbf"), &[]);
+    let free = configuration.replace("0.0.0.0:8443", "127.0.0.1:0");
+    let keygate =
+        Keygate::configured(&pki, &format!("admin = {{ listen = \"127.0.0.1:0\" }}\n{free}"));
+    assert_eq!(keygate.admin("/readyz"), (200, "ready\n".to_owned()));
+    assert_eq!(keygate.admin("/livez"), (200, "alive\n".to_owned()));
+    assert_eq!(keygate.status()["services"][0]["name"], "orders");
+    assert_eq!(keygate.metric("keygate_filter_revision{filter=\"pwnedkeys\"}"), 1.0);
+    assert_eq!(keygate.admin("/nowhere").0, 404);
+}
+
+#[test]
+fn the_two_commands_are_there() {
+    let blocks = blocks("sh");
+    assert_eq!(blocks[0], "cargo run --release -- demo\n");
+    assert_eq!(blocks[1], "cargo test\n");
+}
+
+#[test]
+fn every_file_that_is_linked_exists() {
+    let links = README.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+    let files: Vec<_> = links.filter(|link| !link.starts_with("http")).collect();
+    assert!(files.len() > 4, "{files:?}");
+    for link in files {
+        let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        assert!(path.exists(), "{link}");
+        if !anchor.is_empty() {
+            let text = std::fs::read_to_string(path).unwrap();
+            let headings = text.lines().filter_map(|line| line.strip_prefix("## "));
+            let mut anchors =
+                headings.map(|heading| heading.to_lowercase().replace([',', '?'], ""));
+            assert!(anchors.any(|heading| heading.replace(' ', "-") == anchor), "{link}");
+        }
+    }
+}

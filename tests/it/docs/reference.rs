@@ -1,0 +1,346 @@
+//! The page with all keys of the configuration is true: what it says of each is compared with what
+//! the code that reads a configuration makes of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::net::TcpStream;
+use std::path::Path;
+
+use keygate::config::{Config, ConfigError};
+use toml::{Table, Value};
+
+use crate::support::PATIENCE;
+use crate::support::client::Client;
+use crate::support::keygate::{Keygate, configuration};
+use crate::support::keys::{Kind, keys, with, written};
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind as KeyKind, Pki};
+use crate::support::write_filter;
+
+const PAGE: &str = include_str!("../../../docs/configuration.md");
+
+/// A row of the page.
+#[derive(Debug)]
+struct Row {
+    takes: &'static str,
+    default: &'static str,
+    changed: &'static str,
+}
+
+/// The rows by the place of their key.
+fn rows() -> BTreeMap<String, Row> {
+    let mut rows = BTreeMap::new();
+    let mut table = String::new();
+    for line in PAGE.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            table = heading
+                .strip_prefix('`')
+                .map_or_else(String::new, |name| format!("{}.", name.trim_end_matches('`')));
+        }
+        let cells: Vec<_> = line.split(" | ").collect();
+        if let [key, takes, default, changed, _] = cells[..]
+            && let Some(key) = key.strip_prefix("| `")
+        {
+            let key = format!("{table}{}", key.trim_end_matches('`'));
+            let row = Row { takes, default, changed };
+            assert!(rows.insert(key.clone(), row).is_none(), "{key} is there twice");
+        }
+    }
+    rows
+}
+
+/// A configuration that has every key.
+fn example() -> Table {
+    let lines = include_str!("../../../config/keygate.toml").lines();
+    let lines = lines.map(|line| match line.trim_start().strip_prefix("# ") {
+        Some(key) if key.split_once(" = ").is_some_and(|(name, _)| !name.contains(' ')) => key,
+        Some(table) if table.starts_with('[') => table,
+        Some(_) | None => line,
+    });
+    toml::from_str(&lines.collect::<Vec<_>>().join("\n")).unwrap()
+}
+
+/// The same for questions about `key`: a service's own policy hides that of all.
+fn example_for(key: &str) -> Table {
+    match key.starts_with("policy.") {
+        true => with(&example(), "services.policy", None),
+        false => example(),
+    }
+}
+
+fn read(table: &Table) -> Result<Config, ConfigError> {
+    Config::parse(Path::new("/etc/keygate/keygate.toml"), &written(table))
+}
+
+/// The configuration of this page with another value for a key, or without it.
+fn read_with(key: &str, value: Option<Value>) -> Result<Config, ConfigError> {
+    read(&with(&example_for(key), key, value))
+}
+
+fn value(text: &str) -> Value {
+    let table: Table = toml::from_str(&format!("it = {text}")).unwrap();
+    table["it"].clone()
+}
+
+#[test]
+fn the_page_has_every_key_and_what_it_takes() {
+    let found = keys(&example());
+    let policy = |place: &str| -> BTreeSet<String> {
+        found.keys().filter_map(|key| key.strip_prefix(place)).map(str::to_owned).collect()
+    };
+    assert_eq!(policy("services.policy."), policy("policy."), "as the page says in one sentence");
+    assert!(PAGE.contains("\n## `services.policy`\n"));
+    let rows = rows();
+    let expected: BTreeSet<_> =
+        found.keys().filter(|key| !key.starts_with("services.policy.")).collect();
+    assert_eq!(rows.keys().collect::<BTreeSet<_>>(), expected);
+    for (key, row) in &rows {
+        let words = |words: &[String]| {
+            words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+        };
+        let takes = match &found[key] {
+            Kind::Boolean => "`true`, `false`".to_owned(),
+            Kind::Date => "date".to_owned(),
+            Kind::Duration => "duration".to_owned(),
+            Kind::Integer => "number".to_owned(),
+            Kind::List(of) if of.is_empty() => "list of text".to_owned(),
+            Kind::List(of) => format!("list of {}", words(of)),
+            Kind::Servers => "list of servers".to_owned(),
+            Kind::Size => "size".to_owned(),
+            Kind::Text => "text".to_owned(),
+            Kind::Word(of) => words(of),
+        };
+        let (kind, _) = split(row.takes);
+        assert_eq!(kind, takes, "{key}");
+    }
+}
+
+/// What a key takes, and within which bounds.
+fn split(takes: &'static str) -> (&'static str, &'static str) {
+    let bounded = ["number", "size", "duration"].into_iter();
+    let mut bounded = bounded.filter_map(|kind| Some((kind, takes.strip_prefix(kind)?)));
+    bounded.next().map_or((takes, ""), |(kind, bounds)| (kind, bounds.trim_start_matches(", ")))
+}
+
+#[test]
+fn every_bound_on_the_page_is_one() {
+    let mut seen = 0;
+    for (key, row) in rows() {
+        let takes = |value: Value| read_with(&key, Some(value)).is_ok();
+        let number = |number: i64| takes(Value::Integer(number));
+        let text = |text: &str| takes(Value::String(text.to_owned()));
+        match split(row.takes) {
+            ("duration", bounds) => {
+                assert!(text("1ms") && text("365d") && !text("366d"), "{key}");
+                assert_eq!(text("0s"), bounds.is_empty(), "{key}");
+                assert!(["", "not 0"].contains(&bounds), "{key}");
+            }
+            ("number", "") => assert!(number(0) && number(1 << 40), "{key}"),
+            ("number", "from 1") => {
+                assert!(!number(0) && number(1) && number(u32::MAX.into()), "{key}");
+            }
+            ("number", bounds) => {
+                let (least, most) = bounds.split_once(" to ").unwrap();
+                let (least, most): (i64, i64) = (least.parse().unwrap(), most.parse().unwrap());
+                assert!(number(least) && number(most), "{key}");
+                assert!(!number(least - 1) && !number(most + 1), "{key}");
+            }
+            ("size", "") => assert!(text("0B") && text("1TiB"), "{key}"),
+            ("size", bounds) => {
+                let (least, most) = bounds.split_once(" to ").unwrap();
+                let bytes = |text: &str| text.parse::<bytesize::ByteSize>().unwrap().as_u64();
+                assert!(text(least) && text(most), "{key}");
+                assert!(!text(&format!("{}B", bytes(least) - 1)), "{key}");
+                assert!(!text(&format!("{}B", bytes(most) + 1)), "{key}");
+            }
+            (_, "") => continue,
+            (_, bounds) => panic!("{key}: {bounds}"),
+        }
+        seen += 1;
+    }
+    assert!(seen > 25, "{seen}");
+}
+
+#[test]
+fn every_default_on_the_page_is_what_the_code_takes() {
+    for (key, row) in rows() {
+        let without = read_with(&key, None);
+        let (_, last) = key.rsplit_once('.').unwrap_or(("", &key));
+        match row.default {
+            "required" => {
+                let problem = without.unwrap_err().to_string();
+                let missing = format!("missing field `{last}`");
+                assert!(problem.contains(&missing), "{key}: {problem}");
+            }
+            // Its effect is looked at below; here: that it may be left out. Two belong together.
+            "off" => {
+                let together = "certificate and private_key belong together";
+                let is_fine = without
+                    .as_ref()
+                    .map_or_else(|problem| problem.to_string().contains(together), |_| true);
+                assert!(is_fine, "{key}: {without:?}");
+            }
+            default => {
+                let text = default.strip_prefix('`').unwrap().strip_suffix('`').unwrap();
+                let given = read_with(&key, Some(value(text)));
+                assert_eq!(
+                    format!("{:?}", without.unwrap()),
+                    format!("{:?}", given.unwrap()),
+                    "{key}"
+                );
+            }
+        }
+    }
+}
+
+/// Values that a key could have.
+fn candidates(kind: &Kind) -> Vec<Value> {
+    let texts =
+        |texts: &[&str]| texts.iter().map(|text| Value::String((*text).to_owned())).collect();
+    match kind {
+        Kind::Boolean => vec![Value::Boolean(true), Value::Boolean(false)],
+        Kind::Date => vec![value("2027-06-30")],
+        Kind::Duration => texts(&["7s"]),
+        Kind::Integer => vec![Value::Integer(7)],
+        Kind::List(of) if of.is_empty() => vec![value("[\"10.1.0.0/16\"]"), value("[\"other\"]")],
+        Kind::List(of) => of.iter().map(|word| value(&format!("[{word:?}]"))).collect(),
+        Kind::Servers => vec![value("[\"http://127.0.0.1:7\"]")],
+        Kind::Size => texts(&["9KiB"]),
+        Kind::Text => texts(&["127.0.0.1:7", "other", "/other", &"0".repeat(64)]),
+        Kind::Word(of) => of.iter().cloned().map(Value::String).collect(),
+    }
+}
+
+/// With another value something is different, or it is refused for a reason of its own: no key is
+/// read and forgotten.
+#[test]
+fn every_key_has_an_effect_and_needs_a_restart_where_the_page_says_so() {
+    let found = keys(&example());
+    for (key, row) in rows() {
+        let before = read(&example_for(&key)).unwrap();
+        let (_, last) = key.rsplit_once('.').unwrap_or(("", &key));
+        let outcomes =
+            candidates(&found[&key]).into_iter().map(|value| read_with(&key, Some(value)));
+        let outcomes: Vec<_> = outcomes.collect();
+        let changed: Vec<_> = outcomes
+            .iter()
+            .flatten()
+            .filter(|config| format!("{config:?}") != format!("{before:?}"))
+            .collect();
+        let is_about_it = |problem: &ConfigError| match problem {
+            ConfigError::Invalid { field, problem, .. } => {
+                field.ends_with(&format!(".{last}")) || problem.contains(&format!("{last} = "))
+            }
+            ConfigError::Read { .. } | ConfigError::Syntax { .. } => false,
+        };
+        let is_refused = outcomes.iter().any(|outcome| outcome.as_ref().is_err_and(is_about_it));
+        assert!(!changed.is_empty() || is_refused, "{key}: {outcomes:?}");
+        for config in changed {
+            let needs_restart = !config.needs_restart(&before).is_empty();
+            assert_eq!(needs_restart, row.changed == "restart", "{key}");
+        }
+        let known = ["at once", "next request", "new connections", "restart"];
+        assert!(known.contains(&row.changed), "{key}: {}", row.changed);
+    }
+    for changed in ["at once", "next request", "new connections", "restart"] {
+        assert!(PAGE.contains(&format!("\n| {changed} | ")), "{changed} is explained");
+    }
+    let first = read(&with(&example(), "filters.max_new_hits", None)).unwrap();
+    assert_eq!(read(&example()).unwrap().needs_restart(&first), ["max_new_hits"]);
+}
+
+#[test]
+fn what_is_written_in_a_configuration_is_as_the_page_shows() {
+    let duration = |text: &str| {
+        let config = read_with("shutdown.drain_timeout", Some(Value::String(text.to_owned())));
+        config.unwrap().shutdown.drain_timeout.as_millis()
+    };
+    for (text, milliseconds) in
+        [("250ms", 250), ("5s", 5000), ("1h 30m", 5_400_000), ("30d", 2_592_000_000)]
+    {
+        assert!(PAGE.contains(&format!("`\"{text}\"`")), "{text}");
+        assert_eq!(duration(text), milliseconds);
+    }
+    let size = |text: &str| {
+        let config = read_with("filters.max_size", Some(Value::String(text.to_owned())));
+        config.unwrap().filters[0].max_size
+    };
+    for (text, bytes) in [("64KiB", 65_536), ("1GiB", 1 << 30), ("500B", 500)] {
+        assert!(PAGE.contains(&format!("`\"{text}\"`")), "{text}");
+        assert_eq!(size(text), bytes);
+    }
+    assert_eq!((size("1KiB"), size("1kB")), (1024, 1000));
+    for network in ["10.0.0.0/8", "2001:db8::/32"] {
+        assert!(PAGE.contains(&format!("`\"{network}\"`")), "{network}");
+        let value = value(&format!("[{network:?}]"));
+        assert!(read_with("services.accept_proxy.from", Some(value)).is_ok());
+    }
+    let long = "x".repeat(64);
+    assert!(read_with("lists.name", Some(Value::String(long.clone()))).is_ok());
+    assert!(read_with("lists.name", Some(Value::String(long + "x"))).is_err());
+    assert!(read_with("exceptions.until", Some(value("2026-12-31T12:00:00Z"))).is_ok());
+    assert!(read_with("exceptions.until", Some(value("2026-12-31T12:00:00"))).is_err());
+    let server = "{ url = \"http://10.0.0.5:8080\", weight = 3 }";
+    assert!(PAGE.contains(server));
+    let servers =
+        |server: &str| read_with("services.upstream.servers", Some(value(&format!("[{server}]"))));
+    assert_eq!(servers(server).unwrap().services[0].upstream.servers[0].weight, 3);
+    let weight = |weight: u32| servers(&server.replace('3', &weight.to_string())).is_ok();
+    assert!(weight(1) && weight(1000) && !weight(0) && !weight(1001));
+    let other = server.replace('}', ", no-such-key = 1 }");
+    assert!(servers(&other).is_err(), "an unknown key is an error here, too");
+    let many = |count: usize| servers(&vec![server; count].join(", ")).is_ok();
+    assert!(!many(0) && many(1000) && !many(1001));
+}
+
+/// The page's four words, on connections that were open before a reload and on new ones.
+#[test]
+fn what_open_connections_keep_over_a_reload_is_what_the_page_says() {
+    let rows = rows();
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let good = pki.client("good", KeyKind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let extra = "limits = { handshake_timeout = \"1h\" }\n";
+    let text = configuration(origin.address(), "", extra);
+    let keygate = Keygate::configured(&pki, &text);
+    let ask = |client: &mut Client, length: usize| {
+        let body = "x".repeat(length);
+        client.send(format!(
+            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+        ));
+        client.head()[9..12].parse::<u16>().unwrap()
+    };
+    let mut open = Client::connect(&pki, keygate.address(), &good);
+    assert_eq!(ask(&mut open, 100), 200);
+    open.exactly(6);
+    let before = origin.next();
+    assert!(before.fields("x-forwarded-client-cert").is_empty());
+    assert!(before.fields("x-verdict").is_empty());
+
+    let changed = text.replace(
+        extra,
+        "limits = { handshake_timeout = \"700ms\", max_body_size = \"50B\" }\nforward = { xfcc = true }\n\
+         policy = { header = \"X-Verdict\", on_unchecked = \"header\" }\n",
+    );
+    std::fs::write(pki.path("keygate.toml"), changed).unwrap();
+    keygate.wait_for_generation(2);
+
+    assert_eq!(rows["policy.header"].changed, "next request");
+    for key in ["services.forward.xfcc", "services.limits.max_body_size"] {
+        assert_eq!(rows[key].changed, "new connections", "{key}");
+    }
+    assert_eq!(ask(&mut open, 100), 200, "its limits are those that it began with");
+    open.exactly(6);
+    let kept = origin.next();
+    assert!(kept.fields("x-forwarded-client-cert").is_empty());
+    assert_eq!(kept.fields("x-verdict"), ["clean"]);
+    let mut new = Client::connect(&pki, keygate.address(), &good);
+    assert_eq!(ask(&mut new, 10), 200);
+    new.exactly(6);
+    assert_eq!(origin.next().fields("x-forwarded-client-cert").len(), 1);
+    assert_eq!(ask(&mut new, 100), 413);
+
+    let mut silent = TcpStream::connect(keygate.address()).unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0, "it is closed after 700 ms, not after an hour");
+}

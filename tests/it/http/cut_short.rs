@@ -1,0 +1,193 @@
+//! What one side breaks off never looks complete to the other, whatever both speak.
+
+use std::io::{Read, Write};
+
+use crate::support::client::Client;
+use crate::support::http2::{
+    Came, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RST_STREAM, WINDOW_UPDATE, frame, request,
+};
+use crate::support::keygate::{Keygate, configuration};
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::server::{Server, next_frame, read_until};
+use crate::support::{said, write_filter};
+
+/// Codes of RST_STREAM (RFC 9113, section 7).
+const NO_ERROR: u32 = 0;
+const INTERNAL_ERROR: u32 = 2;
+const CANCEL: u32 = 8;
+const CODES: [u32; 3] = [NO_ERROR, INTERNAL_ERROR, CANCEL];
+
+struct Scene {
+    server: Server,
+    keygate: Keygate,
+    good: Party,
+    pki: Pki,
+}
+
+fn scene(scheme: &str) -> Scene {
+    let pki = Pki::new();
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let server = Server::start();
+    let text = configuration(server.address, "", "").replace("http://", scheme);
+    let keygate = Keygate::configured(&pki, &text);
+    Scene { server, keygate, good, pki }
+}
+
+impl Scene {
+    /// A client of HTTP/2 that has sent a part of a body of unknown length.
+    fn uploading(&self) -> Http2 {
+        let mut client = Http2::connect(&self.pki, self.keygate.address(), &self.good);
+        client.send(&frame(HEADERS, END_HEADERS, 1, &request("POST", &[])));
+        client.send(&frame(DATA, 0, 1, b"part"));
+        client
+    }
+}
+
+#[test]
+fn an_upload_that_is_reset_never_looks_complete_to_a_server_of_http1() {
+    for code in CODES {
+        let scene = scene("http://");
+        let mut client = scene.uploading();
+        let mut server = scene.server.connection();
+        let head = read_until(&mut server, "\r\n\r\n").to_ascii_lowercase();
+        assert!(head.contains("transfer-encoding: chunked"), "{head}");
+        read_until(&mut server, "part\r\n");
+        client.send(&frame(RST_STREAM, 0, 1, &code.to_be_bytes()));
+        let mut rest = Vec::new();
+        let _ = server.read_to_end(&mut rest); // reset or closed
+        assert_eq!(String::from_utf8_lossy(&rest), "", "{code}");
+    }
+}
+
+#[test]
+fn an_upload_that_is_reset_never_looks_complete_to_a_server_of_http2() {
+    for code in CODES {
+        let scene = scene("h2c://");
+        let mut client = scene.uploading();
+        let mut server = scene.server.http2();
+        assert_eq!(next_frame(&mut server).0, HEADERS);
+        assert_eq!(next_frame(&mut server), (DATA, 1, false, b"part".to_vec()));
+        client.send(&frame(RST_STREAM, 0, 1, &code.to_be_bytes()));
+        let (kind, _, ends, _) = next_frame(&mut server);
+        assert_eq!((kind, ends), (RST_STREAM, false), "{code}");
+    }
+}
+
+#[test]
+fn an_upload_whose_client_hangs_up_never_looks_complete_to_a_server_of_http2() {
+    let scene = scene("h2c://");
+    let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    client.send(
+        "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n",
+    );
+    let mut server = scene.server.http2();
+    assert_eq!(next_frame(&mut server).0, HEADERS);
+    assert_eq!(next_frame(&mut server), (DATA, 1, false, b"part".to_vec()));
+    drop(client);
+    let (kind, _, ends, _) = next_frame(&mut server);
+    assert_eq!((kind, ends), (RST_STREAM, false));
+}
+
+#[test]
+fn an_answer_that_is_reset_never_looks_complete() {
+    for code in CODES {
+        for http in ["--http1.1", "--http2"] {
+            let scene = scene("h2c://");
+            let broken = std::thread::scope(|scope| {
+                let asking = scope.spawn(|| scene.keygate.curl(&scene.good, &[http]));
+                let mut server = scene.server.http2();
+                assert_eq!(next_frame(&mut server).0, HEADERS);
+                let status_200 = [0x88];
+                let answer = [
+                    frame(HEADERS, END_HEADERS, 1, &status_200),
+                    frame(DATA, 0, 1, b"ten bytes."),
+                    frame(RST_STREAM, 0, 1, &code.to_be_bytes()),
+                ];
+                server.write_all(&answer.concat()).unwrap();
+                asking.join().unwrap()
+            });
+            // Partial file, empty reply, receive error, error in an HTTP/2 stream.
+            let broken_off = [18, 52, 56, 92].map(Some).contains(&broken.status.code());
+            assert!(broken_off, "{code} {http}: {}", said(&broken));
+        }
+    }
+}
+
+#[test]
+fn an_early_answer_is_whole_however_long_it_is_and_however_slowly_it_is_taken() {
+    let scene = scene("http://");
+    let mut client = scene.uploading();
+    let mut server = scene.server.connection();
+    read_until(&mut server, "part\r\n");
+    let body = vec![b'x'; 1 << 20];
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+    let writing = std::thread::spawn(move || {
+        server.write_all(&[head.as_bytes(), &body].concat()).unwrap();
+        server
+    });
+    let mut came = 0;
+    loop {
+        let (kind, flags, stream, payload) = client.frame().unwrap();
+        assert_ne!(kind, RST_STREAM, "after {came} bytes");
+        if kind == DATA {
+            came += payload.len();
+            if flags & END_STREAM != 0 {
+                break;
+            }
+            // As much again, only now: for the stream and for the connection.
+            let taken = u32::try_from(payload.len()).unwrap().to_be_bytes();
+            client.send(&frame(WINDOW_UPDATE, 0, stream, &taken));
+            client.send(&frame(WINDOW_UPDATE, 0, 0, &taken));
+        }
+    }
+    assert_eq!(came, 1 << 20);
+    assert_eq!(client.next(), Came::Reset(1, NO_ERROR));
+    drop(writing.join().unwrap());
+}
+
+#[test]
+fn an_early_answer_is_seen_by_a_client_that_is_still_sending() {
+    let scene = scene("http://");
+    let path = scene.pki.path("large");
+    std::fs::write(&path, vec![b'x'; 20 << 20]).unwrap();
+    let own = ["-w", "%{http_code}", "-o", "/dev/null", "-H", "Expect:", "-T"];
+    for http in ["--http1.1", "--http2"] {
+        for _ in 0..5 {
+            let arguments = [&[http], &own[..], &[path.to_str().unwrap()]].concat();
+            let answer = std::thread::scope(|threads| {
+                let asking = threads.spawn(|| scene.keygate.curl(&scene.good, &arguments));
+                let mut server = scene.server.connection();
+                read_until(&mut server, "\r\n\r\n");
+                let head = "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\n";
+                write!(server, "{head}content-length: 6\r\n\r\nlarge\n").unwrap();
+                server.shutdown(std::net::Shutdown::Write).unwrap();
+                let _ = std::io::copy(&mut server, &mut std::io::sink()); // whatever still comes
+                asking.join().unwrap()
+            });
+            let text = said(&answer);
+            assert!(answer.status.success() && text.contains("413"), "{http}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_ends_with_an_upload_unread_is_not_closed_over_what_is_still_sent() {
+    let scene = scene("http://");
+    let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\npart");
+    let mut server = scene.server.connection();
+    read_until(&mut server, "part");
+    write!(
+        server,
+        "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+    )
+    .unwrap();
+    drop(server);
+    // That nothing more comes from keygate is no reason for the client to stop.
+    let answer = client.rest();
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    for _ in 0..10 {
+        client.send([b'x'; 10_000]);
+    }
+}

@@ -1,0 +1,248 @@
+//! Nothing that an upstream could take for identity passes from a client, in any spelling; names
+//! lead to the service that the SNI chose.
+//!
+//! What holds these doors: `remove_identity` in `prepare` in `src/proxy/http/prepare.rs` (and, for
+//! trailers, in `src/proxy/upstream/request_body.rs`), with `dash` in `src/proxy/headers.rs` for the
+//! spellings; for names, `is_for_us` in `host_of` in `src/proxy/http/prepare.rs`.
+
+use std::io::Write;
+
+use crate::support::client::Client;
+use crate::support::keygate::Keygate;
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::{said, write_filter};
+
+struct Setting {
+    pki: Pki,
+    origin: Origin,
+    keygate: Keygate,
+    good: Party,
+}
+
+fn setting(origin: Origin, extra: &str) -> Setting {
+    let pki = Pki::new();
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let keygate = Keygate::start(&pki, &origin, extra);
+    Setting { pki, origin, keygate, good }
+}
+
+const HEADER: &str = "policy = { on_probable = \"header\" }";
+
+const FORGED: [&str; 18] = [
+    "Client-Cert",
+    "client_cert",
+    "CLIENT-CERT-CHAIN",
+    "Client-Key-Status",
+    "client_key_status",
+    "Forwarded",
+    "L5d-Client-Id",
+    "SSL-Client-Verify",
+    "SSL_CLIENT_S_DN",
+    "X-Client-Cert",
+    "X-Forwarded-Client-Cert",
+    "X-Forwarded-For",
+    "X_Forwarded_For",
+    "X-Forwarded-Host",
+    "X-Forwarded-Tls-Client-Cert-Info",
+    "X-Forwarded-User",
+    "X-Real-IP",
+    "X-SSL-Client-S-DN",
+];
+
+#[test]
+fn no_forged_identity_reaches_the_origin() {
+    let Setting { pki: _pki, origin, keygate, good } = setting(Origin::start(), HEADER);
+    for http in ["--http1.1", "--http2"] {
+        let forged = FORGED.map(|name| format!("{name}: forged"));
+        let mut arguments = vec![http, "-A", "test", "-H", "Accept:", "-H", "X-Own: 1"];
+        for header in &forged {
+            arguments.extend(["-H", header, "-H", header]); // twice
+        }
+        let answered = keygate.curl(&good, &arguments);
+        assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
+        let request = origin.next();
+        assert!(!request.head.contains("forged"), "{http}: {}", request.head);
+        let names = [
+            "client-cert",
+            "client-key-status",
+            "host",
+            "user-agent",
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-proto",
+            "x-own",
+            "x-request-id",
+        ];
+        assert_eq!(request.names(), names, "{http}");
+        assert_eq!(request.fields("client-key-status"), ["clean"], "{http}");
+    }
+}
+
+#[test]
+fn no_forged_identity_reaches_the_origin_in_a_trailer() {
+    let Setting { pki, origin, keygate, good } = setting(Origin::start(), HEADER);
+    let mut client = Client::connect(&pki, keygate.address(), &good);
+    client.send(
+        "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\
+         Trailer: Client-Key-Status, X-Sum\r\n\r\n\
+         2\r\nhi\r\n0\r\nClient-Key-Status: forged\r\nclient_cert: forged\r\nX-Sum: 1\r\n\r\n",
+    );
+    assert!(client.head().starts_with("HTTP/1.1 200 OK\r\n"));
+    let request = origin.next();
+    assert_eq!(String::from_utf8_lossy(&request.body), "hix-sum: 1\r\n");
+}
+
+#[test]
+fn what_belongs_to_one_connection_ends_there() {
+    let origin = Origin::answering(|_, tcp| {
+        tcp.write_all(
+            b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: keep-alive, X-Hop\r\n\
+              X-Hop: 1\r\nKeep-Alive: timeout=5\r\nX-Own: 1\r\n\r\n",
+        )
+    });
+    let Setting { pki, origin, keygate, good } = setting(origin, "");
+    let mut client = Client::connect(&pki, keygate.address(), &good);
+    client.send(
+        "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, x-hop, client-cert\r\n\
+         X-Hop: 1\r\nTE: trailers, deflate\r\nUpgrade: other\r\nProxy-Authorization: secret\r\n\r\n",
+    );
+    let head = client.head().to_ascii_lowercase();
+    assert!(
+        head.contains("x-own: 1") && !head.contains("hop") && !head.contains("keep-alive"),
+        "{head}"
+    );
+    let request = origin.next();
+    assert_eq!(request.fields("te"), ["trailers"], "and nothing else of it");
+    assert_eq!(request.fields("connection"), ["te"]);
+    let names = [
+        "client-cert",
+        "connection",
+        "host",
+        "te",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+        "x-request-id",
+    ];
+    assert_eq!(request.names(), names);
+}
+
+/// What a request gets on a connection of its own.
+fn status_of(setting: &Setting, request: &str) -> String {
+    let mut client = Client::connect(&setting.pki, setting.keygate.address(), &setting.good);
+    client.send(request);
+    client.head().lines().next().unwrap().to_owned()
+}
+
+#[test]
+fn a_request_without_one_clear_host_is_refused() {
+    let setting = setting(Origin::start(), "");
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: user@a\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", "400"),
+        ("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n", "405"),
+    ] {
+        let found = status_of(&setting, request);
+        assert!(found.starts_with(&format!("HTTP/1.1 {status}")), "{request:?} got {found}");
+    }
+    assert_eq!(setting.origin.untaken(), 0);
+}
+
+#[test]
+fn an_absolute_target_is_passed_on_as_its_path_and_host() {
+    let setting = setting(Origin::start(), "");
+    let found = status_of(&setting, "GET https://a.test/p?q HTTP/1.1\r\nHost: other\r\n\r\n");
+    assert!(found.starts_with("HTTP/1.1 200"), "{found}");
+    let request = setting.origin.next();
+    assert!(request.head.starts_with("GET /p?q HTTP/1.1\r\n"), "{}", request.head);
+    assert_eq!(request.fields("host"), ["a.test"]);
+}
+
+#[test]
+fn a_request_of_http_1_0_without_a_host_gets_that_of_the_upstream() {
+    let setting = setting(Origin::start(), "");
+    let found = status_of(&setting, "GET / HTTP/1.0\r\n\r\n");
+    assert!(found.contains(" 200 "), "{found}");
+    assert_eq!(setting.origin.next().fields("host"), [setting.origin.address().to_string()]);
+}
+
+#[test]
+fn a_length_beside_chunks_does_not_reach_the_origin() {
+    let setting = setting(Origin::start(), "");
+    let request = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\
+                   Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
+    let status = status_of(&setting, request);
+    if status.starts_with("HTTP/1.1 200") {
+        let received = setting.origin.next();
+        assert!(received.fields("content-length").is_empty(), "{}", received.head);
+        assert_eq!(received.body, b"hi");
+    } else {
+        assert!(status.starts_with("HTTP/1.1 400"), "{status}");
+    }
+}
+
+#[test]
+fn cookies_that_http2_split_arrive_as_one() {
+    let Setting { pki: _pki, origin, keygate, good } = setting(Origin::start(), "");
+    let arguments = ["--http2", "-H", "Cookie: a=1", "-H", "Cookie: b=2"];
+    let answered = keygate.curl(&good, &arguments);
+    assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
+    assert_eq!(origin.next().fields("cookie"), ["a=1; b=2"]);
+}
+
+/// Two services on one address, `a.example` and `b.example`, each with its own origin.
+fn two_services(pki: &Pki, first: &Origin, second: &Origin) -> Keygate {
+    let configuration = crate::support::keygate::configuration(
+        first.address(),
+        "",
+        "server_names = [\"a.example\"]",
+    );
+    let (_, service) = configuration.split_once("[[services]]").unwrap();
+    let service = service
+        .replace("\"test\"", "\"second\"")
+        .replace("a.example", "b.example")
+        .replace(&first.address().to_string(), &second.address().to_string());
+    Keygate::configured(pki, &format!("{configuration}[[services]]{service}"))
+}
+
+#[test]
+fn services_on_one_address_are_told_apart_by_sni_and_the_host_must_fit() {
+    let (pki, first, second) = (Pki::new(), Origin::start(), Origin::start());
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let keygate = two_services(&pki, &first, &second);
+    let port = keygate.address().port();
+    let url = |name: &str| format!("https://{name}.example:{port}/");
+    let resolve = |name: &str| format!("{name}.example:{port}:127.0.0.1");
+
+    for (name, origin) in [("a", &first), ("b", &second)] {
+        for http in ["--http1.1", "--http2"] {
+            let answered = keygate.curl(&good, &[http, "--resolve", &resolve(name), &url(name)]);
+            assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
+            assert_eq!(origin.next().fields("host"), [format!("{name}.example:{port}")]);
+        }
+    }
+    for http in ["--http1.1", "--http2"] {
+        let arguments = [
+            http,
+            "--resolve",
+            &resolve("a"),
+            "-H",
+            "Host: b.example",
+            "-w",
+            "%{http_code}",
+            &url("a"),
+        ];
+        let misdirected = keygate.curl(&good, &arguments);
+        assert!(said(&misdirected).contains("421"), "{http}: {}", said(&misdirected));
+    }
+    let unknown = keygate.curl(&good, &["--resolve", &resolve("c"), &url("c")]);
+    assert!(said(&unknown).contains("unrecognized name"), "{}", said(&unknown));
+    let nameless = keygate.curl(&good, &[]);
+    assert!(said(&nameless).contains("unrecognized name"), "{}", said(&nameless));
+    assert_eq!((first.untaken(), second.untaken()), (0, 0));
+}

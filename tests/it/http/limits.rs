@@ -1,0 +1,279 @@
+//! What a client may take, and what it is told when it takes more.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use crate::support::client::Client;
+use crate::support::http2::{Came, END_HEADERS, HEADERS, Http2, frame, request};
+use crate::support::keygate::{Keygate, configuration};
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::{said, write_filter};
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n";
+
+struct Scene {
+    pki: Pki,
+    keygate: Keygate,
+    good: Party,
+}
+
+fn scene(origin: &Origin, limits: &str) -> Scene {
+    let pki = Pki::new();
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let keygate = Keygate::start(&pki, origin, &format!("limits = {{ {limits} }}"));
+    Scene { pki, keygate, good }
+}
+
+impl Scene {
+    fn connect(&self) -> Client {
+        Client::connect(&self.pki, self.keygate.address(), &self.good)
+    }
+
+    fn failures(&self) -> f64 {
+        let reasons = ["connect", "response", "timeout", "unavailable"];
+        let series = reasons.map(|reason| {
+            format!("keygate_upstream_failures_total{{reason=\"{reason}\",service=\"test\"}}")
+        });
+        series.iter().map(|series| self.keygate.metric(series)).sum()
+    }
+}
+
+#[test]
+fn a_body_that_is_too_long_is_a_413_whether_its_length_is_said_or_not() {
+    let origin = Origin::start();
+    let scene = scene(&origin, "max_body_size = \"1KiB\"");
+    let said =
+        format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1025\r\n\r\n{}", "x".repeat(1025));
+    let chunked = format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n401\r\n{}\r\n0\r\n\r\n",
+        "x".repeat(1025)
+    );
+    for request in [said, chunked] {
+        let mut client = scene.connect();
+        client.send(request);
+        let head = client.head();
+        assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
+    }
+    assert_eq!(origin.untaken(), 0);
+    let mut client = scene.connect();
+    client.send(format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1024\r\n\r\n{}",
+        "x".repeat(1024)
+    ));
+    assert!(client.head().starts_with("HTTP/1.1 200 "));
+    assert_eq!(scene.failures(), 0.0, "none of it is the upstream's");
+}
+
+#[test]
+fn an_answer_of_our_own_is_seen_by_a_client_that_is_still_sending() {
+    let origin = Origin::start();
+    let limited = scene(&origin, "max_body_size = \"64KiB\"");
+    let path = limited.pki.path("large");
+    std::fs::write(&path, vec![b'x'; 20 << 20]).unwrap();
+    let large = path.to_str().unwrap();
+    let own = ["-w", "%{http_code}", "-o", "/dev/null", "-H", "Expect:", "-T", large];
+    let is_seen = |scene: &Scene, arguments: &[&str], code: &str| {
+        for _ in 0..5 {
+            let answer = scene.keygate.curl(&scene.good, &[arguments, &own].concat());
+            let text = said(&answer);
+            assert!(answer.status.success() && text.contains(code), "{arguments:?}: {text}");
+        }
+    };
+    is_seen(&limited, &["--http1.1"], "413");
+    is_seen(&limited, &["--http1.1", "-H", "Transfer-Encoding: chunked"], "413");
+    is_seen(&limited, &["--http2"], "413");
+    let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let pki = Pki::new();
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let keygate = Keygate::configured(&pki, &configuration(nobody, "", ""));
+    let dead = Scene { pki, keygate, good };
+    is_seen(&dead, &["--http1.1"], "502");
+    is_seen(&dead, &["--http2"], "502");
+}
+
+#[test]
+fn a_client_that_stalls_inside_its_body_gets_408_and_the_upstream_is_not_blamed() {
+    let origin = Origin::start();
+    let scene = scene(&origin, "body_timeout = \"500ms\"");
+    let mut client = scene.connect();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf");
+    let head = client.head();
+    assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
+    assert_eq!(scene.failures(), 0.0);
+    assert_eq!(origin.untaken(), 0);
+}
+
+#[test]
+fn a_client_that_takes_nothing_of_its_answer_is_cut_and_its_upstream_connection_is_free() {
+    let origin = Origin::answering(|_, tcp| {
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100000000\r\n\r\n")?;
+        tcp.write_all(&vec![b'x'; 100_000_000])
+    });
+    let scene = scene(&origin, "body_timeout = \"700ms\"");
+    let mut client = scene.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    origin.next();
+    scene.keygate.wait_for_metric("keygate_connections_active{service=\"test\"}", 0.0);
+    scene.keygate.wait_for_metric("keygate_upstream_connections_active{service=\"test\"}", 0.0);
+}
+
+#[test]
+fn an_upstream_that_stalls_inside_its_response_ends_the_response_and_nothing_looks_complete() {
+    let origin = Origin::answering(|_, tcp| {
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")?;
+        tcp.flush()?;
+        std::thread::park(); // until the test ends
+        Ok(())
+    });
+    let pki = Pki::new();
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let text = crate::support::keygate::configuration(origin.address(), "", "");
+    let text = text.replace("response_timeout", "body_timeout = \"500ms\", response_timeout");
+    let keygate = Keygate::configured(&pki, &text);
+    for version in ["--http1.1", "--http2"] {
+        let answer = keygate.curl(&good, &[version]);
+        assert!(!answer.status.success(), "{}", crate::support::said(&answer));
+    }
+}
+
+#[test]
+fn a_request_has_its_time_from_its_head_to_the_end_of_its_response() {
+    let origin = Origin::answering(|_, tcp| {
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")?;
+        loop {
+            tcp.write_all(b"1\r\nx\r\n")?;
+            std::thread::sleep(Duration::from_millis(20)); // the pace of a slow upstream
+        }
+    });
+    let scene = scene(&origin, "request_timeout = \"600ms\"");
+    let mut client = scene.connect();
+    let start = Instant::now();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 200 "));
+    let rest = client.whatever_comes();
+    assert!(start.elapsed() >= Duration::from_millis(600) && !rest.ends_with("0\r\n\r\n"));
+}
+
+#[test]
+fn an_old_connection_is_closed_after_the_answer_in_flight() {
+    let origin = Origin::start();
+    let scene = scene(&origin, "max_connection_age = \"1s\"");
+    let mut client = scene.connect();
+    let start = Instant::now();
+    let mut answers = 0;
+    loop {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let head = client.head();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        client.exactly(6);
+        answers += 1;
+        if head.contains("connection: close") || start.elapsed() > Duration::from_secs(1) {
+            break;
+        }
+    }
+    assert_eq!(client.rest(), "");
+    assert!(answers > 1 && start.elapsed() >= Duration::from_millis(900));
+}
+
+#[test]
+fn an_address_with_too_many_connections_is_told_so_and_then_closed() {
+    let origin = Origin::start();
+    let scene = scene(&origin, "max_connections_per_ip = 2");
+    let ask = |client: &mut Client| {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.head().split(' ').nth(1).unwrap().to_owned()
+    };
+    let mut open: Vec<Client> = Vec::new();
+    for expected in ["200", "200", "429"] {
+        let mut client = scene.connect();
+        assert_eq!(ask(&mut client), expected);
+        open.push(client);
+    }
+    let limited = "keygate_connections_total{result=\"limited\",service=\"test\"}";
+    assert_eq!(scene.keygate.metric(limited), 1.0);
+    // The client that was told is closed by and by; others from elsewhere are served meanwhile.
+    let elsewhere = scene.keygate.curl(&scene.good, &["--interface", "127.0.0.2"]);
+    assert_eq!(elsewhere.stdout, b"hello\n");
+    drop(open);
+    scene.keygate.wait_for_metric("keygate_connections_active{service=\"test\"}", 0.0);
+    assert_eq!(ask(&mut scene.connect()), "200");
+}
+
+#[test]
+fn an_http2_connection_has_so_many_requests_at_a_time() {
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let origin = Origin::answering(move |_, tcp| {
+        let _ = wait.lock().unwrap().recv(); // the test may have ended
+        tcp.write_all(OK)
+    });
+    let scene = scene(&origin, "max_streams = 2");
+    let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    // The client has not heard of the limit yet: what is too much is refused, and can be sent again.
+    for stream in [1, 3, 5] {
+        client.send(&frame(HEADERS, END_HEADERS | 1, stream, &request("GET", &[])));
+    }
+    const REFUSED_STREAM: u32 = 7;
+    assert_eq!(client.next(), Came::Reset(5, REFUSED_STREAM));
+    origin.next();
+    go.send(()).unwrap();
+    go.send(()).unwrap();
+    assert!(matches!(client.next(), Came::Answer(0x88, 1 | 3)));
+}
+
+#[test]
+fn a_request_that_names_itself_keeps_its_name_if_its_sender_is_believed() {
+    for (from, is_kept) in [("[\"127.0.0.0/8\"]", true), ("[\"192.0.2.0/24\"]", false)] {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let good = pki.client("good", Kind::P256);
+        write_filter(&pki.path("lost.pkbf"), &[]);
+        let top = "access_log = { requests = \"all\" }";
+        let text = crate::support::keygate::configuration(
+            origin.address(),
+            top,
+            &format!("request_id_from = {from}"),
+        );
+        let keygate = Keygate::configured(&pki, &text);
+        let trace = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        keygate.curl(&good, &["-H", "X-Request-Id: mine-1", "-H", trace, "-d", "body"]);
+        let request = origin.next();
+        let id = request.fields("x-request-id").concat();
+        assert_eq!(id == "mine-1", is_kept, "{id}");
+        assert_eq!(request.fields("traceparent").concat(), trace.split(": ").nth(1).unwrap());
+        let line = keygate.access_line();
+        let expected = serde_json::json!({
+            "service": "test", "method": "POST", "target": "/", "protocol": "HTTP/2",
+            "status": 200, "complete": true, "request_bytes": 4, "response_bytes": 6,
+            "verdict": "clean", "request_id": id,
+            "upstream": format!("http://{}", origin.address()),
+            "fingerprint": keygate::spki::Fingerprint::of(&good.spki).to_string(),
+        });
+        for (field, value) in expected.as_object().unwrap() {
+            assert_eq!(&line[field], value, "{field} of {line}");
+        }
+        for field in ["time", "peer", "host", "duration_seconds", "upstream_seconds"] {
+            assert!(!line[field].is_null(), "{field} of {line}");
+        }
+    }
+}
+
+#[test]
+fn only_what_went_wrong_is_written_down_if_that_is_asked_for() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let top = "access_log = { requests = \"errors\" }";
+    let keygate = Keygate::configured(
+        &pki,
+        &crate::support::keygate::configuration(origin.address(), top, ""),
+    );
+    keygate.curl(&good, &["--http1.1"]);
+    keygate.curl(&good, &["--http1.1", "-H", "Host: a b"]);
+    let line = keygate.access_line();
+    assert_eq!((&line["status"], &line["host"]), (&400.into(), &"a b".into()), "{line}");
+}

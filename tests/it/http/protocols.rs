@@ -1,0 +1,182 @@
+//! Protocols on top of HTTP, spoken by programs that nobody here wrote: gRPC, WebSocket, HTTP/2 of
+//! nghttp2.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+use crate::support::keygate::{Keygate, configuration};
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::program::{has, python_with};
+use crate::support::{said, system, write_filter};
+
+/// One of the programs beside the tests, which serves on a port that it prints. Ends with the test.
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+fn program(name: &str) -> String {
+    format!("{}/tests/programs/{name}.py", env!("CARGO_MANIFEST_DIR"))
+}
+
+impl Server {
+    fn start(python: &str, name: &str) -> Self {
+        let mut child = Command::new(python)
+            .args([&program(name), "serve"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { child, port: line.trim().parse().unwrap() }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended
+        let _ = self.child.wait();
+    }
+}
+
+struct Scene {
+    pki: Pki,
+    keygate: Keygate,
+    good: Party,
+    lost: Party,
+}
+
+fn scene(server: &str, extra: &str) -> Scene {
+    let pki = Pki::new();
+    let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
+    let text =
+        configuration("127.0.0.1:1".parse().unwrap(), "access_log = { requests = \"all\" }", extra);
+    let keygate = Keygate::configured(&pki, &text.replace("http://127.0.0.1:1", server));
+    Scene { pki, keygate, good, lost }
+}
+
+impl Scene {
+    /// One of the programs as a client.
+    fn run(&self, python: &str, name: &str, target: &str, client: &Party) -> Output {
+        let ca = self.pki.path("ca.pem");
+        let files = [&ca, &client.certificate, &client.private_key];
+        let files = files.map(|path| path.to_str().unwrap());
+        system(python, &[&[program(name).as_str(), "call", target][..], &files].concat())
+    }
+}
+
+#[test]
+fn grpc_is_passed_on_with_its_streams_trailers_and_status() {
+    let Some(python) = python_with("grpc") else { return };
+    let server = Server::start(python, "grpc_echo");
+    let scene = scene(&format!("h2c://127.0.0.1:{}", server.port), "");
+    let target = format!("localhost:{}", scene.keygate.address().port());
+    let answer = scene.run(python, "grpc_echo", &target, &scene.good);
+    assert!(said(&answer).contains("all is well"), "{}", said(&answer));
+    let refused = scene.run(python, "grpc_echo", &target, &scene.lost);
+    assert!(said(&refused).contains("UNAVAILABLE"), "{}", said(&refused));
+}
+
+#[test]
+fn a_websocket_is_passed_on_in_both_directions_until_it_is_closed() {
+    let Some(python) = python_with("websockets") else { return };
+    let server = Server::start(python, "websocket_echo");
+    let scene = scene(&format!("http://127.0.0.1:{}", server.port), "");
+    let port = scene.keygate.address().port().to_string();
+    let answer = scene.run(python, "websocket_echo", &port, &scene.good);
+    assert!(said(&answer).contains("closed with 1000"), "{}", said(&answer));
+    let line = scene.keygate.access_line();
+    assert_eq!((&line["status"], &line["target"]), (&101.into(), &"/echo".into()));
+    let refused = scene.run(python, "websocket_echo", &port, &scene.lost);
+    assert!(said(&refused).contains("ALERT_ACCESS_DENIED"), "{}", said(&refused));
+}
+
+/// Asks for a WebSocket over HTTP/2, and tells what came of it and what the access log says.
+fn websocket_over_http2(server: &str) -> Option<(String, serde_json::Value)> {
+    let python = python_with("hypercorn, h2, wsproto")?;
+    let scene = scene(server, "");
+    let port = scene.keygate.address().port().to_string();
+    let refused = scene.run(python, "websocket_http2", &port, &scene.lost);
+    assert!(said(&refused).contains("ALERT_ACCESS_DENIED"), "{}", said(&refused));
+    let answer = scene.run(python, "websocket_http2", &port, &scene.good);
+    Some((said(&answer), scene.keygate.access_line()))
+}
+
+#[test]
+fn a_websocket_over_http2_reaches_a_server_that_speaks_it() {
+    let Some(python) = python_with("hypercorn, h2, wsproto") else { return };
+    let server = Server::start(python, "websocket_http2");
+    let url = format!("h2c://127.0.0.1:{}", server.port);
+    let (answer, line) = websocket_over_http2(&url).unwrap();
+    assert!(answer.contains("closed with 1000"), "{answer}");
+    assert_eq!((&line["status"], &line["method"]), (&200.into(), &"CONNECT".into()), "{line}");
+    assert_eq!(line["upstream"], url);
+    for bytes in [&line["request_bytes"], &line["response_bytes"]] {
+        assert!(bytes.as_u64().unwrap() > 3_000_000, "{line}");
+    }
+}
+
+#[test]
+fn a_websocket_over_http2_is_an_upgrade_for_a_server_of_http1() {
+    let Some(python) = python_with("websockets") else { return };
+    let server = Server::start(python, "websocket_echo");
+    let outcome = websocket_over_http2(&format!("http://127.0.0.1:{}", server.port));
+    let Some((answer, line)) = outcome else { return };
+    assert!(answer.contains("closed with 1000"), "{answer}");
+    assert_eq!((&line["status"], &line["method"]), (&200.into(), &"CONNECT".into()), "{line}");
+}
+
+#[test]
+fn no_stream_is_opened_that_the_server_has_not_agreed_to() {
+    let Some(python) = python_with("grpc") else { return };
+    let server = Server::start(python, "grpc_echo");
+    let outcome = websocket_over_http2(&format!("h2c://127.0.0.1:{}", server.port));
+    let Some((answer, line)) = outcome else { return };
+    assert!(answer.contains("status 501"), "{answer}");
+    assert_eq!(line["status"], 501);
+    // It takes the upgrade for any other request, and so it would be taken for a consent.
+    let origin = Origin::start();
+    let (answer, _) = websocket_over_http2(&format!("http://{}", origin.address())).unwrap();
+    assert!(answer.contains("status 502"), "{answer}");
+    assert_eq!(origin.next().fields("upgrade"), ["websocket"]);
+}
+
+#[test]
+fn nghttp_and_h2load_are_answered() {
+    if !has("nghttp") || !has("h2load") {
+        return;
+    }
+    let origin = Origin::start();
+    let optional = "policy = { on_unchecked = \"flag\" }";
+    let pki = Pki::new();
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let anchors = "trust_anchors = \"ca.pem\"";
+    let text = configuration(origin.address(), "", optional)
+        .replace(anchors, &format!("{anchors}, mode = \"optional\""));
+    let keygate = Keygate::configured(&pki, &text);
+    let url = format!("https://{}/", keygate.address());
+    let cert = format!("--cert={}", good.certificate.display());
+    let key = format!("--key={}", good.private_key.display());
+    let answer = system("nghttp", &["--no-verify-peer", "-v", &cert, &key, &url]);
+    let text = said(&answer);
+    assert!(text.contains(":status: 200") && text.contains("hello"), "{text}");
+    // A client that asks before it sends its body: it is told 100 first.
+    let body = pki.path("body");
+    std::fs::write(&body, "body").unwrap();
+    let data = ["--expect-continue", "-d", body.to_str().unwrap()];
+    let asked = [&["--no-verify-peer", "-v", &cert, &key][..], &data, &[&url]].concat();
+    let text = said(&system("nghttp", &asked));
+    let (before, after) = text.split_once(":status: 100").unwrap();
+    assert!(!before.contains("send DATA") && after.contains("send DATA"), "{text}");
+    assert!(after.contains(":status: 200"), "{text}");
+    assert_eq!(origin.next().fields("expect"), [""; 0]);
+    assert_eq!(origin.next().body, b"body");
+    // h2load has no certificate to show.
+    let load = system("h2load", &["-n", "2000", "-c", "8", "-m", "10", &url]);
+    let text = said(&load);
+    assert!(text.contains("2000 succeeded, 0 failed, 0 errored"), "{text}");
+    assert_eq!(origin.untaken(), 2000);
+}

@@ -1,0 +1,360 @@
+//! Requests that two servers could read in two ways. Each is refused and its connection closed, or
+//! reaches the origin as exactly one request that can be read in one way only.
+
+use crate::support::client::Client;
+use crate::support::http2::{
+    CONTINUATION, Came, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RST_STREAM, SETTINGS, field,
+    frame, request,
+};
+use crate::support::keygate::Keygate;
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::write_filter;
+
+struct Scene {
+    pki: Pki,
+    origin: Origin,
+    keygate: Keygate,
+    good: Party,
+}
+
+fn scene() -> Scene {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let keygate = Keygate::start(
+        &pki,
+        &origin,
+        "limits = { header_timeout = \"1s\", idle_timeout = \"1s\", body_timeout = \"1s\" }",
+    );
+    Scene { pki, origin, keygate, good }
+}
+
+impl Scene {
+    /// The status of every answer up to the end of the connection, however that comes.
+    fn ask(&self, request: &[u8]) -> String {
+        let mut client = Client::connect(&self.pki, self.keygate.address(), &self.good);
+        client.send(request);
+        let text = client.whatever_comes();
+        let answers = text.split("HTTP/1.1 ").skip(1);
+        answers.map(|answer| answer.split(' ').next().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+}
+
+const HOST: &str = "Host: localhost\r\n";
+
+#[test]
+fn what_can_be_read_in_two_ways_is_refused_and_the_connection_closed() {
+    let scene = scene();
+    let post = |fields: &str, body: &str| format!("POST / HTTP/1.1\r\n{HOST}{fields}\r\n{body}");
+    let get = |fields: &str| format!("GET / HTTP/1.1\r\n{HOST}{fields}\r\n");
+    let mut wrong = Vec::new();
+    for (what, request, status) in [
+        ("differing lengths", post("Content-Length: 2\r\nContent-Length: 3\r\n", "abc"), "400"),
+        ("lengths in a list that differ", post("Content-Length: 2, 3\r\n", "abc"), "400"),
+        ("a signed length", post("Content-Length: +2\r\n", "ab"), "400"),
+        ("a negative length", post("Content-Length: -2\r\n", "ab"), "400"),
+        ("a hexadecimal length", post("Content-Length: 0x2\r\n", "ab"), "400"),
+        ("an empty length", post("Content-Length: \r\n", "ab"), "400"),
+        ("a length with a space in it", post("Content-Length: 1 0\r\n", "0123456789"), "400"),
+        (
+            "a length that no number holds",
+            post("Content-Length: 99999999999999999999\r\n", ""),
+            "400",
+        ),
+        (
+            "chunked, but not last",
+            post("Transfer-Encoding: chunked, identity\r\n", "0\r\n\r\n"),
+            "400",
+        ),
+        ("an unknown coding", post("Transfer-Encoding: xchunked\r\n", "0\r\n\r\n"), "400"),
+        ("identity", post("Transfer-Encoding: identity\r\n", "0\r\n\r\n"), "400"),
+        (
+            "chunked with a vertical tab",
+            post("Transfer-Encoding: \x0bchunked\r\n", "0\r\n\r\n"),
+            "400",
+        ),
+        (
+            "a coding in HTTP/1.0",
+            format!("POST / HTTP/1.0\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+            "400",
+        ),
+        ("a space before a colon", get("X-A : 1\r\n"), "400"),
+        ("a tab before a colon", get("X-A\t: 1\r\n"), "400"),
+        ("a length with a space before its colon", post("Content-Length : 2\r\n", "ab"), "400"),
+        ("a folded line", get("X-A: 1\r\n 2\r\n"), "400"),
+        ("a folded coding", post("Transfer-Encoding:\r\n chunked\r\n", "0\r\n\r\n"), "400"),
+        (
+            "a line that begins with a space",
+            "GET / HTTP/1.1\r\n Host: localhost\r\n\r\n".to_owned(),
+            "400",
+        ),
+        ("a field without a colon", get("nonsense\r\n"), "400"),
+        ("a field without a name", get(": 1\r\n"), "400"),
+        ("NUL in a value", get("X-A: a\0b\r\n"), "400"),
+        ("NUL in a name", get("X\0A: 1\r\n"), "400"),
+        ("CR in a value", get("X-A: a\rb\r\n"), "400"),
+        ("a name that is no token", get("X(A): 1\r\n"), "400"),
+        ("two hosts", get("Host: other\r\n"), "400"),
+        ("a target with a space", format!("GET /a b HTTP/1.1\r\n{HOST}\r\n"), "400"),
+        ("a target with NUL", format!("GET /a\0b HTTP/1.1\r\n{HOST}\r\n"), "400"),
+        ("no target", format!("GET HTTP/1.1\r\n{HOST}\r\n"), "400"),
+        ("no version", format!("GET /\r\n{HOST}\r\n"), "400"),
+        ("another version", format!("GET / HTTP/1.2\r\n{HOST}\r\n"), "400"),
+        ("a version in lower case", format!("GET / http/1.1\r\n{HOST}\r\n"), "400"),
+        ("a method that is no token", format!("G(T / HTTP/1.1\r\n{HOST}\r\n"), "400"),
+        ("a tunnel", format!("CONNECT localhost:443 HTTP/1.1\r\n{HOST}\r\n"), "405"),
+    ] {
+        let found = scene.ask(request.as_bytes());
+        let received = scene.origin.untaken();
+        if (found.as_str(), received) != (status, 0) {
+            wrong.push(format!("{what}: {found}, and {received} requests at the origin"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn what_is_odd_and_clear_reaches_the_origin_as_exactly_one_request() {
+    let scene = scene();
+    let post = |fields: &str, body: &str| format!("POST / HTTP/1.1\r\n{HOST}{fields}\r\n{body}");
+    let chunked = |body: &str| post("Transfer-Encoding: chunked\r\n", body);
+    for (what, request, body) in [
+        ("bare LF", "POST / HTTP/1.1\nHost: localhost\nContent-Length: 2\n\nhi".to_owned(), "hi"),
+        ("empty lines before", format!("\r\n\r\n{}", post("Content-Length: 2\r\n", "hi")), "hi"),
+        ("the same length twice", post("Content-Length: 2\r\nContent-Length: 2\r\n", "hi"), "hi"),
+        (
+            "a length and chunks",
+            post("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n", "2\r\nhi\r\n0\r\n\r\n"),
+            "hi",
+        ),
+        (
+            "chunked in capitals",
+            post("Transfer-Encoding: CHUNKED\r\n", "2\r\nhi\r\n0\r\n\r\n"),
+            "hi",
+        ),
+        ("an extension of a chunk", chunked("2;a=b\r\nhi\r\n0\r\n\r\n"), "hi"),
+        ("NUL in an extension of a chunk", chunked("2;a=\0\r\nhi\r\n0\r\n\r\n"), "hi"),
+        ("leading zeros of a chunk", chunked("0002\r\nhi\r\n0\r\n\r\n"), "hi"),
+        (
+            "two hosts, one in an absolute target",
+            "GET http://localhost/ HTTP/1.1\r\nHost: other\r\n\r\n".to_owned(),
+            "",
+        ),
+        (
+            "a body of a GET",
+            format!(
+                "GET / HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
+            ),
+            "hi",
+        ),
+        ("a server's OPTIONS", format!("OPTIONS * HTTP/1.1\r\n{HOST}\r\n"), ""),
+    ] {
+        assert_eq!(scene.ask(request.as_bytes()), "200", "{what}");
+        let received = scene.origin.next();
+        assert_eq!(String::from_utf8_lossy(&received.body), body, "{what}");
+        let framing =
+            ["content-length", "transfer-encoding"].map(|name| received.fields(name).len());
+        assert!(framing.iter().sum::<usize>() <= 1, "{what}: {}", received.head);
+        assert_eq!(received.fields("host"), ["localhost"], "{what}");
+        assert_eq!(scene.origin.untaken(), 0, "{what}");
+    }
+}
+
+#[test]
+fn a_body_that_breaks_off_never_makes_a_whole_request() {
+    let scene = scene();
+    let chunked =
+        |body: &str| format!("POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n{body}");
+    for (what, body) in [
+        ("a size that is no number", "zz\r\nhi\r\n0\r\n\r\n"),
+        ("a negative size", "-2\r\nhi\r\n0\r\n\r\n"),
+        ("a signed size", "+2\r\nhi\r\n0\r\n\r\n"),
+        ("a size with 0x", "0x2\r\nhi\r\n0\r\n\r\n"),
+        ("an empty size", "\r\nhi\r\n0\r\n\r\n"),
+        ("a size that no number holds", "fffffffffffffffff\r\nhi\r\n0\r\n\r\n"),
+        ("a space before the size", " 2\r\nhi\r\n0\r\n\r\n"),
+        ("a chunk that is longer than its size", "2\r\nhi there\r\n0\r\n\r\n"),
+        ("a chunk that ends with LF alone", "2\r\nhi\n0\r\n\r\n"),
+        ("LF in an extension", "2;a=\nb\r\nhi\r\n0\r\n\r\n"),
+        ("a trailer without a colon", "2\r\nhi\r\n0\r\nnonsense\r\n\r\n"),
+    ] {
+        let answers = scene.ask(chunked(body).as_bytes());
+        assert!(["400", ""].contains(&answers.as_str()), "{what}: {answers}");
+        assert_eq!(scene.origin.untaken(), 0, "{what}");
+    }
+}
+
+#[test]
+fn what_takes_too_much_room_is_told_so() {
+    let scene = scene();
+    let long = "x".repeat(70_000);
+    for (what, request, status) in [
+        ("a long target", format!("GET /{long} HTTP/1.1\r\n{HOST}\r\n"), "414 431"),
+        ("a long field", format!("GET / HTTP/1.1\r\n{HOST}X: {long}\r\n\r\n"), "431"),
+        ("many fields", format!("GET / HTTP/1.1\r\n{HOST}{}\r\n", "X: 1\r\n".repeat(200)), "431"),
+    ] {
+        let found = scene.ask(request.as_bytes());
+        assert!(!found.is_empty() && status.contains(&found), "{what}: {found}");
+        assert_eq!(scene.origin.untaken(), 0, "{what}");
+    }
+}
+
+/// Codes of errors (RFC 9113, section 7).
+const PROTOCOL_ERROR: u32 = 1;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+#[test]
+fn what_http_2_forbids_does_not_reach_the_origin() {
+    let scene = scene();
+    let with = |more: &[(&str, &str)]| request("GET", more);
+    let pseudo = |fields: &[(&str, &str)]| {
+        fields.iter().flat_map(|(name, value)| field(name, value)).collect::<Vec<u8>>()
+    };
+    let stream = |protocol: &str| {
+        frame(HEADERS, END_HEADERS, 1, &request("CONNECT", &[(":protocol", protocol)]))
+    };
+    let whole = END_STREAM | END_HEADERS;
+    let mut wrong = Vec::new();
+    for (what, frames) in [
+        ("HTTP again, on a stream", stream("h2c")),
+        ("HTTP again, in capitals", stream("HTTP/2.0")),
+        ("a protocol that is no token", stream("web socket")),
+        ("two protocols", stream("websocket, h2c")),
+        ("no protocol", stream("")),
+        (
+            "a stream of bytes that has a length",
+            frame(
+                HEADERS,
+                END_HEADERS,
+                1,
+                &request("CONNECT", &[(":protocol", "websocket"), ("content-length", "30")]),
+            ),
+        ),
+        ("a name in capitals", frame(HEADERS, whole, 1, &with(&[("X-A", "1")]))),
+        ("a connection field", frame(HEADERS, whole, 1, &with(&[("connection", "close")]))),
+        ("a coding", frame(HEADERS, whole, 1, &with(&[("transfer-encoding", "chunked")]))),
+        ("an upgrade", frame(HEADERS, whole, 1, &with(&[("upgrade", "h2c")]))),
+        ("TE that is not trailers", frame(HEADERS, whole, 1, &with(&[("te", "gzip")]))),
+        (
+            "a pseudo-field behind a field",
+            frame(HEADERS, whole, 1, &with(&[("x-a", "1"), (":path", "/b")])),
+        ),
+        ("two paths", frame(HEADERS, whole, 1, &with(&[(":path", "/b")]))),
+        ("an unknown pseudo-field", frame(HEADERS, whole, 1, &with(&[(":other", "1")]))),
+        ("a status in a request", frame(HEADERS, whole, 1, &with(&[(":status", "200")]))),
+        ("CR LF in a value", frame(HEADERS, whole, 1, &with(&[("x-a", "1\r\nx-b: 2")]))),
+        ("NUL in a value", frame(HEADERS, whole, 1, &with(&[("x-a", "a\0b")]))),
+        ("a space in a name", frame(HEADERS, whole, 1, &with(&[("x a", "1")]))),
+        ("a colon in a name", frame(HEADERS, whole, 1, &with(&[("x:a", "1")]))),
+        (
+            "no path",
+            frame(
+                HEADERS,
+                whole,
+                1,
+                &pseudo(&[(":method", "GET"), (":scheme", "https"), (":authority", "localhost")]),
+            ),
+        ),
+        (
+            "an empty path",
+            frame(
+                HEADERS,
+                whole,
+                1,
+                &pseudo(&[
+                    (":method", "GET"),
+                    (":scheme", "https"),
+                    (":path", ""),
+                    (":authority", "localhost"),
+                ]),
+            ),
+        ),
+        (
+            "no method",
+            frame(
+                HEADERS,
+                whole,
+                1,
+                &pseudo(&[(":scheme", "https"), (":path", "/"), (":authority", "localhost")]),
+            ),
+        ),
+        (
+            "more body than its length",
+            [
+                frame(HEADERS, END_HEADERS, 1, &request("POST", &[("content-length", "2")])),
+                frame(DATA, END_STREAM, 1, b"hi there"),
+            ]
+            .concat(),
+        ),
+        (
+            "less body than its length",
+            [
+                frame(HEADERS, END_HEADERS, 1, &request("POST", &[("content-length", "9")])),
+                frame(DATA, END_STREAM, 1, b"hi"),
+            ]
+            .concat(),
+        ),
+        (
+            "differing lengths",
+            [
+                frame(
+                    HEADERS,
+                    END_HEADERS,
+                    1,
+                    &request("POST", &[("content-length", "2"), ("content-length", "3")]),
+                ),
+                frame(DATA, END_STREAM, 1, b"hi"),
+            ]
+            .concat(),
+        ),
+        ("a host that differs", frame(HEADERS, whole, 1, &with(&[("host", "other")]))),
+        ("an even stream", frame(HEADERS, whole, 2, &with(&[]))),
+        ("data on stream 0", frame(DATA, 0, 0, b"hi")),
+        ("a frame that is too large", frame(DATA, 0, 1, &[0; 20_000])),
+        ("a broken field block", frame(HEADERS, whole, 1, &[0xff, 0xff, 0xff, 0xff, 0xff])),
+    ] {
+        let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
+        client.send(&frames);
+        let came = client.next();
+        let is_refused = matches!(came, Came::Reset(..) | Came::GoAway(_))
+            || matches!(came, Came::Answer(first, _) if first != 0x88);
+        if !is_refused || scene.origin.untaken() > 0 {
+            wrong.push(format!("{what}: {came:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_flood_of_frames_ends_its_own_connection() {
+    let scene = scene();
+    let connect = || Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    let mut others = connect();
+    // What it is told is lost if it has not been read when the connection is closed over what it sent.
+    let is_calmed = |came: &Came| matches!(came, Came::GoAway(ENHANCE_YOUR_CALM) | Came::Nothing);
+    // Fields without an end (CVE-2024-27316).
+    let mut client = connect();
+    client.send(&frame(HEADERS, END_STREAM, 1, &request("GET", &[])));
+    for _ in 0..2000 {
+        client.send(&frame(CONTINUATION, 0, 1, &field("x-a", &"x".repeat(100))));
+    }
+    let came = client.next();
+    assert!(is_calmed(&came), "{came:?}");
+    // Requests that are taken back at once (CVE-2023-44487).
+    let mut client = connect();
+    let mut frames = Vec::new();
+    for stream in (1..4000).step_by(2) {
+        frames.extend(frame(HEADERS, END_STREAM | END_HEADERS, stream, &request("GET", &[])));
+        frames.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
+    }
+    client.send(&frames);
+    let came = client.next();
+    assert!(is_calmed(&came), "{came:?}");
+    // Settings that nobody can need.
+    let mut client = connect();
+    client.send(&frame(SETTINGS, 0, 0, b"\x00\x05\x00\x00\x00\x01"));
+    assert_eq!(client.next(), Came::GoAway(PROTOCOL_ERROR));
+    others.ask(1);
+    assert_eq!(others.next(), Came::Answer(0x88, 1), "nobody else notices");
+}

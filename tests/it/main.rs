@@ -1,0 +1,87 @@
+//! Tests that drive the real proxy over real TLS. One binary, so that the support code is compiled
+//! and linked once.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::string_slice,
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a test fails where it stands"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod admission {
+    mod actions;
+    mod alerts;
+    mod clients;
+    mod encodings;
+    mod lists;
+    mod matrix;
+    mod open_connections;
+    mod openssl_sessions;
+    mod policy;
+    mod revocation;
+    mod sessions;
+}
+
+mod cli {
+    mod demo;
+    mod filter;
+    mod inputs;
+    mod packaging;
+    mod reports;
+}
+
+mod docs {
+    mod examples;
+    mod migrating;
+    mod operations;
+    mod pages;
+    mod readme;
+    mod reference;
+}
+
+mod http {
+    mod cut_short;
+    mod headers;
+    mod informational;
+    mod limits;
+    mod protocols;
+    mod smuggling;
+    mod streams;
+    mod timeouts;
+}
+
+mod monitoring {
+    mod prometheus;
+    mod status_page;
+}
+
+mod process {
+    mod handover;
+    mod healthcheck;
+    mod sandbox;
+    mod secrets;
+    mod start;
+    mod systemd;
+}
+
+mod reload {
+    mod configuration;
+    mod files;
+    mod rejected_updates;
+}
+
+mod tcp;
+
+mod upstream {
+    mod failures;
+    mod http2;
+    mod servers;
+    mod tls;
+}

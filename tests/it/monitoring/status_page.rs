@@ -1,0 +1,289 @@
+//! The page at `/` of the admin address, in a real browser.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use keygate::spki::Fingerprint;
+use rcgen::{CertificateParams, DnType};
+use serde_json::{Value, json};
+
+use crate::support::keygate::{Keygate, configuration, keygate};
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::program::has;
+use crate::support::{PATIENCE, said, system, write_filter};
+
+struct Scene {
+    pki: Pki,
+    keygate: Keygate,
+    lost: Party,
+}
+
+/// A client whose name is a script, as far as an issuer can do that.
+const NAME: &str = "<script>alert(1)</script>";
+/// The same in a distinguished name (RFC 4514).
+const SHOWN: &str = r"\<script\>alert(1)\</script\>";
+
+fn scene(action: &str) -> Scene {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name.push(DnType::OrganizationName, NAME);
+    let lost = pki.client_with("lost", Kind::P256, parameters);
+    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
+    let top = format!(
+        "[[exceptions]]\nfingerprint = \"{}\"\nuntil = 2100-12-31\nreason = \"OPS-1412\"",
+        "ab".repeat(32)
+    );
+    let extra = format!("policy = {{ on_probable = \"{action}\" }}");
+    let text = configuration(origin.address(), "", &extra);
+    let text = text.replacen("[[filters]]", &format!("{top}\n\n[[filters]]"), 1);
+    assert!(text.contains("OPS-1412"), "{text}");
+    let keygate = Keygate::configured(&pki, &text);
+    Scene { pki, keygate, lost }
+}
+
+/// A browser that is driven through WebDriver. Ends with the test.
+struct Browser {
+    driver: Child,
+    session: String,
+    _profile: tempfile::TempDir,
+}
+
+impl Browser {
+    fn start() -> Self {
+        let mut driver =
+            Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let started = lines.by_ref().map_while(Result::ok).find_map(|line| {
+            let (_, port) = line.split_once("started successfully on port ")?;
+            port.trim_end_matches('.').parse::<u16>().ok()
+        });
+        std::thread::spawn(move || lines.count()); // so that it never waits for us
+        let driver_url = format!("http://127.0.0.1:{}", started.unwrap());
+        let profile = tempfile::tempdir().unwrap();
+        let arguments = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            &format!("--user-data-dir={}", profile.path().display()),
+        ];
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": {"args": arguments},
+            "goog:loggingPrefs": {"browser": "ALL"},
+        }}});
+        let made = call("POST", &format!("{driver_url}/session"), &wanted);
+        let session = format!("{driver_url}/session/{}", made["sessionId"].as_str().unwrap());
+        Self { driver, session, _profile: profile }
+    }
+
+    fn post(&self, command: &str, body: &Value) -> Value {
+        call("POST", &format!("{}/{command}", self.session), body)
+    }
+
+    fn run(&self, script: &str) -> Value {
+        self.post("execute/sync", &json!({"script": script, "args": []}))
+    }
+
+    /// What a person can read.
+    fn text(&self) -> String {
+        self.run("return document.querySelector('main').innerText").as_str().unwrap().to_owned()
+    }
+
+    /// Waits until the page, which nobody loads again, says something.
+    fn wait_for(&self, what: &str) {
+        let end = Instant::now() + PATIENCE;
+        while !self.text().contains(what) {
+            assert!(Instant::now() < end, "the page never said {what:?}: {}", self.text());
+            sleep(Duration::from_millis(100)); // a page tells nobody that it has changed
+        }
+    }
+
+    fn background(&self, scheme: &str) -> String {
+        let feature = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        let command = json!({"cmd": "Emulation.setEmulatedMedia", "params": {"features": feature}});
+        self.post("goog/cdp/execute", &command);
+        let color = self.run("return getComputedStyle(document.body).backgroundColor");
+        color.as_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = system("curl", &["-s", "-X", "DELETE", &self.session]); // the browser ends with it
+        let _ = self.driver.kill(); // it may have ended
+        let _ = self.driver.wait();
+    }
+}
+
+fn call(method: &str, url: &str, body: &Value) -> Value {
+    let json = ["-H", "content-type: application/json", "-d", &body.to_string()].map(str::to_owned);
+    let mut arguments = vec!["-s", "-X", method, url];
+    arguments.extend(json.iter().map(String::as_str));
+    let answer = system("curl", &arguments);
+    let answer: Value = serde_json::from_slice(&answer.stdout).unwrap_or_else(|error| {
+        panic!("{url}: {error}: {}", said(&answer));
+    });
+    assert!(answer["value"]["error"].is_null(), "{url}: {answer}");
+    answer["value"].clone()
+}
+
+#[test]
+fn a_browser_shows_it_and_it_stays_up_to_date() {
+    if !has("chromium") || !has("chromedriver") {
+        return;
+    }
+    let scene = scene("reject");
+    let browser = Browser::start();
+    browser.post("url", &json!({"url": format!("http://{}/", scene.keygate.admin_address())}));
+    let text = browser.text();
+    for shown in ["ready", "lost", "in use", "None since the start.", "OPS-1412", "certificate"] {
+        assert!(text.contains(shown), "no {shown:?} in {text}");
+    }
+    // Nobody loads the page again, and what happens is on it.
+    assert!(!scene.keygate.curl(&scene.lost, &[]).status.success());
+    browser.wait_for(SHOWN);
+    let text = browser.text();
+    for shown in ["probable", "reject", "127.0.0.1", "1 of 1 that are remembered"] {
+        assert!(text.contains(shown), "no {shown:?} in {text}");
+    }
+    assert_eq!(browser.run("return document.querySelectorAll('#clients script').length"), 0);
+    assert!(
+        browser.run("return document.querySelectorAll('rect.probable').length").as_u64() > Some(0)
+    );
+    // Light and dark, and nothing from another host.
+    assert_ne!(browser.background("light"), browser.background("dark"));
+    let foreign = "return performance.getEntriesByType('resource').map(entry => entry.name)
+        .filter(name => !name.startsWith(location.origin) && !name.startsWith('data:'))";
+    assert_eq!(browser.run(foreign), json!([]));
+    let log = browser.post("se/log", &json!({"type": "browser"}));
+    assert_eq!(log, json!([]), "the browser complains");
+}
+
+#[test]
+fn it_is_whole_without_javascript_and_runs_nothing_of_others() {
+    let scene = scene("flag");
+    assert!(scene.keygate.curl(&scene.lost, &[]).status.success());
+    let url = format!("http://{}/", scene.keygate.admin_address());
+    let page = said(&system("curl", &["-s", "-i", &url]));
+    for shown in
+        ["text/html", "default-src 'none'", r"\&#60;script\&#62;", "probable", "flag", "OPS-1412"]
+    {
+        assert!(page.contains(shown), "no {shown:?} in {page}");
+    }
+    assert!(!page.contains(NAME), "{page}");
+    for (asset, kind) in [("page.css", "text/css"), ("page.js", "text/javascript")] {
+        let answer = said(&system("curl", &["-s", "-i", &format!("{url}{asset}")]));
+        assert!(answer.contains("200 OK") && answer.contains(kind), "{answer}");
+    }
+    let mut pages = String::new();
+    for asset in ["page.html", "page.css", "page.js"] {
+        let path = format!("{}/src/admin/{asset}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::File::open(path).unwrap().read_to_string(&mut pages).unwrap();
+    }
+    assert!(!pages.contains("//") || !pages.contains("http"), "an asset of another host");
+}
+
+#[test]
+fn a_page_of_another_host_reads_nothing_and_lets_nothing_through() {
+    let scene = scene("reject");
+    let address = scene.keygate.admin_address();
+    let ask = |path: &str, more: &[&str]| {
+        let url = format!("http://{address}{path}");
+        said(&system("curl", &[&["-s", "-i", &url], more].concat()))
+    };
+    // Its name was made to resolve to this address.
+    for path in ["/", "/report", "/status", "/metrics"] {
+        let answer = ask(path, &["-H", "host: evil.example:9464"]);
+        assert!(answer.contains("421 Misdirected Request"), "{answer}");
+        for host in ["localhost", "LOCALHOST:9464", "127.0.0.1:1", "[::1]:9464"] {
+            let answer = ask(path, &["-H", &format!("host: {host}")]);
+            assert!(answer.contains("200 OK"), "{host}: {answer}");
+        }
+    }
+    let json = ["-H", "content-type: application/json", "-d", "{\"sha256\":\"00\"}"];
+    for said_by_browsers in ["origin: http://127.0.0.1:9464", "sec-fetch-site: same-origin"] {
+        let answer = ask("/filters/lost/accept", &[&json[..], &["-H", said_by_browsers]].concat());
+        assert!(answer.contains("403 Forbidden"), "{answer}");
+    }
+}
+
+#[test]
+fn a_configuration_that_was_refused_is_on_the_page_and_in_the_status() {
+    let scene = scene("reject");
+    assert_eq!(scene.keygate.status()["configuration"], Value::Null, "nobody has touched it");
+    std::fs::write(scene.pki.path("keygate.toml"), "workers = \"<many>\"\n").unwrap();
+    let status = scene
+        .keygate
+        .wait_for_status("the refusal", |status| status["configuration"]["result"] == "refused");
+    let error = status["configuration"]["error"].as_str().unwrap();
+    assert!(error.contains("workers") && error.contains("line 1"), "{error}");
+    let page = scene.keygate.admin("/").1;
+    assert!(page.contains("class=\"state bad\"") && page.contains("&#60;many&#62;"), "{page}");
+}
+
+fn clients(count: u8) -> &'static str {
+    if count == 1 { "1 client" } else { "0 clients" }
+}
+
+#[test]
+fn the_report_tells_who_was_refused_and_who_would_have_been() {
+    for (action, refused, would) in [("reject", 1, 0), ("flag", 0, 1), ("header", 0, 1)] {
+        let scene = scene(action);
+        let admin = format!("admin = {{ listen = \"{}\" }}", scene.keygate.admin_address());
+        let file = scene.pki.path("report.toml");
+        std::fs::write(&file, admin).unwrap();
+        let report = |more: &[&str]| {
+            keygate(&[&["report", "--config", file.to_str().unwrap()], more].concat())
+        };
+        let before = said(&report(&[]));
+        assert!(before.contains("0 clients refused since"), "{before}");
+        for _ in 0..3 {
+            scene.keygate.curl(&scene.lost, &[]);
+        }
+        let after = said(&report(&[]));
+        assert!(after.contains(&format!("{} refused since", clients(refused))), "{after}");
+        let line = format!("{} would have been refused by \"reject\" since", clients(would));
+        assert!(after.contains(&line) && after.contains("3 times"), "{after}");
+        assert!(after.contains(SHOWN) && after.contains("(in lost)"), "{after}");
+        let json: Value = serde_json::from_slice(&report(&["--json"]).stdout).unwrap();
+        assert_eq!((&json["action"], &json["count"]), (&action.into(), &3.into()), "{json}");
+        for field in ["subject", "issuer", "serial", "fingerprint", "dns_names", "uris", "revision"]
+        {
+            assert!(!json[field].is_null(), "no {field} in {json}");
+        }
+        assert_eq!(report(&["--since", "soon"]).status.code(), Some(2));
+    }
+}
+
+#[test]
+fn the_log_says_the_same_of_a_client_once_and_of_a_failed_handshake_which_certificate() {
+    let scene = scene("reject");
+    let strangers = Pki::named("Another CA");
+    let stranger = strangers.client("stranger", Kind::P256);
+    for _ in 0..5 {
+        scene.keygate.curl(&scene.lost, &[]);
+        scene.keygate.curl(&stranger, &["-k"]);
+    }
+    scene.keygate.wait_for_metric(
+        "keygate_handshakes_total{result=\"unknown_issuer\",resumed=\"false\",service=\"test\"}",
+        5.0,
+    );
+    // Each worker says it for itself.
+    let refused = scene.keygate.lines("client key refused");
+    assert!((1..=2).contains(&refused.len()), "{refused:?}");
+    assert_eq!(refused[0]["left_out"], 0);
+    let failed = scene.keygate.lines("handshake failed");
+    assert!((1..=2).contains(&failed.len()), "{failed:?}");
+    let line = &failed[0];
+    assert_eq!(line["result"], "unknown_issuer");
+    assert!(line["subject"].as_str().unwrap().contains("stranger"), "{line}");
+    assert_eq!(line["fingerprint"], Fingerprint::of(&stranger.spki).to_string());
+}

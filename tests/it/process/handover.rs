@@ -1,0 +1,115 @@
+//! A restart behind clients that keep their connections: one process drains, another takes over,
+//! and no request fails.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::support::client::config;
+use crate::support::keygate::{Keygate, configuration};
+use crate::support::load::{ask, connect};
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Pki};
+use crate::support::program::{Program, free_address, has};
+use crate::support::{said, write_filter};
+
+/// A client keeps its connection as long as it may, and goes to whichever instance is ready when it
+/// needs another: what a load balancer does that asks `/readyz`.
+#[test]
+fn no_request_fails_while_one_instance_drains_and_another_takes_over() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let text = configuration(origin.address(), "", "")
+        .replace("readiness_delay = \"0s\"", "readiness_delay = \"500ms\"");
+    let mut first = Keygate::configured(&pki, &text);
+    let second = Keygate::configured(&pki, &text);
+    let config = Arc::new(config(&pki, &good));
+    let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let leaves = Arc::new(AtomicBool::new(false));
+    let addresses: [SocketAddr; 2] = [first.address(), second.address()];
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let (config, stop, answers, leaves) =
+                (Arc::clone(&config), Arc::clone(&stop), Arc::clone(&answers), Arc::clone(&leaves));
+            std::thread::spawn(move || {
+                let mut kept = None;
+                while !stop.load(Ordering::Relaxed) {
+                    let address = addresses[usize::from(leaves.load(Ordering::Relaxed))];
+                    let mut connection =
+                        kept.take().unwrap_or_else(|| connect(address, &config).unwrap());
+                    let is_reusable = ask(&mut connection, address, false).unwrap();
+                    answers.fetch_add(1, Ordering::Relaxed);
+                    kept = is_reusable.then_some(connection);
+                }
+            })
+        })
+        .collect();
+    let wait_for = |more: usize| {
+        let wanted = answers.load(Ordering::Relaxed) + more;
+        first.wait_until("more answers", || answers.load(Ordering::Relaxed) >= wanted);
+    };
+    wait_for(200);
+    first.signal("TERM");
+    first.wait_for("a line", |line| line["message"] == "not ready any more");
+    assert_eq!(first.admin("/readyz").0, 503);
+    leaves.store(true, Ordering::Relaxed);
+    assert!(first.ended().success());
+    let wanted = answers.load(Ordering::Relaxed) + 200;
+    second.wait_until("more answers", || answers.load(Ordering::Relaxed) >= wanted);
+    stop.store(true, Ordering::Relaxed);
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+/// HAProxy in front, which asks whether an instance is ready; h2load as many clients.
+#[test]
+fn behind_haproxy_h2load_notices_no_restart() {
+    if !has("haproxy") || !has("h2load") {
+        return;
+    }
+    let (pki, origin) = (Pki::new(), Origin::start());
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let optional = "policy = { on_unchecked = \"flag\" }";
+    let text = configuration(
+        origin.address(),
+        "log = { level = \"error,keygate::cli=info,keygate::server=info\" }",
+        optional,
+    )
+    .replace("trust_anchors = \"ca.pem\"", "trust_anchors = \"ca.pem\", mode = \"optional\"")
+    .replace("readiness_delay = \"0s\"", "readiness_delay = \"1s\"");
+    let mut first = Keygate::configured(&pki, &text);
+    let second = Keygate::configured(&pki, &text);
+    let front = free_address();
+    let server = |keygate: &Keygate, name: &str| {
+        format!(
+            " server {name} {} check addr 127.0.0.1 port {} inter 50ms fall 1 rise 1\n",
+            keygate.address(),
+            keygate.admin_address().port()
+        )
+    };
+    let haproxy = format!(
+        "defaults\n mode tcp\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n\
+         listen front\n bind {front}\n option httpchk GET /readyz\n option redispatch\n retries 3\n{}{}",
+        server(&first, "first"),
+        server(&second, "second")
+    );
+    std::fs::write(pki.path("haproxy.cfg"), haproxy).unwrap();
+    let mut command = Command::new("haproxy");
+    command.arg("-db").arg("-f").arg(pki.path("haproxy.cfg"));
+    let _haproxy = Program::start(&mut command).listening_on(front);
+    let url = format!("https://{front}/");
+    // Each run is a crowd of clients with connections of their own.
+    let run = move || crate::support::system("h2load", &["-n", "400", "-c", "8", "-m", "4", &url]);
+    let crowd = std::thread::spawn(move || (0..12).map(|_| run()).collect::<Vec<_>>());
+    let requests = "keygate_requests_total{code=\"2xx\",service=\"test\"}";
+    first.wait_until("the crowd is at it", || first.metric(requests) > 0.0);
+    first.signal("TERM");
+    assert!(first.ended().success());
+    for output in crowd.join().unwrap() {
+        let text = said(&output);
+        assert!(text.contains("400 succeeded, 0 failed, 0 errored"), "{text}");
+    }
+}

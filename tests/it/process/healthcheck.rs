@@ -1,0 +1,151 @@
+//! `keygate healthcheck` tells whoever supervises the proxy whether it is ready, by its exit code.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::process::Output;
+
+use tempfile::TempDir;
+
+use crate::support::keygate::{Keygate, configuration, keygate};
+use crate::support::origin::Origin;
+use crate::support::pki::Pki;
+use crate::support::program::free_address;
+use crate::support::{said, write_filter};
+
+/// Asks by a configuration of which nothing else is there: no filter, no certificate, no key.
+fn asks(configuration: &str, arguments: &[&str]) -> Output {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("keygate.toml");
+    std::fs::write(&path, configuration).unwrap();
+    let asked = ["healthcheck", "--config", path.to_str().unwrap()];
+    keygate(&[&asked[..], arguments].concat())
+}
+
+/// The configuration of a proxy whose admin address is this.
+fn with_admin(address: &str) -> String {
+    let text = configuration("127.0.0.1:9".parse().unwrap(), "", "");
+    text.replacen("127.0.0.1:0", address, 1)
+}
+
+/// It ended with `code`, and one line says why.
+fn fails(output: &Output, code: i32, parts: &[&str]) {
+    assert_eq!(output.status.code(), Some(code), "{}", said(output));
+    assert!(output.stdout.is_empty(), "{}", said(output));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.starts_with("keygate: ") && message.ends_with('\n'), "{message:?}");
+    for part in parts {
+        assert!(message.contains(part), "{part:?} is not in {message:?}");
+    }
+    if code == 1 {
+        assert_eq!(message.lines().count(), 1, "{message:?}");
+    }
+}
+
+fn is_ready(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}", said(output));
+    assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{}", said(output));
+}
+
+#[test]
+fn a_proxy_is_ready_until_it_is_told_to_end_and_not_there_when_it_has() {
+    let pki = Pki::new();
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let text = configuration(Origin::start().address(), "", "")
+        .replace("readiness_delay = \"0s\"", "readiness_delay = \"1h\"");
+    let mut proxy = Keygate::configured(&pki, &text);
+    let admin = proxy.admin_address();
+    is_ready(&asks(&with_admin(&admin.to_string()), &[]));
+
+    proxy.signal("TERM");
+    proxy.wait_for("the delay", |line| line["message"] == "not ready any more");
+    let address = format!("the admin address {admin}: ");
+    let draining = asks(&with_admin(&admin.to_string()), &[]);
+    fails(&draining, 1, &[&address, "503 Service Unavailable: shutting down"]);
+
+    proxy.signal("TERM"); // an hour would be too long for the test
+    assert_eq!(proxy.ended().code(), Some(0));
+    let gone = asks(&with_admin(&admin.to_string()), &[]);
+    fails(&gone, 1, &[&address, "Connection refused"]);
+}
+
+#[test]
+fn a_wildcard_is_asked_on_loopback() {
+    let pki = Pki::new();
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let text = configuration(Origin::start().address(), "", "");
+    let proxy = Keygate::configured(&pki, &text);
+    let port = proxy.admin_address().port();
+    for wildcard in [format!("0.0.0.0:{port}"), format!("[::]:{port}")] {
+        is_ready(&asks(&with_admin(&wildcard), &[]));
+    }
+}
+
+/// A proxy refuses a configuration that it cannot use, and goes on: its health is not that of the
+/// file.
+#[test]
+fn what_is_wrong_elsewhere_in_the_configuration_is_not_asked_about() {
+    let pki = Pki::new();
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let proxy = Keygate::configured(&pki, &configuration(Origin::start().address(), "", ""));
+    let text = with_admin(&proxy.admin_address().to_string());
+    for wrong in [
+        text.replace("workers = 2", "wrokers = 2"),
+        text.replace("\"127.0.0.1:0\"", "\"nowhere\""),
+        format!("admin = {{ listen = \"{}\" }}", proxy.admin_address()),
+    ] {
+        is_ready(&asks(&wrong, &[]));
+    }
+}
+
+#[test]
+fn whoever_does_not_answer_in_time_is_not_ready() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let text = with_admin(&silent.local_addr().unwrap().to_string());
+    fails(&asks(&text, &["--timeout", "200ms"]), 1, &["no answer within 200ms"]);
+}
+
+/// Answers one connection with these bytes.
+fn other_server(answer: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut tcp, _) = listener.accept().unwrap();
+        let _ = tcp.read(&mut [0; 1024]).unwrap();
+        tcp.write_all(answer.as_bytes()).unwrap();
+    });
+    address
+}
+
+#[test]
+fn whatever_else_answers_is_not_ready_and_told_of_in_one_line() {
+    for (answer, problem) in [
+        (
+            "HTTP/1.1 404 Not Found\r\ncontent-length: 24\r\n\r\n<html>\u{1b}[1m\nnot\nhere\n</>\n",
+            "404 Not Found: <html>\\u{1b}[1m",
+        ),
+        ("HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n", "500 Internal"),
+        ("+OK redis\r\n", "invalid HTTP version parsed"),
+        ("", "connection closed before message completed"),
+    ] {
+        let text = with_admin(&other_server(answer).to_string());
+        fails(&asks(&text, &[]), 1, &[problem]);
+    }
+}
+
+#[test]
+fn a_configuration_that_does_not_tell_the_address_is_another_matter() {
+    let address = free_address().to_string();
+    for (wrong, problem) in [
+        ("admin = [", "keygate.toml:1: "),
+        ("admin = { listne = \"127.0.0.1:1\" }", "unknown field `listne`"),
+        ("admin = { listen = \"localhost\" }", "admin.listen: \"localhost\" is not an address"),
+    ] {
+        fails(&asks(wrong, &[]), 2, &[problem]);
+    }
+    let missing = keygate(&["healthcheck", "--config", "/nowhere/keygate.toml"]);
+    fails(&missing, 2, &["/nowhere/keygate.toml: cannot read the configuration: No such file"]);
+    for timeout in ["0s", "2", "soon"] {
+        let wrong = asks(&with_admin(&address), &["--timeout", timeout]);
+        assert_eq!(wrong.status.code(), Some(2), "{}", said(&wrong));
+    }
+}

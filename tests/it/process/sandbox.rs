@@ -1,0 +1,220 @@
+//! What the process can no longer do once it has read its configuration, and that everything it should
+//! do goes on. Where the kernel has no Landlock, what it would hold is skipped, with a message.
+
+use std::fs::{create_dir, read, remove_file, rename};
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::HEXLOWER;
+
+use crate::support::keygate::{BINARY, Keygate, configuration};
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Pki};
+use crate::support::program::{free_address, has};
+use crate::support::scene::{Scene, contains};
+use crate::support::{said, write_filter, write_revision};
+
+/// Whether the kernel holds the process. Which it can is the kernel's choice, in CI too.
+fn is_held(keygate: &Keygate) -> bool {
+    let line = keygate.wait_for("the sandbox", |line| line["message"] == "sandbox");
+    let is_held = ["full", "partial"].contains(&line["status"].as_str().unwrap());
+    if !is_held {
+        eprintln!("skipped: this kernel has no Landlock");
+    }
+    is_held
+}
+
+#[test]
+fn a_link_to_outside_is_refused_and_says_so() {
+    let scene = Scene::new();
+    if !is_held(&scene.keygate) {
+        return;
+    }
+    let outside = tempfile::tempdir().unwrap();
+    let update = scene.update();
+    let content = read(&update).unwrap();
+    rename(&update, outside.path().join("lost.pkbf")).unwrap();
+    symlink(outside.path().join("lost.pkbf"), scene.pki.path("made/link")).unwrap();
+    rename(scene.pki.path("made/link"), scene.pki.path("lost.pkbf")).unwrap();
+    scene.is_refused("io", "outside of the sandbox of this process; restart to widen it");
+    scene.is_as_it_was();
+
+    rename(scene.update(), scene.pki.path("lost.pkbf")).unwrap();
+    scene.is_replaced_by(&content);
+}
+
+/// Nothing but the kernel looks at where the checksum really is.
+#[test]
+fn the_kernel_itself_refuses_what_is_outside() {
+    for (mode, is_refused) in [("auto", true), ("off", false)] {
+        let sandbox = format!("sandbox = {{ mode = \"{mode}\" }}\n");
+        let scene = Scene::configured(
+            |pki, first| rename(first, pki.path("lost.pkbf")).unwrap(),
+            |text| sandbox + &text,
+        );
+        if is_refused && !is_held(&scene.keygate) {
+            return;
+        }
+        let outside = tempfile::tempdir().unwrap();
+        let update = scene.update();
+        let content = read(&update).unwrap();
+        let sum = HEXLOWER.encode(digest(&SHA256, &content).as_ref());
+        std::fs::write(outside.path().join("sum"), format!("{sum}  lost.pkbf\n")).unwrap();
+        symlink(outside.path().join("sum"), scene.pki.path("lost.pkbf.sha256")).unwrap();
+        rename(update, scene.pki.path("lost.pkbf")).unwrap();
+        if is_refused {
+            scene.is_refused("checksum", "Permission denied");
+            scene.is_as_it_was();
+            remove_file(scene.pki.path("lost.pkbf.sha256")).unwrap();
+        }
+        scene.is_replaced_by(&content);
+    }
+}
+
+/// Not beside the configuration: the filter in a Kubernetes volume, and the state.
+#[test]
+fn what_the_configuration_names_can_be_read_and_written_wherever_it_is() {
+    let [volume, state] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let at = |name: &str| volume.path().join(name);
+    let top = format!("state = {{ dir = {:?} }}\n", state.path());
+    let path = format!("path = {:?}", at("lost.pkbf"));
+    let scene = Scene::configured(
+        |_, first| {
+            create_dir(at("..a")).unwrap();
+            std::fs::copy(first, at("..a/lost.pkbf")).unwrap();
+            symlink("..a", at("..data")).unwrap();
+            symlink("..data/lost.pkbf", at("lost.pkbf")).unwrap();
+        },
+        |text| top + &text.replace("path = \"lost.pkbf\"", &path),
+    );
+    is_held(&scene.keygate);
+    let update = scene.update();
+    let content = read(&update).unwrap();
+    create_dir(at("..b")).unwrap();
+    std::fs::copy(update, at("..b/lost.pkbf")).unwrap();
+    symlink("..b", at("..data_tmp")).unwrap();
+    rename(at("..data_tmp"), at("..data")).unwrap();
+    scene.is_replaced_by(&content);
+    let marks = std::fs::read_to_string(state.path().join("filters.json")).unwrap();
+    assert!(marks.contains("\"revision\": 2"), "{marks}");
+    // Its own numbers are in /proc.
+    let metrics = scene.keygate.metrics();
+    for series in
+        ["process_open_fds", "process_start_time_seconds", "process_resident_memory_bytes"]
+    {
+        assert!(metrics[series] > 0.0, "{series}");
+    }
+}
+
+#[test]
+fn a_server_that_is_given_by_name_is_found() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let client = pki.client("client", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let text = configuration(origin.address(), "sandbox = { ports = \"configured\" }", "");
+    let text = text.replace("http://127.0.0.1:", "http://localhost:");
+    let keygate = Keygate::configured(&pki, &text);
+    let answer = keygate.curl(&client, &[]);
+    assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+}
+
+#[test]
+fn a_configuration_that_needs_another_port_is_refused_where_ports_are_limited() {
+    let (pki, origin, other) = (Pki::new(), Origin::start(), Origin::start());
+    let client = pki.client("client", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let [listen, admin, elsewhere] = [free_address(), free_address(), free_address()];
+    let text = configuration(origin.address(), "sandbox = { ports = \"configured\" }", "")
+        .replacen("127.0.0.1:0", &admin.to_string(), 1)
+        .replacen("127.0.0.1:0", &listen.to_string(), 1);
+    let keygate = Keygate::configured(&pki, &text);
+    if !is_held(&keygate) {
+        return;
+    }
+    let served = || {
+        let answer = keygate.curl(&client, &[]);
+        assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+    };
+    served();
+    let put = |text: &str| {
+        std::fs::write(pki.path("keygate.toml"), text).unwrap();
+        keygate.signal("HUP");
+    };
+    let (from, to) = (origin.address().to_string(), other.address().to_string());
+    let port = other.address().port();
+    for (text, problem) in [
+        (
+            text.replace(&from, &to),
+            format!("connecting to TCP port {port} is outside of the sandbox"),
+        ),
+        (
+            text.replace(&listen.to_string(), &elsewhere.to_string()),
+            format!("listening on TCP port {} is outside of the sandbox", elsewhere.port()),
+        ),
+        (text.replace(&from, "localhost:1"), "resolving the host names".to_owned()),
+    ] {
+        put(&text);
+        keygate.wait_for("the refusal", |line| {
+            line["message"] == "configuration refused, the one in use stays"
+                && contains(&line["problem"], &problem)
+                && contains(&line["problem"], "restart to widen it")
+        });
+        served();
+    }
+    // What stays within is put to use.
+    put(&text.replace("response_timeout = \"20s\"", "response_timeout = \"21s\""));
+    keygate.wait_for_generation(2);
+    write_revision(&pki.path("lost.pkbf"), &[], 2);
+    keygate.wait_for_generation(3);
+    served();
+}
+
+/// A kernel without Landlock, played by strace.
+#[test]
+fn without_landlock_a_sandbox_that_is_required_is_an_error() {
+    if !has("strace") {
+        return;
+    }
+    let (pki, origin) = (Pki::new(), Origin::start());
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let old_kernel = || {
+        let mut command = Command::new("strace");
+        let inject = "inject=landlock_create_ruleset:error=ENOSYS";
+        command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=landlock_create_ruleset"]);
+        command.args(["-e", inject, BINARY]);
+        command
+    };
+    let text = |mode: &str| {
+        let top = format!("sandbox = {{ mode = \"{mode}\" }}");
+        configuration(origin.address(), &top, "")
+    };
+    let config = pki.path("keygate.toml");
+    std::fs::write(&config, text("required")).unwrap();
+    let output = old_kernel().args(["run", "--config"]).arg(&config).output().unwrap();
+    assert_eq!(output.status.code(), Some(4), "{}", said(&output));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("this kernel has no Landlock"), "{told}");
+
+    std::fs::write(&config, text("auto")).unwrap();
+    let mut child = old_kernel();
+    child.args(["run", "--config"]).arg(&config).stderr(std::process::Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut pid = None;
+    for line in std::io::BufRead::lines(stderr) {
+        let line: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+        if line["message"] == "sandbox" {
+            assert_eq!(
+                (line["status"].as_str(), line["level"].as_str()),
+                (Some("none"), Some("WARN"))
+            );
+            let children = format!("/proc/{0}/task/{0}/children", child.id());
+            pid = Some(std::fs::read_to_string(children).unwrap());
+        }
+        if line["message"] == "ready" {
+            crate::support::system("kill", &[pid.clone().unwrap().trim()]);
+        }
+    }
+    assert!(child.wait().unwrap().success());
+}

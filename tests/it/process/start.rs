@@ -1,0 +1,327 @@
+//! How the process begins and ends: what it cannot use it names, with an exit code of its own.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::support::keygate::{BINARY, Keygate, configuration};
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Pki};
+use crate::support::{PATIENCE, said, system, write_filter};
+
+/// Everything that a good configuration needs, and the configuration.
+fn good() -> (Pki, String) {
+    let pki = Pki::new();
+    write_filter(&pki.path("lost.pkbf"), &[b"a key"]);
+    (pki, configuration("127.0.0.1:9".parse().unwrap(), "", ""))
+}
+
+/// Runs a command that should end by itself.
+fn ends(command: &str, pki: &Pki, configuration: &str) -> Output {
+    let path = pki.path("keygate.toml");
+    std::fs::write(&path, configuration).unwrap();
+    ends_with(&[command, "--config", path.to_str().unwrap()])
+}
+
+fn ends_with(arguments: &[&str]) -> Output {
+    let mut command = Command::new(BINARY);
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let id = child.id().to_string();
+    let (sender, output) = channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output().unwrap()));
+    output.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        system("kill", &["-s", "KILL", &id]);
+        panic!("keygate {arguments:?} should have ended")
+    })
+}
+
+/// It ended with `code`, served nothing, and said what is wrong.
+fn complains(output: &Output, code: i32, parts: &[&str]) {
+    assert_eq!(output.status.code(), Some(code), "{}", said(output));
+    assert!(output.stdout.is_empty(), "{}", said(output));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.starts_with("keygate: "), "{message}");
+    for part in parts {
+        assert!(message.contains(part), "{part:?} is not in {message:?}");
+    }
+}
+
+#[test]
+fn a_filter_that_cannot_be_used_is_named_with_what_is_wrong() {
+    let (pki, text) = good();
+    let path = pki.path("lost.pkbf");
+    let content = std::fs::read(&path).unwrap();
+    let size = content.len();
+    let changed = |position: usize, value: u8| {
+        let mut changed = content.clone();
+        changed[position] = value;
+        Some(changed)
+    };
+    let longer = [&content[..], &[0]].concat();
+    for (bad, problem) in [
+        (None, "No such file"),
+        (Some(Vec::new()), "the file is 0 bytes long, the header alone has 24"),
+        (Some(content[..23].to_vec()), "the file is 23 bytes long, the header alone has 24"),
+        (changed(5, b'2'), "not a pkbfv1 filter: the file begins with \"pkbfv2\""),
+        (Some(content[..size / 2].to_vec()), &*format!("the file is {} bytes long", size / 2)),
+        (Some(content[..size - 1].to_vec()), &*format!("the file is {} bytes long", size - 1)),
+        (Some(longer), &*format!("the file is {} bytes long", size + 1)),
+        (changed(22, 0), "hash count is 0 (header offset 22)"),
+        (changed(23, 2), "hash length is 2 (header offset 23), a filter has 3 to 63"),
+        (changed(23, 255), "hash length is 255 (header offset 23), a filter has 3 to 63"),
+        (changed(23, 63), "its header (hash length 63) says"),
+    ] {
+        match bad {
+            Some(bad) => std::fs::write(&path, bad).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+        for command in ["run", "validate"] {
+            let output = ends(command, &pki, &text);
+            complains(&output, 3, &["filter \"lost\"", path.to_str().unwrap(), problem]);
+        }
+    }
+}
+
+#[test]
+fn a_filter_over_max_size_is_named_with_both_sizes() {
+    let (pki, text) = good();
+    let path = pki.path("lost.pkbf");
+    let size = std::fs::metadata(&path).unwrap().len();
+    let with = |limit: u64| {
+        text.replace("\"lost.pkbf\"", &format!("\"lost.pkbf\"\nmax_size = \"{limit}B\""))
+    };
+    let problem = format!("the file is {size} bytes long, max_size allows {}", size - 1);
+    for command in ["run", "validate"] {
+        let output = ends(command, &pki, &with(size - 1));
+        complains(&output, 3, &["filter \"lost\"", path.to_str().unwrap(), &problem]);
+    }
+    assert!(ends("validate", &pki, &with(size)).status.success());
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_is_named_with_its_line() {
+    let (pki, text) = good();
+    let path = pki.path("keygate.toml");
+    let path = path.to_str().unwrap();
+    for (from, to, problem) in [
+        ("[[filters]]", "[[filters]]\ncolour = \"red\"", "unknown field `colour`"),
+        ("upstream = {", "upstream = { retries = 3,", "unknown field `retries`"),
+    ] {
+        let changed = text.replace(from, to);
+        let key = problem.split('`').nth(1).unwrap();
+        let line = 1 + changed.lines().position(|line| line.contains(key)).unwrap();
+        for command in ["run", "validate"] {
+            let output = ends(command, &pki, &changed);
+            complains(&output, 2, &[&format!("keygate: {path}:{line}:"), problem]);
+        }
+    }
+    for command in ["run", "validate"] {
+        let missing = pki.path("missing.toml");
+        let missing = missing.to_str().unwrap();
+        let output = ends_with(&[command, "--config", missing]);
+        complains(&output, 2, &[missing, "cannot read the configuration", "No such file"]);
+    }
+}
+
+#[test]
+fn certificates_that_cannot_be_used_are_named_with_their_key_in_the_configuration() {
+    let (pki, text) = good();
+    let other = pki.server("other");
+    let with_key = text.replace("\"server.key\"", "\"other.key\"");
+    let key = other.private_key.to_str().unwrap();
+    std::fs::write(pki.path("empty.pem"), "# none\n").unwrap();
+    let empty = pki.path("empty.pem");
+    let empty = empty.to_str().unwrap();
+    let none = "there is no certificate in it";
+    for command in ["run", "validate"] {
+        let output = ends(command, &pki, &with_key);
+        complains(&output, 3, &["tls.private_key", key, "does not belong to the certificate"]);
+        let output = ends(command, &pki, &text.replace("\"ca.pem\"", "\"empty.pem\""));
+        complains(&output, 3, &["client_auth.trust_anchors", empty, none]);
+        let output = ends(command, &pki, &text.replace("\"server.pem\"", "\"empty.pem\""));
+        complains(&output, 3, &["tls.certificate", empty, none]);
+        let output = ends(command, &pki, &text.replace("\"ca.pem\"", "\"gone.pem\""));
+        complains(&output, 3, &["client_auth.trust_anchors", "gone.pem", "No such file"]);
+    }
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let (pki, text) = good();
+    let holder = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let taken = holder.local_addr().unwrap();
+    let service = "listen = \"127.0.0.1:0\"\ntls";
+    assert!(text.contains(service));
+    let service = text.replace(service, &format!("listen = \"{taken}\"\ntls"));
+    let output = ends("run", &pki, &service);
+    complains(&output, 4, &[&format!("cannot listen on {taken}: Address already in use")]);
+    assert!(ends("validate", &pki, &service).status.success(), "validate listens nowhere");
+
+    let admin = "admin = { listen = \"127.0.0.1:0\" }";
+    assert!(text.contains(admin));
+    let admin = text.replace(admin, &format!("admin = {{ listen = \"{taken}\" }}"));
+    let problem = format!("cannot listen on the admin address {taken}: Address already in use");
+    complains(&ends("run", &pki, &admin), 4, &[&problem]);
+}
+
+#[test]
+fn a_second_proxy_does_not_share_the_address_of_the_first() {
+    let (pki, text) = good();
+    let client = pki.client("client", Kind::P256);
+    let origin = Origin::start();
+    let first = Keygate::start(&pki, &origin, "");
+    let address = first.address();
+    let same =
+        text.replace("listen = \"127.0.0.1:0\"\ntls", &format!("listen = \"{address}\"\ntls"));
+    let output = ends("run", &pki, &same);
+    complains(&output, 4, &[&format!("cannot listen on {address}: Address already in use")]);
+    assert_eq!(first.curl(&client, &[]).stdout, b"hello\n");
+}
+
+#[test]
+fn validate_sums_up_a_good_configuration() {
+    let (pki, text) = good();
+    let output = ends("validate", &pki, &text);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
+    let summary = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "filter lost: revision 1, 1 entries, 2^",
+        "service test: 127.0.0.1:0 for any name, to http://127.0.0.1:9",
+        "probable: reject, unchecked: reject",
+        &format!("{}: valid", pki.path("keygate.toml").display()),
+    ] {
+        assert!(summary.contains(part), "{part:?} is not in {summary:?}");
+    }
+}
+
+/// An origin that answers when it is told to.
+fn waiting_origin() -> (Origin, std::sync::mpsc::Sender<()>) {
+    let (sender, told) = channel();
+    let told = Mutex::new(told);
+    let origin = Origin::answering(move |_, tcp| {
+        let _ = told.lock().unwrap().recv(); // the test may have failed
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n")
+    });
+    (origin, sender)
+}
+
+/// Asks until the answer is as wanted: the log speaks a moment before.
+fn until(what: &str, wanted: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !wanted() {
+        assert!(since.elapsed() < PATIENCE, "waited for {what} in vain");
+    }
+}
+
+#[test]
+fn sigterm_lets_requests_in_flight_finish_and_ends_with_zero() {
+    let (pki, _) = good();
+    let client = pki.client("client", Kind::P256);
+    let (origin, answer) = waiting_origin();
+    let text = configuration(origin.address(), "", "")
+        .replace("drain_timeout = \"5s\"", "drain_timeout = \"1h\"");
+    let mut keygate = Keygate::configured(&pki, &text);
+    assert_eq!(keygate.admin("/readyz"), (200, "ready\n".to_owned()));
+
+    std::thread::scope(|scope| {
+        let request = scope.spawn(|| keygate.curl(&client, &[]));
+        origin.next();
+        keygate.signal("TERM");
+        keygate.wait_for("the end of accepting", |line| line["message"] == "draining");
+        until("readiness to fail", || keygate.admin("/readyz").0 == 503);
+        assert_eq!(keygate.status()["ready"], false);
+        assert_eq!(keygate.admin("/livez").0, 200);
+        until("the address to be closed", || TcpStream::connect(keygate.address()).is_err());
+        answer.send(()).unwrap();
+        let answered = request.join().unwrap();
+        assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
+    });
+    assert_eq!(keygate.ended().code(), Some(0));
+    assert_eq!(keygate.lines("stopped").len(), 1);
+}
+
+#[test]
+fn while_readiness_fails_clients_are_served_and_a_second_sigterm_ends_at_once() {
+    let (pki, _) = good();
+    let client = pki.client("client", Kind::P256);
+    let origin = Origin::start();
+    let text = configuration(origin.address(), "", "")
+        .replace("readiness_delay = \"0s\"", "readiness_delay = \"1h\"");
+    let mut keygate = Keygate::configured(&pki, &text);
+    assert_eq!(keygate.curl(&client, &[]).stdout, b"hello\n");
+
+    keygate.signal("TERM");
+    keygate.wait_for("the delay", |line| line["message"] == "not ready any more");
+    until("readiness to fail", || keygate.admin("/readyz").0 == 503);
+    let answered = keygate.curl(&client, &[]);
+    assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
+
+    keygate.signal("TERM"); // an hour would be too long for the test
+    assert_eq!(keygate.ended().code(), Some(0));
+    assert_eq!(keygate.lines("stopped at once").len(), 1);
+    assert!(keygate.lines("draining").is_empty());
+}
+
+#[test]
+fn a_stale_admin_socket_is_replaced_and_one_in_use_is_not() {
+    let (pki, text) = good();
+    let socket = pki.path("admin.sock");
+    drop(UnixListener::bind(&socket).unwrap());
+    assert!(socket.exists(), "a socket that nobody listens on stays");
+    let text = text.replace(
+        "admin = { listen = \"127.0.0.1:0\" }",
+        &format!("admin = {{ listen = \"unix:{}\" }}", socket.display()),
+    );
+    let config = pki.path("keygate.toml");
+    std::fs::write(&config, &text).unwrap();
+    let mut command = Command::new(BINARY);
+    command.args(["run", "--config"]).arg(&config).stderr(Stdio::piped());
+    let mut child = KillAtEnd(command.spawn().unwrap());
+    let stderr = BufReader::new(child.0.stderr.take().unwrap());
+    let mut lines =
+        stderr.lines().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let ready = lines.find(|line| line["message"] == "ready").unwrap();
+    assert_eq!(ready["address"], format!("unix:{}", socket.display()));
+    assert_eq!(asked(&socket, "/readyz"), "ready\n");
+    assert!(asked(&socket, "/metrics").contains("keygate_filter_revision{filter=\"lost\"} 1\n"));
+
+    // The command asks over the socket, and is told that there is nothing to accept.
+    let accept = ends_with(&["filter", "accept", "lost", "--config", config.to_str().unwrap()]);
+    complains(&accept, 3, &["lost: no update waits to be accepted"]);
+    let health = ["healthcheck", "--config", config.to_str().unwrap()];
+    assert_eq!(ends_with(&health).status.code(), Some(0));
+
+    let problem = format!("cannot listen on the admin address unix:{}", socket.display());
+    complains(&ends("run", &pki, &text), 4, &[&problem, "Address already in use"]);
+    assert_eq!(asked(&socket, "/readyz"), "ready\n");
+
+    drop(child);
+    let accept = ends_with(&["filter", "accept", "lost", "--config", config.to_str().unwrap()]);
+    let problem = format!("the admin address unix:{}: Connection refused", socket.display());
+    complains(&accept, 3, &[&problem]);
+    complains(&ends_with(&health), 1, &[&problem]);
+}
+
+struct KillAtEnd(std::process::Child);
+
+impl Drop for KillAtEnd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn asked(socket: &Path, path: &str) -> String {
+    let url = format!("http://admin{path}");
+    let output = system("curl", &["-sS", "--unix-socket", socket.to_str().unwrap(), &url]);
+    assert!(output.status.success(), "{}", said(&output));
+    String::from_utf8(output.stdout).unwrap()
+}

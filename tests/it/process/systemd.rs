@@ -1,0 +1,260 @@
+//! The service manager, played by the test: what it is told, that a hung worker is noticed, the sockets
+//! that it hands over, and the unit as systemd's own tools see it.
+
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support::keygate::{BINARY, Keygate, configuration};
+use crate::support::load::Load;
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Pki};
+use crate::support::program::{Program, free_address, has};
+use crate::support::{PATIENCE, said, system, write_filter, write_revision};
+
+/// The end of a service manager that is told things.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn new(pki: &Pki) -> Self {
+        let socket = UnixDatagram::bind(pki.path("notify")).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self(socket)
+    }
+
+    fn command(&self, watchdog: &str) -> Command {
+        let mut command = Command::new(BINARY);
+        let address = self.0.local_addr().unwrap();
+        command.env("NOTIFY_SOCKET", address.as_pathname().unwrap());
+        command.env("WATCHDOG_USEC", watchdog);
+        command
+    }
+
+    fn next(&self) -> String {
+        let mut message = [0; 4096];
+        let length = self.0.recv(&mut message).unwrap();
+        String::from_utf8(message[..length].to_vec()).unwrap()
+    }
+
+    /// The next message but for those that say that all is alive.
+    fn told(&self) -> String {
+        std::iter::repeat_with(|| self.next()).find(|message| message != ALIVE).unwrap()
+    }
+
+    /// What has been said so far.
+    fn all(&self) -> Vec<String> {
+        self.0.set_nonblocking(true).unwrap();
+        let mut message = [0; 4096];
+        let mut all = Vec::new();
+        loop {
+            match self.0.recv(&mut message) {
+                Ok(length) => all.push(String::from_utf8(message[..length].to_vec()).unwrap()),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    self.0.set_nonblocking(false).unwrap();
+                    return all;
+                }
+            }
+        }
+    }
+}
+
+const ALIVE: &str = "WATCHDOG=1\n";
+
+#[test]
+fn the_manager_is_told_of_start_reload_and_end_when_they_are_done() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let manager = Manager::new(&pki);
+    let mut keygate =
+        Keygate::run_by(manager.command("1000000"), &pki, &configuration(origin.address(), "", ""));
+    assert_eq!(manager.told(), "READY=1\nSTATUS=serving, snapshot 1, services: 1\n");
+
+    write_revision(&pki.path("lost.pkbf"), &[], 2);
+    keygate.signal("HUP");
+    let message = manager.told();
+    let reloading: Vec<&str> = message.lines().collect();
+    assert_eq!((reloading[0], reloading[2]), ("RELOADING=1", "STATUS=reloading"));
+    let since_boot: f64 = reloading[1].strip_prefix("MONOTONIC_USEC=").unwrap().parse().unwrap();
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+    let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+    assert!((uptime - since_boot / 1e6).abs() < 60.0, "{since_boot} us, up for {uptime} s");
+    // Not before the file, which was being written to a moment ago, is in use.
+    assert_eq!(manager.told(), "READY=1\nSTATUS=serving, snapshot 2, services: 1\n");
+    assert_eq!(keygate.status()["generation"], 2);
+
+    while manager.next() != ALIVE {}
+    keygate.signal("TERM");
+    assert_eq!(manager.told(), "STOPPING=1\nSTATUS=draining\n");
+    assert!(keygate.ended().success());
+}
+
+/// A thread is stopped as by a debugger; the others go on.
+#[test]
+fn a_worker_that_hangs_makes_the_watchdog_bite() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let manager = Manager::new(&pki);
+    let keygate =
+        Keygate::run_by(manager.command("1000000"), &pki, &configuration(origin.address(), "", ""));
+    let threads = std::fs::read_dir(format!("/proc/{}/task", keygate.pid())).unwrap();
+    let is_worker = |path: &Path| {
+        std::fs::read_to_string(path.join("comm")).unwrap().starts_with("keygate-worker")
+    };
+    let worker = threads.map(|entry| entry.unwrap().path()).find(|path| is_worker(path)).unwrap();
+    let worker = worker.file_name().unwrap().to_str().unwrap();
+    let stop = format!(
+        "import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.ptrace(16, {worker}, 0, 0) != 0:
+    raise OSError(ctypes.get_errno(), 'ptrace')
+os.waitpid({worker}, 0x40000000)
+print('stopped', flush=True)
+input()
+libc.ptrace(17, {worker}, 0, 0)"
+    );
+    let mut command = Command::new("python3");
+    command.args(["-c", &stop]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut debugger = command.spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(debugger.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "stopped\n");
+
+    let hangs = "a worker hangs: the watchdog is not answered";
+    keygate.wait_for("the hung worker", |line| line["message"] == hangs);
+    manager.all();
+    keygate.wait_for_lines("two more looks", 3, |line| line["message"] == hangs);
+    let since = manager.all();
+    assert!(since.is_empty(), "the watchdog was answered: {since:?}");
+
+    debugger.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(debugger.wait().unwrap().success());
+    while manager.next() != ALIVE {}
+}
+
+/// A process that is handed this socket as systemd does it: as descriptor 3.
+fn activated(socket: &TcpListener) -> Command {
+    let mut command = Command::new("sh");
+    let script = "exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" \"$@\"";
+    command.args(["-c", script, BINARY]).stdin(OwnedFd::from(socket.try_clone().unwrap()));
+    command
+}
+
+fn on(address: SocketAddr, origin: &Origin) -> String {
+    let text = configuration(origin.address(), "", "");
+    text.replacen("\nlisten = \"127.0.0.1:0\"", &format!("\nlisten = \"{address}\""), 1)
+}
+
+#[test]
+fn a_restart_with_a_socket_that_is_handed_over_refuses_nobody() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let client = pki.client("client", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let text = on(address, &origin);
+    let mut keygate = Keygate::run_by(activated(&socket), &pki, &text);
+    assert_eq!(keygate.address(), address);
+    let load = Load::start(address, &pki, &client);
+    for _ in 0..3 {
+        load.wait_for(100);
+        keygate.signal("TERM");
+        assert!(keygate.ended().success());
+        // Between the two, clients wait in the queue.
+        keygate = Keygate::run_by(activated(&socket), &pki, &text);
+    }
+    load.wait_for(100);
+    let failures = load.failures();
+    assert!(failures.is_empty(), "{failures:#?}");
+
+    // Every worker accepts from it, also after a configuration without it.
+    let elsewhere = free_address();
+    for (place, generation) in [(elsewhere, 2), (address, 3)] {
+        std::fs::write(pki.path("keygate.toml"), on(place, &origin)).unwrap();
+        keygate.signal("HUP");
+        keygate.wait_for_generation(generation);
+    }
+    let answer = keygate.curl(&client, &[]);
+    assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+}
+
+#[test]
+fn a_socket_that_no_address_is_configured_for_is_an_error_that_names_both() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = pki.path("keygate.toml");
+    std::fs::write(&config, on("127.0.0.1:8443".parse().unwrap(), &origin)).unwrap();
+    let output = activated(&socket).args(["run", "--config"]).arg(&config).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    let told = String::from_utf8_lossy(&output.stderr);
+    let address = socket.local_addr().unwrap();
+    assert!(told.contains(&format!("listens on {address}")), "{told}");
+    assert!(told.contains("listens on 127.0.0.1:8443, 127.0.0.1:0 (admin)"), "{told}");
+
+    // The admin address is one of them.
+    let text = on("127.0.0.1:0".parse().unwrap(), &origin);
+    let text = text.replace(
+        "admin = { listen = \"127.0.0.1:0\" }",
+        &format!("admin = {{ listen = \"{address}\" }}"),
+    );
+    let keygate = Keygate::run_by(activated(&socket), &pki, &text);
+    assert_eq!(keygate.admin_address(), address);
+    assert_eq!(keygate.admin("/readyz").0, 200);
+}
+
+#[test]
+fn systemd_hands_over_a_socket_and_starts_it_with_the_first_client() {
+    if !has("systemd-socket-activate") {
+        return;
+    }
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let client = pki.client("client", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let address = free_address();
+    std::fs::write(pki.path("keygate.toml"), on(address, &origin)).unwrap();
+    let mut command = Command::new("systemd-socket-activate");
+    command.args(["--listen", &address.to_string(), BINARY, "run", "--config"]);
+    let _keygate = Program::start(command.arg(pki.path("keygate.toml"))).listening_on(address);
+    let file = |path: &Path| path.to_str().unwrap().to_owned();
+    let (ca, certificate, key) =
+        (file(&pki.path("ca.pem")), file(&client.certificate), file(&client.private_key));
+    let url = format!("https://{address}/");
+    let own = ["-sS", "--max-time", "30", "--cacert", &ca, "--cert", &certificate, "--key", &key];
+    let answer = system("curl", &[&own[..], &[&url]].concat());
+    assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+}
+
+/// In tenths: systemd calls up to 2.0 "OK" with a smile, and up to 4.9 plain "OK".
+const MOST_EXPOSED: &str = "20";
+
+#[test]
+fn systemd_finds_nothing_wrong_with_the_unit_and_little_exposed() {
+    if !has("systemd-analyze") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/systemd");
+    for name in ["keygate.service", "keygate.socket"] {
+        let unit = std::fs::read_to_string(units.join(name)).unwrap();
+        // The pages are installed by the package, and looked at there.
+        let lines = unit.lines().filter(|line| !line.starts_with("Documentation="));
+        let unit = lines.collect::<Vec<_>>().join("\n").replace("/usr/bin/keygate", BINARY);
+        std::fs::write(directory.path().join(name), unit).unwrap();
+        let path = directory.path().join(name);
+        let verified = system("systemd-analyze", &["verify", path.to_str().unwrap()]);
+        assert!(
+            verified.status.success() && verified.stderr.is_empty() && verified.stdout.is_empty(),
+            "{name}: {}",
+            said(&verified)
+        );
+    }
+    let unit = units.join("keygate.service");
+    let threshold = format!("--threshold={MOST_EXPOSED}");
+    let looked = ["security", "--offline=true", &threshold, unit.to_str().unwrap()];
+    let looked = system("systemd-analyze", &looked);
+    assert!(looked.status.success(), "{}", said(&looked));
+}

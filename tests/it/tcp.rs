@@ -1,0 +1,216 @@
+//! Services without HTTP: bytes go through as they are, for those who may.
+//!
+//! What holds the door of open connections here is `Order::Cut` in `src/proxy/tunnel.rs`, given by
+//! the deadline that `evict` in `src/proxy/standing.rs` sets.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Output};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use proxy_header::{ParseConfig, ProxyHeader, Tlv};
+
+use crate::support::client::Client;
+use crate::support::keygate::{Keygate, configuration};
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::program::{Program, free_address, has};
+use crate::support::{PATIENCE, said, write_filter, write_revision};
+
+struct Scene {
+    pki: Pki,
+    keygate: Keygate,
+    good: Party,
+    lost: Party,
+}
+
+/// A TCP service in front of `server`, with more of its own configuration.
+fn scene(server: SocketAddr, extra: &str) -> Scene {
+    let pki = Pki::new();
+    let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
+    let text = configuration(server, "access_log = { requests = \"all\" }", extra);
+    let text = text.replace(&format!("\"http://{server}\""), &format!("\"{server}\""));
+    let keygate = Keygate::configured(&pki, &text);
+    Scene { pki, keygate, good, lost }
+}
+
+/// A server that shows what it receives on each connection up to its end, and then answers.
+fn server(answer: &'static [u8]) -> (SocketAddr, Receiver<Vec<u8>>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, received) = channel();
+    std::thread::spawn(move || {
+        for tcp in listener.incoming() {
+            let (mut tcp, sender) = (tcp.unwrap(), sender.clone());
+            std::thread::spawn(move || {
+                let mut bytes = Vec::new();
+                let _ = tcp.read_to_end(&mut bytes); // it may be cut
+                let _ = sender.send(bytes);
+                let _ = tcp.write_all(answer);
+                let _ = tcp.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    (address, received)
+}
+
+const TCP: &str = "protocol = \"tcp\"";
+
+#[test]
+fn each_direction_ends_on_its_own() {
+    let (address, received) = server(b"all of it");
+    let scene = scene(address, TCP);
+    let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    let bytes: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
+    client.send(&bytes);
+    client.finish();
+    assert!(received.recv_timeout(PATIENCE).unwrap() == bytes);
+    assert_eq!(client.rest(), "all of it");
+    let line = scene.keygate.access_line();
+    let expected = serde_json::json!({
+        "service": "test",
+        "protocol": "tcp",
+        "upstream": address.to_string(),
+        "verdict": "clean",
+        "complete": true,
+        "request_bytes": 1 << 20,
+        "response_bytes": 9,
+    });
+    for (field, value) in expected.as_object().unwrap() {
+        assert_eq!(&line[field], value, "{field} of {line}");
+    }
+}
+
+#[test]
+fn a_lost_key_gets_an_alert_and_the_server_sees_nobody() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let scene = scene(listener.local_addr().unwrap(), TCP);
+    let answer = scene.keygate.curl(&scene.lost, &[]);
+    assert!(said(&answer).contains("access denied"), "{}", said(&answer));
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err());
+}
+
+#[test]
+fn a_connection_whose_key_is_lost_by_now_is_cut_after_its_grace() {
+    let (address, received) = server(b"");
+    let policy = "policy = { evict_within = \"700ms\" }\nprotocol = \"tcp\"";
+    let scene = scene(address, policy);
+    let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    client.send("before");
+    let start = Instant::now();
+    write_revision(&scene.pki.path("lost.pkbf"), &[&scene.good.spki], 2);
+    scene.keygate.wait_for_generation(2);
+    assert_eq!(received.recv_timeout(PATIENCE).unwrap(), b"before");
+    assert!(start.elapsed() >= Duration::from_millis(700), "it had its time");
+    scene.keygate.wait_for("the line about the client", |line| {
+        line["message"] == "client key refused, its open connection ends"
+    });
+}
+
+#[test]
+fn a_connection_on_which_nothing_moves_is_cut_after_the_idle_timeout() {
+    let (address, received) = server(b"");
+    let scene = scene(address, "protocol = \"tcp\"\nlimits = { idle_timeout = \"400ms\" }");
+    let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    client.send("once");
+    assert_eq!(received.recv_timeout(PATIENCE).unwrap(), b"once");
+}
+
+#[test]
+fn the_upstream_is_told_of_the_client_and_its_certificate_in_a_proxy_header() {
+    let (address, received) = server(b"");
+    let scene = scene(address, "protocol = \"tcp\"\nforward = { send_proxy = \"v2\" }");
+    let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    let from = client.tcp().local_addr().unwrap();
+    client.send("hello");
+    client.finish();
+    let bytes = received.recv_timeout(PATIENCE).unwrap();
+    let (header, length) = ProxyHeader::parse(&bytes, ParseConfig::default()).unwrap();
+    assert_eq!(&bytes[length..], b"hello");
+    let addresses = header.proxied_address().unwrap();
+    assert_eq!((addresses.source, addresses.destination), (from, scene.keygate.address()));
+    assert_eq!(header.authority(), Some("localhost"));
+    let ssl = header.ssl().unwrap();
+    assert!(ssl.client_ssl() && ssl.client_cert_conn() && ssl.verify() == 0);
+    assert_eq!((ssl.version(), ssl.cn()), (Some("TLSv1.3"), Some("good")));
+    let has_certificate = |tlv: &Tlv<'_>| matches!(tlv, Tlv::Custom(0x28, certificate) if **certificate == *scene.good.der);
+    assert!(ssl.tlvs().any(|tlv| has_certificate(&tlv.unwrap())), "{header:?}");
+}
+
+/// `redis-cli` as a client.
+fn redis_cli(scene: &Scene, client: &Party, arguments: &[&str]) -> Output {
+    let address = scene.keygate.address();
+    let mut command = Command::new("redis-cli");
+    command.args(["--tls", "-h", "localhost", "-p", &address.port().to_string(), "--cacert"]);
+    command.arg(scene.pki.path("ca.pem")).arg("--cert").arg(&client.certificate);
+    command.arg("--key").arg(&client.private_key).args(arguments).output().unwrap()
+}
+
+#[test]
+fn redis_is_served_to_its_own_client_program() {
+    if !has("redis-server") || !has("redis-cli") {
+        return;
+    }
+    let address = free_address();
+    let mut command = Command::new("redis-server");
+    command.args(["--port", &address.port().to_string(), "--bind", "127.0.0.1", "--save", ""]);
+    let _redis = Program::start(&mut command).listening_on(address);
+    let scene = scene(address, TCP);
+    let value = "x".repeat(1 << 20);
+    std::fs::write(scene.pki.path("value"), &value).unwrap();
+    let run = |client, arguments: &[&str]| said(&redis_cli(&scene, client, arguments));
+    assert!(run(&scene.good, &["SET", "key", "value"]).contains("OK"));
+    assert!(run(&scene.good, &["GET", "key"]).contains("value"));
+    assert!(run(&scene.good, &["-r", "100", "INCR", "count"]).contains("\n100\n"));
+    let refused = redis_cli(&scene, &scene.lost, &["GET", "key"]);
+    assert!(!refused.status.success() && !said(&refused).contains("value"), "{}", said(&refused));
+    scene
+        .keygate
+        .wait_for_metric("keygate_key_actions_total{action=\"reject\",service=\"test\"}", 1.0);
+}
+
+/// What HAProxy says of a client before its TLS: its address.
+#[test]
+fn a_proxy_header_is_taken_from_haproxy_and_from_nobody_else() {
+    if !has("haproxy") {
+        return;
+    }
+    for send_proxy in ["send-proxy", "send-proxy-v2"] {
+        let pki = Pki::new();
+        let good = pki.client("good", Kind::P256);
+        write_filter(&pki.path("lost.pkbf"), &[]);
+        let origin = crate::support::origin::Origin::start();
+        let accept = "accept_proxy = { from = [\"127.0.0.1\"] }";
+        let keygate = Keygate::configured(&pki, &configuration(origin.address(), "", accept));
+        let front = free_address();
+        let text = format!(
+            "defaults\n mode tcp\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n\
+             listen front\n bind {front}\n server keygate {} {send_proxy}\n",
+            keygate.address()
+        );
+        std::fs::write(pki.path("haproxy.cfg"), text).unwrap();
+        let mut command = Command::new("haproxy");
+        command.arg("-db").arg("-f").arg(pki.path("haproxy.cfg"));
+        let _haproxy = Program::start(&mut command).listening_on(front);
+
+        let url = format!("https://{front}/");
+        let answer = keygate.curl(&good, &["--interface", "127.0.0.2", &url]);
+        assert_eq!(answer.stdout, b"hello\n", "{send_proxy}: {}", said(&answer));
+        assert_eq!(origin.next().fields("x-forwarded-for"), ["127.0.0.2"], "{send_proxy}");
+
+        // A client that speaks for itself is who it is, whatever it says.
+        let direct = keygate.curl(&good, &["--interface", "127.0.0.3"]);
+        assert_eq!(direct.stdout, b"hello\n", "{}", said(&direct));
+        assert_eq!(origin.next().fields("x-forwarded-for"), ["127.0.0.3"]);
+        let forged = ["--interface", "127.0.0.3", "--haproxy-protocol"];
+        assert!(!keygate.curl(&good, &forged).status.success());
+        // And one that must say who it speaks for, and does not, is nobody.
+        let mut silent = TcpStream::connect(keygate.address()).unwrap();
+        silent.set_read_timeout(Some(PATIENCE)).unwrap();
+        silent.write_all(b"\x16\x03\x01\x00\x05hello, I am TLS").unwrap();
+        assert_eq!(silent.read(&mut [0; 64]).unwrap_or(0), 0);
+        assert_eq!(origin.untaken(), 0);
+    }
+}

@@ -1,0 +1,263 @@
+//! Servers that speak HTTP/2 and end connections and streams as they like.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::support::http2::{
+    Came, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM, SETTINGS, frame,
+    request,
+};
+use crate::support::keygate::{Keygate, configuration};
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::{said, write_filter};
+
+/// What a server does with a request.
+#[derive(Debug, Clone, Copy)]
+enum Does {
+    Answer,
+    /// Takes no more than what it has answered, and ends the connection.
+    GoAway,
+    /// Closes the connection without a word.
+    Hangup,
+    /// Answers, takes no more, and goes on with what it has.
+    LastAnswer,
+    /// Does nothing.
+    Nothing,
+    Reset(u32),
+}
+
+const REFUSED_STREAM: u32 = 7;
+const INTERNAL_ERROR: u32 = 2;
+
+/// A server of HTTP/2 that does with the n-th request, from 0 on, what `does` says.
+struct Server {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
+}
+
+impl Server {
+    fn start(does: fn(usize) -> Does) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let requests = Arc::new(AtomicUsize::new(0));
+        let (opened, asked) = (Arc::clone(&connections), Arc::clone(&requests));
+        std::thread::spawn(move || {
+            for tcp in listener.incoming() {
+                opened.fetch_add(1, Ordering::SeqCst);
+                let requests = Arc::clone(&asked);
+                // One thread a connection: there are few.
+                std::thread::spawn(move || drop(serve(tcp.unwrap(), &requests, does)));
+            }
+        });
+        Self { address, connections, requests }
+    }
+
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+fn serve(
+    mut tcp: TcpStream,
+    requests: &AtomicUsize,
+    does: fn(usize) -> Does,
+) -> std::io::Result<()> {
+    tcp.read_exact(&mut [0; 24])?; // the preface
+    tcp.write_all(&frame(SETTINGS, 0, 0, b""))?;
+    let mut answered = 0;
+    loop {
+        let mut header = [0; 9];
+        tcp.read_exact(&mut header)?;
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        tcp.read_exact(&mut vec![0; length as usize])?;
+        if header[3] != HEADERS {
+            continue;
+        }
+        let stream = u32::from_be_bytes(*header.last_chunk().unwrap());
+        match does(requests.fetch_add(1, Ordering::SeqCst)) {
+            Does::Answer => {
+                answered = stream;
+                let status_200 = [0x88];
+                tcp.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &status_200))?;
+            }
+            Does::GoAway => {
+                let no_error = 0_u32;
+                let payload = [answered.to_be_bytes(), no_error.to_be_bytes()].concat();
+                tcp.write_all(&frame(GOAWAY, 0, 0, &payload))?;
+                return Ok(());
+            }
+            Does::Hangup => return Ok(()),
+            Does::LastAnswer => {
+                let (status_200, no_error) = ([0x88], 0_u32);
+                let answer = frame(HEADERS, END_STREAM | END_HEADERS, stream, &status_200);
+                let payload = [stream.to_be_bytes(), no_error.to_be_bytes()].concat();
+                // At once: what is sent before it is known would be lost, if it has a body.
+                tcp.write_all(&[answer, frame(GOAWAY, 0, 0, &payload)].concat())?;
+            }
+            Does::Nothing => {}
+            Does::Reset(code) => {
+                tcp.write_all(&frame(RST_STREAM, 0, stream, &code.to_be_bytes()))?;
+            }
+        }
+    }
+}
+
+struct Scene {
+    keygate: Keygate,
+    good: Party,
+    pki: Pki,
+}
+
+fn scene(server: &Server, settings: &str) -> Scene {
+    let pki = Pki::new();
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let text = configuration(server.address, "", "")
+        .replace("http://", "h2c://")
+        .replace("upstream = { ", &format!("upstream = {{ {settings}"))
+        .replace("workers = 2", "workers = 1");
+    assert!(text.contains("h2c://") && text.contains(settings));
+    Scene { keygate: Keygate::configured(&pki, &text), good, pki }
+}
+
+impl Scene {
+    fn code(&self, arguments: &[&str]) -> String {
+        let answer = self.keygate.curl(&self.good, &[&["-w", "%{http_code}"], arguments].concat());
+        assert!(answer.status.success(), "{}", said(&answer));
+        let (_, code) = answer.stdout.split_at(answer.stdout.len() - 3);
+        String::from_utf8_lossy(code).into_owned()
+    }
+}
+
+#[test]
+fn a_request_that_the_server_did_not_look_at_is_asked_once_more_if_it_is_safe_to() {
+    for second in [Does::GoAway, Does::Hangup, Does::Reset(REFUSED_STREAM)] {
+        let script = match second {
+            Does::GoAway => |request| if request == 1 { Does::GoAway } else { Does::Answer },
+            Does::Hangup => |request| if request == 1 { Does::Hangup } else { Does::Answer },
+            Does::Answer | Does::LastAnswer | Does::Nothing | Does::Reset(_) => {
+                |request| if request == 1 { Does::Reset(REFUSED_STREAM) } else { Does::Answer }
+            }
+        };
+        for (arguments, code) in [(&[][..], "200"), (&["-d", "body"], "502")] {
+            let server = Server::start(script);
+            let scene = scene(&server, "");
+            assert_eq!(scene.code(&[]), "200");
+            assert_eq!(scene.code(arguments), code, "{second:?} {arguments:?}");
+            assert_eq!(scene.code(&[]), "200");
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_is_ending_costs_nobody_anything_while_others_still_use_it() {
+    let server = Server::start(|request| match request {
+        0 => Does::Nothing,
+        1 => Does::LastAnswer,
+        _ => Does::Answer,
+    });
+    let scene = scene(&server, "");
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            let answer = scene.keygate.curl(&scene.good, &["--max-time", "4"]);
+            assert_eq!(answer.status.code(), Some(28), "{}", said(&answer));
+        });
+        scene.keygate.wait_until("the slow request is there", || server.requests() == 1);
+        assert_eq!(scene.code(&[]), "200");
+        for arguments in [&["-d", "body"][..], &[]] {
+            assert_eq!(scene.code(arguments), "200", "{arguments:?}");
+        }
+        slow.join().unwrap();
+    });
+    assert_eq!(server.connections(), 2);
+}
+
+/// A client that has sent the head of a request and owes four bytes of its body, or a body of unknown
+/// length, and has the head of its answer; and whether that is all of it.
+fn half_asked(scene: &Scene, is_counted: bool) -> (Http2, bool) {
+    let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    let length = [("content-length", "4")];
+    let fields = request("POST", if is_counted { &length } else { &[] });
+    client.send(&frame(HEADERS, END_HEADERS, 1, &fields));
+    loop {
+        let (kind, flags, _, payload) = client.frame().unwrap();
+        if kind == HEADERS {
+            assert_eq!(payload[0], 0x88);
+            return (client, flags & END_STREAM != 0);
+        }
+    }
+}
+
+#[test]
+fn an_answer_does_not_end_before_the_rest_of_its_request_if_that_is_sure_to_come() {
+    // It answers as soon as it has the head.
+    let server = Server::start(|_| Does::Answer);
+    let scene = scene(&server, "");
+    let (mut client, has_ended) = half_asked(&scene, true);
+    assert!(!has_ended);
+    client.send(&frame(DATA, END_STREAM, 1, b"body"));
+    let ends = |client: &mut Http2| {
+        std::iter::from_fn(|| client.frame()).find_map(|(kind, flags, stream, _)| {
+            (stream == 1 && (kind == RST_STREAM || flags & END_STREAM != 0)).then_some(kind)
+        })
+    };
+    assert_eq!(ends(&mut client), Some(DATA));
+    // Nothing is left of that stream: the next has its answer, and no reset comes before it.
+    client.ask(3);
+    assert_eq!(client.next(), Came::Answer(0x88, 3));
+}
+
+#[test]
+fn a_client_whose_answer_is_out_need_not_send_the_rest() {
+    let server = Server::start(|_| Does::Answer);
+    let scene = scene(&server, "");
+    for is_counted in [true, false] {
+        let (mut client, has_ended) = half_asked(&scene, is_counted);
+        assert_eq!(has_ended, !is_counted, "what may take for ever is not waited for");
+        let no_error = 0;
+        assert_eq!(client.next(), Came::Reset(1, no_error));
+    }
+}
+
+#[test]
+fn it_is_asked_once_more_and_not_again_and_again() {
+    for script in [|_| Does::GoAway, |_| Does::Hangup, |_| Does::Reset(REFUSED_STREAM)]
+        as [fn(usize) -> Does; 3]
+    {
+        let server = Server::start(script);
+        let scene = scene(&server, "");
+        assert_eq!(scene.code(&[]), "502");
+        assert_eq!(server.requests(), 2);
+    }
+}
+
+#[test]
+fn a_request_that_the_server_failed_at_is_not_asked_again() {
+    let server = Server::start(|_| Does::Reset(INTERNAL_ERROR));
+    let scene = scene(&server, "");
+    assert_eq!(scene.code(&[]), "502");
+    assert_eq!(scene.code(&[]), "502");
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn a_connection_that_is_idle_or_old_is_closed() {
+    for settings in ["idle_timeout = \"1s\", ", "max_connection_age = \"1s\", "] {
+        let server = Server::start(|_| Does::Answer);
+        let scene = scene(&server, settings);
+        assert_eq!(scene.code(&[]), "200");
+        let open = "keygate_upstream_connections_active{service=\"test\"}";
+        assert_eq!(scene.keygate.metric(open), 1.0);
+        scene.keygate.wait_for_metric(open, 0.0);
+        assert_eq!(scene.code(&[]), "200");
+        assert_eq!(server.connections(), 2);
+    }
+}

@@ -1,0 +1,206 @@
+//! Several servers behind one service: who gets a request, and what becomes of it when one of them
+//! is not well.
+
+use std::io::{ErrorKind, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::support::client::Client;
+use crate::support::keygate::{Keygate, configuration};
+use crate::support::origin::{Origin, Received};
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::program::free_address;
+use crate::support::{said, write_filter};
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n";
+const CODE: [&str; 2] = ["-w", "%{http_code}"];
+
+struct Scene {
+    keygate: Keygate,
+    good: Party,
+    pki: Pki,
+}
+
+/// A proxy in front of `servers`, with more settings of its upstream.
+fn scene(servers: &[SocketAddr], settings: &str) -> Scene {
+    let pki = Pki::new();
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let urls: Vec<_> = servers.iter().map(|server| format!("http://{server}")).collect();
+    let first = format!("servers = [\"http://{}\"], ", servers[0]);
+    let text = configuration(servers[0], "", "");
+    assert!(text.contains(&first));
+    // One worker: what a worker knows of servers it has found out by itself.
+    let text = text
+        .replace(&first, &format!("servers = {urls:?}, {settings}"))
+        .replace("workers = 2", "workers = 1");
+    let keygate = Keygate::configured(&pki, &text);
+    Scene { keygate, good, pki }
+}
+
+impl Scene {
+    fn code(&self) -> String {
+        let answer = self.keygate.curl(&self.good, &CODE);
+        assert!(answer.status.success(), "{}", said(&answer));
+        let (_, code) = answer.stdout.split_at(answer.stdout.len() - 3);
+        String::from_utf8_lossy(code).into_owned()
+    }
+}
+
+#[test]
+fn servers_are_asked_in_turn() {
+    let origins = [Origin::start(), Origin::start(), Origin::start()];
+    let addresses = origins.each_ref().map(Origin::address);
+    let scene = scene(&addresses, "balance = \"round-robin\", ");
+    for _ in 0..6 {
+        assert_eq!(scene.code(), "200");
+    }
+    assert_eq!(origins.each_ref().map(Origin::untaken), [2, 2, 2]);
+}
+
+#[test]
+fn a_request_goes_to_another_server_when_one_cannot_be_reached() {
+    for balance in ["round-robin", "random", "least-requests"] {
+        let origin = Origin::start();
+        let scene =
+            scene(&[free_address(), origin.address()], &format!("balance = \"{balance}\", "));
+        for _ in 0..10 {
+            assert_eq!(scene.code(), "200", "{balance}");
+        }
+        assert_eq!(origin.untaken(), 10);
+    }
+}
+
+#[test]
+fn a_server_that_fails_again_and_again_is_left_alone_and_asked_again_later() {
+    let origin = Origin::start();
+    let down = free_address();
+    let settings = "balance = \"round-robin\", max_failures = 2, retry_after = \"1s\", ";
+    let scene = scene(&[down, origin.address()], settings);
+    for _ in 0..6 {
+        assert_eq!(scene.code(), "200");
+    }
+    let line =
+        scene.keygate.wait_for("a line", |line| line["message"] == "upstream server left alone");
+    assert_eq!(line["server"], format!("http://{down}"));
+    let failed = "keygate_upstream_connections_total{service=\"test\"}";
+    assert!(scene.keygate.metric(failed) > 0.0);
+    // It comes back, and is asked after its time.
+    let back = std::net::TcpListener::bind(down).unwrap();
+    let (asked, is_asked) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = back.accept(); // whoever comes is told nothing
+        let _ = asked.send(());
+    });
+    scene.keygate.wait_until("the server is asked again", || {
+        scene.code();
+        is_asked.try_recv().is_ok()
+    });
+}
+
+#[test]
+fn with_all_servers_down_a_request_is_refused_at_once() {
+    let settings = "max_failures = 1, retry_after = \"1h\", ";
+    let scene = scene(&[free_address(), free_address()], settings);
+    assert_eq!(scene.code(), "502", "both were tried");
+    assert_eq!(scene.code(), "503", "nobody is tried any more");
+    let unavailable = "keygate_upstream_failures_total{reason=\"unavailable\",service=\"test\"}";
+    assert_eq!(scene.keygate.metric(unavailable), 1.0);
+}
+
+#[test]
+fn a_server_that_does_not_pass_its_checks_gets_no_request_until_it_does() {
+    let is_well = Arc::new(AtomicBool::new(true));
+    let answers = Arc::clone(&is_well);
+    let sick = Origin::answering(move |request, tcp| {
+        let is_check = request.head.starts_with("GET /healthz ");
+        if is_check && !answers.load(Ordering::Relaxed) {
+            return tcp.write_all(b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n");
+        }
+        tcp.write_all(OK)
+    });
+    let other = Origin::start();
+    let settings = "balance = \"round-robin\", health_check = { path = \"/healthz\", interval = \"50ms\", healthy = 2, unhealthy = 2 }, ";
+    let scene = scene(&[sick.address(), other.address()], settings);
+    let up = format!(
+        "keygate_upstream_server_up{{server=\"http://{}\",service=\"test\"}}",
+        sick.address()
+    );
+    assert_eq!(scene.keygate.metric(&up), 1.0);
+    is_well.store(false, Ordering::Relaxed);
+    let message = |text: &'static str| move |line: &serde_json::Value| line["message"] == text;
+    let line = scene.keygate.wait_for("a line", message("upstream server is not well"));
+    assert!(line["problem"].as_str().unwrap().contains("/healthz is answered with 500"), "{line}");
+    scene.keygate.wait_for_metric(&up, 0.0);
+    let is_request = |request: &Received| request.head.starts_with("GET / ");
+    sick.taken(is_request);
+    for _ in 0..6 {
+        assert_eq!(scene.code(), "200");
+    }
+    assert_eq!(sick.taken(is_request), 0);
+    is_well.store(true, Ordering::Relaxed);
+    scene.keygate.wait_for("a line", message("upstream server is well again"));
+    scene.keygate.wait_for_metric(&up, 1.0);
+    scene.keygate.wait_until("it is asked again", || {
+        assert_eq!(scene.code(), "200");
+        sick.taken(is_request) > 0
+    });
+}
+
+/// An origin that closes every connection when the second request has come, without a word. Counts
+/// the requests.
+fn closing_origin() -> (Origin, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let origin = Origin::answering(move |request, tcp| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        // Odd ones come first on their connection.
+        if request.head.contains("x-number: 2") && counted.load(Ordering::Relaxed) == 2 {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
+        tcp.write_all(OK)
+    });
+    (origin, count)
+}
+
+#[test]
+fn a_request_that_is_safe_to_repeat_is_once_when_a_kept_connection_closes_under_it() {
+    for (method, body, code, sent) in [
+        ("GET", "", "200", 3),
+        ("HEAD", "", "200", 3),
+        ("POST", "hi", "502", 2),
+        ("PUT", "", "502", 2),
+    ] {
+        let (origin, count) = closing_origin();
+        let scene = scene(&[origin.address()], "");
+        let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
+        client.send("GET / HTTP/1.1\r\nHost: localhost\r\nX-Number: 1\r\n\r\n");
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+        assert_eq!(client.exactly(6), b"hello\n");
+        let length = body.len();
+        client.send(format!(
+            "{method} / HTTP/1.1\r\nHost: localhost\r\nX-Number: 2\r\nContent-Length: {length}\r\n\r\n{body}"
+        ));
+        let head = client.head();
+        assert!(head.starts_with(&format!("HTTP/1.1 {code} ")), "{method}: {head}");
+        assert_eq!(count.load(Ordering::Relaxed), sent, "{method}");
+    }
+}
+
+#[test]
+fn no_more_connections_are_made_than_may_be() {
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let origin = Origin::answering(move |_, tcp| {
+        let _ = wait.lock().unwrap().recv(); // the test may have ended
+        tcp.write_all(OK)
+    });
+    let scene = scene(&[origin.address()], "max_connections = 1, ");
+    let mut first = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    first.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    origin.next();
+    assert_eq!(scene.code(), "503");
+    go.send(()).unwrap();
+    assert!(first.head().starts_with("HTTP/1.1 200 "));
+}

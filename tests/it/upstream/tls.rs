@@ -1,0 +1,231 @@
+//! nginx as the upstream: over TLS with certificates on both sides, over HTTP/2, over a Unix socket.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use keygate::spki::Fingerprint;
+
+use crate::support::keygate::{Keygate, configuration, keygate};
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::program::{Program, free_address, has};
+use crate::support::{said, write_filter, write_revision};
+
+/// nginx, which says what it knows of who asks. Ends with the test.
+struct Nginx {
+    _program: Program,
+    tls: SocketAddr,
+    plain: SocketAddr,
+    /// Where its certificates are from.
+    pki: Pki,
+}
+
+/// It takes clients of its own CA only, speaks TLS with HTTP/2 or without, and HTTP/2 in the clear.
+fn nginx(alpn: &str) -> Nginx {
+    let (pki, tls, plain) = (Pki::named("Upstream CA"), free_address(), free_address());
+    let socket = pki.path("nginx.sock");
+    let text = format!(
+        r#"
+daemon off; master_process off; pid nginx.pid; error_log error.log; worker_processes 1;
+events {{}}
+http {{
+  access_log off;
+  client_body_temp_path body; proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;
+  server {{
+    listen {tls} ssl {alpn};
+    ssl_certificate server.pem; ssl_certificate_key server.key;
+    ssl_client_certificate ca.pem; ssl_verify_client on;
+    location / {{ return 200 "$server_protocol $ssl_client_s_dn $http_host $http_client_key_status\n"; }}
+  }}
+  server {{
+    listen {plain} http2;
+    location / {{ return 200 "$server_protocol $http_host\n"; }}
+  }}
+  server {{
+    listen unix:{};
+    location / {{ return 200 "$server_protocol unix\n"; }}
+  }}
+}}
+"#,
+        socket.display()
+    );
+    std::fs::write(pki.path("nginx.conf"), text).unwrap();
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(pki.directory()).arg("-c").arg(pki.path("nginx.conf"));
+    let program = Program::start(&mut command).listening_on(tls).listening_on(plain);
+    Nginx { _program: program, tls, plain, pki }
+}
+
+struct Scene {
+    pki: Pki,
+    good: Party,
+    text: String,
+}
+
+/// A proxy to be in front of `server`; `extra` are more settings of the upstream.
+fn scene(server: &str, extra: &str) -> Scene {
+    let pki = Pki::new();
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let text =
+        configuration("127.0.0.1:1".parse().unwrap(), "", "policy = { on_unchecked = \"header\" }");
+    let text = text
+        .replace("servers = [\"http://127.0.0.1:1\"]", &format!("servers = [\"{server}\"]{extra}"));
+    Scene { pki, good, text }
+}
+
+impl Scene {
+    /// Copies a certificate and key of another directory to ours.
+    fn take(&self, theirs: &Pki, names: [&str; 2], ours: &str) {
+        for (from, extension) in names.into_iter().zip(["pem", "key"]) {
+            let next = self.pki.path("next");
+            std::fs::copy(theirs.path(from), &next).unwrap();
+            std::fs::rename(next, self.pki.path(&format!("{ours}.{extension}"))).unwrap();
+        }
+    }
+}
+
+const TLS: &str = ", tls = { trust_anchors = \"upstream-ca.pem\", certificate = \"me.pem\", private_key = \"me.key\", server_name = \"localhost\" }";
+
+#[test]
+fn an_upstream_is_spoken_to_over_tls_with_a_certificate_of_our_own() {
+    if !has("nginx") {
+        return;
+    }
+    for (alpn, protocol) in [("http2", "HTTP/2.0"), ("", "HTTP/1.1")] {
+        let nginx = nginx(alpn);
+        let scene = scene(&format!("https://{}", nginx.tls), TLS);
+        std::fs::copy(nginx.pki.path("ca.pem"), scene.pki.path("upstream-ca.pem")).unwrap();
+        nginx.pki.client("first", Kind::P256);
+        nginx.pki.client("second", Kind::P256);
+        scene.take(&nginx.pki, ["first.pem", "first.key"], "me");
+        let keygate = Keygate::configured(&scene.pki, &scene.text);
+        let ask = || {
+            let answer = keygate.curl(&scene.good, &[]);
+            String::from_utf8_lossy(&answer.stdout).into_owned()
+        };
+        let host = keygate.address();
+        assert_eq!(ask(), format!("{protocol} CN=first {host} clean\n"));
+        assert_eq!(ask(), format!("{protocol} CN=first {host} clean\n"));
+        let end = "keygate_certificate_not_after_timestamp_seconds{role=\"upstream_client\",service=\"test\"}";
+        assert!(keygate.metric(end) > 0.0);
+
+        // Replaced like the rest.
+        scene.take(&nginx.pki, ["second.pem", "second.key"], "me");
+        keygate.wait_until("the new certificate is shown", || {
+            let answer = ask();
+            assert!(answer.starts_with(protocol), "{answer}");
+            answer.contains("CN=second")
+        });
+    }
+}
+
+#[test]
+fn an_upstream_that_nobody_vouches_for_is_sent_nothing() {
+    if !has("nginx") {
+        return;
+    }
+    let nginx = nginx("http2");
+    for (anchors, name) in [(Pki::named("Another CA"), "localhost"), (Pki::new(), "other.example")]
+    {
+        let tls = TLS.replace("\"localhost\"", &format!("{name:?}"));
+        let scene = scene(&format!("https://{}", nginx.tls), &tls);
+        let ca = if name == "localhost" { &anchors } else { &nginx.pki };
+        std::fs::copy(ca.path("ca.pem"), scene.pki.path("upstream-ca.pem")).unwrap();
+        nginx.pki.client("me", Kind::P256);
+        scene.take(&nginx.pki, ["me.pem", "me.key"], "me");
+        let keygate = Keygate::configured(&scene.pki, &scene.text);
+        let answer = keygate.curl(&scene.good, &["-w", "%{http_code}"]);
+        assert!(answer.stdout.ends_with(b"502"), "{}", said(&answer));
+        keygate.wait_for("a line", |line| {
+            line["message"] == "upstream failed"
+                && line["error"].as_str().unwrap().contains("cannot speak TLS with https://")
+        });
+    }
+}
+
+#[test]
+fn the_keys_that_we_have_towards_upstreams_are_judged_like_our_others() {
+    for (file, role) in
+        [("me.pem", "upstream_client"), ("upstream-ca.pem", "upstream_trust_anchor")]
+    {
+        let theirs = Pki::named("Upstream CA");
+        theirs.client("me", Kind::P256);
+        let scene = scene("https://localhost:1", TLS);
+        std::fs::copy(theirs.path("ca.pem"), scene.pki.path("upstream-ca.pem")).unwrap();
+        scene.take(&theirs, ["me.pem", "me.key"], "me");
+        let content = std::fs::read(scene.pki.path(file)).unwrap();
+        let key = ::keygate::spki::keys_in(&content).remove(0).key.unwrap();
+
+        // At a reload it is an alarm.
+        let keygate_runs = Keygate::configured(&scene.pki, &scene.text);
+        write_revision(&scene.pki.path("lost.pkbf"), &[&key], 2);
+        let line = keygate_runs.wait_for("the alarm", |line| {
+            line["level"] == "ERROR" && line["message"] == "a key of our own is compromised"
+        });
+        let fingerprint = Fingerprint::of(&key).to_string();
+        assert!(line["error"].as_str().unwrap().contains(&fingerprint), "{line}");
+        let series = format!("keygate_own_key_compromised{{role=\"{role}\",service=\"test\"}}");
+        assert_eq!(keygate_runs.metric(&series), 1.0);
+        drop(keygate_runs);
+
+        // At the start it is an error.
+        let config = scene.pki.path("keygate.toml");
+        let output = keygate(&["validate", "--config", config.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        let problem = format!("service \"test\": the key of its {role} (");
+        assert!(said(&output).contains(&problem), "{}", said(&output));
+    }
+}
+
+#[test]
+fn an_upstream_is_spoken_to_over_http_2_in_the_clear_and_over_a_unix_socket() {
+    if !has("nginx") {
+        return;
+    }
+    let nginx = nginx("http2");
+    let unix = format!("unix:{}", nginx.pki.path("nginx.sock").display());
+    for (server, said) in [(format!("h2c://{}", nginx.plain), "HTTP/2.0 "), (unix, "HTTP/1.1 unix")]
+    {
+        let scene = scene(&server, "");
+        let keygate = Keygate::configured(&scene.pki, &scene.text);
+        for version in ["--http1.1", "--http2"] {
+            let answer = keygate.curl(&scene.good, &[version]);
+            let text = String::from_utf8_lossy(&answer.stdout);
+            assert!(text.starts_with(said), "{server}: {text}");
+        }
+        let connections = keygate.metric("keygate_upstream_connections_total{service=\"test\"}");
+        assert!(connections <= 2.0, "one for each worker at most: {connections}");
+    }
+}
+
+#[test]
+fn tls_towards_an_upstream_that_cannot_be_had_is_an_error_at_the_start() {
+    let scene = scene("https://localhost:1", "");
+    let config = scene.pki.path("keygate.toml");
+    let check = |text: &str, code: i32, problem: &str| {
+        std::fs::write(&config, text).unwrap();
+        let output = keygate(&["validate", "--config", config.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+        assert!(said(&output).contains(problem), "{problem}: {}", said(&output));
+    };
+    check(
+        &scene.text,
+        2,
+        "services.test.upstream.tls: https://localhost:1 needs to know whom to trust",
+    );
+    let with = |tls: &str| {
+        scene.text.replace(
+            "\"https://localhost:1\"]",
+            &format!("\"https://localhost:1\"], tls = {{ {tls} }}"),
+        )
+    };
+    check(&with("trust_anchors = \"none.pem\""), 3, "upstream.tls.trust_anchors");
+    check(&with("trust_anchors = \"ca.pem\", certificate = \"server.pem\""), 2, "belong together");
+    check(
+        &with(
+            "trust_anchors = \"ca.pem\", certificate = \"server.pem\", private_key = \"good.key\"",
+        ),
+        3,
+        "upstream.tls.private_key",
+    );
+}

@@ -1,0 +1,14 @@
+//! Filters that change under full load. On their own, because they take all cores.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails where it stands"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod swap;
+mod watcher;

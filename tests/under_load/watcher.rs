@@ -1,0 +1,270 @@
+//! However an update arrives, under traffic: no client that is to be served notices, the last good
+//! filter is in use at the end, and memory returns to where it was.
+
+use std::fs::{
+    File, OpenOptions, Permissions, create_dir, read, remove_dir_all, remove_file, rename,
+    set_permissions, write,
+};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use keygate::config::Config;
+use keygate::guard::RecentKeys;
+use keygate::metrics::ControlMetrics;
+use keygate::pkbf::{Filter, Overwrite, Parameters, create};
+use keygate::snapshot::{Loader, Prepare, Trigger};
+
+use crate::support::keygate::{Keygate, configuration};
+use crate::support::load::Load;
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::said;
+
+/// 2^26 bits, 8 MiB: a filter that is not given back shows.
+const HASH_LENGTH: u8 = 26;
+const FILTER_KIB: u64 = 8 << 10;
+/// What a process may have grown by for other reasons, in KiB.
+const OTHER_KIB: u64 = 4 << 10;
+
+/// A proxy under load, and the filter file that it watches.
+struct Stage {
+    pki: Pki,
+    keygate: Keygate,
+    _origin: Origin,
+    load: Load,
+    lost: Party,
+    memory: u64,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self::with("lost.pkbf", |pki, first| rename(first, pki.path("lost.pkbf")).unwrap())
+    }
+
+    /// The configuration names `path`; `prepare` puts the file there.
+    fn with(path: &str, prepare: impl FnOnce(&Pki, &Path)) -> Self {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
+        create_dir(pki.path("made")).unwrap();
+        let first = filter(&pki, &[], 1);
+        prepare(&pki, &first);
+        let text = configuration(origin.address(), "", "");
+        let text = text.replace("\"lost.pkbf\"", &format!("{path:?}"));
+        let keygate = Keygate::unprivileged(&pki, &text);
+        let load = Load::start(keygate.address(), &pki, &good);
+        load.wait_for(500); // everything that grows with use has grown
+        let memory = keygate.memory("VmRSS");
+        Self { pki, keygate, _origin: origin, load, lost, memory }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.pki.path("lost.pkbf")
+    }
+
+    /// A good update that holds the lost key, where nobody looks.
+    fn update(&self) -> PathBuf {
+        self.update_as(2)
+    }
+
+    fn update_as(&self, revision: u32) -> PathBuf {
+        filter(&self.pki, &[&self.lost.spki], revision)
+    }
+
+    fn is_refused(&self, reason: &str) {
+        self.keygate.wait_for("a refusal", |line| {
+            line["message"] == "filter update refused, the one in use stays"
+                && line["reason"] == reason
+        });
+    }
+
+    /// Waits for the filter with this revision, and checks everything that must hold at the end.
+    fn ends_with(self, revision: u32) {
+        self.keygate.wait_for_status("the last filter", |status| {
+            let filter = &status["filters"][0];
+            filter["revision"] == revision && filter["last_reload"]["result"] != "refused"
+        });
+        self.load.wait_for(300);
+        assert_eq!(self.load.failures(), Vec::<String>::new(), "clean clients");
+        let answer = self.keygate.curl(&self.lost, &[]);
+        assert!(said(&answer).contains("access denied"), "{}", said(&answer));
+        // The old filter is given back when the last connection that began with it is done.
+        let most = self.memory + OTHER_KIB;
+        self.keygate.wait_until("memory is back", || self.keygate.memory("VmRSS") <= most);
+    }
+}
+
+/// A filter of [`HASH_LENGTH`] in a file of its own.
+fn filter(pki: &Pki, keys: &[&[u8]], revision: u32) -> PathBuf {
+    let _ = create_dir(pki.path("made")); // it may be there
+    let mut filter = Filter::new(Parameters::new(20, HASH_LENGTH).unwrap()).unwrap();
+    keys.iter().for_each(|key| {
+        filter.insert(key);
+    });
+    filter.stamp_as(revision, 1_700_000_000 + u64::from(revision));
+    let path = pki.path(&format!("made/{revision}.pkbf"));
+    create(&filter, &path, Overwrite::Always).unwrap();
+    path
+}
+
+#[test]
+fn renamed_over() {
+    let stage = Stage::new();
+    rename(stage.update(), stage.file()).unwrap();
+    stage.ends_with(2);
+}
+
+#[test]
+fn rewritten_in_place_in_small_pieces_over_seconds() {
+    let stage = Stage::new();
+    let content = read(stage.update()).unwrap();
+    let file = OpenOptions::new().write(true).open(stage.file()).unwrap();
+    for (position, piece) in content.chunks(128 << 10).enumerate() {
+        file.write_all_at(piece, position as u64 * (128 << 10)).unwrap();
+        sleep(Duration::from_millis(40)); // the pace of the writer is what is tried
+    }
+    drop(file);
+    stage.ends_with(2);
+}
+
+/// Whoever writes without a lock may not be done: the file is left alone until it has been quiet.
+#[test]
+fn written_a_moment_ago_it_is_looked_at_later() {
+    let pki = Pki::new();
+    rename(filter(&pki, &[], 1), pki.path("lost.pkbf")).unwrap();
+    let text = configuration("127.0.0.1:9".parse().unwrap(), "", "");
+    let config = Config::parse(&pki.path("keygate.toml"), &text).unwrap();
+    let metrics = ControlMetrics::new().unwrap();
+    let (mut loader, _) = Loader::start(&config, metrics, RecentKeys::default()).unwrap();
+    // There is no file that another configuration could come from.
+    let mut prepare: Prepare = Box::new(|_| Err("not asked for".to_owned()));
+    let is_left_alone = (2..50).any(|revision| {
+        rename(filter(&pki, &[], revision), pki.path("lost.pkbf")).unwrap();
+        let progress = loader.refresh(Trigger::Poll, &mut prepare);
+        // On a machine that was busy elsewhere for a fifth of a second it is put to use at once.
+        progress.pending && progress.snapshot.is_none()
+    });
+    assert!(is_left_alone);
+}
+
+#[test]
+fn truncated_and_written_again_so_slowly_that_each_piece_is_looked_at() {
+    let stage = Stage::new();
+    let content = read(stage.update()).unwrap();
+    let mut file = File::create(stage.file()).unwrap();
+    let (torn, last) = content.split_at(6 << 20);
+    let mut length = 0;
+    for piece in torn.chunks(2 << 20) {
+        file.write_all(piece).unwrap();
+        length += piece.len();
+        let problem = format!("the file is {length} bytes long");
+        stage.keygate.wait_for("a torn file to be refused", |line| {
+            line["reason"] == "size" && line["error"].as_str().unwrap().contains(&problem)
+        });
+    }
+    file.write_all(last).unwrap();
+    drop(file);
+    stage.ends_with(2);
+}
+
+#[test]
+fn deleted_and_made_again() {
+    let stage = Stage::new();
+    let update = stage.update();
+    remove_file(stage.file()).unwrap();
+    stage.is_refused("io");
+    rename(update, stage.file()).unwrap();
+    stage.ends_with(2);
+}
+
+#[test]
+fn its_directory_replaced() {
+    let stage = Stage::with("volume/lost.pkbf", |pki, first| {
+        create_dir(pki.path("volume")).unwrap();
+        rename(first, pki.path("volume/lost.pkbf")).unwrap();
+    });
+    let next = stage.pki.path("next");
+    create_dir(&next).unwrap();
+    rename(stage.update(), next.join("lost.pkbf")).unwrap();
+    rename(stage.pki.path("volume"), stage.pki.path("old")).unwrap();
+    rename(next, stage.pki.path("volume")).unwrap();
+    remove_dir_all(stage.pki.path("old")).unwrap();
+    stage.ends_with(2);
+}
+
+#[test]
+fn swapped_as_kubernetes_swaps_a_volume() {
+    let stage = Stage::with("volume/lost.pkbf", |pki, first| {
+        create_dir(pki.path("volume")).unwrap();
+        create_dir(pki.path("volume/..a")).unwrap();
+        rename(first, pki.path("volume/..a/lost.pkbf")).unwrap();
+        symlink("..a", pki.path("volume/..data")).unwrap();
+        symlink("..data/lost.pkbf", pki.path("volume/lost.pkbf")).unwrap();
+    });
+    create_dir(stage.pki.path("volume/..b")).unwrap();
+    rename(stage.update(), stage.pki.path("volume/..b/lost.pkbf")).unwrap();
+    symlink("..b", stage.pki.path("volume/..data_tmp")).unwrap();
+    rename(stage.pki.path("volume/..data_tmp"), stage.pki.path("volume/..data")).unwrap();
+    remove_dir_all(stage.pki.path("volume/..a")).unwrap();
+    stage.ends_with(2);
+}
+
+#[test]
+fn made_unreadable_and_readable_again() {
+    let stage = Stage::new();
+    let update = stage.update();
+    set_permissions(&update, Permissions::from_mode(0o000)).unwrap();
+    rename(update, stage.file()).unwrap();
+    stage.is_refused("io");
+    set_permissions(stage.file(), Permissions::from_mode(0o644)).unwrap();
+    stage.ends_with(2);
+}
+
+#[test]
+fn a_thousand_updates_in_a_burst() {
+    let stage = Stage::new();
+    for revision in 2..1002 {
+        // Small ones, and nobody waits for the disk: a burst.
+        let mut filter = Filter::new(Parameters::new(20, 16).unwrap()).unwrap();
+        filter.insert(&stage.lost.spki);
+        filter.stamp_as(revision, 1_700_000_000);
+        let (header, bits) = filter.to_parts();
+        let path = stage.pki.path("made/burst.pkbf");
+        write(&path, [&header[..], bits].concat()).unwrap();
+        rename(path, stage.file()).unwrap();
+    }
+    rename(stage.update_as(1002), stage.file()).unwrap();
+    stage.ends_with(1002);
+}
+
+#[test]
+fn replaced_where_no_event_tells_of_it() {
+    let stage = Stage::with("lost.pkbf", |pki, first| {
+        for directory in ["middle", "one", "two"] {
+            create_dir(pki.path(directory)).unwrap();
+        }
+        rename(first, pki.path("one/lost.pkbf")).unwrap();
+        symlink(pki.path("one/lost.pkbf"), pki.path("middle/link")).unwrap();
+        symlink("middle/link", pki.path("lost.pkbf")).unwrap();
+    });
+    rename(stage.update(), stage.pki.path("two/lost.pkbf")).unwrap();
+    symlink(stage.pki.path("two/lost.pkbf"), stage.pki.path("middle/new")).unwrap();
+    rename(stage.pki.path("middle/new"), stage.pki.path("middle/link")).unwrap();
+    stage.ends_with(2);
+}
+
+#[test]
+fn the_most_memory_during_a_reload_is_the_old_filter_and_the_new_one_and_16_mib() {
+    let stage = Stage::new();
+    let update = stage.update();
+    stage.keygate.forget_peak();
+    rename(update, stage.file()).unwrap();
+    stage.keygate.wait_for_generation(2);
+    let peak = stage.keygate.memory("VmHWM");
+    // The old one is in what the process has already.
+    let most = stage.memory + FILTER_KIB + (16 << 10);
+    assert!(peak <= most, "{peak} KiB, {most} KiB are allowed");
+    stage.ends_with(2);
+}
