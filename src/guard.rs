@@ -19,9 +19,9 @@ use smallvec::SmallVec;
 pub use lists::{Exception, FingerprintList, ListError};
 pub use policy::{Decision, Depth, Policy, RejectWith};
 pub use recent::{RecentKeys, RecentShard};
-pub use verdict::{Hit, Listing, Verdict};
+pub use verdict::{Hit, JudgedAt, Listing, Verdict, VerdictKind};
 
-use self::lists::Exceptions;
+use self::lists::ExceptionsByKey;
 
 use crate::pkbf::{Filter, KeyHash};
 use crate::spki::{self, Algorithm, Encoding, Fingerprint};
@@ -42,7 +42,7 @@ pub struct NamedFilter {
 pub struct Guard {
     filters: Vec<Arc<NamedFilter>>,
     lists: Vec<Arc<FingerprintList>>,
-    exceptions: Exceptions,
+    exceptions: ExceptionsByKey,
 }
 
 impl Guard {
@@ -62,7 +62,7 @@ impl Guard {
     /// The same guard, which lets `exceptions` pass before it asks anything else.
     #[must_use]
     pub fn with_exceptions(self, exceptions: impl IntoIterator<Item = Exception>) -> Self {
-        Self { exceptions: Exceptions::new(exceptions), ..self }
+        Self { exceptions: ExceptionsByKey::new(exceptions), ..self }
     }
 
     /// What is known at `now` of the keys of a client that presented `chain`, leaf first: the worst
@@ -100,11 +100,12 @@ impl Guard {
     /// included.
     #[must_use]
     pub fn judge_key(&self, spki: &[u8], now: SystemTime) -> Verdict {
-        self.known_by_name(spki, now).unwrap_or_else(|| self.judge_forms(&KeyForms::of(spki)))
+        self.exact_match(spki, now)
+            .unwrap_or_else(|| self.judge_encodings(&KeyEncodings::from_spki(spki)))
     }
 
     /// What exceptions and lists say of a key, which they have by its fingerprints.
-    fn known_by_name(&self, spki: &[u8], now: SystemTime) -> Option<Verdict> {
+    fn exact_match(&self, spki: &[u8], now: SystemTime) -> Option<Verdict> {
         if self.exceptions.is_empty() && self.lists.is_empty() {
             return None;
         }
@@ -127,7 +128,7 @@ impl Guard {
 
     /// What the filters say of a key.
     #[must_use]
-    pub fn judge_forms(&self, forms: &KeyForms) -> Verdict {
+    pub fn judge_encodings(&self, forms: &KeyEncodings) -> Verdict {
         if self.filters.is_empty() {
             return Verdict::Unchecked;
         }
@@ -189,15 +190,15 @@ impl From<Guard> for CurrentGuard {
 
 /// A key as filters of any size are asked for it: every related encoding, and its hash.
 #[derive(Debug, Clone)]
-pub struct KeyForms {
+pub struct KeyEncodings {
     encodings: SmallVec<[Encoding; 4]>,
     hashes: SmallVec<[KeyHash; 4]>,
 }
 
-impl KeyForms {
+impl KeyEncodings {
     /// The forms of the key with this SubjectPublicKeyInfo (DER).
     #[must_use]
-    pub fn of(spki: &[u8]) -> Self {
+    pub fn from_spki(spki: &[u8]) -> Self {
         let mut forms = Self { encodings: SmallVec::new(), hashes: SmallVec::new() };
         spki::for_each_related(spki, |encoding, spki| {
             forms.encodings.push(encoding);
@@ -208,7 +209,7 @@ impl KeyForms {
 
     /// Whether the key is probably in `filter`, in any of its forms.
     #[must_use]
-    pub fn are_in(&self, filter: &Filter) -> bool {
+    pub fn any_in(&self, filter: &Filter) -> bool {
         filter.find(&self.hashes).is_some()
     }
 }

@@ -8,10 +8,10 @@
 //! | [`pkbf`] | the `pkbfv1` filter: query, insert, reading, atomic writing |
 //! | [`spki`] | public keys in certificates and files, their related encodings, fingerprints |
 //! | [`guard`] | the judgement: [`guard::Guard::judge`] and [`guard::Policy::decide`] |
-//! | [`metrics`] | every series, as typed handles |
 //! | [`config`] | the configuration: typed, then checked once |
 //! | [`process`] | the process and its host: sandbox, service manager, inherited sockets |
 //! | [`tls`] | the client verifier, sessions, and who a client is |
+//! | [`metrics`] | every series, as typed handles |
 //! | [`recent_hits`] | the clients rejected or flagged lately, in bounded memory |
 //! | [`snapshot`] | what a reload can change, as one immutable value; watching, swapping |
 //! | [`proxy`] | the data path: one file for each step of a connection's life |

@@ -13,10 +13,9 @@ mod worker;
 pub use control::{ControlMetrics, FilterMetrics, ListMetrics};
 pub use exposition::Exposition;
 pub use labels::{
-    CodeClass, ConnectionResult, Family, HandshakeResult, KeyAction, Label, RefusalReason,
-    ReloadResult, Role, Stage, UpstreamFailure,
+    CodeClass, ConnectionResult, Family, KeyAction, Label, ReloadResult, UpstreamFailure,
 };
-pub use worker::{ServiceMetrics, VerdictLabel, WorkerMetrics};
+pub use worker::{ServiceMetrics, WorkerMetrics};
 
 use prometheus::core::{Collector, GenericCounter, GenericCounterVec};
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};

@@ -12,8 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 
-use crate::guard::{Decision, Verdict};
-use crate::metrics::{Label, Stage};
+use crate::guard::{Decision, JudgedAt, Verdict};
 use crate::spki::Encoding;
 use crate::tls::CertificateSummary;
 
@@ -121,7 +120,7 @@ impl RecentHit {
         service: &str,
         chain: &[CertificateDer<'_>],
         verdict: &Verdict,
-        stage: Stage,
+        judged_at: JudgedAt,
         decision: Decision,
     ) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -129,7 +128,7 @@ impl RecentHit {
             service: service.to_owned(),
             verdict: verdict.as_str(),
             action: decision.as_str(),
-            stage: stage.as_str(),
+            stage: judged_at.as_str(),
             address: peer.ip().to_string(),
             client: chain.first().map(CertificateSummary::of),
             found: Found::of(chain, verdict),
@@ -221,8 +220,14 @@ mod tests {
     }
 
     fn without_certificate(from: usize, decision: Decision, last_seen: u64) -> RecentHit {
-        let seen =
-            RecentHit::new(peer(from), "s", &[], &Verdict::Unchecked, Stage::Handshake, decision);
+        let seen = RecentHit::new(
+            peer(from),
+            "s",
+            &[],
+            &Verdict::Unchecked,
+            JudgedAt::FullHandshake,
+            decision,
+        );
         RecentHit { first_seen: last_seen, last_seen, ..seen }
     }
 

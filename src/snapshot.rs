@@ -5,6 +5,7 @@
 
 mod load;
 mod refusal;
+mod rejection_reason;
 mod report;
 mod routes;
 pub mod watch;
@@ -21,6 +22,7 @@ pub use load::{
     Progress, Trigger,
 };
 pub use refusal::FilterRejection;
+pub use rejection_reason::RejectionReason;
 pub use report::{
     ExceptionReport, FilterReport, ListReport, ReloadReport, Report, ServiceReport, WaitingReport,
 };

@@ -8,7 +8,8 @@ use askama::Template;
 use super::State;
 use super::chart::Chart;
 use super::history::Hour;
-use crate::metrics::{KeyAction, Label, VerdictLabel};
+use crate::guard::VerdictKind;
+use crate::metrics::{KeyAction, Label};
 use crate::proxy::Stage;
 use crate::recent_hits::RecentHit;
 use crate::snapshot::{FilterReport, ListReport, ReloadReport, Report, ServiceReport};
@@ -129,7 +130,7 @@ pub(super) fn render(state: &State, now: u64) -> Result<String, askama::Error> {
         now: time(now),
         filters: report.filters.iter().map(|report| filter(report, now)).collect(),
         lists: report.lists.iter().map(|report| list(report, now)).collect(),
-        verdicts: counts::<VerdictLabel>(&hours, |hour| &hour.verdicts),
+        verdicts: counts::<VerdictKind>(&hours, |hour| &hour.verdicts),
         actions: counts::<KeyAction>(&hours, |hour| &hour.actions),
         chart: Chart::of(&hours, now),
         shown: clients.len(),

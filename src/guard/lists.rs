@@ -69,9 +69,9 @@ pub struct Exception {
 
 /// All exceptions by fingerprint.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Exceptions(HashMap<Fingerprint, Exception>);
+pub(super) struct ExceptionsByKey(HashMap<Fingerprint, Exception>);
 
-impl Exceptions {
+impl ExceptionsByKey {
     pub(super) fn new(exceptions: impl IntoIterator<Item = Exception>) -> Self {
         let by_key = exceptions.into_iter().map(|exception| (exception.fingerprint, exception));
         Self(by_key.collect())

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use super::KeyForms;
+use super::KeyEncodings;
 use crate::pkbf::KeyHash;
 
 /// The client keys seen lately by all workers.
@@ -30,7 +30,7 @@ struct Generations {
 }
 
 /// By the service that admitted the key, and the key as it was presented.
-type Noted = HashMap<(usize, KeyHash), KeyForms>;
+type Noted = HashMap<(usize, KeyHash), KeyEncodings>;
 
 impl RecentKeys {
     /// Room for the keys that `workers` admit; 0: nobody asks for them, none are noted.
@@ -48,7 +48,7 @@ impl RecentKeys {
     /// How many distinct keys answer to `wanted`, which is asked with the number of the service that
     /// admitted the key. Workers note nothing while their keys are gone through, and do not wait.
     #[must_use]
-    pub fn count(&self, wanted: impl Fn(usize, &KeyForms) -> bool) -> usize {
+    pub fn count(&self, wanted: impl Fn(usize, &KeyEncodings) -> bool) -> usize {
         let mut distinct = HashSet::new();
         for shard in &self.shards {
             let Ok(noted) = shard.0.lock() else { continue };
@@ -69,7 +69,7 @@ impl RecentShard {
         if noted.present.contains_key(&key) {
             return;
         }
-        let forms = noted.past.remove(&key).unwrap_or_else(|| KeyForms::of(spki));
+        let forms = noted.past.remove(&key).unwrap_or_else(|| KeyEncodings::from_spki(spki));
         if noted.present.len() >= GENERATION {
             noted.past = std::mem::take(&mut noted.present);
         }

@@ -50,17 +50,23 @@ pub struct Listing {
 }
 
 impl Verdict {
-    /// The word for it in metrics, logs and headers.
+    /// The verdict without its evidence.
+    #[must_use]
+    pub fn kind(&self) -> VerdictKind {
+        match self {
+            Self::Allowed => VerdictKind::Allowed,
+            Self::Clean => VerdictKind::Clean,
+            Self::Confirmed(_) => VerdictKind::Confirmed,
+            Self::Listed(_) => VerdictKind::Listed,
+            Self::Probable(_) => VerdictKind::Probable,
+            Self::Unchecked => VerdictKind::Unchecked,
+        }
+    }
+
+    /// The name of the verdict in metrics, logs and headers.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Clean => "clean",
-            Self::Confirmed(_) => "confirmed",
-            Self::Listed(_) => "listed",
-            Self::Probable(_) => "probable",
-            Self::Unchecked => "unchecked",
-        }
+        self.kind().as_str()
     }
 
     /// The one that speaks more against a client; the first of two that are alike.
@@ -130,6 +136,74 @@ impl Verdict {
             Self::Listed(listing) => Some(listing.encoding),
             Self::Confirmed(hit) | Self::Probable(hit) => Some(hit.encoding),
             Self::Allowed | Self::Clean | Self::Unchecked => None,
+        }
+    }
+}
+
+/// A verdict without its evidence: the label value in metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VerdictKind {
+    /// An exception of the operator covers the key.
+    Allowed,
+    /// The key is in no filter and on no list.
+    Clean,
+    /// The key is in a filter and proved to be compromised.
+    Confirmed,
+    /// The key is on an exact list.
+    Listed,
+    /// The key is in a filter, up to its false-positive rate.
+    Probable,
+    /// The key could not be checked.
+    Unchecked,
+}
+
+impl VerdictKind {
+    /// Every kind, in the order of declaration.
+    pub const ALL: [Self; 6] = [
+        Self::Allowed,
+        Self::Clean,
+        Self::Confirmed,
+        Self::Listed,
+        Self::Probable,
+        Self::Unchecked,
+    ];
+
+    /// The name of the verdict in metrics, logs and headers.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Clean => "clean",
+            Self::Confirmed => "confirmed",
+            Self::Listed => "listed",
+            Self::Probable => "probable",
+            Self::Unchecked => "unchecked",
+        }
+    }
+}
+
+/// The moment in a connection's life at which its key was judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JudgedAt {
+    /// In a full handshake.
+    FullHandshake,
+    /// On an open connection, after a new snapshot was put to use.
+    Reload,
+    /// After a handshake that resumed a session.
+    Resumption,
+}
+
+impl JudgedAt {
+    /// Every moment, in the order of declaration.
+    pub const ALL: [Self; 3] = [Self::FullHandshake, Self::Reload, Self::Resumption];
+
+    /// The value of the label `stage` in metrics and of the field `stage` in logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FullHandshake => "handshake",
+            Self::Reload => "live",
+            Self::Resumption => "resumed",
         }
     }
 }

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Gauge, GaugeVec, IntCounter, IntGauge, IntGaugeVec, Registry};
 
-use super::labels::{Family, Label, RefusalReason, ReloadResult, Role};
+use super::labels::{Family, Label, ReloadResult};
 use super::{counter, counters, opts, register};
 use crate::guard::NamedFilter;
+use crate::tls::CertificateRole;
 
 /// What the control plane counts.
 #[derive(Debug, Clone)]
@@ -27,13 +28,12 @@ pub struct ControlMetrics {
     pub snapshots: IntCounter,
 }
 
-/// What is known of one filter.
+/// The series of one filter; `R` is the label of why an update was rejected.
 #[derive(Debug, Clone)]
-pub struct FilterMetrics {
+pub struct FilterMetrics<R> {
     name: String,
     info: IntGaugeVec,
-    /// SHA-256 of the file in use.
-    shown: Arc<Mutex<Option<String>>>,
+    shown: Shown,
     revision: IntGauge,
     updated: Gauge,
     loaded: Gauge,
@@ -44,7 +44,7 @@ pub struct FilterMetrics {
     stale: IntGauge,
     last_reload_successful: IntGauge,
     reloads: Family<ReloadResult, IntCounter>,
-    refusals: Family<RefusalReason, IntCounter>,
+    rejections: Family<R, IntCounter>,
 }
 
 impl ControlMetrics {
@@ -97,7 +97,7 @@ impl ControlMetrics {
         config_last_reload_successful.set(1);
         Ok(Self {
             lists: ListSeries::register(&registry)?,
-            config_reloads: Family::of_vec(&config_reloads, &[]),
+            config_reloads: Family::from_vec(&config_reloads, &[]),
             config_last_reload_successful,
             exception_until: register(&registry, exception_until)?,
             filters: FilterSeries::register(&registry)?,
@@ -112,7 +112,7 @@ impl ControlMetrics {
 
     /// The series of the filter with this name.
     #[must_use]
-    pub fn filter(&self, name: &str) -> FilterMetrics {
+    pub fn filter<R: Label>(&self, name: &str) -> FilterMetrics<R> {
         self.filters.of(name)
     }
 
@@ -159,7 +159,7 @@ impl ControlMetrics {
     }
 
     /// Shows how many of the keys in a role of a service are compromised.
-    pub fn set_own_key_compromised(&self, service: &str, role: Role, keys: usize) {
+    pub fn set_own_key_compromised(&self, service: &str, role: CertificateRole, keys: usize) {
         let keys = i64::try_from(keys).unwrap_or(i64::MAX);
         self.own_key_compromised.with_label_values(&[service, role.as_str()]).set(keys);
     }
@@ -170,12 +170,12 @@ impl ControlMetrics {
     }
 
     /// Shows when a service's own certificate in a role expires, in seconds since the Unix epoch.
-    pub fn set_certificate_not_after(&self, service: &str, role: Role, seconds: f64) {
+    pub fn set_certificate_not_after(&self, service: &str, role: CertificateRole, seconds: f64) {
         self.certificate_not_after.with_label_values(&[service, role.as_str()]).set(seconds);
     }
 }
 
-impl FilterMetrics {
+impl<R: Label> FilterMetrics<R> {
     /// Shows a filter that was put to use at `now`, in seconds since the Unix epoch.
     pub fn loaded(&self, named: &NamedFilter, now: f64) {
         let header = named.filter.header();
@@ -209,12 +209,15 @@ impl FilterMetrics {
     }
 
     /// Counts an update that was refused.
-    pub fn refused(&self, reason: RefusalReason) {
+    pub fn rejected(&self, reason: R) {
         self.last_reload_successful.set(0);
         self.reloads.of(ReloadResult::Refused).inc();
-        self.refusals.of(reason).inc();
+        self.rejections.of(reason).inc();
     }
 }
+
+/// SHA-256 of the file in use, in hex.
+type Shown = Arc<Mutex<Option<String>>>;
 
 #[derive(Debug, Clone)]
 struct FilterSeries {
@@ -230,7 +233,8 @@ struct FilterSeries {
     last_reload_successful: IntGaugeVec,
     reloads: prometheus::IntCounterVec,
     refusals: prometheus::IntCounterVec,
-    known: Arc<Mutex<HashMap<String, FilterMetrics>>>,
+    /// The label value of `info` that is exposed, by the name of the filter.
+    shown: Arc<Mutex<HashMap<String, Shown>>>,
 }
 
 impl FilterSeries {
@@ -252,17 +256,17 @@ impl FilterSeries {
             last_reload_successful: integer("filter_last_reload_successful", "0: the file as it is now was refused.")?,
             reloads: counters(registry, "filter_reloads_total", "Looks at a filter's file.", &["filter", "result"])?,
             refusals: counters(registry, "filter_refusals_total", "Updates that were refused.", &["filter", "reason"])?,
-            known: Arc::default(),
+            shown: Arc::default(),
         })
     }
 
-    fn of(&self, name: &str) -> FilterMetrics {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+    fn of<R: Label>(&self, name: &str) -> FilterMetrics<R> {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let values = &[name];
-        let make = || FilterMetrics {
+        FilterMetrics {
             name: name.to_owned(),
             info: self.info.clone(),
-            shown: Arc::default(),
+            shown: Arc::clone(shown.entry(name.to_owned()).or_default()),
             revision: self.revision.with_label_values(values),
             updated: self.updated.with_label_values(values),
             loaded: self.loaded.with_label_values(values),
@@ -272,16 +276,15 @@ impl FilterSeries {
             false_positive_ratio: self.false_positive_ratio.with_label_values(values),
             stale: self.stale.with_label_values(values),
             last_reload_successful: self.last_reload_successful.with_label_values(values),
-            reloads: Family::of_vec(&self.reloads, values),
-            refusals: Family::of_vec(&self.refusals, values),
-        };
-        known.entry(name.to_owned()).or_insert_with(make).clone()
+            reloads: Family::from_vec(&self.reloads, values),
+            rejections: Family::from_vec(&self.refusals, values),
+        }
     }
 
     fn forget(&self, name: &str) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(filter) = known.remove(name) else { return };
-        let shown = filter.shown.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(shown) = shown.remove(name) else { return };
+        let shown = shown.lock().unwrap_or_else(PoisonError::into_inner).take();
         // What was never shown cannot be removed, and need not be.
         let _ = shown.map(|sha256| self.info.remove_label_values(&[name, &sha256]));
         for gauges in
@@ -340,7 +343,7 @@ impl ListSeries {
         ListMetrics {
             entries: self.entries.with_label_values(&[name]),
             last_reload_successful: self.last_reload_successful.with_label_values(&[name]),
-            reloads: Family::of_vec(&self.reloads, &[name]),
+            reloads: Family::from_vec(&self.reloads, &[name]),
         }
     }
 

@@ -2,6 +2,9 @@
 
 use prometheus::core::{MetricVec, MetricVecBuilder};
 
+use crate::guard::{JudgedAt, VerdictKind};
+use crate::tls::{CertificateRole, HandshakeResult};
+
 /// A set of label values that is known when the program is built.
 pub trait Label: Copy + 'static {
     /// Every value, in the order of [`Label::index`].
@@ -23,7 +26,7 @@ pub struct Family<L, M> {
 
 impl<L: Label, M> Family<L, M> {
     /// The handles of `vec` whose last label is `L` and whose others are `fixed`.
-    pub(super) fn of_vec<B: MetricVecBuilder<M = M>>(vec: &MetricVec<B>, fixed: &[&str]) -> Self
+    pub(super) fn from_vec<B: MetricVecBuilder<M = M>>(vec: &MetricVec<B>, fixed: &[&str]) -> Self
     where
         M: prometheus::core::Metric,
     {
@@ -86,56 +89,6 @@ labels! {
         Served = "served",
     }
 
-    /// What became of a handshake.
-    HandshakeResult {
-        /// A certificate or a proof of possession with a signature that does not verify.
-        BadSignature = "bad_signature",
-        /// The client went away or rejected us.
-        ClientGone = "client_gone",
-        /// The client's key was refused.
-        Compromised = "compromised",
-        /// The client's certificate has expired or is not valid yet.
-        Expired = "expired",
-        /// The client sent no certificate.
-        NoCertificate = "no_certificate",
-        /// Something else than TLS was spoken.
-        NotTls = "not_tls",
-        /// It succeeded.
-        Ok = "ok",
-        /// The client's certificate is revoked, or it cannot be known that it is not.
-        Revoked = "revoked",
-        /// It took too long.
-        Timeout = "timeout",
-        /// The client's certificate does not lead to a trust anchor.
-        UnknownIssuer = "unknown_issuer",
-        /// No protocol, algorithm or name in common, or a certificate for another purpose.
-        Unsupported = "unsupported",
-    }
-
-    /// Why an updated filter was refused.
-    RefusalReason {
-        /// A key that must be in it is not, or random ones are.
-        Canary = "canary",
-        /// It is not what the checksum beside it speaks of.
-        Checksum = "checksum",
-        /// It was changed at a time that has not come yet.
-        Future = "future",
-        /// The file could not be read.
-        Io = "io",
-        /// The file does not begin as a filter does.
-        Marker = "marker",
-        /// It would refuse more of the clients seen lately than it may: it waits for the operator.
-        NewHits = "new_hits",
-        /// Its own numbers cannot explain the bits that are set.
-        Plausibility = "plausibility",
-        /// A parameter in the header is out of range.
-        Range = "range",
-        /// It is older than the one before.
-        Rollback = "rollback",
-        /// The length is not what the header says, or over `max_size`.
-        Size = "size",
-    }
-
     /// What became of a look at a file that may have changed.
     ReloadResult {
         /// It is in use now.
@@ -160,28 +113,6 @@ labels! {
         Reject = "reject",
     }
 
-    /// What a certificate is to a service.
-    Role {
-        /// Its own.
-        Server = "server",
-        /// Of a CA whose clients it accepts.
-        TrustAnchor = "trust_anchor",
-        /// Its own, as a client of its upstream.
-        UpstreamClient = "upstream_client",
-        /// Of a CA that vouches for its upstream.
-        UpstreamTrustAnchor = "upstream_trust_anchor",
-    }
-
-    /// When a key was judged.
-    Stage {
-        /// In a full handshake.
-        Handshake = "handshake",
-        /// On an open connection, after something changed.
-        Live = "live",
-        /// After a resumed one.
-        Resumed = "resumed",
-    }
-
     /// Why a request got no answer from its upstream.
     UpstreamFailure {
         /// No connection could be made.
@@ -194,6 +125,24 @@ labels! {
         Unavailable = "unavailable",
     }
 }
+
+macro_rules! domain_labels {
+    ($($name:ty),*) => {$(
+        impl Label for $name {
+            const ALL: &'static [Self] = &<$name>::ALL;
+
+            fn index(self) -> usize {
+                self as usize
+            }
+
+            fn as_str(self) -> &'static str {
+                <$name>::as_str(self)
+            }
+        }
+    )*};
+}
+
+domain_labels!(CertificateRole, HandshakeResult, JudgedAt, VerdictKind);
 
 impl CodeClass {
     /// The class of a status code.
@@ -214,10 +163,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_at_its_index() {
-        for (index, value) in HandshakeResult::ALL.iter().enumerate() {
-            assert_eq!(value.index(), index);
+    fn each_value_is_at_its_index() {
+        fn check<L: Label + PartialEq + std::fmt::Debug>() {
+            assert!(L::ALL.iter().enumerate().all(|(index, value)| value.index() == index));
         }
+        check::<CertificateRole>();
+        check::<CodeClass>();
+        check::<HandshakeResult>();
+        check::<JudgedAt>();
+        check::<VerdictKind>();
     }
 
     #[test]

@@ -4,12 +4,10 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Registry,
 };
 
-use super::labels::{
-    CodeClass, ConnectionResult, Family, HandshakeResult, KeyAction, Stage, UpstreamFailure,
-};
+use super::labels::{CodeClass, ConnectionResult, Family, KeyAction, UpstreamFailure};
 use super::{NAMESPACE, counters, opts, register};
-use crate::guard::{Decision, Verdict};
-use crate::metrics::Label;
+use crate::guard::{Decision, JudgedAt, Verdict, VerdictKind};
+use crate::tls::HandshakeResult;
 
 /// The label value of connections that ended before a service was chosen.
 const UNROUTED: &str = "";
@@ -35,7 +33,7 @@ pub struct ServiceMetrics {
     handshakes: [Family<HandshakeResult, IntCounter>; 2],
     /// From the accepted connection to the finished handshake, in seconds.
     pub handshake_duration: Histogram,
-    key_checks: [Family<VerdictLabel, IntCounter>; 3],
+    key_checks: [Family<VerdictKind, IntCounter>; 3],
     key_actions: Family<KeyAction, IntCounter>,
     /// Requests by the class of their answer.
     pub requests: Family<CodeClass, IntCounter>,
@@ -59,8 +57,8 @@ impl WorkerMetrics {
         let series = Series::register(&registry)?;
         services.iter().for_each(|service| drop(series.of_service(service)));
         Ok(Self {
-            unrouted: Family::of_vec(&series.connections, &[UNROUTED]),
-            unrouted_handshakes: Family::of_vec(&series.handshakes, &[UNROUTED, "false"]),
+            unrouted: Family::from_vec(&series.connections, &[UNROUTED]),
+            unrouted_handshakes: Family::from_vec(&series.handshakes, &[UNROUTED, "false"]),
             series,
             registry,
         })
@@ -82,78 +80,22 @@ impl ServiceMetrics {
     }
 
     /// Counts a judgement and what was done about it.
-    pub fn count_judgement(&self, stage: Stage, verdict: &Verdict, decision: Decision) {
-        let [handshake, live, resumed] = &self.key_checks;
-        let family = match stage {
-            Stage::Handshake => handshake,
-            Stage::Live => live,
-            Stage::Resumed => resumed,
+    pub fn count_judgement(&self, judged_at: JudgedAt, verdict: &Verdict, decision: Decision) {
+        let [full_handshake, reload, resumption] = &self.key_checks;
+        let family = match judged_at {
+            JudgedAt::FullHandshake => full_handshake,
+            JudgedAt::Reload => reload,
+            JudgedAt::Resumption => resumption,
         };
-        family.of(VerdictLabel::of(verdict)).inc();
-        let action = match (decision, stage) {
+        family.of(verdict.kind()).inc();
+        let action = match (decision, judged_at) {
             (Decision::Admit, _) => KeyAction::Admit,
             (Decision::Annotate, _) => KeyAction::Header,
             (Decision::Flag, _) => KeyAction::Flag,
-            (Decision::Reject, Stage::Live) => KeyAction::Evict,
-            (Decision::Reject, Stage::Handshake | Stage::Resumed) => KeyAction::Reject,
+            (Decision::Reject, JudgedAt::Reload) => KeyAction::Evict,
+            (Decision::Reject, JudgedAt::FullHandshake | JudgedAt::Resumption) => KeyAction::Reject,
         };
         self.key_actions.of(action).inc();
-    }
-}
-
-/// The verdict without what was found.
-#[derive(Debug, Clone, Copy)]
-pub enum VerdictLabel {
-    /// There is an exception for it.
-    Allowed,
-    /// In no filter and on no list.
-    Clean,
-    /// In a filter, and proved to be compromised.
-    Confirmed,
-    /// On a list.
-    Listed,
-    /// In a filter.
-    Probable,
-    /// There was nothing to check.
-    Unchecked,
-}
-
-impl VerdictLabel {
-    fn of(verdict: &Verdict) -> Self {
-        match verdict {
-            Verdict::Allowed => Self::Allowed,
-            Verdict::Clean => Self::Clean,
-            Verdict::Confirmed(_) => Self::Confirmed,
-            Verdict::Listed(_) => Self::Listed,
-            Verdict::Probable(_) => Self::Probable,
-            Verdict::Unchecked => Self::Unchecked,
-        }
-    }
-}
-
-impl Label for VerdictLabel {
-    const ALL: &'static [Self] = &[
-        Self::Allowed,
-        Self::Clean,
-        Self::Confirmed,
-        Self::Listed,
-        Self::Probable,
-        Self::Unchecked,
-    ];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Clean => "clean",
-            Self::Confirmed => "confirmed",
-            Self::Listed => "listed",
-            Self::Probable => "probable",
-            Self::Unchecked => "unchecked",
-        }
     }
 }
 
@@ -198,24 +140,28 @@ impl Series {
     }
 
     fn of_service(&self, service: &str) -> ServiceMetrics {
-        let stage = |stage: Stage| Family::of_vec(&self.key_checks, &[service, stage.as_str()]);
+        let key_checks = |at: JudgedAt| Family::from_vec(&self.key_checks, &[service, at.as_str()]);
         ServiceMetrics {
             connections_active: self.connections_active.with_label_values(&[service]),
-            connections: Family::of_vec(&self.connections, &[service]),
+            connections: Family::from_vec(&self.connections, &[service]),
             handshakes: [
-                Family::of_vec(&self.handshakes, &[service, "false"]),
-                Family::of_vec(&self.handshakes, &[service, "true"]),
+                Family::from_vec(&self.handshakes, &[service, "false"]),
+                Family::from_vec(&self.handshakes, &[service, "true"]),
             ],
             handshake_duration: self.handshake_duration.with_label_values(&[service]),
-            key_checks: [stage(Stage::Handshake), stage(Stage::Live), stage(Stage::Resumed)],
-            key_actions: Family::of_vec(&self.key_actions, &[service]),
-            requests: Family::of_vec(&self.requests, &[service]),
+            key_checks: [
+                key_checks(JudgedAt::FullHandshake),
+                key_checks(JudgedAt::Reload),
+                key_checks(JudgedAt::Resumption),
+            ],
+            key_actions: Family::from_vec(&self.key_actions, &[service]),
+            requests: Family::from_vec(&self.requests, &[service]),
             request_duration: self.request_duration.with_label_values(&[service]),
             upstream_connections_active: self
                 .upstream_connections_active
                 .with_label_values(&[service]),
             upstream_connections: self.upstream_connections.with_label_values(&[service]),
-            upstream_failures: Family::of_vec(&self.upstream_failures, &[service]),
+            upstream_failures: Family::from_vec(&self.upstream_failures, &[service]),
         }
     }
 }

@@ -26,10 +26,10 @@ use super::standing::Standing;
 use super::tcp;
 use super::worker::Worker;
 use crate::config::{AlpnProtocol, Networks, Protocol};
-use crate::guard::{Decision, RejectWith, Verdict};
-use crate::metrics::{ConnectionResult, HandshakeResult, Label, Stage};
+use crate::guard::{Decision, JudgedAt, RejectWith, Verdict};
+use crate::metrics::ConnectionResult;
 use crate::snapshot::Service;
-use crate::tls::{self, ClientIdentity, Refusal};
+use crate::tls::{self, ClientIdentity, HandshakeResult, RejectedClient};
 
 /// The address that a connection came in on.
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +101,7 @@ async fn handshake(
     let hello = match (&mut acceptor).await {
         Ok(hello) => hello,
         Err(error) => {
-            let failure = Failure::of(tls::classify(&error));
+            let failure = Failure::of(HandshakeResult::from_error(&error));
             return Err(Failure { error: Some(error), tcp: acceptor.take_io(), ..failure });
         }
     };
@@ -122,10 +122,10 @@ async fn handshake(
     }
     // All of it in there: a session is found before anything is awaited.
     let accepting = async { hello.into_stream(Arc::clone(&service.tls)).into_fallible().await };
-    match tls::refusals_of(accepting).await {
+    match tls::drive_handshake(accepting).await {
         (Ok(stream), _) => Ok(stream),
         (Err((error, tcp)), refusal) => {
-            let result = tls::classify(&error);
+            let result = HandshakeResult::from_error(&error);
             Err(Failure { error: Some(error), refusal, tcp: Some(tcp), ..Failure::of(result) })
         }
     }
@@ -142,9 +142,9 @@ async fn admit(
     is_over: bool,
 ) {
     let snapshot = worker.snapshot();
-    let identity = ClientIdentity::of(peer, stream.get_ref().1);
+    let identity = ClientIdentity::new(peer, stream.get_ref().1);
     let metrics = worker.service_metrics(before);
-    metrics.handshakes(HandshakeResult::Ok, identity.stage() == Stage::Resumed).inc();
+    metrics.handshakes(HandshakeResult::Ok, identity.judged_at() == JudgedAt::Resumption).inc();
     let Some(service) = snapshot.current(before).map(Arc::clone) else {
         return close(stream).await; // the service is gone
     };
@@ -160,9 +160,9 @@ async fn admit(
     }
     let verdict = snapshot.guard.judge(identity.chain(), service.config.policy.judge, now);
     let decision = service.config.policy.decide(&verdict);
-    metrics.count_judgement(identity.stage(), &verdict, decision);
+    metrics.count_judgement(identity.judged_at(), &verdict, decision);
     if decision != Decision::Admit {
-        let (chain, stage) = (identity.chain(), identity.stage());
+        let (chain, stage) = (identity.chain(), identity.judged_at());
         worker.reporter.hit(peer, &service, chain, &verdict, stage, decision);
     }
     if decision == Decision::Reject {
@@ -224,7 +224,7 @@ struct Failure {
     result: HandshakeResult,
     /// What rustls or the network said of it.
     error: Option<io::Error>,
-    refusal: Option<Refusal>,
+    refusal: Option<RejectedClient>,
     tcp: Option<TcpStream>,
     /// The client's address has too many connections.
     limited: bool,
@@ -257,8 +257,8 @@ impl Failure {
                 metrics.handshakes(self.result, false).inc();
             }
             metrics.connections.of(outcome).inc();
-            if let Some(Refusal { chain, verdict: Some(verdict) }) = &self.refusal {
-                let (stage, decision) = (Stage::Handshake, Decision::Reject);
+            if let Some(RejectedClient { chain, verdict: Some(verdict) }) = &self.refusal {
+                let (stage, decision) = (JudgedAt::FullHandshake, Decision::Reject);
                 metrics.count_judgement(stage, verdict, decision);
                 worker.reporter.hit(peer, service, chain, verdict, stage, decision);
             }

@@ -8,11 +8,10 @@ use rustls::pki_types::CertificateDer;
 use tracing::{info, warn};
 
 use super::log_limit::LogLimit;
-use crate::guard::{Decision, Verdict};
-use crate::metrics::{HandshakeResult, Label, Stage};
+use crate::guard::{Decision, JudgedAt, Verdict};
 use crate::recent_hits::{RecentHit, RecentHits};
 use crate::snapshot::Service;
-use crate::tls::CertificateSummary;
+use crate::tls::{CertificateSummary, HandshakeResult};
 
 /// What a worker says of clients.
 #[derive(Debug)]
@@ -37,10 +36,10 @@ impl Reporter {
         service: &Service,
         chain: &[CertificateDer<'_>],
         verdict: &Verdict,
-        stage: Stage,
+        judged_at: JudgedAt,
         decision: Decision,
     ) {
-        let seen = RecentHit::new(peer, &service.config.name, chain, verdict, stage, decision);
+        let seen = RecentHit::new(peer, &service.config.name, chain, verdict, judged_at, decision);
         let now = Instant::now();
         let service = seen.service.clone();
         let (said, lost) = match &seen.client {
@@ -55,7 +54,7 @@ impl Reporter {
             }
         };
         if let Some(left_out) = said {
-            say(peer, &seen, (decision, stage), left_out);
+            say(peer, &seen, (decision, judged_at), left_out);
         }
         say_lost(lost);
         self.recent_hits.note(peer.ip(), seen);
@@ -129,10 +128,10 @@ fn say_lost(lost: Option<u64>) {
     }
 }
 
-fn say(peer: SocketAddr, seen: &RecentHit, done: (Decision, Stage), left_out: u64) {
+fn say(peer: SocketAddr, seen: &RecentHit, done: (Decision, JudgedAt), left_out: u64) {
     let what = match done {
-        (Decision::Reject, Stage::Live) => "refused, its open connection ends",
-        (Decision::Reject, Stage::Handshake | Stage::Resumed) => "refused",
+        (Decision::Reject, JudgedAt::Reload) => "refused, its open connection ends",
+        (Decision::Reject, JudgedAt::FullHandshake | JudgedAt::Resumption) => "refused",
         (Decision::Admit | Decision::Annotate | Decision::Flag, _) => "flagged",
     };
     let (client, found) = (seen.client.as_ref(), &seen.found);

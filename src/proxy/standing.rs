@@ -13,8 +13,8 @@ use tracing::info;
 use super::activity::Activity;
 use super::headers::key_status;
 use super::report::Reporter;
-use crate::guard::{Decision, Verdict};
-use crate::metrics::{ServiceMetrics, Stage};
+use crate::guard::{Decision, JudgedAt, Verdict};
+use crate::metrics::ServiceMetrics;
 use crate::snapshot::{Routes, Service, Snapshot};
 use crate::spki::{self, Fingerprint};
 use crate::tls::ClientIdentity;
@@ -183,12 +183,12 @@ impl Standing {
         let verdict =
             snapshot.guard.judge(self.identity.chain(), service.config.policy.judge, time);
         let decision = service.config.policy.decide(&verdict);
-        metrics_of(service).count_judgement(Stage::Live, &verdict, decision);
+        metrics_of(service).count_judgement(JudgedAt::Reload, &verdict, decision);
         let is_news =
             self.decision.replace(decision) != decision || *self.verdict.borrow() != verdict;
         if is_news && decision != Decision::Admit {
             let (peer, chain) = (self.identity.peer(), self.identity.chain());
-            reporter.hit(peer, service, chain, &verdict, Stage::Live, decision);
+            reporter.hit(peer, service, chain, &verdict, JudgedAt::Reload, decision);
         }
         self.key_status.replace(key_status(&service.config, &verdict));
         self.verdict.replace(verdict);

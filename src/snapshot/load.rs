@@ -38,9 +38,9 @@ use super::report::ReloadReport;
 use super::{FilterRejection, Report, Routes, Service, Snapshot};
 use crate::config::{Config, ServiceConfig};
 use crate::guard::{CurrentGuard, FingerprintList, Guard, NamedFilter, Policy, RecentKeys};
-use crate::metrics::{ControlMetrics, Label, ReloadResult, Role};
+use crate::metrics::{ControlMetrics, ReloadResult};
 use crate::process::sandbox;
-use crate::tls;
+use crate::tls::{self, CertificateRole};
 
 /// A file that changed less than this ago is looked at again later: its writer may not be done.
 pub(super) const SETTLE: Duration = Duration::from_millis(200);
@@ -292,9 +292,9 @@ impl Loader {
         let mut first = Ok(());
         for source in &self.sources.services {
             let found = || found.iter().filter(|key| key.service == source.name());
-            for role in Role::ALL {
-                let count = found().filter(|key| key.role == *role).count();
-                self.metrics.set_own_key_compromised(source.name(), *role, count);
+            for role in CertificateRole::ALL {
+                let count = found().filter(|key| key.role == role).count();
+                self.metrics.set_own_key_compromised(source.name(), role, count);
             }
             for key in found() {
                 if source.tolerates_compromised_keys() {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::metrics::RefusalReason;
+use super::RejectionReason;
 use crate::pkbf::{FilterError, Plausibility};
 
 /// Why a filter file is not put to use.
@@ -82,33 +82,35 @@ pub enum FilterRejection {
 impl FilterRejection {
     /// The word for it in metrics, logs and the status.
     #[must_use]
-    pub fn reason(&self) -> RefusalReason {
+    pub fn reason(&self) -> RejectionReason {
         match self {
             Self::CanaryFile { .. } | Self::CanaryMissing { .. } | Self::RandomHits { .. } => {
-                RefusalReason::Canary
+                RejectionReason::Canary
             }
             Self::File(error) => of_file(error),
-            Self::Future { .. } => RefusalReason::Future,
-            Self::NewHits { .. } => RefusalReason::NewHits,
-            Self::Plausibility(_) => RefusalReason::Plausibility,
-            Self::Rollback { .. } => RefusalReason::Rollback,
+            Self::Future { .. } => RejectionReason::Future,
+            Self::NewHits { .. } => RejectionReason::NewHits,
+            Self::Plausibility(_) => RejectionReason::Plausibility,
+            Self::Rollback { .. } => RejectionReason::Rollback,
         }
     }
 }
 
-fn of_file(error: &FilterError) -> RefusalReason {
+fn of_file(error: &FilterError) -> RejectionReason {
     match error {
-        FilterError::BadMarker { .. } => RefusalReason::Marker,
-        FilterError::Checksum { .. } | FilterError::ChecksumFile { .. } => RefusalReason::Checksum,
+        FilterError::BadMarker { .. } => RejectionReason::Marker,
+        FilterError::Checksum { .. } | FilterError::ChecksumFile { .. } => {
+            RejectionReason::Checksum
+        }
         FilterError::HashCountZero | FilterError::HashLengthOutOfRange { .. } => {
-            RefusalReason::Range
+            RejectionReason::Range
         }
         FilterError::TooLarge { .. }
         | FilterError::TooShort { .. }
-        | FilterError::WrongLength { .. } => RefusalReason::Size,
+        | FilterError::WrongLength { .. } => RejectionReason::Size,
         FilterError::BeingWritten
         | FilterError::Io(_)
         | FilterError::NoParameters { .. }
-        | FilterError::OutOfMemory { .. } => RefusalReason::Io,
+        | FilterError::OutOfMemory { .. } => RejectionReason::Io,
     }
 }

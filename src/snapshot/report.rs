@@ -5,9 +5,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::RejectionReason;
 use crate::config::ServiceConfig;
 use crate::guard::{Exception, FingerprintList, NamedFilter};
-use crate::metrics::{Label, RefusalReason, ReloadResult};
+use crate::metrics::{Label, ReloadResult};
 use crate::pkbf::FilterSummary;
 
 /// The state of everything that a reload can change.
@@ -171,7 +172,7 @@ impl ReloadReport {
         self.error.as_deref()
     }
 
-    pub(super) fn refused(reason: Option<RefusalReason>, error: String, at: u64) -> Self {
+    pub(super) fn refused(reason: Option<RejectionReason>, error: String, at: u64) -> Self {
         let result = ReloadResult::Refused.as_str();
         Self { result, reason: reason.map(Label::as_str), error: Some(error), at }
     }

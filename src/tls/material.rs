@@ -24,7 +24,7 @@ pub type Credentials = Arc<CertifiedKey>;
 
 /// Why a PEM file is of no use.
 #[derive(Debug, thiserror::Error)]
-pub enum MaterialError {
+pub enum TlsFileError {
     /// A certificate that cannot be a trust anchor.
     #[error("certificate {position} cannot be a trust anchor: {source}")]
     Anchor {
@@ -72,10 +72,10 @@ pub enum MaterialError {
 ///
 /// # Errors
 /// Broken PEM, nothing in it, an unsupported key, or a key that does not belong to the certificate.
-pub fn credentials(chain: &[u8], private_key: &[u8]) -> Result<Credentials, MaterialError> {
+pub fn credentials(chain: &[u8], private_key: &[u8]) -> Result<Credentials, TlsFileError> {
     let chain = certificates(chain)?;
-    let unusable = |error: &dyn std::error::Error| MaterialError::PrivateKey(error.to_string());
-    let der = match wiping(private_key) {
+    let unusable = |error: &dyn std::error::Error| TlsFileError::PrivateKey(error.to_string());
+    let der = match private_key_zeroized(private_key) {
         Some(der) => der,
         // Not as it should be; it says what is wrong.
         None => PrivateKeyDer::from_pem_slice(private_key).map_err(|error| unusable(&error))?,
@@ -87,7 +87,7 @@ pub fn credentials(chain: &[u8], private_key: &[u8]) -> Result<Credentials, Mate
     match credentials.keys_match() {
         Ok(()) => Ok(Arc::new(credentials)),
         Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
-            Err(MaterialError::KeyMismatch)
+            Err(TlsFileError::KeyMismatch)
         }
         Err(error) => Err(unusable(&error)),
     }
@@ -95,7 +95,7 @@ pub fn credentials(chain: &[u8], private_key: &[u8]) -> Result<Credentials, Mate
 
 /// The first private key in a PEM file, if it is well-formed. Unlike the library's reader this leaves
 /// no copy of the base64 text in memory.
-fn wiping(pem: &[u8]) -> Option<PrivateKeyDer<'static>> {
+fn private_key_zeroized(pem: &[u8]) -> Option<PrivateKeyDer<'static>> {
     let mut lines = pem.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let made: fn(Vec<u8>) -> PrivateKeyDer<'static> = lines.find_map(|line| match line {
         b"-----BEGIN PRIVATE KEY-----" => Some((|der| PrivatePkcs8KeyDer::from(der).into()) as _),
@@ -133,13 +133,13 @@ pub struct TrustAnchors {
 ///
 /// # Errors
 /// Broken PEM, no certificate in it, or one that cannot be a trust anchor.
-pub fn trust_anchors(pem: &[u8]) -> Result<TrustAnchors, MaterialError> {
+pub fn trust_anchors(pem: &[u8]) -> Result<TrustAnchors, TlsFileError> {
     let certificates = certificates(pem)?;
     let mut store = RootCertStore::empty();
     for (position, certificate) in (1..).zip(&certificates) {
         store
             .add(certificate.clone())
-            .map_err(|source| MaterialError::Anchor { position, source })?;
+            .map_err(|source| TlsFileError::Anchor { position, source })?;
     }
     Ok(TrustAnchors { store: Arc::new(store), certificates })
 }
@@ -160,19 +160,19 @@ impl Crls {
     ///
     /// # Errors
     /// Broken PEM, no list in it, or one that cannot be read.
-    pub fn add(&mut self, file: &[u8], anchors: &TrustAnchors) -> Result<(), MaterialError> {
+    pub fn add(&mut self, file: &[u8], anchors: &TrustAnchors) -> Result<(), TlsFileError> {
         let lists = if file.first() == Some(&DER_SEQUENCE) {
             vec![CertificateRevocationListDer::from(file.to_vec())]
         } else {
             CertificateRevocationListDer::pem_slice_iter(file)
                 .collect::<Result<Vec<_>, _>>()
-                .map_err(MaterialError::Pem)?
+                .map_err(TlsFileError::Pem)?
         };
         if lists.is_empty() {
-            return Err(MaterialError::NoCrl);
+            return Err(TlsFileError::NoCrl);
         }
         for (position, list) in (1..).zip(lists) {
-            let unusable = |reason: String| MaterialError::Crl { position, reason };
+            let unusable = |reason: String| TlsFileError::Crl { position, reason };
             let parsed: CertificateList =
                 CertificateList::from_der(&list).map_err(|error| unusable(error.to_string()))?;
             // By the verifier's own reader, so that what is built from it cannot fail.
@@ -197,13 +197,13 @@ impl Crls {
     ///
     /// # Errors
     /// The first CA whose list is older.
-    pub fn ensure_not_older_than(&self, before: &Self) -> Result<(), MaterialError> {
+    pub fn ensure_not_older_than(&self, before: &Self) -> Result<(), TlsFileError> {
         let older = |(issuer, made): &(&String, &Duration)| {
             before.made.get(*issuer).is_some_and(|known| *made < known)
         };
         match self.made.iter().find(older) {
             None => Ok(()),
-            Some((issuer, _)) => Err(MaterialError::CrlRollback { issuer: issuer.clone() }),
+            Some((issuer, _)) => Err(TlsFileError::CrlRollback { issuer: issuer.clone() }),
         }
     }
 }
@@ -211,11 +211,11 @@ impl Crls {
 /// The first byte of every certificate and list in DER; PEM begins with a dash or with prose.
 const DER_SEQUENCE: u8 = 0x30;
 
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, MaterialError> {
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
     let certificates = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(MaterialError::Pem)?;
-    if certificates.is_empty() { Err(MaterialError::NoCertificate) } else { Ok(certificates) }
+        .map_err(TlsFileError::Pem)?;
+    if certificates.is_empty() { Err(TlsFileError::NoCertificate) } else { Ok(certificates) }
 }
 
 #[cfg(test)]
@@ -234,7 +234,7 @@ mod tests {
         let (_, other) = pair();
         assert!(credentials(certificate.as_bytes(), key.as_bytes()).is_ok());
         let error = credentials(certificate.as_bytes(), other.as_bytes()).unwrap_err();
-        assert!(matches!(error, MaterialError::KeyMismatch), "{error}");
+        assert!(matches!(error, TlsFileError::KeyMismatch), "{error}");
     }
 
     #[test]
@@ -248,11 +248,11 @@ mod tests {
             key.replace("PRIVATE", "EC PRIVATE"),
         ] {
             let expected = PrivateKeyDer::from_pem_slice(pem.as_bytes()).unwrap();
-            assert_eq!(wiping(pem.as_bytes()).unwrap(), expected);
+            assert_eq!(private_key_zeroized(pem.as_bytes()).unwrap(), expected);
         }
         let (half, _) = key.split_at(key.len() / 2);
         for broken in [half, "", &certificate, &key.replace('M', "!")] {
-            assert_eq!(wiping(broken.as_bytes()), None);
+            assert_eq!(private_key_zeroized(broken.as_bytes()), None);
         }
     }
 
@@ -260,11 +260,11 @@ mod tests {
     fn an_empty_or_wrong_file_says_what_is_missing() {
         let (certificate, key) = pair();
         let no_certificate = credentials(key.as_bytes(), key.as_bytes()).unwrap_err();
-        assert!(matches!(no_certificate, MaterialError::NoCertificate));
+        assert!(matches!(no_certificate, TlsFileError::NoCertificate));
         let no_key = credentials(certificate.as_bytes(), certificate.as_bytes()).unwrap_err();
-        assert!(matches!(no_key, MaterialError::PrivateKey(_)));
-        assert!(matches!(trust_anchors(b"").unwrap_err(), MaterialError::NoCertificate));
+        assert!(matches!(no_key, TlsFileError::PrivateKey(_)));
+        assert!(matches!(trust_anchors(b"").unwrap_err(), TlsFileError::NoCertificate));
         let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        assert!(matches!(trust_anchors(broken).unwrap_err(), MaterialError::Anchor { .. }));
+        assert!(matches!(trust_anchors(broken).unwrap_err(), TlsFileError::Anchor { .. }));
     }
 }

@@ -61,7 +61,7 @@ pub struct KeyVerifier {
 
 /// A client that was refused in the handshake.
 #[derive(Debug, Clone)]
-pub struct Refusal {
+pub struct RejectedClient {
     /// The certificates that the client presented, leaf first: the leaf alone if its key was
     /// refused, which the client has then proved to hold.
     pub chain: Vec<CertificateDer<'static>>,
@@ -70,10 +70,10 @@ pub struct Refusal {
     pub verdict: Option<Verdict>,
 }
 
-impl Refusal {
-    /// Tells whoever drives the handshake; outside [`refusals_of`] nobody asked.
+impl RejectedClient {
+    /// Tells whoever drives the handshake; outside [`drive_handshake`] nobody asked.
     fn tell(self) {
-        let _ = REFUSAL.try_with(|observed| observed.replace(Some(self)));
+        let _ = REJECTED.try_with(|observed| observed.replace(Some(self)));
     }
 
     fn unverified(leaf: &CertificateDer<'_>) -> Self {
@@ -83,15 +83,15 @@ impl Refusal {
 
 tokio::task_local! {
     /// rustls hands nothing back from a verifier that refuses; this does, for one handshake.
-    static REFUSAL: RefCell<Option<Refusal>>;
+    static REJECTED: RefCell<Option<RejectedClient>>;
 }
 
 /// Drives a handshake and returns its outcome, with the client that a [`KeyVerifier`] refused in
 /// it.
 /// Sessions that it makes end with the client's chain.
-pub async fn refusals_of<T>(handshake: impl Future<Output = T>) -> (T, Option<Refusal>) {
-    let observed = async { (handshake.await, REFUSAL.with(RefCell::take)) };
-    sessions::ending_with_the_chain(REFUSAL.scope(RefCell::default(), observed)).await
+pub async fn drive_handshake<T>(handshake: impl Future<Output = T>) -> (T, Option<RejectedClient>) {
+    let observed = async { (handshake.await, REJECTED.with(RefCell::take)) };
+    sessions::ending_with_the_chain(REJECTED.scope(RefCell::default(), observed)).await
 }
 
 impl KeyVerifier {
@@ -126,7 +126,7 @@ impl KeyVerifier {
                     | Verdict::Unchecked => CertificateError::ApplicationVerificationFailure,
                 };
                 let chain = chain.by_ref().map(|cert| cert.clone().into_owned()).collect();
-                Refusal { chain, verdict: Some(verdict) }.tell();
+                RejectedClient { chain, verdict: Some(verdict) }.tell();
                 Err(alert.into())
             }
         }
@@ -153,7 +153,7 @@ impl ClientCertVerifier for KeyVerifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
         let verified = self.inner.verify_client_cert(end_entity, intermediates, now);
-        let verified = verified.inspect_err(|_| Refusal::unverified(end_entity).tell())?;
+        let verified = verified.inspect_err(|_| RejectedClient::unverified(end_entity).tell())?;
         sessions::note_chain(end_entity, intermediates);
         if self.policy.judge == Depth::Chain {
             (1..=intermediates.len())
@@ -169,7 +169,7 @@ impl ClientCertVerifier for KeyVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let valid = self.inner.verify_tls12_signature(message, cert, dss);
-        let valid = valid.inspect_err(|_| Refusal::unverified(cert).tell())?;
+        let valid = valid.inspect_err(|_| RejectedClient::unverified(cert).tell())?;
         self.judge(cert, &[], 0)?;
         Ok(valid)
     }
@@ -181,7 +181,7 @@ impl ClientCertVerifier for KeyVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let valid = self.inner.verify_tls13_signature(message, cert, dss);
-        let valid = valid.inspect_err(|_| Refusal::unverified(cert).tell())?;
+        let valid = valid.inspect_err(|_| RejectedClient::unverified(cert).tell())?;
         self.judge(cert, &[], 0)?;
         Ok(valid)
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::rand;
 
 use super::{FilterRejection, read_bounded};
-use crate::guard::KeyForms;
+use crate::guard::KeyEncodings;
 use crate::pkbf::{Filter, KeyHash};
 use crate::spki::{self, Fingerprint};
 
@@ -22,7 +22,7 @@ const CHANCE: f64 = 1e-12;
 pub(super) fn must_hit(filter: &Filter, paths: &[PathBuf]) -> Result<(), FilterRejection> {
     for path in paths {
         for spki in keys_in(path)? {
-            if !KeyForms::of(&spki).are_in(filter) {
+            if !KeyEncodings::from_spki(&spki).any_in(filter) {
                 let fingerprint = Fingerprint::of(&spki).to_string();
                 return Err(FilterRejection::CanaryMissing { path: path.clone(), fingerprint });
             }

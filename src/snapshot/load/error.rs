@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::super::FilterRejection;
 use super::{ListFileError, OwnKey};
-use crate::tls::MaterialError;
+use crate::tls::TlsFileError;
 
 /// Why there is nothing to start with.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum LoadError {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: MaterialError,
+        source: TlsFileError,
     },
     /// A key of our own is in a filter or on a list.
     #[error(

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tracing::{info, warn};
 
+use super::super::RejectionReason;
 use super::super::report::{FilterReport, ReloadReport, WaitingReport};
 use super::check::{AHEAD_AT_MOST, checked};
 use super::mark::Watermark;
@@ -19,7 +20,7 @@ use crate::process::sandbox;
 #[derive(Debug)]
 pub(super) struct FilterSource {
     config: FilterConfig,
-    metrics: FilterMetrics,
+    metrics: FilterMetrics<RejectionReason>,
     named: Arc<NamedFilter>,
     /// The file, its checksum and the canaries when they were last examined.
     seen: Vec<FileState>,
@@ -77,7 +78,7 @@ pub enum AcceptError {
 impl FilterSource {
     pub(super) fn load(
         config: FilterConfig,
-        metrics: FilterMetrics,
+        metrics: FilterMetrics<RejectionReason>,
         mark: Option<Watermark>,
         now: SystemTime,
     ) -> Result<Self, LoadError> {
@@ -242,7 +243,7 @@ impl FilterSource {
             | FilterRejection::Rollback { .. } => self.refused = None,
         }
         let reason = refusal.reason();
-        self.metrics.refused(reason);
+        self.metrics.rejected(reason);
         warn!(
             filter = %self.config.name,
             path = %self.config.path.display(),

@@ -11,9 +11,8 @@ use rustls::server::danger::ClientCertVerifier;
 use super::secret::{self, ExposedKeyFile};
 use super::{FileState, LoadError, ServiceConfig, read_bounded, tls};
 use crate::config::{AlpnProtocol, Protocol, UpstreamTlsConfig};
-use crate::metrics::Role;
 use crate::spki::Fingerprint;
-use crate::tls::{ClientAuth, Credentials, Crls, MaterialError, TrustAnchors};
+use crate::tls::{CertificateRole, ClientAuth, Credentials, Crls, TlsFileError, TrustAnchors};
 
 /// The largest PEM file that is read, in bytes: some fifty times all public CAs together.
 const MAX_PEM_SIZE: u64 = 16 << 20;
@@ -109,18 +108,21 @@ impl ServiceCredentials {
     }
 
     /// Every certificate whose key matters to us: leaves and CAs.
-    pub(super) fn certificates(&self) -> impl Iterator<Item = (Role, &CertificateDer<'static>)> {
+    pub(super) fn certificates(
+        &self,
+    ) -> impl Iterator<Item = (CertificateRole, &CertificateDer<'static>)> {
         let upstream = self.upstream.as_ref();
         let identity = upstream.and_then(|side| side.identity.as_ref());
-        let server = self.credentials.cert.iter().take(1).map(|cert| (Role::Server, cert));
+        let server =
+            self.credentials.cert.iter().take(1).map(|cert| (CertificateRole::Server, cert));
         let client = identity.and_then(|identity| identity.cert.first());
-        let client = client.map(|cert| (Role::UpstreamClient, cert));
+        let client = client.map(|cert| (CertificateRole::UpstreamClient, cert));
         let anchors = self.trust_anchors.certificates.iter();
         let theirs = upstream.into_iter().flat_map(|side| &side.trust_anchors.certificates);
         server
             .chain(client)
-            .chain(anchors.map(|cert| (Role::TrustAnchor, cert)))
-            .chain(theirs.map(|cert| (Role::UpstreamTrustAnchor, cert)))
+            .chain(anchors.map(|cert| (CertificateRole::TrustAnchor, cert)))
+            .chain(theirs.map(|cert| (CertificateRole::UpstreamTrustAnchor, cert)))
     }
 }
 
@@ -176,15 +178,15 @@ fn credentials(
         source,
     })?;
     let credentials = tls::credentials(&chain, &key).map_err(|source| match source {
-        MaterialError::KeyMismatch | MaterialError::PrivateKey(_) => {
+        TlsFileError::KeyMismatch | TlsFileError::PrivateKey(_) => {
             broken(config, private_key, source)
         }
-        MaterialError::Anchor { .. }
-        | MaterialError::Crl { .. }
-        | MaterialError::CrlRollback { .. }
-        | MaterialError::NoCertificate
-        | MaterialError::NoCrl
-        | MaterialError::Pem(_) => broken(config, certificate, source),
+        TlsFileError::Anchor { .. }
+        | TlsFileError::Crl { .. }
+        | TlsFileError::CrlRollback { .. }
+        | TlsFileError::NoCertificate
+        | TlsFileError::NoCrl
+        | TlsFileError::Pem(_) => broken(config, certificate, source),
     })?;
     let digest_of = |content: &[u8]| digest(&SHA256, content).as_ref().to_vec();
     let digests = [digest_of(&chain), digest_of(&key)];
@@ -221,7 +223,7 @@ fn accepting(
 fn broken(
     config: &ServiceConfig,
     (what, path): (&'static str, &Path),
-    source: MaterialError,
+    source: TlsFileError,
 ) -> LoadError {
     LoadError::Credentials { service: config.name.clone(), what, path: path.to_owned(), source }
 }

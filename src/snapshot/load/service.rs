@@ -15,9 +15,9 @@ use super::{
 };
 use crate::config::ExpiredCrl;
 use crate::guard::{Depth, Guard, Verdict};
-use crate::metrics::{Label, ReloadResult, Role};
+use crate::metrics::ReloadResult;
 use crate::spki;
-use crate::tls::CertificateSummary;
+use crate::tls::{CertificateRole, CertificateSummary};
 
 #[derive(Debug)]
 pub(super) struct ServiceSource {
@@ -183,7 +183,10 @@ impl ServiceSource {
         let end_of = |wanted| {
             self.certificate_ends().find_map(|(role, end)| (role == wanted).then_some(end))
         };
-        let ends = (end_of(Role::Server).unwrap_or_default(), end_of(Role::UpstreamClient));
+        let ends = (
+            end_of(CertificateRole::Server).unwrap_or_default(),
+            end_of(CertificateRole::UpstreamClient),
+        );
         ServiceReport::of(&self.config, ends, self.crl_next_update(), self.last_reload.clone())
     }
 
@@ -194,9 +197,11 @@ impl ServiceSource {
 
     /// When the service's own certificates expire, in seconds since the Unix epoch; 0 if one does not
     /// say so where a certificate does.
-    pub(super) fn certificate_ends(&self) -> impl Iterator<Item = (Role, u64)> {
+    pub(super) fn certificate_ends(&self) -> impl Iterator<Item = (CertificateRole, u64)> {
         let own = self.material.certificates();
-        let own = own.filter(|(role, _)| matches!(role, Role::Server | Role::UpstreamClient));
+        let own = own.filter(|(role, _)| {
+            matches!(role, CertificateRole::Server | CertificateRole::UpstreamClient)
+        });
         own.map(|(role, leaf)| (role, spki::not_after(leaf).unwrap_or_default().as_secs()))
     }
 }
@@ -213,7 +218,7 @@ pub struct OwnKey {
     /// The service that it belongs to.
     pub service: String,
     /// What it is to the service.
-    pub role: Role,
+    pub role: CertificateRole,
     /// The certificate with the key.
     pub certificate: CertificateSummary,
     /// What is known of it.

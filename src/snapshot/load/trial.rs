@@ -35,7 +35,7 @@ impl DryRun {
         recent.count(|service, forms| {
             let refuses = |guard: &Guard| {
                 self.policies.get(&service).is_some_and(|policy| {
-                    policy.decide(&guard.judge_forms(forms)) == Decision::Reject
+                    policy.decide(&guard.judge_encodings(forms)) == Decision::Reject
                 })
             };
             refuses(&after) && !refuses(&before)

@@ -1,6 +1,6 @@
 //! Exact lists and exceptions, over real handshakes.
 //!
-//! What holds this door is `known_by_name` in `src/guard.rs`; that a list which was emptied is not
+//! What holds this door is `exact_match` in `src/guard.rs`; that a list which was emptied is not
 //! believed, `content.is_empty()` in `src/snapshot/load/list.rs`; that an exception ends at its moment,
 //! `now < exception.until` in `src/guard/lists.rs`.
 

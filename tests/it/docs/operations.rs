@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use keygate::metrics::{HandshakeResult, Label};
+use keygate::tls::HandshakeResult;
 use rcgen::CertificateParams;
 use rustls::{ClientConnection, StreamOwned};
 use serde_json::Value;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use keygate::metrics::{Label, RefusalReason};
+use keygate::metrics::Label;
+use keygate::snapshot::RejectionReason;
 use serde_json::Value;
 
 use crate::support::keygate::keygate;
@@ -105,7 +106,7 @@ fn the_settings_of_the_page_on_systemd_can_be_used() {
 
 #[test]
 fn every_reason_for_a_refusal_is_explained() {
-    for reason in RefusalReason::ALL {
+    for reason in RejectionReason::ALL {
         let row = format!("| `{}` | ", reason.as_str());
         assert!(FILTERS.contains(&row), "{row}");
     }

@@ -1,0 +1,153 @@
+//! What logs, reports and headers show of a certificate.
+
+use rustls::pki_types::CertificateDer;
+use serde::Serialize;
+use x509_cert::der::Decode;
+use x509_cert::der::oid::ObjectIdentifier;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::name::Name;
+use x509_cert::{Certificate, TbsCertificate};
+
+use crate::spki::{self, Fingerprint};
+
+/// The purpose of a certificate in a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CertificateRole {
+    /// The service's own server certificate.
+    Server,
+    /// A CA that may issue client certificates.
+    TrustAnchor,
+    /// The service's own client certificate, towards its upstream.
+    UpstreamClient,
+    /// A CA that may issue the upstream's certificate.
+    UpstreamTrustAnchor,
+}
+
+impl CertificateRole {
+    /// Every role, in the order of declaration.
+    pub const ALL: [Self; 4] =
+        [Self::Server, Self::TrustAnchor, Self::UpstreamClient, Self::UpstreamTrustAnchor];
+
+    /// The label value in metrics and the name in messages.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::TrustAnchor => "trust_anchor",
+            Self::UpstreamClient => "upstream_client",
+            Self::UpstreamTrustAnchor => "upstream_trust_anchor",
+        }
+    }
+}
+
+/// The parts of a certificate that logs, reports and headers show.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct CertificateSummary {
+    /// Distinguished name of the subject (RFC 4514).
+    pub subject: String,
+    /// The first common name of the subject.
+    pub common_name: Option<String>,
+    /// Distinguished name of the issuer (RFC 4514).
+    pub issuer: String,
+    /// Serial number in lower-case hex.
+    pub serial: String,
+    /// SHA-256 of the public key; empty if the certificate cannot be read.
+    pub fingerprint: String,
+    /// Subject alternative names that are DNS names.
+    pub dns_names: Vec<String>,
+    /// Subject alternative names that are URIs.
+    pub uris: Vec<String>,
+}
+
+/// Maximum length of a name, in characters; the rest is cut, because the issuer chooses it.
+const MAX_NAME_LENGTH: usize = 256;
+
+impl CertificateSummary {
+    /// Decodes a certificate. Fields that cannot be decoded are empty.
+    #[must_use]
+    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+        let fingerprint = spki::of_certificate(certificate)
+            .map(|spki| Fingerprint::of(spki).to_string())
+            .unwrap_or_default();
+        let Ok(certificate) = Certificate::from_der(certificate) else {
+            return Self { fingerprint, ..Self::default() };
+        };
+        let certificate = certificate.tbs_certificate();
+        let (dns_names, uris) = alternative_names(certificate);
+        Self {
+            dns_names,
+            uris,
+            subject: bounded(certificate.subject().to_string()),
+            common_name: common_name(certificate.subject()).map(bounded),
+            issuer: bounded(certificate.issuer().to_string()),
+            serial: data_encoding::HEXLOWER.encode(certificate.serial_number().as_bytes()),
+            fingerprint,
+        }
+    }
+}
+
+/// Maximum number of DNS names and of URIs; further ones are left out.
+const MAX_NAMES: usize = 16;
+
+/// The DNS names and the URIs among the subject alternative names.
+fn alternative_names(certificate: &TbsCertificate) -> (Vec<String>, Vec<String>) {
+    let (mut dns_names, mut uris) = (Vec::new(), Vec::new());
+    let names: Option<(bool, SubjectAltName)> = certificate.get_extension().ok().flatten();
+    for name in names.map(|(_, names)| names.0).unwrap_or_default() {
+        match name {
+            GeneralName::DnsName(name) => dns_names.push(bounded(name.to_string())),
+            GeneralName::UniformResourceIdentifier(uri) => uris.push(bounded(uri.to_string())),
+            GeneralName::DirectoryName(_)
+            | GeneralName::EdiPartyName(_)
+            | GeneralName::IpAddress(_)
+            | GeneralName::OtherName(_)
+            | GeneralName::RegisteredId(_)
+            | GeneralName::Rfc822Name(_) => {}
+        }
+    }
+    dns_names.truncate(MAX_NAMES);
+    uris.truncate(MAX_NAMES);
+    (dns_names, uris)
+}
+
+/// The first common name (RFC 5280, appendix A.1: `id-at-commonName`).
+fn common_name(name: &Name) -> Option<String> {
+    const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+    let attribute = name.iter().find(|attribute| attribute.oid == COMMON_NAME)?;
+    std::str::from_utf8(attribute.value.value()).ok().map(str::to_owned)
+}
+
+fn bounded(name: String) -> String {
+    match name.char_indices().nth(MAX_NAME_LENGTH) {
+        None => name,
+        Some(_) => name.chars().take(MAX_NAME_LENGTH).chain(['…']).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn certificate(common_name: &str) -> CertificateDer<'static> {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut parameters = rcgen::CertificateParams::default();
+        parameters.distinguished_name.push(rcgen::DnType::CommonName, common_name);
+        parameters.serial_number = Some(rcgen::SerialNumber::from(0x2a_u64));
+        parameters.self_signed(&key).unwrap().der().clone()
+    }
+
+    #[test]
+    fn a_summary_names_the_certificate_and_its_key() {
+        let summary = CertificateSummary::of(&certificate("client \"one\"\n"));
+        assert!(summary.subject.contains("client"), "{summary:?}");
+        assert_eq!(summary.serial, "2a");
+        assert_eq!(summary.fingerprint.len(), 64);
+    }
+
+    #[test]
+    fn a_long_name_is_cut() {
+        let summary = CertificateSummary::of(&certificate(&"é".repeat(10_000)));
+        assert_eq!(summary.subject.chars().count(), MAX_NAME_LENGTH + 1);
+    }
+}

@@ -1,0 +1,135 @@
+//! The outcome of a TLS handshake, as metrics and logs name it.
+
+use std::io;
+
+use rustls::{CertificateError, Error};
+
+/// The outcome of a TLS handshake with a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandshakeResult {
+    /// The signature of a certificate or the proof of possession does not verify.
+    BadSignature,
+    /// The client sent an alert, or the connection broke.
+    ClientGone,
+    /// The policy rejected the client's key.
+    Compromised,
+    /// The client's certificate has expired or is not valid yet.
+    Expired,
+    /// The client sent no certificate.
+    NoCertificate,
+    /// The client does not speak TLS.
+    NotTls,
+    /// The handshake succeeded.
+    Ok,
+    /// The client's certificate is revoked, or its revocation status is unknown.
+    Revoked,
+    /// The handshake exceeded its timeout.
+    Timeout,
+    /// The client's certificate does not lead to a trust anchor.
+    UnknownIssuer,
+    /// No common protocol, algorithm or server name, or a certificate for another purpose.
+    Unsupported,
+}
+
+impl HandshakeResult {
+    /// Every outcome, in the order of declaration.
+    pub const ALL: [Self; 11] = [
+        Self::BadSignature,
+        Self::ClientGone,
+        Self::Compromised,
+        Self::Expired,
+        Self::NoCertificate,
+        Self::NotTls,
+        Self::Ok,
+        Self::Revoked,
+        Self::Timeout,
+        Self::UnknownIssuer,
+        Self::Unsupported,
+    ];
+
+    /// The label value in metrics and the field value in logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BadSignature => "bad_signature",
+            Self::ClientGone => "client_gone",
+            Self::Compromised => "compromised",
+            Self::Expired => "expired",
+            Self::NoCertificate => "no_certificate",
+            Self::NotTls => "not_tls",
+            Self::Ok => "ok",
+            Self::Revoked => "revoked",
+            Self::Timeout => "timeout",
+            Self::UnknownIssuer => "unknown_issuer",
+            Self::Unsupported => "unsupported",
+        }
+    }
+
+    /// The class of an error that ended a handshake.
+    #[must_use]
+    pub fn from_error(error: &io::Error) -> Self {
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+            Some(error) => from_tls_error(error),
+            // An I/O error without a rustls error inside: the connection was closed or reset.
+            None => Self::ClientGone,
+        }
+    }
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "rustls may add variants; all others are `Unsupported`"
+)]
+fn from_tls_error(error: &Error) -> HandshakeResult {
+    match error {
+        Error::AlertReceived(_) => HandshakeResult::ClientGone,
+        Error::DecryptError => HandshakeResult::BadSignature,
+        Error::InvalidCertificate(error) => from_certificate_error(error),
+        Error::InvalidMessage(_) => HandshakeResult::NotTls,
+        Error::NoCertificatesPresented => HandshakeResult::NoCertificate,
+        _ => HandshakeResult::Unsupported,
+    }
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "rustls may add variants; all others are `Unsupported`"
+)]
+fn from_certificate_error(error: &CertificateError) -> HandshakeResult {
+    match error {
+        CertificateError::ApplicationVerificationFailure => HandshakeResult::Compromised,
+        CertificateError::BadSignature => HandshakeResult::BadSignature,
+        CertificateError::Expired
+        | CertificateError::ExpiredContext { .. }
+        | CertificateError::NotValidYet
+        | CertificateError::NotValidYetContext { .. } => HandshakeResult::Expired,
+        // An unknown revocation status counts as revoked.
+        CertificateError::ExpiredRevocationList
+        | CertificateError::ExpiredRevocationListContext { .. }
+        | CertificateError::Revoked
+        | CertificateError::UnknownRevocationStatus => HandshakeResult::Revoked,
+        CertificateError::UnknownIssuer => HandshakeResult::UnknownIssuer,
+        _ => HandshakeResult::Unsupported,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rustls_errors_inside_io_errors_are_classified() {
+        let class = |error: Error| {
+            HandshakeResult::from_error(&io::Error::new(io::ErrorKind::InvalidData, error))
+        };
+        let rejected = CertificateError::ApplicationVerificationFailure;
+        assert_eq!(class(rejected.into()), HandshakeResult::Compromised);
+        assert_eq!(class(CertificateError::NotValidYet.into()), HandshakeResult::Expired);
+        assert_eq!(class(CertificateError::BadEncoding.into()), HandshakeResult::Unsupported);
+        assert_eq!(class(Error::NoCertificatesPresented), HandshakeResult::NoCertificate);
+        assert_eq!(
+            HandshakeResult::from_error(&io::ErrorKind::UnexpectedEof.into()),
+            HandshakeResult::ClientGone
+        );
+    }
+}
