@@ -193,12 +193,12 @@ impl Server {
     /// `drain_timeout` to finish what they have in flight.
     pub async fn shut_down(mut self) {
         self.stage.send_replace(Stage::Leaving);
-        info!(delay = ?self.shutdown.readiness_delay, "not ready any more");
+        info!(delay = ?self.shutdown.readiness_delay, "no longer ready");
         tokio::time::sleep(self.shutdown.readiness_delay).await;
         self.stage.send_replace(Stage::Draining);
         info!(at_most = ?self.shutdown.drain_timeout, "draining");
         if timeout(self.shutdown.drain_timeout, self.workers.ended()).await.is_err() {
-            info!("connections that are still open are cut");
+            info!("drain timeout reached, closing open connections");
         }
         self.stage.send_replace(Stage::Ended);
         self.workers.ended().await;

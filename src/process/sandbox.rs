@@ -132,7 +132,7 @@ pub fn check(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     let problem = format!(
-        "{} is outside of the sandbox of this process; restart to widen it",
+        "{} is outside the sandbox of this process; restart to widen it",
         real.display()
     );
     Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
@@ -145,7 +145,7 @@ pub fn check(path: &Path) -> io::Result<()> {
 pub fn check_config(config: &Config) -> Result<(), String> {
     let Some(granted) = GRANTED.get() else { return Ok(()) };
     let outside = |what: String| {
-        Err(format!("{what} is outside of the sandbox of this process; restart to widen it"))
+        Err(format!("{what} is outside the sandbox of this process; restart to widen it"))
     };
     if needs_names(config) && !granted.names {
         return outside("resolving the host names of upstream servers".to_owned());

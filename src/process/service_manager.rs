@@ -41,7 +41,7 @@ pub async fn keep_alive(heartbeats: Heartbeats) {
         ticks.tick().await;
         match watched.hanging(Instant::now()) {
             None => tell(&[NotifyState::Watchdog]),
-            Some(worker) => error!(worker, "a worker hangs: the watchdog is not answered"),
+            Some(worker) => error!(worker, "a worker hangs, watchdog notifications stop"),
         }
     }
 }

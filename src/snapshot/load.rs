@@ -131,12 +131,12 @@ impl Loader {
         }
         let snapshot = self
             .build()
-            .inspect_err(|error| tracing::error!(%error, "reload failed, snapshot kept"))
+            .inspect_err(|error| tracing::error!(%error, "cannot build the snapshot, keeping the one in use"))
             .ok();
         if snapshot.is_some()
             && let Err(error) = self.check_own_keys()
         {
-            tracing::error!(%error, "a key of our own is compromised");
+            tracing::error!(%error, "own key is compromised");
         }
         Progress { snapshot, pending, exception_ended, commit }
     }
@@ -195,7 +195,7 @@ impl Loader {
 
     fn refuse_config(&mut self, problem: String, now: SystemTime) {
         self.metrics.config_reloaded(ReloadResult::Refused);
-        tracing::error!(%problem, "configuration refused, the one in use stays");
+        tracing::error!(%problem, "configuration rejected, keeping the one in use");
         self.configuration.note(ReloadReport::refused(None, problem, unix_seconds(now)));
     }
 
@@ -298,7 +298,7 @@ impl Loader {
             }
             for key in found() {
                 if source.tolerates_compromised_keys() {
-                    tracing::warn!(problem = %key, "a key of our own is compromised");
+                    tracing::warn!(problem = %key, "own key is compromised");
                 } else if first.is_ok() {
                     first = Err(LoadError::OwnKey(Box::new(key.clone())));
                 }

@@ -99,7 +99,7 @@ pub async fn run(
         let (returned, progress) = tokio::task::spawn_blocking(move || {
             let progress = loader.refresh(look, &mut prepare);
             if let Err(error) = loader.save() {
-                error!(%error, "an older filter would be let in after a restart");
+                error!(%error, "cannot save rollback state");
             }
             ((loader, prepare), progress)
         })

@@ -110,7 +110,7 @@ impl Scene {
     /// Waits for an update to be refused with `reason` and an error that contains `problem`.
     pub fn is_refused(&self, reason: &str, problem: &str) {
         self.keygate.wait_for("a refused update", |line| {
-            line["message"] == "filter update refused, the one in use stays"
+            line["message"] == "filter update rejected, keeping the one in use"
                 && line["reason"] == reason
                 && contains(&line["error"], problem)
         });

@@ -75,7 +75,7 @@ impl Stage {
 
     fn is_refused(&self, reason: &str) {
         self.keygate.wait_for("a refusal", |line| {
-            line["message"] == "filter update refused, the one in use stays"
+            line["message"] == "filter update rejected, keeping the one in use"
                 && line["reason"] == reason
         });
     }

@@ -250,7 +250,7 @@ class _Pod:
     def _ends(self, keygate: Container) -> None:
         grace = self.deployed.pod["terminationGracePeriodSeconds"]
         keygate.signal(signal.SIGTERM)
-        keygate.says('"message":"not ready any more"')
+        keygate.says('"message":"no longer ready"')
         if self.deployed.seconds("readiness_delay"):
             expect(self._probe("readinessProbe") == 503, keygate.name, "is ready while it ends")
             expect(self._probe("livenessProbe") == 200, keygate.name, "is dead while it ends")

@@ -65,7 +65,7 @@ impl Exceptions {
                 let Exception { fingerprint, until, reason } = exception;
                 let until = humantime::format_rfc3339_seconds(*until);
                 let what =
-                    if news == Notified::Expired { "has lapsed" } else { "ends within a week" };
+                    if news == Notified::Expired { "has expired" } else { "expires within a week" };
                 warn!(%fingerprint, %until, reason, "exception {what}");
             }
         }

@@ -250,7 +250,7 @@ impl FilterSource {
             reason = reason.as_str(),
             error = %refusal,
             revision_in_use = self.named.filter.header().revision,
-            "filter update refused, the one in use stays"
+            "filter update rejected, keeping the one in use"
         );
         self.last_reload =
             ReloadReport::refused(Some(reason), refusal.to_string(), unix_seconds(now));

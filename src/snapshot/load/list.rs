@@ -94,7 +94,7 @@ impl ListSource {
             Err(error) => {
                 self.metrics.refused();
                 let path = self.config.path.display();
-                warn!(list = %self.config.name, %path, %error, "list update refused, the one in use stays");
+                warn!(list = %self.config.name, %path, %error, "list update rejected, keeping the one in use");
                 self.last_reload =
                     ReloadReport::refused(None, error.to_string(), unix_seconds(now));
                 Change::Same

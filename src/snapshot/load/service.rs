@@ -81,7 +81,7 @@ impl ServiceSource {
                 Change::Replaced
             }
             Err(error) => {
-                warn!(%error, "certificate update refused, those in use stay");
+                warn!(%error, "certificate update rejected, keeping those in use");
                 self.last_reload =
                     ReloadReport::refused(None, error.to_string(), unix_seconds(now));
                 Change::Same
@@ -98,12 +98,12 @@ impl ServiceSource {
         }
         match self.material.verifier(&self.config) {
             Ok(clients) => {
-                warn!(service = %self.config.name, "a revocation list is out of date");
+                warn!(service = %self.config.name, "certificate revocation list has expired");
                 self.material.clients = clients;
                 Change::Replaced
             }
             Err(error) => {
-                warn!(%error, "clients cannot be verified anew, those known stay");
+                warn!(%error, "cannot rebuild client verifier, keeping the old one");
                 Change::Same
             }
         }
@@ -208,7 +208,7 @@ impl ServiceSource {
 
 fn warn_of(material: &ServiceCredentials) {
     for problem in &material.loose {
-        warn!(%problem, "a private key is within reach of others");
+        warn!(%problem, "private key file has unsafe permissions");
     }
 }
 

@@ -142,7 +142,7 @@ fn a_list_that_changes_is_put_in_use_and_a_broken_one_is_not() {
 
     replace("nonsense\n");
     setting.keygate.wait_for("a refused list", |line| {
-        line["message"] == "list update refused, the one in use stays"
+        line["message"] == "list update rejected, keeping the one in use"
             && line["error"].as_str().unwrap().contains("line 1: no fingerprint")
     });
     setting.refuses(&setting.good);
@@ -156,7 +156,7 @@ fn a_list_that_changes_is_put_in_use_and_a_broken_one_is_not() {
     // Somebody writes it in place, and has come as far as to empty it.
     replace("");
     setting.keygate.wait_for("a refused list", |line| {
-        line["message"] == "list update refused, the one in use stays"
+        line["message"] == "list update rejected, keeping the one in use"
             && line["error"].as_str().unwrap().contains("empty, and 5001 keys are in use")
     });
     setting.refuses(&setting.good);
@@ -166,7 +166,7 @@ fn a_list_that_changes_is_put_in_use_and_a_broken_one_is_not() {
     write(setting.pki.path("deny.txt.sha256"), format!("{checksum}  deny.txt\n")).unwrap();
     replace("# no\n");
     setting.keygate.wait_for("a refused list", |line| {
-        line["message"] == "list update refused, the one in use stays"
+        line["message"] == "list update rejected, keeping the one in use"
             && line["error"].as_str().unwrap().contains("deny.txt.sha256")
     });
     setting.refuses(&setting.good);
@@ -189,7 +189,7 @@ fn an_exception_admits_a_key_until_the_moment_that_it_names_and_no_reload_ends_i
     setting.admits(&setting.stolen);
     assert!(SystemTime::now() < ends, "the machine is too slow for this test");
     assert_eq!(setting.checks("allowed"), 2.0);
-    setting.keygate.wait_for("notice", |line| line["message"] == "exception ends within a week");
+    setting.keygate.wait_for("notice", |line| line["message"] == "exception expires within a week");
     let status = setting.keygate.status();
     assert_eq!(status["exceptions"][0]["lapsed"], false);
     assert_eq!(status["exceptions"][0]["reason"], "replacement ordered");
@@ -199,7 +199,7 @@ fn an_exception_admits_a_key_until_the_moment_that_it_names_and_no_reload_ends_i
     let seconds = ends.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     assert_eq!(setting.keygate.metric(&series), seconds as f64);
 
-    setting.keygate.wait_for("the end", |line| line["message"] == "exception has lapsed");
+    setting.keygate.wait_for("the end", |line| line["message"] == "exception has expired");
     assert!(SystemTime::now() >= ends, "not before its time");
     setting.refuses(&setting.lost);
     setting.refuses(&setting.stolen);

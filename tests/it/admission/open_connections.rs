@@ -229,7 +229,7 @@ fn a_revocation_list_that_runs_out_takes_sessions_and_open_connections_with_it()
     let mut client = Client::connect(&pki, keygate.address(), &good);
     ask(&mut client);
     assert_eq!(client.rest(), "");
-    keygate.wait_for("a line", |line| line["message"] == "a revocation list is out of date");
+    keygate.wait_for("a line", |line| line["message"] == "certificate revocation list has expired");
     keygate.wait_for_generation(2);
 }
 

@@ -201,7 +201,7 @@ fn a_service_does_not_start_with_a_key_of_its_own_that_is_lost_unless_it_is_told
         }
         let allowed = "policy = { allow_compromised_own_key = true }";
         let keygate = Keygate::start(&pki, &origin, allowed);
-        keygate.wait_for("a warning", |line| line["message"] == "a key of our own is compromised");
+        keygate.wait_for("a warning", |line| line["message"] == "own key is compromised");
         assert_eq!(keygate.curl(&good, &[]).stdout, b"hello\n");
         let series = format!("keygate_own_key_compromised{{role=\"{role}\",service=\"test\"}}");
         assert_eq!(keygate.metric(&series), 1.0);
@@ -217,7 +217,7 @@ fn a_reload_that_finds_a_key_of_our_own_is_an_alarm_and_is_carried_out() {
     crate::support::write_revision(&scene.pki.path("lost.pkbf"), &[&own, &scene.good.spki], 2);
     scene.keygate.wait_for_generation(2);
     scene.keygate.wait_for("the alarm", |line| {
-        line["level"] == "ERROR" && line["message"] == "a key of our own is compromised"
+        line["level"] == "ERROR" && line["message"] == "own key is compromised"
     });
     assert_eq!(scene.keygate.metric(series), 1.0);
     let answer = scene.keygate.curl(&scene.good, &[]);

@@ -74,7 +74,7 @@ fn a_revoked_certificate_is_refused_and_a_new_list_is_put_in_use() {
     let old = scene.pki.old_crl("next.crl");
     rename(old, scene.pki.path("clients.crl")).unwrap();
     scene.keygate.wait_for("a refused list", |line| {
-        line["message"] == "certificate update refused, those in use stay"
+        line["message"] == "certificate update rejected, keeping those in use"
             && line["error"].as_str().unwrap().contains("is older than the one in use")
     });
     scene.refuses(&scene.good, "certificate revoked");
@@ -83,7 +83,7 @@ fn a_revoked_certificate_is_refused_and_a_new_list_is_put_in_use() {
     std::fs::write(scene.pki.path("next.crl"), "nonsense").unwrap();
     rename(scene.pki.path("next.crl"), scene.pki.path("clients.crl")).unwrap();
     scene.keygate.wait_for("a refused list", |line| {
-        line["message"] == "certificate update refused, those in use stay"
+        line["message"] == "certificate update rejected, keeping those in use"
             && line["error"].as_str().unwrap().contains("clients.crl: there is no revocation list")
     });
     scene.refuses(&scene.good, "certificate revoked");
@@ -155,7 +155,7 @@ fn an_older_list_is_refused_by_another_configuration_too() {
     rename(scene.pki.old_crl("old.crl"), scene.pki.path("clients.crl")).unwrap();
     rename(scene.pki.path("next.toml"), config).unwrap();
     scene.keygate.wait_for("a refusal", |line| {
-        line["message"] == "configuration refused, the one in use stays"
+        line["message"] == "configuration rejected, keeping the one in use"
             && line["problem"].as_str().unwrap().contains("is older than the one in use")
     });
     scene.refuses(&scene.revoked, "certificate revoked");

@@ -691,7 +691,7 @@ fn the_way_there_and_back_is_as_the_page_has_it() {
     // As long as the port is taken, nothing changes.
     shell(here, &switch);
     keygate.wait_for("a refusal", |line| {
-        line["message"] == "configuration refused, the one in use stays"
+        line["message"] == "configuration rejected, keeping the one in use"
     });
     assert_eq!(scene.code(new, Some(&scene.good), &[]), 200);
     drop(nginx);

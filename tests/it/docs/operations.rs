@@ -221,7 +221,7 @@ fn a_fingerprint_is_that_of_the_key_and_an_exception_that_ends_is_told_of() {
         "[[exceptions]]\nfingerprint = \"{of_key}\"\nuntil = {until}\nreason = \"ordered\"\n"
     );
     let keygate = scene.keygate(&exception, "");
-    keygate.wait_for("a warning", message("exception ends within a week"));
+    keygate.wait_for("a warning", message("exception expires within a week"));
     scene.is_served(&keygate, &scene.shop);
     assert_eq!(keygate.status()["exceptions"][0]["fingerprint"], of_key);
     let series = format!("keygate_exception_until_timestamp_seconds{{fingerprint=\"{of_key}\"}}");
@@ -280,7 +280,7 @@ fn a_certificate_of_our_own_is_replaced_in_whichever_order_its_files_come() {
     let next =
         scene.pki.server_for("next-server", &["orders.example.com", "localhost", "127.0.0.1"]);
     scene.replace("orders.pem", read(&next.certificate).unwrap());
-    keygate.wait_for("a refusal", message("certificate update refused, those in use stay"));
+    keygate.wait_for("a refusal", message("certificate update rejected, keeping those in use"));
     assert_eq!(scene.run(&command, &keygate), before);
     scene.replace("orders.key", read(&next.private_key).unwrap());
     keygate.wait_for("certificates", message("certificates loaded"));
@@ -550,7 +550,7 @@ fn it_starts_and_stops_as_the_page_says() {
         keygate.metric("keygate_connections_active{service=\"orders\"}") > 0.0
     });
     keygate.signal("TERM");
-    keygate.wait_for("the end", message("connections that are still open are cut"));
+    keygate.wait_for("the end", message("drain timeout reached, closing open connections"));
     assert_eq!(keygate.ended().code(), Some(0), "also when connections had to be cut");
     drop(busy);
 

@@ -52,7 +52,7 @@ fn no_request_fails_while_one_instance_drains_and_another_takes_over() {
     };
     wait_for(200);
     first.signal("TERM");
-    first.wait_for("a line", |line| line["message"] == "not ready any more");
+    first.wait_for("a line", |line| line["message"] == "no longer ready");
     assert_eq!(first.admin("/readyz").0, 503);
     leaves.store(true, Ordering::Relaxed);
     assert!(first.ended().success());

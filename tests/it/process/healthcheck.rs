@@ -57,7 +57,7 @@ fn a_proxy_is_ready_until_it_is_told_to_end_and_not_there_when_it_has() {
     is_ready(&asks(&with_admin(&admin.to_string()), &[]));
 
     proxy.signal("TERM");
-    proxy.wait_for("the delay", |line| line["message"] == "not ready any more");
+    proxy.wait_for("the delay", |line| line["message"] == "no longer ready");
     let address = format!("the admin address {admin}: ");
     let draining = asks(&with_admin(&admin.to_string()), &[]);
     fails(&draining, 1, &[&address, "503 Service Unavailable: shutting down"]);

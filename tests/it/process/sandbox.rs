@@ -37,7 +37,7 @@ fn a_link_to_outside_is_refused_and_says_so() {
     rename(&update, outside.path().join("lost.pkbf")).unwrap();
     symlink(outside.path().join("lost.pkbf"), scene.pki.path("made/link")).unwrap();
     rename(scene.pki.path("made/link"), scene.pki.path("lost.pkbf")).unwrap();
-    scene.is_refused("io", "outside of the sandbox of this process; restart to widen it");
+    scene.is_refused("io", "outside the sandbox of this process; restart to widen it");
     scene.is_as_it_was();
 
     rename(scene.update(), scene.pki.path("lost.pkbf")).unwrap();
@@ -146,17 +146,17 @@ fn a_configuration_that_needs_another_port_is_refused_where_ports_are_limited() 
     for (text, problem) in [
         (
             text.replace(&from, &to),
-            format!("connecting to TCP port {port} is outside of the sandbox"),
+            format!("connecting to TCP port {port} is outside the sandbox"),
         ),
         (
             text.replace(&listen.to_string(), &elsewhere.to_string()),
-            format!("listening on TCP port {} is outside of the sandbox", elsewhere.port()),
+            format!("listening on TCP port {} is outside the sandbox", elsewhere.port()),
         ),
         (text.replace(&from, "localhost:1"), "resolving the host names".to_owned()),
     ] {
         put(&text);
         keygate.wait_for("the refusal", |line| {
-            line["message"] == "configuration refused, the one in use stays"
+            line["message"] == "configuration rejected, keeping the one in use"
                 && contains(&line["problem"], &problem)
                 && contains(&line["problem"], "restart to widen it")
         });

@@ -20,7 +20,7 @@ fn set_mode(pki: &Pki, mode: u32) {
     set_permissions(pki.path("server.key"), Permissions::from_mode(mode)).unwrap();
 }
 
-const LOOSE: &str = "a private key is within reach of others";
+const LOOSE: &str = "private key file has unsafe permissions";
 
 #[test]
 fn a_key_that_others_can_read_is_a_warning_at_start_reload_and_validation() {
@@ -81,7 +81,7 @@ fn nothing_of_a_private_key_is_in_the_log_the_status_or_an_error() {
     let mixed = key.replace("PRIVATE KEY", "CERTIFICATE");
     for (count, text) in (1..).zip([broken, cut, mixed]) {
         std::fs::write(pki.path("server.key"), text).unwrap();
-        let refused = "certificate update refused, those in use stay";
+        let refused = "certificate update rejected, keeping those in use";
         keygate_.wait_for_lines("a refusal", count, |line| line["message"] == refused);
         let config = pki.path("keygate.toml");
         let told = keygate(&["validate", "--config", config.to_str().unwrap()]);

@@ -259,7 +259,7 @@ fn while_readiness_fails_clients_are_served_and_a_second_sigterm_ends_at_once() 
     assert_eq!(keygate.curl(&client, &[]).stdout, b"hello\n");
 
     keygate.signal("TERM");
-    keygate.wait_for("the delay", |line| line["message"] == "not ready any more");
+    keygate.wait_for("the delay", |line| line["message"] == "no longer ready");
     until("readiness to fail", || keygate.admin("/readyz").0 == 503);
     let answered = keygate.curl(&client, &[]);
     assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));

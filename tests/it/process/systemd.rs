@@ -123,7 +123,7 @@ libc.ptrace(17, {worker}, 0, 0)"
     BufReader::new(debugger.stdout.take().unwrap()).read_line(&mut said).unwrap();
     assert_eq!(said, "stopped\n");
 
-    let hangs = "a worker hangs: the watchdog is not answered";
+    let hangs = "a worker hangs, watchdog notifications stop";
     keygate.wait_for("the hung worker", |line| line["message"] == hangs);
     manager.all();
     keygate.wait_for_lines("two more looks", 3, |line| line["message"] == hangs);

@@ -241,7 +241,7 @@ fn a_configuration_that_cannot_be_used_changes_nothing_and_says_why() {
         refused += 1;
         scene.write(&text);
         scene.keygate.wait_for(problem, |line| {
-            line["message"] == "configuration refused, the one in use stays"
+            line["message"] == "configuration rejected, keeping the one in use"
                 && line["problem"].as_str().unwrap().contains(problem)
         });
         let count = "keygate_config_reloads_total{result=\"refused\"}";

@@ -248,7 +248,7 @@ fn a_server_certificate_without_its_key_is_refused_and_the_old_one_is_shown() {
     let server = scene.pki.server("another");
     rename(&server.certificate, scene.pki.path("server.pem")).unwrap();
     scene.keygate.wait_for("a refused certificate", |line| {
-        line["message"] == "certificate update refused, those in use stay"
+        line["message"] == "certificate update rejected, keeping those in use"
             && contains(&line["error"], "does not belong to the certificate")
     });
     let status = scene.keygate.wait_for_status("the refusal", |status| {

@@ -160,7 +160,7 @@ fn the_keys_that_we_have_towards_upstreams_are_judged_like_our_others() {
         let keygate_runs = Keygate::configured(&scene.pki, &scene.text);
         write_revision(&scene.pki.path("lost.pkbf"), &[&key], 2);
         let line = keygate_runs.wait_for("the alarm", |line| {
-            line["level"] == "ERROR" && line["message"] == "a key of our own is compromised"
+            line["level"] == "ERROR" && line["message"] == "own key is compromised"
         });
         let fingerprint = Fingerprint::of(&key).to_string();
         assert!(line["error"].as_str().unwrap().contains(&fingerprint), "{line}");
