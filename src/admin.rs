@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -39,6 +39,7 @@ use crate::proxy::Stage;
 use crate::recent_hits::RecentHits;
 use crate::snapshot::Report;
 use crate::snapshot::watch::Command;
+use crate::unix_time::now;
 
 /// Scrapers and probes are few; more than this wait.
 const MAX_CONNECTIONS: usize = 64;
@@ -90,11 +91,6 @@ impl State {
         history.note(&self.exposition, now);
         history.hours().cloned().collect()
     }
-}
-
-/// Now, in seconds since the Unix epoch.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// A bound admin address.

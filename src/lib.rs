@@ -5,6 +5,8 @@
 //!
 //! | room | what it owns |
 //! | --- | --- |
+//! | `regular_file` | opening and reading regular files up to a maximum size |
+//! | `unix_time` | times in seconds since the Unix epoch |
 //! | [`pkbf`] | the `pkbfv1` filter: query, insert, reading, atomic writing |
 //! | [`spki`] | public keys in certificates and files, their related encodings, fingerprints |
 //! | [`guard`] | the judgement: [`guard::Guard::judge`] and [`guard::Policy::decide`] |
@@ -36,7 +38,9 @@ pub mod pkbf;
 pub mod process;
 pub mod proxy;
 pub mod recent_hits;
+mod regular_file;
 pub mod server;
 pub mod snapshot;
 pub mod spki;
 pub mod tls;
+mod unix_time;

@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
@@ -15,6 +14,7 @@ use serde::Serialize;
 use crate::guard::{Decision, JudgedAt, Verdict};
 use crate::spki::Encoding;
 use crate::tls::CertificateSummary;
+use crate::unix_time;
 
 /// How many clients are remembered: some 2 MiB, and ten times that if all their names are as long as may be.
 pub const MOST: usize = 2000;
@@ -123,7 +123,7 @@ impl RecentHit {
         judged_at: JudgedAt,
         decision: Decision,
     ) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = unix_time::now();
         Self {
             service: service.to_owned(),
             verdict: verdict.as_str(),

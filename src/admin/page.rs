@@ -1,8 +1,6 @@
 //! The page at `/`: what an operator looks at first. It needs no JavaScript, and nothing from anywhere
 //! else.
 
-use std::time::{Duration, SystemTime};
-
 use askama::Template;
 
 use super::State;
@@ -13,6 +11,7 @@ use crate::metrics::{KeyAction, Label};
 use crate::proxy::Stage;
 use crate::recent_hits::RecentHit;
 use crate::snapshot::{FilterReport, ListReport, ReloadReport, Report, ServiceReport};
+use crate::unix_time::rfc3339;
 
 /// So many of the last refused and flagged clients.
 const CLIENTS: usize = 50;
@@ -127,7 +126,7 @@ pub(super) fn render(state: &State, now: u64) -> Result<String, askama::Error> {
         is_ready: *state.stage.borrow() == Stage::Serving,
         generation: report.generation,
         configuration: report.configuration.as_ref().map(|it| configuration(it, now)),
-        now: time(now),
+        now: rfc3339(now),
         filters: report.filters.iter().map(|report| filter(report, now)).collect(),
         lists: report.lists.iter().map(|report| list(report, now)).collect(),
         verdicts: counts::<VerdictKind>(&hours, |hour| &hour.verdicts),
@@ -247,7 +246,7 @@ fn ends(report: &Report, now: u64) -> Vec<End> {
             seconds if seconds - now <= SOON => ("warn", "soon"),
             _ => ("good", ""),
         };
-        let at = format!("{} ({})", within(seconds, now), time(seconds));
+        let at = format!("{} ({})", within(seconds, now), rfc3339(seconds));
         End { seconds, state: Mark::new(kind, text), at, what, of: of.to_owned() }
     };
     let services = report.services.iter().flat_map(|service| {
@@ -268,13 +267,6 @@ fn ends(report: &Report, now: u64) -> Vec<End> {
     ends.sort_by_key(|end| end.seconds);
     ends.truncate(ENDS);
     ends
-}
-
-/// A moment for people; humantime knows years up to 9999.
-fn time(seconds: u64) -> String {
-    const LAST: u64 = 253_402_300_799;
-    let moment = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.min(LAST));
-    humantime::format_rfc3339_seconds(moment).to_string()
 }
 
 fn ago(seconds: u64, now: u64) -> String {
@@ -320,6 +312,5 @@ mod tests {
             assert_eq!(ago(seconds, 100), text, "{seconds}");
         }
         assert_eq!(ago(0, 100_000), "27 hours ago");
-        assert_eq!(time(u64::MAX), "9999-12-31T23:59:59Z");
     }
 }

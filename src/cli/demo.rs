@@ -7,7 +7,7 @@ mod pki;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use self::pki::Pki;
 use super::run::Handled;
@@ -16,6 +16,7 @@ use crate::config::{Config, LogConfig, LogFormat};
 use crate::pkbf::{self, Filter, Overwrite, Parameters};
 use crate::process::inherited_sockets::InheritedSockets;
 use crate::server::Server;
+use crate::unix_time;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -71,8 +72,7 @@ fn make_filter(pki: &Pki, directory: &Path) -> Result<PathBuf, pkbf::FilterError
     let path = directory.join(FILTER);
     let mut filter = Filter::new(Parameters::for_entries(1000, 1e-9)?)?;
     filter.insert(pki.lost.spki());
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    filter.stamp(now.as_secs());
+    filter.stamp(unix_time::now());
     pkbf::create(&filter, &path, Overwrite::Always)?;
     Ok(path)
 }

@@ -1,6 +1,6 @@
 //! `keygate report`: who was refused lately, and who would have been.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::ValueHint;
 use serde::Deserialize;
@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::admin_client::AdminClient;
 use super::{CliError, ConfigArgs, Exit, Output};
 use crate::config::AdminAddress;
+use crate::unix_time::{self, rfc3339};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -65,8 +66,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         ))
     };
     let report: Clients = serde_json::from_slice(&body).map_err(unreadable)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let from = now.saturating_sub(args.since).as_secs();
+    let from = unix_time::now().saturating_sub(args.since.as_secs());
     let clients = report.clients.into_iter().map(|value| {
         let client: Client = serde_json::from_value(value.clone())?;
         Ok((value, client))
@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     if args.json {
         seen.iter().try_for_each(|(value, _)| output.json(value))?;
     } else {
-        let began = time(report.since.max(from));
+        let began = rfc3339(report.since.max(from));
         let (refused, admitted): (Vec<_>, Vec<_>) =
             seen.iter().map(|(_, client)| client).partition(|client| client.action == "reject");
         let would = "would have been refused by \"reject\"";
@@ -107,7 +107,7 @@ impl std::fmt::Display for Client {
         };
         let found_in = self.list.as_ref().or(self.filter.as_ref()).map_or("-", String::as_str);
         let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
-        let (first, last) = (time(self.first_seen), time(self.last_seen));
+        let (first, last) = (rfc3339(self.first_seen), rfc3339(self.last_seen));
         // Subjects are the issuers' choice; a line stays a line.
         let subject: String =
             subject.chars().map(|it| if it.is_control() { '?' } else { it }).collect();
@@ -117,10 +117,4 @@ impl std::fmt::Display for Client {
              {times} from {first} to {last}, last from {address}"
         )
     }
-}
-
-fn time(seconds: u64) -> String {
-    const LAST: u64 = 253_402_300_799; // humantime knows years up to 9999
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds.min(LAST)))
-        .to_string()
 }

@@ -1,12 +1,12 @@
 //! `NAME.sha256` beside a filter or a list: what `sha256sum` writes, checked when it is there.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 
 use super::FilterError;
+use crate::regular_file;
 
 /// More than any `sha256sum` of one directory writes, in bytes.
 const MAX_SIZE: u64 = 1 << 20;
@@ -55,12 +55,8 @@ pub(super) fn line(path: &Path, sha256: &[u8; 32]) -> String {
 }
 
 fn read(sidecar: &Path) -> io::Result<String> {
-    // Looked at before it is opened: opening a pipe would wait for its writer.
-    if !std::fs::metadata(sidecar)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
     let mut text = String::new();
-    File::open(sidecar)?.take(MAX_SIZE).read_to_string(&mut text)?;
+    regular_file::open(sidecar)?.take(MAX_SIZE).read_to_string(&mut text)?;
     Ok(text)
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::bits::{Bits, count_ones};
 use super::header::too_short;
 use super::{Filter, FilterError, HEADER_SIZE, Header, checksum};
+use crate::regular_file;
 
 /// Bytes read at a time: they are counted while they are still in the cache.
 const CHUNK_SIZE: usize = 256 << 10;
@@ -88,7 +89,7 @@ impl FileStamp {
 /// its checksum, or is being written to: locked by its writer, or changed between the beginning and
 /// the end of the read.
 pub fn read(path: &Path, max_size: u64) -> Result<FilterFile, FilterError> {
-    let mut file = open(path)?;
+    let mut file = regular_file::open(path)?;
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => return Err(FilterError::BeingWritten),
         Err(TryLockError::Error(error)) => tolerate(Err(error))?,
@@ -102,7 +103,7 @@ pub fn read(path: &Path, max_size: u64) -> Result<FilterFile, FilterError> {
 /// # Errors
 /// As [`read`].
 pub fn read_unlocked(path: &Path, max_size: u64) -> Result<FilterFile, FilterError> {
-    let mut file = open(path)?;
+    let mut file = regular_file::open(path)?;
     tolerate(file.lock_shared())?;
     read_from(&mut file, path, max_size)
 }
@@ -114,14 +115,6 @@ pub(super) fn tolerate(locked: io::Result<()>) -> io::Result<()> {
             if error.kind() == io::ErrorKind::Unsupported { Ok(()) } else { Err(error) }
         },
     )
-}
-
-pub(super) fn open(path: &Path) -> io::Result<File> {
-    // Looked at before it is opened: opening a pipe would wait for its writer.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    File::open(path)
 }
 
 /// Reads `file`, which is locked and was opened at `path`.

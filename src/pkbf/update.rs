@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 use super::checksum::{line, sidecar_of};
-use super::file::{open, read_from, tolerate};
+use super::file::{read_from, tolerate};
 use super::{Filter, FilterError};
+use crate::regular_file;
 
 /// Whether a file that is there already may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +59,7 @@ impl FilterUpdate {
     pub fn begin(path: &Path) -> Result<Self, FilterError> {
         let path = path.canonicalize()?;
         loop {
-            let mut file = open(&path)?;
+            let mut file = regular_file::open(&path)?;
             tolerate(file.lock())?;
             let metadata = file.metadata()?;
             let present = std::fs::metadata(&path)?;

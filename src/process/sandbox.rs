@@ -131,10 +131,8 @@ pub fn check(path: &Path) -> io::Result<()> {
     if real.ancestors().any(is_granted) {
         return Ok(());
     }
-    let problem = format!(
-        "{} is outside the sandbox of this process; restart to widen it",
-        real.display()
-    );
+    let problem =
+        format!("{} is outside the sandbox of this process; restart to widen it", real.display());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
 }
 

@@ -18,7 +18,7 @@ mod trial;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 pub use self::configuration::{Commit, Prepare, Trigger};
 use self::configuration::{ConfigChange, Configuration};
@@ -41,6 +41,7 @@ use crate::guard::{CurrentGuard, FingerprintList, Guard, NamedFilter, Policy, Re
 use crate::metrics::{ControlMetrics, ReloadResult};
 use crate::process::sandbox;
 use crate::tls::{self, CertificateRole};
+use crate::unix_time::seconds as unix_seconds;
 
 /// A file that changed less than this ago is looked at again later: its writer may not be done.
 pub(super) const SETTLE: Duration = Duration::from_millis(200);
@@ -355,8 +356,4 @@ enum Change {
     Replaced,
     /// The state in use is as it was.
     Same,
-}
-
-fn unix_seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -1,7 +1,6 @@
 //! `keygate filter add`: keys into a filter, all in one run.
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::ValueHint;
 use serde::Serialize;
@@ -9,6 +8,7 @@ use serde::Serialize;
 use super::{CliError, Exit, complain, input, say, say_json};
 use crate::pkbf::{FilterError, FilterUpdate};
 use crate::spki;
+use crate::unix_time;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let before = *update.filter.header();
     if result.added > 0 || args.revision.is_some_and(|revision| revision != before.revision) {
         // A clock that is behind must not make the new file look older than the old one.
-        let updated_at = now().max(before.updated_at);
+        let updated_at = unix_time::now().max(before.updated_at);
         match args.revision {
             Some(revision) => update.filter.stamp_as(revision, updated_at),
             None => update.filter.stamp(updated_at),
@@ -100,9 +100,4 @@ fn show(result: &Added) -> Result<(), CliError> {
         result.entries,
         result.false_positive_ratio
     ))
-}
-
-/// In seconds since the Unix epoch.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

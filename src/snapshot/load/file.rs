@@ -1,13 +1,13 @@
 //! Files as the loader sees them: whether one has changed, whether its writer is done, what is in it.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
 use super::SETTLE;
 use crate::pkbf::FileStamp;
 use crate::process::sandbox;
+use crate::regular_file;
 
 /// What was seen of a file when it was last examined; while it stays so, there is nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,18 +32,12 @@ impl FileState {
     }
 }
 
-/// A regular file of at most `max_size` bytes.
+/// Reads the regular file at `path` within the sandbox.
+///
+/// # Errors
+/// Returns an error if the sandbox does not allow the file, or if it cannot be read, is not a
+/// regular file, or is larger than `max_size` bytes.
 pub(super) fn read_bounded(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
     sandbox::check(path)?;
-    // ConfigChange at before it is opened: opening a pipe would wait for its writer.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let mut content = Vec::new();
-    File::open(path)?.take(max_size.saturating_add(1)).read_to_end(&mut content)?;
-    if content.len() as u64 > max_size {
-        let error = format!("larger than {max_size} bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, error));
-    }
-    Ok(content)
+    regular_file::read(path, max_size)
 }

@@ -1,7 +1,6 @@
 //! Files with private keys: what is read of them is wiped, and who else can read them is told.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,6 +8,7 @@ use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 use crate::process::sandbox;
+use crate::regular_file;
 
 /// A private key file whose mode lets others at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,16 +50,9 @@ pub(super) fn read(
     max_size: u64,
 ) -> io::Result<(Zeroizing<Vec<u8>>, Option<ExposedKeyFile>)> {
     sandbox::check(path)?;
-    // ConfigChange at before it is opened: opening a pipe would wait for its writer.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let mut file = File::open(path)?;
+    let mut file = regular_file::open(path)?;
     let metadata = file.metadata()?;
-    let too_large = || {
-        let error = format!("larger than {max_size} bytes");
-        io::Error::new(io::ErrorKind::InvalidData, error)
-    };
+    let too_large = || regular_file::too_large(max_size);
     let size = Some(metadata.len()).filter(|size| *size <= max_size).ok_or_else(too_large)?;
     let size = usize::try_from(size).map_err(|_| too_large())?;
     // To its size at once: a buffer that grows leaves pieces behind. If the file grows meanwhile, it

@@ -144,10 +144,7 @@ fn a_configuration_that_needs_another_port_is_refused_where_ports_are_limited() 
     let (from, to) = (origin.address().to_string(), other.address().to_string());
     let port = other.address().port();
     for (text, problem) in [
-        (
-            text.replace(&from, &to),
-            format!("connecting to TCP port {port} is outside the sandbox"),
-        ),
+        (text.replace(&from, &to), format!("connecting to TCP port {port} is outside the sandbox")),
         (
             text.replace(&listen.to_string(), &elsewhere.to_string()),
             format!("listening on TCP port {} is outside the sandbox", elsewhere.port()),
