@@ -1,8 +1,12 @@
-//! The command line: one file for each subcommand.
+//! The command line: one file per subcommand.
 //!
-//! Results go to standard output, everything else to standard error. Exit codes: 0 done (`query`:
-//! nothing found; `diff`: the same; `healthcheck`: ready), 1 found (`diff`: different; `healthcheck`: not ready), 2 wrong usage or configuration, 3 a file or input that cannot be used,
-//! 4 the system refuses (an address in use, no permission, no thread).
+//! Results go to standard output, everything else to standard error. Exit codes:
+//!
+//! - 0: success (`query`: no key found; `diff`: no difference; `healthcheck`: ready)
+//! - 1: `query`: a key was found; `diff`: the filters differ; `healthcheck`: not ready
+//! - 2: wrong usage or configuration
+//! - 3: an unusable file or input
+//! - 4: an error of the operating system (address in use, no permission, no thread)
 
 mod admin_client;
 mod completions;
@@ -31,12 +35,12 @@ use crate::process::sandbox::SandboxError;
 use crate::server::ServerError;
 use crate::snapshot::LoadError;
 
-/// A TLS-terminating reverse proxy that checks every client key against a list of compromised keys.
+/// A TLS-terminating reverse proxy that checks client keys against filters of compromised keys.
 ///
-/// It stands in front of mTLS services. In the handshake, after the client has proved that it holds
-/// its key, the key is looked up in a filter of keys whose private halves are known to have leaked,
-/// and the client is refused, flagged, or the service is told in a header. Filters, CAs and
-/// certificates are replaced while it runs.
+/// keygate runs in front of mTLS services. The client proves in the TLS handshake that it holds its
+/// private key. keygate then looks the public key up in a bloom filter of compromised keys. A hit is
+/// rejected, flagged, or passed to the upstream in a header, as the policy says. Filters, CAs and
+/// certificates are reloaded without a restart.
 #[derive(Debug, Parser)]
 #[command(name = "keygate", version, arg_required_else_help = true)]
 struct Cli {
@@ -46,56 +50,59 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve.
+    /// Run the proxy.
     ///
-    /// Loads everything that the configuration names, takes its addresses and serves until SIGTERM
-    /// or SIGINT. What cannot be used it names, and ends. Every file is watched and replaced while
-    /// it runs, and so is the configuration: all of it is put to use, or nothing. The log goes to
-    /// standard error, the access log to standard output.
+    /// Loads the configuration and every file that it names, then serves until SIGTERM or SIGINT.
+    /// If a file cannot be used, prints which one and exits. Watches the configuration and its files
+    /// and reloads them when they change. A new configuration is applied as a whole or not at all.
+    /// The log goes to standard error, the access log to standard output.
     Run(ConfigArgs),
-    /// Load everything as `run` would, print a summary, serve nothing.
+    /// Load everything that `run` would load, print a summary and exit.
     Validate(ConfigArgs),
-    /// Show an admitted and a refused client, all on loopback, all made for the occasion.
+    /// Show an admitted and a rejected client on loopback.
     ///
-    /// Makes a CA, two clients, a filter that holds the key of one of them and an origin; shows the
-    /// good client admitted and the lost one refused; prints a curl line for each; and serves until
-    /// Ctrl-C.
+    /// Creates a CA, two clients, an upstream server and a filter that holds the key of one client.
+    /// Shows that the client "good" is admitted and the client "mallory" is rejected, and why. Prints
+    /// the address of the status page and commands to try, then serves until Ctrl-C. The files are
+    /// deleted at the end.
     Demo(demo::Args),
-    /// Ask the running proxy whether it is ready: exit code 0 if it is, else 1.
+    /// Check whether the running proxy is ready: exit code 0 if ready, 1 if not.
     ///
-    /// Asks /readyz on the admin address of the configuration, over TCP or a Unix socket; a wildcard
-    /// is asked on loopback. Says nothing if the proxy is ready, and why on standard error if it is
-    /// not. Opens nothing but the configuration, of which only the admin address must be right.
+    /// Requests /readyz from the admin address of the configuration, over TCP or a Unix socket. A
+    /// wildcard address is reached on loopback. Prints nothing if the proxy is ready, otherwise the
+    /// reason on standard error. Reads only the admin address of the configuration; errors elsewhere
+    /// in the file are ignored.
     Healthcheck(healthcheck::Args),
-    /// Ask the running proxy who was refused lately, and who would have been.
+    /// List recent clients that were rejected, or that "reject" would have rejected.
     ///
-    /// The proxy remembers the last 2000 clients whose keys were not clean, in memory: a restart
-    /// forgets them.
+    /// The running proxy keeps the last 2000 clients whose keys were not clean. They are kept in
+    /// memory, so a restart clears them.
     Report(report::Args),
-    /// Make filter files, and look into them.
+    /// Create, change and inspect filter files.
     ///
-    /// A filter is a file in the pwnedkeys format, pkbfv1: a header, then 2^L bits, of which each key
-    /// sets k. A key that is in it is always found; one that is not is found by mistake at a rate
-    /// that is chosen when the filter is made.
+    /// A filter is a file in the pwnedkeys format, pkbfv1: a header and 2^L bits, of which each key
+    /// sets k. A key in the filter is always found. A key that is not in the filter is found by
+    /// mistake at a rate that is chosen when the filter is created.
     #[command(subcommand)]
     Filter(filter::Command),
-    /// Show the algorithm and the fingerprints of keys.
+    /// Print the algorithm and the fingerprints of keys.
     ///
-    /// One private key has several public encodings, and each has a fingerprint, the SHA-256 of its
-    /// SubjectPublicKeyInfo: all are shown.
+    /// One private key has several public encodings. Each encoding has its own fingerprint, the
+    /// SHA-256 of its SubjectPublicKeyInfo. All of them are printed.
     Key(key::Args),
-    /// Print what a shell needs to complete the command line.
+    /// Print a completion script for a shell.
     Completions(completions::Args),
     /// Write the manual pages.
     #[command(hide = true)]
     Man(man::Args),
 }
 
-/// The command line without what is only for packagers: completions and manual pages would show
-/// hidden commands, too.
-fn shown() -> clap::Command {
+/// The command line without hidden commands.
+///
+/// The generators of completions and manual pages include hidden commands.
+fn public_command() -> clap::Command {
     let all = Cli::command();
-    let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let public = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     let about = all.get_about().cloned().unwrap_or_default();
     let long_about = all.get_long_about().cloned().unwrap_or_default();
     clap::Command::new("keygate")
@@ -103,10 +110,10 @@ fn shown() -> clap::Command {
         .about(about)
         .long_about(long_about)
         .subcommand_required(true)
-        .subcommands(shown)
+        .subcommands(public)
 }
 
-/// Where the configuration is.
+/// The option `--config`.
 #[derive(Debug, clap::Args)]
 struct ConfigArgs {
     /// The configuration file.
@@ -119,18 +126,18 @@ struct ConfigArgs {
     config: PathBuf,
 }
 
-/// How a command that did its work ended.
+/// Outcome of a command that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Exit {
     Done,
     Found,
-    /// Some inputs could not be used, and each has been named.
+    /// Some inputs were unusable; each one was reported on standard error.
     Incomplete,
-    /// The proxy is not ready, or does not answer; why has been said.
+    /// The proxy is not ready or does not respond; the reason was reported on standard error.
     NotReady,
 }
 
-/// Why a command did not do its work.
+/// Error that ends a command.
 #[derive(Debug, thiserror::Error)]
 enum CliError {
     #[error(transparent)]
@@ -151,13 +158,15 @@ enum CliError {
     Sandbox(#[from] SandboxError),
     #[error(transparent)]
     Server(#[from] ServerError),
-    #[error("{what}: {reason}")]
-    System { what: &'static str, reason: String },
+    #[error("{operation}: {source}")]
+    System { operation: &'static str, source: BoxedError },
 }
 
+type BoxedError = Box<dyn std::error::Error + Send + Sync>;
+
 impl CliError {
-    fn system(what: &'static str, reason: impl ToString) -> Self {
-        Self::System { what, reason: reason.to_string() }
+    fn system(operation: &'static str, source: impl Into<BoxedError>) -> Self {
+        Self::System { operation, source: source.into() }
     }
 
     fn exit_code(&self) -> u8 {
@@ -183,7 +192,7 @@ impl CliError {
     }
 }
 
-/// Runs the command that the process was started with.
+/// Runs the command given by the process arguments.
 #[must_use]
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
@@ -201,28 +210,28 @@ pub fn main() -> ExitCode {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Found | Exit::NotReady) => ExitCode::from(1),
         Ok(Exit::Incomplete) => ExitCode::from(3),
-        // Whoever reads the output has seen enough.
+        // The reader closed the pipe, for example `head`.
         Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            complain(&error);
+            print_error(&error);
             ExitCode::from(error.exit_code())
         }
     }
 }
 
-/// Says on standard error what went wrong.
-fn complain(error: &dyn std::fmt::Display) {
-    let _ = writeln!(io::stderr(), "keygate: {error}"); // without standard error, nobody listens
+/// Writes a line to standard error.
+fn print_error(error: &dyn std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "keygate: {error}"); // standard error may be closed
 }
 
 /// Writes a line to standard output.
-fn say(line: impl std::fmt::Display) -> Result<(), CliError> {
+fn print(line: impl std::fmt::Display) -> Result<(), CliError> {
     writeln!(io::stdout(), "{line}").map_err(CliError::Output)
 }
 
-/// Standard output for many lines: written in large pieces, but line by line for a terminal.
+/// Buffered standard output, flushed after each line if it is a terminal.
 struct Output {
     writer: BufWriter<StdoutLock<'static>>,
     is_terminal: bool,
@@ -237,22 +246,21 @@ impl Output {
 
     fn line(&mut self, line: impl std::fmt::Display) -> Result<(), CliError> {
         writeln!(self.writer, "{line}").map_err(CliError::Output)?;
-        if self.is_terminal { self.end() } else { Ok(()) }
+        if self.is_terminal { self.flush() } else { Ok(()) }
     }
 
     fn json(&mut self, value: &impl serde::Serialize) -> Result<(), CliError> {
         self.line(json(value)?)
     }
 
-    /// Everything is out.
-    fn end(&mut self) -> Result<(), CliError> {
+    fn flush(&mut self) -> Result<(), CliError> {
         self.writer.flush().map_err(CliError::Output)
     }
 }
 
 /// Writes a value as one line of JSON to standard output.
-fn say_json(value: &impl serde::Serialize) -> Result<(), CliError> {
-    say(json(value)?)
+fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> {
+    print(json(value)?)
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String, CliError> {

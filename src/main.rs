@@ -1,4 +1,4 @@
-//! The command `keygate`; everything it does is in the library.
+//! The `keygate` binary. All of its code is in the library.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! A client of the admin address of a running proxy, for the commands that ask it something.
+//! HTTP client for the admin address of a running proxy.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -11,55 +11,51 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
 
-use super::CliError;
+use super::{BoxedError, CliError};
 use crate::config::AdminAddress;
 
-/// The largest answer that is read, in bytes.
-const MAX_ANSWER: usize = 16 << 20;
+/// Maximum size of a response body, in bytes; a larger body is an error.
+const MAX_BODY: usize = 16 << 20;
 
-/// Asks one question after another.
+/// Sends requests one after another, each on a new connection.
 pub(super) struct AdminClient {
     address: AdminAddress,
-    patience: Duration,
+    timeout: Duration,
     runtime: Runtime,
 }
 
-/// Why there is no answer, or not the one that was asked for.
+/// Error of a request to the admin address.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminError {
     #[error("the admin address {address}: {source}")]
-    Exchange { address: AdminAddress, source: Failure },
-    #[error("the admin address {address}: no answer within {patience:?}")]
-    Late { address: AdminAddress, patience: Duration },
-    /// The body says why.
+    Exchange { address: AdminAddress, source: BoxedError },
+    #[error("the admin address {address}: no response within {timeout:?}")]
+    Timeout { address: AdminAddress, timeout: Duration },
+    /// A response other than 200; the body gives the reason.
     #[error("{}", body.trim())]
-    Refused { address: AdminAddress, status: StatusCode, body: String },
+    Status { address: AdminAddress, status: StatusCode, body: String },
 }
 
-/// Whatever went wrong on the way; it is shown, nothing else.
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-
 impl AdminClient {
-    /// Each answer may take as long as `patience`, from connecting to its last byte.
-    pub(super) fn of(address: &AdminAddress, patience: Duration) -> Result<Self, CliError> {
+    /// `timeout` limits each request, from the connect to the last byte of the response.
+    pub(super) fn new(address: &AdminAddress, timeout: Duration) -> Result<Self, CliError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| CliError::system("runtime", error))?;
-        Ok(Self { address: address.clone(), patience, runtime })
+        Ok(Self { address: address.clone(), timeout, runtime })
     }
 
-    /// The body of a page.
+    /// Returns the response body of a GET.
     pub(super) fn get(&self, path: &str) -> Result<Bytes, AdminError> {
-        self.ask(Method::GET, path, String::new())
+        self.request(Method::GET, path, String::new())
     }
 
-    /// The body of the answer to a JSON value.
+    /// Returns the response body of a POST with a JSON body.
     pub(super) fn post(&self, path: &str, json: String) -> Result<Bytes, AdminError> {
-        self.ask(Method::POST, path, json)
+        self.request(Method::POST, path, json)
     }
 
-    fn ask(&self, method: Method, path: &str, json: String) -> Result<Bytes, AdminError> {
+    fn request(&self, method: Method, path: &str, json: String) -> Result<Bytes, AdminError> {
         let address = || self.address.clone();
         let failed = |source| AdminError::Exchange { address: address(), source };
         let request = Request::builder()
@@ -69,18 +65,18 @@ impl AdminClient {
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(json)))
             .map_err(|error| failed(error.into()))?;
-        let send = async { timeout(self.patience, self.send(request)).await };
-        let asked = self.runtime.block_on(send);
-        let late = |_| AdminError::Late { address: address(), patience: self.patience };
-        let (status, body) = asked.map_err(late)?.map_err(failed)?;
+        let send = async { tokio::time::timeout(self.timeout, self.send(request)).await };
+        let sent = self.runtime.block_on(send);
+        let timed_out = |_| AdminError::Timeout { address: address(), timeout: self.timeout };
+        let (status, body) = sent.map_err(timed_out)?.map_err(failed)?;
         if status != StatusCode::OK {
             let body = String::from_utf8_lossy(&body).into_owned();
-            return Err(AdminError::Refused { address: address(), status, body });
+            return Err(AdminError::Status { address: address(), status, body });
         }
         Ok(body)
     }
 
-    async fn send(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), Failure> {
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), BoxedError> {
         match &self.address {
             AdminAddress::Tcp(address) => {
                 let addresses = reachable(*address);
@@ -91,8 +87,9 @@ impl AdminClient {
     }
 }
 
-/// Where a server on this machine that listens on `address` is found, in the order to try: a
-/// wildcard is asked on loopback, and that of IPv6 takes connections over IPv4, too.
+/// Addresses to try, in order, for a local server that listens on `address`.
+///
+/// A wildcard is reached on loopback. The IPv6 wildcard also accepts IPv4 connections.
 fn reachable(address: SocketAddr) -> Vec<SocketAddr> {
     let at = |ip: IpAddr| SocketAddr::new(ip, address.port());
     match address.ip() {
@@ -107,12 +104,12 @@ fn reachable(address: SocketAddr) -> Vec<SocketAddr> {
 async fn exchange<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     io: IO,
     request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), Failure> {
+) -> Result<(StatusCode, Bytes), BoxedError> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await?;
     let driven = tokio::spawn(connection);
     let response = sender.send_request(request).await?;
     let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await?.to_bytes();
+    let body = Limited::new(response.into_body(), MAX_BODY).collect().await?.to_bytes();
     driven.abort();
     Ok((status, body))
 }
@@ -122,16 +119,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wildcard_is_asked_on_loopback_and_every_other_address_where_it_is() {
-        for (configured, asked) in [
+    fn only_a_wildcard_is_replaced_by_loopback() {
+        for (configured, expected) in [
             ("0.0.0.0:9464", &["127.0.0.1:9464"][..]),
             ("[::]:9464", &["[::1]:9464", "127.0.0.1:9464"]),
             ("127.0.0.1:9464", &["127.0.0.1:9464"]),
             ("10.0.0.5:9464", &["10.0.0.5:9464"]),
             ("[::1]:9464", &["[::1]:9464"]),
         ] {
-            let asked: Vec<SocketAddr> = asked.iter().map(|it| it.parse().unwrap()).collect();
-            assert_eq!(reachable(configured.parse().unwrap()), asked);
+            let expected: Vec<SocketAddr> = expected.iter().map(|it| it.parse().unwrap()).collect();
+            assert_eq!(reachable(configured.parse().unwrap()), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `keygate completions`: what a shell needs to complete the command line.
+//! `keygate completions`: completion scripts for shells.
 
 use std::io::{self, Write};
 
@@ -6,24 +6,24 @@ use super::{CliError, Exit};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The shell that reads it.
+    /// The shell to print the script for.
     shell: Shell,
 }
 
-/// The shells whose scripts are tried.
+/// Shells whose scripts the tests run.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Shell {
-    /// To be read by `source`, or kept in /usr/share/bash-completion/completions/keygate.
+    /// Load it with `source`, or save it as /usr/share/bash-completion/completions/keygate.
     Bash,
-    /// To be kept as keygate.fish in ~/.config/fish/completions.
+    /// Save it as ~/.config/fish/completions/keygate.fish.
     Fish,
-    /// To be kept as _keygate in a directory of $fpath.
+    /// Save it as _keygate in a directory of $fpath.
     Zsh,
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let mut command = super::shown();
-    let mut script = Vec::new(); // the generator panics where it cannot write
+    let mut command = super::public_command();
+    let mut script = Vec::new(); // the generator panics on a write error
     let shell = match args.shell {
         Shell::Bash => clap_complete::Shell::Bash,
         Shell::Fish => clap_complete::Shell::Fish,

@@ -1,18 +1,21 @@
-//! `keygate demo`: the main job on loopback, with everything made for the occasion.
+//! `keygate demo`: a proxy on loopback with a generated CA, two clients, a filter and an upstream.
+//!
+//! Shows that the client "good" is admitted and that the client "mallory" is rejected, and why. All
+//! files are in a temporary directory, which is deleted at the end.
 
 mod client;
-mod origin;
 mod pki;
+mod rejection;
+mod upstream;
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use self::pki::Pki;
-use super::run::Handled;
-use super::{CliError, Exit, log, say};
-use crate::config::{Config, LogConfig, LogFormat};
+use self::pki::DemoPki;
+use super::run::SignalHandler;
+use super::{CliError, Exit, log, print};
+use crate::config::Config;
 use crate::pkbf::{self, Filter, Overwrite, Parameters};
 use crate::process::inherited_sockets::InheritedSockets;
 use crate::server::Server;
@@ -26,64 +29,59 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let refused = |error: io::Error| CliError::system("the demo", error);
-    let _log = log::start(&LogConfig {
-        format: LogFormat::Text,
-        level: "warn".to_owned(),
-        repeat_after: Duration::ZERO,
-    })?;
-    let directory = tempfile::Builder::new().prefix("keygate-demo-").tempdir().map_err(refused)?;
+    let failed = |error: io::Error| CliError::system("the demo", error);
+    let directory = tempfile::Builder::new().prefix("keygate-demo-").tempdir().map_err(failed)?;
     let directory = directory.path();
-    say("keygate demo: everything is made now, on loopback, and gone when it ends.\n")?;
-
-    let pki = Pki::make(directory).map_err(|error| CliError::system("the demo CA", error))?;
-    say(format_args!("A CA and two clients, \"good\" and \"lost\":  {}", directory.display()))?;
-    let filter = make_filter(&pki, directory)
+    let pki =
+        DemoPki::generate(directory).map_err(|error| CliError::system("the demo CA", error))?;
+    let filter = create_filter(&pki, directory)
         .map_err(|error| CliError::Filter { path: directory.join(FILTER), source: error })?;
-    say(format_args!("A filter that holds the key of \"lost\":    {}", filter.display()))?;
-    let origin = origin::start().map_err(refused)?;
-    say(format_args!("An origin that shows what it receives:    http://{origin}"))?;
-
-    let config = configuration(directory, origin)?;
+    let upstream = upstream::start().map_err(failed)?;
+    let config = write_configuration(directory, upstream)?;
     let server = Server::start(&config, None, InheritedSockets::default())?;
     let Some((_, address)) = server.addresses().first().copied() else {
-        return Err(CliError::system("the demo", "nothing listens"));
+        return Err(CliError::system("the demo", "the server has no address"));
     };
-    say(format_args!("keygate between them, for both clients:   https://{address}"))?;
-    say(format_args!(
-        "Its metrics and its status:               http://{0}/metrics http://{0}/status\n",
-        server.admin_address()
-    ))?;
 
-    show_clients(&pki, address)?;
+    print("keygate demo: everything runs on loopback. The files are deleted at the end.\n")?;
+    print(format_args!("CA, certificates and keys:   {}", directory.display()))?;
+    print(format_args!("Filter with mallory's key:   {}", filter.display()))?;
+    print(format_args!("Upstream server:             http://{upstream}"))?;
+    print(format_args!("keygate:                     https://{address}"))?;
+    print(format_args!("Status page:                 http://{}/\n", server.admin_address()))?;
+    show_clients(&pki, address, server.admin_address())?;
     if args.once {
         return Ok(Exit::Done);
     }
-    show_commands(directory, address)?;
-    let signals = Handled::install()?;
-    say("\nServing until Ctrl-C.")?;
+    show_commands(directory, &filter, address)?;
+    let signals = SignalHandler::install()?;
+    let _log = log::start(&config.log)?; // here, because the result of the clients is printed above
+    print("\nServing until Ctrl-C.")?;
     Ok(signals.serve(server))
 }
 
-const FILTER: &str = "lost.pkbf";
+const FILTER: &str = "compromised.pkbf";
 
-/// A filter of a sensible size: in a tiny one, any key is a hit by chance.
-fn make_filter(pki: &Pki, directory: &Path) -> Result<PathBuf, pkbf::FilterError> {
+/// Writes a filter that holds the key of mallory.
+///
+/// The size is realistic: in a tiny filter, any key may be a false positive.
+fn create_filter(pki: &DemoPki, directory: &Path) -> Result<PathBuf, pkbf::FilterError> {
     let path = directory.join(FILTER);
     let mut filter = Filter::new(Parameters::for_entries(1000, 1e-9)?)?;
-    filter.insert(pki.lost.spki());
+    filter.insert(pki.mallory.spki());
     filter.stamp(unix_time::now());
     pkbf::create(&filter, &path, Overwrite::Always)?;
     Ok(path)
 }
 
-/// The configuration is a file like any other: it is there to be looked at.
-fn configuration(directory: &Path, origin: SocketAddr) -> Result<Config, CliError> {
+/// Writes the configuration to a file, so that the user can read it, and parses it.
+fn write_configuration(directory: &Path, upstream: SocketAddr) -> Result<Config, CliError> {
     let text = format!(
         r#"admin = {{ listen = "127.0.0.1:0" }}
+log = {{ format = "text", level = "warn", repeat_after = "0s" }}
 
 [[filters]]
-name = "lost"
+name = "compromised"
 path = "{FILTER}"
 
 [[services]]
@@ -91,7 +89,7 @@ name = "demo"
 listen = "127.0.0.1:0"
 tls = {{ certificate = "server.pem", private_key = "server.key" }}
 client_auth = {{ trust_anchors = "ca.pem" }}
-upstream = {{ servers = ["http://{origin}"] }}
+upstream = {{ servers = ["http://{upstream}"] }}
 
 [shutdown]
 readiness_delay = "0s"
@@ -103,37 +101,73 @@ drain_timeout = "5s"
     Ok(Config::parse(&path, &text)?)
 }
 
-fn show_clients(pki: &Pki, address: SocketAddr) -> Result<(), CliError> {
-    let answer = client::get(pki, &pki.good, address).map_err(|error| {
-        CliError::system("the client \"good\" should have been admitted", error)
-    })?;
-    say(format_args!("\"good\" is admitted:  {}", answer.lines().next().unwrap_or_default()))?;
-    match client::get(pki, &pki.lost, address) {
+fn show_clients(pki: &DemoPki, address: SocketAddr, admin: &str) -> Result<(), CliError> {
+    let response = client::get(pki, &pki.good, address)
+        .map_err(|error| CliError::system("the client good was not admitted", error))?;
+    print(format_args!("good is admitted:     {}", response.lines().next().unwrap_or_default()))?;
+    match client::get(pki, &pki.mallory, address) {
         Err(error) if client::is_access_denied(&error) => {
-            say(format_args!("\"lost\" is refused:   {error}"))
+            let rejection = rejection::last(admin)?;
+            print("mallory is rejected:  TLS alert access_denied")?;
+            print(format_args!(
+                "  because             the verdict on her key is \"{}\", found in the filter \"{}\"",
+                rejection.verdict, rejection.filter
+            ))
         }
-        Err(error) => {
-            Err(CliError::system("the client \"lost\" was not refused as it should be", error))
-        }
-        Ok(_) => Err(CliError::system("the demo", "the client \"lost\" was admitted")),
+        Err(error) => Err(CliError::system("the client mallory got another error", error)),
+        Ok(_) => Err(CliError::system("the demo", "the client mallory was admitted")),
     }
 }
 
-fn show_commands(directory: &Path, address: SocketAddr) -> Result<(), CliError> {
-    say("\nTry it from another terminal:\n")?;
-    for client in ["good", "lost"] {
-        let file = |name: String| quoted(&directory.join(name).display().to_string());
-        say(format_args!(
+fn show_commands(directory: &Path, filter: &Path, address: SocketAddr) -> Result<(), CliError> {
+    let file = |name: String| quoted(&directory.join(name));
+    print("\nTry it from another terminal:\n")?;
+    for client in ["good", "mallory"] {
+        print(format_args!(
             "  curl --cacert {} --cert {} --key {} https://{address}/",
             file("ca.pem".to_owned()),
             file(format!("{client}.pem")),
             file(format!("{client}.key"))
         ))?;
     }
-    Ok(())
+    print(
+        "\nAdd good's key to the filter. A second later, good is rejected too, without a restart:\n",
+    )?;
+    let good = file("good.pem".to_owned());
+    print(format_args!("  {} filter add {} {good}", program(), quoted(filter)))
 }
 
-/// As a shell takes it whole.
-fn quoted(path: &str) -> String {
-    format!("'{}'", path.replace('\'', r"'\''"))
+/// Returns the command that runs this program from any directory.
+///
+/// A program that the shell found in its path is `keygate`. Otherwise, for example under `cargo
+/// run`, it is the path of the executable.
+fn program() -> String {
+    let name = std::env::args_os().next().unwrap_or_default();
+    match std::env::current_exe() {
+        Ok(path) if name.as_encoded_bytes().contains(&b'/') => quoted(&path),
+        Ok(_) | Err(_) => name.to_string_lossy().into_owned(),
+    }
+}
+
+/// Quotes a path for a shell, if it contains characters that a shell may interpret.
+fn quoted(path: &Path) -> String {
+    let path = path.display().to_string();
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "/._-".contains(it);
+    if path.chars().all(is_plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_quoted_for_a_shell_if_needed() {
+        for (path, expected) in [
+            ("/tmp/a-b_c.pem", "/tmp/a-b_c.pem"),
+            ("/tmp/a b", "'/tmp/a b'"),
+            ("it's", r"'it'\''s'"),
+        ] {
+            assert_eq!(quoted(Path::new(path)), expected);
+        }
+    }
 }

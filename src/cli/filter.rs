@@ -1,4 +1,4 @@
-//! `keygate filter`: filter files made, changed and looked into.
+//! `keygate filter`: creates, changes and inspects filter files.
 
 mod accept;
 mod add;
@@ -9,39 +9,40 @@ mod query;
 
 use std::path::Path;
 
-use super::{CliError, ConfigArgs, Exit, Output, complain, input, json, say, say_json};
+use super::input::{self, PerKeyOutput};
+use super::{CliError, ConfigArgs, Exit, Output, json, print, print_error, print_json};
 use crate::pkbf::{self, FilterFile};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Let an update through that waits for the operator of the running proxy.
+    /// Accept a filter update that waits for the operator.
     ///
-    /// With `max_new_hits` an update that would refuse more of the clients seen lately waits. It is
-    /// let through as it is now: another file, or the same one changed, waits again. The answer
-    /// comes when the filter is in use.
+    /// With `max_new_hits`, an update waits if it would reject too many recent clients. This command
+    /// accepts exactly the file that waits now, by its SHA-256. A later change of the file waits
+    /// again. The command returns when the running proxy uses the filter.
     Accept(accept::Args),
-    /// Add keys. The file is replaced as a whole when all of them are in.
+    /// Add keys to a filter; the file is replaced atomically.
     ///
-    /// Waits for the exclusive lock (flock) on the file, writes a new file beside it and renames it
-    /// over the old one. An elliptic-curve key takes two entries, with its point uncompressed and
-    /// compressed. The revision goes up by one; a run that adds nothing leaves the file alone.
+    /// Waits for the exclusive lock (flock) on the file, writes a new file in the same directory and
+    /// renames it over the old one. An elliptic-curve key takes two entries, one for the uncompressed
+    /// and one for the compressed point. The revision increases by one. A run that adds nothing does
+    /// not change the file.
     Add(add::Args),
-    /// Make an empty filter.
+    /// Create an empty filter.
     ///
-    /// Say how many entries it is to hold and how often it may be wrong, or set the parameters
-    /// themselves. A filter cannot be enlarged.
+    /// Give the number of entries and the false-positive rate, or the parameters k and L. A filter
+    /// cannot be enlarged later.
     Create(create::Args),
-    /// What differs between two filters: exit code 0 if nothing does, else 1.
+    /// Compare two filters: exit code 0 if they are equal, 1 if they differ.
     ///
-    /// Shows parameters, revision, entries and the share of the bits that differ, then a line for
-    /// each given key whose verdict changes.
+    /// Prints parameters, revision, entries and the share of bits that differ, then a line for each
+    /// given key whose verdict changes.
     Diff(diff::Args),
-    /// Header, size, fill, false-positive rate, plausibility.
+    /// Print header, size, fill, false-positive rate and plausibility.
     Info(info::Args),
-    /// A verdict for each key: exit code 0 if none is in the filter, 1 if any is.
+    /// Print a verdict for each key: exit code 0 if no key is in the filter, 1 if any is.
     ///
-    /// Keys are judged as the proxy judges them: a key is a hit if any of its encodings is in the
-    /// filter.
+    /// Judges keys as the proxy does: a key is a hit if any of its encodings is in the filter.
     Query(query::Args),
 }
 

@@ -1,25 +1,28 @@
-//! `keygate healthcheck`: whether the running proxy is ready, for whoever supervises it.
+//! `keygate healthcheck`: readiness of the running proxy, for supervisors.
 //!
-//! It opens the configuration and the admin address, nothing else: it is run every few seconds.
+//! Opens only the configuration and the admin address, because probes run every few seconds.
 
 use std::time::Duration;
 
 use clap::ValueHint;
 
 use super::admin_client::{AdminClient, AdminError};
-use super::{CliError, ConfigArgs, Exit, complain};
+use super::{CliError, ConfigArgs, Exit, print_error};
 use crate::config::AdminAddress;
+
+/// Maximum characters of an error response that are printed.
+const MAX_SHOWN: usize = 200;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
-    /// How long the answer may take.
+    /// Maximum time until the response is complete.
     #[arg(
         long,
         value_name = "DURATION",
         default_value = "2s",
-        value_parser = patience,
+        value_parser = parse_timeout,
         value_hint = ValueHint::Other
     )]
     timeout: Duration,
@@ -27,22 +30,24 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let address = AdminAddress::read(&args.config.config)?;
-    let Err(error) = AdminClient::of(&address, args.timeout)?.get("/readyz") else {
+    let Err(error) = AdminClient::new(&address, args.timeout)?.get("/readyz") else {
         return Ok(Exit::Done);
     };
-    if let AdminError::Refused { address, status, body } = &error {
-        // Who knows what it was that answered: a line of it will do.
-        let why: String = body.lines().next().unwrap_or_default().chars().take(200).collect();
-        complain(&format_args!("the admin address {address}: {status}: {}", why.escape_debug()));
+    if let AdminError::Status { address, status, body } = &error {
+        // Another program may listen on this address: print one escaped line of its response.
+        let first_line = body.lines().next().unwrap_or_default();
+        let shown: String = first_line.chars().take(MAX_SHOWN).collect();
+        let shown = shown.escape_debug();
+        print_error(&format_args!("the admin address {address}: {status}: {shown}"));
     } else {
-        complain(&error);
+        print_error(&error);
     }
     Ok(Exit::NotReady)
 }
 
-fn patience(text: &str) -> Result<Duration, String> {
+fn parse_timeout(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("no answer comes in no time".to_owned()),
+        Ok(Duration::ZERO) => Err("the timeout must not be zero".to_owned()),
         Ok(duration) => Ok(duration),
         Err(error) => Err(format!("{error}; write a number and a unit, such as 500ms or 2s")),
     }

@@ -1,22 +1,23 @@
-//! `keygate key`: what a key is called, in all its encodings.
+//! `keygate key`: algorithm and fingerprints of keys, in all related encodings.
 
 use clap::ValueHint;
 use serde::Serialize;
 
-use super::{CliError, Exit, Output, input};
+use super::input::{self, PerKeyOutput};
+use super::{CliError, Exit, Output};
 use crate::spki::{Fingerprint, related};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[arg(required = true, value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
     inputs: Vec<String>,
-    /// One JSON object a line.
+    /// Print one JSON object per key.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Key<'a> {
+struct KeyRow<'a> {
     input: &'a str,
     line: Option<u64>,
     algorithm: String,
@@ -32,12 +33,12 @@ struct NamedEncoding {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let mut output = Output::new();
-    let tally = input::for_each_key(&args.inputs, true, |key| {
+    let counts = input::for_each_key(&args.inputs, PerKeyOutput::Yes, |key| {
         let encodings = related(key.spki).into_iter().map(|(encoding, spki)| NamedEncoding {
             encoding: encoding.as_str(),
             fingerprint: Fingerprint::of(&spki).to_string(),
         });
-        let shown = Key {
+        let row = KeyRow {
             input: key.input,
             line: key.line,
             algorithm: key.algorithm(),
@@ -45,13 +46,13 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             encodings: encodings.collect(),
         };
         if args.json {
-            return output.json(&shown);
+            return output.json(&row);
         }
-        output.line(format_args!("{}: {}", key.place(), shown.algorithm))?;
-        shown.encodings.iter().try_for_each(|named| {
+        output.line(format_args!("{}: {}", key.position(), row.algorithm))?;
+        row.encodings.iter().try_for_each(|named| {
             output.line(format_args!("  {} {}", named.fingerprint, named.encoding))
         })
     })?;
-    output.end()?;
-    Ok(tally.exit(Exit::Done))
+    output.flush()?;
+    Ok(counts.exit(Exit::Done))
 }

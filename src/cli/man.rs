@@ -1,10 +1,12 @@
-//! `keygate man`: the manual pages, for whoever makes packages.
+//! `keygate man`: writes the manual pages, for packages.
 //!
-//! Names, descriptions and options are those of the command line; what a page has besides is in
-//! [`pages`]. keygate.toml(5) is the example configuration: see [`configuration`].
+//! Names, descriptions and options come from the command line. The other sections come from
+//! `docs/man`, see [`pages`]. keygate.toml(5) is generated from the example configuration, see
+//! [`configuration`].
 
 mod configuration;
 mod pages;
+mod text;
 
 use std::io;
 use std::path::PathBuf;
@@ -13,69 +15,89 @@ use clap::{Command, ValueHint};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-use self::pages::{Page, Part, Section};
+use self::text::{Block, Section};
 use super::{CliError, Exit};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The directory for them; made if it is not there.
+    /// Directory to write the pages to; created if missing.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     out: PathBuf,
 }
 
+/// A rendered page.
+struct Page {
+    file_name: String,
+    roff: Vec<u8>,
+}
+
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let mut command = super::shown().disable_help_subcommand(true);
+    let mut command = super::public_command().disable_help_subcommand(true);
     command.build();
-    let mut rendered = vec![("keygate.toml.5".to_owned(), configuration::page())];
-    render_all(&command, &mut rendered).map_err(CliError::Output)?;
+    let configuration = configuration::page();
+    let mut pages = vec![Page { file_name: "keygate.toml.5".to_owned(), roff: configuration }];
+    render_all(&command, &mut pages)?;
     std::fs::create_dir_all(&args.out)
         .and_then(|()| {
-            rendered.iter().try_for_each(|(name, page)| std::fs::write(args.out.join(name), page))
+            pages
+                .iter()
+                .try_for_each(|page| std::fs::write(args.out.join(&page.file_name), &page.roff))
         })
         .map_err(|error| CliError::Operation(format!("{}: {error}", args.out.display())))?;
     Ok(Exit::Done)
 }
 
-/// A page for the command and for each below it.
-fn render_all(command: &Command, rendered: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
+/// Renders a page for the command and one for each subcommand.
+fn render_all(command: &Command, pages: &mut Vec<Page>) -> Result<(), CliError> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
-    let page = pages::of(name);
-    rendered.push((format!("{name}.1"), render(command, &page)?));
-    command.get_subcommands().try_for_each(|below| render_all(below, rendered))
+    let markdown = pages::markdown(name)
+        .ok_or_else(|| CliError::Operation(format!("docs/man has no text for {name}")))?;
+    let roff = render(command, &text::parse(markdown)).map_err(CliError::Output)?;
+    pages.push(Page { file_name: format!("{name}.1"), roff });
+    command.get_subcommands().try_for_each(|below| render_all(below, pages))
 }
 
-fn render(command: &Command, page: &Page) -> io::Result<Vec<u8>> {
-    let synopsis = page.synopsis.map_or_else(|| synopsis(command), str::to_owned);
+fn render(command: &Command, sections: &[Section<'_>]) -> io::Result<Vec<u8>> {
+    let synopsis = written_synopsis(sections).unwrap_or_else(|| synopsis(command));
     let usage = command.clone().override_usage(synopsis).subcommand_help_heading("COMMANDS");
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
     let man = Man::new(usage);
-    let mut text = title(name, 1).into_bytes();
-    man.render_name_section(&mut text)?;
-    man.render_synopsis_section(&mut text)?;
-    man.render_description_section(&mut text)?;
-    man.render_options_section(&mut text)?;
+    let mut page = title(name, 1).into_bytes();
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
     if command.has_subcommands() {
-        man.render_subcommands_section(&mut text)?;
+        man.render_subcommands_section(&mut page)?;
     }
     let mut roff = Roff::new();
-    page.sections.iter().for_each(|section| add(section, &mut roff));
-    roff.control("SH", ["SEE ALSO"]);
-    let pages = page.see_also.iter().map(|page| format!("{page}(1)"));
-    let others = pages.chain(["keygate.toml(5)".to_owned()]).collect::<Vec<_>>().join(", ");
-    roff.text([roman(others)]);
-    roff.to_writer(&mut text)?;
-    Ok(text)
+    let others = sections.iter().filter(|section| section.heading != SYNOPSIS);
+    others.for_each(|section| add(section, &mut roff));
+    roff.to_writer(&mut page)?;
+    Ok(page)
 }
 
-/// The first line of a page. The date is left out: a page belongs to its version, and the generator
-/// cannot write that there is none.
+/// Renders the title line of a page.
+///
+/// The date is empty, because a page belongs to a version. The generator requires the field.
 fn title(name: &str, section: u8) -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(".TH {} {section} \"\" \"keygate {version}\"\n", name.to_uppercase())
 }
 
-/// The command with its options and inputs on a line. The options that all commands have are left
-/// out.
+/// Heading of the optional section that replaces the generated synopsis.
+const SYNOPSIS: &str = "SYNOPSIS";
+
+/// Returns the synopsis of `docs/man`, for commands whose options exclude each other.
+fn written_synopsis(sections: &[Section<'_>]) -> Option<String> {
+    let section = sections.iter().find(|section| section.heading == SYNOPSIS)?;
+    section.blocks.iter().find_map(|block| match block {
+        Block::Commands(lines) => Some(lines.join("\n")),
+        Block::Paragraph(_) | Block::Term { .. } => None,
+    })
+}
+
+/// Returns the command with its options and inputs on one line, without `--help` and `--version`.
 fn synopsis(command: &Command) -> String {
     let mut line = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
     for option in command.get_arguments().filter(|argument| !argument.is_positional()) {
@@ -96,34 +118,32 @@ fn synopsis(command: &Command) -> String {
     if command.has_subcommands() { line + " COMMAND" } else { line }
 }
 
-fn add((heading, parts): &Section, roff: &mut Roff) {
-    roff.control("SH", [*heading]);
-    for (at, part) in parts.iter().enumerate() {
-        if at > 0 && !matches!(part, Part::Terms(_)) {
+fn add(section: &Section<'_>, roff: &mut Roff) {
+    roff.control("SH", [section.heading]);
+    for (at, block) in section.blocks.iter().enumerate() {
+        if at > 0 && !matches!(block, Block::Term { .. }) {
             roff.control("PP", []);
         }
-        match part {
-            Part::Commands(lines) => {
+        match block {
+            Block::Commands(lines) => {
                 roff.control("RS", ["4"]).control("nf", []);
-                for line in lines.lines() {
-                    roff.text([roman(line)]);
+                for line in lines {
+                    roff.text([roman(*line)]);
                 }
                 roff.control("fi", []).control("RE", []);
             }
-            Part::Terms(terms) => {
-                for (term, meaning) in *terms {
-                    roff.control("TP", []).text([bold(*term)]).text(words(meaning));
-                }
+            Block::Paragraph(text) => {
+                roff.text(inlines(text));
             }
-            Part::Text(text) => {
-                roff.text(words(text));
+            Block::Term { term, meaning } => {
+                roff.control("TP", []).text([bold(*term)]).text(inlines(meaning));
             }
         }
     }
 }
 
-/// Text in which what stands between backticks is bold.
-fn words(text: &str) -> Vec<Inline> {
+/// Renders text between backticks bold.
+fn inlines(text: &str) -> Vec<Inline> {
     let pieces = text.split('`').enumerate();
     pieces.map(|(at, piece)| if at % 2 == 0 { roman(piece) } else { bold(piece) }).collect()
 }

@@ -1,4 +1,4 @@
-//! How far a long run has come, on a terminal. In a pipe or a file there is nothing to see.
+//! Progress of a long run, shown on a terminal only.
 
 use std::fs::Metadata;
 use std::io::{self, IsTerminal};
@@ -6,20 +6,22 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar if the size of all inputs is known, else a spinner; both count keys.
-pub(super) struct Progress {
+use super::input::PerKeyOutput;
+
+/// A bar if the size of all inputs is known, else a spinner. Both show the number of keys.
+pub(super) struct InputProgress {
     bar: ProgressBar,
     keys: u64,
 }
 
-/// How often what is shown changes at least.
-const TICK: Duration = Duration::from_millis(200);
+/// Maximum time between two redraws.
+const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
 
-impl Progress {
-    /// Shows nothing if standard error is no terminal; nor, for a command that reports on each key,
-    /// if its report goes to one.
-    pub(super) fn new(inputs: &[String], reports: bool) -> Self {
-        let is_visible = io::stderr().is_terminal() && !(reports && io::stdout().is_terminal());
+impl InputProgress {
+    /// Hidden if standard error is not a terminal, or if lines per key are printed to a terminal.
+    pub(super) fn new(inputs: &[String], per_key_output: PerKeyOutput) -> Self {
+        let prints_keys = per_key_output == PerKeyOutput::Yes && io::stdout().is_terminal();
+        let is_visible = io::stderr().is_terminal() && !prints_keys;
         let bar = match total_size(inputs) {
             Some(total) => ProgressBar::with_draw_target(Some(total), target(is_visible))
                 .with_style(style("{bar:32} {percent:>3} % {msg} in {elapsed}")),
@@ -27,12 +29,12 @@ impl Progress {
                 .with_style(style("{spinner} {msg} in {elapsed}")),
         };
         if is_visible {
-            bar.enable_steady_tick(TICK);
+            bar.enable_steady_tick(REDRAW_INTERVAL);
         }
         Self { bar, keys: 0 }
     }
 
-    /// A piece of an input has been read, with so many keys in it.
+    /// Adds `bytes` of input and the `keys` found in them.
     pub(super) fn advance(&mut self, bytes: u64, keys: u64) {
         self.keys += keys;
         if !self.bar.is_hidden() {
@@ -41,12 +43,12 @@ impl Progress {
         }
     }
 
-    /// Says something on standard error without tearing the bar.
-    pub(super) fn complain(&self, problem: &dyn std::fmt::Display) {
-        self.bar.suspend(|| super::complain(problem));
+    /// Writes a line to standard error; the bar is hidden meanwhile.
+    pub(super) fn print_error(&self, problem: &dyn std::fmt::Display) {
+        self.bar.suspend(|| super::print_error(problem));
     }
 
-    pub(super) fn end(&self) {
+    pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }
@@ -59,7 +61,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// In bytes; `None` if any input is a directory or a stream.
+/// Sum of the file sizes, in bytes; `None` if an input is a directory or a stream.
 fn total_size(inputs: &[String]) -> Option<u64> {
     let sizes = inputs.iter().map(|input| std::fs::metadata(input).ok());
     sizes.map(|metadata| metadata.filter(Metadata::is_file).map(|file| file.len())).sum()

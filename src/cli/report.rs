@@ -1,4 +1,4 @@
-//! `keygate report`: who was refused lately, and who would have been.
+//! `keygate report`: lists recent clients that were rejected, or that `reject` would have rejected.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::unix_time::{self, rfc3339};
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Only clients that were seen within this time.
+    /// Show only clients whose last connection is not older than this.
     #[arg(
         long,
         value_name = "DURATION",
@@ -24,24 +24,25 @@ pub(super) struct Args {
         value_hint = ValueHint::Other
     )]
     since: Duration,
-    /// One JSON object for each client.
+    /// Print one JSON object per client.
     #[arg(long)]
     json: bool,
 }
 
-/// The answer is there at once, or something is wrong.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time for the response, which the proxy sends from memory.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Body of `/report`; clients stay JSON, so that `--json` prints every field.
 #[derive(Deserialize)]
-struct Clients {
+struct ReportBody {
     since: u64,
     forgotten: u64,
     clients: Vec<Value>,
 }
 
-/// What of a client goes into a line.
+/// Fields of a client that are printed as text.
 #[derive(Deserialize)]
-struct Client {
+struct ReportedClient {
     service: String,
     verdict: String,
     action: String,
@@ -59,45 +60,45 @@ struct Client {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let address = AdminAddress::read(&args.config.config)?;
-    let body = AdminClient::of(&address, PATIENCE)?.get("/report")?;
+    let body = AdminClient::new(&address, TIMEOUT)?.get("/report")?;
     let unreadable = |error: serde_json::Error| {
         CliError::Operation(format!(
-            "the admin address {address}: its answer is no report: {error}"
+            "the admin address {address}: the response is not a report: {error}"
         ))
     };
-    let report: Clients = serde_json::from_slice(&body).map_err(unreadable)?;
+    let report: ReportBody = serde_json::from_slice(&body).map_err(unreadable)?;
     let from = unix_time::now().saturating_sub(args.since.as_secs());
     let clients = report.clients.into_iter().map(|value| {
-        let client: Client = serde_json::from_value(value.clone())?;
+        let client: ReportedClient = serde_json::from_value(value.clone())?;
         Ok((value, client))
     });
     let clients = clients.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
     let seen = clients.into_iter().filter(|(_, client)| client.last_seen >= from);
-    let seen: Vec<(Value, Client)> = seen.collect();
+    let seen: Vec<(Value, ReportedClient)> = seen.collect();
     let mut output = Output::new();
     if args.json {
         seen.iter().try_for_each(|(value, _)| output.json(value))?;
     } else {
         let began = rfc3339(report.since.max(from));
-        let (refused, admitted): (Vec<_>, Vec<_>) =
+        let (rejected, admitted): (Vec<_>, Vec<_>) =
             seen.iter().map(|(_, client)| client).partition(|client| client.action == "reject");
-        let would = "would have been refused by \"reject\"";
-        for (what, clients) in [("refused", refused), (would, admitted)] {
+        let would = "would have been rejected by \"reject\"";
+        for (outcome, clients) in [("rejected", rejected), (would, admitted)] {
             let plural = if clients.len() == 1 { "" } else { "s" };
-            output.line(format_args!("{} client{plural} {what} since {began}", clients.len()))?;
+            output
+                .line(format_args!("{} client{plural} {outcome} since {began}", clients.len()))?;
             clients.iter().try_for_each(|client| output.line(client))?;
         }
         if report.forgotten > 0 {
             let forgotten = report.forgotten;
-            output
-                .line(format_args!("{forgotten} more were forgotten: there is room for so many"))?;
+            output.line(format_args!("{forgotten} older clients were evicted from memory"))?;
         }
     }
-    output.end()?;
+    output.flush()?;
     Ok(Exit::Done)
 }
 
-impl std::fmt::Display for Client {
+impl std::fmt::Display for ReportedClient {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { service, verdict, action, address, count, .. } = self;
         let (subject, fingerprint) = if self.fingerprint.is_empty() {
@@ -108,7 +109,7 @@ impl std::fmt::Display for Client {
         let found_in = self.list.as_ref().or(self.filter.as_ref()).map_or("-", String::as_str);
         let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
         let (first, last) = (rfc3339(self.first_seen), rfc3339(self.last_seen));
-        // Subjects are the issuers' choice; a line stays a line.
+        // The issuer chooses the subject; a line break in it would forge output lines.
         let subject: String =
             subject.chars().map(|it| if it.is_control() { '?' } else { it }).collect();
         write!(

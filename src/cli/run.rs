@@ -1,4 +1,4 @@
-//! `keygate run`: serve until a signal says otherwise.
+//! `keygate run`: loads the configuration and serves until SIGTERM or SIGINT.
 
 use std::path::Path;
 use std::pin::pin;
@@ -16,11 +16,12 @@ use crate::server::{Server, ServerError};
 
 pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
     let config = Config::read(file)?;
-    // Before there is another thread: this changes the environment, and the sandbox this thread.
+    // Must run before other threads start: taking the sockets changes the environment, and the
+    // sandbox applies to this thread and to threads started later.
     let inherited = InheritedSockets::take().map_err(ServerError::InheritedSockets)?;
     let sandbox = sandbox::enter(&config, file)?;
     let _log = log::start(&config.log)?;
-    let signals = Handled::install()?;
+    let signals = SignalHandler::install()?;
     let server = Server::start(&config, Some(file), inherited)?;
     match sandbox {
         Status::Full | Status::Off | Status::Partial => info!(status = sandbox.as_str(), "sandbox"),
@@ -41,32 +42,32 @@ pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
     Ok(signals.serve(server))
 }
 
-/// Signals that no longer end the process: handled from before it loads anything.
-pub(super) struct Handled {
+/// Handles SIGHUP, SIGINT and SIGTERM from before the server starts.
+pub(super) struct SignalHandler {
     runtime: Runtime,
     signals: Signals,
 }
 
-impl Handled {
+impl SignalHandler {
     pub(super) fn install() -> Result<Self, CliError> {
-        let refused = |error| CliError::system("signals", error);
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(refused)?;
+        let failed = |error| CliError::system("cannot handle signals", error);
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let entered = runtime.enter();
-        let signals = Signals::new().map_err(refused)?;
+        let signals = Signals::new().map_err(failed)?;
         drop(entered);
         Ok(Self { runtime, signals })
     }
 
-    /// Serves until SIGTERM or SIGINT, then shuts down; a second one ends the process at once.
-    /// SIGHUP looks at every file again.
+    /// Serves until SIGTERM or SIGINT, then shuts down; a second signal exits at once. SIGHUP reloads
+    /// every changed file.
     pub(super) fn serve(self, server: Server) -> Exit {
         let Self { runtime, mut signals } = self;
         runtime.block_on(async {
-            signals.until_stop(&server).await;
+            signals.reload_until_stop(&server).await;
             service_manager::stopping();
             tokio::select! {
                 () = server.shut_down() => {}
-                () = signals.stop() => info!("stopped at once"),
+                () = signals.wait_for_stop() => info!("second stop signal, exiting at once"),
             }
         });
         Exit::Done
@@ -80,7 +81,7 @@ struct Signals {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Wish {
+enum SignalAction {
     Reload,
     Stop,
 }
@@ -94,37 +95,39 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Wish {
+    async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.hangup.recv() => Wish::Reload,
-            _ = self.interrupt.recv() => Wish::Stop,
-            _ = self.terminate.recv() => Wish::Stop,
+            _ = self.hangup.recv() => SignalAction::Reload,
+            _ = self.interrupt.recv() => SignalAction::Stop,
+            _ = self.terminate.recv() => SignalAction::Stop,
         }
     }
 
-    /// Reloads until it is time to stop. A wish that comes during a reload is carried out after it:
-    /// what changed meanwhile may have been looked at already.
-    async fn until_stop(&mut self, server: &Server) {
-        let mut wish = self.next().await;
-        while wish == Wish::Reload {
+    /// Reloads on SIGHUP until a stop signal arrives.
+    ///
+    /// A SIGHUP during a reload starts another one afterwards, because the running reload may have
+    /// read the file before it changed.
+    async fn reload_until_stop(&mut self, server: &Server) {
+        let mut action = self.next().await;
+        while action == SignalAction::Reload {
             service_manager::reloading();
             let mut reload = pin!(server.reload());
             let mut again = false;
             loop {
                 tokio::select! {
                     () = &mut reload => break,
-                    wish = self.next() => match wish {
-                        Wish::Reload => again = true,
-                        Wish::Stop => return,
+                    action = self.next() => match action {
+                        SignalAction::Reload => again = true,
+                        SignalAction::Stop => return,
                     },
                 }
             }
             service_manager::ready(&server.summary());
-            wish = if again { Wish::Reload } else { self.next().await };
+            action = if again { SignalAction::Reload } else { self.next().await };
         }
     }
 
-    async fn stop(&mut self) {
-        while self.next().await != Wish::Stop {}
+    async fn wait_for_stop(&mut self) {
+        while self.next().await != SignalAction::Stop {}
     }
 }

@@ -1,8 +1,8 @@
-//! `keygate validate`: everything that `run` would load, and nothing that it would serve.
+//! `keygate validate`: loads everything that `run` would load, and opens no socket.
 
 use std::path::Path;
 
-use super::{CliError, Exit, say};
+use super::{CliError, Exit, print};
 use crate::config::Config;
 use crate::guard::RecentKeys;
 use crate::metrics::ControlMetrics;
@@ -15,7 +15,7 @@ pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
     let (loader, snapshot) = Loader::start(&config, metrics, RecentKeys::default())?;
     for named in snapshot.guard.filters() {
         let header = named.filter.header();
-        say(format_args!(
+        print(format_args!(
             "filter {}: revision {}, {} entries, 2^{} bits, {:.1} % set, false positives {:.2e}",
             named.name,
             header.revision,
@@ -27,12 +27,12 @@ pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
     }
     let report = loader.report();
     for list in &report.lists {
-        say(format_args!("list {}: {}, {} keys", list.name, list.path, list.entries))?;
+        print(format_args!("list {}: {}, {} keys", list.name, list.path, list.entries))?;
     }
     for (exception, known) in config.exceptions.iter().zip(&report.exceptions) {
-        let what = if known.lapsed { "exception has lapsed, ended" } else { "exception until" };
+        let state = if known.lapsed { "exception expired at" } else { "exception until" };
         let until = humantime::format_rfc3339_seconds(exception.until);
-        say(format_args!("{what} {until}: {}, {}", exception.fingerprint, exception.reason))?;
+        print(format_args!("{state} {until}: {}, {}", exception.fingerprint, exception.reason))?;
     }
     for service in &config.services {
         let names = match service.server_names.as_slice() {
@@ -41,7 +41,7 @@ pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
         };
         let servers = service.upstream.servers.iter().map(ToString::to_string);
         let policy = &service.policy;
-        say(format_args!(
+        print(format_args!(
             "service {}: {} for {names}, to {}; listed: {}, probable: {}, unchecked: {}",
             service.name,
             service.listen,
@@ -52,11 +52,11 @@ pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
         ))?;
     }
     for problem in loader.exposed_key_files() {
-        say(format_args!("warning: {problem}"))?;
+        print(format_args!("warning: {problem}"))?;
     }
     for problem in loader.compromised_own_keys() {
-        say(format_args!("warning: {problem}"))?;
+        print(format_args!("warning: {problem}"))?;
     }
-    say(format_args!("{}: valid", path.display()))?;
+    print(format_args!("{}: valid", path.display()))?;
     Ok(Exit::Done)
 }

@@ -1,4 +1,4 @@
-//! A client for the demo: one GET over mutual TLS.
+//! Client of the demo: one GET over mutual TLS.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,13 +8,13 @@ use std::time::Duration;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::{AlertDescription, ClientConfig, ClientConnection, Error, RootCertStore, StreamOwned};
 
-use super::pki::{Party, Pki};
+use super::pki::{DemoParty, DemoPki};
 
-/// Nothing here takes longer, on any machine.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time to wait for bytes of the response.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks for `/` as `party` and returns the whole response.
-pub(super) fn get(pki: &Pki, party: &Party, address: SocketAddr) -> io::Result<String> {
+/// Sends GET `/` with the certificate of `party`, and returns the whole response.
+pub(super) fn get(pki: &DemoPki, party: &DemoParty, address: SocketAddr) -> io::Result<String> {
     let mut trust_anchors = RootCertStore::empty();
     trust_anchors.add(pki.ca.clone()).map_err(io::Error::other)?;
     let (chain, key) = party.credentials();
@@ -27,7 +27,7 @@ pub(super) fn get(pki: &Pki, party: &Party, address: SocketAddr) -> io::Result<S
     let name = address.ip().into();
     let connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
     let tcp = TcpStream::connect(address)?;
-    tcp.set_read_timeout(Some(PATIENCE))?;
+    tcp.set_read_timeout(Some(READ_TIMEOUT))?;
     let mut tls = StreamOwned::new(connection, tcp);
     write!(tls, "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
     let mut response = String::new();
@@ -35,7 +35,7 @@ pub(super) fn get(pki: &Pki, party: &Party, address: SocketAddr) -> io::Result<S
     Ok(response)
 }
 
-/// Whether a client was refused as a compromised key is: by the TLS alert `access_denied`.
+/// Whether the error is the TLS alert `access_denied`, which rejects a compromised key.
 pub(super) fn is_access_denied(error: &io::Error) -> bool {
     matches!(
         error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()),

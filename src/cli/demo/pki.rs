@@ -1,4 +1,4 @@
-//! A throw-away CA, a server and two clients.
+//! CA, server certificate and client certificates of the demo.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -11,32 +11,32 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Everything that has a certificate in the demo.
-pub(super) struct Pki {
+/// The CA and the two clients.
+pub(super) struct DemoPki {
     pub(super) ca: CertificateDer<'static>,
-    pub(super) good: Party,
-    pub(super) lost: Party,
+    pub(super) good: DemoParty,
+    pub(super) mallory: DemoParty,
 }
 
-/// A certificate with its key.
-pub(super) struct Party {
+/// A certificate and its key.
+pub(super) struct DemoParty {
     certificate: Certificate,
     key: KeyPair,
     spki: Vec<u8>,
 }
 
-/// Why there is no PKI.
+/// Error while certificates are generated or written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PkiError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
-    Make(#[from] rcgen::Error),
+    Generate(#[from] rcgen::Error),
 }
 
-impl Pki {
-    /// Makes everything and writes it to `directory`, keys for the owner's eyes only.
-    pub(super) fn make(directory: &Path) -> Result<Self, PkiError> {
+impl DemoPki {
+    /// Generates certificates and keys, and writes them to `directory`, readable only by the owner.
+    pub(super) fn generate(directory: &Path) -> Result<Self, PkiError> {
         let ca_key = KeyPair::generate()?;
         let mut parameters = named("keygate demo CA", Vec::new())?;
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -44,14 +44,16 @@ impl Pki {
         let ca = parameters.self_signed(&ca_key)?;
         let issuer = Issuer::new(parameters, ca_key);
 
-        let hosts = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let server = Party::make("localhost", hosts, ExtendedKeyUsagePurpose::ServerAuth, &issuer)?;
-        let client =
-            |name| Party::make(name, Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, &issuer);
-        let pki = Self { good: client("good")?, lost: client("lost")?, ca: ca.der().clone() };
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let server =
+            DemoParty::generate("localhost", names, ExtendedKeyUsagePurpose::ServerAuth, &issuer)?;
+        let client = |name| {
+            DemoParty::generate(name, Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, &issuer)
+        };
+        let pki = Self { good: client("good")?, mallory: client("mallory")?, ca: ca.der().clone() };
 
         write(&directory.join("ca.pem"), &ca.pem())?;
-        for (name, party) in [("server", &server), ("good", &pki.good), ("lost", &pki.lost)] {
+        for (name, party) in [("server", &server), ("good", &pki.good), ("mallory", &pki.mallory)] {
             write(&directory.join(format!("{name}.pem")), &party.certificate.pem())?;
             write(&directory.join(format!("{name}.key")), &party.key.serialize_pem())?;
         }
@@ -59,8 +61,8 @@ impl Pki {
     }
 }
 
-impl Party {
-    fn make(
+impl DemoParty {
+    fn generate(
         name: &str,
         hosts: Vec<String>,
         purpose: ExtendedKeyUsagePurpose,
@@ -74,7 +76,7 @@ impl Party {
         Ok(Self { spki: key.subject_public_key_info(), certificate, key })
     }
 
-    /// The public key, as a filter holds it.
+    /// SubjectPublicKeyInfo (DER).
     pub(super) fn spki(&self) -> &[u8] {
         &self.spki
     }

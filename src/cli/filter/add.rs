@@ -1,11 +1,11 @@
-//! `keygate filter add`: keys into a filter, all in one run.
+//! `keygate filter add`: adds keys to a filter and replaces the file atomically.
 
 use std::path::PathBuf;
 
 use clap::ValueHint;
 use serde::Serialize;
 
-use super::{CliError, Exit, complain, input, say, say_json};
+use super::{CliError, Exit, PerKeyOutput, input, print, print_error, print_json};
 use crate::pkbf::{FilterError, FilterUpdate};
 use crate::spki;
 use crate::unix_time;
@@ -16,24 +16,24 @@ pub(in crate::cli) struct Args {
     file: PathBuf,
     #[arg(required = true, value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
     inputs: Vec<String>,
-    /// The revision of the changed file; one more than before unless given.
+    /// Revision of the changed file; by default one more than before.
     #[arg(long, value_name = "N", value_hint = ValueHint::Other)]
     revision: Option<u32>,
-    /// One JSON object.
+    /// Print a JSON object.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Added {
+struct AddSummary {
     path: String,
-    /// Keys that were read.
+    /// Keys read from the inputs.
     keys: u64,
-    /// Entries that are new: up to two for an elliptic-curve key.
+    /// New entries: up to two for an elliptic-curve key.
     added: u64,
-    /// Entries that tested positive already.
+    /// Entries that tested positive before.
     known: u64,
-    /// Places in the inputs that hold no key that can be read.
+    /// Places in the inputs without a readable key.
     unusable: u64,
     revision: u32,
     updated: u64,
@@ -42,14 +42,14 @@ struct Added {
     false_positive_ratio: f64,
 }
 
-/// A filter that is fuller than this hits more often than it was sized for.
-const FULL: f64 = 0.5;
+/// Maximum share of bits set, before a warning: a fuller filter exceeds its false-positive rate.
+const MAX_FILL_RATIO: f64 = 0.5;
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let failed = |source: FilterError| CliError::Filter { path: args.file.clone(), source };
     let mut update = FilterUpdate::begin(&args.file).map_err(failed)?;
-    let mut result = Added { path: args.file.display().to_string(), ..Added::default() };
-    let tally = input::for_each_key(&args.inputs, false, |key| {
+    let mut result = AddSummary { path: args.file.display().to_string(), ..AddSummary::default() };
+    let counts = input::for_each_key(&args.inputs, PerKeyOutput::No, |key| {
         spki::for_each_point_form(key.spki, |spki| {
             let count =
                 if update.filter.insert(spki) { &mut result.added } else { &mut result.known };
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     })?;
     let before = *update.filter.header();
     if result.added > 0 || args.revision.is_some_and(|revision| revision != before.revision) {
-        // A clock that is behind must not make the new file look older than the old one.
+        // The clock may be behind; the new file must not look older than the old one.
         let updated_at = unix_time::now().max(before.updated_at);
         match args.revision {
             Some(revision) => update.filter.stamp_as(revision, updated_at),
@@ -67,8 +67,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         }
     }
     let header = *update.filter.header();
-    result.keys = tally.keys;
-    result.unusable = tally.unusable;
+    result.keys = counts.keys;
+    result.unusable = counts.unusable;
     result.revision = header.revision;
     result.updated = header.updated_at;
     result.entries = header.entry_count;
@@ -77,21 +77,21 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     if header != before {
         update.commit().map_err(|error| failed(error.into()))?;
     }
-    let shown = if args.json { say_json(&result) } else { show(&result) };
+    let shown = if args.json { print_json(&result) } else { show(&result) };
     shown?;
-    if result.fill_ratio > FULL {
-        complain(&format_args!(
-            "{}: {:.0} % of its bits are set; make a larger one with `keygate filter create`",
+    if result.fill_ratio > MAX_FILL_RATIO {
+        print_error(&format_args!(
+            "{}: {:.0} % of its bits are set; create a larger filter with `keygate filter create`",
             result.path,
             result.fill_ratio * 100.0
         ));
     }
-    Ok(tally.exit(Exit::Done))
+    Ok(counts.exit(Exit::Done))
 }
 
-fn show(result: &Added) -> Result<(), CliError> {
-    say(format_args!(
-        "{}: {} keys read, {} entries added, {} known already; revision {}, {} entries, false positives {:.3e} for each look-up",
+fn show(result: &AddSummary) -> Result<(), CliError> {
+    print(format_args!(
+        "{}: {} keys read, {} entries added, {} already known; revision {}, {} entries, false positives {:.3e} per lookup",
         result.path,
         result.keys,
         result.added,

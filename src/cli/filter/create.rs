@@ -1,32 +1,32 @@
-//! `keygate filter create`: an empty filter of the right size.
+//! `keygate filter create`: creates an empty filter.
 
 use std::path::PathBuf;
 
 use super::info::show;
-use super::{CliError, Exit, say_json};
+use super::{CliError, Exit, print_json};
 use crate::pkbf::{self, Filter, FilterError, FilterSummary, Overwrite, Parameters};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// The filter file.
     file: PathBuf,
-    /// How many entries it is to hold. An elliptic-curve key has two.
+    /// Number of entries that the filter is sized for. An elliptic-curve key takes two entries.
     #[arg(long, value_name = "N", requires = "fp_rate", required_unless_present = "hash_count")]
     entries: Option<u64>,
-    /// How often it may be wrong about a key that it does not hold, once it holds so many: 0.001 is
-    /// once in a thousand look-ups, of which a key takes up to four.
+    /// False-positive rate per lookup when the filter holds N entries: 0.001 is one in a thousand. A
+    /// key takes up to four lookups.
     #[arg(long, value_name = "P", requires = "entries")]
     fp_rate: Option<f64>,
-    /// k, the bits that are set for each entry: 1 to 255.
+    /// k, the number of bits set for each entry: 1 to 255.
     #[arg(long, value_name = "K", requires = "hash_length", conflicts_with = "entries")]
     hash_count: Option<u8>,
-    /// L, for a filter of 2^L bits: 3 to 63.
+    /// L, log2 of the filter size in bits: 3 to 63.
     #[arg(long, value_name = "L", requires = "hash_count")]
     hash_length: Option<u8>,
-    /// Replace a file that is there already, with all that is in it.
+    /// Overwrite an existing file.
     #[arg(long)]
     force: bool,
-    /// One JSON object, as `filter info` has it.
+    /// Print a JSON object with the fields of `filter info`.
     #[arg(long)]
     json: bool,
 }
@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let parameters = match (args.entries, args.fp_rate, args.hash_count, args.hash_length) {
         (Some(entries), Some(rate), ..) => Parameters::for_entries(entries, rate),
         (_, _, Some(hash_count), Some(hash_length)) => Parameters::new(hash_count, hash_length),
-        // The parser lets nothing else pass.
+        // Unreachable: the argument parser requires one of the two pairs.
         (entries, rate, ..) => Err(FilterError::NoParameters {
             entries: entries.unwrap_or_default(),
             rate: rate.unwrap_or_default(),
@@ -47,11 +47,11 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     pkbf::create(&filter, &args.file, overwrite).map_err(|error| {
         if error.kind() == std::io::ErrorKind::AlreadyExists {
             let path = args.file.display();
-            return CliError::Operation(format!("{path} is there already; --force replaces it"));
+            return CliError::Operation(format!("{path} already exists; --force overwrites it"));
         }
         failed(error.into())
     })?;
     let info = FilterSummary::of(&args.file, &filter, &filter.sha256());
-    let shown = if args.json { say_json(&info) } else { show(&info, &filter) };
+    let shown = if args.json { print_json(&info) } else { show(&info, &filter) };
     shown.map(|()| Exit::Done)
 }

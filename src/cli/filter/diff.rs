@@ -1,4 +1,4 @@
-//! `keygate filter diff`: what an update would change.
+//! `keygate filter diff`: compares two filters.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,38 +8,38 @@ use clap::ValueHint;
 use serde::Serialize;
 
 use super::info::date;
-use super::{CliError, Exit, Output, input, read};
+use super::{CliError, Exit, Output, PerKeyOutput, input, read};
 use crate::guard::{Guard, NamedFilter};
 use crate::pkbf::{Filter, FilterFile, FilterSummary};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The filter as it is.
+    /// The filter in use.
     before: PathBuf,
-    /// The filter as it would be.
+    /// The new filter.
     after: PathBuf,
     #[arg(value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
     inputs: Vec<String>,
-    /// A JSON object, and then one a line for each key whose verdict changes.
+    /// Print a JSON object, then one per line for each key whose verdict changes.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Difference {
+struct FilterDiff {
     same: bool,
     before: FilterSummary,
     after: FilterSummary,
-    /// Bits that only the one has set; null if the filters differ in size.
+    /// Bits set only in `before`; null if the filters differ in size.
     bits_lost: Option<u64>,
-    /// Bits that only the other has set.
+    /// Bits set only in `after`; null if the filters differ in size.
     bits_gained: Option<u64>,
-    /// The share of all bits that differ.
+    /// Share of bits that differ, 0 to 1; null if the filters differ in size.
     changed_ratio: Option<f64>,
 }
 
 #[derive(Serialize)]
-struct Changed<'a> {
+struct ChangedVerdict<'a> {
     input: &'a str,
     line: Option<u64>,
     algorithm: String,
@@ -50,19 +50,19 @@ struct Changed<'a> {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let (before, after) = (read(&args.before)?, read(&args.after)?);
-    let difference = Difference::of((&args.before, &before), (&args.after, &after));
+    let difference = FilterDiff::new((&args.before, &before), (&args.after, &after));
     let exit = if difference.same { Exit::Done } else { Exit::Found };
     let mut output = Output::new();
     let shown = if args.json { output.json(&difference) } else { show(&mut output, &difference) };
     shown?;
     let now = SystemTime::now();
     let (before, after) = (guard(before.filter), guard(after.filter));
-    let tally = input::for_each_key(&args.inputs, true, |key| {
+    let counts = input::for_each_key(&args.inputs, PerKeyOutput::Yes, |key| {
         let (before, after) = (before.judge_key(key.spki, now), after.judge_key(key.spki, now));
         if before.as_str() == after.as_str() {
             return Ok(());
         }
-        let changed = Changed {
+        let changed = ChangedVerdict {
             input: key.input,
             line: key.line,
             algorithm: key.algorithm(),
@@ -73,16 +73,16 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         if args.json {
             return output.json(&changed);
         }
-        let Changed { algorithm, fingerprint, before, after, .. } = changed;
-        let place = key.place();
-        output.line(format_args!("{before} -> {after} {fingerprint} {algorithm} {place}"))
+        let ChangedVerdict { algorithm, fingerprint, before, after, .. } = changed;
+        let position = key.position();
+        output.line(format_args!("{before} -> {after} {fingerprint} {algorithm} {position}"))
     })?;
-    output.end()?;
-    Ok(tally.exit(exit))
+    output.flush()?;
+    Ok(counts.exit(exit))
 }
 
-impl Difference {
-    fn of(before: (&Path, &FilterFile), after: (&Path, &FilterFile)) -> Self {
+impl FilterDiff {
+    fn new(before: (&Path, &FilterFile), after: (&Path, &FilterFile)) -> Self {
         let info = |(path, file): (&Path, &FilterFile)| {
             FilterSummary::of(path, &file.filter, file.sha256())
         };
@@ -103,8 +103,8 @@ fn guard(filter: Filter) -> Guard {
     Guard::new(vec![Arc::new(NamedFilter { name: "".into(), filter, sha256: [0; 32] })])
 }
 
-fn show(output: &mut Output, difference: &Difference) -> Result<(), CliError> {
-    let Difference { before, after, .. } = difference;
+fn show(output: &mut Output, difference: &FilterDiff) -> Result<(), CliError> {
+    let FilterDiff { before, after, .. } = difference;
     let mut row = |name: &str, value: fn(&FilterSummary) -> String| {
         let (before, after) = (value(before), value(after));
         let mark = if before == after { ' ' } else { '*' };
@@ -123,6 +123,6 @@ fn show(output: &mut Output, difference: &Difference) -> Result<(), CliError> {
             "{gained} bits gained, {lost} lost: {:.4} % of all bits differ",
             ratio * 100.0
         )),
-        _ => output.line("the filters differ in size: their bits cannot be compared"),
+        _ => output.line("the filters differ in size, so their bits cannot be compared"),
     }
 }

@@ -1,16 +1,16 @@
-//! `keygate filter info`: what a filter file says of itself, and whether its bits bear it out.
+//! `keygate filter info`: header, size, fill and plausibility of a filter.
 
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::{CliError, Exit, read, say, say_json};
+use super::{CliError, Exit, print, print_json, read};
 use crate::pkbf::{Filter, FilterSummary};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// The filter file.
     file: PathBuf,
-    /// One JSON object.
+    /// Print a JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -18,31 +18,31 @@ pub(in crate::cli) struct Args {
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let file = read(&args.file)?;
     let info = FilterSummary::of(&args.file, &file.filter, file.sha256());
-    let shown = if args.json { say_json(&info) } else { show(&info, &file.filter) };
+    let shown = if args.json { print_json(&info) } else { show(&info, &file.filter) };
     shown.map(|()| Exit::Done)
 }
 
 pub(super) fn show(info: &FilterSummary, filter: &Filter) -> Result<(), CliError> {
     let plausibility = filter.plausibility();
     let plausible = if plausibility.is_plausible() { "yes" } else { "no" };
-    say(format_args!("file            {}", info.path))?;
-    say(format_args!("sha256          {}", info.sha256))?;
-    say(format_args!("revision        {}", info.revision))?;
-    say(format_args!("updated         {}", date(info.updated)))?;
-    say(format_args!("entries         {}", info.entries))?;
-    say(format_args!("hash count (k)  {}", info.hash_count))?;
+    print(format_args!("file            {}", info.path))?;
+    print(format_args!("sha256          {}", info.sha256))?;
+    print(format_args!("revision        {}", info.revision))?;
+    print(format_args!("updated         {}", date(info.updated)))?;
+    print(format_args!("entries         {}", info.entries))?;
+    print(format_args!("hash count (k)  {}", info.hash_count))?;
     let size = bytesize::ByteSize(info.size_bytes);
-    say(format_args!("hash length (L) {} ({size} of bits)", info.hash_length))?;
-    say(format_args!("bits set        {} ({:.3} %)", info.set_bits, info.fill_ratio * 100.0))?;
-    say(format_args!("false positives {:.3e} for each look-up", info.false_positive_ratio))?;
-    say(format_args!("plausible       {plausible}: {plausibility}"))
+    print(format_args!("hash length (L) {} ({size} of bits)", info.hash_length))?;
+    print(format_args!("bits set        {} ({:.3} %)", info.set_bits, info.fill_ratio * 100.0))?;
+    print(format_args!("false positives {:.3e} per lookup", info.false_positive_ratio))?;
+    print(format_args!("plausible       {plausible}: {plausibility}"))
 }
 
-/// The time of a header, in seconds since the Unix epoch, for people.
+/// Formats the time of a filter header, given in seconds since the Unix epoch, as RFC 3339.
 pub(super) fn date(updated: u64) -> String {
     match UNIX_EPOCH.checked_add(Duration::from_secs(updated)) {
         _ if updated == 0 => "never".to_owned(),
-        // humantime knows years up to 9999.
+        // The formatter of humantime supports years up to 9999.
         Some(time) if updated < 253_402_300_800 => {
             humantime::format_rfc3339_seconds(time).to_string()
         }

@@ -1,4 +1,4 @@
-//! `keygate filter query`: a verdict for each key.
+//! `keygate filter query`: prints a verdict for each key.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use clap::ValueHint;
 use serde::Serialize;
 
-use super::{CliError, Exit, Output, input, read};
+use super::{CliError, Exit, Output, PerKeyOutput, input, read};
 use crate::guard::{Guard, NamedFilter, Verdict};
 
 #[derive(Debug, clap::Args)]
@@ -16,17 +16,16 @@ pub(in crate::cli) struct Args {
     file: PathBuf,
     #[arg(required = true, value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
     inputs: Vec<String>,
-    /// Ask for each key as it is given, as the reference implementation does, and for none of its
-    /// other encodings.
+    /// Look up only the given encoding of each key, as the reference implementation does.
     #[arg(long)]
     exact: bool,
-    /// One JSON object a line.
+    /// Print one JSON object per key.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct QueryRow<'a> {
     input: &'a str,
     line: Option<u64>,
     algorithm: String,
@@ -40,20 +39,20 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let named = Arc::new(NamedFilter {
         name: args.file.display().to_string().into(),
         filter: file.filter,
-        sha256: [0; 32], // nobody asks
+        sha256: [0; 32], // unused here
     });
     let guard = Guard::new(vec![Arc::clone(&named)]);
     let now = SystemTime::now();
     let mut output = Output::new();
     let mut exit = Exit::Done;
-    let tally = input::for_each_key(&args.inputs, true, |key| {
-        // The filter itself answers for exactly these bytes.
+    let counts = input::for_each_key(&args.inputs, PerKeyOutput::Yes, |key| {
+        // The filter looks up exactly these bytes; the guard also tries related encodings.
         let verdict = if args.exact && !named.filter.contains(key.spki) {
             Verdict::Clean
         } else {
             guard.judge_key(key.spki, now)
         };
-        let answer = Answer {
+        let row = QueryRow {
             input: key.input,
             line: key.line,
             algorithm: key.algorithm(),
@@ -61,17 +60,17 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             verdict: verdict.as_str(),
             encoding: verdict.hit().map(|hit| hit.encoding.as_str()),
         };
-        if answer.encoding.is_some() {
+        if row.encoding.is_some() {
             exit = Exit::Found;
         }
         if args.json {
-            return output.json(&answer);
+            return output.json(&row);
         }
-        let Answer { algorithm, fingerprint, verdict, encoding, .. } = answer;
+        let QueryRow { algorithm, fingerprint, verdict, encoding, .. } = row;
         let encoding = encoding.map(|encoding| format!(" ({encoding})")).unwrap_or_default();
-        let place = key.place();
-        output.line(format_args!("{verdict} {fingerprint} {algorithm} {place}{encoding}"))
+        let position = key.position();
+        output.line(format_args!("{verdict} {fingerprint} {algorithm} {position}{encoding}"))
     })?;
-    output.end()?;
-    Ok(tally.exit(exit))
+    output.flush()?;
+    Ok(counts.exit(exit))
 }

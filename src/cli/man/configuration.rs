@@ -1,10 +1,12 @@
-//! keygate.toml(5): the example configuration, which has every key with its default, line by line.
+//! keygate.toml(5), generated from the example configuration, which has every key with its default.
 
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::{title, words};
+use super::text;
+use super::title;
 
 const EXAMPLE: &str = include_str!("../../../config/keygate.toml");
+const TEXT: &str = include_str!("../../../docs/man/keygate.toml.md");
 
 /// A line of the example.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,10 +20,13 @@ enum Line<'a> {
 pub(super) fn page() -> Vec<u8> {
     let mut roff = Roff::new();
     roff.control("SH", ["NAME"]).text([roman("keygate.toml - configuration of keygate(1)")]);
-    roff.control("SH", ["DESCRIPTION"]).text(words(DESCRIPTION));
-    let mut text = Vec::new(); // of a table: it stands before its name in the example
-    let mut is_first = false; // below a heading, where no paragraph has to begin
-    for line in EXAMPLE.lines().map(Line::of) {
+    let sections = text::parse(TEXT);
+    let (see_also, description): (Vec<_>, Vec<_>) =
+        sections.iter().partition(|section| section.heading == "SEE ALSO");
+    description.into_iter().for_each(|section| super::add(section, &mut roff));
+    let mut text = Vec::new(); // in the example, the text of a table precedes its name
+    let mut is_first = false; // a heading starts a paragraph, so that the first one needs no `.PP`
+    for line in EXAMPLE.lines().map(Line::parse) {
         if let Line::Text(line) = line {
             text.push(line);
             continue;
@@ -46,23 +51,19 @@ pub(super) fn page() -> Vec<u8> {
             Line::Empty | Line::Table { .. } | Line::Text(_) => {}
         }
     }
-    roff.control("SH", ["SEE ALSO"]).text([roman("keygate(1), keygate-validate(1)")]);
+    see_also.into_iter().for_each(|section| super::add(section, &mut roff));
     (title("keygate.toml", 5) + &roff.render()).into_bytes()
 }
-
-const DESCRIPTION: &str = "The configuration is TOML. `keygate run` reads \
-    /etc/keygate/keygate.toml unless it is given another file; `keygate validate` tells whether it \
-    can be used. The shortest useful one has a `[[filters]]` and a `[[services]]` table.";
 
 fn paragraph<'a>(roff: &'a mut Roff, is_first: &mut bool) -> &'a mut Roff {
     if std::mem::take(is_first) { roff } else { roff.control("PP", []) }
 }
 
 impl<'a> Line<'a> {
-    fn of(line: &'a str) -> Self {
+    fn parse(line: &'a str) -> Self {
         let line = line.trim();
         match line.strip_prefix("# ") {
-            // What is off by default stands behind the sign of a comment.
+            // Keys that are off by default are commented out.
             Some(off) => Self::setting(off).unwrap_or(Self::Text(off)),
             None if line.is_empty() => Self::Empty,
             None => Self::setting(line).unwrap_or(Self::Text(line)),
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_told_apart() {
+    fn settings_tables_and_text_are_recognized() {
         for (line, expected) in [
             ("", Line::Empty),
             ("workers = 0   # threads", Line::Key { setting: "workers = 0", meaning: "threads" }),
@@ -95,7 +96,7 @@ mod tests {
             ("[log]  # on it", Line::Table { name: "[log]", meaning: "on it" }),
             ("# with a share: { weight = 3 }", Line::Text("with a share: { weight = 3 }")),
         ] {
-            assert_eq!(Line::of(line), expected, "{line}");
+            assert_eq!(Line::parse(line), expected, "{line}");
         }
     }
 }

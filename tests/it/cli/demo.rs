@@ -1,30 +1,41 @@
-//! `keygate demo`, as somebody who tries it for the first time sees it.
+//! `keygate demo`, as a first-time user sees it.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use crate::support::keygate::{BINARY, keygate};
 use crate::support::{PATIENCE, said, system};
 
-/// The directory of a demo, by what it says.
-fn directory(said: &str) -> &Path {
-    let line = said.lines().find(|line| line.starts_with("A CA and two clients")).unwrap();
+/// The directory that the output of a demo names.
+fn directory(shown: &str) -> &Path {
+    let line = shown.lines().find(|line| line.starts_with("CA, certificates and keys:")).unwrap();
     Path::new(line.rsplit("  ").next().unwrap().trim())
 }
 
 #[test]
-fn the_demo_shows_an_admitted_and_a_refused_client_and_leaves_nothing_behind() {
+fn the_demo_shows_an_admitted_and_a_rejected_client_and_deletes_its_files() {
     let output = keygate(&["demo", "--once"]);
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", said(&output));
-    assert!(shown.contains("\"good\" is admitted:  HTTP/1.1 200 OK"), "{shown}");
-    assert!(shown.contains("\"lost\" is refused:   received fatal alert"), "{shown}");
-    assert!(shown.contains("AccessDenied") || shown.contains("access_denied"), "{shown}");
+    for line in [
+        "Status page:                 http://127.0.0.1:",
+        "good is admitted:     HTTP/1.1 200 OK\n",
+        "mallory is rejected:  TLS alert access_denied\n",
+        "the verdict on her key is \"probable\", found in the filter \"compromised\"\n",
+    ] {
+        assert!(shown.contains(line), "{line:?} is not in {shown}");
+    }
     assert!(!shown.contains("Serving until"), "{shown}");
     let directory = directory(&shown);
     assert!(directory.is_absolute() && !directory.exists(), "{}", directory.display());
+}
+
+/// Runs a printed command in a shell, from another directory than that of the demo.
+fn run(command: &str) -> std::process::Output {
+    system("sh", &["-c", &format!("cd /; {command}")])
 }
 
 #[test]
@@ -45,17 +56,37 @@ fn the_commands_that_the_demo_prints_work_until_ctrl_c() {
     let directory = directory(&shown);
     assert!(directory.join("keygate.toml").exists(), "{shown}");
 
-    let commands: Vec<_> = shown.lines().filter(|line| line.starts_with("  curl ")).collect();
-    let [good, lost] = commands.as_slice() else { panic!("two commands are expected in\n{shown}") };
-    let admitted = system("sh", &["-c", good]);
+    let commands: Vec<_> = shown.lines().filter(|line| line.starts_with("  ")).collect();
+    let commands: Vec<_> = commands.iter().filter(|line| !line.contains("because")).collect();
+    let [good, mallory, add] = commands.as_slice() else {
+        panic!("three commands are expected in\n{shown}")
+    };
+    let admitted = run(good);
     assert!(admitted.status.success(), "{}", said(&admitted));
-    assert!(admitted.stdout.starts_with(b"The origin received:\n\nGET /"), "{}", said(&admitted));
-    let refused = system("sh", &["-c", lost]);
-    assert!(!refused.status.success() && refused.stdout.is_empty(), "{}", said(&refused));
-    assert!(said(&refused).contains("access denied"), "{}", said(&refused));
+    assert!(admitted.stdout.starts_with(b"The upstream received:\n\nGET /"), "{}", said(&admitted));
+    let is_rejected = |output: &std::process::Output| {
+        let text = said(output);
+        !output.status.success() && output.stdout.is_empty() && text.contains("access denied")
+    };
+    let rejected = run(mallory);
+    assert!(is_rejected(&rejected), "{}", said(&rejected));
+
+    // The third command adds the key of good to the filter. The running demo reloads the filter.
+    let added = run(add);
+    assert!(added.status.success(), "{}", said(&added));
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let output = run(good);
+        if is_rejected(&output) {
+            break;
+        }
+        assert!(output.status.success(), "{}", said(&output));
+        assert!(Instant::now() < deadline, "good is still admitted");
+        std::thread::sleep(Duration::from_millis(100));
+    }
 
     assert!(system("kill", &["-s", "INT", &child.id().to_string()]).status.success());
-    // Its output ends when it has ended.
+    // The output ends when the process has exited.
     let end = lines.recv_timeout(PATIENCE);
     if end != Err(std::sync::mpsc::RecvTimeoutError::Disconnected) {
         child.kill().unwrap();

@@ -129,7 +129,7 @@ fn create_replaces_nothing_unless_it_is_told_to() {
     let before = read(bench.path("a.pkbf")).unwrap();
     let again = ["create", "a.pkbf", "--hash-count", "3", "--hash-length", "8"];
     let output = bench.run(3, &again);
-    assert!(problem(&output).contains("a.pkbf is there already; --force replaces it"));
+    assert!(problem(&output).contains("a.pkbf already exists; --force overwrites it"));
     assert_eq!(read(bench.path("a.pkbf")).unwrap(), before);
     bench.run(0, &[&again[..], &["--force"]].concat());
     assert_eq!(bench.info()["entries"], 0);

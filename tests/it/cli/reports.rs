@@ -106,7 +106,7 @@ fn info_as_text_says_the_same_to_people() {
         "entries         7".to_owned(),
         "hash count (k)  20".to_owned(),
         "hash length (L) 20 (128.0 KiB of bits)".to_owned(),
-        "false positives 3.236e-78 for each look-up".to_owned(),
+        "false positives 3.236e-78 per lookup".to_owned(),
         "plausible       yes: the entries explain the bits that are set".to_owned(),
     ] {
         assert!(shown.contains(&line), "{line:?} is not in {shown:#?}");

@@ -38,7 +38,7 @@ fn five_minutes_lead_from_nothing_to_a_protected_service() {
         "Hello from orders.",
         "alert access denied",
         "refused\n",
-        "1 client refused since",
+        "1 client rejected since",
         "CN=mallory",
     ] {
         assert!(said.contains(expected), "no {expected} in {said}");

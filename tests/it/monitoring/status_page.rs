@@ -244,13 +244,13 @@ fn the_report_tells_who_was_refused_and_who_would_have_been() {
             keygate(&[&["report", "--config", file.to_str().unwrap()], more].concat())
         };
         let before = said(&report(&[]));
-        assert!(before.contains("0 clients refused since"), "{before}");
+        assert!(before.contains("0 clients rejected since"), "{before}");
         for _ in 0..3 {
             scene.keygate.curl(&scene.lost, &[]);
         }
         let after = said(&report(&[]));
-        assert!(after.contains(&format!("{} refused since", clients(refused))), "{after}");
-        let line = format!("{} would have been refused by \"reject\" since", clients(would));
+        assert!(after.contains(&format!("{} rejected since", clients(refused))), "{after}");
+        let line = format!("{} would have been rejected by \"reject\" since", clients(would));
         assert!(after.contains(&line) && after.contains("3 times"), "{after}");
         assert!(after.contains(SHOWN) && after.contains("(in lost)"), "{after}");
         let json: Value = serde_json::from_slice(&report(&["--json"]).stdout).unwrap();

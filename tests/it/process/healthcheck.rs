@@ -101,7 +101,7 @@ fn what_is_wrong_elsewhere_in_the_configuration_is_not_asked_about() {
 fn whoever_does_not_answer_in_time_is_not_ready() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let text = with_admin(&silent.local_addr().unwrap().to_string());
-    fails(&asks(&text, &["--timeout", "200ms"]), 1, &["no answer within 200ms"]);
+    fails(&asks(&text, &["--timeout", "200ms"]), 1, &["no response within 200ms"]);
 }
 
 /// Answers one connection with these bytes.

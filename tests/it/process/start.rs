@@ -266,7 +266,7 @@ fn while_readiness_fails_clients_are_served_and_a_second_sigterm_ends_at_once() 
 
     keygate.signal("TERM"); // an hour would be too long for the test
     assert_eq!(keygate.ended().code(), Some(0));
-    assert_eq!(keygate.lines("stopped at once").len(), 1);
+    assert_eq!(keygate.lines("second stop signal, exiting at once").len(), 1);
     assert!(keygate.lines("draining").is_empty());
 }
 

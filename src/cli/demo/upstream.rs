@@ -1,4 +1,4 @@
-//! An origin for the demo: answers every request with what it received.
+//! Upstream server of the demo: its response shows the request that it received.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -15,18 +15,18 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, LocalOptions};
 use tracing::warn;
 
-/// Starts the origin on a thread of its own, which ends with the process.
+/// Starts the server on a separate thread, which runs until the process exits.
 pub(super) fn start() -> io::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    std::thread::Builder::new().name("keygate-demo-origin".to_owned()).spawn(move || {
+    std::thread::Builder::new().name("keygate-demo-upstream".to_owned()).spawn(move || {
         let served = Builder::new_current_thread()
             .enable_all()
             .build_local(LocalOptions::default())
             .and_then(|runtime| runtime.block_on(serve(listener)));
         if let Err(error) = served {
-            warn!(%error, "the origin ended");
+            warn!(%error, "upstream server of the demo stopped");
         }
     })?;
     Ok(address)
@@ -37,17 +37,17 @@ async fn serve(listener: std::net::TcpListener) -> io::Result<()> {
     loop {
         let (tcp, _) = listener.accept().await?;
         let connection = hyper::server::conn::http1::Builder::new()
-            .serve_connection(TokioIo::new(tcp), service_fn(answer));
+            .serve_connection(TokioIo::new(tcp), service_fn(echo));
         tokio::task::spawn_local(async move {
             if let Err(error) = connection.await {
-                warn!(%error, "origin connection ended");
+                warn!(%error, "upstream connection of the demo failed");
             }
         });
     }
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let mut text = format!("The origin received:\n\n{} {}\n", request.method(), request.uri());
+async fn echo(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let mut text = format!("The upstream received:\n\n{} {}\n", request.method(), request.uri());
     for (name, value) in request.headers() {
         let _ = writeln!(text, "{name}: {}", String::from_utf8_lossy(value.as_bytes()));
     }

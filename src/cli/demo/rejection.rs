@@ -1,0 +1,51 @@
+//! The reason of a rejection, from `/report` of the admin address.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use crate::cli::admin_client::AdminClient;
+use crate::cli::{BoxedError, CliError};
+use crate::config::AdminAddress;
+
+/// Maximum time until the report has the rejected client. The worker adds it after the alert.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two requests for the report.
+const PAUSE: Duration = Duration::from_millis(20);
+
+#[derive(Deserialize)]
+struct RejectionReport {
+    clients: Vec<Rejection>,
+}
+
+/// A rejected client.
+#[derive(Deserialize)]
+pub(super) struct Rejection {
+    pub(super) verdict: String,
+    pub(super) filter: String,
+}
+
+/// Returns the last rejected client in the report of the proxy at the admin address.
+///
+/// # Errors
+/// Returns an error if the report has no client with a filter within [`TIMEOUT`].
+pub(super) fn last(admin: &str) -> Result<Rejection, CliError> {
+    let failed = |error: BoxedError| CliError::system("the admin address of the demo", error);
+    let address: SocketAddr =
+        admin.parse().map_err(|error: std::net::AddrParseError| failed(error.into()))?;
+    let admin = AdminClient::new(&AdminAddress::Tcp(address), TIMEOUT)?;
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let report = admin.get("/report")?;
+        let report: RejectionReport =
+            serde_json::from_slice(&report).map_err(|error| failed(error.into()))?;
+        if let Some(client) = report.clients.into_iter().next() {
+            return Ok(client);
+        }
+        if Instant::now() > deadline {
+            return Err(failed("the report has no rejected client".into()));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
