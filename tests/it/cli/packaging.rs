@@ -149,11 +149,11 @@ fn every_command_has_a_page_with_every_option_and_what_else_belongs_there() {
 }
 
 #[test]
-fn the_page_on_the_program_has_the_exit_codes_of_the_readme() {
+fn the_page_on_the_program_has_the_documented_exit_codes() {
     let directory = TempDir::new().unwrap();
     let page = plain(&pages(directory.path())["keygate.1"]);
-    let readme = include_str!("../../../README.md");
-    let rows = readme.split("| exit code | |\n| --- | --- |\n").nth(1).unwrap();
+    let page_of_operations = include_str!("../../../docs/operations.md");
+    let rows = page_of_operations.split("| exit code | |\n| --- | --- |\n").nth(1).unwrap();
     let rows: Vec<_> = rows.lines().take_while(|line| !line.is_empty()).collect();
     assert_eq!(rows.len(), 5, "{rows:?}");
     for row in rows {

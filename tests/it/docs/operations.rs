@@ -423,13 +423,13 @@ fn the_numbers_to_ask_for_are_there() {
         assert!(shown.contains(&format!("\nkeygate_{name}")), "{name}: {shown}");
     }
     assert!(shown.contains("\nready\n") && shown.contains("\"generation\": 1"), "{shown}");
-    let [command] = blocks(section("## What it takes"), "sh").try_into().unwrap();
+    let [command] = blocks(section("## Resources"), "sh").try_into().unwrap();
     let shown = scene.run(&command, &keygate);
     for name in ["process_open_fds", "process_max_fds", "process_resident_memory_bytes"] {
         assert!(shown.contains(name), "{name}: {shown}");
     }
     let unit = include_str!("../../../deploy/systemd/keygate.service");
-    assert!(unit.contains("LimitNOFILE=65536") && section("## What it takes").contains("65536"));
+    assert!(unit.contains("LimitNOFILE=65536") && section("## Resources").contains("65536"));
 
     // The state, which is all that is written.
     let state = read_to_string(scene.pki.path("filters.json")).unwrap();

@@ -11,7 +11,7 @@ const README: &str = include_str!("../../../README.md");
 
 /// The section that goes from nothing to a protected service, and all others.
 fn sections() -> (&'static str, String) {
-    let (before, rest) = README.split_once("## Five minutes\n").unwrap();
+    let (before, rest) = README.split_once("## Quick start\n").unwrap();
     let (section, after) = rest.split_once("\n## ").unwrap();
     (section, [before, after].join("\n## "))
 }
@@ -23,7 +23,7 @@ fn blocks(language: &str) -> Vec<String> {
 /// What the section says, word by word, in an empty directory; only its ports are free ones. What
 /// it has started ends with it.
 #[test]
-fn five_minutes_lead_from_nothing_to_a_protected_service() {
+fn the_quick_start_leads_from_nothing_to_a_protected_service() {
     let directory = tempfile::tempdir().unwrap();
     let mut script = crate::support::blocks(sections().0, "sh").concat();
     for port in [8080, 8443, 9464] {
@@ -37,7 +37,7 @@ fn five_minutes_lead_from_nothing_to_a_protected_service() {
         "keygate.toml: valid",
         "Hello from orders.",
         "alert access denied",
-        "refused\n",
+        "rejected\n",
         "1 client rejected since",
         "CN=mallory",
     ] {
@@ -97,8 +97,8 @@ fn the_configuration_serves_once_its_ports_are_free_ones() {
 #[test]
 fn the_two_commands_are_there() {
     let blocks = blocks("sh");
-    assert_eq!(blocks[0], "cargo run --release -- demo\n");
-    assert_eq!(blocks[1], "cargo test\n");
+    assert_eq!(blocks[0], "cargo run -- demo\n");
+    assert_eq!(blocks[1], "scripts/install-test-packages && cargo test --locked\n");
 }
 
 #[test]
