@@ -98,7 +98,7 @@ fn the_configuration_serves_once_its_ports_are_free_ones() {
 fn the_two_commands_are_there() {
     let blocks = blocks("sh");
     assert_eq!(blocks[0], "cargo run -- demo\n");
-    assert_eq!(blocks[1], "scripts/install-test-packages && cargo test --locked\n");
+    assert_eq!(blocks[1], "scripts/install-test-packages tests && cargo test --locked\n");
 }
 
 #[test]
