@@ -26,21 +26,37 @@
 //! covered → HTTP. A changed file goes settle → load and check → swap of the
 //! [`snapshot::Snapshot`]; with it go the ticket keys, so old sessions die.
 //!
-//! [`pkbf`] and [`spki`] are of use without the proxy, and [`tls::KeyVerifier`] in any rustls
-//! server.
+//! Without the feature `proxy`, which is on by default, the crate is a library: [`pkbf`], [`spki`],
+//! [`guard`] and [`tls::KeyVerifier`], a client verifier for any rustls server. It then needs no
+//! async runtime, no HTTP and no command line.
 
+// The tour links to rooms that are not part of the library alone.
+#![cfg_attr(not(feature = "proxy"), allow(rustdoc::broken_intra_doc_links))]
+
+#[cfg(feature = "proxy")]
 pub mod admin;
+#[cfg(feature = "proxy")]
 pub mod cli;
+#[cfg(feature = "proxy")]
 pub mod config;
 pub mod guard;
+#[cfg(feature = "proxy")]
 pub mod metrics;
 pub mod pkbf;
+#[cfg(feature = "proxy")]
 pub mod process;
+#[cfg(feature = "proxy")]
 pub mod proxy;
+#[cfg(feature = "proxy")]
 pub mod recent_hits;
+// Without the proxy, whole files are read by `pkbf` alone.
+#[cfg_attr(not(feature = "proxy"), allow(dead_code))]
 mod regular_file;
+#[cfg(feature = "proxy")]
 pub mod server;
+#[cfg(feature = "proxy")]
 pub mod snapshot;
 pub mod spki;
 pub mod tls;
+#[cfg(feature = "proxy")]
 mod unix_time;

@@ -1,31 +1,55 @@
-//! TLS towards clients: who may connect, with which key, and who they are; and towards upstreams.
+//! TLS towards clients and upstreams: client verification, credentials, sessions and identities.
 //!
-//! [`KeyVerifier`] is what other rustls servers can use on its own. It judges a key only after the
-//! client has proved that it holds it. Nothing here speaks HTTP.
+//! [`KeyVerifier`] works in any rustls server and is all of this room that is left without the
+//! feature `proxy`. It judges a key only after the client has proved that it holds the key. Nothing
+//! here speaks HTTP.
 
+#[cfg(feature = "proxy")]
 mod certificate;
+#[cfg(feature = "proxy")]
 mod client_auth;
+#[cfg(feature = "proxy")]
 mod client_config;
+#[cfg(feature = "proxy")]
+mod credentials;
+#[cfg(feature = "proxy")]
+mod crls;
+#[cfg(feature = "proxy")]
+mod error;
+mod handshake;
+#[cfg(feature = "proxy")]
 mod handshake_result;
+#[cfg(feature = "proxy")]
 mod identity;
-mod material;
+#[cfg(feature = "proxy")]
 mod server_config;
+#[cfg(feature = "proxy")]
 mod sessions;
+#[cfg(feature = "proxy")]
+mod trust_anchors;
 mod verifier;
 
-pub use certificate::{CertificateRole, CertificateSummary};
-pub use client_auth::ClientAuth;
-pub use client_config::client_config;
-pub use handshake_result::HandshakeResult;
-pub use identity::ClientIdentity;
-pub use material::{Credentials, Crls, TlsFileError, TrustAnchors, credentials, trust_anchors};
-pub use server_config::server_config;
-pub use verifier::{KeyVerifier, RejectedClient, drive_handshake};
+#[cfg(feature = "proxy")]
+pub use self::{
+    certificate::{CertificateRole, CertificateSummary},
+    client_auth::ClientAuth,
+    client_config::client_config,
+    credentials::{Credentials, credentials},
+    crls::Crls,
+    error::TlsFileError,
+    handshake::{RejectedClient, drive_handshake},
+    handshake_result::HandshakeResult,
+    identity::ClientIdentity,
+    server_config::server_config,
+    trust_anchors::{TrustAnchors, trust_anchors},
+};
+pub use verifier::KeyVerifier;
 
-/// Draws the first random number of this thread, which takes aws-lc some 30 ms: a worker does it
-/// before it accepts.
+/// Draws the first random number of this thread. aws-lc takes some 30 ms for it, so a worker does
+/// it before it accepts connections.
+#[cfg(feature = "proxy")]
 pub fn warm_up() {
     let mut byte = [0];
-    // Nothing depends on the outcome: a handshake that finds no randomness fails by itself.
+    // A handshake without randomness fails by itself.
     let _ = aws_lc_rs::rand::fill(&mut byte);
 }

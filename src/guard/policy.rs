@@ -29,8 +29,8 @@ impl Decision {
 }
 
 /// How much of a client's chain is judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "proxy", derive(serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum Depth {
     /// The leaf, and every intermediate that the client presents.
     Chain,
@@ -39,13 +39,14 @@ pub enum Depth {
 }
 
 /// How a client is told that it is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "proxy", derive(serde::Deserialize))]
 pub enum RejectWith {
     /// By a TLS alert, in the handshake.
-    #[serde(rename = "alert")]
+    #[cfg_attr(feature = "proxy", serde(rename = "alert"))]
     Alert,
     /// By the status 403 to its first request.
-    #[serde(rename = "http-403")]
+    #[cfg_attr(feature = "proxy", serde(rename = "http-403"))]
     Http403,
 }
 

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use serde::Serialize;
-
 use super::Filter;
 
 /// A filter file in numbers, as `filter info --json` and `/status` show it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "proxy", derive(serde::Serialize))]
 pub struct FilterSummary {
     /// The file.
     pub path: String,

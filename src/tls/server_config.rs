@@ -11,7 +11,7 @@ use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, StoresSer
 use rustls::sign::SingleCertAndKey;
 use rustls::{ServerConfig, SupportedProtocolVersion};
 
-use super::sessions::Dated;
+use super::sessions::ExpiringSessions;
 use super::{Credentials, KeyVerifier};
 use crate::config::{AlpnProtocol, TlsConfig, TlsVersion};
 use crate::guard::{CurrentGuard, Policy};
@@ -39,9 +39,9 @@ pub fn server_config(
     config.alpn_protocols =
         tls.alpn.iter().copied().map(AlpnProtocol::as_bytes).map(Vec::from).collect();
     if tls.resumption {
-        config.ticketer = Arc::new(Dated(Ticketer::new()?));
+        config.ticketer = Arc::new(ExpiringSessions(Ticketer::new()?));
         let cache: Arc<dyn StoresServerSessions> = ServerSessionMemoryCache::new(CACHED_SESSIONS);
-        config.session_storage = Arc::new(Dated(cache));
+        config.session_storage = Arc::new(ExpiringSessions(cache));
     } else {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;

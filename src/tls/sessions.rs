@@ -1,64 +1,64 @@
-//! Sessions that end with the certificate they were made with.
+//! TLS sessions that expire with the client certificate they were made with.
 //!
-//! rustls resumes a session as long as it knows it, and asks no verifier. Here every session is
-//! kept with the end of its client's chain, and is not found after that: the client goes through a
-//! full handshake, and is told there that its certificate has expired.
+//! rustls resumes a session for as long as it is stored and asks no verifier. Here each session is
+//! stored with the expiry of its client's chain and is not found after it. The client then goes
+//! through a full handshake, which rejects the expired certificate.
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use rustls::server::{ProducesTickets, StoresServerSessions};
 
-use crate::spki;
+use crate::{spki, unix_time};
 
 tokio::task_local! {
-    /// The end of the chain of the client in the handshake that this task is at, in seconds since
-    /// the Unix epoch: rustls does not tell a store whose session it gives.
-    static CHAIN_END: Cell<Option<u64>>;
+    /// Expiry of the client's chain in this task's handshake, in seconds since the Unix epoch.
+    /// rustls does not tell a session store which client a session belongs to.
+    static CHAIN_EXPIRY: Cell<Option<u64>>;
 }
 
-/// Drives a handshake whose sessions end with the client's chain.
-pub(super) async fn ending_with_the_chain<T>(handshake: impl Future<Output = T>) -> T {
-    CHAIN_END.scope(Cell::new(None), handshake).await
+/// Drives a handshake whose sessions expire with the client's chain.
+pub(super) async fn expiring_with_chain<T>(handshake: impl Future<Output = T>) -> T {
+    CHAIN_EXPIRY.scope(Cell::new(None), handshake).await
 }
 
-/// Notes the chain of the client in the present handshake: the first of its ends counts.
-pub(super) fn note_chain(leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>]) {
+/// Records the earliest expiry in the client's chain. A certificate that cannot be read has expired.
+pub(super) fn record_chain(leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>]) {
     let chain = std::iter::once(leaf).chain(intermediates);
-    let ends = chain.map(|cert| spki::not_after(cert).unwrap_or_default());
-    note(ends.min().as_ref().map_or(0, Duration::as_secs));
+    let expiries = chain.map(|cert| spki::not_after(cert).unwrap_or_default());
+    record_expiry(expiries.min().as_ref().map_or(0, Duration::as_secs));
 }
 
-fn note(end: u64) {
-    let _ = CHAIN_END.try_with(|noted| noted.set(Some(end))); // or nobody keeps sessions by date
+fn record_expiry(seconds: u64) {
+    // Fails only outside `expiring_with_chain`, where no session is stored.
+    let _ = CHAIN_EXPIRY.try_with(|expiry| expiry.set(Some(seconds)));
 }
 
-/// Tickets or stored sessions with the end of the client's chain before them.
+/// Tickets or stored sessions, each preceded by its expiry: eight bytes, big-endian.
 #[derive(Debug)]
-pub(super) struct Dated<S>(pub(super) S);
+pub(super) struct ExpiringSessions<S>(pub(super) S);
 
-/// A session with its date: eight bytes, big-endian. A client without a certificate has none that
-/// expires.
-fn dated(session: &[u8]) -> Vec<u8> {
-    let end = CHAIN_END.try_with(Cell::get).ok().flatten().unwrap_or(u64::MAX);
-    [&end.to_be_bytes(), session].concat()
+/// The session with its expiry in front. A client without a certificate has no expiry.
+fn with_expiry(session: &[u8]) -> Vec<u8> {
+    let expiry = CHAIN_EXPIRY.try_with(Cell::get).ok().flatten().unwrap_or(u64::MAX);
+    [&expiry.to_be_bytes(), session].concat()
 }
 
-/// The session, if its date has not passed. A ticket that is issued with it has the same.
-fn still_good(dated: &[u8]) -> Option<Vec<u8>> {
-    let (end, session) = dated.split_first_chunk()?;
-    let end = u64::from_be_bytes(*end);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    if now.as_secs() > end {
+/// The session without its expiry; `None` if it has expired. A ticket that is issued in the resumed
+/// connection gets the same expiry.
+fn unexpired(session: &[u8]) -> Option<Vec<u8>> {
+    let (expiry, session) = session.split_first_chunk()?;
+    let expiry = u64::from_be_bytes(*expiry);
+    if unix_time::now() > expiry {
         return None;
     }
-    note(end);
+    record_expiry(expiry);
     Some(session.to_vec())
 }
 
-impl ProducesTickets for Dated<Arc<dyn ProducesTickets>> {
+impl ProducesTickets for ExpiringSessions<Arc<dyn ProducesTickets>> {
     fn enabled(&self) -> bool {
         self.0.enabled()
     }
@@ -68,25 +68,25 @@ impl ProducesTickets for Dated<Arc<dyn ProducesTickets>> {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.0.encrypt(&dated(plain))
+        self.0.encrypt(&with_expiry(plain))
     }
 
     fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
-        still_good(&self.0.decrypt(cipher)?)
+        unexpired(&self.0.decrypt(cipher)?)
     }
 }
 
-impl StoresServerSessions for Dated<Arc<dyn StoresServerSessions>> {
+impl StoresServerSessions for ExpiringSessions<Arc<dyn StoresServerSessions>> {
     fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
-        self.0.put(key, dated(&value))
+        self.0.put(key, with_expiry(&value))
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        still_good(&self.0.get(key)?)
+        unexpired(&self.0.get(key)?)
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        still_good(&self.0.take(key)?)
+        unexpired(&self.0.take(key)?)
     }
 
     fn can_cache(&self) -> bool {

@@ -1,11 +1,11 @@
 //! The client verifier: the usual checks first, then the judgement of the key.
 //!
-//! rustls asks for the chain (`verify_client_cert`) before the client has shown that it holds the
-//! key, and for the signature afterwards. The key is judged in the latter, so that nobody can raise
-//! an alarm, or ask whether a key is in a filter, with a copied certificate. Intermediates, of whose
-//! keys no client shows anything, are judged in the former, for a policy that asks for them.
+//! rustls verifies the chain (`verify_client_cert`) before the client has proved that it holds the
+//! key, and the signature afterwards. The leaf's key is judged with the signature. A copied
+//! certificate can therefore neither raise an alarm nor reveal whether its key is in a filter.
+//! Clients prove nothing about the keys of intermediates. A policy that judges the chain judges
+//! those in `verify_client_cert`.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -14,20 +14,21 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, SignatureScheme};
 
-use super::sessions;
-use crate::guard::{CurrentGuard, Decision, Depth, Policy, RejectWith, Verdict};
+use super::handshake;
+use crate::guard::{CurrentGuard, Decision, Depth, Policy, RejectWith, VerdictKind};
 
-/// Accepts whom another verifier accepts, unless the policy rejects the verdict on the key.
+/// Accepts the clients that another verifier accepts, unless the policy rejects the verdict on
+/// their key.
 ///
-/// A refused client gets the alert `access_denied`. Resumed sessions do not come here: judge them
-/// after the handshake, as keygate does.
+/// A rejected client gets the alert `access_denied`. rustls calls no verifier when a client resumes
+/// a session. Turn off session storage and tickets, or judge the client after the handshake.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use keygate::guard::{CurrentGuard, Guard, NamedFilter, Policy};
 /// use keygate::pkbf::{Filter, Parameters};
 /// use keygate::tls::KeyVerifier;
-/// use rustls::server::WebPkiClientVerifier;
+/// use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 /// use rustls::{RootCertStore, ServerConfig, crypto::aws_lc_rs::default_provider};
 ///
 /// # let key = rcgen::KeyPair::generate()?;
@@ -42,11 +43,13 @@ use crate::guard::{CurrentGuard, Decision, Depth, Policy, RejectWith, Verdict};
 /// let lost = NamedFilter { name: "lost".into(), filter, sha256: [0; 32] };
 /// let guard = CurrentGuard::from(Guard::new(vec![Arc::new(lost)]));
 /// let verifier = KeyVerifier::new(inner, guard.clone(), Policy::default());
-/// let config = ServerConfig::builder_with_provider(provider)
+/// let mut config = ServerConfig::builder_with_provider(provider)
 ///     .with_safe_default_protocol_versions()?
 ///     .with_client_cert_verifier(Arc::new(verifier))
 ///     .with_single_cert(chain, private_key)?;
-/// // Later, with another filter; handshakes that are under way meet it too:
+/// config.session_storage = Arc::new(NoServerSessionStorage {});
+/// config.send_tls13_tickets = 0;
+/// // Later, with another filter; it applies to handshakes in progress as well:
 /// # let filter = Filter::new(Parameters::for_entries(1000, 1e-6)?)?;
 /// let lost = NamedFilter { name: "lost".into(), filter, sha256: [0; 32] };
 /// guard.replace(Arc::new(Guard::new(vec![Arc::new(lost)])));
@@ -59,75 +62,39 @@ pub struct KeyVerifier {
     policy: Policy,
 }
 
-/// A client that was refused in the handshake.
-#[derive(Debug, Clone)]
-pub struct RejectedClient {
-    /// The certificates that the client presented, leaf first: the leaf alone if its key was
-    /// refused, which the client has then proved to hold.
-    pub chain: Vec<CertificateDer<'static>>,
-    /// What is known of its key; `None` if the usual checks failed, and of a certificate that
-    /// anybody may have presented.
-    pub verdict: Option<Verdict>,
-}
-
-impl RejectedClient {
-    /// Tells whoever drives the handshake; outside [`drive_handshake`] nobody asked.
-    fn tell(self) {
-        let _ = REJECTED.try_with(|observed| observed.replace(Some(self)));
-    }
-
-    fn unverified(leaf: &CertificateDer<'_>) -> Self {
-        Self { chain: vec![leaf.clone().into_owned()], verdict: None }
-    }
-}
-
-tokio::task_local! {
-    /// rustls hands nothing back from a verifier that refuses; this does, for one handshake.
-    static REJECTED: RefCell<Option<RejectedClient>>;
-}
-
-/// Drives a handshake and returns its outcome, with the client that a [`KeyVerifier`] refused in
-/// it.
-/// Sessions that it makes end with the client's chain.
-pub async fn drive_handshake<T>(handshake: impl Future<Output = T>) -> (T, Option<RejectedClient>) {
-    let observed = async { (handshake.await, REJECTED.with(RefCell::take)) };
-    sessions::ending_with_the_chain(REJECTED.scope(RefCell::default(), observed)).await
-}
-
 impl KeyVerifier {
-    /// Asks `inner` first; `guard` and `policy` have the last word.
+    /// A verifier that accepts what `inner` accepts, unless `policy` rejects the verdict of `guard`.
     #[must_use]
     pub fn new(inner: Arc<dyn ClientCertVerifier>, guard: CurrentGuard, policy: Policy) -> Self {
         Self { inner, guard, policy }
     }
 
-    /// Judges the certificate at `place` of what the client presented.
+    /// Judges the certificate at `position` of the client's chain.
     fn judge(
         &self,
         leaf: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-        place: usize,
+        position: usize,
     ) -> Result<(), rustls::Error> {
-        let mut chain = std::iter::once(leaf).chain(intermediates);
-        let certificate = chain.clone().nth(place).map_or(&[][..], std::slice::from_ref);
+        let certificate = std::iter::once(leaf).chain(intermediates).nth(position);
+        let certificate = certificate.map_or(&[][..], std::slice::from_ref);
         let verdict = self.guard.load().judge(certificate, Depth::Leaf, SystemTime::now());
-        let verdict = verdict.at(place);
+        let verdict = verdict.at(position);
         match (self.policy.decide(&verdict), self.policy.reject_with) {
             (Decision::Admit | Decision::Annotate | Decision::Flag, _) => Ok(()),
-            // It is told once there is somebody to tell it to.
+            // The client gets the status 403 once it sends a request.
             (Decision::Reject, RejectWith::Http403) => Ok(()),
             (Decision::Reject, RejectWith::Alert) => {
-                let alert = match verdict {
-                    Verdict::Confirmed(_) => CertificateError::Revoked,
-                    Verdict::Allowed
-                    | Verdict::Clean
-                    | Verdict::Listed(_)
-                    | Verdict::Probable(_)
-                    | Verdict::Unchecked => CertificateError::ApplicationVerificationFailure,
+                let error = match verdict.kind() {
+                    VerdictKind::Confirmed => CertificateError::Revoked,
+                    VerdictKind::Allowed
+                    | VerdictKind::Clean
+                    | VerdictKind::Listed
+                    | VerdictKind::Probable
+                    | VerdictKind::Unchecked => CertificateError::ApplicationVerificationFailure,
                 };
-                let chain = chain.by_ref().map(|cert| cert.clone().into_owned()).collect();
-                RejectedClient { chain, verdict: Some(verdict) }.tell();
-                Err(alert.into())
+                handshake::report_rejected(leaf, intermediates, Some(verdict));
+                Err(error.into())
             }
         }
     }
@@ -153,11 +120,12 @@ impl ClientCertVerifier for KeyVerifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
         let verified = self.inner.verify_client_cert(end_entity, intermediates, now);
-        let verified = verified.inspect_err(|_| RejectedClient::unverified(end_entity).tell())?;
-        sessions::note_chain(end_entity, intermediates);
+        let verified =
+            verified.inspect_err(|_| handshake::report_rejected(end_entity, &[], None))?;
+        handshake::report_verified(end_entity, intermediates);
         if self.policy.judge == Depth::Chain {
             (1..=intermediates.len())
-                .try_for_each(|place| self.judge(end_entity, intermediates, place))?;
+                .try_for_each(|position| self.judge(end_entity, intermediates, position))?;
         }
         Ok(verified)
     }
@@ -169,7 +137,7 @@ impl ClientCertVerifier for KeyVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let valid = self.inner.verify_tls12_signature(message, cert, dss);
-        let valid = valid.inspect_err(|_| RejectedClient::unverified(cert).tell())?;
+        let valid = valid.inspect_err(|_| handshake::report_rejected(cert, &[], None))?;
         self.judge(cert, &[], 0)?;
         Ok(valid)
     }
@@ -181,7 +149,7 @@ impl ClientCertVerifier for KeyVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let valid = self.inner.verify_tls13_signature(message, cert, dss);
-        let valid = valid.inspect_err(|_| RejectedClient::unverified(cert).tell())?;
+        let valid = valid.inspect_err(|_| handshake::report_rejected(cert, &[], None))?;
         self.judge(cert, &[], 0)?;
         Ok(valid)
     }

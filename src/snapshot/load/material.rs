@@ -178,12 +178,13 @@ fn credentials(
         source,
     })?;
     let credentials = tls::credentials(&chain, &key).map_err(|source| match source {
-        TlsFileError::KeyMismatch | TlsFileError::PrivateKey(_) => {
+        TlsFileError::KeyMismatch | TlsFileError::NoPrivateKey(_) | TlsFileError::PrivateKey(_) => {
             broken(config, private_key, source)
         }
         TlsFileError::Anchor { .. }
-        | TlsFileError::Crl { .. }
+        | TlsFileError::CrlEncoding { .. }
         | TlsFileError::CrlRollback { .. }
+        | TlsFileError::CrlUnsupported { .. }
         | TlsFileError::NoCertificate
         | TlsFileError::NoCrl
         | TlsFileError::Pem(_) => broken(config, certificate, source),
