@@ -1,0 +1,95 @@
+# `just --list` shows the recipes. `just check` is the inner loop; `just ci` is what CI runs.
+#
+# `scripts/install-test-packages tools` installs just and the other tools in target/python/bin.
+# The recipes set no RUSTFLAGS, so that plain `cargo` commands, the recipes and CI share one cache.
+
+tools := justfile_directory() / "target/python/bin"
+
+# Lists the recipes
+[private]
+default:
+    @just --list --unsorted
+
+# Formatting, lints and unit tests: run it before each commit
+check: format-check clippy unit-tests
+
+# All integration and unit tests; arguments go to cargo: `just test --test it tcp`
+test *arguments:
+    cargo test --locked {{ arguments }}
+
+# A client with a compromised key is rejected, on loopback
+demo *arguments:
+    cargo run --locked -- demo {{ arguments }}
+
+# Formats the code
+format:
+    cargo fmt
+
+# Everything that CI checks without running a test
+lint: format-check clippy clippy-library shell-check dependencies
+
+[private]
+format-check:
+    cargo fmt --check
+
+[private]
+clippy:
+    cargo clippy --locked --all-targets -- -D warnings
+
+# The library without the proxy
+[private]
+clippy-library:
+    cargo clippy --locked --lib --no-default-features -- -D warnings
+
+[private]
+unit-tests:
+    cargo test --locked --lib
+
+[private]
+shell-check:
+    git grep -lE '^#!.*\b(ba)?sh$' -- ':!*.md' | xargs {{ tools }}/shellcheck --severity=warning
+
+# The dependency policy of deny.toml
+dependencies:
+    {{ tools }}/cargo-deny --locked check bans licenses sources
+
+# The documentation of the library
+doc *arguments:
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps {{ arguments }}
+
+# Fuzzes each target for some seconds
+fuzz seconds="5":
+    fuzz/short {{ seconds }}
+
+# Mixed traffic for some seconds, with changes of configuration and memory limits
+soak seconds="60":
+    KEYGATE_SOAK_SECONDS={{ seconds }} cargo test --locked --test soak
+
+# Benchmarks; arguments go to cargo: `just bench --bench filter`
+bench *arguments:
+    cargo bench --locked {{ arguments }}
+
+# The Debian package, in target/debian
+package:
+    cargo build --locked --profile dist
+    deploy/debian/build
+
+# Installs, uses, upgrades and purges the Debian package in a fresh Debian; needs root
+debian-check:
+    deploy/debian/check
+
+# Builds the image around the binary of the tests and runs it; needs root
+container-check:
+    deploy/container/check
+
+# Renders, validates and starts the manifests and the chart; needs root
+kubernetes-check:
+    deploy/kubernetes/check
+
+# Installs missing Debian packages and tools
+install-test-packages *groups:
+    scripts/install-test-packages {{ groups }}
+
+# Everything that a change must pass, with a soak of 60 seconds among the tests
+ci: lint doc && debian-check container-check kubernetes-check fuzz
+    KEYGATE_SOAK_SECONDS=60 cargo test --locked
