@@ -45,7 +45,7 @@ pub struct Server {
 pub enum ServerError {
     /// The admin address.
     #[error(transparent)]
-    Admin(#[from] admin::BindError),
+    Admin(#[from] admin::AdminBindError),
     /// A service's address.
     #[error(transparent)]
     Bind(#[from] proxy::BindError),
@@ -93,7 +93,7 @@ impl Server {
         }
         loader.save()?;
         let listeners = proxy::bind(config, &inherited)?;
-        let admin = admin::Listener::bind(&config.admin, &inherited)?;
+        let admin = admin::AdminListener::bind(&config.admin, &inherited)?;
         let admin_address = admin.local_address();
         let addresses = listeners
             .iter()
@@ -119,7 +119,7 @@ impl Server {
         let workers = proxy::start(config, (listeners, inherited), &workers, &recent, &shared)?;
         let (commands, received) = mpsc::channel(1);
         let report = Arc::new(ArcSwap::from_pointee(loader.report()));
-        let state = admin::State::new(
+        let state = admin::AdminState::new(
             exposition,
             Arc::clone(&report),
             recent_hits,
@@ -222,8 +222,8 @@ struct Control {
     judgements: watch::Sender<u64>,
     health: Health,
     heartbeats: Heartbeats,
-    admin: admin::Listener,
-    state: admin::State,
+    admin: admin::AdminListener,
+    state: admin::AdminState,
 }
 
 /// What is needed to ask upstreams how they are.

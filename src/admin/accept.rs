@@ -1,8 +1,8 @@
-//! `POST /filters/NAME/accept`: lets an update through that waits for the operator.
+//! `POST /filters/NAME/accept`: accepts a filter update that waits for the operator.
 //!
-//! The body names the update by its SHA-256, so that nobody lets through what they have not looked
-//! at. It must be JSON, by its content type too: a page in a browser cannot send that to another
-//! host without asking first, and nobody here says yes.
+//! The body names the update by its SHA-256, so that an operator accepts exactly the file that they
+//! have checked. The content type must be `application/json`. A page of another site cannot send
+//! that type without a CORS preflight (Fetch standard), which this server never allows.
 
 use std::time::Duration;
 
@@ -15,87 +15,87 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::{State, text, typed};
+use super::{AdminState, text, typed};
 use crate::snapshot::AcceptError;
 use crate::snapshot::watch::{AcceptUpdate, Command};
 
-/// Room for the body, in bytes.
+/// Maximum size of the request body, in bytes; a larger one gets 400.
 const MAX_BODY: usize = 4096;
-/// A body this small is there at once.
+/// Maximum time to receive the request body; then the response is 400.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Body {
+struct AcceptBody {
     sha256: String,
 }
 
 #[derive(Serialize)]
-struct Accepted<'a> {
+struct AcceptedBody<'a> {
     filter: &'a str,
     sha256: &'a str,
     generation: u64,
 }
 
-/// The filter that a path asks to accept an update of.
-pub(super) fn filter_of(path: &str) -> Option<&str> {
+/// Returns the filter name in the path `/filters/NAME/accept`.
+pub(super) fn filter_name(path: &str) -> Option<&str> {
     path.strip_prefix("/filters/")?.strip_suffix("/accept")
 }
 
-pub(super) async fn answer(
-    state: &State,
+pub(super) async fn respond(
+    state: &AdminState,
     filter: String,
     request: Request<Incoming>,
 ) -> Response<Full<Bytes>> {
     if request.method() != Method::POST {
-        let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only POST");
-        answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
-        return answer;
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only POST is allowed");
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+        return response;
     }
-    // Nor can one that was made to look like this host: a browser says that it is one.
-    let is_browser = [header::ORIGIN, HeaderName::from_static("sec-fetch-site")];
-    if is_browser.iter().any(|name| request.headers().contains_key(name)) {
-        return text(StatusCode::FORBIDDEN, "not from a page");
+    // Browsers send these headers. They reject pages whose name was rebound to this address, too.
+    let browser_headers = [header::ORIGIN, HeaderName::from_static("sec-fetch-site")];
+    if browser_headers.iter().any(|name| request.headers().contains_key(name)) {
+        return text(StatusCode::FORBIDDEN, "requests from browsers are not allowed");
     }
     let content_type = request.headers().get(header::CONTENT_TYPE);
     if content_type.is_none_or(|value| value != "application/json") {
         let problem = "the content type must be application/json";
         return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, problem);
     }
-    let Some((body, sha256)) = read(request).await else {
+    let Some((body, sha256)) = read_body(request).await else {
         let problem = "the body must be {\"sha256\": the SHA-256 of the update, in hex}";
         return text(StatusCode::BAD_REQUEST, problem);
     };
     match accept(state, filter.clone(), sha256).await {
         Some(Ok(generation)) => {
-            let accepted = Accepted { filter: &filter, sha256: &body.sha256, generation };
+            let accepted = AcceptedBody { filter: &filter, sha256: &body.sha256, generation };
             match serde_json::to_string(&accepted) {
                 Ok(json) => typed("application/json", format!("{json}\n")),
                 Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
             }
         }
         Some(Err(error)) => text(status_of(&error), &error.to_string()),
-        None => text(StatusCode::SERVICE_UNAVAILABLE, "files are not watched any more"),
+        None => text(StatusCode::SERVICE_UNAVAILABLE, "the proxy is shutting down"),
     }
 }
 
-async fn read(request: Request<Incoming>) -> Option<(Body, [u8; 32])> {
+async fn read_body(request: Request<Incoming>) -> Option<(AcceptBody, [u8; 32])> {
     let body = Limited::new(request.into_body(), MAX_BODY).collect();
     let bytes = timeout(BODY_TIMEOUT, body).await.ok()?.ok()?.to_bytes();
-    let body: Body = serde_json::from_slice(&bytes).ok()?;
+    let body: AcceptBody = serde_json::from_slice(&bytes).ok()?;
     let sha256 = data_encoding::HEXLOWER_PERMISSIVE.decode(body.sha256.as_bytes()).ok()?;
     Some((body, sha256.try_into().ok()?))
 }
 
-/// `None`: nobody is there to answer.
+/// Returns the new generation, or `None` if the task that watches files has stopped.
 async fn accept(
-    state: &State,
+    state: &AdminState,
     filter: String,
     sha256: [u8; 32],
 ) -> Option<Result<u64, AcceptError>> {
     let (answer, outcome) = oneshot::channel();
-    let acceptance = AcceptUpdate { filter, sha256, answer };
-    state.commands.send(Command::Accept(acceptance)).await.ok()?;
+    let update = AcceptUpdate { filter, sha256, answer };
+    state.commands.send(Command::Accept(update)).await.ok()?;
     outcome.await.ok()
 }
 

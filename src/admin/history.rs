@@ -1,4 +1,4 @@
-//! Verdicts and actions by the hour, for a week: what the counters have grown by.
+//! Verdicts and actions per hour, for the last week: the growth of the counters.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,30 +6,31 @@ use serde::Serialize;
 
 use crate::metrics::Exposition;
 
-/// How many hours are kept.
+/// Number of hours that are kept; the oldest one is dropped.
 const HOURS: usize = 7 * 24;
+/// One hour, in seconds.
 const HOUR: u64 = 3600;
 
-/// What happened in each hour, the last one last.
+/// Counts of each hour, oldest first, and the last value of each counter.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    hours: VecDeque<Hour>,
+    hours: VecDeque<HourCounts>,
     verdicts: BTreeMap<String, f64>,
     actions: BTreeMap<String, f64>,
 }
 
-/// One hour. What did not happen is not in it.
+/// Counts of one hour, without zeros.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Hour {
-    /// When it began, in seconds since the Unix epoch.
+pub(super) struct HourCounts {
+    /// Start of the hour, in seconds since the Unix epoch.
     pub(super) start: u64,
     pub(super) verdicts: BTreeMap<String, f64>,
     pub(super) actions: BTreeMap<String, f64>,
 }
 
 impl History {
-    /// Notes what has happened since the last time, at `now` in seconds since the Unix epoch.
-    pub(super) fn note(&mut self, exposition: &Exposition, now: u64) {
+    /// Adds the growth of the counters to the hour of `now`, in seconds since the Unix epoch.
+    pub(super) fn update(&mut self, exposition: &Exposition, now: u64) {
         let verdicts = exposition.sums("keygate_key_checks_total", "verdict");
         let actions = exposition.sums("keygate_key_actions_total", "action");
         self.add(verdicts, actions, now);
@@ -37,35 +38,35 @@ impl History {
 
     fn add(&mut self, verdicts: BTreeMap<String, f64>, actions: BTreeMap<String, f64>, now: u64) {
         let start = now - now % HOUR;
-        // A clock that is set back does not make a second hour of the same name.
+        // A clock that is set back must not add an hour twice: the counts go to the last hour.
         if self.hours.back().is_none_or(|last| last.start < start) {
             if self.hours.len() >= HOURS {
                 self.hours.pop_front();
             }
             let (verdicts, actions) = (BTreeMap::new(), BTreeMap::new());
-            self.hours.push_back(Hour { start, verdicts, actions });
+            self.hours.push_back(HourCounts { start, verdicts, actions });
         }
         if let Some(hour) = self.hours.back_mut() {
-            grow(&mut hour.verdicts, &verdicts, &self.verdicts);
-            grow(&mut hour.actions, &actions, &self.actions);
+            add_growth(&mut hour.verdicts, &verdicts, &self.verdicts);
+            add_growth(&mut hour.actions, &actions, &self.actions);
         }
         (self.verdicts, self.actions) = (verdicts, actions);
     }
 
-    pub(super) fn hours(&self) -> impl DoubleEndedIterator<Item = &Hour> {
+    pub(super) fn hours(&self) -> impl DoubleEndedIterator<Item = &HourCounts> {
         self.hours.iter()
     }
 }
 
-fn grow(
+fn add_growth(
     sums: &mut BTreeMap<String, f64>,
     now: &BTreeMap<String, f64>,
     before: &BTreeMap<String, f64>,
 ) {
     for (name, value) in now {
-        let more = value - before.get(name).copied().unwrap_or_default();
-        if more > 0.0 {
-            *sums.entry(name.clone()).or_default() += more;
+        let growth = value - before.get(name).copied().unwrap_or_default();
+        if growth > 0.0 {
+            *sums.entry(name.clone()).or_default() += growth;
         }
     }
 }
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn each_hour_has_what_was_counted_in_it() {
+    fn each_hour_has_the_growth_of_the_counters() {
         let mut history = History::default();
         for (now, clean) in [(7200, 5.0), (7300, 7.0), (10_800, 8.0), (10_900, 8.0), (21_600, 9.0)]
         {
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_week_is_kept_and_a_clock_that_goes_back_harms_nothing() {
+    fn a_week_is_kept_and_a_clock_set_back_adds_no_hour() {
         let mut history = History::default();
         for hour in 0..1000 {
             history.add(counted(0.0), BTreeMap::new(), hour * HOUR);

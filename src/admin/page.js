@@ -1,20 +1,20 @@
-// The page is whole without this; with it, it stays up to date.
+// Refreshes the page every five seconds. The page is complete without this script.
 "use strict";
-const PAUSE = 5000; // milliseconds
+const INTERVAL = 5000; // milliseconds
 
 async function refresh() {
   if (!document.hidden) {
     try {
-      const answer = await fetch("/", { cache: "no-store" });
-      if (!answer.ok) throw new Error(answer.statusText);
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const response = await fetch("/", { cache: "no-store" });
+      if (!response.ok) throw new Error(response.statusText);
+      const page = new DOMParser().parseFromString(await response.text(), "text/html");
       document.querySelector("main").replaceWith(page.querySelector("main"));
       document.title = page.title;
     } catch {
-      document.title = "keygate (no answer)";
+      document.title = "keygate (no response)";
     }
   }
-  setTimeout(refresh, PAUSE);
+  setTimeout(refresh, INTERVAL);
 }
 
-setTimeout(refresh, PAUSE);
+setTimeout(refresh, INTERVAL);

@@ -1,11 +1,10 @@
-//! The page at `/`: what an operator looks at first. It needs no JavaScript, and nothing from anywhere
-//! else.
+//! The status page at `/`. It works without JavaScript and loads nothing from other hosts.
 
 use askama::Template;
 
-use super::State;
+use super::AdminState;
 use super::chart::Chart;
-use super::history::Hour;
+use super::history::HourCounts;
 use crate::guard::VerdictKind;
 use crate::metrics::{KeyAction, Label};
 use crate::proxy::Stage;
@@ -13,21 +12,21 @@ use crate::recent_hits::RecentHit;
 use crate::snapshot::{FilterReport, ListReport, ReloadReport, Report, ServiceReport};
 use crate::unix_time::rfc3339;
 
-/// So many of the last refused and flagged clients.
-const CLIENTS: usize = 50;
-/// So many of the certificates, revocation lists and exceptions that end first.
-const ENDS: usize = 20;
-/// What ends within so many seconds is pointed out.
+/// Maximum number of clients on the page, most recent first.
+const MAX_CLIENTS: usize = 50;
+/// Maximum number of expiry dates on the page, earliest first.
+const MAX_EXPIRIES: usize = 20;
+/// Expiry dates within this time are highlighted, in seconds.
 const SOON: u64 = 14 * 86_400;
 
 #[derive(Template)]
 #[template(path = "page.html")]
-struct Page<'a> {
+struct StatusPage<'a> {
     version: &'static str,
     is_ready: bool,
     generation: u64,
-    /// What became of the last change of the configuration.
-    configuration: Option<Mark>,
+    /// Result of the last reload of the configuration.
+    configuration: Option<Badge>,
     now: String,
     filters: Vec<FilterRow<'a>>,
     lists: Vec<ListRow<'a>>,
@@ -38,17 +37,18 @@ struct Page<'a> {
     shown: usize,
     known: usize,
     forgotten: u64,
-    ends: Vec<End>,
+    expiries: Vec<Expiry>,
     services: Vec<ServiceRow<'a>>,
 }
 
-/// A word, and whether it is good news.
-struct Mark {
+/// A highlighted text.
+struct Badge {
+    /// CSS class: `good`, `warn` or `bad`.
     kind: &'static str,
     text: String,
 }
 
-impl Mark {
+impl Badge {
     fn new(kind: &'static str, text: impl Into<String>) -> Self {
         Self { kind, text: text.into() }
     }
@@ -58,7 +58,7 @@ struct FilterRow<'a> {
     name: &'a str,
     path: &'a str,
     sha256: &'a str,
-    state: Mark,
+    state: Badge,
     revision: u32,
     updated: String,
     entries: u32,
@@ -66,7 +66,7 @@ struct FilterRow<'a> {
     false_positives: String,
     loaded: String,
     last_reload: String,
-    last_refusal: String,
+    last_rejection: String,
 }
 
 struct ListRow<'a> {
@@ -96,12 +96,15 @@ struct ClientRow<'a> {
     fingerprint: &'a str,
 }
 
-struct End {
+struct Expiry {
+    /// Seconds since the Unix epoch.
     seconds: u64,
-    state: Mark,
+    state: Badge,
     at: String,
-    what: &'static str,
-    of: String,
+    /// Kind of object, such as a certificate.
+    kind: &'static str,
+    /// Service or exception that it belongs to.
+    subject: String,
 }
 
 struct ServiceRow<'a> {
@@ -115,13 +118,14 @@ struct ServiceRow<'a> {
     last_reload: String,
 }
 
-/// The page as it is at `now`, in seconds since the Unix epoch.
-pub(super) fn render(state: &State, now: u64) -> Result<String, askama::Error> {
+/// Renders the page at `now`, in seconds since the Unix epoch.
+pub(super) fn render(state: &AdminState, now: u64) -> Result<String, askama::Error> {
     let report = state.report.load();
     let (recent_hits, forgotten) = state.recent_hits.all();
-    let hours = state.hours(now);
-    let clients: Vec<_> = recent_hits.iter().take(CLIENTS).map(|seen| client(seen, now)).collect();
-    let page = Page {
+    let hours = state.update_history(now);
+    let clients: Vec<_> =
+        recent_hits.iter().take(MAX_CLIENTS).map(|seen| client(seen, now)).collect();
+    let page = StatusPage {
         version: env!("CARGO_PKG_VERSION"),
         is_ready: *state.stage.borrow() == Stage::Serving,
         generation: report.generation,
@@ -131,33 +135,33 @@ pub(super) fn render(state: &State, now: u64) -> Result<String, askama::Error> {
         lists: report.lists.iter().map(|report| list(report, now)).collect(),
         verdicts: counts::<VerdictKind>(&hours, |hour| &hour.verdicts),
         actions: counts::<KeyAction>(&hours, |hour| &hour.actions),
-        chart: Chart::of(&hours, now),
+        chart: Chart::new(&hours, now),
         shown: clients.len(),
         known: recent_hits.len(),
         clients,
         forgotten,
-        ends: ends(&report, now),
+        expiries: expiries(&report, now),
         services: report.services.iter().map(|report| service(report, now)).collect(),
     };
     page.render()
 }
 
-fn configuration(reload: &ReloadReport, now: u64) -> Mark {
+fn configuration(reload: &ReloadReport, now: u64) -> Badge {
     let kind = if reload.error.is_some() { "bad" } else { "good" };
-    Mark::new(kind, look(reload, now))
+    Badge::new(kind, outcome(reload, now))
 }
 
 fn filter(report: &FilterReport, now: u64) -> FilterRow<'_> {
     let summary = &report.summary;
     let state = if let Some(waiting) = &report.waiting {
-        let text = format!("an update waits: {} clients would be refused", waiting.new_hits);
-        Mark::new("warn", text)
+        let text = format!("an update waits: it would reject {} recent clients", waiting.new_hits);
+        Badge::new("warn", text)
     } else if report.last_reload.error.is_some() {
-        Mark::new("bad", "update refused")
+        Badge::new("bad", "update rejected")
     } else if report.stale {
-        Mark::new("warn", "stale")
+        Badge::new("warn", "stale")
     } else {
-        Mark::new("good", "in use")
+        Badge::new("good", "in use")
     };
     let updated = if summary.updated == 0 { "never".to_owned() } else { ago(summary.updated, now) };
     FilterRow {
@@ -171,13 +175,16 @@ fn filter(report: &FilterReport, now: u64) -> FilterRow<'_> {
         fill: format!("{:.1} %", summary.fill_ratio * 100.0),
         false_positives: format!("{:.1e}", summary.false_positive_ratio),
         loaded: ago(report.loaded, now),
-        last_reload: look(&report.last_reload, now),
-        last_refusal: report.last_refusal.as_ref().map_or("none".to_owned(), |it| look(it, now)),
+        last_reload: outcome(&report.last_reload, now),
+        last_rejection: report
+            .last_refusal
+            .as_ref()
+            .map_or("none".to_owned(), |it| outcome(it, now)),
     }
 }
 
 fn list(report: &ListReport, now: u64) -> ListRow<'_> {
-    let last_reload = look(&report.last_reload, now);
+    let last_reload = outcome(&report.last_reload, now);
     ListRow { name: &report.name, entries: report.entries, last_reload }
 }
 
@@ -191,7 +198,7 @@ fn service(report: &ServiceReport, now: u64) -> ServiceRow<'_> {
         on_probable: report.on_probable,
         on_listed: report.on_listed,
         on_unchecked: report.on_unchecked,
-        last_reload: look(&report.last_reload, now),
+        last_reload: outcome(&report.last_reload, now),
     }
 }
 
@@ -213,23 +220,23 @@ fn client(seen: &RecentHit, now: u64) -> ClientRow<'_> {
     }
 }
 
-/// What became of a look at a file, and when.
-fn look(reload: &ReloadReport, now: u64) -> String {
-    let what = match (reload.reason, &reload.error) {
+/// Formats time and result of a reload.
+fn outcome(reload: &ReloadReport, now: u64) -> String {
+    let result = match (reload.reason, &reload.error) {
         (Some(reason), Some(error)) => format!("{} ({reason}): {error}", reload.result),
         (None, Some(error)) => format!("{}: {error}", reload.result),
         (_, None) => reload.result.to_owned(),
     };
-    format!("{}: {what}", ago(reload.at, now))
+    format!("{}: {result}", ago(reload.at, now))
 }
 
 fn counts<L: Label>(
-    hours: &[Hour],
-    of: impl Fn(&Hour) -> &std::collections::BTreeMap<String, f64>,
+    hours: &[HourCounts],
+    counts_of: impl Fn(&HourCounts) -> &std::collections::BTreeMap<String, f64>,
 ) -> Vec<CountRow> {
     let last = |count: usize, name: &str| {
         let hours = hours.iter().rev().take(count);
-        hours.filter_map(|hour| of(hour).get(name)).fold(0.0, |sum, count| sum + count)
+        hours.filter_map(|hour| counts_of(hour).get(name)).fold(0.0, |sum, count| sum + count)
     };
     let row = |label: &L| {
         let name = label.as_str();
@@ -238,35 +245,37 @@ fn counts<L: Label>(
     L::ALL.iter().map(row).collect()
 }
 
-/// The certificates, revocation lists and exceptions that end first.
-fn ends(report: &Report, now: u64) -> Vec<End> {
-    let end = |seconds, what, of: &str| {
-        let (kind, text) = match seconds {
-            seconds if seconds <= now => ("bad", "over"),
+/// Returns the certificates, revocation lists and exceptions that expire first.
+fn expiries(report: &Report, now: u64) -> Vec<Expiry> {
+    let expiry = |seconds, kind, subject: &str| {
+        let (class, text) = match seconds {
+            seconds if seconds <= now => ("bad", "expired"),
             seconds if seconds - now <= SOON => ("warn", "soon"),
             _ => ("good", ""),
         };
         let at = format!("{} ({})", within(seconds, now), rfc3339(seconds));
-        End { seconds, state: Mark::new(kind, text), at, what, of: of.to_owned() }
+        Expiry { seconds, state: Badge::new(class, text), at, kind, subject: subject.to_owned() }
     };
     let services = report.services.iter().flat_map(|service| {
         let own = Some(service.certificate_not_after).filter(|not_after| *not_after > 0);
         [
             (own, "certificate"),
-            (service.upstream_certificate_not_after, "certificate shown to the upstream"),
+            (service.upstream_certificate_not_after, "client certificate for the upstream"),
             (service.crl_next_update, "revocation list"),
         ]
         .into_iter()
-        .filter_map(move |(seconds, what)| seconds.map(|seconds| end(seconds, what, &service.name)))
+        .filter_map(move |(seconds, kind)| {
+            seconds.map(|seconds| expiry(seconds, kind, &service.name))
+        })
     });
     let exceptions = report.exceptions.iter().map(|exception| {
-        let of = format!("{} ({})", exception.reason, exception.fingerprint);
-        end(exception.until, "exception", &of)
+        let subject = format!("{} ({})", exception.reason, exception.fingerprint);
+        expiry(exception.until, "exception", &subject)
     });
-    let mut ends: Vec<End> = services.chain(exceptions).collect();
-    ends.sort_by_key(|end| end.seconds);
-    ends.truncate(ENDS);
-    ends
+    let mut expiries: Vec<Expiry> = services.chain(exceptions).collect();
+    expiries.sort_by_key(|expiry| expiry.seconds);
+    expiries.truncate(MAX_EXPIRIES);
+    expiries
 }
 
 fn ago(seconds: u64, now: u64) -> String {
@@ -284,7 +293,7 @@ fn within(seconds: u64, now: u64) -> String {
     }
 }
 
-/// A time in its largest unit.
+/// Formats a duration in its largest unit, rounded down.
 fn rounded(seconds: u64) -> String {
     let (count, unit) = match seconds {
         0..60 => (seconds, "second"),
@@ -301,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_in_their_largest_unit() {
+    fn times_are_formatted_in_their_largest_unit() {
         for (seconds, text) in [
             (100, "now"),
             (99, "1 second ago"),

@@ -1,22 +1,22 @@
-//! The state of everything as one JSON object.
+//! `/status`: filters, lists, services and their last reloads, as a JSON object.
 
 use serde::Serialize;
 
-use super::State;
+use super::AdminState;
 use crate::proxy::Stage;
 use crate::snapshot::Report;
 
 #[derive(Serialize)]
-struct Status<'a> {
+struct StatusBody<'a> {
     version: &'static str,
     ready: bool,
     #[serde(flatten)]
     report: &'a Report,
 }
 
-pub(super) fn json(state: &State) -> serde_json::Result<String> {
+pub(super) fn json(state: &AdminState) -> serde_json::Result<String> {
     let report = state.report.load();
-    let mut json = serde_json::to_string_pretty(&Status {
+    let mut json = serde_json::to_string_pretty(&StatusBody {
         version: env!("CARGO_PKG_VERSION"),
         ready: *state.stage.borrow() == Stage::Serving,
         report: &report,

@@ -144,14 +144,16 @@ fn a_browser_shows_it_and_it_stays_up_to_date() {
     let browser = Browser::start();
     browser.post("url", &json!({"url": format!("http://{}/", scene.keygate.admin_address())}));
     let text = browser.text();
-    for shown in ["ready", "lost", "in use", "None since the start.", "OPS-1412", "certificate"] {
+    for shown in
+        ["ready", "lost", "in use", "No client since the start.", "OPS-1412", "certificate"]
+    {
         assert!(text.contains(shown), "no {shown:?} in {text}");
     }
     // Nobody loads the page again, and what happens is on it.
     assert!(!scene.keygate.curl(&scene.lost, &[]).status.success());
     browser.wait_for(SHOWN);
     let text = browser.text();
-    for shown in ["probable", "reject", "127.0.0.1", "1 of 1 that are remembered"] {
+    for shown in ["probable", "reject", "127.0.0.1", "1 of 1 clients in memory"] {
         assert!(text.contains(shown), "no {shown:?} in {text}");
     }
     assert_eq!(browser.run("return document.querySelectorAll('#clients script').length"), 0);

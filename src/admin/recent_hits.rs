@@ -1,0 +1,26 @@
+//! `/report`: every recent client whose key was not clean, as a JSON object.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::AdminState;
+use crate::recent_hits::RecentHit;
+
+#[derive(Serialize)]
+struct RecentHitsBody<'a> {
+    /// Start of the process, in seconds since the Unix epoch.
+    since: u64,
+    /// Clients that were evicted from memory since then.
+    forgotten: u64,
+    clients: Vec<&'a RecentHit>,
+}
+
+pub(super) fn json(state: &AdminState) -> serde_json::Result<String> {
+    let (clients, forgotten) = state.recent_hits.all();
+    let clients = clients.iter().map(Arc::as_ref).collect();
+    let mut json =
+        serde_json::to_string(&RecentHitsBody { since: state.since, forgotten, clients })?;
+    json.push('\n');
+    Ok(json)
+}
