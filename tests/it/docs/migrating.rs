@@ -481,7 +481,7 @@ fn what_the_page_says_is_different_is() {
     }
     // The alerts, by their names on the page.
     let front = keygate.address();
-    let page = section("## What is different, wherever you come from");
+    let page = section("## Common differences");
     let newest: &[&str] = &[];
     let older: &[&str] = &["--tls-max", "1.2"];
     for (client, more, alert, name) in [
@@ -660,7 +660,7 @@ fn the_way_there_and_back_is_as_the_page_has_it() {
         std::fs::copy(scene.pki.path(from), scene.pki.path(to)).unwrap();
     }
     let here = scene.pki.directory();
-    let commands = blocks(section("## Going over"), "sh").into_iter().map(|text| {
+    let commands = blocks(section("## Migration"), "sh").into_iter().map(|text| {
         text.replace("/etc/keygate", here.to_str().unwrap())
             .replace("8443", &old.port().to_string())
             .replace("9443", &new.port().to_string())
