@@ -14,8 +14,8 @@ use proxy_header::{ParseConfig, ProxyHeader, Tlv};
 use crate::support::client::Client;
 use crate::support::keygate::{Keygate, configuration};
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::program::{Program, free_address, has};
-use crate::support::{PATIENCE, said, write_filter, write_revision};
+use crate::support::program::{Program, reserved_address};
+use crate::support::{TIMEOUT, said, skip, write_filter, write_revision};
 
 struct Scene {
     pki: Pki,
@@ -65,7 +65,7 @@ fn each_direction_ends_on_its_own() {
     let bytes: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
     client.send(&bytes);
     client.finish();
-    assert!(received.recv_timeout(PATIENCE).unwrap() == bytes);
+    assert!(received.recv_timeout(TIMEOUT).unwrap() == bytes);
     assert_eq!(client.rest(), "all of it");
     let line = scene.keygate.access_line();
     let expected = serde_json::json!({
@@ -102,7 +102,7 @@ fn a_connection_whose_key_is_lost_by_now_is_cut_after_its_grace() {
     let start = Instant::now();
     write_revision(&scene.pki.path("lost.pkbf"), &[&scene.good.spki], 2);
     scene.keygate.wait_for_generation(2);
-    assert_eq!(received.recv_timeout(PATIENCE).unwrap(), b"before");
+    assert_eq!(received.recv_timeout(TIMEOUT).unwrap(), b"before");
     assert!(start.elapsed() >= Duration::from_millis(700), "it had its time");
     scene.keygate.wait_for("the line about the client", |line| {
         line["message"] == "client key refused, its open connection ends"
@@ -115,7 +115,7 @@ fn a_connection_on_which_nothing_moves_is_cut_after_the_idle_timeout() {
     let scene = scene(address, "protocol = \"tcp\"\nlimits = { idle_timeout = \"400ms\" }");
     let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
     client.send("once");
-    assert_eq!(received.recv_timeout(PATIENCE).unwrap(), b"once");
+    assert_eq!(received.recv_timeout(TIMEOUT).unwrap(), b"once");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn the_upstream_is_told_of_the_client_and_its_certificate_in_a_proxy_header() {
     let from = client.tcp().local_addr().unwrap();
     client.send("hello");
     client.finish();
-    let bytes = received.recv_timeout(PATIENCE).unwrap();
+    let bytes = received.recv_timeout(TIMEOUT).unwrap();
     let (header, length) = ProxyHeader::parse(&bytes, ParseConfig::default()).unwrap();
     assert_eq!(&bytes[length..], b"hello");
     let addresses = header.proxied_address().unwrap();
@@ -150,10 +150,10 @@ fn redis_cli(scene: &Scene, client: &Party, arguments: &[&str]) -> Output {
 
 #[test]
 fn redis_is_served_to_its_own_client_program() {
-    if !has("redis-server") || !has("redis-cli") {
+    if skip::without("redis-server") || skip::without("redis-cli") {
         return;
     }
-    let address = free_address();
+    let address = reserved_address();
     let mut command = Command::new("redis-server");
     command.args(["--port", &address.port().to_string(), "--bind", "127.0.0.1", "--save", ""]);
     let _redis = Program::start(&mut command).listening_on(address);
@@ -174,7 +174,7 @@ fn redis_is_served_to_its_own_client_program() {
 /// What HAProxy says of a client before its TLS: its address.
 #[test]
 fn a_proxy_header_is_taken_from_haproxy_and_from_nobody_else() {
-    if !has("haproxy") {
+    if skip::without("haproxy") {
         return;
     }
     for send_proxy in ["send-proxy", "send-proxy-v2"] {
@@ -184,7 +184,7 @@ fn a_proxy_header_is_taken_from_haproxy_and_from_nobody_else() {
         let origin = crate::support::origin::Origin::start();
         let accept = "accept_proxy = { from = [\"127.0.0.1\"] }";
         let keygate = Keygate::configured(&pki, &configuration(origin.address(), "", accept));
-        let front = free_address();
+        let front = reserved_address();
         let text = format!(
             "defaults\n mode tcp\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n\
              listen front\n bind {front}\n server keygate {} {send_proxy}\n",
@@ -208,7 +208,7 @@ fn a_proxy_header_is_taken_from_haproxy_and_from_nobody_else() {
         assert!(!keygate.curl(&good, &forged).status.success());
         // And one that must say who it speaks for, and does not, is nobody.
         let mut silent = TcpStream::connect(keygate.address()).unwrap();
-        silent.set_read_timeout(Some(PATIENCE)).unwrap();
+        silent.set_read_timeout(Some(TIMEOUT)).unwrap();
         silent.write_all(b"\x16\x03\x01\x00\x05hello, I am TLS").unwrap();
         assert_eq!(silent.read(&mut [0; 64]).unwrap_or(0), 0);
         assert_eq!(origin.untaken(), 0);

@@ -1,14 +1,16 @@
 //! The filter against the files that its inventor publishes: example filters, and the two keys in
 //! them as certificates, requests and private keys.
 //!
-//! They are somebody else's and not part of this project: the tests read them from the directory
-//! in `KEYGATE_INTEROP` (default: `../shared/interop` beside the project) and are skipped without
-//! it, except under `CI`.
+//! The files belong to their author and are not part of this project. The tests read them from the
+//! directory in `KEYGATE_INTEROP` (default: `../shared/interop` beside the project). Without that
+//! directory they are skipped, and fail under `CI`.
 
 use std::path::{Path, PathBuf};
 
 use keygate::pkbf::{self, Filter, Parameters};
 use keygate::spki::{Encoding, Fingerprint, keys_in, related};
+
+use crate::skip;
 
 const RSA: &str = "9e03b56749abe821a6f5299d6f634b35404975f0552eb3347bf3adfad9af1109";
 const P256: &str = "819f7d1dcd9f07bfcb59b7699f68994d89390c3bcd498cf7fb2e1ef3d272b89b";
@@ -25,19 +27,14 @@ const EXAMPLES: [(&str, u8, u8); 4] = [
 /// When they were written: 2019-04-20, in seconds since the Unix epoch.
 const APRIL_2019: u64 = 1_555_799_917;
 
-/// Where the published files are, or `None` to skip a test.
+/// The directory of the published files; `None` skips the test.
 fn interop() -> Option<PathBuf> {
     let directory = std::env::var_os("KEYGATE_INTEROP").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/interop"),
         PathBuf::from,
     );
-    if directory.is_dir() {
-        return Some(directory);
-    }
     let missing = format!("no published filters in {}: set KEYGATE_INTEROP", directory.display());
-    assert!(std::env::var_os("CI").is_none(), "{missing}");
-    eprintln!("skipped: {missing}");
-    None
+    (!skip::unless(directory.is_dir(), &missing)).then_some(directory)
 }
 
 fn read(directory: &Path, name: &str) -> Filter {

@@ -12,7 +12,7 @@ use rustls::{
     SupportedProtocolVersion,
 };
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use super::pki::{Party, Pki};
 
 pub struct Client {
@@ -78,8 +78,8 @@ impl Client {
         let name = "localhost".try_into().unwrap();
         let connection = ClientConnection::new(Arc::new(config), name).unwrap();
         let tcp = TcpStream::connect(address).unwrap();
-        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
-        tcp.set_write_timeout(Some(PATIENCE)).unwrap();
+        tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
+        tcp.set_write_timeout(Some(TIMEOUT)).unwrap();
         Self { tls: StreamOwned::new(connection, tcp) }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustls::{ClientConnection, StreamOwned};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use super::client::config;
 use super::pki::{Party, Pki};
 
@@ -83,7 +83,7 @@ impl Http2 {
         config.alpn_protocols = vec![b"h2".to_vec()];
         let name = "localhost".try_into().unwrap();
         let tcp = TcpStream::connect(address).unwrap();
-        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
         let tls = StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), tcp);
         let mut client = Self { tls };
         client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");

@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use super::origin::Origin;
 use super::pki::{Party, Pki};
-use super::{PATIENCE, system};
+use super::wait::wait_for;
+use super::{TIMEOUT, system};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_keygate");
 
@@ -166,10 +167,15 @@ impl Keygate {
         });
     }
 
-    /// The lines of the log so far that say `message`.
+    /// The log lines so far with this `message`.
     pub fn lines(&self, message: &str) -> Vec<Value> {
+        self.matching_lines(|line| line["message"] == message)
+    }
+
+    /// The log lines so far for which `wanted` is true.
+    pub fn matching_lines(&self, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
         let lines = self.log.lines.lock().unwrap();
-        lines.iter().filter(|line| line["message"] == message).cloned().collect()
+        lines.iter().filter(|line| wanted(line)).cloned().collect()
     }
 
     /// Status and body of a page of the admin address.
@@ -188,7 +194,7 @@ impl Keygate {
 
     fn ask_admin(&self, head: &str, body: &str) -> (u16, String) {
         let mut tcp = TcpStream::connect(self.admin).unwrap();
-        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
         write!(tcp, "{head}Connection: close\r\n\r\n{body}").unwrap();
         let mut response = String::new();
         tcp.read_to_string(&mut response).unwrap();
@@ -221,38 +227,22 @@ impl Keygate {
         serde_json::from_str(&self.admin("/status").1).unwrap()
     }
 
-    /// Asks for the status until it is as wanted: the log speaks a moment before the page does.
+    /// Polls the status until `wanted` is true: the log line of a change is written a moment before
+    /// the status shows it.
     pub fn wait_for_status(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        wait_for(what, || {
             let status = self.status();
-            if wanted(&status) {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "waited for {what} in vain; the status is {status}");
-        }
+            if wanted(&status) { Ok(status) } else { Err(format!("the status is {status}")) }
+        })
     }
 
-    /// Waits for something that no event tells of.
-    pub fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !is_so() {
-            assert!(Instant::now() < deadline, "waited in vain until {what}");
-            std::thread::yield_now();
-        }
-    }
-
-    /// Asks for a series until it has this value: a client that is refused knows it a moment before
-    /// it is counted.
+    /// Polls a series until it has this value: a client reads its rejection a moment before it is
+    /// counted.
     pub fn wait_for_metric(&self, series: &str, value: f64) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        wait_for(&format!("{series} to be {value}"), || {
             let found = self.metric(series);
-            if found.total_cmp(&value).is_eq() {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{series} is {found}, not {value}");
-        }
+            if found.total_cmp(&value).is_eq() { Ok(()) } else { Err(format!("it is {found}")) }
+        });
     }
 
     /// `curl` as a client: quiet, with the body on standard output.
@@ -318,7 +308,7 @@ impl Log {
     }
 
     fn wait_for<T>(&self, what: &str, wanted: impl Fn(&[Value]) -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut lines = self.lines.lock().unwrap();
         loop {
             if let Some(found) = wanted(&lines) {

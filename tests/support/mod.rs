@@ -1,11 +1,12 @@
 //! What the tests of the running proxy share: certificates made at run time, an origin that records
 //! what it receives, and the real binary with its log as a stream of events.
 //!
-//! Nothing here sleeps: whoever waits, waits for a line of the log, a request or the end of a
-//! process, and gives up after [`PATIENCE`].
+//! A wait is for an event (a log line, a request, the end of a process) or polls with a pause. Every
+//! wait fails after [`TIMEOUT`].
 
 #![allow(
     dead_code,
+    unused_imports,
     missing_docs,
     unreachable_pub,
     clippy::expect_used,
@@ -28,15 +29,15 @@ pub mod program;
 pub mod promql;
 pub mod scene;
 pub mod server;
+pub mod skip;
+pub mod wait;
 
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use ::keygate::pkbf::{Filter, Overwrite, Parameters, create};
 
-/// Long enough for any machine; only a test that fails takes it.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub use wait::{TIMEOUT, wait_for, wait_until};
 
 /// Writes a filter of a sensible size (a key that is not in it is a hit once in 10^9) that holds
 /// `keys` (SPKI, DER).

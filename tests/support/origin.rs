@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 /// A request as it was received.
 #[derive(Debug, Clone)]
@@ -79,7 +79,7 @@ impl Origin {
 
     /// The next request that was received.
     pub fn next(&self) -> Received {
-        let received = self.received.lock().unwrap().recv_timeout(PATIENCE);
+        let received = self.received.lock().unwrap().recv_timeout(TIMEOUT);
         received.expect("the origin should have received a request")
     }
 

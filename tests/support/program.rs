@@ -1,10 +1,13 @@
-//! Programs of others that tests run beside the proxy, and end with them.
+//! Third-party programs that run beside the proxy until the test ends, and ports for them.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
 
-use super::PATIENCE;
+use super::skip;
+use super::wait::wait_for;
 
 /// A program that runs until it is dropped.
 pub struct Program {
@@ -21,13 +24,13 @@ impl Program {
         }
     }
 
-    /// Waits until something accepts connections there: no program here says when it does.
-    pub fn listening_on(self, address: SocketAddr) -> Self {
-        let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect(address).is_err() {
-            assert!(Instant::now() < deadline, "nobody listens on {address}");
-            std::thread::yield_now();
-        }
+    /// Waits until the program accepts connections on `address`.
+    pub fn listening_on(mut self, address: SocketAddr) -> Self {
+        wait_for(&format!("a listener on {address}"), || {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "the program for {address} ended: {ended:?}");
+            TcpStream::connect(address).map_err(|error| error.to_string())
+        });
         self
     }
 }
@@ -39,38 +42,49 @@ impl Drop for Program {
     }
 }
 
-/// An address that nobody listens on; for programs that cannot be given a socket.
-pub fn free_address() -> SocketAddr {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap()
+/// Ports below the range from which Linux takes ports for `bind(0)` and for outgoing connections
+/// (`net.ipv4.ip_local_port_range`, 32768 by default).
+const PORTS: std::ops::Range<u16> = 10_000..32_000;
+
+/// Abstract sockets that reserve ports, until this process ends.
+static RESERVED: Mutex<(u16, Vec<UnixListener>)> = Mutex::new((0, Vec::new()));
+
+/// An address on loopback that nothing listens on, for programs that cannot be given a socket.
+///
+/// The port is reserved for this process: an abstract Unix socket with its number, in the same
+/// network namespace, tells other test processes that it is taken.
+pub fn reserved_address() -> SocketAddr {
+    let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (next, locks) = &mut *reserved;
+    if *next == 0 {
+        // Processes begin at different ports, so that a port that was just closed rests for a while.
+        let spread = std::process::id() * 97 % u32::from(PORTS.end - PORTS.start);
+        *next = PORTS.start + u16::try_from(spread).unwrap();
+    }
+    for _ in PORTS {
+        let port = *next;
+        *next = if port + 1 == PORTS.end { PORTS.start } else { port + 1 };
+        let name =
+            std::os::unix::net::SocketAddr::from_abstract_name(format!("keygate-test-port-{port}"));
+        let Ok(lock) = UnixListener::bind_addr(&name.unwrap()) else { continue };
+        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
+            locks.push(lock);
+            return listener.local_addr().unwrap();
+        }
+    }
+    panic!("no free port in {PORTS:?}");
 }
 
-/// Whether a program is there. Without it the test that needs it is skipped, with a message; under
-/// CI it must be there.
-pub fn has(program: &str) -> bool {
-    has_by(program, Command::new("which").arg(program))
-}
-
-/// The same for modules of Python; returns the interpreter that has them.
+/// The Python interpreter that has `modules`; `None` skips the test.
 pub fn python_with(modules: &str) -> Option<&'static str> {
     let code = format!("import {modules}");
     let has = |python: &&str| {
         let run = Command::new(python).args(["-c", &code]).stderr(Stdio::null()).status();
         run.is_ok_and(|status| status.success())
     };
-    // The first where .ci/run puts what Debian has no package of.
+    // The virtual environment for modules that Debian has no package of comes first.
     let pythons = ["target/python/bin/python3", "python3", "/usr/bin/python3"];
     let found = pythons.into_iter().find(has);
-    if found.is_none() {
-        has_by(&format!("python3 with {modules}"), &mut Command::new("false"));
-    }
-    found
-}
-
-fn has_by(what: &str, command: &mut Command) -> bool {
-    let found = command.stdout(Stdio::null()).status().is_ok_and(|status| status.success());
-    if !found {
-        assert!(std::env::var_os("CI").is_none(), "{what} is not there; see the README");
-        eprintln!("skipped: {what} is not there; the README says how to install it");
-    }
+    skip::unless(found.is_some(), &format!("no python3 has the modules {modules}"));
     found
 }

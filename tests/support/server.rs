@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use super::http2::{DATA, END_STREAM, HEADERS, PING, RST_STREAM, SETTINGS, frame};
 
 /// A server whose connections are in the test's hands.
@@ -26,8 +26,8 @@ impl Server {
     }
 
     pub fn connection(&self) -> TcpStream {
-        let tcp = self.connections.recv_timeout(PATIENCE).unwrap();
-        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        let tcp = self.connections.recv_timeout(TIMEOUT).unwrap();
+        tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
         tcp
     }
 

@@ -16,7 +16,7 @@ use crate::support::client::config_of;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::{PATIENCE, said, system, write_filter};
+use crate::support::{TIMEOUT, said, system, write_filter};
 
 /// More than the buffers of a connection hold.
 const BODY: usize = 6 << 20;
@@ -51,7 +51,7 @@ fn rustls_that_is_still_sending_reads_its_alert() {
         let name = "localhost".try_into().unwrap();
         let connection = ClientConnection::new(Arc::clone(&config), name).unwrap();
         let tcp = TcpStream::connect(scene.keygate.address()).unwrap();
-        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut tls = StreamOwned::new(connection, tcp);
         let asked = tls
             .write_all(head().as_bytes())

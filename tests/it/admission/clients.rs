@@ -11,7 +11,7 @@ use crate::support::client::config;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::{PATIENCE, said, write_filter};
+use crate::support::{TIMEOUT, said, write_filter};
 
 struct Setting {
     pki: Pki,
@@ -110,7 +110,7 @@ fn get(setting: &Setting, client: &Party) -> std::io::Result<String> {
     let name = "localhost".try_into().unwrap();
     let connection = ClientConnection::new(Arc::new(config(&setting.pki, client)), name).unwrap();
     let tcp = TcpStream::connect(setting.keygate.address())?;
-    tcp.set_read_timeout(Some(PATIENCE))?;
+    tcp.set_read_timeout(Some(TIMEOUT))?;
     let mut tls = StreamOwned::new(connection, tcp);
     write!(tls, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut response = String::new();

@@ -17,7 +17,7 @@ use crate::support::client::config;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki, der, elements};
-use crate::support::{PATIENCE, said, system, write_filter};
+use crate::support::{TIMEOUT, said, system, write_filter};
 
 #[test]
 fn a_key_is_refused_in_whatever_encoding_the_filter_has_it() {
@@ -58,7 +58,7 @@ fn ask(pki: &Pki, keygate: &Keygate, client: &Party) -> Result<String, String> {
     let name = "localhost".try_into().unwrap();
     let connection = ClientConnection::new(Arc::new(config(pki, client)), name).unwrap();
     let tcp = TcpStream::connect(keygate.address()).unwrap();
-    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut tls = StreamOwned::new(connection, tcp);
     let mut answer = String::new();
     write!(tls, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")

@@ -21,7 +21,7 @@ use crate::support::client::config_of;
 use crate::support::keygate::Keygate;
 use crate::support::origin::{Origin, Received};
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::{PATIENCE, write_filter, write_revision};
+use crate::support::{TIMEOUT, write_filter, write_revision};
 
 const VERSIONS: [Way; 3] = [
     Way { version: &rustls::version::TLS12, stored: false },
@@ -54,7 +54,7 @@ fn get(
     let name = "localhost".try_into().unwrap();
     let connection = ClientConnection::new(Arc::clone(config), name).unwrap();
     let tcp = TcpStream::connect(keygate.address()).unwrap();
-    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut tls = StreamOwned::new(connection, tcp);
     let mut exchange = || {
         write!(tls, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
@@ -197,7 +197,7 @@ fn a_handshake_that_began_before_a_swap_is_judged_by_the_filter_after_it() {
         let config = client(&pki, version, &turned);
 
         let mut tcp = TcpStream::connect(keygate.address()).unwrap();
-        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
         let name = "localhost".try_into().unwrap();
         let mut connection = ClientConnection::new(config, name).unwrap();
         connection.write_tls(&mut tcp).unwrap(); // the ClientHello

@@ -4,10 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
 
 use crate::support::keygate::{BINARY, keygate};
-use crate::support::{PATIENCE, said, system};
+use crate::support::{TIMEOUT, said, system, wait_for};
 
 /// The directory that the output of a demo names.
 fn directory(shown: &str) -> &Path {
@@ -48,8 +47,7 @@ fn the_commands_that_the_demo_prints_work_until_ctrl_c() {
     });
     let mut shown = String::new();
     while !shown.contains("Serving until Ctrl-C") {
-        let line =
-            lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it stopped at\n{shown}"));
+        let line = lines.recv_timeout(TIMEOUT).unwrap_or_else(|_| panic!("it stopped at\n{shown}"));
         shown.push_str(&line);
         shown.push('\n');
     }
@@ -74,20 +72,18 @@ fn the_commands_that_the_demo_prints_work_until_ctrl_c() {
     // The third command adds the key of good to the filter. The running demo reloads the filter.
     let added = run(add);
     assert!(added.status.success(), "{}", said(&added));
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    wait_for("good to be rejected", || {
         let output = run(good);
         if is_rejected(&output) {
-            break;
+            return Ok(());
         }
         assert!(output.status.success(), "{}", said(&output));
-        assert!(Instant::now() < deadline, "good is still admitted");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+        Err(said(&output))
+    });
 
     assert!(system("kill", &["-s", "INT", &child.id().to_string()]).status.success());
     // The output ends when the process has exited.
-    let end = lines.recv_timeout(PATIENCE);
+    let end = lines.recv_timeout(TIMEOUT);
     if end != Err(std::sync::mpsc::RecvTimeoutError::Disconnected) {
         child.kill().unwrap();
         panic!("Ctrl-C did not end the demo: {end:?}");

@@ -5,13 +5,13 @@ use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use data_encoding::BASE64;
 use serde_json::{Value, json};
 
 use crate::support::keygate::{BINARY, keygate};
-use crate::support::{PATIENCE, said, system};
+use crate::support::{said, system, wait_until};
 
 /// A directory, and the commands in it.
 struct Bench(tempfile::TempDir);
@@ -320,16 +320,11 @@ fn query_waits_for_whoever_is_changing_the_file() {
     file.lock().unwrap();
     let child = bench.command(&["query", "a.pkbf", "keys"]).spawn().unwrap();
     let waits = format!(" {} ", child.id());
-    let deadline = Instant::now() + PATIENCE;
-    // The kernel lists who waits for a lock, after an arrow.
-    while !std::fs::read_to_string("/proc/locks")
-        .unwrap()
-        .lines()
-        .any(|line| line.contains("->") && line.contains(&waits))
-    {
-        assert!(Instant::now() < deadline, "it does not wait for the lock");
-        std::thread::yield_now();
-    }
+    // The kernel lists the processes that wait for a lock after an arrow.
+    wait_until("the query waits for the lock", || {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().any(|line| line.contains("->") && line.contains(&waits))
+    });
     file.unlock().unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
@@ -483,8 +478,8 @@ fn long_work_shows_how_far_it_is_on_a_terminal_and_nothing_in_a_pipe() {
 fn memory_does_not_grow_with_the_number_of_keys() {
     let bench = Bench::new();
     bench.run(0, &["create", "a.pkbf", "--entries", "500000", "--fp-rate", "0.001"]);
-    let many = lines(0..300_000);
-    assert!(many.len() > 18_000_000);
+    let many = lines(0..100_000);
+    assert!(many.len() > 6_000_000);
     for command in ["add", "query"] {
         // In KiB, with all of the input read but its end.
         let peak = |input: &str| {

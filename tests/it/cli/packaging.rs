@@ -9,8 +9,7 @@ use std::process::Output;
 use tempfile::TempDir;
 
 use crate::support::keygate::keygate;
-use crate::support::program::has;
-use crate::support::{said, system};
+use crate::support::{said, skip, system};
 
 fn printed(output: Output) -> String {
     assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
@@ -72,11 +71,11 @@ fn zsh_and_fish_read_what_is_for_them() {
     for (shell, file) in [("zsh", "_keygate"), ("fish", "keygate.fish")] {
         let path = directory.path().join(file);
         std::fs::write(&path, script(shell)).unwrap();
-        if has(shell) {
+        if !skip::without(shell) {
             printed(system(shell, &["-n", path.to_str().unwrap()]));
         }
     }
-    if has("zsh") {
+    if !skip::without("zsh") {
         let loads = format!(
             "fpath=('{}' $fpath); autoload -U compinit; compinit -u -D; print $_comps[keygate]",
             directory.path().display()
@@ -185,10 +184,10 @@ fn the_pages_can_be_shown_without_a_warning() {
     for name in pages(directory.path()).into_keys() {
         let path = directory.path().join("made/for/it").join(name);
         let path = path.to_str().unwrap();
-        if has("groff") {
+        if !skip::without("groff") {
             printed(system("groff", &["-ww", "-man", "-Tutf8", "-z", path]));
         }
-        if has("mandoc") {
+        if !skip::without("mandoc") {
             let output = system("mandoc", &["-T", "lint", "-W", "warning", path]);
             let warnings = String::from_utf8_lossy(&output.stdout);
             // The date is left out with intent; the generator puts breaks between the values of an

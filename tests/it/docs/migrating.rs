@@ -18,8 +18,8 @@ use crate::support::keygate::{Keygate, keygate};
 use crate::support::keys::keys;
 use crate::support::origin::{Origin, Received};
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::program::{Program, free_address, has};
-use crate::support::{PATIENCE, blocks, said, shell, system, write_filter};
+use crate::support::program::{Program, reserved_address};
+use crate::support::{TIMEOUT, blocks, said, shell, skip, system, wait_until, write_filter};
 
 const PAGE: &str = include_str!("../../../docs/migrating.md");
 
@@ -220,9 +220,9 @@ fn every_configuration_of_keygate_is_loaded() {
 #[test]
 fn every_configuration_of_nginx_and_haproxy_is_accepted_by_it() {
     let scene = Scene::new();
-    let address = free_address();
+    let address = reserved_address();
     let placed = |text: &str| scene.placed(text, address, address, scene.origin.address());
-    if has("nginx") {
+    if !skip::without("nginx") {
         let blocks = blocks(PAGE, "nginx");
         assert_eq!(blocks.len(), 2);
         for block in blocks {
@@ -230,7 +230,7 @@ fn every_configuration_of_nginx_and_haproxy_is_accepted_by_it() {
             assert!(output.status.success(), "{block}: {}", said(&output));
         }
     }
-    if has("haproxy") {
+    if !skip::without("haproxy") {
         let blocks = blocks(PAGE, "haproxy");
         assert_eq!(blocks.len(), 2);
         for block in blocks {
@@ -294,13 +294,13 @@ const FORGED: [&str; 8] = [
 
 #[test]
 fn nginx_and_keygate_tell_a_service_what_the_page_says() {
-    if !has("nginx") {
+    if skip::without("nginx") {
         return;
     }
     let scene = Scene::new();
-    let front = free_address();
+    let front = reserved_address();
     let _nginx = scene.nginx(&block("## nginx", "nginx")[..], front);
-    let keygate = scene.keygate(&first_toml("## nginx"), free_address());
+    let keygate = scene.keygate(&first_toml("## nginx"), reserved_address());
     let old = scene.seen(front, "old", &[]);
     let new = scene.seen(keygate.address(), "new", &[]);
     is_as_the_table_says(&table("## nginx", "| by nginx, as above |"), &old, &new);
@@ -336,11 +336,11 @@ fn nginx_and_keygate_tell_a_service_what_the_page_says() {
 
 #[test]
 fn nginx_can_remove_client_cert_until_it_is_gone() {
-    if !has("nginx") {
+    if skip::without("nginx") {
         return;
     }
     let scene = Scene::new();
-    let front = free_address();
+    let front = reserved_address();
     let line = "proxy_set_header Client-Cert \"\";";
     assert!(section("## nginx").contains(line));
     let text = block("## nginx", "nginx")
@@ -357,13 +357,13 @@ fn first_toml(heading: &str) -> String {
 
 #[test]
 fn haproxy_and_keygate_tell_a_service_what_the_page_says() {
-    if !has("haproxy") {
+    if skip::without("haproxy") {
         return;
     }
     let scene = Scene::new();
-    let front = free_address();
+    let front = reserved_address();
     let _haproxy = scene.haproxy(&block("### HTTP", "haproxy"), front, scene.origin.address());
-    let keygate = scene.keygate(&block("### HTTP", "toml"), free_address());
+    let keygate = scene.keygate(&block("### HTTP", "toml"), reserved_address());
     let old = scene.seen(front, "old", &[]);
     let new = scene.seen(keygate.address(), "new", &[]);
     is_as_the_table_says(&table("### HTTP", "| by HAProxy, as above |"), &old, &new);
@@ -400,14 +400,14 @@ fn server() -> (SocketAddr, Receiver<Vec<u8>>) {
 
 #[test]
 fn haproxy_and_keygate_send_proxy_headers_with_the_name_of_the_client() {
-    if !has("haproxy") {
+    if skip::without("haproxy") {
         return;
     }
     let scene = Scene::new();
     let (address, received) = server();
-    let front = free_address();
+    let front = reserved_address();
     let _haproxy = scene.haproxy(&block("### TCP", "haproxy"), front, address);
-    let text = scene.placed(&block("### TCP", "toml"), front, free_address(), address);
+    let text = scene.placed(&block("### TCP", "toml"), front, reserved_address(), address);
     let keygate = Keygate::configured(&scene.pki, &running(&text));
     for (place, is_keygate) in [(front, false), (keygate.address(), true)] {
         let mut client = Client::connect(&scene.pki, place, &scene.good);
@@ -415,7 +415,7 @@ fn haproxy_and_keygate_send_proxy_headers_with_the_name_of_the_client() {
         client.send("hello");
         client.finish();
         // Whoever asked whether the front listens made connections that say nothing.
-        let bytes = std::iter::repeat_with(|| received.recv_timeout(PATIENCE).unwrap())
+        let bytes = std::iter::repeat_with(|| received.recv_timeout(TIMEOUT).unwrap())
             .find(|bytes| bytes.ends_with(b"hello"))
             .unwrap();
         assert_eq!(client.rest(), "bye");
@@ -439,16 +439,16 @@ fn has_alert(output: &Output, alert: &str) -> bool {
 #[test]
 fn what_the_page_says_is_different_is() {
     let scene = Scene::new();
-    let keygate = scene.keygate(&first_toml("## nginx"), free_address());
+    let keygate = scene.keygate(&first_toml("## nginx"), reserved_address());
     let mut fronts = vec![("keygate", keygate.address())];
     let mut programs = Vec::new();
-    if has("nginx") {
-        let front = free_address();
+    if !skip::without("nginx") {
+        let front = reserved_address();
         programs.push(scene.nginx(&block("## nginx", "nginx"), front));
         fronts.push(("nginx", front));
     }
-    if has("haproxy") {
-        let front = free_address();
+    if !skip::without("haproxy") {
+        let front = reserved_address();
         let text = block("### HTTP", "haproxy");
         programs.push(scene.haproxy(&text, front, scene.origin.address()));
         fronts.push(("haproxy", front));
@@ -507,16 +507,16 @@ fn what_the_page_says_is_different_is() {
 
 #[test]
 fn rules_by_name_in_an_nginx_behind_keygate_hold() {
-    if !has("nginx") {
+    if skip::without("nginx") {
         return;
     }
     let scene = Scene::new();
-    let behind = free_address();
+    let behind = reserved_address();
     let text =
         block("### What stays in nginx", "nginx").replace("127.0.0.1:8081", &behind.to_string());
     let _nginx = scene.nginx(&text, behind);
     let text = in_front_of_nginx().replace("127.0.0.1:8081", &behind.to_string());
-    let keygate = scene.keygate(&text, free_address());
+    let keygate = scene.keygate(&text, reserved_address());
     let client = |name: &str, common_name: &str, uris: &[&str]| {
         let mut parameters = CertificateParams::default();
         parameters.distinguished_name.push(DnType::OrganizationName, common_name);
@@ -550,7 +550,7 @@ fn rules_by_name_in_an_nginx_behind_keygate_hold() {
 fn a_service_behind_envoy_finds_the_keys_that_the_page_names() {
     let scene = Scene::new();
     let text = block("## Envoy", "toml").replace("h2c://", "http://");
-    let keygate = scene.keygate(&text, free_address());
+    let keygate = scene.keygate(&text, reserved_address());
     let mut parameters = CertificateParams::new(vec!["client.example.com".to_owned()]).unwrap();
     parameters.subject_alt_names.push(SanType::URI("spiffe://example.com/a".try_into().unwrap()));
     let named = scene.pki.client_with("named", Kind::P256, parameters);
@@ -567,7 +567,7 @@ fn a_service_behind_envoy_finds_the_keys_that_the_page_names() {
 
 #[test]
 fn every_directive_that_the_page_names_is_one() {
-    if has("nginx") {
+    if !skip::without("nginx") {
         let scene = Scene::new();
         for row in table("## nginx", "| nginx | keygate |") {
             for directive in code(row[0]) {
@@ -584,7 +584,7 @@ fn every_directive_that_the_page_names_is_one() {
             }
         }
     }
-    if has("haproxy") {
+    if !skip::without("haproxy") {
         let scene = Scene::new();
         let all = system("haproxy", &["-dKall", "-q", "-c", "-f", "/dev/null"]);
         let all = String::from_utf8_lossy(&all.stdout).into_owned();
@@ -645,11 +645,11 @@ fn every_key_of_keygate_that_the_page_names_is_one() {
 /// it, compared with it, in its place, and nginx back again.
 #[test]
 fn the_way_there_and_back_is_as_the_page_has_it() {
-    if !has("nginx") {
+    if skip::without("nginx") {
         return;
     }
     let scene = Scene::new();
-    let (old, new) = (free_address(), free_address());
+    let (old, new) = (reserved_address(), reserved_address());
     let text = scene.placed(&first_toml("## nginx"), old, new, scene.origin.address());
     let keygate = Keygate::configured(&scene.pki, &running(&text));
     std::fs::create_dir(scene.pki.path("clients")).unwrap();
@@ -714,7 +714,7 @@ fn the_way_there_and_back_is_as_the_page_has_it() {
         line["message"] == "no longer listening" && line["address"] == old.to_string()
     });
     // The line comes a moment before the workers have closed it.
-    keygate.wait_until("nobody listens", || TcpStream::connect(old).is_err());
+    wait_until("nobody listens", || TcpStream::connect(old).is_err());
     let _nginx = scene.nginx(&block("## nginx", "nginx"), old);
     scene.origin.taken(|_| true);
     assert_eq!(scene.code(old, Some(&scene.good), &[]), 200);

@@ -20,8 +20,9 @@ use crate::support::client::{Client, Presents, config_of};
 use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::program::has;
-use crate::support::{PATIENCE, blocks, said, shell, system, write_filter, write_revision};
+use crate::support::{
+    TIMEOUT, blocks, said, shell, skip, system, wait_until, write_filter, write_revision,
+};
 
 const PAGE: &str = include_str!("../../../docs/operations.md");
 const A_DAY: Duration = Duration::from_secs(86_400);
@@ -386,7 +387,7 @@ fn the_script_that_fetches_filters_brings_good_ones_and_no_others() {
 
 #[test]
 fn systemd_takes_the_units() {
-    if !has("systemd-analyze") {
+    if skip::without("systemd-analyze") {
         return;
     }
     let scene = Scene::new();
@@ -546,7 +547,7 @@ fn it_starts_and_stops_as_the_page_says() {
     let mut busy = Client::connect(&scene.pki, keygate.address(), &scene.good);
     // Half a request: it does not end by itself.
     busy.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhalf");
-    keygate.wait_until("it is there", || {
+    wait_until("it is there", || {
         keygate.metric("keygate_connections_active{service=\"orders\"}") > 0.0
     });
     keygate.signal("TERM");
@@ -715,7 +716,7 @@ fn every_way_to_fail_is_counted_logged_and_told_as_the_page_says() {
         assert_eq!(line["result"], case.result, "{line}");
         let error = line["error"].as_str().unwrap_or_default();
         assert!(error.contains(case.error), "{line}");
-        keygate.wait_until("it is counted", || count(case.result) > before);
+        wait_until("it is counted", || count(case.result) > before);
     };
     let case = |result, error, alert| Case { result, error, alert };
     cases(None, &[], &case("no_certificate", "no certificates", "certificate required"));
@@ -761,21 +762,21 @@ fn every_way_to_fail_is_counted_logged_and_told_as_the_page_says() {
     let mut tls = StreamOwned::new(connection, TcpStream::connect(keygate.address()).unwrap());
     let _ = tls.write_all(b"GET / HTTP/1.1\r\n\r\n"); // it may be refused by then
     let _ = tls.read(&mut [0; 64]);
-    keygate.wait_until("it is counted", || count("bad_signature") > before);
+    wait_until("it is counted", || count("bad_signature") > before);
 
     // A key that is too short, with which curl and rustls do not even begin.
     let before = count("bad_signature");
     let said_so = short_rsa(&scene, &keygate);
     assert!(said_so.contains("decrypt error"), "{said_so}");
-    keygate.wait_until("it is counted", || count("bad_signature") > before);
+    wait_until("it is counted", || count("bad_signature") > before);
 
     let mut silent = TcpStream::connect(keygate.address()).unwrap();
-    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    silent.set_read_timeout(Some(TIMEOUT)).unwrap();
     match silent.read(&mut [0; 64]) {
         Ok(read) => assert_eq!(read, 0),
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
     }
-    keygate.wait_until("it is counted", || count("timeout") > 0.0);
+    wait_until("it is counted", || count("timeout") > 0.0);
 
     // The commands, for a client that is served.
     let [counts, verbose, checks]: [String; 3] = blocks(page, "sh").try_into().unwrap();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::support::keygate::Keygate;
 use crate::support::pki::{Kind, Pki};
-use crate::support::program::free_address;
+use crate::support::program::reserved_address;
 use crate::support::{said, shell, write_filter};
 
 const README: &str = include_str!("../../../README.md");
@@ -27,9 +27,18 @@ fn the_quick_start_leads_from_nothing_to_a_protected_service() {
     let directory = tempfile::tempdir().unwrap();
     let mut script = crate::support::blocks(sections().0, "sh").concat();
     for port in [8080, 8443, 9464] {
-        let free = free_address().port();
+        let free = reserved_address().port();
         script = script.replace(&port.to_string(), &free.to_string());
     }
+    // On a loaded machine the server may start later than the first request.
+    let wait = |line: &str| {
+        let mut words = line.split_whitespace().rev().skip(1);
+        let port = line.contains("http.server").then(|| words.next().unwrap());
+        port.map_or_else(String::new, |port| {
+            format!("until curl -so /dev/null http://127.0.0.1:{port}; do sleep 0.1; done\n")
+        })
+    };
+    let script: String = script.lines().map(|line| format!("{line}\n{}", wait(line))).collect();
     let script = format!("trap 'pkill -P $$' EXIT\n{script}");
     let said = said(&shell(directory.path(), &script));
     for expected in [

@@ -9,7 +9,7 @@ use std::path::Path;
 use keygate::config::{Config, ConfigError};
 use toml::{Table, Value};
 
-use crate::support::PATIENCE;
+use crate::support::TIMEOUT;
 use crate::support::client::Client;
 use crate::support::keygate::{Keygate, configuration};
 use crate::support::keys::{Kind, keys, with, written};
@@ -341,6 +341,6 @@ fn what_open_connections_keep_over_a_reload_is_what_the_page_says() {
     assert_eq!(ask(&mut new, 100), 413);
 
     let mut silent = TcpStream::connect(keygate.address()).unwrap();
-    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    silent.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert_eq!(silent.read(&mut [0]).unwrap(), 0, "it is closed after 700 ms, not after an hour");
 }

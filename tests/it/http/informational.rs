@@ -12,7 +12,7 @@ use crate::support::http2::{
 use crate::support::keygate::{Keygate, configuration};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::{PATIENCE, said, write_filter};
+use crate::support::{TIMEOUT, said, write_filter};
 
 const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n";
 const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n";
@@ -32,7 +32,7 @@ fn hints_are_there_before_the_answer_without_what_is_between_server_and_proxy() 
     let held = Mutex::new(held);
     let origin = Origin::answering(move |_, tcp| {
         write!(tcp, "{HINTS}content-length: 5\r\nconnection: x-secret\r\nx-secret: 1\r\n\r\n")?;
-        held.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        held.lock().unwrap().recv_timeout(TIMEOUT).unwrap();
         tcp.write_all(ANSWER.as_bytes())
     });
     let keygate = Keygate::start(&pki, &origin, "");
@@ -206,7 +206,7 @@ fn a_flood_of_hints_is_not_kept() {
     let mut client = Client::connect(&pki, keygate.address(), &good);
     keygate.forget_peak();
     client.send(REQUEST);
-    is_all_out.recv_timeout(PATIENCE).unwrap();
+    is_all_out.recv_timeout(TIMEOUT).unwrap();
     let mut hints = 0;
     let mut head = client.head();
     while head.starts_with("HTTP/1.1 103") {

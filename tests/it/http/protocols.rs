@@ -7,8 +7,8 @@ use std::process::{Child, Command, Output, Stdio};
 use crate::support::keygate::{Keygate, configuration};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::program::{has, python_with};
-use crate::support::{said, system, write_filter};
+use crate::support::program::python_with;
+use crate::support::{said, skip, system, write_filter};
 
 /// One of the programs beside the tests, which serves on a port that it prints. Ends with the test.
 struct Server {
@@ -145,7 +145,7 @@ fn no_stream_is_opened_that_the_server_has_not_agreed_to() {
 
 #[test]
 fn nghttp_and_h2load_are_answered() {
-    if !has("nghttp") || !has("h2load") {
+    if skip::without("nghttp") || skip::without("h2load") {
         return;
     }
     let origin = Origin::start();

@@ -11,7 +11,7 @@ use crate::support::http2::{
 use crate::support::keygate::{Keygate, configuration};
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::server::{Server, next_frame, read_until, settings, settle};
-use crate::support::{PATIENCE, said, write_filter};
+use crate::support::{TIMEOUT, said, write_filter};
 
 const OK: u8 = 0x88;
 /// Settings (RFC 9113, section 6.5.2).
@@ -346,7 +346,7 @@ fn an_answer_over_http2_has_a_date_and_one_of_our_own_a_length() {
     });
     let date = seen.lines().find_map(|line| line.strip_prefix("date: ")).unwrap();
     let age = httpdate::parse_http_date(date.trim()).unwrap().elapsed().unwrap();
-    assert!(age < PATIENCE, "{seen}");
+    assert!(age < TIMEOUT, "{seen}");
     let large = "x".repeat(2000);
     let seen = said(&scene.keygate.curl(&scene.good, &["-i", "--http2", "-d", &large]));
     let length = format!("content-length: {}", "413 Payload Too Large\n".len());

@@ -8,7 +8,7 @@ use crate::support::client::Client;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::{PATIENCE, said, write_filter};
+use crate::support::{TIMEOUT, said, write_filter};
 
 fn setting(origin: &Origin, limits: &str) -> (Pki, Party, Keygate) {
     let pki = Pki::new();
@@ -22,7 +22,7 @@ fn setting(origin: &Origin, limits: &str) -> (Pki, Party, Keygate) {
 fn a_client_that_does_not_begin_its_handshake_is_closed() {
     let (_pki, _, keygate) = setting(&Origin::start(), "handshake_timeout = \"200ms\"");
     let mut silent = TcpStream::connect(keygate.address()).unwrap();
-    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    silent.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert_eq!(silent.read(&mut [0]).unwrap(), 0, "closed without a word");
     let series = r#"keygate_handshakes_total{result="timeout",resumed="false",service=""}"#;
     keygate.wait_for_metric(series, 1.0);
@@ -32,7 +32,7 @@ fn a_client_that_does_not_begin_its_handshake_is_closed() {
 fn something_else_than_tls_is_told_apart() {
     let (_pki, _, keygate) = setting(&Origin::start(), "");
     let mut plain = TcpStream::connect(keygate.address()).unwrap();
-    plain.set_read_timeout(Some(PATIENCE)).unwrap();
+    plain.set_read_timeout(Some(TIMEOUT)).unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     plain.read_to_end(&mut Vec::new()).unwrap();
     let series = r#"keygate_handshakes_total{result="not_tls",resumed="false",service=""}"#;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keygate::spki::Fingerprint;
 use serde::Deserialize;
@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use crate::support::keygate::{Keygate, configuration, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::program::{Program, free_address, has, python_with};
+use crate::support::program::{Program, python_with, reserved_address};
 use crate::support::promql::{Expression, Selector};
-use crate::support::{PATIENCE, blocks, said, system, write_filter};
+use crate::support::{blocks, said, skip, system, wait_for, wait_until, write_filter};
 
 const RULES: &str = include_str!("../../../deploy/prometheus/keygate.rules.yml");
 const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
@@ -210,7 +210,7 @@ tls = {{ trust_anchors = "ca.pem", certificate = "keygate-client.pem", private_k
             }) + &more
         });
         // It is ready a moment before it asks its servers how they are.
-        scene.keygate.wait_until("the servers are shown", || {
+        wait_until("the servers are shown", || {
             scene.keygate.metrics().keys().any(|it| it.starts_with("keygate_upstream_server_up"))
         });
         scene
@@ -290,7 +290,7 @@ fn between<'a>(text: &'a str, begin: &str, end: &str) -> Vec<&'a str> {
 
 #[test]
 fn promtool_finds_no_fault_with_a_scrape() {
-    if !has("promtool") {
+    if skip::without("promtool") {
         return;
     }
     for scene in [Scene::plain(), Scene::full()] {
@@ -307,7 +307,7 @@ fn promtool_finds_no_fault_with_a_scrape() {
 
 #[test]
 fn the_rules_are_valid_and_each_alert_fires_when_it_should() {
-    if !has("promtool") {
+    if skip::without("promtool") {
         return;
     }
     let rules = path("deploy/prometheus/keygate.rules.yml");
@@ -322,7 +322,7 @@ fn the_rules_are_valid_and_each_alert_fires_when_it_should() {
 
 #[test]
 fn promtool_reads_every_expression_of_the_dashboard() {
-    if !has("promtool") {
+    if skip::without("promtool") {
         return;
     }
     let queries = queries(".+", "5m");
@@ -437,7 +437,7 @@ fn the_runbook_of_an_alert_is_its_section_of_the_page_on_alerts() {
 
 #[test]
 fn the_configuration_of_prometheus_on_the_page_on_alerts_is_valid() {
-    if !has("promtool") {
+    if skip::without("promtool") {
         return;
     }
     let [text] = blocks(ALERTS, "yaml").try_into().unwrap();
@@ -485,7 +485,7 @@ fn another_configuration_leaves_every_series_where_it_was() {
     assert_ne!(other, text);
     std::fs::write(&file, other).unwrap();
     scene.keygate.wait_for_generation(2);
-    scene.keygate.wait_until("every series is there again", || {
+    wait_until("every series is there again", || {
         let now = scene.keygate.metrics();
         before.iter().all(|series| now.contains_key(series))
     });
@@ -528,7 +528,7 @@ impl Prometheus {
         });
         let file = directory.path().join("prometheus.yml");
         std::fs::write(&file, text.to_string()).unwrap();
-        let address = free_address();
+        let address = reserved_address();
         let mut command = Command::new("prometheus");
         let data = directory.path().join("data");
         command
@@ -560,14 +560,11 @@ impl Prometheus {
 
     /// Asks until there is a series with a value.
     fn wait_for(&self, what: &str, expression: &str) -> Vec<(Value, f64)> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        wait_for(what, || {
             let series = self.query(expression);
-            if series.iter().any(|(_, value)| !value.is_nan()) {
-                return series;
-            }
-            assert!(Instant::now() < deadline, "{what}: waited in vain for {expression}");
-        }
+            let has_value = series.iter().any(|(_, value)| !value.is_nan());
+            if has_value { Ok(series) } else { Err(format!("{expression} has no value")) }
+        })
     }
 }
 
@@ -577,7 +574,7 @@ const OTHERS: &str = "ALERTS{alertname!~\"KeygateAllDown|KeygateDown\"}";
 
 #[test]
 fn prometheus_tells_of_a_compromised_key_and_of_nothing_else_and_no_panel_is_empty() {
-    if !has("prometheus") {
+    if skip::without("prometheus") {
         return;
     }
     let (plain, full) = (Scene::plain(), Scene::full());

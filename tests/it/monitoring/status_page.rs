@@ -2,8 +2,6 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use keygate::spki::Fingerprint;
 use rcgen::{CertificateParams, DnType};
@@ -12,8 +10,7 @@ use serde_json::{Value, json};
 use crate::support::keygate::{Keygate, configuration, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::program::has;
-use crate::support::{PATIENCE, said, system, write_filter};
+use crate::support::{said, skip, system, wait_for, write_filter};
 
 struct Scene {
     pki: Pki,
@@ -97,13 +94,12 @@ impl Browser {
         self.run("return document.querySelector('main').innerText").as_str().unwrap().to_owned()
     }
 
-    /// Waits until the page, which nobody loads again, says something.
+    /// Waits until the page shows `what`, without loading it again.
     fn wait_for(&self, what: &str) {
-        let end = Instant::now() + PATIENCE;
-        while !self.text().contains(what) {
-            assert!(Instant::now() < end, "the page never said {what:?}: {}", self.text());
-            sleep(Duration::from_millis(100)); // a page tells nobody that it has changed
-        }
+        wait_for(&format!("{what:?} on the page"), || {
+            let text = self.text();
+            if text.contains(what) { Ok(()) } else { Err(text) }
+        });
     }
 
     fn background(&self, scheme: &str) -> String {
@@ -137,7 +133,7 @@ fn call(method: &str, url: &str, body: &Value) -> Value {
 
 #[test]
 fn a_browser_shows_it_and_it_stays_up_to_date() {
-    if !has("chromium") || !has("chromedriver") {
+    if skip::without("chromium") || skip::without("chromedriver") {
         return;
     }
     let scene = scene("reject");

@@ -11,8 +11,8 @@ use crate::support::keygate::{Keygate, configuration};
 use crate::support::load::{ask, connect};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
-use crate::support::program::{Program, free_address, has};
-use crate::support::{said, write_filter};
+use crate::support::program::{Program, reserved_address};
+use crate::support::{said, skip, wait_until, write_filter};
 
 /// A client keeps its connection as long as it may, and goes to whichever instance is ready when it
 /// needs another: what a load balancer does that asks `/readyz`.
@@ -48,7 +48,7 @@ fn no_request_fails_while_one_instance_drains_and_another_takes_over() {
         .collect();
     let wait_for = |more: usize| {
         let wanted = answers.load(Ordering::Relaxed) + more;
-        first.wait_until("more answers", || answers.load(Ordering::Relaxed) >= wanted);
+        wait_until("more answers", || answers.load(Ordering::Relaxed) >= wanted);
     };
     wait_for(200);
     first.signal("TERM");
@@ -57,7 +57,7 @@ fn no_request_fails_while_one_instance_drains_and_another_takes_over() {
     leaves.store(true, Ordering::Relaxed);
     assert!(first.ended().success());
     let wanted = answers.load(Ordering::Relaxed) + 200;
-    second.wait_until("more answers", || answers.load(Ordering::Relaxed) >= wanted);
+    wait_until("more answers", || answers.load(Ordering::Relaxed) >= wanted);
     stop.store(true, Ordering::Relaxed);
     for thread in threads {
         thread.join().unwrap();
@@ -67,7 +67,7 @@ fn no_request_fails_while_one_instance_drains_and_another_takes_over() {
 /// HAProxy in front, which asks whether an instance is ready; h2load as many clients.
 #[test]
 fn behind_haproxy_h2load_notices_no_restart() {
-    if !has("haproxy") || !has("h2load") {
+    if skip::without("haproxy") || skip::without("h2load") {
         return;
     }
     let (pki, origin) = (Pki::new(), Origin::start());
@@ -82,7 +82,7 @@ fn behind_haproxy_h2load_notices_no_restart() {
     .replace("readiness_delay = \"0s\"", "readiness_delay = \"1s\"");
     let mut first = Keygate::configured(&pki, &text);
     let second = Keygate::configured(&pki, &text);
-    let front = free_address();
+    let front = reserved_address();
     let server = |keygate: &Keygate, name: &str| {
         format!(
             " server {name} {} check addr 127.0.0.1 port {} inter 50ms fall 1 rise 1\n",
@@ -105,7 +105,7 @@ fn behind_haproxy_h2load_notices_no_restart() {
     let run = move || crate::support::system("h2load", &["-n", "400", "-c", "8", "-m", "4", &url]);
     let crowd = std::thread::spawn(move || (0..12).map(|_| run()).collect::<Vec<_>>());
     let requests = "keygate_requests_total{code=\"2xx\",service=\"test\"}";
-    first.wait_until("the crowd is at it", || first.metric(requests) > 0.0);
+    wait_until("the crowd is at it", || first.metric(requests) > 0.0);
     first.signal("TERM");
     assert!(first.ended().success());
     for output in crowd.join().unwrap() {

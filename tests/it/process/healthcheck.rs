@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::support::keygate::{Keygate, configuration, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::Pki;
-use crate::support::program::free_address;
+use crate::support::program::reserved_address;
 use crate::support::{said, write_filter};
 
 /// Asks by a configuration of which nothing else is there: no filter, no certificate, no key.
@@ -134,7 +134,7 @@ fn whatever_else_answers_is_not_ready_and_told_of_in_one_line() {
 
 #[test]
 fn a_configuration_that_does_not_tell_the_address_is_another_matter() {
-    let address = free_address().to_string();
+    let address = reserved_address().to_string();
     for (wrong, problem) in [
         ("admin = [", "keygate.toml:1: "),
         ("admin = { listne = \"127.0.0.1:1\" }", "unknown field `listne`"),

@@ -11,18 +11,15 @@ use data_encoding::HEXLOWER;
 use crate::support::keygate::{BINARY, Keygate, configuration};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
-use crate::support::program::{free_address, has};
+use crate::support::program::reserved_address;
 use crate::support::scene::{Scene, contains};
-use crate::support::{said, write_filter, write_revision};
+use crate::support::{said, skip, write_filter, write_revision};
 
-/// Whether the kernel holds the process. Which it can is the kernel's choice, in CI too.
+/// Returns true if the kernel enforces the sandbox; skips the test otherwise.
 fn is_held(keygate: &Keygate) -> bool {
     let line = keygate.wait_for("the sandbox", |line| line["message"] == "sandbox");
     let is_held = ["full", "partial"].contains(&line["status"].as_str().unwrap());
-    if !is_held {
-        eprintln!("skipped: this kernel has no Landlock");
-    }
-    is_held
+    !skip::unless(is_held, "this kernel has no Landlock")
 }
 
 #[test]
@@ -124,7 +121,7 @@ fn a_configuration_that_needs_another_port_is_refused_where_ports_are_limited() 
     let (pki, origin, other) = (Pki::new(), Origin::start(), Origin::start());
     let client = pki.client("client", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let [listen, admin, elsewhere] = [free_address(), free_address(), free_address()];
+    let [listen, admin, elsewhere] = [reserved_address(), reserved_address(), reserved_address()];
     let text = configuration(origin.address(), "sandbox = { ports = \"configured\" }", "")
         .replacen("127.0.0.1:0", &admin.to_string(), 1)
         .replacen("127.0.0.1:0", &listen.to_string(), 1);
@@ -170,7 +167,7 @@ fn a_configuration_that_needs_another_port_is_refused_where_ports_are_limited() 
 /// A kernel without Landlock, played by strace.
 #[test]
 fn without_landlock_a_sandbox_that_is_required_is_an_error() {
-    if !has("strace") {
+    if skip::without("strace") {
         return;
     }
     let (pki, origin) = (Pki::new(), Origin::start());

@@ -7,14 +7,13 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
-use std::time::Instant;
 
 use serde_json::Value;
 
 use crate::support::keygate::{BINARY, Keygate, configuration};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
-use crate::support::{PATIENCE, said, system, write_filter};
+use crate::support::{TIMEOUT, said, system, wait_until, write_filter};
 
 /// Everything that a good configuration needs, and the configuration.
 fn good() -> (Pki, String) {
@@ -37,7 +36,7 @@ fn ends_with(arguments: &[&str]) -> Output {
     let id = child.id().to_string();
     let (sender, output) = channel();
     std::thread::spawn(move || sender.send(child.wait_with_output().unwrap()));
-    output.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+    output.recv_timeout(TIMEOUT).unwrap_or_else(|_| {
         system("kill", &["-s", "KILL", &id]);
         panic!("keygate {arguments:?} should have ended")
     })
@@ -213,14 +212,6 @@ fn waiting_origin() -> (Origin, std::sync::mpsc::Sender<()>) {
     (origin, sender)
 }
 
-/// Asks until the answer is as wanted: the log speaks a moment before.
-fn until(what: &str, wanted: impl Fn() -> bool) {
-    let since = Instant::now();
-    while !wanted() {
-        assert!(since.elapsed() < PATIENCE, "waited for {what} in vain");
-    }
-}
-
 #[test]
 fn sigterm_lets_requests_in_flight_finish_and_ends_with_zero() {
     let (pki, _) = good();
@@ -236,10 +227,10 @@ fn sigterm_lets_requests_in_flight_finish_and_ends_with_zero() {
         origin.next();
         keygate.signal("TERM");
         keygate.wait_for("the end of accepting", |line| line["message"] == "draining");
-        until("readiness to fail", || keygate.admin("/readyz").0 == 503);
+        wait_until("readiness to fail", || keygate.admin("/readyz").0 == 503);
         assert_eq!(keygate.status()["ready"], false);
         assert_eq!(keygate.admin("/livez").0, 200);
-        until("the address to be closed", || TcpStream::connect(keygate.address()).is_err());
+        wait_until("the address to be closed", || TcpStream::connect(keygate.address()).is_err());
         answer.send(()).unwrap();
         let answered = request.join().unwrap();
         assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
@@ -260,7 +251,7 @@ fn while_readiness_fails_clients_are_served_and_a_second_sigterm_ends_at_once() 
 
     keygate.signal("TERM");
     keygate.wait_for("the delay", |line| line["message"] == "no longer ready");
-    until("readiness to fail", || keygate.admin("/readyz").0 == 503);
+    wait_until("readiness to fail", || keygate.admin("/readyz").0 == 503);
     let answered = keygate.curl(&client, &[]);
     assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
 

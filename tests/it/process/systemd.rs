@@ -12,8 +12,8 @@ use crate::support::keygate::{BINARY, Keygate, configuration};
 use crate::support::load::Load;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
-use crate::support::program::{Program, free_address, has};
-use crate::support::{PATIENCE, said, system, write_filter, write_revision};
+use crate::support::program::{Program, reserved_address};
+use crate::support::{TIMEOUT, said, skip, system, write_filter, write_revision};
 
 /// The end of a service manager that is told things.
 struct Manager(UnixDatagram);
@@ -21,7 +21,7 @@ struct Manager(UnixDatagram);
 impl Manager {
     fn new(pki: &Pki) -> Self {
         let socket = UnixDatagram::bind(pki.path("notify")).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         Self(socket)
     }
 
@@ -171,7 +171,7 @@ fn a_restart_with_a_socket_that_is_handed_over_refuses_nobody() {
     assert!(failures.is_empty(), "{failures:#?}");
 
     // Every worker accepts from it, also after a configuration without it.
-    let elsewhere = free_address();
+    let elsewhere = reserved_address();
     for (place, generation) in [(elsewhere, 2), (address, 3)] {
         std::fs::write(pki.path("keygate.toml"), on(place, &origin)).unwrap();
         keygate.signal("HUP");
@@ -208,13 +208,13 @@ fn a_socket_that_no_address_is_configured_for_is_an_error_that_names_both() {
 
 #[test]
 fn systemd_hands_over_a_socket_and_starts_it_with_the_first_client() {
-    if !has("systemd-socket-activate") {
+    if skip::without("systemd-socket-activate") {
         return;
     }
     let (pki, origin) = (Pki::new(), Origin::start());
     let client = pki.client("client", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let address = free_address();
+    let address = reserved_address();
     std::fs::write(pki.path("keygate.toml"), on(address, &origin)).unwrap();
     let mut command = Command::new("systemd-socket-activate");
     command.args(["--listen", &address.to_string(), BINARY, "run", "--config"]);
@@ -233,7 +233,7 @@ const MOST_EXPOSED: &str = "20";
 
 #[test]
 fn systemd_finds_nothing_wrong_with_the_unit_and_little_exposed() {
-    if !has("systemd-analyze") {
+    if skip::without("systemd-analyze") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -9,8 +9,8 @@ use crate::support::client::Client;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::program::free_address;
-use crate::support::{said, write_filter, write_revision};
+use crate::support::program::reserved_address;
+use crate::support::{said, wait_until, write_filter, write_revision};
 
 struct Scene {
     pki: Pki,
@@ -49,7 +49,7 @@ fn scene() -> Scene {
     let (pki, origin) = (Pki::new(), Origin::start());
     let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
     write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
-    let addresses = [free_address(), free_address()];
+    let addresses = [reserved_address(), reserved_address()];
     let text = top("lost.pkbf")
         + &service("one", addresses[0], &origin, "")
         + &service("two", addresses[1], &origin, "");
@@ -95,14 +95,14 @@ fn a_service_comes_and_another_goes_and_nobody_else_notices() {
     let (mut stays, mut goes) = (scene.connect(0), scene.connect(1));
     ask(&mut stays);
     ask(&mut goes);
-    let third = free_address();
+    let third = reserved_address();
     let text = top("lost.pkbf")
         + &service("three", third, &scene.origin, "")
         + &service("one", scene.addresses[0], &scene.origin, "");
     scene.reconfigure(&text, 1);
     // It is told to go, and its address accepts nobody.
     assert_eq!(goes.rest(), "");
-    scene.keygate.wait_until("the address is closed", || {
+    wait_until("the address is closed", || {
         std::net::TcpStream::connect(scene.addresses[1]).is_err()
     });
     ask(&mut stays);

@@ -12,7 +12,7 @@ use crate::support::client::Client;
 use crate::support::keygate::{Keygate, configuration};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::{PATIENCE, said, write_filter};
+use crate::support::{TIMEOUT, said, write_filter};
 
 /// A good client, and a filter that holds nobody.
 fn people() -> (Pki, Party) {
@@ -134,7 +134,7 @@ fn requests_share_a_connection_and_one_that_the_upstream_closed_is_replaced() {
     }
     let connections = || keygate.metric("keygate_upstream_connections_total{service=\"test\"}");
     assert_eq!(connections(), 1.0);
-    wait_closed.recv_timeout(PATIENCE).unwrap();
+    wait_closed.recv_timeout(TIMEOUT).unwrap();
     while keygate.metric("keygate_upstream_connections_active{service=\"test\"}") > 0.0 {}
     ask();
     assert_eq!(connections(), 2.0);
@@ -174,7 +174,7 @@ fn a_client_that_does_not_read_stops_the_upstream_and_fills_no_memory() {
     let mut client = Client::connect(&pki, keygate.address(), &good);
     client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let before = resident(&keygate);
-    let written = wait_stalled.recv_timeout(PATIENCE).unwrap();
+    let written = wait_stalled.recv_timeout(TIMEOUT).unwrap();
     assert!(written < BODY, "the origin was never stopped");
     let grown = resident(&keygate).saturating_sub(before);
     assert!(grown < ROOM, "{grown} bytes for one slow client");

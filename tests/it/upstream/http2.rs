@@ -11,7 +11,7 @@ use crate::support::http2::{
 };
 use crate::support::keygate::{Keygate, configuration};
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::{said, write_filter};
+use crate::support::{said, wait_until, write_filter};
 
 /// What a server does with a request.
 #[derive(Debug, Clone, Copy)]
@@ -170,7 +170,7 @@ fn a_connection_that_is_ending_costs_nobody_anything_while_others_still_use_it()
             let answer = scene.keygate.curl(&scene.good, &["--max-time", "4"]);
             assert_eq!(answer.status.code(), Some(28), "{}", said(&answer));
         });
-        scene.keygate.wait_until("the slow request is there", || server.requests() == 1);
+        wait_until("the slow request is there", || server.requests() == 1);
         assert_eq!(scene.code(&[]), "200");
         for arguments in [&["-d", "body"][..], &[]] {
             assert_eq!(scene.code(arguments), "200", "{arguments:?}");

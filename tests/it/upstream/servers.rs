@@ -10,8 +10,8 @@ use crate::support::client::Client;
 use crate::support::keygate::{Keygate, configuration};
 use crate::support::origin::{Origin, Received};
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::program::free_address;
-use crate::support::{said, write_filter};
+use crate::support::program::reserved_address;
+use crate::support::{said, wait_until, write_filter};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n";
 const CODE: [&str; 2] = ["-w", "%{http_code}"];
@@ -64,7 +64,7 @@ fn a_request_goes_to_another_server_when_one_cannot_be_reached() {
     for balance in ["round-robin", "random", "least-requests"] {
         let origin = Origin::start();
         let scene =
-            scene(&[free_address(), origin.address()], &format!("balance = \"{balance}\", "));
+            scene(&[reserved_address(), origin.address()], &format!("balance = \"{balance}\", "));
         for _ in 0..10 {
             assert_eq!(scene.code(), "200", "{balance}");
         }
@@ -75,7 +75,7 @@ fn a_request_goes_to_another_server_when_one_cannot_be_reached() {
 #[test]
 fn a_server_that_fails_again_and_again_is_left_alone_and_asked_again_later() {
     let origin = Origin::start();
-    let down = free_address();
+    let down = reserved_address();
     let settings = "balance = \"round-robin\", max_failures = 2, retry_after = \"1s\", ";
     let scene = scene(&[down, origin.address()], settings);
     for _ in 0..6 {
@@ -93,7 +93,7 @@ fn a_server_that_fails_again_and_again_is_left_alone_and_asked_again_later() {
         let _ = back.accept(); // whoever comes is told nothing
         let _ = asked.send(());
     });
-    scene.keygate.wait_until("the server is asked again", || {
+    wait_until("the server is asked again", || {
         scene.code();
         is_asked.try_recv().is_ok()
     });
@@ -102,7 +102,7 @@ fn a_server_that_fails_again_and_again_is_left_alone_and_asked_again_later() {
 #[test]
 fn with_all_servers_down_a_request_is_refused_at_once() {
     let settings = "max_failures = 1, retry_after = \"1h\", ";
-    let scene = scene(&[free_address(), free_address()], settings);
+    let scene = scene(&[reserved_address(), reserved_address()], settings);
     assert_eq!(scene.code(), "502", "both were tried");
     assert_eq!(scene.code(), "503", "nobody is tried any more");
     let unavailable = "keygate_upstream_failures_total{reason=\"unavailable\",service=\"test\"}";
@@ -142,7 +142,7 @@ fn a_server_that_does_not_pass_its_checks_gets_no_request_until_it_does() {
     is_well.store(true, Ordering::Relaxed);
     scene.keygate.wait_for("a line", message("upstream server is well again"));
     scene.keygate.wait_for_metric(&up, 1.0);
-    scene.keygate.wait_until("it is asked again", || {
+    wait_until("it is asked again", || {
         assert_eq!(scene.code(), "200");
         sick.taken(is_request) > 0
     });

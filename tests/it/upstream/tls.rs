@@ -7,8 +7,8 @@ use keygate::spki::Fingerprint;
 
 use crate::support::keygate::{Keygate, configuration, keygate};
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::program::{Program, free_address, has};
-use crate::support::{said, write_filter, write_revision};
+use crate::support::program::{Program, reserved_address};
+use crate::support::{said, skip, wait_until, write_filter, write_revision};
 
 /// nginx, which says what it knows of who asks. Ends with the test.
 struct Nginx {
@@ -21,7 +21,7 @@ struct Nginx {
 
 /// It takes clients of its own CA only, speaks TLS with HTTP/2 or without, and HTTP/2 in the clear.
 fn nginx(alpn: &str) -> Nginx {
-    let (pki, tls, plain) = (Pki::named("Upstream CA"), free_address(), free_address());
+    let (pki, tls, plain) = (Pki::named("Upstream CA"), reserved_address(), reserved_address());
     let socket = pki.path("nginx.sock");
     let text = format!(
         r#"
@@ -88,7 +88,7 @@ const TLS: &str = ", tls = { trust_anchors = \"upstream-ca.pem\", certificate = 
 
 #[test]
 fn an_upstream_is_spoken_to_over_tls_with_a_certificate_of_our_own() {
-    if !has("nginx") {
+    if skip::without("nginx") {
         return;
     }
     for (alpn, protocol) in [("http2", "HTTP/2.0"), ("", "HTTP/1.1")] {
@@ -111,7 +111,7 @@ fn an_upstream_is_spoken_to_over_tls_with_a_certificate_of_our_own() {
 
         // Replaced like the rest.
         scene.take(&nginx.pki, ["second.pem", "second.key"], "me");
-        keygate.wait_until("the new certificate is shown", || {
+        wait_until("the new certificate is shown", || {
             let answer = ask();
             assert!(answer.starts_with(protocol), "{answer}");
             answer.contains("CN=second")
@@ -121,7 +121,7 @@ fn an_upstream_is_spoken_to_over_tls_with_a_certificate_of_our_own() {
 
 #[test]
 fn an_upstream_that_nobody_vouches_for_is_sent_nothing() {
-    if !has("nginx") {
+    if skip::without("nginx") {
         return;
     }
     let nginx = nginx("http2");
@@ -179,7 +179,7 @@ fn the_keys_that_we_have_towards_upstreams_are_judged_like_our_others() {
 
 #[test]
 fn an_upstream_is_spoken_to_over_http_2_in_the_clear_and_over_a_unix_socket() {
-    if !has("nginx") {
+    if skip::without("nginx") {
         return;
     }
     let nginx = nginx("http2");

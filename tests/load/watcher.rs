@@ -21,7 +21,7 @@ use crate::support::keygate::{Keygate, configuration};
 use crate::support::load::Load;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::said;
+use crate::support::{said, wait_until};
 
 /// 2^26 bits, 8 MiB: a filter that is not given back shows.
 const HASH_LENGTH: u8 = 26;
@@ -92,7 +92,7 @@ impl Stage {
         assert!(said(&answer).contains("access denied"), "{}", said(&answer));
         // The old filter is given back when the last connection that began with it is done.
         let most = self.memory + OTHER_KIB;
-        self.keygate.wait_until("memory is back", || self.keygate.memory("VmRSS") <= most);
+        wait_until("memory is back", || self.keygate.memory("VmRSS") <= most);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::support::keygate::Keygate;
 use crate::support::load::{ask, connect};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
-use crate::support::{PATIENCE, write_revision};
+use crate::support::{TIMEOUT, write_revision};
 
 /// Connections that ask one request after the other.
 const KEPT_ALIVE: usize = 8;
@@ -137,7 +137,7 @@ impl Drop for StopAtEnd<'_> {
 }
 
 fn next(events: &Receiver<Event>) -> Event {
-    events.recv_timeout(PATIENCE).unwrap()
+    events.recv_timeout(TIMEOUT).unwrap()
 }
 
 fn keep_asking(
