@@ -1,4 +1,4 @@
-//! A scrape: the control plane's series, and those of all workers added up.
+//! A scrape: the series of the control plane, and the sums of all workers' series.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct Exposition {
 }
 
 impl Exposition {
-    /// The series of a control plane and its workers, whose registries have the same series.
+    /// The registries of the control plane and of its workers.
     #[must_use]
     pub fn new(control: &ControlMetrics, workers: &[WorkerMetrics]) -> Self {
         Self {
@@ -26,7 +26,7 @@ impl Exposition {
         }
     }
 
-    /// A counter of all workers, added up by one of its labels.
+    /// The sums of a counter over all workers, by the values of one label.
     #[must_use]
     pub fn sums(&self, series: &str, label: &str) -> BTreeMap<String, f64> {
         let families = self.workers.iter().flat_map(Registry::gather);
@@ -41,10 +41,10 @@ impl Exposition {
         sums
     }
 
-    /// The values now, in Prometheus' text format 0.0.4.
+    /// The current values in Prometheus' text format 0.0.4.
     ///
     /// # Errors
-    /// A series that the format cannot express; there is none.
+    /// Returns an error if the format cannot express a series. No series of this room is such.
     pub fn render(&self) -> Result<String, prometheus::Error> {
         let mut families = self.control.gather();
         let workers = self.workers.iter().map(Registry::gather);
@@ -54,8 +54,8 @@ impl Exposition {
     }
 }
 
-/// Adds up two scrapes of registries with the same series. One may have series that the other does
-/// not have yet: services come while the workers run.
+/// Adds up two scrapes. One may have series that the other does not have yet, because workers apply
+/// a new service one after the other.
 fn add_families(mut sum: Vec<MetricFamily>, more: Vec<MetricFamily>) -> Vec<MetricFamily> {
     for mut family in more {
         let Some(known) = sum.iter_mut().find(|known| known.name() == family.name()) else {
@@ -90,7 +90,7 @@ fn add_metric(kind: MetricType, sum: &mut Metric, more: &Metric) {
         MetricType::HISTOGRAM => {
             sum.set_histogram(add_histograms(sum.get_histogram(), more.get_histogram()));
         }
-        MetricType::SUMMARY | MetricType::UNTYPED => {} // no worker has any
+        MetricType::SUMMARY | MetricType::UNTYPED => {} // workers have none
     }
 }
 
@@ -114,7 +114,7 @@ mod tests {
     use crate::metrics::{CodeClass, ConnectionResult};
 
     #[test]
-    fn a_scrape_adds_up_the_workers() {
+    fn a_scrape_sums_the_series_of_all_workers() {
         let control = ControlMetrics::new().unwrap();
         let workers = [(); 2].map(|()| WorkerMetrics::new(&["orders"]).unwrap());
         for (count, worker) in (1..).zip(&workers) {

@@ -1,23 +1,23 @@
-//! The values that labels can have.
+//! Labels with a fixed set of values, and counters resolved once for each value.
 
 use prometheus::core::{MetricVec, MetricVecBuilder};
 
 use crate::guard::{JudgedAt, VerdictKind};
 use crate::tls::{CertificateRole, HandshakeResult};
 
-/// A set of label values that is known when the program is built.
+/// A label whose values are the variants of an enum.
 pub trait Label: Copy + 'static {
     /// Every value, in the order of [`Label::index`].
     const ALL: &'static [Self];
 
-    /// The place of this value in [`Label::ALL`].
+    /// The index of this value in [`Label::ALL`].
     fn index(self) -> usize;
 
-    /// The value as it is exposed.
+    /// The value in the exposition.
     fn as_str(self) -> &'static str;
 }
 
-/// One handle for every value of a label, resolved once.
+/// One handle for each value of the label `L`, resolved once.
 #[derive(Debug, Clone)]
 pub struct Family<L, M> {
     handles: Vec<M>,
@@ -63,7 +63,7 @@ macro_rules! labels {
 }
 
 labels! {
-    /// What an upstream's answer was, by the first digit of its status.
+    /// The first digit of a response's status.
     CodeClass {
         /// 1xx.
         Informational = "1xx",
@@ -77,51 +77,51 @@ labels! {
         ServerError = "5xx",
     }
 
-    /// What became of a TCP connection from a client.
+    /// How a client's connection ended.
     ConnectionResult {
-        /// No TLS session came about.
+        /// The handshake failed.
         Failed = "failed",
-        /// The client's address had too many connections.
+        /// The client's address has reached its connection limit.
         Limited = "limited",
-        /// The client's key was refused.
-        Refused = "refused",
-        /// Requests were served.
+        /// The policy rejected the client's key.
+        Rejected = "refused",
+        /// The connection was served.
         Served = "served",
     }
 
-    /// What became of a look at a file that may have changed.
+    /// The result of a check for a changed file.
     ReloadResult {
-        /// It is in use now.
+        /// The new version was loaded and is in use.
         Loaded = "loaded",
-        /// It was refused; the one before stays in use.
-        Refused = "refused",
-        /// It is the one in use already.
+        /// The new version was rejected; the previous one stays in use.
+        Rejected = "refused",
+        /// The file is the one in use.
         Unchanged = "unchanged",
     }
 
-    /// What was done about a judged key.
+    /// The action that followed a verdict.
     KeyAction {
-        /// Served.
+        /// The client was served.
         Admit = "admit",
-        /// An open connection was ended.
+        /// An open connection was closed.
         Evict = "evict",
-        /// Served, logged.
+        /// The client was served and logged.
         Flag = "flag",
-        /// Served, logged, and the upstream is told.
+        /// The client was served and logged, and its requests carry the verdict in a header.
         Header = "header",
-        /// Refused before any request.
+        /// The client was rejected before its first request.
         Reject = "reject",
     }
 
-    /// Why a request got no answer from its upstream.
+    /// Why a request got no response from its upstream.
     UpstreamFailure {
-        /// No connection could be made.
+        /// No server accepted a connection.
         Connect = "connect",
-        /// The connection broke before the response head was there.
+        /// The connection failed before the response head was complete.
         Response = "response",
-        /// No response head within `response_timeout`.
+        /// The response head did not arrive within `response_timeout`.
         Timeout = "timeout",
-        /// No server is well, or no connection is left to be made.
+        /// No server is healthy, or the connection limit is reached.
         Unavailable = "unavailable",
     }
 }

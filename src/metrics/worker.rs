@@ -12,7 +12,7 @@ use crate::tls::HandshakeResult;
 /// The label value of connections that ended before a service was chosen.
 const UNROUTED: &str = "";
 
-/// What one worker counts.
+/// The series of one worker.
 #[derive(Debug, Clone)]
 pub struct WorkerMetrics {
     pub(super) registry: Registry,
@@ -23,35 +23,35 @@ pub struct WorkerMetrics {
     pub unrouted_handshakes: Family<HandshakeResult, IntCounter>,
 }
 
-/// What one worker counts of one service.
+/// The series of one service in one worker.
 #[derive(Debug, Clone)]
 pub struct ServiceMetrics {
-    /// Open connections of clients.
+    /// Open client connections.
     pub connections_active: IntGauge,
-    /// Connections by what became of them.
+    /// Client connections by result.
     pub connections: Family<ConnectionResult, IntCounter>,
     handshakes: [Family<HandshakeResult, IntCounter>; 2],
     /// From the accepted connection to the finished handshake, in seconds.
     pub handshake_duration: Histogram,
     key_checks: [Family<VerdictKind, IntCounter>; 3],
     key_actions: Family<KeyAction, IntCounter>,
-    /// Requests by the class of their answer.
+    /// Requests by status class.
     pub requests: Family<CodeClass, IntCounter>,
     /// From the request head to the end of the response, in seconds.
     pub request_duration: Histogram,
     /// Open connections to the upstream, pooled ones included.
     pub upstream_connections_active: IntGauge,
-    /// Connections made to the upstream.
+    /// Connections opened to the upstream.
     pub upstream_connections: IntCounter,
-    /// Requests that got no answer.
+    /// Requests that got no response from the upstream.
     pub upstream_failures: Family<UpstreamFailure, IntCounter>,
 }
 
 impl WorkerMetrics {
-    /// All series of one worker, at zero, for the services with these names.
+    /// Registers all series of one worker, at zero, for the services with these names.
     ///
     /// # Errors
-    /// Two series with the same name.
+    /// Returns an error if two series have the same name.
     pub fn new(services: &[&str]) -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let series = Series::register(&registry)?;
@@ -64,7 +64,7 @@ impl WorkerMetrics {
         })
     }
 
-    /// The series of the service with this name; at zero, if they were not there.
+    /// The series of the service with this name; at zero if they are new.
     #[must_use]
     pub fn service(&self, name: &str) -> ServiceMetrics {
         self.series.of_service(name)
@@ -72,14 +72,14 @@ impl WorkerMetrics {
 }
 
 impl ServiceMetrics {
-    /// Handshakes with `result`, resumed or full.
+    /// The counter of handshakes with `result`, resumed or full.
     #[must_use]
     pub fn handshakes(&self, result: HandshakeResult, resumed: bool) -> &IntCounter {
         let [full, abbreviated] = &self.handshakes;
         if resumed { abbreviated.of(result) } else { full.of(result) }
     }
 
-    /// Counts a judgement and what was done about it.
+    /// Counts a verdict and the action that followed it.
     pub fn count_judgement(&self, judged_at: JudgedAt, verdict: &Verdict, decision: Decision) {
         let [full_handshake, reload, resumption] = &self.key_checks;
         let family = match judged_at {
@@ -99,7 +99,7 @@ impl ServiceMetrics {
     }
 }
 
-/// Every vector of the data path; the last label of each is the one that varies most.
+/// The series of all services; the last label of each is the one of its [`Family`].
 #[derive(Debug, Clone)]
 struct Series {
     connections_active: IntGaugeVec,
@@ -125,17 +125,17 @@ impl Series {
             register(registry, HistogramVec::new(opts, &["service"]))
         };
         Ok(Self {
-            connections_active: gauges("connections_active", "Open connections of clients.")?,
-            connections: counters("connections_total", "Connections of clients by what became of them; no service: ended before one was chosen.", &["service", "result"])?,
-            handshakes: counters("handshakes_total", "TLS handshakes by what became of them; no service: ended before one was chosen.", &["service", "resumed", "result"])?,
-            handshake_duration: seconds("handshake_duration_seconds", "From the accepted connection to the finished handshake.", HANDSHAKE_BUCKETS)?,
-            key_checks: counters("key_checks_total", "Client keys judged, once for each connection, and once more whenever anything changes while it is open.", &["service", "stage", "verdict"])?,
-            key_actions: counters("key_actions_total", "What was done about the judged keys.", &["service", "action"])?,
-            requests: counters("requests_total", "Requests by the class of their status code.", &["service", "code"])?,
-            request_duration: seconds("request_duration_seconds", "From the request head to the end of the response.", REQUEST_BUCKETS)?,
+            connections_active: gauges("connections_active", "Open client connections.")?,
+            connections: counters("connections_total", "Client connections by result; the service is empty if the connection ended before it was routed.", &["service", "result"])?,
+            handshakes: counters("handshakes_total", "TLS handshakes by result; the service is empty if the connection ended before it was routed.", &["service", "resumed", "result"])?,
+            handshake_duration: seconds("handshake_duration_seconds", "Time from the accepted connection to the finished handshake.", HANDSHAKE_BUCKETS)?,
+            key_checks: counters("key_checks_total", "Verdicts on client keys: one for each connection, and one more after each reload while it is open.", &["service", "stage", "verdict"])?,
+            key_actions: counters("key_actions_total", "Actions that followed the verdicts on client keys.", &["service", "action"])?,
+            requests: counters("requests_total", "Requests by status class of the response.", &["service", "code"])?,
+            request_duration: seconds("request_duration_seconds", "Time from the request head to the end of the response.", REQUEST_BUCKETS)?,
             upstream_connections_active: gauges("upstream_connections_active", "Open connections to the upstream, pooled ones included.")?,
-            upstream_connections: counters("upstream_connections_total", "Connections made to the upstream.", &["service"])?,
-            upstream_failures: counters("upstream_failures_total", "Requests that got no answer from the upstream.", &["service", "reason"])?,
+            upstream_connections: counters("upstream_connections_total", "Connections opened to the upstream.", &["service"])?,
+            upstream_failures: counters("upstream_failures_total", "Requests that got no response from the upstream, by reason.", &["service", "reason"])?,
         })
     }
 
@@ -166,10 +166,11 @@ impl Series {
     }
 }
 
-/// Seconds: from a resumed handshake nearby to one across the world with loss.
+/// Buckets in seconds: from a resumed handshake in one data centre to an intercontinental one with
+/// packet loss.
 const HANDSHAKE_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-/// Seconds: the usual ones of the Prometheus clients, with finer steps at the fast end.
+/// Buckets in seconds: the defaults of the Prometheus clients, with finer steps at the fast end.
 const REQUEST_BUCKETS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
     60.0,

@@ -153,7 +153,7 @@ async fn admit(
         || (!Arc::ptr_eq(&before.clients, &service.clients)
             && identity.check(&*service.clients, now).is_err());
     if is_outdated {
-        metrics.connections.of(ConnectionResult::Refused).inc();
+        metrics.connections.of(ConnectionResult::Rejected).inc();
         let service = &service.config.name;
         debug!(%peer, %service, "the certificate was accepted once and is not any more");
         return close(stream).await;
@@ -166,7 +166,7 @@ async fn admit(
         worker.reporter.hit(peer, &service, chain, &verdict, stage, decision);
     }
     if decision == Decision::Reject {
-        metrics.connections.of(ConnectionResult::Refused).inc();
+        metrics.connections.of(ConnectionResult::Rejected).inc();
         if service.config.policy.reject_with == RejectWith::Alert {
             return close(stream).await;
         }
@@ -239,7 +239,7 @@ impl Failure {
     async fn end(self, worker: &Worker, service: Option<&Service>, peer: SocketAddr) {
         let outcome = match self.result {
             _ if self.limited => ConnectionResult::Limited,
-            HandshakeResult::Compromised => ConnectionResult::Refused,
+            HandshakeResult::Compromised => ConnectionResult::Rejected,
             HandshakeResult::BadSignature
             | HandshakeResult::ClientGone
             | HandshakeResult::Expired

@@ -190,12 +190,12 @@ impl Loader {
     }
 
     fn config_reloaded(&mut self, result: ReloadResult, now: SystemTime) {
-        self.metrics.config_reloaded(result);
+        self.metrics.record_config_reload(result);
         self.configuration.note(ReloadReport::done(result, unix_seconds(now)));
     }
 
     fn refuse_config(&mut self, problem: String, now: SystemTime) {
-        self.metrics.config_reloaded(ReloadResult::Refused);
+        self.metrics.record_config_reload(ReloadResult::Rejected);
         tracing::error!(%problem, "configuration rejected, keeping the one in use");
         self.configuration.note(ReloadReport::refused(None, problem, unix_seconds(now)));
     }

@@ -173,7 +173,7 @@ impl ReloadReport {
     }
 
     pub(super) fn refused(reason: Option<RejectionReason>, error: String, at: u64) -> Self {
-        let result = ReloadResult::Refused.as_str();
+        let result = ReloadResult::Rejected.as_str();
         Self { result, reason: reason.map(Label::as_str), error: Some(error), at }
     }
 }

@@ -108,7 +108,7 @@ impl FilterSource {
 
     /// Shows the filter that it was made with.
     pub(super) fn announce(&self, now: SystemTime) {
-        self.metrics.loaded(&self.named, unix_seconds(now) as f64);
+        self.metrics.record_loaded(&self.named, unix_seconds(now) as f64);
     }
 
     pub(super) fn config(&self) -> &FilterConfig {
@@ -142,7 +142,7 @@ impl FilterSource {
             Err(error) => self.refuse(&error.into(), now),
             Ok(file) if *file.sha256() == self.named.sha256 => {
                 self.refused = None;
-                self.metrics.unchanged();
+                self.metrics.record_unchanged();
                 self.last_reload = ReloadReport::done(ReloadResult::Unchanged, unix_seconds(now));
                 Change::Same
             }
@@ -217,7 +217,7 @@ impl FilterSource {
         self.named = update;
         self.loaded = unix_seconds(now);
         self.last_reload = ReloadReport::done(ReloadResult::Loaded, self.loaded);
-        self.metrics.loaded(&self.named, self.loaded as f64);
+        self.metrics.record_loaded(&self.named, self.loaded as f64);
         let header = self.named.filter.header();
         info!(
             filter = %self.config.name,
@@ -243,7 +243,7 @@ impl FilterSource {
             | FilterRejection::Rollback { .. } => self.refused = None,
         }
         let reason = refusal.reason();
-        self.metrics.rejected(reason);
+        self.metrics.record_rejected(reason);
         warn!(
             filter = %self.config.name,
             path = %self.config.path.display(),

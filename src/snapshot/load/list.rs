@@ -64,7 +64,7 @@ impl ListSource {
             path: config.path.clone(),
             source,
         })?;
-        metrics.loaded(list.len());
+        metrics.record_loaded(list.len());
         let last_reload = ReloadReport::done(ReloadResult::Loaded, unix_seconds(now));
         Ok(Self { config, metrics, list: Arc::new(list), seen, last_reload })
     }
@@ -84,7 +84,7 @@ impl ListSource {
         self.seen = seen;
         match list {
             Ok(list) => {
-                self.metrics.loaded(list.len());
+                self.metrics.record_loaded(list.len());
                 let before = self.list.len();
                 info!(list = %self.config.name, entries = list.len(), before, "list loaded");
                 self.list = Arc::new(list);
@@ -92,7 +92,7 @@ impl ListSource {
                 Change::Replaced
             }
             Err(error) => {
-                self.metrics.refused();
+                self.metrics.record_rejected();
                 let path = self.config.path.display();
                 warn!(list = %self.config.name, %path, %error, "list update rejected, keeping the one in use");
                 self.last_reload =

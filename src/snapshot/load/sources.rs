@@ -139,7 +139,7 @@ impl Sources {
             sources.iter().map(|filter| filter.name().to_owned()).collect()
         };
         let (old_filters, old_lists) = (names(&self.filters), list_names(&self.lists));
-        metrics.forget_configured();
+        metrics.remove_configured();
         for filter in &staged.filters {
             if let Part::New(filter) = filter {
                 filter.announce(now);
@@ -154,8 +154,8 @@ impl Sources {
         let gone = |old: Vec<String>, new: Vec<String>| {
             old.into_iter().filter(move |it| !new.contains(it))
         };
-        gone(old_filters, filters).for_each(|name| metrics.forget_filter(&name));
-        gone(old_lists, lists).for_each(|name| metrics.forget_list(&name));
+        gone(old_filters, filters).for_each(|name| metrics.remove_filter(&name));
+        gone(old_lists, lists).for_each(|name| metrics.remove_list(&name));
         self.exceptions.announce(metrics);
     }
 }
