@@ -36,10 +36,10 @@ format-check:
 clippy:
     cargo clippy --locked --all-targets -- -D warnings
 
-# The library without the proxy
+# The library without the feature `proxy`, and its examples and tests
 [private]
 clippy-library:
-    cargo clippy --locked --lib --no-default-features -- -D warnings
+    cargo clippy --locked --all-targets --no-default-features -- -D warnings
 
 [private]
 unit-tests:
