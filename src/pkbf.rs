@@ -1,9 +1,8 @@
 //! The `pkbfv1` filter: which public keys are probably compromised.
 //!
-//! A [`Filter`] that has been read is only asked; replacing it is the business of
-//! [`crate::snapshot`]. Nothing here knows about TLS or policy. It answers exactly for the bytes
-//! it is given, as the reference implementation does: other encodings of the same key are the
-//! business of [`crate::spki`]. Format: <https://pwnedkeys.com/filter.html>
+//! A lookup covers exactly the bytes it is given, as in the reference implementation. [`crate::spki`]
+//! derives the other encodings of a key, and [`crate::snapshot`] replaces filters in a running
+//! proxy. Nothing here depends on TLS or on a policy. Format: <https://pwnedkeys.com/filter.html>
 //!
 //! A filter is built in memory and written as one file:
 //!
@@ -17,14 +16,14 @@
 //! filter.stamp(1_790_000_000);
 //! pkbf::create(&filter, &path, Overwrite::Never)?;
 //!
-//! let file = pkbf::read(&path, 1 << 20)?; // of at most a MiB
+//! let file = pkbf::read(&path, 1 << 20)?; // at most 1 MiB
 //! assert!(file.filter.contains(b"the DER of a SubjectPublicKeyInfo"));
 //! assert!(!file.filter.contains(b"the DER of another one"));
 //! assert!(file.filter.plausibility().is_plausible());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A file that others read meanwhile is changed under its lock and replaced as a whole:
+//! A file that other processes read is changed under its lock and replaced as a whole:
 //!
 //! ```
 //! use keygate::pkbf::{self, FilterUpdate};
@@ -56,7 +55,7 @@ use smallvec::SmallVec;
 use xxhash_rust::xxh64::xxh64;
 
 pub use checksum::{check_sidecar, sidecar_of};
-pub use error::FilterError;
+pub use error::{ChecksumFileError, FilterError};
 pub use file::{FileStamp, FilterFile, read, read_unlocked};
 pub use header::{HEADER_SIZE, Header, MARKER, MAX_HASH_LENGTH, MIN_HASH_LENGTH};
 pub use plausibility::Plausibility;
@@ -78,41 +77,42 @@ impl Filter {
     /// An empty filter: revision 0, no entries, no bit set.
     ///
     /// # Errors
-    /// A parameter out of range, or a bit field that does not fit into memory.
+    /// Returns an error if a parameter is out of range or the bit field does not fit into memory.
     pub fn new(parameters: Parameters) -> Result<Self, FilterError> {
         let header = Header::empty(parameters)?;
         Ok(Self { header, bits: Bits::zeroed(header.data_size())?, set_bits: 0 })
     }
 
-    /// Reads a whole file that is in memory already.
+    /// Parses the content of a filter file.
     ///
     /// # Errors
-    /// Too short, not `pkbfv1`, a parameter out of range, or data that is not `2^L / 8` bytes long.
+    /// Returns an error if `file` is too short, is not `pkbfv1`, has a parameter out of range, or has
+    /// data that is not `2^L / 8` bytes long.
     pub fn parse(file: &[u8]) -> Result<Self, FilterError> {
         let (header, data) = Header::parse(file)?;
         let mut bits = Bits::zeroed(header.data_size())?;
-        bits.copy_from_slice(data); // `data` was found to be of this size
+        bits.copy_from_slice(data); // `Header::parse` checked the length of `data`
         let set_bits = count_ones(&bits);
         Ok(Self { header, bits, set_bits })
     }
 
-    /// Whether the key with this SubjectPublicKeyInfo (DER) is probably in the set; `false` is
-    /// certain.
+    /// Whether the key with this SubjectPublicKeyInfo (DER) is probably in the filter. There are no
+    /// false negatives.
     #[must_use]
     pub fn contains(&self, spki: &[u8]) -> bool {
         self.contains_hash(KeyHash::of(spki))
     }
 
-    /// [`Filter::contains`] for a key that has been hashed already: several filters share one hash.
+    /// [`Filter::contains`] for a key that is already hashed. Several filters can share one hash.
     #[must_use]
     pub fn contains_hash(&self, hash: KeyHash) -> bool {
         self.positions(hash).all(|position| self.is_set(position))
     }
 
-    /// The place of the first of `hashes` that is probably in the set.
+    /// The index of the first of `hashes` that is probably in the filter.
     ///
-    /// The first bits of all of them are read before any is looked at, so that in a filter larger
-    /// than the caches their misses overlap instead of following one another.
+    /// The first bits of all hashes are read before any is tested. In a filter larger than the
+    /// caches, the cache misses then overlap.
     #[must_use]
     pub fn find(&self, hashes: &[KeyHash]) -> Option<usize> {
         let first_bits = |hash: &KeyHash| {
@@ -130,8 +130,8 @@ impl Filter {
         self.bits.get(byte).is_some_and(|bits| bits & mask != 0)
     }
 
-    /// Adds the key with this SubjectPublicKeyInfo (DER). Returns whether it was new: like the
-    /// reference implementation, an entry that tests positive already is not counted again.
+    /// Adds the key with this SubjectPublicKeyInfo (DER). Returns whether the key was new. Like the
+    /// reference implementation, a key that already tests positive is not counted again.
     pub fn insert(&mut self, spki: &[u8]) -> bool {
         let mut newly_set = 0;
         for position in self.positions(KeyHash::of(spki)) {
@@ -150,63 +150,63 @@ impl Filter {
         newly_set > 0
     }
 
-    /// Marks the end of a run of additions: one revision more, changed at `updated_at` (seconds
-    /// since the Unix epoch).
+    /// Completes a run of additions: increments the revision and sets the time of the last change,
+    /// in seconds since the Unix epoch.
     pub fn stamp(&mut self, updated_at: u64) {
         self.stamp_as(self.header.revision.saturating_add(1), updated_at);
     }
 
-    /// The same with a revision that its publisher numbers by rules of their own.
+    /// [`Filter::stamp`] with a revision that the publisher of the filter chooses.
     pub fn stamp_as(&mut self, revision: u32, updated_at: u64) {
         self.header.revision = revision;
         self.header.updated_at = updated_at;
     }
 
-    /// The header, as it is or would be in the file.
+    /// The header of the file.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// How many bits of the bit field are set.
+    /// The number of bits that are set.
     #[must_use]
     pub fn set_bits(&self) -> u64 {
         self.set_bits
     }
 
-    /// The share of the bit field that is set, 0 to 1.
+    /// The fraction of the bits that are set, 0 to 1.
     #[must_use]
     pub fn fill_ratio(&self) -> f64 {
         sizing::ratio(self.set_bits, self.header.bit_count())
     }
 
-    /// The probability that a key which was never added tests positive, by the header's numbers.
+    /// The probability that a key that was never added tests positive, calculated from the header.
     #[must_use]
     pub fn false_positive_ratio(&self) -> f64 {
         self.header.parameters().false_positive_ratio(self.header.entry_count.into())
     }
 
-    /// The highest rate of false positives that the header's numbers leave to chance: above
-    /// [`Filter::false_positive_ratio`], far above only in filters of a few bits.
+    /// An upper bound of the false-positive rate that chance can produce with this header. It is far
+    /// above [`Filter::false_positive_ratio`] only in filters of a few bits.
     #[must_use]
     pub fn false_positive_bound(&self) -> f64 {
         plausibility::false_positive_bound(&self.header)
     }
 
-    /// Whether the header's numbers can explain the bits that are set.
+    /// Whether the header explains the number of bits that are set.
     #[must_use]
     pub fn plausibility(&self) -> Plausibility {
         Plausibility::of(&self.header, self.set_bits)
     }
 
-    /// How many bits are set in one filter and not in the other: first those that only `self` has,
-    /// then those that only `other` has. `None` if they differ in size.
+    /// The number of bits that are set in one filter only: in `self`, then in `other`. `None` if the
+    /// filters differ in size.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<(u64, u64)> {
         (self.bits.len() == other.bits.len()).then(|| {
             let pairs = self.bits.iter().zip(other.bits.iter());
-            pairs.fold((0, 0), |(mine, theirs), (a, b)| {
-                (mine + u64::from((a & !b).count_ones()), theirs + u64::from((b & !a).count_ones()))
+            pairs.fold((0, 0), |(left, right), (a, b)| {
+                (left + u64::from((a & !b).count_ones()), right + u64::from((b & !a).count_ones()))
             })
         })
     }
@@ -218,7 +218,7 @@ impl Filter {
         let mut context = digest::Context::new(&digest::SHA256);
         context.update(&header);
         context.update(bits);
-        context.finish().as_ref().first_chunk().copied().unwrap_or_default() // it has 32 bytes
+        context.finish().as_ref().first_chunk().copied().unwrap_or_default() // a SHA-256 has 32 bytes
     }
 
     /// The whole file: header, then bit field.
@@ -241,7 +241,7 @@ impl Filter {
     }
 }
 
-/// The two hashes of a key from which a filter of any size derives its bit positions.
+/// The two hashes of a key. A filter of any size derives its bit positions from them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyHash {
     /// XXH64 with seed 0.
@@ -258,12 +258,12 @@ impl KeyHash {
     }
 }
 
-/// How many bits of each key [`Filter::find`] reads at once: in a filter that is half full, one key
-/// in sixteen passes them by chance.
+/// Number of bits of each key that [`Filter::find`] reads first. In a filter that is half full, one
+/// key in sixteen has them all set by chance.
 const FIRST_BITS: usize = 4;
 
 fn locate(position: u64) -> (usize, u8) {
-    // A position that usize cannot hold belongs to a filter that memory cannot hold.
+    // A filter with a position beyond usize does not fit into memory.
     let byte = usize::try_from(position >> 3).unwrap_or(usize::MAX);
     (byte, 0x80 >> (position & 7))
 }
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_filter_contains_nothing_and_counts_nothing() {
+    fn a_new_filter_is_empty() {
         let filter = small();
         assert!(!filter.contains(b"key"));
         assert_eq!((filter.set_bits(), filter.header().entry_count), (0, 0));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_difference_is_counted_both_ways() {
+    fn the_difference_is_counted_in_both_directions() {
         let (mut one, mut other) = (small(), small());
         one.insert(b"a");
         other.insert(b"a");

@@ -1,8 +1,8 @@
 //! The memory of a bit field, and the counting of its bits.
 //!
-//! A mapping of its own, on huge pages where the kernel offers them: a look-up in a large filter
-//! misses the TLB as often as the caches, loading faults once for each 2 MiB instead of each 4 KiB,
-//! and a filter that is replaced goes back to the kernel at once.
+//! The memory is an anonymous mapping, on huge pages where the kernel offers them. Lookups in a large
+//! filter then miss the TLB less often, and loading faults once for each 2 MiB instead of each 4 KiB.
+//! A replaced filter returns its memory to the kernel at once.
 
 use std::ops::{Deref, DerefMut};
 
@@ -10,17 +10,17 @@ use memmap2::{Advice, MmapMut};
 
 use super::FilterError;
 
-/// The bit field of a filter, zeroed when it is made. Bit 0 of a byte is its most significant bit.
+/// The bit field of a filter. Bit 0 of a byte is its most significant bit.
 #[derive(Debug)]
 pub(super) struct Bits(MmapMut);
 
 impl Bits {
-    /// Room for exactly `bytes`, which are touched only when they are written.
+    /// A bit field of `bytes` zero bytes. The kernel allocates a page when it is first written.
     pub(super) fn zeroed(bytes: u64) -> Result<Self, FilterError> {
         let impossible = || FilterError::OutOfMemory { bytes };
         let size = usize::try_from(bytes).map_err(|_| impossible())?;
         let memory = MmapMut::map_anon(size).map_err(|_| impossible())?;
-        // A kernel without huge pages serves the same bits from small ones.
+        // Without huge pages, the mapping uses small ones.
         let _ = memory.advise(Advice::HugePage);
         Ok(Self(memory))
     }
@@ -48,17 +48,16 @@ impl PartialEq for Bits {
 
 impl Eq for Bits {}
 
-/// Four words side by side: what a compiler turns into vector registers.
+/// Four words that the compiler places in vector registers.
 type Lanes = [u64; 4];
 
-/// Bytes that sixteen [`Lanes`] hold.
+/// Size of sixteen [`Lanes`], in bytes.
 const BLOCK: usize = 512;
 
-/// How many bits of `bytes` are set.
+/// The number of bits of `bytes` that are set.
 ///
-/// Sixteen registers are added into one before anything is counted (a Harley-Seal carry-save adder;
-/// Warren, "Hacker's Delight", 2nd edition, section 5-1): the build for every x86-64 has no
-/// instruction that counts.
+/// A Harley-Seal carry-save adder (Warren, "Hacker's Delight", 2nd edition, section 5-1) adds sixteen
+/// registers into one before it counts. The baseline of x86-64 has no instruction that counts bits.
 pub(super) fn count_ones(bytes: &[u8]) -> u64 {
     let (blocks, rest) = bytes.as_chunks::<BLOCK>();
     let mut adder = Adder::default();
@@ -70,7 +69,7 @@ pub(super) fn count_ones(bytes: &[u8]) -> u64 {
         + tail.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
 }
 
-/// Bits that have been seen once, twice, four and eight times and are not counted yet.
+/// Partial sums: bits that were set once, twice, four and eight times and are not counted yet.
 #[derive(Default)]
 struct Adder {
     ones: Lanes,
@@ -80,12 +79,12 @@ struct Adder {
 }
 
 impl Adder {
-    /// Takes in a block. Returns how many times sixteen bits came together.
+    /// Adds a block. Returns the number of carries of weight sixteen.
     fn add(&mut self, block: &[u8; BLOCK]) -> u64 {
         let (lanes, _) = block.as_chunks::<32>();
         let mut pairs = lanes.chunks_exact(2).map(|pair| match pair {
             [first, second] => (load(first), load(second)),
-            _ => Default::default(), // `chunks_exact` gives twos
+            _ => Default::default(), // unreachable: `chunks_exact` yields pairs
         });
         let mut two = |adder: &mut Self| {
             let (first, second) = pairs.next().unwrap_or_default();
@@ -108,7 +107,7 @@ impl Adder {
     }
 }
 
-/// Adds two more numbers of one binary digit to each digit of `sum`. Returns the carries.
+/// Adds two bits to each bit of `sum`. Returns the carries.
 fn carry(sum: &mut Lanes, first: Lanes, second: Lanes) -> Lanes {
     let mut carries = Lanes::default();
     for (((sum, carry), first), second) in sum.iter_mut().zip(&mut carries).zip(first).zip(second) {
@@ -139,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_begin_unset_and_are_as_many_as_asked_for() {
+    fn a_new_bit_field_is_zero_and_has_the_requested_size() {
         let mut bits = Bits::zeroed(3).unwrap();
         assert_eq!(*bits, [0; 3]);
         bits[1] = 0x80;

@@ -1,5 +1,6 @@
-//! Why a filter cannot be used: what was found where, and what to do.
+//! Why a filter cannot be used: the value found, its place, and the remedy.
 
+use std::io;
 use std::path::PathBuf;
 
 use super::{HEADER_SIZE, MAX_HASH_LENGTH, MIN_HASH_LENGTH};
@@ -7,93 +8,113 @@ use super::{HEADER_SIZE, MAX_HASH_LENGTH, MIN_HASH_LENGTH};
 /// Why a file is not a usable filter.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    /// The file does not begin as a filter does.
+    /// The file does not begin with the marker of the format.
     #[error("not a pkbfv1 filter: the file begins with {found}, expected \"pkbfv1\"")]
     BadMarker {
         /// The first bytes, escaped.
         found: String,
     },
-    /// The file was written to while it was read, or is locked by its writer.
+    /// The file changed while it was read, or its writer holds the lock.
     #[error("the file is being written to; it is read again when the writer is done")]
     BeingWritten,
-    /// The file is not the one that the checksum beside it speaks of.
+    /// The file does not match its checksum file.
     #[error(
-        "its SHA-256 is {found}, {} says {expected}: one of the two is damaged or not the newest; fetch both again",
+        "its SHA-256 is {found}, but {} has {expected}: one of the two is damaged or outdated; fetch both again",
         sidecar.display()
     )]
     Checksum {
-        /// The file with the checksum.
+        /// The checksum file.
         sidecar: PathBuf,
-        /// The checksum in it, in hex.
+        /// The checksum in that file, in hex.
         expected: String,
-        /// That of the filter, in hex.
+        /// The checksum of the filter, in hex.
         found: String,
     },
-    /// The file that should hold its checksum holds none.
+    /// The checksum file cannot be read or has no checksum.
     #[error(
-        "{}: {problem}; write it with sha256sum, or remove it to go without a checksum",
+        "{}: {source}; write it with sha256sum, or remove it to go without a checksum",
         sidecar.display()
     )]
     ChecksumFile {
-        /// The file with the checksum.
+        /// The checksum file.
         sidecar: PathBuf,
-        /// What is wrong with it.
-        problem: String,
+        /// Why there is no checksum.
+        source: ChecksumFileError,
     },
-    /// `k` is 0: every key would be a hit.
+    /// `k` is 0, so that every key would be a hit.
     #[error("hash count is 0 (header offset 22), at least 1 is needed")]
     HashCountZero,
-    /// `L` is not a size that a filter can have.
+    /// `L` is out of range.
     #[error(
         "hash length is {found} (header offset 23), a filter has {MIN_HASH_LENGTH} to {MAX_HASH_LENGTH}"
     )]
     HashLengthOutOfRange {
-        /// What the header says.
+        /// `L` in the header.
         found: u8,
     },
-    /// The file could not be read or written.
+    /// The file cannot be read or written.
     #[error("{0}")]
-    Io(#[from] std::io::Error),
-    /// No parameters of the format give what was asked for.
+    Io(#[from] io::Error),
+    /// No parameters of the format satisfy the request.
     #[error(
         "no filter has {entries} entries at a false-positive rate of {rate}: entries must be at least 1, the rate between 0 and 1"
     )]
     NoParameters {
-        /// Entries asked for.
+        /// Requested number of entries.
         entries: u64,
-        /// Rate asked for.
+        /// Requested false-positive rate.
         rate: f64,
     },
     /// The bit field does not fit into memory.
     #[error("cannot allocate {bytes} bytes for the bit field")]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Size of the bit field, in bytes.
         bytes: u64,
     },
-    /// The file is larger than the operator allows.
+    /// The file is larger than the configured maximum.
     #[error("the file is {found} bytes long, max_size allows {allowed}")]
     TooLarge {
-        /// Size of the file in bytes.
+        /// Size of the file, in bytes.
         found: u64,
-        /// The limit in bytes.
+        /// The maximum, in bytes.
         allowed: u64,
     },
     /// The file ends within the header.
     #[error("the file is {found} bytes long, the header alone has {HEADER_SIZE}")]
     TooShort {
-        /// Size of the file in bytes.
+        /// Size of the file, in bytes.
         found: u64,
     },
-    /// The file's length is not what its header says.
+    /// The length of the file does not match its header.
     #[error(
-        "the file is {found} bytes long, its header (hash length {hash_length}) says {expected}"
+        "the file is {found} bytes long, its header (hash length {hash_length}) requires {expected}"
     )]
     WrongLength {
-        /// Size of the file in bytes.
+        /// Size of the file, in bytes.
         found: u64,
-        /// Size that the header asks for, in bytes.
+        /// Size that the header requires, in bytes.
         expected: u64,
         /// `L` in the header.
         hash_length: u8,
+    },
+}
+
+/// Why a checksum file has no checksum for its filter.
+#[derive(Debug, thiserror::Error)]
+pub enum ChecksumFileError {
+    /// The file has no line.
+    #[error("it is empty")]
+    Empty,
+    /// The file cannot be read.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The line does not begin with a SHA-256 in hex.
+    #[error("it does not begin with the 64 hex digits of a SHA-256")]
+    NoDigest,
+    /// The file has several lines, and none is for the filter.
+    #[error("none of its {lines} lines names the filter")]
+    NotListed {
+        /// Number of lines.
+        lines: usize,
     },
 }

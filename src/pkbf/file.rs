@@ -1,7 +1,7 @@
-//! Filter files, read whole into memory.
+//! Reads filter files into memory as a whole.
 //!
-//! Never a mapping: the reference implementation edits files in place, and a file that shrinks
-//! under a mapping kills the process that reads it.
+//! Files are never mapped. The reference implementation edits files in place, and a mapped file that
+//! shrinks raises SIGBUS in the process that reads it.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, Read};
@@ -15,28 +15,29 @@ use super::header::too_short;
 use super::{Filter, FilterError, HEADER_SIZE, Header, checksum};
 use crate::regular_file;
 
-/// Bytes read at a time: they are counted while they are still in the cache.
+/// Size of one read, in bytes. Its bits are counted while they are in the cache.
 const CHUNK_SIZE: usize = 256 << 10;
 
-/// A filter as it was in a file.
+/// A filter with the state of the file it was read from.
 #[derive(Debug)]
 pub struct FilterFile {
     /// The filter.
     pub filter: Filter,
-    /// What the file system said of the file that was read.
+    /// The state of the file when it was read.
     pub stamp: FileStamp,
     sha256: OnceLock<[u8; 32]>,
 }
 
 impl FilterFile {
-    /// SHA-256 of the whole file. Computed when it is first asked for: it takes longer than reading.
+    /// SHA-256 of the whole file. Computed on the first call, because hashing takes longer than
+    /// reading.
     #[must_use]
     pub fn sha256(&self) -> &[u8; 32] {
         self.sha256.get_or_init(|| self.filter.sha256())
     }
 }
 
-/// What changes when a file is replaced or written to.
+/// File system metadata that changes when a file is replaced or written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStamp {
     device: u64,
@@ -50,13 +51,13 @@ impl FileStamp {
     /// The stamp of the file at `path`, symbolic links followed.
     ///
     /// # Errors
-    /// There is no such file, or it may not be looked at.
+    /// Returns an error if the metadata of the file cannot be read.
     pub fn of(path: &Path) -> io::Result<Self> {
         Ok(Self::from_metadata(&std::fs::metadata(path)?))
     }
 
-    /// Whether the file was last changed at least `age` before `now`. One that seems to be changed
-    /// in the future (a file system with a clock of its own) counts as settled.
+    /// Whether the file was last changed at least `age` before `now`. A time of change in the future,
+    /// which a file server with another clock can set, counts as that long ago.
     #[must_use]
     pub fn changed_before(&self, now: SystemTime, age: Duration) -> bool {
         let (seconds, nanoseconds) = self.changed;
@@ -79,15 +80,14 @@ impl FileStamp {
     }
 }
 
-/// Reads the filter at `path`, holding the shared lock that the reference implementation honours.
+/// Reads the filter at `path` under the shared lock that the reference implementation honours.
 ///
-/// Everything that can be checked is checked before anything is allocated: size, marker, ranges,
-/// length. A checksum beside the file ([`super::sidecar_of`]) must match.
+/// Size, marker, ranges and length are checked before any allocation. If there is a checksum file
+/// ([`super::sidecar_of`]), the filter must match it.
 ///
 /// # Errors
-/// The file cannot be read, is larger than `max_size` bytes, is not a usable filter, does not match
-/// its checksum, or is being written to: locked by its writer, or changed between the beginning and
-/// the end of the read.
+/// Returns an error if the file cannot be read, is larger than `max_size` bytes, is not a valid
+/// filter, does not match its checksum, is locked by its writer, or changes during the read.
 pub fn read(path: &Path, max_size: u64) -> Result<FilterFile, FilterError> {
     let mut file = regular_file::open(path)?;
     match file.try_lock_shared() {
@@ -98,17 +98,17 @@ pub fn read(path: &Path, max_size: u64) -> Result<FilterFile, FilterError> {
     read_from(&mut file, path, max_size)
 }
 
-/// The same, but waits until no writer holds the lock.
+/// [`read`], but waits while a writer holds the lock.
 ///
 /// # Errors
-/// As [`read`].
+/// Returns the errors of [`read`].
 pub fn read_unlocked(path: &Path, max_size: u64) -> Result<FilterFile, FilterError> {
     let mut file = regular_file::open(path)?;
     tolerate(file.lock_shared())?;
     read_from(&mut file, path, max_size)
 }
 
-/// The outcome of a lock, except that a file system without locks has no writer that honours them.
+/// The result of locking, but success on a file system without locks.
 pub(super) fn tolerate(locked: io::Result<()>) -> io::Result<()> {
     locked.or_else(
         |error| {
@@ -117,7 +117,7 @@ pub(super) fn tolerate(locked: io::Result<()>) -> io::Result<()> {
     )
 }
 
-/// Reads `file`, which is locked and was opened at `path`.
+/// Reads `file`, which was opened at `path` and is locked.
 pub(super) fn read_from(
     file: &mut File,
     path: &Path,
@@ -148,13 +148,13 @@ fn read_header(file: &mut File, file_size: u64) -> Result<Header, FilterError> {
     }
 }
 
-/// The bit field and how many of its bits are set: one pass, straight to where it stays.
+/// Reads the bit field into its final place and counts the bits that are set, in one pass.
 fn read_bits(file: &mut File, header: &Header) -> Result<(Bits, u64), FilterError> {
     let mut bits = Bits::zeroed(header.data_size())?;
     let mut set_bits = 0;
     for chunk in bits.chunks_mut(CHUNK_SIZE) {
         file.read_exact(chunk).map_err(|error| {
-            let shrunk = error.kind() == io::ErrorKind::UnexpectedEof; // it was long enough a moment ago
+            let shrunk = error.kind() == io::ErrorKind::UnexpectedEof; // the length was checked before
             if shrunk { FilterError::BeingWritten } else { FilterError::Io(error) }
         })?;
         set_bits += count_ones(chunk);
@@ -186,11 +186,15 @@ mod tests {
         assert_eq!(read.stamp, FileStamp::of(&path).unwrap());
         let whole = std::fs::read(&path).unwrap();
         assert_eq!(read.sha256(), digest::digest(&digest::SHA256, &whole).as_ref());
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left over");
+        assert_eq!(
+            std::fs::read_dir(directory.path()).unwrap().count(),
+            1,
+            "no temporary file is left"
+        );
     }
 
     #[test]
-    fn a_file_over_the_limit_is_refused_before_it_is_read() {
+    fn a_file_over_the_maximum_size_is_rejected_before_it_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.pkbf");
         create(&filter(), &path, Overwrite::Never).unwrap();
@@ -210,9 +214,9 @@ mod tests {
         assert!(read(&path, 1 << 20).is_ok());
     }
 
-    /// A writer without a lock: what was read is a mixture of before and after.
+    /// The writer takes no lock, so that a read can mix old and new bytes.
     #[test]
-    fn a_file_that_changes_while_it_is_read_is_not_taken_for_a_filter() {
+    fn a_file_that_changes_while_it_is_read_is_an_error() {
         use std::os::unix::fs::FileExt;
         use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -223,26 +227,26 @@ mod tests {
         let writer = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         let stop = AtomicBool::new(false);
         let deadline = SystemTime::now() + Duration::from_secs(60);
-        let is_noticed = std::thread::scope(|scope| {
+        let is_detected = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     writer.write_all_at(b"x", 1000).unwrap();
                 }
             });
-            // A read that begins and ends while the writer has no processor sees nothing.
+            // A read that overlaps no write succeeds, so that several are needed.
             let mut reads = std::iter::repeat_with(|| read(&path, u64::MAX));
-            let is_noticed = reads
+            let is_detected = reads
                 .by_ref()
                 .take_while(|_| SystemTime::now() < deadline)
                 .any(|read| matches!(read, Err(FilterError::BeingWritten)));
             stop.store(true, Ordering::Relaxed);
-            is_noticed
+            is_detected
         });
-        assert!(is_noticed);
+        assert!(is_detected);
     }
 
     #[test]
-    fn a_directory_is_not_a_filter() {
+    fn a_directory_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         assert!(matches!(read(directory.path(), 1 << 20).unwrap_err(), FilterError::Io(_)));
     }

@@ -1,14 +1,14 @@
-//! The 24 bytes before the bit field, checked before anything shifts by them or allocates.
+//! The header of a filter file: 24 bytes before the bit field, checked before use.
 
 use super::{FilterError, Parameters};
 
-/// The first six bytes of a filter file.
+/// The first bytes of a filter file.
 pub const MARKER: [u8; 6] = *b"pkbfv1";
-/// Bytes before the bit field.
+/// Size of the header, in bytes.
 pub const HEADER_SIZE: usize = 24;
-/// The smallest `L` that has a whole byte of bits.
+/// Minimum of `L`: one byte of bits.
 pub const MIN_HASH_LENGTH: u8 = 3;
-/// The largest `L` whose file length fits into 64 bits.
+/// Maximum of `L`, so that the length of the file fits into 64 bits.
 pub const MAX_HASH_LENGTH: u8 = 63;
 
 /// The 24-byte header of a `pkbfv1` file. Integers are big-endian.
@@ -16,11 +16,12 @@ pub const MAX_HASH_LENGTH: u8 = 63;
 /// Source: <https://pwnedkeys.com/filter.html>, "File Header".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Set by whoever updates the file, for ordering updates.
+    /// Revision that the publisher sets to order updates.
     pub revision: u32,
-    /// Last change to the filter data, in seconds since the Unix epoch; 0 if there was none.
+    /// Time of the last change to the filter data, in seconds since the Unix epoch; 0 if there was
+    /// none.
     pub updated_at: u64,
-    /// Entries added; one that tested positive already is not counted again.
+    /// Number of entries added. A key that already tested positive is not counted again.
     pub entry_count: u32,
     /// `k`, the number of bits set for each entry; at least 1.
     pub hash_count: u8,
@@ -29,10 +30,10 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of a filter that never had an entry.
+    /// The header of an empty filter.
     ///
     /// # Errors
-    /// A parameter out of range.
+    /// Returns an error if a parameter is out of range.
     pub fn empty(parameters: Parameters) -> Result<Self, FilterError> {
         let header = Self {
             revision: 0,
@@ -48,7 +49,8 @@ impl Header {
     /// Splits `file` into its header and the filter data that follows.
     ///
     /// # Errors
-    /// Too short, not `pkbfv1`, a parameter out of range, or data that is not `2^L / 8` bytes long.
+    /// Returns an error if `file` is too short, is not `pkbfv1`, has a parameter out of range, or has
+    /// data that is not `2^L / 8` bytes long.
     pub fn parse(file: &[u8]) -> Result<(Self, &[u8]), FilterError> {
         let found = u64::try_from(file.len()).unwrap_or(u64::MAX);
         let Some((header, data)) = file.split_first_chunk::<HEADER_SIZE>() else {
@@ -60,7 +62,8 @@ impl Header {
     /// Reads the header of a file that is `file_size` bytes long.
     ///
     /// # Errors
-    /// Not `pkbfv1`, a parameter out of range, or a file size that does not fit the parameters.
+    /// Returns an error if the marker is not `pkbfv1`, a parameter is out of range, or `file_size`
+    /// does not match the parameters.
     pub fn from_bytes(bytes: &[u8; HEADER_SIZE], file_size: u64) -> Result<Self, FilterError> {
         let mut rest = bytes.as_slice();
         if take(&mut rest) != MARKER {
@@ -78,7 +81,7 @@ impl Header {
         Ok(header)
     }
 
-    /// The header as it is in the file.
+    /// The bytes of the header in the file.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_SIZE] {
         let mut bytes = [0; HEADER_SIZE];
@@ -133,8 +136,8 @@ impl Header {
     }
 }
 
-/// Why `file`, which is shorter than a header, is no filter: a wrong marker says more than a
-/// length does.
+/// The error for a file that is shorter than a header. A wrong marker takes precedence over the
+/// length, because it shows that the file has another format.
 pub(super) fn too_short(file: &[u8], found: u64) -> FilterError {
     if file.iter().zip(MARKER).all(|(byte, expected)| *byte == expected) {
         FilterError::TooShort { found }
@@ -148,14 +151,14 @@ fn bad_marker(file: &[u8]) -> FilterError {
     FilterError::BadMarker { found: format!("\"{}\"", marker.escape_ascii()) }
 }
 
-/// The next `N` bytes of a header, which is longer than all its fields together.
+/// Takes the next `N` bytes of a header.
 fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
     match rest.split_first_chunk::<N>() {
         Some((field, tail)) => {
             *rest = tail;
             *field
         }
-        None => [0; N],
+        None => [0; N], // unreachable: the fields take exactly `HEADER_SIZE` bytes
     }
 }
 
@@ -183,15 +186,15 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_out_of_range_is_named() {
+    fn an_error_names_the_parameter_that_is_out_of_range() {
         let error = |k, l, data| Header::parse(&file(k, l, data)).unwrap_err().to_string();
         assert!(error(0, 4, 2).contains("hash count is 0"));
         assert!(error(1, 2, 0).contains("hash length is 2"));
         assert!(error(1, 255, 0).contains("hash length is 255"));
         assert!(error(1, 64, 0).contains("hash length is 64"));
-        assert!(error(1, 63, 0).contains("says 1152921504606847000"));
-        assert!(error(1, 4, 1).contains("25 bytes long, its header (hash length 4) says 26"));
-        assert!(error(1, 4, 3).contains("27 bytes long, its header (hash length 4) says 26"));
+        assert!(error(1, 63, 0).contains("requires 1152921504606847000"));
+        assert!(error(1, 4, 1).contains("25 bytes long, its header (hash length 4) requires 26"));
+        assert!(error(1, 4, 3).contains("27 bytes long, its header (hash length 4) requires 26"));
     }
 
     #[test]
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_marker_is_shown() {
+    fn an_error_shows_the_wrong_marker() {
         let error = Header::parse(b"PK\x03\x04 and so on, a zip file").unwrap_err();
         assert!(error.to_string().contains(r#""PK\x03\x04 a""#), "{error}");
         assert!(matches!(Header::parse(b"PK").unwrap_err(), FilterError::BadMarker { .. }));

@@ -1,49 +1,49 @@
-//! Whether a filter's bits can be true: what the header's own numbers allow.
+//! Whether the number of set bits matches the header: detects damage by counting.
 //!
-//! The format has no checksum. A list that lost data lets clients in, one with bits that nobody
-//! added keeps them out, and both can be told by counting.
+//! The format has no checksum. A filter that lost bits admits compromised keys. A filter with extra
+//! bits rejects good ones.
 
 use super::Header;
 use super::sizing::ratio;
 
-/// Whether a header's numbers can explain the bits that are set.
+/// Whether the header explains the number of bits that are set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Plausibility {
     /// More bits are set than `k` for each entry.
     Impossible {
-        /// `k` for each entry.
-        most: u64,
+        /// The maximum: `k` for each entry.
+        max_bits: u64,
     },
-    /// So many bits are set that nearly every key is a hit.
+    /// Nearly every key is a hit.
     NearlyFull {
-        /// The share that is set, 0 to 1.
+        /// The fraction of the bits that are set, 0 to 1.
         fill_ratio: f64,
     },
-    /// They can.
+    /// The header explains the number of bits.
     Plausible,
-    /// Fewer bits are set than the entries must have set: data was lost.
+    /// Fewer bits are set than the entries set, because data was lost.
     TooFewBits {
-        /// How far below the expected number, in standard deviations.
+        /// Distance below the expected number, in standard deviations.
         deviations: f64,
     },
-    /// More bits are set than the entries can have set: some were never added.
+    /// More bits are set than the entries set, because bits were added by damage.
     TooManyBits {
-        /// How far above the expected number, in standard deviations.
+        /// Distance above the expected number, in standard deviations.
         deviations: f64,
     },
 }
 
-/// A filter that is as full as this refuses nearly everybody.
+/// Fraction of set bits from which a filter counts as nearly full.
 const NEARLY_FULL: f64 = 0.98;
-/// Further from the expected number is damage, not chance: at 8 standard deviations, chance does it
-/// less than once in 10^14 loads.
-const MOST_DEVIATIONS: f64 = 8.0;
+/// Maximum distance from the expected number, in standard deviations. Chance exceeds 8 less than
+/// once in 10^14 loads.
+const MAX_DEVIATIONS: f64 = 8.0;
 
 impl Plausibility {
     pub(super) fn of(header: &Header, set_bits: u64) -> Self {
-        let most = u64::from(header.entry_count).saturating_mul(header.hash_count.into());
-        if set_bits > most {
-            return Self::Impossible { most };
+        let max_bits = u64::from(header.entry_count).saturating_mul(header.hash_count.into());
+        if set_bits > max_bits {
+            return Self::Impossible { max_bits };
         }
         let fill_ratio = ratio(set_bits, header.bit_count());
         if fill_ratio >= NEARLY_FULL {
@@ -51,16 +51,16 @@ impl Plausibility {
         }
         let expected = Expected::of(header);
         let deviations = expected.deviations(set_bits);
-        if deviations < -MOST_DEVIATIONS {
+        if deviations < -MAX_DEVIATIONS {
             return Self::TooFewBits { deviations: -deviations };
         }
-        if deviations > MOST_DEVIATIONS {
+        if deviations > MAX_DEVIATIONS {
             return Self::TooManyBits { deviations };
         }
         Self::Plausible
     }
 
-    /// Whether it is [`Plausibility::Plausible`].
+    /// Whether this is [`Plausibility::Plausible`].
     #[must_use]
     pub fn is_plausible(self) -> bool {
         self == Self::Plausible
@@ -70,8 +70,11 @@ impl Plausibility {
 impl std::fmt::Display for Plausibility {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Impossible { most } => {
-                write!(formatter, "more bits are set than the {most} that the entries can have set")
+            Self::Impossible { max_bits } => {
+                write!(
+                    formatter,
+                    "more bits are set than the {max_bits} that the entries can have set"
+                )
             }
             Self::NearlyFull { fill_ratio } => {
                 let percent = fill_ratio * 100.0;
@@ -92,62 +95,64 @@ impl std::fmt::Display for Plausibility {
 
 pub(super) fn false_positive_bound(header: &Header) -> f64 {
     let expected = Expected::of(header);
-    let most = expected.bits + expected.slack + MOST_DEVIATIONS * expected.spread;
-    (most / header.bit_count() as f64).min(1.0).powi(header.hash_count.into())
+    let max_bits = expected.bits + expected.slack + MAX_DEVIATIONS * expected.spread;
+    (max_bits / header.bit_count() as f64).min(1.0).powi(header.hash_count.into())
 }
 
-/// How many bits the entries of a header have set, and how far chance may move that.
+/// The number of bits that the entries of a header set, and its variation by chance.
 struct Expected {
     bits: f64,
+    /// Standard deviation, in bits.
     spread: f64,
-    /// Bits by which the positions of a key can differ from independent ones.
+    /// Deviation in bits that the dependence of one key's positions can cause.
     slack: f64,
 }
 
-/// Steps of the integration; the error is far below the spread.
+/// Steps of the integration. The error is far below the spread.
 const STEPS: u32 = 512;
 
 impl Expected {
-    /// An entry counts only if it sets a bit that was not set. So in a filter whose share `f` is
-    /// set, a counted entry sets `k(1 − f) / (1 − f^k)` bits: the mean of `k` trials, of which not
-    /// all failed. Integrated over the entries by the classical Runge-Kutta method. For `k` = 1
-    /// it is one bit for each entry, exactly; for a filter that is not crowded it is the
-    /// `1 − (1 − 1/m)^(k·n)` of the format's page.
+    /// An entry is counted only if it sets a bit that was clear. In a filter with the fraction `f`
+    /// set, a counted entry therefore sets `k(1 − f) / (1 − f^k)` bits on average: `k` trials, not
+    /// all of which failed. This is integrated over the entries by the classical Runge-Kutta method.
+    /// For `k` = 1 the result is exactly one bit for each entry. In a sparse filter the fraction is
+    /// the `1 − (1 − 1/m)^(k·n)` of the format's page.
     ///
-    /// The spread is that of the occupancy problem at the same share (Johnson and Kotz, "Urn Models
-    /// and Their Application", 1977, chapter 3).
+    /// The spread is that of the occupancy problem at the same fraction (Johnson and Kotz, "Urn
+    /// Models and Their Application", 1977, chapter 3).
     fn of(header: &Header) -> Self {
         let hash_count = f64::from(header.hash_count);
         let bit_count = header.bit_count() as f64;
         let entries = f64::from(header.entry_count);
-        let slope = |share: f64| {
-            let clear = 1.0 - share;
+        let slope = |fraction: f64| {
+            let clear = 1.0 - fraction;
             if clear < 1e-9 {
-                return 1.0 / bit_count; // the limit: each counted entry sets one bit
+                return 1.0 / bit_count; // in the limit, each counted entry sets one bit
             }
-            hash_count * clear / (1.0 - share.powf(hash_count)) / bit_count
+            hash_count * clear / (1.0 - fraction.powf(hash_count)) / bit_count
         };
         let step = entries / f64::from(STEPS);
-        let share = (0..STEPS).fold(0.0_f64, |share, _| {
-            let limited = |share: f64| slope(share.min(1.0));
-            let first = limited(share);
-            let second = limited(share + step / 2.0 * first);
-            let third = limited(share + step / 2.0 * second);
-            let fourth = limited(share + step * third);
-            (share + step / 6.0 * (first + 2.0 * second + 2.0 * third + fourth)).min(1.0)
+        let fraction = (0..STEPS).fold(0.0_f64, |fraction, _| {
+            let limited = |fraction: f64| slope(fraction.min(1.0));
+            let first = limited(fraction);
+            let second = limited(fraction + step / 2.0 * first);
+            let third = limited(fraction + step / 2.0 * second);
+            let fourth = limited(fraction + step * third);
+            (fraction + step / 6.0 * (first + 2.0 * second + 2.0 * third + fourth)).min(1.0)
         });
-        let clear = 1.0 - share;
+        let clear = 1.0 - fraction;
         let load = if clear > 0.0 { -clear.ln() } else { f64::INFINITY };
         let variance =
             if clear > 0.0 { bit_count * (clear - (1.0 + load) * clear * clear) } else { 0.0 };
-        // The positions of one key follow a cubic: they coincide more or less often than
-        // independent ones when k is large and the filter small.
-        let own = (load.min(8.0) + 1.0) * hash_count / 2.0;
-        // In a filter of a few bits the spread is less than one bit.
-        Self { bits: share * bit_count, spread: variance.sqrt().max(1.0), slack: own }
+        // The positions of one key follow a cubic. For a large k in a small filter, they coincide
+        // more or less often than independent positions.
+        let slack = (load.min(8.0) + 1.0) * hash_count / 2.0;
+        // In a filter of a few bits, the standard deviation is less than one bit.
+        Self { bits: fraction * bit_count, spread: variance.sqrt().max(1.0), slack }
     }
 
-    /// How far `set_bits` is from what is expected, beyond the slack; below it is negative.
+    /// Distance of `set_bits` from the expected number beyond the slack, in standard deviations;
+    /// negative if below.
     fn deviations(&self, set_bits: u64) -> f64 {
         let difference = set_bits as f64 - self.bits;
         let beyond = (difference.abs() - self.slack).max(0.0);
@@ -166,17 +171,17 @@ mod tests {
     }
 
     #[test]
-    fn a_key_whose_positions_coincide_is_no_lost_data() {
+    fn a_key_with_coinciding_positions_is_plausible() {
         let mut filter = Filter::new(Parameters::new(64, 9).unwrap()).unwrap();
         filter.insert(&1_488_016_u64.to_be_bytes());
         assert!(filter.plausibility().is_plausible());
     }
 
     #[test]
-    fn bits_that_the_header_cannot_explain_are_seen() {
+    fn too_many_and_too_few_bits_are_implausible() {
         let header = header(3, 14, 1000);
         let of = |set_bits| Plausibility::of(&header, set_bits);
-        assert_eq!(of(3001), Plausibility::Impossible { most: 3000 });
+        assert_eq!(of(3001), Plausibility::Impossible { max_bits: 3000 });
         assert_eq!(of(2739), Plausibility::Plausible);
         assert!(matches!(of(3000), Plausibility::TooManyBits { .. }));
         assert!(matches!(of(2000), Plausibility::TooFewBits { deviations } if deviations > 40.0));
@@ -185,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_refuses_nearly_everybody_is_seen_however_it_came_about() {
+    fn a_nearly_full_filter_is_implausible_at_any_size() {
         let full = |entries| Plausibility::of(&header(20, 10, entries), 1004);
         assert!(
             matches!(full(100_000), Plausibility::NearlyFull { fill_ratio } if fill_ratio > 0.98)
@@ -196,10 +201,8 @@ mod tests {
         assert!(Plausibility::of(&header(1, 3, 7), 7).is_plausible());
     }
 
-    /// Every filter that is made by adding keys is plausible, from the first key until it is nearly
-    /// full, and losing a tenth of its data makes it implausible once it has enough to lose.
     #[test]
-    fn filters_of_every_shape_are_plausible_all_the_way() {
+    fn filters_of_all_shapes_are_plausible_from_the_first_key_until_nearly_full() {
         for hash_count in [1, 2, 3, 5, 12, 20, 64, 255] {
             for hash_length in [3, 4, 6, 9, 12, 14, 16] {
                 let parameters = Parameters::new(hash_count, hash_length).unwrap();
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn losing_a_tenth_of_the_data_is_seen_in_filters_of_a_sensible_size() {
+    fn losing_a_tenth_of_the_data_is_implausible_in_filters_of_usual_size() {
         for (hash_count, hash_length, entries) in
             [(20, 20, 36_000), (4, 16, 10_000), (1, 16, 40_000)]
         {

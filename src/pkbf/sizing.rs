@@ -1,7 +1,7 @@
-//! How large a filter must be, and how often it is wrong.
+//! The size of a filter and its false-positive rate.
 //!
-//! Sizing follows the reference implementation, so that a file made by either has the same
-//! parameters. Formulas: <https://pwnedkeys.com/filter.html>
+//! Sizing follows the reference implementation, so that both choose the same parameters. Formulas:
+//! <https://pwnedkeys.com/filter.html>
 
 use super::{FilterError, Header, MAX_HASH_LENGTH, MIN_HASH_LENGTH};
 
@@ -13,21 +13,22 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// `hash_count` is `k`, at least 1; `hash_length` is `L`, [`MIN_HASH_LENGTH`] to
-    /// [`MAX_HASH_LENGTH`].
+    /// Parameters with `hash_count` as `k`, at least 1, and `hash_length` as `L`,
+    /// [`MIN_HASH_LENGTH`] to [`MAX_HASH_LENGTH`].
     ///
     /// # Errors
-    /// Either is out of range.
+    /// Returns an error if a parameter is out of range.
     pub fn new(hash_count: u8, hash_length: u8) -> Result<Self, FilterError> {
         let parameters = Self { hash_count, hash_length };
         Header::empty(parameters).map(|_| parameters)
     }
 
-    /// The smallest filter that holds `entries` with a false-positive rate below `rate`, with the
-    /// smallest `k` that achieves it.
+    /// The smallest filter that holds `entries` with a false-positive rate below `rate`, and the
+    /// smallest `k` that achieves the rate.
     ///
     /// # Errors
-    /// No entries, a rate that is not between 0 and 1, or no such filter within the format's ranges.
+    /// Returns an error if `entries` is 0, if `rate` is not between 0 and 1, or if the format has no
+    /// such filter.
     pub fn for_entries(entries: u64, rate: f64) -> Result<Self, FilterError> {
         let impossible = || FilterError::NoParameters { entries, rate };
         if entries == 0 || !(rate > 0.0 && rate < 1.0) {
@@ -38,9 +39,10 @@ impl Parameters {
         let hash_length = (MIN_HASH_LENGTH..=MAX_HASH_LENGTH)
             .find(|length| f64::exp2(f64::from(*length)) >= bits_needed)
             .ok_or_else(impossible)?;
-        let most_hashes = (std::f64::consts::LN_2 * f64::exp2(f64::from(hash_length)) / n).ceil();
+        let max_hash_count =
+            (std::f64::consts::LN_2 * f64::exp2(f64::from(hash_length)) / n).ceil();
         (1..=u8::MAX)
-            .take_while(|hash_count| f64::from(*hash_count) <= most_hashes)
+            .take_while(|hash_count| f64::from(*hash_count) <= max_hash_count)
             .map(|hash_count| Self { hash_count, hash_length })
             .find(|parameters| parameters.false_positive_ratio(entries) < rate)
             .ok_or_else(impossible)
@@ -50,13 +52,13 @@ impl Parameters {
         Self { hash_count: header.hash_count, hash_length: header.hash_length }
     }
 
-    /// `k`, the number of bits set for each entry.
+    /// `k`, the number of bits that each entry sets.
     #[must_use]
     pub fn hash_count(self) -> u8 {
         self.hash_count
     }
 
-    /// `L`, log2 of the size in bits.
+    /// `L`, log2 of the filter size in bits.
     #[must_use]
     pub fn hash_length(self) -> u8 {
         self.hash_length
@@ -68,7 +70,8 @@ impl Parameters {
         self.expected_fill(entries).powi(i32::from(self.hash_count))
     }
 
-    /// `1 − (1 − 1/m)^(k·n)`, by logarithms: for a large `m`, `1 − 1/m` rounds to 1.
+    /// `1 − (1 − 1/m)^(k·n)`, calculated with logarithms because `1 − 1/m` rounds to 1 for a large
+    /// `m`.
     fn expected_fill(self, entries: u64) -> f64 {
         let insertions = f64::from(self.hash_count) * entries as f64;
         -f64::exp_m1(insertions * f64::ln_1p(-1.0 / f64::exp2(f64::from(self.hash_length))))
@@ -85,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_the_reference_implementation() {
+    fn sizes_equal_those_of_the_reference_implementation() {
         for (entries, rate, hash_count, hash_length) in [
             (42, 0.1, 2, 8),
             (1000, 0.01, 3, 14),
@@ -105,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_wishes_are_errors() {
+    fn impossible_parameters_are_errors() {
         for (entries, rate) in [(0, 0.1), (1, 0.0), (1, 1.0), (1, f64::NAN), (u64::MAX, 1e-9)] {
             assert!(Parameters::for_entries(entries, rate).is_err(), "{entries} at {rate}");
         }

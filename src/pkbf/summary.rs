@@ -1,41 +1,41 @@
-//! What there is to say of a filter file, in one shape for every command and page.
+//! The numbers of a filter file, for commands, JSON and the status page.
 
 use std::path::Path;
 
 use super::Filter;
 
-/// A filter file in numbers, as `filter info --json` and `/status` show it.
+/// The numbers of a filter file, as `filter info --json` and `/status` show them.
 #[derive(Debug, Clone)]
 #[cfg_attr(feature = "proxy", derive(serde::Serialize))]
 pub struct FilterSummary {
-    /// The file.
+    /// Path of the file.
     pub path: String,
-    /// The header's revision.
+    /// Revision in the header.
     pub revision: u32,
-    /// When the filter was last written, in seconds since the Unix epoch; 0: never.
+    /// Time of the last change, in seconds since the Unix epoch; 0 if there was none.
     pub updated: u64,
-    /// Keys that were added, as the header counts them.
+    /// Number of entries in the header.
     pub entries: u32,
-    /// How many bits each key has (k).
+    /// `k`, the number of bits that each entry sets.
     pub hash_count: u8,
-    /// The logarithm of the number of bits (L).
+    /// `L`, log2 of the filter size in bits.
     pub hash_length: u8,
-    /// The size of the bits.
+    /// Size of the bit field, in bytes.
     pub size_bytes: u64,
-    /// How many bits are set.
+    /// Number of bits that are set.
     pub set_bits: u64,
-    /// The share of the bits that are set, 0 to 1.
+    /// Fraction of the bits that are set, 0 to 1.
     pub fill_ratio: f64,
-    /// The chance that one look-up of an unknown key hits, 0 to 1.
+    /// Probability that one lookup of a key that was never added is a hit, 0 to 1.
     pub false_positive_ratio: f64,
-    /// Whether the header explains the bits.
+    /// Whether the header explains the number of bits that are set.
     pub plausible: bool,
     /// SHA-256 of the file, in hex.
     pub sha256: String,
 }
 
 impl FilterSummary {
-    /// Sums up `filter`, which was read from `path` and whose file has the digest `sha256`.
+    /// Summarizes `filter`, which was read from `path` and has the file digest `sha256`.
     #[must_use]
     pub fn of(path: &Path, filter: &Filter, sha256: &[u8; 32]) -> Self {
         let header = filter.header();

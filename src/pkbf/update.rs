@@ -1,5 +1,7 @@
-//! Filter files made and changed: written beside the target, synced, and renamed over it, so that
-//! a crash at any point leaves the old file or the new one.
+//! Creates and changes filter files.
+//!
+//! A file is written beside its target, synced, and renamed over it. A crash therefore leaves the old
+//! file or the new one.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Write};
@@ -13,21 +15,20 @@ use super::file::{read_from, tolerate};
 use super::{Filter, FilterError};
 use crate::regular_file;
 
-/// Whether a file that is there already may be replaced.
+/// Whether an existing file may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overwrite {
-    /// It is replaced, as a whole.
+    /// An existing file is replaced.
     Always,
-    /// It stays, and that is an error.
+    /// An existing file is an error.
     Never,
 }
 
-/// Writes `filter` to a new file at `path`, or over an old one. A checksum that is beside it is
-/// written anew.
+/// Writes `filter` to a file at `path`. Updates the checksum file if there is one.
 ///
 /// # Errors
-/// The directory or the file cannot be written, or the file is there and is not to be replaced
-/// ([`io::ErrorKind::AlreadyExists`]).
+/// Returns an error if the directory or the file cannot be written, or if the file exists and
+/// `overwrite` is [`Overwrite::Never`] ([`io::ErrorKind::AlreadyExists`]).
 pub fn create(filter: &Filter, path: &Path, overwrite: Overwrite) -> io::Result<()> {
     let file = stage(filter, path)?;
     match overwrite {
@@ -39,23 +40,24 @@ pub fn create(filter: &Filter, path: &Path, overwrite: Overwrite) -> io::Result<
     }
 }
 
-/// A filter file that is being changed. Others that honour the lock wait meanwhile; until
-/// [`FilterUpdate::commit`] the file is as it was, and stays so if this is dropped.
+/// A change to a filter file, under its exclusive lock. The file changes only with
+/// [`FilterUpdate::commit`].
 #[derive(Debug)]
 pub struct FilterUpdate {
-    /// What the file holds; add to it, then mark the end of the run ([`Filter::stamp`]).
+    /// The content of the file. Add keys to it, then call [`Filter::stamp`].
     pub filter: Filter,
     path: PathBuf,
     metadata: Metadata,
-    /// Held for the lock on it.
+    /// Holds the lock.
     _locked: File,
 }
 
 impl FilterUpdate {
-    /// Waits for the exclusive lock on the file at `path` (symbolic links followed), and reads it.
+    /// Waits for the exclusive lock on the file at `path`, following symbolic links, and reads it.
     ///
     /// # Errors
-    /// The file cannot be read or is not a usable filter, or does not match the checksum beside it.
+    /// Returns an error if the file cannot be read, is not a valid filter, or does not match its
+    /// checksum.
     pub fn begin(path: &Path) -> Result<Self, FilterError> {
         let path = path.canonicalize()?;
         loop {
@@ -63,7 +65,7 @@ impl FilterUpdate {
             tolerate(file.lock())?;
             let metadata = file.metadata()?;
             let present = std::fs::metadata(&path)?;
-            // Whoever had the lock before may have replaced the file: then this is the old one.
+            // The previous holder of the lock may have replaced the file. Then open the new one.
             if (present.dev(), present.ino()) == (metadata.dev(), metadata.ino()) {
                 let filter = read_from(&mut file, &path, u64::MAX)?.filter;
                 return Ok(Self { filter, path, metadata, _locked: file });
@@ -71,24 +73,23 @@ impl FilterUpdate {
         }
     }
 
-    /// Replaces the file by the changed filter, with the old one's mode and owner. A checksum that
-    /// is beside it is written anew.
+    /// Replaces the file and keeps its mode and owner. Updates the checksum file if there is one.
     ///
     /// # Errors
-    /// The directory or the file cannot be written; the file is as it was.
+    /// Returns an error if the directory or the file cannot be written. The old file then stays.
     pub fn commit(self) -> io::Result<()> {
         let file = stage(&self.filter, &self.path)?;
-        let of = self.metadata;
+        let old = self.metadata;
         let staged = file.as_file().metadata()?;
-        if (staged.uid(), staged.gid()) != (of.uid(), of.gid()) {
-            fchown(file.as_file(), Some(of.uid()), Some(of.gid()))?;
+        if (staged.uid(), staged.gid()) != (old.uid(), old.gid()) {
+            fchown(file.as_file(), Some(old.uid()), Some(old.gid()))?;
         }
-        file.as_file().set_permissions(of.permissions())?;
+        file.as_file().set_permissions(old.permissions())?;
         replace(&self.filter, &self.path, file)
     }
 }
 
-/// The whole filter in a temporary file beside `path`, synced.
+/// Writes the whole filter to a temporary file beside `path` and syncs it.
 fn stage(filter: &Filter, path: &Path) -> io::Result<NamedTempFile> {
     let mut file = temporary(path)?;
     let (header, bits) = filter.to_parts();
@@ -105,8 +106,8 @@ fn temporary(path: &Path) -> io::Result<NamedTempFile> {
         .tempfile_in(directory_of(path))
 }
 
-/// Renames the staged `file`, and its checksum if there was one, over the old ones: the two renames
-/// follow each other at once, for whoever watches the directory.
+/// Renames the staged `file` over `path`, and a new checksum file over the old one. Both are staged
+/// first, so that a process that watches the directory sees the two renames together.
 fn replace(filter: &Filter, path: &Path, file: NamedTempFile) -> io::Result<()> {
     let sidecar = sidecar_of(path);
     let checksum = if sidecar.exists() {
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_there_is_replaced_only_if_that_is_wanted() {
+    fn an_existing_file_is_replaced_only_on_request() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.pkbf");
         create(&filter(b"one"), &path, Overwrite::Never).unwrap();
@@ -160,7 +161,7 @@ mod tests {
         assert_eq!(read(&path, 1 << 20).unwrap().filter, filter(b"one"));
         create(&filter(b"two"), &path, Overwrite::Always).unwrap();
         assert_eq!(read(&path, 1 << 20).unwrap().filter, filter(b"two"));
-        assert_eq!(names(directory.path()), ["a.pkbf"], "nothing is left over");
+        assert_eq!(names(directory.path()), ["a.pkbf"], "no temporary file is left");
     }
 
     #[test]
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_that_is_dropped_changes_nothing() {
+    fn a_dropped_update_changes_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.pkbf");
         create(&filter(b"one"), &path, Overwrite::Never).unwrap();
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_waits_for_the_one_before_and_adds_to_what_that_left() {
+    fn an_update_waits_for_the_previous_one_and_adds_to_its_result() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.pkbf");
         create(&filter(b"one"), &path, Overwrite::Never).unwrap();
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_does_not_match_its_checksum_is_not_added_to() {
+    fn a_file_that_does_not_match_its_checksum_cannot_be_updated() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.pkbf");
         create(&filter(b"one"), &path, Overwrite::Never).unwrap();

@@ -76,7 +76,7 @@ fn a_filter_that_cannot_be_used_is_named_with_what_is_wrong() {
         (changed(22, 0), "hash count is 0 (header offset 22)"),
         (changed(23, 2), "hash length is 2 (header offset 23), a filter has 3 to 63"),
         (changed(23, 255), "hash length is 255 (header offset 23), a filter has 3 to 63"),
-        (changed(23, 63), "its header (hash length 63) says"),
+        (changed(23, 63), "its header (hash length 63) requires"),
     ] {
         match bad {
             Some(bad) => std::fs::write(&path, bad).unwrap(),

@@ -95,7 +95,7 @@ fn an_update_that_does_not_match_its_checksum_is_refused_until_both_agree() {
     let sidecar = scene.pki.path("lost.pkbf.sha256");
     // The checksum arrives first, and speaks of a file that is not there yet.
     std::fs::write(&sidecar, sha256sum(&update, "lost.pkbf")).unwrap();
-    scene.is_refused("checksum", "one of the two is damaged or not the newest");
+    scene.is_refused("checksum", "one of the two is damaged or outdated");
     scene.is_as_it_was();
     let content = std::fs::read(&update).unwrap();
     rename(update, scene.file()).unwrap();
