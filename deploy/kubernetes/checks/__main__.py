@@ -1,4 +1,4 @@
-"""All checks, those first that say most about what is wrong."""
+"""Runs all checks, in an order in which the first failure is the most specific one."""
 
 import sys
 
@@ -21,7 +21,7 @@ def main() -> None:
         security.check(name, deployed.template)
         agreement.check(deployed)
     problems.end_if_any()
-    started = [pods.apart(name, objects) for name, objects in rendered.items()]
+    started = [pods.start(name, objects) for name, objects in rendered.items()]
     if any([pod.wait() for pod in started]):
         sys.exit(1)
 

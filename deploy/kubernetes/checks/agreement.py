@@ -1,11 +1,11 @@
-"""What has to agree with something else: names and ports among the objects, and with the configuration that they carry."""
+"""Checks that names and ports agree among the objects, and with the configuration in them."""
 
 import tomllib
 
 from problems import expect
 from security import containers
 
-# What an operator brings, with the keys in it; the first two as the pages say. Nothing else may be missing.
+# The Secrets and ConfigMaps that an operator creates, with their keys. The pages create the first two.
 SECRETS = {
     "orders-tls": ("tls.crt", "tls.key"),
     "clients-ca": ("ca.crt",),
@@ -16,7 +16,7 @@ CONFIG_MAPS = {"incident": ("deny.txt",)}
 
 
 class Deployed:
-    """A Deployment with keygate in its pods, and everything around it."""
+    """A Deployment with keygate in its pods, and the objects that belong to it."""
 
     def __init__(self, name: str, objects: list[dict]) -> None:
         self.name = name
@@ -33,13 +33,13 @@ class Deployed:
         return [one for one in self.objects if one["kind"] in kinds]
 
     def config_text(self) -> str:
-        """The configuration, found as keygate finds it: by its arguments, through the volume."""
+        """The configuration, found by the arguments of keygate and the volume that they name."""
         path = self.keygate["args"][self.keygate["args"].index("--config") + 1]
         volume = next(volume for volume in self.volumes(self.keygate) if path.startswith(volume["mountPath"] + "/"))
         return self.data_of(volume["configMap"]["name"])[path.rsplit("/", 1)[1]]
 
     def volumes(self, container: dict) -> list[dict]:
-        """What is mounted in a container: a volume with its mount."""
+        """The volumes of a container, each merged with its mount."""
         by_name = {volume["name"]: volume for volume in self.pod["volumes"]}
         return [by_name[mount["name"]] | mount for mount in container.get("volumeMounts", [])]
 
@@ -56,7 +56,7 @@ def check(deployed: Deployed) -> None:
     _ports(deployed)
     _probes(deployed)
     _files(deployed)
-    _end(deployed)
+    _grace_period(deployed)
 
 
 def _references(deployed: Deployed) -> None:
@@ -66,12 +66,12 @@ def _references(deployed: Deployed) -> None:
     mounted = set()
     for container in containers(deployed.pod):
         for mount in container.get("volumeMounts", []):
-            expect(mount["name"] in volumes, where, f"{container['name']} mounts {mount['name']}, which is no volume")
+            expect(mount["name"] in volumes, where, f"{container['name']} mounts {mount['name']}, which is not a volume")
             expect("subPath" not in mount, where, f"{mount['name']} has a subPath, which is never updated")
             mounted.add(mount["name"])
         for variable in container.get("env", []):
             key = variable.get("valueFrom", {}).get("configMapKeyRef")
-            expect(not key or key["key"] in maps.get(key["name"], {}), where, f"{variable['name']} comes from nowhere")
+            expect(not key or key["key"] in maps.get(key["name"], {}), where, f"{variable['name']} refers to a missing ConfigMap key")
     expect(mounted == set(volumes), where, f"not mounted: {set(volumes) - mounted}")
     for volume in volumes.values():
         if name := volume.get("configMap", {}).get("name"):
@@ -107,37 +107,37 @@ def _ports(deployed: Deployed) -> None:
     listening = {}
     for service in deployed.config["services"]:
         host, port = service["listen"].rsplit(":", 1)
-        expect(host == "0.0.0.0", where, f"{service['name']} listens on {host}, where nobody gets to")
+        expect(host == "0.0.0.0", where, f"{service['name']} listens on {host}, which other pods cannot reach")
         expect(int(port) >= 1024, where, f"{service['name']} needs a privilege for port {port}")
         listening[int(port)] = service["name"]
     expect(deployed.config["admin"]["listen"].startswith("0.0.0.0:"), where, "probes do not reach the admin address")
-    expect(set(by_name.values()) == {*listening, deployed.admin_port}, where, f"{by_name} is not what keygate listens on")
+    expect(set(by_name.values()) == {*listening, deployed.admin_port}, where, f"{by_name} are not the ports that keygate listens on")
     expect(by_name.get("admin") == deployed.admin_port, where, "the port admin is not the admin address")
     reached = set()
     for service in deployed.of("Service"):
         for port in service["spec"]["ports"]:
             target = by_name.get(port["targetPort"], port["targetPort"])
             is_admin = service["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "metrics"
-            expect(target in ([deployed.admin_port] if is_admin else listening), where, f"a Service leads to {target}")
+            expect(target in ([deployed.admin_port] if is_admin else listening), where, f"a Service forwards to port {target}")
             reached.add(target)
-    expect(set(listening) <= reached, where, "no Service leads to what keygate listens on")
+    expect(set(listening) <= reached, where, "a port of keygate has no Service")
     for monitor in deployed.of("PodMonitor"):
         [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-        expect(endpoint["port"] == "admin" and endpoint["path"] == "/metrics", where, "the monitor asks elsewhere")
+        expect(endpoint["port"] == "admin" and endpoint["path"] == "/metrics", where, "the monitor scrapes another port or path")
     for monitor in deployed.of("ServiceMonitor"):
-        expect(monitor["spec"]["endpoints"][0]["path"] == "/metrics", where, "the monitor asks elsewhere")
+        expect(monitor["spec"]["endpoints"][0]["path"] == "/metrics", where, "the monitor scrapes another port or path")
     for policy in deployed.of("NetworkPolicy"):
         rules = [({port["port"] for port in rule["ports"]}, rule.get("from")) for rule in policy["spec"]["ingress"]]
         expect(rules[0][0] == set(listening), where, f"clients may reach {rules[0][0]}")
         for ports, peers in rules[1:]:
-            expect(ports == {deployed.admin_port} and peers, where, f"{peers or 'everybody'} may reach {ports}")
+            expect(ports == {deployed.admin_port} and peers, where, f"{peers or 'every pod'} may reach {ports}")
 
 
 def _probes(deployed: Deployed) -> None:
     paths = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
     for probe, path in paths.items():
-        asked = deployed.keygate.get(probe, {}).get("httpGet")
-        expect(asked == {"path": path, "port": "admin"}, deployed.name, f"{probe} is {asked}")
+        request = deployed.keygate.get(probe, {}).get("httpGet")
+        expect(request == {"path": path, "port": "admin"}, deployed.name, f"{probe} is {request}")
 
 
 def _files(deployed: Deployed) -> None:
@@ -145,22 +145,22 @@ def _files(deployed: Deployed) -> None:
     mounts = {volume["mountPath"]: volume for volume in deployed.volumes(deployed.keygate)}
     for filter in deployed.config["filters"]:
         volume = mounts.get(filter["path"].rsplit("/", 1)[0])
-        expect(volume and volume.get("readOnly"), where, f"{filter['path']} is on no volume that is mounted read-only")
+        expect(volume and volume.get("readOnly"), where, f"{filter['path']} is not on a volume that is mounted read-only")
     state = deployed.config.get("state", {}).get("dir")
     writable = [path for path, volume in mounts.items() if not volume.get("readOnly") and volume["name"] != "scratch"]
     expect(writable == ([state] if state else []), where, f"keygate can write to {writable}")
     names = [container["name"] for container in containers(deployed.pod)]
     if "filter-once" in names and "keygate" in [one["name"] for one in deployed.pod["initContainers"]]:
-        expect(names.index("filter-once") < names.index("keygate"), where, "keygate is started before it has a filter")
+        expect(names.index("filter-once") < names.index("keygate"), where, "keygate starts before it has a filter")
 
 
-def _end(deployed: Deployed) -> None:
-    """The drain of keygate fits in, after all that comes before it."""
+def _grace_period(deployed: Deployed) -> None:
+    """Checks that keygate can drain before the grace period of the pod ends."""
     drain = deployed.seconds("readiness_delay") + deployed.seconds("drain_timeout")
     if deployed.keygate in deployed.pod.get("initContainers", []):
-        # Kubernetes waits for the containers first; ten seconds are what ours is given to end.
+        # Kubernetes stops the other containers first. The application may take ten seconds to stop.
         hooks = [one.get("lifecycle", {}).get("preStop", {}).get("sleep", {}) for one in deployed.pod["containers"]]
-        expect(all(hooks), deployed.name, "an application ends while clients still come")
+        expect(all(hooks), deployed.name, "an application stops while clients still connect")
         drain += max((hook.get("seconds", 0) for hook in hooks), default=0) + 10
     grace = deployed.pod["terminationGracePeriodSeconds"]
     expect(grace > drain, deployed.name, f"after {grace} s the pod is killed, and needs {drain} s")

@@ -1,8 +1,8 @@
-"""Every pod starts: its init containers bring the filter, keygate serves, its probes say yes, clients get what the policy
-says, what changes outside is seen inside, and it ends in time.
+"""Runs every pod: init containers fetch the filter, keygate serves, probes succeed, the policy decides about clients,
+keygate reloads changed files and stops within the grace period.
 
-What the cluster does is done here: volumes are laid out as the kubelet does it, the names of upstreams are in /etc/hosts,
-and a server of ours stands behind each.
+This module replaces the cluster. It lays out volumes as the kubelet does, writes the names of upstreams to /etc/hosts,
+and runs a server for each upstream.
 """
 
 import functools
@@ -26,17 +26,17 @@ import urllib.parse
 from agreement import CONFIG_MAPS, SECRETS, Deployed
 from problems import end_if_any, expect
 from render import CHART, HERE, secrets_of
-from sandbox import PATIENCE, Container
+from sandbox import TIMEOUT, Container
 
 KEYGATE = os.path.realpath(os.environ["KEYGATE"])
-# The image whose containers run the script; what other images would do is done here.
+# Containers of this image run the script `fetch-filter`. This module does the work of other images.
 CURL = "docker.io/curlimages/curl:"
 
 
-def apart(name: str, objects: list[dict]) -> subprocess.Popen:
-    """Starts a pod in a process and a network of its own, where all ports are its own and nobody else reaches them."""
-    alone = ["unshare", "--net", "bash", "-c", 'ip link set lo up && exec "$@"', "-", sys.executable, "-B", __file__, name]
-    process = subprocess.Popen(alone, stdin=subprocess.PIPE, text=True)
+def start(name: str, objects: list[dict]) -> subprocess.Popen:
+    """Runs a pod in a process and a network namespace of its own, where all ports are free."""
+    command = ["unshare", "--net", "bash", "-c", 'ip link set lo up && exec "$@"', "-", sys.executable, "-B", __file__, name]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
     process.stdin.write(json.dumps(objects))
     process.stdin.close()
     return process
@@ -48,9 +48,9 @@ def main() -> None:
         os.chmod(directory, 0o755)
         pod = _Pod(Deployed(name, json.load(sys.stdin)), pathlib.Path(directory))
         try:
-            pod.live()
+            pod.check()
         finally:
-            pod.end()
+            pod.stop()
     end_if_any()
     print(f"deploy/kubernetes: {name}: ok", flush=True)
 
@@ -64,11 +64,11 @@ class _Pod:
         names = [name for service in deployed.config["services"] for name in service.get("server_names", ["localhost"])]
         subprocess.run([HERE.parent / "scene", KEYGATE, directory / "scene", *names], check=True)
         self.scene = directory / "scene"
-        for made, asked in (("server.pem", "orders.pem"), ("server.key", "orders.key"), ("ca.pem", "clients-ca.pem")):
-            shutil.copy(self.scene / made, self.scene / asked)
+        for created, named in (("server.pem", "orders.pem"), ("server.key", "orders.key"), ("ca.pem", "clients-ca.pem")):
+            shutil.copy(self.scene / created, self.scene / named)
         for page in (HERE / "README.md", CHART / "README.md"):
             for name, keys in secrets_of(page, self.scene).items():
-                expect(keys == set(SECRETS[name]), str(page), f"makes a Secret {name} with {keys}")
+                expect(keys == set(SECRETS[name]), str(page), f"creates a Secret {name} with {keys}")
         self.filter = pathlib.Path(deployed.config["filters"][0]["path"]).name
         self.published = directory / "published"
         self.published.mkdir()
@@ -77,28 +77,28 @@ class _Pod:
         self.volumes = {volume["name"]: self._volume(volume) for volume in deployed.pod["volumes"]}
         self.options = {"hosts": self._hosts(), "binary": KEYGATE, "applets": self._applets()}
 
-    def live(self) -> None:
-        keygate, refresh = self._started()
+    def check(self) -> None:
+        keygate, refresh = self._start()
         applications = [self._application(one) for one in self.deployed.pod["containers"] if "httpd" in str(one)]
-        self._clients_are_told_apart(keygate)
-        self._a_new_filter_arrives(keygate, refresh)
-        self._a_new_configuration_arrives(keygate)
+        self._check_policy(keygate)
+        self._check_filter_reload(keygate, refresh)
+        self._check_configuration_reload(keygate)
         for application in applications:
             application.signal(signal.SIGTERM)
-            expect(application.ends(10) == 0, application.name, "does not end on SIGTERM")
-        self._ends(keygate)
+            expect(application.exit_code(10) == 0, application.name, "does not stop on SIGTERM")
+        self._check_shutdown(keygate)
         if refresh:
             refresh.signal(signal.SIGTERM)
-            expect(refresh.ends() == 0, refresh.name, "does not end on SIGTERM")
+            expect(refresh.exit_code() == 0, refresh.name, "does not stop on SIGTERM")
 
-    def end(self) -> None:
+    def stop(self) -> None:
         for container in self.running:
             container.kill()
         for server in self.servers:
             server.shutdown()
             server.server_close()
 
-    # What the kubelet does.
+    # The kubelet.
 
     def _volume(self, volume: dict) -> pathlib.Path:
         group = self.deployed.pod["securityContext"]["fsGroup"]
@@ -116,13 +116,13 @@ class _Pod:
 
     def _content(self, source: dict) -> dict[str, str]:
         """The files of a ConfigMap or a Secret."""
-        made = {"tls.crt": "server.pem", "tls.key": "server.key", "ca.crt": "ca.pem"}
+        files = {"tls.crt": "server.pem", "tls.key": "server.key", "ca.crt": "ca.pem"}
         if name := source.get("secretName"):
-            return {key: (self.scene / made[key]).read_text() if key in made else "" for key in SECRETS[name]}
+            return {key: (self.scene / files[key]).read_text() if key in files else "" for key in SECRETS[name]}
         if source["name"] in CONFIG_MAPS:
             return dict.fromkeys(CONFIG_MAPS[source["name"]], "# nothing\n")
-        files = self.deployed.data_of(source["name"])
-        return {item["path"]: files[item["key"]] for item in source.get("items", [])} or files
+        data = self.deployed.data_of(source["name"])
+        return {item["path"]: data[item["key"]] for item in source.get("items", [])} or data
 
     def _container(self, spec: dict, command: list[str]) -> Container:
         mounts = {one["mountPath"]: (str(self.volumes[one["name"]]), one.get("readOnly", False))
@@ -138,75 +138,76 @@ class _Pod:
         key = variable.get("valueFrom", {}).get("configMapKeyRef")
         value = self.deployed.data_of(key["name"])[key["key"]] if key else variable["value"]
         if variable["name"] == "FILTER_URL":
-            expect(value.startswith("https://"), self.deployed.name, f"the filter comes from {value}")
+            expect(value.startswith("https://"), self.deployed.name, f"the URL of the filter is {value}")
             value = f"http://127.0.0.1:{self.servers[0].server_port}/filter"
         if variable["name"] == "FILTER_INTERVAL":
             value = "1"
         return {"name": variable["name"], "value": value}
 
-    def _started(self) -> tuple[Container, Container | None]:
+    def _start(self) -> tuple[Container, Container | None]:
         refresh = None
-        ours = [spec for spec in self.deployed.pod.get("initContainers", []) if spec["image"].startswith(CURL)]
-        if not ours:
+        fetchers = [spec for spec in self.deployed.pod.get("initContainers", []) if spec["image"].startswith(CURL)]
+        if not fetchers:
             self._write_filter()
-        for spec in ours:
+        for spec in fetchers:
             container = self._container(spec, spec["command"])
             if spec.get("restartPolicy") == "Always":
                 refresh = container
             else:
-                code = container.ends()
-                expect(code == 0, container.name, f"brings no filter: {code}, {container.said()}")
+                code = container.exit_code()
+                expect(code == 0, container.name, f"fetches no filter: exit code {code}, {container.output()}")
         arguments = self.deployed.keygate["args"]
         validate = self._container(self.deployed.keygate, ["/usr/bin/keygate", "validate", *arguments[1:]])
-        code = validate.ends()
-        expect(code == 0, validate.name, f"keygate validate: {code}, {validate.said()}")
+        code = validate.exit_code()
+        expect(code == 0, validate.name, f"keygate validate: exit code {code}, {validate.output()}")
         end_if_any()
         keygate = self._container(self.deployed.keygate, ["/usr/bin/keygate", *arguments])
-        keygate.says('"message":"ready"')
+        keygate.wait_for_line('"message":"ready"')
         end_if_any()
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             expect(self._probe(probe) == 200, keygate.name, f"{probe} fails")
         return keygate, refresh
 
     def _probe(self, name: str) -> int:
-        asked = self.deployed.keygate[name]["httpGet"]
+        probe = self.deployed.keygate[name]["httpGet"]
         ports = {port["name"]: port["containerPort"] for port in self.deployed.keygate["ports"]}
-        connection = http.client.HTTPConnection("127.0.0.1", ports[asked["port"]], timeout=PATIENCE)
-        connection.request("GET", asked["path"])
+        connection = http.client.HTTPConnection("127.0.0.1", ports[probe["port"]], timeout=TIMEOUT)
+        connection.request("GET", probe["path"])
         return connection.getresponse().status
 
     def _application(self, spec: dict) -> Container:
         container = self._container(spec, spec["command"])
         user = self.deployed.pod["securityContext"] | spec["securityContext"]
-        deadline = time.monotonic() + PATIENCE
-        while container.run(spec["readinessProbe"]["exec"]["command"], user):  # as often as the kubelet would like to
+        deadline = time.monotonic() + TIMEOUT
+        while container.run(spec["readinessProbe"]["exec"]["command"], user):
             if time.monotonic() > deadline:
-                expect(False, container.name, "is never ready")
+                expect(False, container.name, "does not become ready")
                 break
+            time.sleep(0.1)
         return container
 
-    # What clients and operators do.
+    # Clients and operators.
 
-    def _clients_are_told_apart(self, keygate: Container) -> None:
+    def _check_policy(self, keygate: Container) -> None:
         policy = self.deployed.config.get("policy", {})
         for service in self.deployed.config["services"]:
             where = f"{self.deployed.name}, service {service['name']}"
             action = (policy | service.get("policy", {})).get("on_probable", "reject")
-            expect(self._ask(service, "good") == _served(service), where, "a good client is not served")
-            seen = self._ask(service, "lost")
-            refused = 403 if policy.get("reject_with") == "http-403" else None
-            expect(seen == (refused if action == "reject" else _served(service)), where, f"a lost key gets {seen}")
-            keygate.says(f'"message":"client key {"refused" if action == "reject" else "flagged"}"')
+            expect(self._get(service, "good") == _admitted(service), where, "a good client is not admitted")
+            status = self._get(service, "lost")
+            rejected = 403 if policy.get("reject_with") == "http-403" else None
+            expect(status == (rejected if action == "reject" else _admitted(service)), where, f"a compromised key gets {status}")
+            keygate.wait_for_line(f'"message":"client key {"refused" if action == "reject" else "flagged"}"')
 
-    def _ask(self, service: dict, client: str) -> int | None:
-        """The status of the answer, or nothing if there was none."""
+    def _get(self, service: dict, client: str) -> int | None:
+        """The status of the response, or None without a response."""
         context = ssl.create_default_context(cafile=self.scene / "ca.pem")
         context.load_cert_chain(self.scene / f"{client}.pem", self.scene / f"{client}.key")
         name = service.get("server_names", ["localhost"])[0]
         port = int(service["listen"].rsplit(":", 1)[1])
-        connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=PATIENCE)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=TIMEOUT)
         try:
-            plain = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+            plain = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
             connection.sock = context.wrap_socket(plain, server_hostname=name)
             connection.request("GET", "/", headers={"Host": name})
             return connection.getresponse().status
@@ -215,51 +216,51 @@ class _Pod:
         finally:
             connection.close()
 
-    def _a_new_filter_arrives(self, keygate: Container, refresh: Container | None) -> None:
+    def _check_filter_reload(self, keygate: Container, refresh: Container | None) -> None:
         key = self.directory / "another.key"
         generate = ["openssl", "genpkey", "-quiet", "-algorithm", "ED25519", "-out", key]
         subprocess.run(generate, check=True)
-        before = self._delivered()
+        before = self._filter_files()
         if refresh:
             (self.published / "filter.sha256").write_text("0" * 64 + "  filter\n")
-            refresh.says("does not match its checksum")
-            refresh.says("does not match its checksum")  # it has looked again: all that the first look did is done
-            expect(self._delivered() == before, refresh.name, "brings a filter that does not match its checksum")
+            refresh.wait_for_line("does not match its checksum")
+            refresh.wait_for_line("does not match its checksum")  # the second attempt starts after the first one has ended
+            expect(self._filter_files() == before, refresh.name, "installs a filter that does not match its checksum")
         add = [KEYGATE, "filter", "add", self.scene / "pwnedkeys.pkbf", key]
         subprocess.run(add, check=True, capture_output=True)
         if refresh:
             self._publish()
-            refresh.says(" is now ")
+            refresh.wait_for_line(" is now ")
         else:
             self._write_filter()
-        keygate.says('"message":"filter loaded"')
-        keygate.says('"message":"snapshot in use"')
+        keygate.wait_for_line('"message":"filter loaded"')
+        keygate.wait_for_line('"message":"snapshot in use"')
 
-    def _a_new_configuration_arrives(self, keygate: Container) -> None:
+    def _check_configuration_reload(self, keygate: Container) -> None:
         shown = subprocess.run([KEYGATE, "key", "--json", self.scene / "lost.pem"], check=True, capture_output=True, text=True)
         [fingerprint] = re.findall(r'"fingerprint":"([0-9a-f]{64})"', shown.stdout)[:1]
         exception = f'\n[[exceptions]]\nfingerprint = "{fingerprint}"\nuntil = 2099-12-31\nreason = "a check"\n'
         volume = next(one for one in self.deployed.volumes(self.deployed.keygate) if one["mountPath"] == "/etc/keygate")
         files = {"keygate.toml": self.deployed.config_text() + exception}
         _swap(self.volumes[volume["name"]], files, 0o644, self.deployed.pod["securityContext"]["fsGroup"])
-        keygate.says('"message":"configuration loaded"')
-        keygate.says('"message":"snapshot in use"')
+        keygate.wait_for_line('"message":"configuration loaded"')
+        keygate.wait_for_line('"message":"snapshot in use"')
         [*_, service] = self.deployed.config["services"]
-        expect(self._ask(service, "lost") == _served(service), self.deployed.name, "the exception is not made")
+        expect(self._get(service, "lost") == _admitted(service), self.deployed.name, "the exception has no effect")
 
-    def _ends(self, keygate: Container) -> None:
+    def _check_shutdown(self, keygate: Container) -> None:
         grace = self.deployed.pod["terminationGracePeriodSeconds"]
         keygate.signal(signal.SIGTERM)
-        keygate.says('"message":"no longer ready"')
+        keygate.wait_for_line('"message":"no longer ready"')
         if self.deployed.seconds("readiness_delay"):
-            expect(self._probe("readinessProbe") == 503, keygate.name, "is ready while it ends")
-            expect(self._probe("livenessProbe") == 200, keygate.name, "is dead while it ends")
-        expect(keygate.ends(grace) == 0, keygate.name, f"does not end within {grace} s")
+            expect(self._probe("readinessProbe") == 503, keygate.name, "is ready during shutdown")
+            expect(self._probe("livenessProbe") == 200, keygate.name, "is not live during shutdown")
+        expect(keygate.exit_code(grace) == 0, keygate.name, f"does not stop within {grace} s")
 
-    # The world around the pod.
+    # The surroundings of the pod.
 
     def _publish(self) -> None:
-        """The filter and its checksum, on a server."""
+        """Publishes the filter and its checksum on a server."""
         for name in ("", ".sha256"):
             _replace(self.scene / f"pwnedkeys.pkbf{name}", self.published / f"filter{name}")
 
@@ -267,12 +268,12 @@ class _Pod:
         mounted = self.deployed.volumes(self.deployed.keygate)
         return self.volumes[next(volume["name"] for volume in mounted if volume["mountPath"] == "/filters")]
 
-    def _delivered(self) -> list[bytes]:
-        """What is in the volume, for keygate to see."""
+    def _filter_files(self) -> list[bytes]:
+        """The visible files of the filter volume."""
         return [file.read_bytes() for file in sorted(self._filters().glob("[!.]*"))]
 
     def _write_filter(self) -> None:
-        """What containers of somebody else would do."""
+        """Installs the filter, instead of a container with another image."""
         _replace(self.scene / "pwnedkeys.pkbf", self._filters() / self.filter)
 
     def _hosts(self) -> str:
@@ -310,12 +311,12 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 class _Greeter(http.server.BaseHTTPRequestHandler):
-    """An upstream. A PROXY header, version 2, is skipped: it is not HTTP."""
+    """An upstream. It skips a PROXY header of version 2."""
 
     protocol_version = "HTTP/1.1"
 
     def parse_request(self) -> bool:
-        if self.raw_requestline == b"\r\n":  # the first two bytes of the signature are a line of their own
+        if self.raw_requestline == b"\r\n":  # the signature begins with an empty line
             head = self.rfile.read(14)
             self.rfile.read(int.from_bytes(head[12:], "big"))
             self.raw_requestline = self.rfile.readline()
@@ -330,8 +331,8 @@ class _Greeter(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def _served(service: dict) -> int:
-    """The status that a client gets who is let through: nobody here speaks HTTP/2 to keygate."""
+def _admitted(service: dict) -> int:
+    """The status that an admitted client gets: 502 from upstreams that need HTTP/2, which _Greeter lacks."""
     return 502 if str(service["upstream"]["servers"]).startswith("['h2c:") else 200
 
 
@@ -342,7 +343,7 @@ def _replace(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def _swap(volume: pathlib.Path, files: dict[str, str], mode: int, group: int) -> None:
-    """As the kubelet writes a ConfigMap or a Secret: a new directory, then a link that is renamed over the old one."""
+    """Writes files as the kubelet writes a ConfigMap: into a new directory, then renames a link over the old one."""
     content = pathlib.Path(tempfile.mkdtemp(prefix="..", dir=volume))
     content.chmod(0o755)
     for name, text in files.items():

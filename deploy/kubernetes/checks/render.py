@@ -1,4 +1,4 @@
-"""The manifests as kubectl and helm render them."""
+"""Renders the manifests with kubectl and helm."""
 
 import json
 import pathlib
@@ -12,10 +12,10 @@ from problems import expect
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
 CHART = HERE / "helm/keygate"
-# Those with pods in them; the script of the component is rendered with each.
+# The kustomizations that have pods. Each includes the script of the component.
 KUSTOMIZATIONS = ("base", "sidecar", "overlays/example")
-# What the chart must not take, and a part of what it says then.
-REFUSED = {
+# Arguments that the chart must reject, by a part of its error message.
+REJECTED = {
     "filter.url: where is the filter?": [],
     "claimName: which claim": ["--set", "filter.source=claim"],
     "'not' failed": ["--set", "filter.url=https://x", "--set-string", "config=[admin]\nlisten = \"0.0.0.0:1\""],
@@ -26,22 +26,22 @@ REFUSED = {
 
 
 class _Loader(yaml.SafeLoader):
-    """A key that is there twice is a mistake, and not the second."""
+    """Rejects duplicate keys. PyYAML would take the last one."""
 
     def construct_mapping(self, node, deep=False):
         keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
         twice = {key for key in keys if keys.count(key) > 1}
         if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"{twice} given twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"duplicate keys {twice}", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
 def every() -> dict[str, list[dict]]:
-    """What is to be checked, by name: the objects of each kustomization, and of the chart with each file of values."""
+    """The objects of each kustomization, and of the chart with each values file, by name."""
     found = {}
     for name in KUSTOMIZATIONS:
         found[name] = _rendered(name, "kubectl", "kustomize", str(HERE / name))
-        _patches_reach_something(name, found[name])
+        _check_patch_targets(name, found[name])
     for values in sorted(CHART.glob("ci/*.yaml")):
         found[values.name] = _released(values.name, values)
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as values:
@@ -49,37 +49,37 @@ def every() -> dict[str, list[dict]]:
         values.write(text)
         values.flush()
         found["the page on the chart"] = _released("the page on the chart", values.name)
-    for message, arguments in REFUSED.items():
-        refused = _run("helm", "template", "front", str(CHART), *arguments)
-        expect(refused.returncode != 0 and message in refused.stderr, "the chart", f"takes what it must not: {message}")
+    for message, arguments in REJECTED.items():
+        rejected = _run("helm", "template", "front", str(CHART), *arguments)
+        expect(rejected.returncode != 0 and message in rejected.stderr, "the chart", f"does not fail with: {message}")
     script, copy = HERE / "components/filter-from-url/fetch-filter", CHART / "files/fetch-filter"
-    expect(script.read_text() == copy.read_text(), str(copy), f"is not the same as {script}")
+    expect(script.read_text() == copy.read_text(), str(copy), f"differs from {script}")
     return found
 
 
-def _patches_reach_something(name: str, objects: list[dict]) -> None:
-    """A patch for what is not there changes nothing, and kubectl says nothing of it."""
+def _check_patch_targets(name: str, objects: list[dict]) -> None:
+    """Checks the targets of patches, because kubectl ignores a patch without a target."""
     for patch in yaml.safe_load((HERE / name / "kustomization.yaml").read_text()).get("patches", []):
         if target := patch.get("target"):
-            reached = [one for one in objects if (one["kind"], one["metadata"]["name"]) == (target["kind"], target["name"])]
-            expect(reached, name, f"a patch is for {target}, which is not there")
+            targets = [one for one in objects if (one["kind"], one["metadata"]["name"]) == (target["kind"], target["name"])]
+            expect(targets, name, f"the patch target {target} does not exist")
 
 
 def secrets_of(page: pathlib.Path, directory: pathlib.Path) -> dict[str, set[str]]:
-    """The Secrets that the commands of a page make, with their keys, where there is a directory with the files."""
+    """The Secrets that the commands of a page create from the files of a directory, with their keys."""
     [commands] = [block for block in blocks(page, "sh") if "create secret" in block]
-    made = {}
+    secrets = {}
     for command in commands.splitlines():
         if command.startswith("kubectl create secret"):
             run = _run(*command.split(), "--dry-run=client", "--output=json", cwd=directory)
             expect(run.returncode == 0, str(page), run.stderr)
             secret = json.loads(run.stdout or '{"metadata": {"name": ""}, "data": {}}')
-            made[secret["metadata"]["name"]] = set(secret["data"])
-    return made
+            secrets[secret["metadata"]["name"]] = set(secret["data"])
+    return secrets
 
 
 def blocks(page: pathlib.Path, language: str) -> list[str]:
-    """What stands on a page in this language."""
+    """The code blocks of a page in a language."""
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 

@@ -1,7 +1,7 @@
-"""A container as its manifest describes it: its volumes and nothing else, as its user without any right, on a file system
-that cannot be written to, as the first process of its own.
+"""Runs a container as its manifest describes it: with its volumes only, as its user without capabilities, on a
+read-only file system, in a process namespace of its own.
 
-The network is that of the whole pod. In the place of an image stands what Debian has: busybox and curl.
+The containers of a pod share the network. Debian's busybox and curl replace the image.
 """
 
 import json
@@ -13,16 +13,17 @@ import threading
 
 from problems import expect
 
-PATIENCE = 30
+# In seconds, for each step of a container.
+TIMEOUT = 30
 _PATH = {"PATH": "/bin:/usr/bin"}
 
 
 class Container:
-    """One that runs, with what it says on standard error."""
+    """A running container and its lines on standard error."""
 
     def __init__(self, name: str, spec: dict, user: dict, mounts: dict[str, tuple], command: list[str], **options) -> None:
         self.name = name
-        self._said = []
+        self._output = []
         self._lines: queue.Queue[str | None] = queue.Queue()
         read, write = os.pipe()
         self._process = subprocess.Popen(
@@ -33,35 +34,35 @@ class Container:
         os.close(write)
         with open(read) as information:
             self._first = json.load(information)["child-pid"]
-        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._read_lines, daemon=True).start()
 
-    def _listen(self) -> None:
+    def _read_lines(self) -> None:
         for line in self._process.stderr:
             self._lines.put(line.rstrip())
         self._lines.put(None)
 
-    def says(self, part: str) -> None:
-        """Waits for a line with this part in it, among those that nobody has waited for yet."""
+    def wait_for_line(self, part: str) -> None:
+        """Waits for a line that contains `part` after the line that the previous call found."""
         while True:
             try:
-                line = self._lines.get(timeout=PATIENCE)
+                line = self._lines.get(timeout=TIMEOUT)
             except queue.Empty:
                 line = None
             if line is None:
-                expect(False, self.name, f"does not say {part!r}, but {self._said}")
+                expect(False, self.name, f"does not print {part!r}, but {self._output}")
                 return
-            self._said.append(line)
+            self._output.append(line)
             if part in line:
                 return
 
-    def said(self) -> list[str]:
-        """Everything that it said, once it has ended."""
-        while (line := self._lines.get(timeout=PATIENCE)) is not None:
-            self._said.append(line)
-        return self._said
+    def output(self) -> list[str]:
+        """All lines. Waits until the container has ended."""
+        while (line := self._lines.get(timeout=TIMEOUT)) is not None:
+            self._output.append(line)
+        return self._output
 
-    def ends(self, within: float = PATIENCE) -> int | None:
-        """The exit code, or nothing if it goes on."""
+    def exit_code(self, within: float = TIMEOUT) -> int | None:
+        """The exit code, or None if the container still runs after `within` seconds."""
         try:
             return self._process.wait(within)
         except subprocess.TimeoutExpired:
@@ -71,7 +72,7 @@ class Container:
         os.kill(self._first, number)
 
     def run(self, command: list[str], user: dict) -> int:
-        """Another command in the same container, as a probe is."""
+        """Runs another command in the container, as a probe does, and returns its exit code."""
         inside = ["nsenter", f"--target={self._first}", "--mount", "--pid", f"--root=/proc/{self._first}/root"]
         run = subprocess.run([*inside, *_user(user), *command], env=_PATH, check=False, capture_output=True)
         return run.returncode
@@ -88,7 +89,7 @@ def _user(context: dict) -> list[str]:
 
 
 def _bubblewrap(mounts: dict[str, tuple], write: int, hosts: str, binary: str, applets: str) -> list[str]:
-    """Without --unshare-user: rights are those of the real user, to files with real owners."""
+    """The bwrap command, without --unshare-user, so that real users access files with real owners."""
     command = ["bwrap", "--unshare-pid", "--as-pid-1", "--die-with-parent", "--info-fd", str(write)]
     binds = {
         "/usr/lib": ("/usr/lib", True),
@@ -102,7 +103,7 @@ def _bubblewrap(mounts: dict[str, tuple], write: int, hosts: str, binary: str, a
     if os.path.isdir("/usr/lib64"):
         binds["/usr/lib64"] = ("/usr/lib64", True)
         command += ["--symlink", "usr/lib64", "/lib64"]
-    # Else those in between would be for root alone.
+    # bwrap would create parent directories that only root can enter.
     for parent in sorted({str(parent) for path in binds for parent in pathlib.PurePath(path).parents} - {"/"}):
         command += ["--perms", "0755", "--dir", parent]
     for path, (source, read_only) in binds.items():

@@ -1,4 +1,4 @@
-"""Every object is what the API server takes, in each version of Kubernetes that has side-cars."""
+"""Validates every object against each version of Kubernetes that has sidecar containers."""
 
 import jsonschema
 import kubernetes_validate
@@ -11,7 +11,7 @@ MONITORS = ("PodMonitor", "ServiceMonitor")
 
 
 def _strict(schema):
-    """A field that a kind does not have is a mistake; the API server would drop it without a word."""
+    """Rejects unknown fields, because the API server drops them silently."""
     if isinstance(schema, dict):
         strict = {key: _strict(value) for key, value in schema.items()}
         if "properties" in schema:

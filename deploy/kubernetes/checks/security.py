@@ -1,4 +1,4 @@
-"""The Pod Security Standard "restricted", what it takes over from "baseline" included.
+"""Checks the Pod Security Standard "restricted", including the rules of "baseline".
 
 Source: <https://kubernetes.io/docs/concepts/security/pod-security-standards/>
 """
@@ -48,8 +48,8 @@ def _container(where: str, container: dict, whole: dict) -> None:
     for handler in handlers:
         for kind in ("httpGet", "tcpSocket"):
             expect(not handler.get(kind, {}).get("host"), where, f"{kind} names a host")
-    # Not of the standard, and promised by ours.
-    expect(own.get("readOnlyRootFilesystem") is True, where, "can write to its own files")
+    # Stricter than the standard.
+    expect(own.get("readOnlyRootFilesystem") is True, where, "has a writable root file system")
     expect(container.get("resources"), where, "no resources")
 
 

