@@ -1,8 +1,8 @@
-//! The judgement: what is known of a client's key, and what is done about it.
+//! The judgement of client keys: a verdict on a key, and the decision that a policy derives from it.
 //!
-//! [`Guard::judge`] and [`Policy::decide`] are the only places that decide. The handshake, the
-//! resumed session and the command line call these two and nothing else. Both are pure: no I/O, no
-//! clock but the time they are given, and no allocation for a clean key.
+//! All judgements come from [`Guard::judge`] and [`Policy::decide`]: in full handshakes, resumed
+//! sessions, reloads and the command line. Both are pure functions: no I/O, the time is a parameter,
+//! and a clean key causes no allocation.
 
 mod lists;
 mod policy;
@@ -26,18 +26,18 @@ use self::lists::ExceptionsByKey;
 use crate::pkbf::{Filter, KeyHash};
 use crate::spki::{self, Algorithm, Encoding, Fingerprint};
 
-/// A filter under the name that the configuration gives it.
+/// A filter with its configured name.
 #[derive(Debug)]
 pub struct NamedFilter {
     /// The name in logs, metrics and headers.
     pub name: Arc<str>,
     /// The filter.
     pub filter: Filter,
-    /// SHA-256 of the file it was read from.
+    /// SHA-256 of the filter file.
     pub sha256: [u8; 32],
 }
 
-/// Judges keys by everything that is known of them.
+/// Judges keys by exceptions, lists and filters, in this order.
 #[derive(Debug, Default)]
 pub struct Guard {
     filters: Vec<Arc<NamedFilter>>,
@@ -46,30 +46,30 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard that asks `filters` in their order. Without any, every key that nothing else is known
-    /// of is [`Verdict::Unchecked`].
+    /// A guard that looks keys up in `filters`, in their order. Without filters, a key that no
+    /// exception or list covers is [`Verdict::Unchecked`].
     #[must_use]
     pub fn new(filters: Vec<Arc<NamedFilter>>) -> Self {
         Self { filters, ..Self::default() }
     }
 
-    /// The same guard, which asks `lists` before its filters.
+    /// Adds lists, which are consulted before the filters.
     #[must_use]
     pub fn with_lists(self, lists: Vec<Arc<FingerprintList>>) -> Self {
         Self { lists, ..self }
     }
 
-    /// The same guard, which lets `exceptions` pass before it asks anything else.
+    /// Adds exceptions, which are consulted before lists and filters.
     #[must_use]
     pub fn with_exceptions(self, exceptions: impl IntoIterator<Item = Exception>) -> Self {
         Self { exceptions: ExceptionsByKey::new(exceptions), ..self }
     }
 
-    /// What is known at `now` of the keys of a client that presented `chain`, leaf first: the worst
-    /// of them, as deep as `depth` says.
+    /// The verdict at `now` on a client's `chain`, leaf first. With [`Depth::Chain`] it is the worst
+    /// verdict of all certificates.
     ///
-    /// A chain without a leaf, a certificate that cannot be read, and a key in an encoding that is
-    /// not known are [`Verdict::Unchecked`].
+    /// An empty chain, a certificate that cannot be read, and a key in an unknown encoding are
+    /// [`Verdict::Unchecked`].
     #[must_use]
     pub fn judge(&self, chain: &[CertificateDer<'_>], depth: Depth, now: SystemTime) -> Verdict {
         let Some((leaf, intermediates)) = chain.split_first() else { return Verdict::Unchecked };
@@ -77,7 +77,9 @@ impl Guard {
         match depth {
             Depth::Chain => (1..)
                 .zip(intermediates)
-                .map(|(place, certificate)| self.judge_certificate(certificate, now).at(place))
+                .map(|(position, certificate)| {
+                    self.judge_certificate(certificate, now).at(position)
+                })
                 .fold(leaf, Verdict::worse),
             Depth::Leaf => leaf,
         }
@@ -87,8 +89,7 @@ impl Guard {
         match spki::of_certificate(certificate) {
             Ok(spki) => {
                 let verdict = self.judge_key(spki, now);
-                // A key in an encoding that is not known can be any key: the verifier reads more than
-                // one, and none of the others was looked up.
+                // A key in an unknown encoding has related encodings that were not looked up.
                 let is_known = Algorithm::of(spki) != Algorithm::Other;
                 if verdict == Verdict::Clean && !is_known { Verdict::Unchecked } else { verdict }
             }
@@ -96,7 +97,7 @@ impl Guard {
         }
     }
 
-    /// What is known at `now` of the key with this SubjectPublicKeyInfo (DER), related encodings
+    /// The verdict at `now` on the key with this SubjectPublicKeyInfo (DER), related encodings
     /// included.
     #[must_use]
     pub fn judge_key(&self, spki: &[u8], now: SystemTime) -> Verdict {
@@ -104,20 +105,21 @@ impl Guard {
             .unwrap_or_else(|| self.judge_encodings(&KeyEncodings::from_spki(spki)))
     }
 
-    /// What exceptions and lists say of a key, which they have by its fingerprints.
+    /// The verdict of the exceptions and lists, which hold keys by fingerprint.
     fn exact_match(&self, spki: &[u8], now: SystemTime) -> Option<Verdict> {
         if self.exceptions.is_empty() && self.lists.is_empty() {
             return None;
         }
-        let mut forms = SmallVec::<[(Encoding, Fingerprint); 4]>::new();
+        let mut encodings = SmallVec::<[(Encoding, Fingerprint); 4]>::new();
         spki::for_each_related(spki, |encoding, spki| {
-            forms.push((encoding, Fingerprint::of(spki)));
+            encodings.push((encoding, Fingerprint::of(spki)));
         });
-        if forms.iter().any(|(_, fingerprint)| self.exceptions.cover(fingerprint, now)) {
+        if encodings.iter().any(|(_, fingerprint)| self.exceptions.covers(fingerprint, now)) {
             return Some(Verdict::Allowed);
         }
         self.lists.iter().find_map(|list| {
-            let (encoding, _) = forms.iter().find(|(_, form)| list.contains(form))?;
+            let (encoding, _) =
+                encodings.iter().find(|(_, fingerprint)| list.contains(fingerprint))?;
             Some(Verdict::Listed(Listing {
                 list: Arc::clone(&list.name),
                 encoding: *encoding,
@@ -126,32 +128,32 @@ impl Guard {
         })
     }
 
-    /// What the filters say of a key.
+    /// The verdict of the filters.
     #[must_use]
-    pub fn judge_encodings(&self, forms: &KeyEncodings) -> Verdict {
+    pub fn judge_encodings(&self, key: &KeyEncodings) -> Verdict {
         if self.filters.is_empty() {
             return Verdict::Unchecked;
         }
         let hit = self.filters.iter().find_map(|named| {
-            let encoding = forms.encodings.get(named.filter.find(&forms.hashes)?)?;
+            let encoding = key.encodings.get(named.filter.find(&key.hashes)?)?;
             Some(Hit {
                 filter: Arc::clone(&named.name),
                 revision: named.filter.header().revision,
                 encoding: *encoding,
                 position: 0,
-                false_positive_ratio: self.false_positive_ratio(forms.hashes.len()),
+                false_positive_ratio: self.false_positive_ratio(key.hashes.len()),
             })
         });
         hit.map_or(Verdict::Clean, Verdict::Probable)
     }
 
-    /// The probability that a key which nobody added is found, by any of `look_ups` in each filter.
-    fn false_positive_ratio(&self, look_ups: usize) -> f64 {
-        let look_ups = i32::try_from(look_ups).unwrap_or(i32::MAX);
+    /// The probability that a key that was never added is a hit in any of `lookups` in each filter.
+    fn false_positive_ratio(&self, lookups: usize) -> f64 {
+        let lookups = i32::try_from(lookups).unwrap_or(i32::MAX);
         let missed = self.filters.iter().map(|named| {
-            (f64::from(look_ups) * (-named.filter.false_positive_ratio()).ln_1p()).exp_m1()
+            (f64::from(lookups) * (-named.filter.false_positive_ratio()).ln_1p()).exp_m1()
         });
-        // 1 − ∏(1 − p)^n, where `missed` is (1 − p)^n − 1: exact also for the smallest p.
+        // 1 − ∏(1 − p)^n, where `missed` is (1 − p)^n − 1. This is exact for the smallest p, too.
         -missed.fold(0.0, |all, one| all + one + all * one)
     }
 
@@ -162,21 +164,21 @@ impl Guard {
     }
 }
 
-/// The guard in use: it is replaced while others hold on to this.
+/// A handle to the guard in use, which can be replaced.
 ///
-/// Whoever keeps a [`Guard`] keeps its filters in memory; what lives as long as a connection keeps
-/// this instead.
+/// A [`Guard`] keeps its filters in memory. Values that live as long as a connection therefore hold
+/// this handle instead.
 #[derive(Debug, Clone)]
 pub struct CurrentGuard(Arc<ArcSwap<Guard>>);
 
 impl CurrentGuard {
-    /// The guard of this moment. Never waits.
+    /// The guard in use. Never waits.
     #[must_use]
     pub fn load(&self) -> arc_swap::Guard<Arc<Guard>> {
         self.0.load()
     }
 
-    /// Puts another guard to use.
+    /// Replaces the guard in use.
     pub fn replace(&self, guard: Arc<Guard>) {
         self.0.store(guard);
     }
@@ -188,7 +190,7 @@ impl From<Guard> for CurrentGuard {
     }
 }
 
-/// A key as filters of any size are asked for it: every related encoding, and its hash.
+/// The related encodings of a key with their hashes, ready for lookups in filters of any size.
 #[derive(Debug, Clone)]
 pub struct KeyEncodings {
     encodings: SmallVec<[Encoding; 4]>,
@@ -196,18 +198,18 @@ pub struct KeyEncodings {
 }
 
 impl KeyEncodings {
-    /// The forms of the key with this SubjectPublicKeyInfo (DER).
+    /// The encodings of the key with this SubjectPublicKeyInfo (DER).
     #[must_use]
     pub fn from_spki(spki: &[u8]) -> Self {
-        let mut forms = Self { encodings: SmallVec::new(), hashes: SmallVec::new() };
+        let mut key = Self { encodings: SmallVec::new(), hashes: SmallVec::new() };
         spki::for_each_related(spki, |encoding, spki| {
-            forms.encodings.push(encoding);
-            forms.hashes.push(KeyHash::of(spki));
+            key.encodings.push(encoding);
+            key.hashes.push(KeyHash::of(spki));
         });
-        forms
+        key
     }
 
-    /// Whether the key is probably in `filter`, in any of its forms.
+    /// Whether any encoding of the key is probably in `filter`.
     #[must_use]
     pub fn any_in(&self, filter: &Filter) -> bool {
         filter.find(&self.hashes).is_some()
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_a_filter_is_probable_and_another_is_clean() {
+    fn a_key_in_a_filter_is_probable_and_another_key_is_clean() {
         let (listed, spki) = certificate();
         let (other, _) = certificate();
         let guard = guard(&[&spki]);
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_of_a_chain_counts_if_all_of_it_is_judged() {
+    fn the_verdict_on_a_chain_is_the_worst_of_its_certificates() {
         let ((leaf, _), (issuer, spki)) = (certificate(), certificate());
         let guard = guard(&[&spki]);
         let chain = [leaf, issuer];
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_checked_is_unchecked_and_never_clean() {
+    fn a_key_that_cannot_be_checked_is_unchecked_and_never_clean() {
         let (leaf, _) = certificate();
         assert_eq!(
             Guard::default().judge(std::slice::from_ref(&leaf), Depth::Leaf, now()),
@@ -301,7 +303,7 @@ mod tests {
             let listing = Listing { list: "march".into(), encoding, position: 0 };
             let chain = std::slice::from_ref(&leaf);
             assert_eq!(guard.judge(chain, Depth::Leaf, now()), Verdict::Listed(listing.clone()));
-            // At the moment that it names it has lapsed.
+            // An exception expires at `until`.
             let guard = guard.with_exceptions([exception]);
             let before = until - Duration::from_nanos(1);
             assert_eq!(guard.judge(chain, Depth::Leaf, before), Verdict::Allowed);
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_that_is_shown_is_that_of_all_look_ups_together() {
+    fn the_false_positive_ratio_of_a_hit_covers_all_lookups() {
         let (leaf, spki) = certificate();
         let mut filter = Filter::new(Parameters::new(2, 12).unwrap()).unwrap();
         (0_u64..300).for_each(|key| {
@@ -325,8 +327,8 @@ mod tests {
         let named = Arc::new(named);
         let guard = Guard::new(vec![Arc::clone(&named), named]);
         let verdict = guard.judge(&[leaf], Depth::Leaf, now());
-        let shown = verdict.hit().unwrap().false_positive_ratio;
+        let reported = verdict.hit().unwrap().false_positive_ratio;
         let expected = 1.0 - (1.0 - one).powi(8); // four encodings, two filters
-        assert!((shown - expected).abs() < 1e-12, "{shown} {expected}");
+        assert!((reported - expected).abs() < 1e-12, "{reported} {expected}");
     }
 }

@@ -1,8 +1,7 @@
-//! SubjectPublicKeyInfo: where it is in a certificate, what names it, and which other encodings
-//! the same private key has.
+//! SubjectPublicKeyInfo: its place in a certificate, its fingerprint, and its related encodings.
 //!
-//! Works on bytes that somebody else has read; never does I/O. Formats: RFC 5280, section 4.1,
-//! RFC 5480 (elliptic curves), RFC 8017 (RSA).
+//! Works on bytes and never does I/O. Formats: RFC 5280, section 4.1, RFC 5480 (elliptic curves),
+//! RFC 8017 (RSA).
 
 mod input;
 mod related;
@@ -31,8 +30,8 @@ impl Fingerprint {
         Self(digest.as_ref().first_chunk().copied().unwrap_or_default())
     }
 
-    /// A fingerprint as people write it: 64 hex digits of either case, with or without colons
-    /// between the bytes, or base64 (RFC 7469 writes pins so).
+    /// Parses 64 hex digits of either case, with or without colons between the bytes, or base64 as
+    /// in the pins of RFC 7469.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.replace(':', "");
@@ -54,30 +53,30 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// The bytes are not a certificate, or not one with a public key where RFC 5280 has it.
+/// The bytes are not the DER of an X.509 certificate with a public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an X.509 certificate: {0}")]
 pub struct CertificateError(#[from] der::Error);
 
-/// The SubjectPublicKeyInfo of a certificate: DER, outer SEQUENCE included, borrowed from it.
+/// The SubjectPublicKeyInfo of a certificate: DER, outer SEQUENCE included.
 ///
 /// # Errors
-/// `certificate` is not the DER of an X.509 certificate.
+/// Returns an error if `certificate` is not the DER of an X.509 certificate.
 pub fn of_certificate(certificate: &[u8]) -> Result<&[u8], CertificateError> {
     Ok(Fields::of(certificate)?.spki)
 }
 
-/// When a certificate's validity ends, since the Unix epoch.
+/// The end of a certificate's validity, since the Unix epoch.
 ///
 /// # Errors
-/// `certificate` is not the DER of an X.509 certificate.
+/// Returns an error if `certificate` is not the DER of an X.509 certificate.
 pub fn not_after(certificate: &[u8]) -> Result<Duration, CertificateError> {
     let validity: Validity = Validity::from_der(Fields::of(certificate)?.validity)?;
     Ok(validity.not_after.to_unix_duration())
 }
 
-/// The parts of a certificate that are read on every connection, in place: decoding it whole
-/// would allocate for every name and extension.
+/// The parts of a certificate that every connection needs, borrowed from it. Decoding the whole
+/// certificate would allocate for each name and extension.
 struct Fields<'a> {
     validity: &'a [u8],
     spki: &'a [u8],
@@ -101,21 +100,21 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A reader over the content of a DER SEQUENCE that is all of `der`.
+/// A reader over the content of `der`, which must be one DER SEQUENCE.
 fn sequence(der: &[u8]) -> Result<SliceReader<'_>, der::Error> {
     let whole = AnyRef::from_der(der)?;
     whole.tag().assert_eq(Tag::Sequence)?;
     SliceReader::new(whole.value())
 }
 
-/// The algorithm of a public key, as far as keygate tells them apart.
+/// The algorithm of a public key, as far as keygate distinguishes algorithms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
-    /// An elliptic curve, by its usual name.
+    /// An elliptic curve, with its usual name.
     Ec(&'static str),
     /// Ed25519 (RFC 8410).
     Ed25519,
-    /// Anything else.
+    /// Any other algorithm.
     Other,
     /// RSA, with the length of the modulus in bits.
     Rsa(usize),
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spki_of_a_certificate_is_the_key_it_was_made_for() {
+    fn the_spki_of_a_certificate_is_its_public_key() {
         let (certificate, spki) = certificate();
         assert_eq!(of_certificate(&certificate).unwrap(), spki);
     }
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn every_changed_byte_of_a_certificate_is_an_error_or_a_key() {
+    fn a_certificate_with_a_changed_byte_causes_no_panic() {
         let (mut certificate, _) = certificate();
         for position in 0..certificate.len() {
             certificate[position] ^= 0xff;
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_is_read_in_every_way_that_people_write_it() {
+    fn a_fingerprint_is_parsed_from_hex_with_and_without_colons_and_from_base64() {
         let fingerprint = Fingerprint::of(b"key");
         let hex = fingerprint.to_string();
         let colons: Vec<_> = hex.as_bytes().chunks(2).map(String::from_utf8_lossy).collect();

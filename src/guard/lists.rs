@@ -1,4 +1,4 @@
-//! Exact lists of keys that are refused, and exceptions for keys that are not.
+//! Exact lists of compromised keys, and exceptions for keys that stay admitted.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use crate::spki::Fingerprint;
 
-/// The keys of a list, by fingerprint.
+/// An exact list of keys, by fingerprint.
 #[derive(Debug)]
 pub struct FingerprintList {
     /// The name in logs, metrics and headers.
@@ -14,21 +14,21 @@ pub struct FingerprintList {
     fingerprints: HashSet<Fingerprint>,
 }
 
-/// A line that is no fingerprint.
+/// A line of a list is not a fingerprint.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "line {line}: no fingerprint; write the SHA-256 of a SubjectPublicKeyInfo in hex or base64, and comments after '#'"
+    "line {line}: not a fingerprint; write the SHA-256 of a SubjectPublicKeyInfo in hex or base64, and comments after '#'"
 )]
 pub struct ListError {
-    /// Counted from 1.
+    /// Number of the line, counted from 1.
     pub line: usize,
 }
 
 impl FingerprintList {
-    /// Reads a list: a fingerprint a line, in hex or base64; what follows a `#` is a comment.
+    /// Parses a list of one fingerprint a line, in hex or base64. A comment begins with `#`.
     ///
     /// # Errors
-    /// The first line that is neither a fingerprint, nor empty, nor a comment.
+    /// Returns the first line that is neither a fingerprint, nor empty, nor a comment.
     pub fn parse(name: &str, text: &str) -> Result<Self, ListError> {
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
         let lines = lines.enumerate().filter(|(_, line)| !line.is_empty());
@@ -43,27 +43,27 @@ impl FingerprintList {
         self.fingerprints.contains(fingerprint)
     }
 
-    /// How many keys are on the list.
+    /// The number of keys on the list.
     #[must_use]
     pub fn len(&self) -> usize {
         self.fingerprints.len()
     }
 
-    /// Whether no key is on the list.
+    /// Whether the list has no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.fingerprints.is_empty()
     }
 }
 
-/// A key that is admitted for a time, whatever is known of it.
+/// A key that is admitted until a given time, regardless of lists and filters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exception {
-    /// Of the key in any of its encodings.
+    /// Fingerprint of the key in any of its encodings.
     pub fingerprint: Fingerprint,
-    /// From this moment on it counts no more.
+    /// The moment at which the exception expires.
     pub until: SystemTime,
-    /// Why, in the operator's words.
+    /// The operator's reason for the exception.
     pub reason: String,
 }
 
@@ -81,8 +81,8 @@ impl ExceptionsByKey {
         self.0.is_empty()
     }
 
-    /// Whether there is an exception for the key that has not lapsed at `now`.
-    pub(super) fn cover(&self, fingerprint: &Fingerprint, now: SystemTime) -> bool {
+    /// Whether an exception for the key is valid at `now`.
+    pub(super) fn covers(&self, fingerprint: &Fingerprint, now: SystemTime) -> bool {
         self.0.get(fingerprint).is_some_and(|exception| now < exception.until)
     }
 }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_has_a_fingerprint_a_line_and_comments() {
+    fn a_list_has_one_fingerprint_a_line_and_comments() {
         let one = Fingerprint::of(b"one");
         let text = format!("# lost in March\r\n\r\n{one}  # laptop\r\n{one}\n");
         let list = FingerprintList::parse("march", &text).unwrap();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_fingerprint_is_named() {
+    fn an_error_names_the_line_that_is_not_a_fingerprint() {
         let text = format!("# a\n{}\nabc\n", Fingerprint::of(b"one"));
         assert_eq!(FingerprintList::parse("x", &text).unwrap_err(), ListError { line: 3 });
     }

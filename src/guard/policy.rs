@@ -1,22 +1,22 @@
-//! What is done about a verdict: a table, nothing else.
+//! The policy: a table from verdicts to decisions.
 
 use super::Verdict;
 
-/// What happens to a connection.
+/// The treatment of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// It is served.
+    /// The connection is served.
     Admit,
-    /// It is served, logged, and the upstream is told in a header.
+    /// The connection is served and logged, and its requests carry the verdict in a header.
     Annotate,
-    /// It is served and logged.
+    /// The connection is served and logged.
     Flag,
-    /// It is refused.
+    /// The connection is rejected.
     Reject,
 }
 
 impl Decision {
-    /// The word for it in the configuration, metrics and logs.
+    /// The name of the decision in the configuration, metrics and logs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -28,47 +28,47 @@ impl Decision {
     }
 }
 
-/// How much of a client's chain is judged.
+/// The certificates of a client's chain that are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "proxy", derive(serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum Depth {
-    /// The leaf, and every intermediate that the client presents.
+    /// The leaf and all intermediates that the client presents.
     Chain,
-    /// The leaf alone.
+    /// The leaf only.
     Leaf,
 }
 
-/// How a client is told that it is refused.
+/// The way in which a client is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "proxy", derive(serde::Deserialize))]
 pub enum RejectWith {
-    /// By a TLS alert, in the handshake.
+    /// A TLS alert in the handshake.
     #[cfg_attr(feature = "proxy", serde(rename = "alert"))]
     Alert,
-    /// By the status 403 to its first request.
+    /// The status 403 to each request.
     #[cfg_attr(feature = "proxy", serde(rename = "http-403"))]
     Http403,
 }
 
-/// What a service does about each verdict.
+/// A service's decision for each verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// For a key that is proved to be compromised.
+    /// Decision for a key that is proved to be compromised.
     pub on_confirmed: Decision,
-    /// For a key that is on a list.
+    /// Decision for a key on a list.
     pub on_listed: Decision,
-    /// For a key that is in a filter.
+    /// Decision for a key in a filter.
     pub on_probable: Decision,
-    /// For a key that could not be checked.
+    /// Decision for a key that could not be checked.
     pub on_unchecked: Decision,
-    /// How much of a client's chain is judged.
+    /// The certificates of a client's chain that are judged.
     pub judge: Depth,
-    /// How a client is told that it is refused.
+    /// The way in which a client is rejected.
     pub reject_with: RejectWith,
 }
 
 impl Policy {
-    /// What happens to a connection whose client key has `verdict`.
+    /// The treatment of a connection whose client key has `verdict`.
     #[must_use]
     pub fn decide(&self, verdict: &Verdict) -> Decision {
         match verdict {
@@ -80,8 +80,8 @@ impl Policy {
         }
     }
 
-    /// Whether upstreams are told the verdict of every client: then they also know that a request
-    /// without the header did not come through the proxy.
+    /// Whether requests carry the verdict in a header. If any verdict does, the requests of clean
+    /// clients do as well, so that a request without the header did not come through the proxy.
     #[must_use]
     pub fn annotates(&self) -> bool {
         [self.on_confirmed, self.on_listed, self.on_probable, self.on_unchecked]
@@ -89,7 +89,7 @@ impl Policy {
     }
 }
 
-/// Refuses whatever is not known to be clean.
+/// Rejects every key that is not [`Verdict::Clean`] or [`Verdict::Allowed`].
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -110,7 +110,7 @@ mod tests {
     use crate::spki::Encoding;
 
     #[test]
-    fn each_verdict_has_its_own_row() {
+    fn each_verdict_has_its_own_decision() {
         let policy = Policy {
             on_confirmed: Decision::Annotate,
             on_listed: Decision::Reject,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_is_sent_when_any_verdict_asks_for_it() {
+    fn requests_carry_the_header_if_any_verdict_requires_it() {
         assert!(!Policy::default().annotates());
         assert!(Policy { on_probable: Decision::Annotate, ..Policy::default() }.annotates());
         assert!(Policy { on_confirmed: Decision::Annotate, ..Policy::default() }.annotates());

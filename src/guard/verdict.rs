@@ -1,28 +1,28 @@
-//! What is known of a key, and how upstreams are told.
+//! The verdict on a key, and its text for logs, metrics and headers.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::spki::Encoding;
 
-/// What is known of a key.
+/// The verdict on a key, with the evidence.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// An exception of the operator covers it.
+    /// An exception of the operator covers the key.
     Allowed,
-    /// In no filter: certain.
+    /// The key is in no filter and on no list. Filters have no false negatives.
     Clean,
-    /// In a filter, and proved to be compromised. Nothing here proves it yet.
+    /// The key is in a filter and proved to be compromised. No code produces this verdict yet.
     Confirmed(Hit),
-    /// On an exact list.
+    /// The key is on an exact list.
     Listed(Listing),
-    /// In a filter, up to its false-positive rate.
+    /// The key is in a filter, up to its false-positive rate.
     Probable(Hit),
-    /// Could not be checked: no readable certificate, or no filter to ask.
+    /// The key could not be checked: there is no readable certificate or no filter.
     Unchecked,
 }
 
-/// Where a key was found.
+/// The filter entry that a key matches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hit {
     /// The filter's name.
@@ -31,21 +31,20 @@ pub struct Hit {
     pub revision: u32,
     /// The encoding of the key that is in the filter.
     pub encoding: Encoding,
-    /// The place in the client's chain of the certificate with this key; 0: the leaf.
+    /// Position in the client's chain of the certificate with this key; 0 is the leaf.
     pub position: usize,
-    /// The probability that a key which was never added is found, with all look-ups that are made
-    /// for a key like this.
+    /// Probability that a key that was never added is a hit, over all lookups for one key.
     pub false_positive_ratio: f64,
 }
 
-/// The list that a key is on.
+/// The list entry that a key matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
     /// The list's name.
     pub list: Arc<str>,
-    /// The encoding of the key that is on it.
+    /// The encoding of the key that is on the list.
     pub encoding: Encoding,
-    /// The place in the client's chain of the certificate with this key; 0: the leaf.
+    /// Position in the client's chain of the certificate with this key; 0 is the leaf.
     pub position: usize,
 }
 
@@ -69,13 +68,13 @@ impl Verdict {
         self.kind().as_str()
     }
 
-    /// The one that speaks more against a client; the first of two that are alike.
+    /// The more severe of two verdicts; `self` if they are equally severe.
     #[must_use]
     pub fn worse(self, other: Self) -> Self {
-        if other.gravity() > self.gravity() { other } else { self }
+        if other.severity() > self.severity() { other } else { self }
     }
 
-    fn gravity(&self) -> u8 {
+    fn severity(&self) -> u8 {
         match self {
             Self::Clean => 0,
             Self::Allowed => 1,
@@ -86,18 +85,18 @@ impl Verdict {
         }
     }
 
-    /// The same verdict on the certificate at this place of a client's chain.
+    /// This verdict for the certificate at `position` in the client's chain.
     #[must_use]
-    pub fn at(mut self, place: usize) -> Self {
+    pub fn at(mut self, position: usize) -> Self {
         match &mut self {
-            Self::Confirmed(hit) | Self::Probable(hit) => hit.position = place,
-            Self::Listed(listing) => listing.position = place,
+            Self::Confirmed(hit) | Self::Probable(hit) => hit.position = position,
+            Self::Listed(listing) => listing.position = position,
             Self::Allowed | Self::Clean | Self::Unchecked => {}
         }
         self
     }
 
-    /// The place in the client's chain of the certificate whose key was found; 0: the leaf.
+    /// Position in the client's chain of the certificate whose key was found; 0 is the leaf.
     #[must_use]
     pub fn position(&self) -> Option<usize> {
         match self {
@@ -107,7 +106,7 @@ impl Verdict {
         }
     }
 
-    /// Where the key was found, if it is in a filter.
+    /// The filter entry, if the key is in a filter.
     #[must_use]
     pub fn hit(&self) -> Option<&Hit> {
         match self {
@@ -116,7 +115,7 @@ impl Verdict {
         }
     }
 
-    /// The list that the key is on, if it is.
+    /// The list entry, if the key is on a list.
     #[must_use]
     pub fn listing(&self) -> Option<&Listing> {
         match self {
@@ -213,7 +212,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_str())?;
         match self {
-            // Names have nothing that needs escaping in a quoted string.
+            // Configured names contain no character that needs escaping in a quoted string.
             Self::Listed(listing) => write!(formatter, ";list=\"{}\"", listing.list),
             Self::Confirmed(hit) | Self::Probable(hit) => {
                 write!(formatter, ";filter=\"{}\";revision={}", hit.filter, hit.revision)
@@ -228,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_is_a_structured_field_item() {
+    fn a_verdict_displays_as_a_structured_field_item() {
         let hit = Hit {
             filter: "pwnedkeys".into(),
             revision: 42,

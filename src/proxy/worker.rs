@@ -77,7 +77,7 @@ impl Worker {
     pub(super) fn note(&self, index: usize, leaf: Option<&CertificateDer<'_>>) {
         let (Some(recent), Some(leaf)) = (&self.recent, leaf) else { return };
         if let Ok(spki) = spki::of_certificate(leaf) {
-            recent.note(index, spki);
+            recent.record(index, spki);
         }
     }
 

@@ -1,7 +1,8 @@
-//! The public keys in whatever people have, found by what it is and not by what it is called.
+//! Finds the public keys in certificates, requests, keys and lists, by content and not by file name.
 //!
-//! An input comes piece by piece and is never held whole: text is taken line by line, a PEM section
-//! and a DER object up to a bound. What is no key is told with its line, and the rest goes on.
+//! An input is scanned piece by piece and never held as a whole. Text is scanned by line; a PEM
+//! section and a DER object have a maximum size. An unusable place is reported with its line, and
+//! the scan continues after it.
 
 mod der;
 mod pem;
@@ -10,69 +11,69 @@ mod text;
 
 use self::text::Text;
 
-/// What an input has at one place.
+/// A key, or an unusable place, in an input.
 #[derive(Debug)]
 pub struct Finding {
-    /// The line where it begins, counted from 1; `None` for an input that is not text.
+    /// The line where it begins, counted from 1; `None` for a binary input.
     pub line: Option<u64>,
-    /// The SubjectPublicKeyInfo (DER), or why there is none.
+    /// The SubjectPublicKeyInfo (DER), or the reason why there is none.
     pub key: Result<Vec<u8>, InputError>,
 }
 
-/// Why a place in an input has no public key. Messages hold nothing of a private key.
+/// Why a place in an input has no public key. Messages contain no part of a private key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InputError {
-    /// It is what it claims to be, but broken.
+    /// The kind of object is known, but the object is damaged.
     #[error("{what} that cannot be read: {reason}")]
     Broken {
-        /// What it claims to be.
+        /// The kind of object.
         what: &'static str,
-        /// What is wrong with it.
+        /// The damage.
         reason: String,
     },
-    /// A private key that needs a pass phrase.
+    /// A private key is encrypted.
     #[error("{what} is encrypted: decrypt it first, or give its public key or certificate instead")]
     Encrypted {
-        /// What it is.
+        /// The kind of object.
         what: &'static str,
     },
-    /// The SHA-256 of a key, of which nothing else can be told.
+    /// The SHA-256 of a key, from which the key cannot be derived.
     #[error(
-        "a fingerprint is not a key: a filter is asked for the SubjectPublicKeyInfo itself, which a certificate or a public key has"
+        "a fingerprint is not a key: a filter lookup needs the SubjectPublicKeyInfo, which a certificate or a public key contains"
     )]
     Fingerprint,
-    /// A line that is none of what is recognized.
+    /// A line in no known format.
     #[error("neither PEM, nor base64 or hex of a SubjectPublicKeyInfo, nor an OpenSSH key")]
     Line,
-    /// Nothing in the whole input is recognized.
+    /// The whole input is in no known format.
     #[error(
         "no key found: expected certificates, certificate requests, public or private keys in PEM, DER or OpenSSH form, or lines of base64 or hex"
     )]
     NoKey,
-    /// Larger than any key.
+    /// The object is larger than any key.
     #[error("{what} of more than {limit} bytes is no key")]
     TooLarge {
-        /// What it looks like.
+        /// The kind of object.
         what: &'static str,
-        /// The bound, in bytes.
+        /// The maximum, in bytes.
         limit: usize,
     },
-    /// Something that is known, and has no key that can be taken from it.
+    /// The format is known, but keys cannot be extracted from it.
     #[error("{what} is not supported{hint}")]
     Unsupported {
-        /// What it is, as it calls itself.
+        /// The name of the format.
         what: String,
-        /// What to do about it.
+        /// The remedy.
         hint: &'static str,
     },
 }
 
-/// The longest line, PEM section and DER object that are read, in bytes: no key is as large.
+/// Maximum size of a line, a PEM section and a DER object, in bytes. No key is as large.
 const LIMIT: usize = 1 << 20;
-/// As many bytes of the beginning tell whether it is text.
+/// Number of bytes that decide whether an input is text.
 const PROBE: usize = 64;
 
-/// Finds the keys in an input that comes piece by piece. Its memory is bounded, whatever comes.
+/// Finds the keys in an input, piece by piece, in bounded memory.
 ///
 /// ```
 /// use keygate::spki::KeyScanner;
@@ -90,26 +91,26 @@ const PROBE: usize = 64;
 #[derive(Debug, Default)]
 pub struct KeyScanner {
     kind: Kind,
-    /// The beginning of the input, the line, or the object that is not complete yet.
+    /// The incomplete beginning, line or object.
     pending: Vec<u8>,
-    /// The rest of a line that is too long is not kept.
+    /// Whether the current line exceeds [`LIMIT`]; its rest is not kept.
     is_too_long: bool,
     text: Text,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Kind {
-    /// Neither text nor a DER object; that has been said.
+    /// Neither text nor a DER object; reported already.
     Binary,
     /// One DER object.
     Der,
     Text,
-    /// Too little of it has come.
+    /// Fewer than [`PROBE`] bytes have arrived.
     #[default]
     Unknown,
 }
 
-/// All findings of an input that is in memory.
+/// All findings in `input`.
 #[must_use]
 pub fn keys_in(input: &[u8]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -120,13 +121,13 @@ pub fn keys_in(input: &[u8]) -> Vec<Finding> {
 }
 
 impl KeyScanner {
-    /// A scanner that has seen nothing yet.
+    /// A scanner at the beginning of an input.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next piece of the input, of any size, and shows `found` what it completes.
+    /// Scans the next piece of the input and calls `found` with each finding that it completes.
     pub fn push(&mut self, piece: &[u8], found: &mut impl FnMut(Finding)) {
         match self.kind {
             Kind::Binary => {}
@@ -144,7 +145,7 @@ impl KeyScanner {
         }
     }
 
-    /// Shows `found` what the end of the input completes.
+    /// Ends the input and calls `found` with the findings that the end completes.
     pub fn finish(mut self, found: &mut impl FnMut(Finding)) {
         if self.kind == Kind::Unknown {
             self.begin(found);
@@ -163,7 +164,7 @@ impl KeyScanner {
         }
     }
 
-    /// Decides what the input is by its first bytes.
+    /// Determines the kind of the input from its first bytes.
     fn begin(&mut self, found: &mut impl FnMut(Finding)) {
         let start = std::mem::take(&mut self.pending);
         let probe = start.get(..PROBE).unwrap_or(&start);
@@ -209,10 +210,10 @@ impl KeyScanner {
     }
 }
 
-/// Text of an input for a message: escaped, and not more than a line has room for.
+/// Text of an input for a message: escaped, and cut after 48 bytes.
 fn shown(text: &[u8]) -> String {
-    const LONGEST: usize = 48;
-    let start = text.get(..LONGEST).unwrap_or(text);
-    let more = if text.len() > LONGEST { "..." } else { "" };
+    const MAX_LENGTH: usize = 48;
+    let start = text.get(..MAX_LENGTH).unwrap_or(text);
+    let more = if text.len() > MAX_LENGTH { "..." } else { "" };
     format!("{}{more}", start.escape_ascii())
 }

@@ -1,9 +1,9 @@
 //! The other encodings under which one private key can be presented.
 //!
-//! A filter knows the bytes that somebody added. Who holds the private key can have a certificate
-//! made for any encoding that the verifier accepts: an elliptic-curve point Q compressed or not,
-//! its negative −Q (who knows d knows n − d), an RSA modulus with another public exponent. A key is
-//! a hit if any of them is in a filter.
+//! A filter contains one encoding of a key. The holder of the private key can obtain a certificate
+//! for any encoding that the verifier accepts: an elliptic-curve point Q compressed or not, its
+//! negative −Q (the private key n − d follows from d), or an RSA modulus with another public
+//! exponent. A key is a hit if any of its encodings is in a filter.
 
 mod ec;
 mod rsa;
@@ -15,7 +15,7 @@ pub(super) use self::ec::ec_spki;
 use self::rsa::RsaKey;
 pub(super) use self::rsa::{der_integer, rsa_spki};
 
-/// How an encoding relates to the one that was presented.
+/// The relation of an encoding to the presented one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// The same point, compressed.
@@ -24,7 +24,7 @@ pub enum Encoding {
     NegatedCompressed,
     /// The negative of the point, uncompressed.
     NegatedUncompressed,
-    /// As presented.
+    /// The presented encoding.
     Presented,
     /// The same modulus with e = 3.
     RsaExponent3,
@@ -35,7 +35,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// The word for it in logs and in JSON.
+    /// The name of the encoding in logs and in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Encoding {
     }
 }
 
-/// Every encoding of the key with this SubjectPublicKeyInfo (DER), the presented one first.
+/// All encodings of the key with this SubjectPublicKeyInfo (DER), the presented one first.
 #[must_use]
 pub fn related(spki: &[u8]) -> Vec<(Encoding, Vec<u8>)> {
     let mut encodings = Vec::new();
@@ -58,11 +58,11 @@ pub fn related(spki: &[u8]) -> Vec<(Encoding, Vec<u8>)> {
     encodings
 }
 
-/// Shows `visit` every encoding of a key, the presented one first.
+/// Calls `visit` with each encoding of a key, the presented one first.
 ///
-/// Does not allocate for RSA up to 8192 bits nor for an uncompressed point. A compressed one is
-/// decompressed; if it is not on its curve (the verifier refuses it) only the compressed forms are
-/// shown.
+/// Does not allocate for RSA up to 8192 bits nor for an uncompressed point. A compressed point is
+/// decompressed. If the point is not on its curve, only the compressed encodings are visited. No
+/// verifier accepts such a key.
 pub fn for_each_related(spki: &[u8], mut visit: impl FnMut(Encoding, &[u8])) {
     visit(Encoding::Presented, spki);
     if let Some(point) = Point::parse(spki) {
@@ -72,29 +72,30 @@ pub fn for_each_related(spki: &[u8], mut visit: impl FnMut(Encoding, &[u8])) {
     }
 }
 
-/// SEQUENCE { SEQUENCE { id-Ed25519 }, BIT STRING of 32 bytes } up to the bytes (RFC 8410).
+/// The DER before the 32 bytes of an Ed25519 key (RFC 8410).
 pub(super) const ED25519_PREFIX: &[u8] = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00";
 
-/// The SubjectPublicKeyInfo (DER) of an Ed25519 key, which has 32 bytes.
+/// The SubjectPublicKeyInfo (DER) of an Ed25519 key of 32 bytes.
 pub(super) fn ed25519_spki(key: &[u8]) -> Vec<u8> {
     [ED25519_PREFIX, key].concat()
 }
 
-/// The usual name of the curve of an elliptic-curve key.
+/// The usual name of an elliptic-curve key's curve.
 pub(super) fn curve_of(spki: &[u8]) -> Option<&'static str> {
     Point::parse(spki).map(|point| point.curve.name)
 }
 
-/// The length of the modulus of an RSA key in bits.
+/// The length of an RSA key's modulus, in bits.
 pub(super) fn rsa_modulus_bits(spki: &[u8]) -> Option<usize> {
     RsaKey::parse(spki).map(|key| key.modulus_bits)
 }
 
-/// Room for the SPKI of an 8192-bit RSA key, the largest that the verifier accepts.
+/// Holds the SPKI of an 8192-bit RSA key, the largest that the verifier accepts, without allocation.
 type SpkiBuffer = SmallVec<[u8; 1104]>;
 
-/// The forms under which the published filters hold a key: as it is given and, for an elliptic
-/// curve, the same point in its other form. Others who are to find the key ask for either.
+/// Calls `visit` with the encodings that published filters contain: the presented one and, for an
+/// elliptic curve, the same point in its other form. Programs other than keygate look up only one
+/// of the two.
 pub fn for_each_point_form(spki: &[u8], mut visit: impl FnMut(&[u8])) {
     for_each_related(spki, |encoding, spki| match encoding {
         Encoding::Compressed | Encoding::Presented | Encoding::Uncompressed => visit(spki),

@@ -1,36 +1,36 @@
-//! Which clients a service accepts, before anything is known of their keys.
+//! The usual checks of client certificates, before their keys are judged.
 
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 
 use super::{Crls, TrustAnchors};
 use crate::config::{ClientAuthMode, ExpiredCrl};
 use crate::guard::Depth;
 
-/// Which certificates a service accepts.
+/// The certificates that a service accepts.
 #[derive(Debug)]
 pub struct ClientAuth<'a> {
-    /// The CAs.
+    /// The CAs that may issue client certificates.
     pub trust_anchors: &'a TrustAnchors,
-    /// What they have taken back.
+    /// Certificate revocation lists of these CAs.
     pub crls: &'a Crls,
-    /// What a list counts for that is no longer up to date.
+    /// How to treat an expired CRL.
     pub expired_crl: ExpiredCrl,
-    /// Whether a certificate is needed.
+    /// Whether a client must present a certificate.
     pub mode: ClientAuthMode,
-    /// How far up the chain the lists are asked.
+    /// The certificates whose revocation is checked.
     pub depth: Depth,
 }
 
 impl ClientAuth<'_> {
-    /// What checks chains, dates, revocation and the proof of possession.
+    /// A verifier of chains, validity, revocation and proof of possession.
     ///
     /// # Errors
-    /// The trust anchors or the lists are of no use to rustls.
-    pub fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
+    /// Returns an error if rustls cannot use the trust anchors or the lists.
+    pub fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
         let store = Arc::clone(&self.trust_anchors.store);
         let provider = Arc::new(default_provider());
         let mut verifier = WebPkiClientVerifier::builder_with_provider(store, provider)
@@ -44,6 +44,6 @@ impl ClientAuth<'_> {
         if self.expired_crl == ExpiredCrl::Reject {
             verifier = verifier.enforce_revocation_expiration();
         }
-        verifier.build().map_err(|error| rustls::Error::General(error.to_string()))
+        verifier.build()
     }
 }

@@ -1,4 +1,4 @@
-//! Our side of TLS towards upstreams.
+//! The rustls configuration for connections to an upstream.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use rustls::sign::SingleCertAndKey;
 
 use super::{Credentials, TrustAnchors};
 
-/// The configuration for servers that `trust_anchors` vouch for, with our own certificate for those
-/// that ask for one, and the protocols (ALPN) that are offered.
+/// Builds the configuration for servers whose certificates `trust_anchors` issued. It presents
+/// `identity` to servers that request a client certificate, and offers `alpn`.
 ///
 /// # Errors
-/// rustls cannot use the provider's protocol versions.
+/// Returns an error if rustls cannot use the provider's protocol versions.
 pub fn client_config(
     trust_anchors: &TrustAnchors,
     identity: Option<&Credentials>,

@@ -1,4 +1,4 @@
-//! Who a client is: what it proved in the handshake, or in the one that it resumes.
+//! The identity of a client: its address, and the chain that it proved to own in a handshake.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -11,15 +11,15 @@ use rustls::{HandshakeKind, ServerConnection};
 use crate::guard::JudgedAt;
 use crate::spki;
 
-/// The client at the other end of a finished handshake.
+/// The identity of the client of a TLS connection.
 #[derive(Debug)]
 pub struct ClientIdentity {
     peer: SocketAddr,
     chain: Vec<CertificateDer<'static>>,
-    /// When the leaf expires, since the Unix epoch.
-    leaf_end: Duration,
-    /// When the verifier is to be asked again: as soon as any certificate of the chain has expired.
-    next_look: Cell<Duration>,
+    /// Expiry of the leaf, since the Unix epoch.
+    leaf_expiry: Duration,
+    /// Time of the next verification, since the Unix epoch: the first expiry in the chain.
+    next_check: Cell<Duration>,
     judged_at: JudgedAt,
 }
 
@@ -43,10 +43,10 @@ impl ClientIdentity {
         chain: Vec<CertificateDer<'static>>,
         judged_at: JudgedAt,
     ) -> Self {
-        let ends = chain.iter().map(|cert| spki::not_after(cert).unwrap_or_default());
-        let next_look = Cell::new(ends.clone().min().unwrap_or(Duration::MAX));
-        let leaf_end = ends.take(1).next().unwrap_or(Duration::MAX);
-        Self { peer, chain, leaf_end, next_look, judged_at }
+        let expiries = chain.iter().map(|cert| spki::not_after(cert).unwrap_or_default());
+        let next_check = Cell::new(expiries.clone().min().unwrap_or(Duration::MAX));
+        let leaf_expiry = expiries.take(1).next().unwrap_or(Duration::MAX);
+        Self { peer, chain, leaf_expiry, next_check, judged_at }
     }
 
     /// The address that the client connected from.
@@ -73,39 +73,40 @@ impl ClientIdentity {
         self.judged_at
     }
 
-    /// Whether the client's certificate, or one that it depends on, has expired: a resumed session
-    /// can be older than that, and an open connection becomes so, and rustls asks no verifier again.
-    /// `verifier` is asked only once there is a reason to: what a client presents besides its leaf it
-    /// may not need.
+    /// Whether the client's chain has expired. rustls calls no verifier for resumed sessions and
+    /// open connections, both of which can outlive the chain.
+    ///
+    /// The chain is verified again only when one of its certificates has expired. That can be a
+    /// certificate that the chain does not need.
     #[must_use]
     pub fn has_expired(&self, verifier: &dyn ClientCertVerifier, now: SystemTime) -> bool {
-        if !self.is_to_be_looked_at(now) {
+        if !self.is_due_for_check(now) {
             return false;
         }
-        self.next_look.set(self.leaf_end);
+        self.next_check.set(self.leaf_expiry);
         self.check(verifier, now).is_err()
     }
 
-    /// Validity ends in whole seconds, and the last of them counts.
-    fn is_to_be_looked_at(&self, now: SystemTime) -> bool {
+    /// Whether the next verification is due. A validity includes its last second.
+    fn is_due_for_check(&self, now: SystemTime) -> bool {
         let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        since_epoch.as_secs() > self.next_look.get().as_secs()
+        since_epoch.as_secs() > self.next_check.get().as_secs()
     }
 
-    /// Whether a client that `verifier` has not seen would be accepted by it: CAs and revocation
-    /// lists change while connections are open. The proof of possession was given in the handshake.
+    /// Verifies the chain again, with the CAs and revocation lists of `verifier`. The handshake
+    /// verified the proof of possession.
     ///
     /// # Errors
-    /// Why it would not be.
+    /// Returns the reason why `verifier` does not accept the chain.
     pub fn check(
         &self,
         verifier: &dyn ClientCertVerifier,
         now: SystemTime,
     ) -> Result<(), rustls::Error> {
         let Some((leaf, intermediates)) = self.chain.split_first() else {
-            // It came when no certificate was needed.
-            let is_needed = verifier.client_auth_mandatory();
-            return if is_needed { Err(rustls::Error::NoCertificatesPresented) } else { Ok(()) };
+            // The certificate may have been optional when the client connected.
+            let is_mandatory = verifier.client_auth_mandatory();
+            return if is_mandatory { Err(rustls::Error::NoCertificatesPresented) } else { Ok(()) };
         };
         let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
         verifier.verify_client_cert(leaf, intermediates, now).map(|_| ())
@@ -124,11 +125,11 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_expires_at_the_end_of_its_validity() {
+    fn a_certificate_expires_after_the_last_second_of_its_validity() {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let identity = ClientIdentity::from_chain(peer, vec![leaf()], JudgedAt::FullHandshake);
         let end = UNIX_EPOCH + Duration::from_secs(1_893_456_000); // 2030-01-01
-        assert!(!identity.is_to_be_looked_at(end + Duration::from_millis(999)));
-        assert!(identity.is_to_be_looked_at(end + Duration::from_secs(1)));
+        assert!(!identity.is_due_for_check(end + Duration::from_millis(999)));
+        assert!(identity.is_due_for_check(end + Duration::from_secs(1)));
     }
 }

@@ -1,7 +1,7 @@
 //! The rustls configuration of one service in one snapshot.
 //!
-//! Ticket keys and session cache are new with every configuration: no session crosses from one
-//! service to another, none survives the snapshot that admitted it, nor the certificate.
+//! Each configuration has new ticket keys and a new session cache. A session is therefore never
+//! resumed in another service or under a later snapshot.
 
 use std::sync::Arc;
 
@@ -16,13 +16,14 @@ use super::{Credentials, KeyVerifier};
 use crate::config::{AlpnProtocol, TlsConfig, TlsVersion};
 use crate::guard::{CurrentGuard, Policy};
 
-/// Sessions of TLS 1.2 clients that do not take tickets; each holds the client's chain.
+/// Maximum number of cached sessions, which TLS 1.2 clients without tickets need. Each holds the
+/// client's chain.
 const CACHED_SESSIONS: usize = 1024;
 
-/// Builds the configuration of a service whose clients `clients` accepts first.
+/// Builds the configuration of a service. The verifier `clients` makes the usual checks.
 ///
 /// # Errors
-/// rustls finds no randomness for the ticket keys.
+/// Returns an error if there is no randomness for the ticket keys.
 pub fn server_config(
     tls: &TlsConfig,
     credentials: Credentials,

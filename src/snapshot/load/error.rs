@@ -10,6 +10,14 @@ use crate::tls::TlsFileError;
 /// Why there is nothing to start with.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
+    /// rustls cannot build a client verifier.
+    #[error("service {service:?}: clients cannot be verified: {source}")]
+    ClientVerifier {
+        /// The service's name.
+        service: String,
+        /// The reason that rustls gives.
+        source: rustls::server::VerifierBuilderError,
+    },
     /// A filter cannot be used.
     #[error("filter {name:?}: {}: {source}", path.display())]
     Filter {

@@ -217,8 +217,10 @@ fn accepting(
         mode: config.client_auth_mode,
         depth: config.policy.judge,
     };
-    let tls = |source| LoadError::Tls { service: config.name.clone(), source };
-    client_auth.verifier().map_err(tls)
+    let service = || config.name.clone();
+    client_auth
+        .verifier()
+        .map_err(|source| LoadError::ClientVerifier { service: service(), source })
 }
 
 fn broken(

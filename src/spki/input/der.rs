@@ -1,9 +1,8 @@
-//! The public key in one DER object: certificates, requests, public and private keys, told apart by
-//! their structure.
+//! Extracts the public key of one DER object: a certificate, a request, a public or private key.
 //!
-//! Of a private key only the public half is taken, by computing it where the object does not have
-//! it. Sources: RFC 5280 (certificates), RFC 2986 (requests), RFC 8017 (RSA), RFC 5915 and RFC 5958
-//! (private keys).
+//! The kind of object follows from its structure. The public key of a private key is computed if the
+//! object does not contain it. Sources: RFC 5280 (certificates), RFC 2986 (requests), RFC 8017 (RSA),
+//! RFC 5915 and RFC 5958 (private keys).
 
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::signature::{
@@ -20,14 +19,14 @@ use super::InputError;
 use crate::spki::related::{ed25519_spki, rsa_spki};
 use crate::spki::{of_certificate, sequence};
 
-/// The first byte of everything that is read here.
+/// The first byte of every object of this module.
 pub(super) const SEQUENCE: u8 = 0x30;
 
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 
-/// The key in an object of any kind.
+/// The SubjectPublicKeyInfo (DER) of an object of any kind.
 pub(super) fn key_in(object: &[u8]) -> Result<Vec<u8>, InputError> {
     match kind_of(object) {
         Some(Kind::Certificate) => {
@@ -46,7 +45,7 @@ pub(super) fn key_in(object: &[u8]) -> Result<Vec<u8>, InputError> {
 }
 
 enum Kind {
-    /// Or a request, which is built alike.
+    /// A certificate or a request, which have the same structure.
     Certificate,
     EncryptedPrivateKey,
     Pkcs1PublicKey,
@@ -55,7 +54,7 @@ enum Kind {
     PublicKey,
 }
 
-/// What an object is by the tags of its first fields.
+/// The kind of an object, by the tags of its first fields.
 fn kind_of(object: &[u8]) -> Option<Kind> {
     let mut fields = sequence(object).ok()?;
     let first = fields.tlv_bytes().ok()?;
@@ -80,7 +79,7 @@ pub(super) fn certificate(object: &[u8]) -> Result<Vec<u8>, InputError> {
     public_key(spki)
 }
 
-/// OpenSSL's: a certificate, and after it what it is trusted for.
+/// OpenSSL's format: a certificate followed by its trust settings.
 pub(super) fn trusted_certificate(object: &[u8]) -> Result<Vec<u8>, InputError> {
     let first = SliceReader::new(object).and_then(|mut reader| reader.tlv_bytes());
     certificate(first.map_err(|error| broken("a certificate", &error))?)
@@ -103,7 +102,7 @@ pub(super) fn pkcs1_public_key(object: &[u8]) -> Result<Vec<u8>, InputError> {
     rsa_key(&mut fields, what)
 }
 
-/// PKCS #8, PKCS #1 and SEC 1, told apart by what follows the version.
+/// A PKCS #8, PKCS #1 or SEC 1 key, distinguished by the field after the version.
 pub(super) fn private_key(object: &[u8]) -> Result<Vec<u8>, InputError> {
     let mut fields = sequence(object).map_err(|error| broken(PRIVATE_KEY, &error))?;
     skip(&mut fields)?; // version
@@ -145,7 +144,7 @@ fn pkcs8_key(object: &[u8], fields: &mut SliceReader<'_>) -> Result<Vec<u8>, Inp
     }
 }
 
-/// The next two INTEGERs as an RSA key: of any size, which no cryptographic library need support.
+/// The next two INTEGERs as an RSA key of any size.
 fn rsa_key(fields: &mut SliceReader<'_>, what: &'static str) -> Result<Vec<u8>, InputError> {
     let damaged = |error| broken(what, &error);
     let modulus = fields.tlv_bytes().map_err(damaged)?;
@@ -156,7 +155,7 @@ fn rsa_key(fields: &mut SliceReader<'_>, what: &'static str) -> Result<Vec<u8>, 
     })
 }
 
-/// The point may be missing, and is computed.
+/// An elliptic-curve private key. The point is computed if it is missing.
 fn ec_key(object: &[u8]) -> Result<Vec<u8>, InputError> {
     let curves = [
         &ECDSA_P256_SHA256_ASN1_SIGNING,

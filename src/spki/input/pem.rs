@@ -1,20 +1,20 @@
-//! PEM sections (RFC 7468), as people have them: line lengths, headers and labels of all ages.
+//! PEM sections (RFC 7468), with any line length, with headers and with old labels.
 
 use data_encoding::BASE64_NOPAD;
 
 use super::{InputError, LIMIT, der, shown, ssh};
 
-/// A line that begins or ends a section.
+/// A line with the dashes of a section boundary.
 pub(super) enum Boundary {
     Begin(Vec<u8>),
-    /// It has the dashes and nothing that makes sense between them.
+    /// Neither BEGIN nor END stands between the dashes.
     Broken,
     End(Vec<u8>),
 }
 
 const DASHES: &[u8] = b"-----";
 
-/// What `line` says of sections; `None` for a line of anything else.
+/// The boundary in `line`; `None` if the line has no dashes.
 pub(super) fn boundary(line: &[u8]) -> Option<Boundary> {
     let has_dashes = line.windows(DASHES.len()).any(|window| window == DASHES);
     if !has_dashes {
@@ -30,9 +30,9 @@ pub(super) fn boundary(line: &[u8]) -> Option<Boundary> {
 #[derive(Debug)]
 pub(super) struct Section {
     label: Vec<u8>,
-    /// Where it began.
+    /// Number of the line where the section begins.
     pub(super) line: u64,
-    /// What has come of its base64, padding left out.
+    /// The base64 so far, without padding.
     base64: Vec<u8>,
     is_encrypted: bool,
     is_too_large: bool,
@@ -45,7 +45,7 @@ impl Section {
         Self { label, line, base64, is_encrypted: false, is_too_large: false, is_broken: false }
     }
 
-    /// Takes a line of it: a header (RFC 1421, section 4.6), or base64.
+    /// Adds a line: a header (RFC 1421, section 4.6) or base64.
     pub(super) fn push(&mut self, line: &[u8]) {
         if line.contains(&b':') {
             self.is_encrypted |= line.starts_with(b"Proc-Type:") && line.ends_with(b"ENCRYPTED");
@@ -60,18 +60,18 @@ impl Section {
         self.base64.extend(kept);
     }
 
-    /// It is larger than any key: nothing of it is kept.
+    /// Marks the section as larger than any key and drops its content.
     pub(super) fn overflow(&mut self) {
         self.is_too_large = true;
         self.base64 = Vec::new();
     }
 
-    /// Why it holds nothing, if the input ended within it.
+    /// The error if the input ends within the section.
     pub(super) fn without_end(&self) -> InputError {
         self.broken(format!("there is no end to the section {}", shown(&self.label)))
     }
 
-    /// The key in it; `None` if it is of a kind that has none.
+    /// The key in the section, which ends with the label `end`; `None` if this kind has no key.
     pub(super) fn key(self, end: &[u8]) -> Result<Option<Vec<u8>>, InputError> {
         if self.label != end {
             let (begin, end) = (shown(&self.label), shown(end));

@@ -1,4 +1,4 @@
-//! OpenSSH's forms of keys: lines of `.pub` and `authorized_keys` files, and private keys.
+//! OpenSSH keys: lines of `.pub` and `authorized_keys` files, and private keys.
 //!
 //! Sources: RFC 4253, section 6.6 (RSA), RFC 5656, section 3.1 (elliptic curves), RFC 8709,
 //! section 4 (Ed25519), OpenSSH's PROTOCOL.key (private keys) and PROTOCOL.u2f (security keys).
@@ -8,10 +8,10 @@ use data_encoding::BASE64;
 use super::{InputError, shown};
 use crate::spki::related::{ec_spki, ed25519_spki, rsa_spki};
 
-/// What the name of every type of key begins with.
+/// The prefixes of all key type names.
 const TYPES: [&[u8]; 4] = [b"ssh-", b"ecdsa-sha2-", b"sk-ssh-", b"sk-ecdsa-"];
 
-/// The key in a line: options, if any, then the type, base64 and a comment.
+/// The key in a line of optional options, a key type, base64 and a comment.
 pub(super) fn key_in_line(line: &[u8]) -> Result<Vec<u8>, InputError> {
     let mut words = Words(line);
     let kind = words.find(|word| TYPES.iter().any(|start| word.starts_with(start)));
@@ -20,12 +20,12 @@ pub(super) fn key_in_line(line: &[u8]) -> Result<Vec<u8>, InputError> {
     let (named, spki) = public_key(&blob)?;
     if named != kind {
         let (kind, named) = (shown(kind), shown(&named));
-        return Err(damaged(&format!("the line says {kind}, the key itself {named}")));
+        return Err(damaged(&format!("the line names the type {kind}, the key {named}")));
     }
     Ok(spki)
 }
 
-/// Splits at blanks that are not within quotes, as options of `authorized_keys` have them.
+/// Splits at whitespace outside double quotes, which options of `authorized_keys` use.
 struct Words<'a>(&'a [u8]);
 
 impl<'a> Iterator for Words<'a> {
@@ -46,20 +46,21 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-/// The content of an OPENSSH PRIVATE KEY section: its public half stands before the private one.
+/// The public key in the content of an OPENSSH PRIVATE KEY section, where it precedes the private
+/// key.
 pub(super) fn private_key(content: &[u8]) -> Result<Vec<u8>, InputError> {
     let mut fields = Fields(content.strip_prefix(b"openssh-key-v1\0").ok_or_else(cut)?);
     let cipher = fields.string()?;
     if cipher != b"none" {
         return Err(InputError::Encrypted { what: "the OpenSSH private key" });
     }
-    fields.string()?; // key derivation: none
-    fields.string()?; // its options
-    fields.number()?; // number of keys: OpenSSH writes one
+    fields.string()?; // key derivation function
+    fields.string()?; // options of the key derivation
+    fields.number()?; // number of keys, always 1 in OpenSSH
     Ok(public_key(fields.string()?)?.1)
 }
 
-/// The type in a public key, and its SubjectPublicKeyInfo.
+/// The type name in a public key blob, and the SubjectPublicKeyInfo of the key.
 fn public_key(blob: &[u8]) -> Result<(Vec<u8>, Vec<u8>), InputError> {
     let mut fields = Fields(blob);
     let kind = fields.string()?;
@@ -97,7 +98,7 @@ fn public_key(blob: &[u8]) -> Result<(Vec<u8>, Vec<u8>), InputError> {
     Ok((kind.to_vec(), spki))
 }
 
-/// Fields as RFC 4251, section 5, has them.
+/// Decodes the data types of RFC 4251, section 5.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -114,7 +115,7 @@ impl<'a> Fields<'a> {
         Ok(string)
     }
 
-    /// A DER INTEGER: `mpint` has the same content, but may have more zeros in front.
+    /// Decodes an `mpint` into a DER INTEGER, which has no leading zeros.
     fn integer(&mut self) -> Result<Vec<u8>, InputError> {
         let content = self.string()?;
         let zeros = content.iter().take_while(|byte| **byte == 0).count();

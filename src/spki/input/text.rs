@@ -1,33 +1,33 @@
-//! Lines of text: keys of their own, or the sections of PEM and the prose between them.
+//! Scans lines of text: single keys, or PEM sections with explanatory text between them.
 
 use data_encoding::{BASE64_NOPAD, HEXLOWER_PERMISSIVE};
 
 use super::pem::{self, Boundary, Section};
 use super::{Finding, InputError, LIMIT, der, ssh};
 
-/// Lines, and the PEM section that they are in.
+/// The state of the scan between two lines.
 #[derive(Debug, Default)]
 pub(super) struct Text {
-    /// Of the line that is looked at, from 1.
+    /// Number of the current line, counted from 1.
     pub(super) number: u64,
     section: Option<Section>,
     prose: Prose,
     has_finding: bool,
 }
 
-/// How many lines that nothing explains are remembered until it is known whether the input is PEM.
+/// Maximum number of unknown lines that wait for a decision between PEM and a list of keys.
 const UNEXPLAINED: usize = 4096;
-/// A word of base64 as long as this outside a section is a section whose beginning was lost.
+/// Length from which a word of base64 outside a section counts as a section without its beginning.
 const LOST_BASE64: usize = 40;
 
-/// What lines outside PEM sections are that are no key.
+/// How to treat unknown lines outside PEM sections.
 #[derive(Debug)]
 enum Prose {
-    /// Text around sections: `openssl x509 -text`, "Bag Attributes" and the like.
+    /// Ignored: text around sections, such as the output of `openssl x509 -text`.
     Ignored,
-    /// Not decided yet: these lines.
+    /// Undecided; the numbers of the unknown lines so far.
     Kept(Vec<u64>),
-    /// Each is an error: the input is a list of keys.
+    /// Reported as errors, because the input is a list of keys.
     Reported,
 }
 
@@ -54,7 +54,7 @@ impl Text {
                 let at = section.line;
                 match section.key(&label) {
                     Ok(Some(spki)) => self.report(at, Ok(spki), found),
-                    Ok(None) => {} // it holds something else by its nature
+                    Ok(None) => {} // a section without a key, such as a CRL
                     Err(error) => self.report(at, Err(error), found),
                 }
             }
@@ -68,17 +68,17 @@ impl Text {
         }
     }
 
-    /// A line that is in no section.
+    /// Scans a line outside PEM sections.
     fn outside(&mut self, line: &[u8], found: &mut impl FnMut(Finding)) {
         if line.is_empty() || line.starts_with(b"#") {
             return;
         }
         match key_in_line(line) {
             Ok(spki) => {
-                self.now_a_list(found);
+                self.become_list(found);
                 self.report(self.number, Ok(spki), found);
             }
-            // Whatever else this may be, it is not prose.
+            // A damaged key is an error even in text around sections.
             Err(error) if error != InputError::Line || is_lost_base64(line) => {
                 self.report(self.number, Err(error), found);
             }
@@ -87,7 +87,7 @@ impl Text {
                 Prose::Kept(lines) => {
                     lines.push(self.number);
                     if lines.len() > UNEXPLAINED {
-                        self.now_a_list(found);
+                        self.become_list(found);
                     }
                 }
                 Prose::Reported => self.report(self.number, Err(error), found),
@@ -105,8 +105,8 @@ impl Text {
         }
     }
 
-    /// No more excuses for lines that are no key, unless there have been sections.
-    fn now_a_list(&mut self, found: &mut impl FnMut(Finding)) {
+    /// Treats the input as a list of keys from here on, unless it has PEM sections.
+    fn become_list(&mut self, found: &mut impl FnMut(Finding)) {
         if let Prose::Kept(lines) = &mut self.prose {
             let lines = std::mem::take(lines);
             self.prose = Prose::Reported;
@@ -130,14 +130,14 @@ impl Text {
         if let Some(section) = self.section.take() {
             self.report(section.line, Err(section.without_end()), found);
         }
-        self.now_a_list(found);
+        self.become_list(found);
         if !self.has_finding {
             found(Finding { line: None, key: Err(InputError::NoKey) });
         }
     }
 }
 
-/// The key in a line of its own: an OpenSSH key, or one word of hex or base64.
+/// The key in a line: an OpenSSH key, or one word of hex or base64.
 fn key_in_line(line: &[u8]) -> Result<Vec<u8>, InputError> {
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let first = words.next().unwrap_or_default();

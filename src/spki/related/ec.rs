@@ -10,7 +10,7 @@ use super::{Encoding, SpkiBuffer};
 
 pub(super) struct Curve {
     pub(super) name: &'static str,
-    /// Everything before the point's first byte, which tells its form.
+    /// The DER before the point's first byte, which is its form.
     uncompressed_prefix: &'static [u8],
     compressed_prefix: &'static [u8],
     /// The prime of the field, big-endian. Source: SEC 2, version 2.0, section 2.
@@ -18,8 +18,8 @@ pub(super) struct Curve {
     verification: &'static EcdsaVerificationAlgorithm,
 }
 
-/// DER of a SubjectPublicKeyInfo is fixed up to the point (RFC 5480, section 2): SEQUENCE,
-/// SEQUENCE { id-ecPublicKey, curve }, BIT STRING with no unused bits.
+/// The supported curves. The DER of a SubjectPublicKeyInfo is fixed up to the point (RFC 5480,
+/// section 2): SEQUENCE, SEQUENCE { id-ecPublicKey, curve }, BIT STRING with no unused bits.
 static CURVES: [Curve; 4] = [
     Curve {
         name: "p256",
@@ -70,15 +70,15 @@ static CURVES: [Curve; 4] = [
     },
 ];
 
-/// The SubjectPublicKeyInfo (DER) of an uncompressed point of the curve with this name; `None` if
-/// it is not one by its form.
+/// The SubjectPublicKeyInfo (DER) of an uncompressed point on the curve with this name. `None` if
+/// the length or the form of `point` is wrong.
 pub(in crate::spki) fn ec_spki(curve: &str, point: &[u8]) -> Option<Vec<u8>> {
     let curve = CURVES.iter().find(|known| known.name == curve)?;
     let is_whole = point.len() == 1 + 2 * curve.prime.len() && point.first() == Some(&UNCOMPRESSED);
     is_whole.then(|| [curve.uncompressed_prefix, point].concat())
 }
 
-/// A point as it stands in a SubjectPublicKeyInfo (SEC 1, section 2.3.3).
+/// A point in a SubjectPublicKeyInfo (SEC 1, section 2.3.3).
 pub(super) struct Point<'a> {
     pub(super) curve: &'static Curve,
     x: &'a [u8],
@@ -86,7 +86,7 @@ pub(super) struct Point<'a> {
 }
 
 enum Ordinate<'a> {
-    /// 0x02 or 0x03: the parity of y.
+    /// The parity of y: 0x02 is even, 0x03 is odd.
     Parity(u8),
     Whole(&'a [u8]),
 }
@@ -146,7 +146,7 @@ impl<'a> Point<'a> {
         spki
     }
 
-    /// `prime − y`. Wraps for a y that is not in the field, which no verifier accepts.
+    /// `prime − y`. Wraps if y is not in the field; no verifier accepts such a point.
     fn negate(&self, y: &[u8]) -> SpkiBuffer {
         let mut difference = SpkiBuffer::from_slice(self.curve.prime);
         let mut borrow = false;
@@ -159,7 +159,7 @@ impl<'a> Point<'a> {
         difference
     }
 
-    /// The SPKI with the point uncompressed; `None` if there is no such point.
+    /// The SPKI with the uncompressed point; `None` if x is not on the curve.
     fn decompress(&self, form: u8) -> Option<Vec<u8>> {
         let point: Vec<u8> = std::iter::once(form).chain(self.x.iter().copied()).collect();
         let key = ParsedPublicKey::new(self.curve.verification, point).ok()?;
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn all_four_encodings_of_a_point_lead_to_the_same_four() {
+    fn all_encodings_of_a_point_have_the_same_related_encodings() {
         for algorithm in [
             &rcgen::PKCS_ECDSA_P256_SHA256,
             &rcgen::PKCS_ECDSA_P384_SHA384,
@@ -212,12 +212,12 @@ mod tests {
         let negated = encoding(&spki, Encoding::NegatedCompressed);
         let point = Point::parse(&negated).unwrap();
         let Ordinate::Parity(form) = point.y else { panic!("not compressed") };
-        // Decompressed by the cryptographic library, it is what our subtraction says.
+        // The cryptographic library decompresses it to the result of our subtraction.
         assert_eq!(point.decompress(form).unwrap(), encoding(&spki, Encoding::NegatedUncompressed));
     }
 
     #[test]
-    fn a_point_off_the_curve_has_no_uncompressed_form() {
+    fn a_point_off_the_curve_has_no_uncompressed_encoding() {
         let spki = ec_key(&rcgen::PKCS_ECDSA_P256_SHA256);
         let mut compressed = encoding(&spki, Encoding::Compressed);
         let x = CURVES[0].compressed_prefix.len() + 1;

@@ -7,7 +7,7 @@ use x509_cert::der::{Decode, Reader};
 use super::{Encoding, SpkiBuffer};
 use crate::spki::sequence;
 
-/// SEQUENCE { rsaEncryption, NULL }: the only form that the verifier accepts.
+/// SEQUENCE { rsaEncryption, NULL }: the only algorithm identifier that the verifier accepts.
 const RSA_ALGORITHM: &[u8] = b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
 const EXPONENT_3: &[u8] = b"\x02\x01\x03";
 const EXPONENT_65537: &[u8] = b"\x02\x03\x01\x00\x01";
@@ -28,7 +28,7 @@ impl<'a> RsaKey<'a> {
         let bits: BitStringRef<'a> = fields.decode().ok()?;
         let mut key = sequence(bits.as_bytes()?).ok()?;
         let (modulus, exponent) = (key.tlv_bytes().ok()?, key.tlv_bytes().ok()?);
-        // One key has one such encoding: nothing behind the INTEGERs, none of them longer than needed.
+        // Only the canonical encoding counts: minimal INTEGERs and nothing after them.
         let is_whole = fields.is_finished() && key.is_finished();
         if !is_whole || UintRef::from_der(exponent).is_err() {
             return None;
@@ -65,8 +65,8 @@ impl<'a> RsaKey<'a> {
     }
 }
 
-/// The SubjectPublicKeyInfo (DER) of the RSA key with these INTEGERs (DER, tag included); `None` if
-/// either is not a positive INTEGER.
+/// The SubjectPublicKeyInfo (DER) of the RSA key with these INTEGERs (DER, tag included). `None` if
+/// one of them is not positive.
 pub(in crate::spki) fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Option<Vec<u8>> {
     let is_positive =
         |integer: &[u8]| UintRef::from_der(integer).is_ok_and(|value| value.as_bytes() != [0]);
@@ -76,7 +76,7 @@ pub(in crate::spki) fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Option<Vec<u
     Some(RsaKey { modulus, exponent, modulus_bits: 0 }.with_exponent(exponent).to_vec())
 }
 
-/// The INTEGER (DER) of a positive number, big-endian without leading zeros.
+/// The INTEGER (DER) of a positive number, which is big-endian without leading zeros.
 pub(in crate::spki) fn der_integer(value: &[u8]) -> Vec<u8> {
     let sign = value.first().is_some_and(|byte| *byte >= 0x80);
     let mut integer = SpkiBuffer::new();
@@ -86,7 +86,7 @@ pub(in crate::spki) fn der_integer(value: &[u8]) -> Vec<u8> {
     integer.to_vec()
 }
 
-/// Length of a DER tag and length (X.690, 8.1.3) before `length` bytes of content.
+/// Size of the DER tag and length (X.690, 8.1.3) before `length` bytes of content.
 fn header_length(length: usize) -> usize {
     if length < 0x80 { 2 } else { 2 + significant(length).len() }
 }
@@ -97,7 +97,7 @@ fn push_header(der: &mut SpkiBuffer, tag: u8, length: usize) {
     match *bytes.as_slice() {
         [short] if short < 0x80 => der.push(short),
         ref long => {
-            der.push(0x80 | u8::try_from(long.len()).unwrap_or(0x7f)); // a usize has 8 bytes at most
+            der.push(0x80 | u8::try_from(long.len()).unwrap_or(0x7f)); // a usize has at most 8 bytes
             der.extend_from_slice(long);
         }
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_rsa_key_is_rebuilt_with_the_usual_exponents() {
+    fn an_rsa_key_is_encoded_with_the_usual_exponents() {
         let modulus = {
             let mut integer = b"\x02\x82\x01\x01\x00".to_vec();
             integer.extend([0xc5; 256]);
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(encoding(&odd, Encoding::RsaExponent65537), *key(EXPONENT_65537));
         assert_eq!(encoding(&odd, Encoding::RsaExponent3), *key(EXPONENT_3));
         let usual = related(&key(EXPONENT_65537));
-        assert_eq!(usual.len(), 2, "the presented exponent is not tried again");
+        assert_eq!(usual.len(), 2, "the presented exponent is not repeated");
     }
 
     #[test]
