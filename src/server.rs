@@ -1,7 +1,7 @@
-//! The whole proxy in one process: what `keygate run` and `keygate demo` start.
+//! The whole proxy in one process, as `keygate run` and `keygate demo` start it.
 //!
-//! Workers serve; a control thread watches files and answers the admin address. This room only puts
-//! the others together.
+//! Workers serve connections. One control thread watches files, checks upstream servers and serves
+//! the admin address. This module only connects the other modules.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,169 +11,143 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::{error, info};
 use tracing_appender::non_blocking::WorkerGuard;
 
-use crate::admin;
+use crate::admin::{self, AdminListener, AdminState};
 use crate::config::{Config, ShutdownConfig};
 use crate::guard::RecentKeys;
 use crate::metrics::{ControlMetrics, Exposition, WorkerMetrics};
 use crate::process::inherited_sockets::{InheritedSockets, InheritedSocketsError};
 use crate::process::service_manager::{self, Heartbeats};
-use crate::proxy::{self, Addresses, HealthBoard, Stage, Workers};
+use crate::proxy::{self, Addresses, HealthBoard, Listener, Stage, Workers};
 use crate::recent_hits::RecentHits;
-use crate::snapshot::watch::{self as files, Command};
-use crate::snapshot::{self, Current, LoadError, Loader, Prepare, Report};
+use crate::snapshot::watch::{Command, FileWatcher, POLL_INTERVAL};
+use crate::snapshot::{Current, LoadError, Loader, Prepare, Report, Snapshot};
 
 /// A running proxy.
 #[derive(Debug)]
 pub struct Server {
-    addresses: Vec<(SocketAddr, SocketAddr)>,
+    addresses: Vec<BoundAddress>,
     admin_address: String,
     stage: watch::Sender<Stage>,
     commands: mpsc::Sender<Command>,
     report: Arc<ArcSwap<Report>>,
     workers: Workers,
     shutdown: ShutdownConfig,
-    /// Writes what is left when it is dropped.
+    /// Writes the rest of the access log when it is dropped.
     _access_log: WorkerGuard,
+}
+
+/// An address that a service listens on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BoundAddress {
+    /// The address in the configuration; its port may be 0.
+    pub configured: SocketAddr,
+    /// The address of the socket.
+    pub local: SocketAddr,
 }
 
 /// Why the proxy cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The admin address.
+    /// The admin address cannot be bound.
     #[error(transparent)]
     Admin(#[from] admin::AdminBindError),
-    /// A service's address.
+    /// The address of a service cannot be bound.
     #[error(transparent)]
     Bind(#[from] proxy::BindError),
-    /// The thread that watches files and serves metrics.
+    /// The control thread cannot be started.
     #[error("cannot start the control thread: {0}")]
     Control(#[source] io::Error),
-    /// The sockets that the service manager handed over.
+    /// The sockets from the service manager cannot be used.
     #[error(transparent)]
     InheritedSockets(#[from] InheritedSocketsError),
-    /// A file that the configuration names.
+    /// A file that the configuration names cannot be used.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// Series that cannot be registered.
+    /// A metric cannot be registered.
     #[error("cannot set up the metrics: {0}")]
     Metrics(#[from] prometheus::Error),
-    /// A worker thread.
+    /// A worker thread cannot be started.
     #[error(transparent)]
     Worker(#[from] proxy::StartError),
 }
 
 impl Server {
-    /// Loads everything, binds every address that is not among the `inherited`, and starts serving.
+    /// Loads all files, binds every address that is not among the `inherited`, and starts to serve.
     /// The configuration is read again when `file`, which it came from, changes.
     ///
     /// # Errors
-    /// A file cannot be used, an address cannot be bound, or the system refuses a thread.
+    /// Returns an error if a file cannot be used, an address cannot be bound, or a thread cannot be
+    /// started.
     pub fn start(
         config: &Config,
         file: Option<&Path>,
         inherited: InheritedSockets,
     ) -> Result<Self, ServerError> {
         inherited.check(config)?;
-        let names = config.services.iter().map(|service| service.name.as_str());
-        let services: Vec<&str> = names.collect();
-        let workers = (0..config.workers.get())
-            .map(|_| WorkerMetrics::new(&services))
-            .collect::<Result<Vec<_>, _>>()?;
-        let control = ControlMetrics::new()?;
-        let exposition = Exposition::new(&control, &workers);
-
+        let metrics = Metrics::new(config)?;
         let recent = recent_keys(config);
-        let (mut loader, first) = Loader::start(config, control.clone(), recent.clone())?;
-        if let Some(file) = file {
-            loader.follow(file);
-        }
-        loader.save()?;
+        let (loader, first) = load(config, file, &metrics.control, &recent)?;
         let listeners = proxy::bind(config, &inherited)?;
-        let admin = admin::AdminListener::bind(&config.admin, &inherited)?;
+        let admin = AdminListener::bind(&config.admin, &inherited)?;
+        let addresses = listeners.iter().map(BoundAddress::of).collect();
         let admin_address = admin.local_address();
-        let addresses = listeners
-            .iter()
-            .map(|listener| (listener.configured_address(), listener.local_address()))
-            .collect();
 
-        let current: Current = Arc::new(ArcSwap::from_pointee(first));
-        let (stage, stages) = watch::channel(Stage::Serving);
-        let (judgements, judged) = watch::channel(0);
-        let board = HealthBoard::default();
-        let recent_hits = RecentHits::default();
-        let heartbeats = Heartbeats::new(workers.len());
-        let (access_log, guard) = tracing_appender::non_blocking(io::stdout());
-        let shared = proxy::Shared {
-            current: Arc::clone(&current),
-            board: board.clone(),
-            access_log,
-            recent_hits: recent_hits.clone(),
-            stage: stages.clone(),
-            judgements: judged.clone(),
-            heartbeats: heartbeats.clone(),
-        };
-        let workers = proxy::start(config, (listeners, inherited), &workers, &recent, &shared)?;
-        let (commands, received) = mpsc::channel(1);
-        let report = Arc::new(ArcSwap::from_pointee(loader.report()));
-        let state = admin::AdminState::new(
-            exposition,
-            Arc::clone(&report),
-            recent_hits,
-            stages,
-            commands.clone(),
-        );
-        let listening = Arc::clone(workers.addresses());
-        let prepare: Prepare = Box::new(move |config| {
-            let bound =
-                Addresses::prepare(&listening, config).map_err(|error| error.to_string())?;
-            Ok(Box::new(bound))
-        });
-        let health = Health { board, metrics: control, swaps: judged };
+        let (links, commands) = Links::new(config, first, &loader);
+        let (access_log, access_log_guard) = tracing_appender::non_blocking(io::stdout());
+        let shared = links.shared(access_log);
+        let sockets = (listeners, inherited);
+        let workers = proxy::start(config, sockets, &metrics.workers, &recent, &shared)?;
+        let prepare = prepare_addresses(&workers);
         let control = Control {
-            loader,
-            prepare,
-            current,
-            report: Arc::clone(&report),
-            received,
-            judgements,
-            health,
-            heartbeats,
+            health: HealthChecks {
+                current: Arc::clone(&links.current),
+                board: links.board.clone(),
+                metrics: metrics.control,
+                swaps: links.judgements.subscribe(),
+            },
+            heartbeats: links.heartbeats.clone(),
             admin,
-            state,
+            state: links.admin_state(metrics.exposition),
+            watcher: FileWatcher {
+                loader,
+                prepare,
+                current: links.current,
+                report: Arc::clone(&links.report),
+                commands,
+                judgements: links.judgements,
+                poll_interval: POLL_INTERVAL,
+            },
         };
-        std::thread::Builder::new()
-            .name("keygate-control".to_owned())
-            .spawn(move || control.run())
-            .map_err(ServerError::Control)?;
+        control.spawn().map_err(ServerError::Control)?;
         Ok(Self {
             addresses,
             admin_address,
-            stage,
-            commands,
-            report,
+            stage: links.stage,
+            commands: links.commands,
+            report: links.report,
             workers,
             shutdown: config.shutdown,
-            _access_log: guard,
+            _access_log: access_log_guard,
         })
     }
 
-    /// The addresses of the services: as configured, and with the port that they really have.
+    /// The addresses of the services.
     #[must_use]
-    pub fn addresses(&self) -> &[(SocketAddr, SocketAddr)] {
+    pub fn addresses(&self) -> &[BoundAddress] {
         &self.addresses
     }
 
-    /// The admin address with the port that it really has.
+    /// The admin address, with the port of its socket.
     #[must_use]
     pub fn admin_address(&self) -> &str {
         &self.admin_address
     }
 
-    /// What is in use, in a few words.
+    /// A summary of what is in use, for the service manager.
     #[must_use]
     pub fn summary(&self) -> String {
         let report = self.report.load();
@@ -181,11 +155,11 @@ impl Server {
         format!("serving, snapshot {generation}, services: {services}")
     }
 
-    /// Looks at every file again, now, and returns when what is good is in use.
+    /// Refreshes all files, and returns when the good ones are in use.
     pub async fn reload(&self) {
-        let (answer, done) = oneshot::channel();
-        if self.commands.send(Command::Reload(answer)).await.is_ok() {
-            let _ = done.await; // or files are not read any more
+        let (response, done) = oneshot::channel();
+        if self.commands.send(Command::Reload(response)).await.is_ok() {
+            let _ = done.await; // an error means that files are no longer read
         }
     }
 
@@ -194,9 +168,9 @@ impl Server {
     pub async fn shut_down(mut self) {
         self.stage.send_replace(Stage::Leaving);
         info!(delay = ?self.shutdown.readiness_delay, "no longer ready");
-        tokio::time::sleep(self.shutdown.readiness_delay).await;
+        sleep(self.shutdown.readiness_delay).await;
         self.stage.send_replace(Stage::Draining);
-        info!(at_most = ?self.shutdown.drain_timeout, "draining");
+        info!(timeout = ?self.shutdown.drain_timeout, "draining");
         if timeout(self.shutdown.drain_timeout, self.workers.ended()).await.is_err() {
             info!("drain timeout reached, closing open connections");
         }
@@ -206,65 +180,163 @@ impl Server {
     }
 }
 
-/// Room for the keys of the clients seen lately, if any filter is tried on them.
+impl BoundAddress {
+    fn of(listener: &Listener) -> Self {
+        Self { configured: listener.configured_address(), local: listener.local_address() }
+    }
+}
+
+/// The metrics of all threads.
+struct Metrics {
+    workers: Vec<WorkerMetrics>,
+    control: ControlMetrics,
+    exposition: Exposition,
+}
+
+impl Metrics {
+    fn new(config: &Config) -> Result<Self, prometheus::Error> {
+        let services: Vec<&str> = config.services.iter().map(|it| it.name.as_str()).collect();
+        let workers = (0..config.workers.get()).map(|_| WorkerMetrics::new(&services));
+        let workers = workers.collect::<Result<Vec<_>, _>>()?;
+        let control = ControlMetrics::new()?;
+        let exposition = Exposition::new(&control, &workers);
+        Ok(Self { workers, control, exposition })
+    }
+}
+
+/// The recent client keys, which are recorded only if a filter has `max_new_hits`.
 fn recent_keys(config: &Config) -> RecentKeys {
-    let is_asked_for = config.filters.iter().any(|filter| filter.max_new_hits.is_some());
-    RecentKeys::new(if is_asked_for { config.workers.get() } else { 0 })
+    let is_needed = config.filters.iter().any(|filter| filter.max_new_hits.is_some());
+    RecentKeys::new(if is_needed { config.workers.get() } else { 0 })
 }
 
-/// What the control thread needs.
-struct Control {
-    loader: Loader,
-    prepare: Prepare,
-    current: snapshot::Current,
+/// Loads all files, and saves the rollback state.
+fn load(
+    config: &Config,
+    file: Option<&Path>,
+    metrics: &ControlMetrics,
+    recent: &RecentKeys,
+) -> Result<(Loader, Snapshot), LoadError> {
+    let (mut loader, first) = Loader::start(config, metrics.clone(), recent.clone())?;
+    if let Some(file) = file {
+        loader.watch_configuration(file);
+    }
+    loader.save()?;
+    Ok((loader, first))
+}
+
+/// Binds the addresses of a new configuration before it is in use.
+fn prepare_addresses(workers: &Workers) -> Prepare {
+    let addresses = Arc::clone(workers.addresses());
+    Box::new(move |config| Ok(Box::new(Addresses::prepare(&addresses, config)?)))
+}
+
+/// The state and channels that connect the threads.
+struct Links {
+    /// The snapshot in use, replaced by the control thread.
+    current: Current,
+    /// The report on the snapshot in use, replaced by the control thread.
     report: Arc<ArcSwap<Report>>,
-    received: mpsc::Receiver<Command>,
+    /// The stage of the process, which ends the workers.
+    stage: watch::Sender<Stage>,
+    /// Has workers judge open connections again.
     judgements: watch::Sender<u64>,
-    health: Health,
+    /// Commands to the control thread.
+    commands: mpsc::Sender<Command>,
+    /// Health of the upstream servers, found by the control thread.
+    board: HealthBoard,
+    recent_hits: RecentHits,
     heartbeats: Heartbeats,
-    admin: admin::AdminListener,
-    state: admin::AdminState,
 }
 
-/// What is needed to ask upstreams how they are.
-struct Health {
+impl Links {
+    /// Returns the links and the receiver of the commands.
+    fn new(config: &Config, first: Snapshot, loader: &Loader) -> (Self, mpsc::Receiver<Command>) {
+        let (commands, received) = mpsc::channel(1);
+        let links = Self {
+            current: Arc::new(ArcSwap::from_pointee(first)),
+            report: Arc::new(ArcSwap::from_pointee(loader.report())),
+            stage: watch::Sender::new(Stage::Serving),
+            judgements: watch::Sender::new(0),
+            commands,
+            board: HealthBoard::default(),
+            recent_hits: RecentHits::default(),
+            heartbeats: Heartbeats::new(config.workers.get()),
+        };
+        (links, received)
+    }
+
+    /// The part that all workers share.
+    fn shared(&self, access_log: tracing_appender::non_blocking::NonBlocking) -> proxy::Shared {
+        proxy::Shared {
+            current: Arc::clone(&self.current),
+            board: self.board.clone(),
+            access_log,
+            recent_hits: self.recent_hits.clone(),
+            stage: self.stage.subscribe(),
+            judgements: self.judgements.subscribe(),
+            heartbeats: self.heartbeats.clone(),
+        }
+    }
+
+    /// The part that the admin server shows and controls.
+    fn admin_state(&self, exposition: Exposition) -> AdminState {
+        AdminState::new(
+            exposition,
+            Arc::clone(&self.report),
+            self.recent_hits.clone(),
+            self.stage.subscribe(),
+            self.commands.clone(),
+        )
+    }
+}
+
+/// The tasks of the control thread.
+struct Control {
+    watcher: FileWatcher,
+    health: HealthChecks,
+    heartbeats: Heartbeats,
+    admin: AdminListener,
+    state: AdminState,
+}
+
+/// Checks the health of the upstream servers.
+struct HealthChecks {
+    current: Current,
     board: HealthBoard,
     metrics: ControlMetrics,
+    /// Changes when the services may have changed.
     swaps: watch::Receiver<u64>,
 }
 
 impl Control {
-    /// Runs until the process ends.
+    /// Starts the control thread, which runs until the process ends.
+    fn spawn(self) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name("keygate-control".to_owned());
+        thread.spawn(move || self.run()).map(|_| ())
+    }
+
     fn run(self) {
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-        let runtime = match runtime {
-            Ok(runtime) => runtime,
-            Err(error) => return error!(%error, "no control runtime: no metrics, no reloads"),
-        };
-        runtime.block_on(async move {
-            let admin = admin::serve(self.admin, self.state);
-            let admin = tokio::task::spawn_local(async move {
-                let Err(error) = admin.await;
-                error!(%error, "the admin server ended");
-            });
-            tokio::task::spawn_local(service_manager::keep_alive(self.heartbeats));
-            let Health { board, metrics, swaps } = self.health;
-            let current = Arc::clone(&self.current);
-            tokio::task::spawn_local(proxy::supervise_health(current, swaps, board, metrics));
-            let watching = files::run(
-                self.loader,
-                self.current,
-                self.report,
-                self.received,
-                self.judgements,
-                self.prepare,
-                files::POLL_INTERVAL,
-            );
-            if let Err(error) = watching.await {
-                error!(%error, "reading files ended: no more reloads, restart the process");
-                let _ = admin.await; // metrics go on
-            }
+        match runtime {
+            Ok(runtime) => runtime.block_on(self.serve()),
+            Err(error) => error!(%error, "no control runtime: no metrics, no reloads"),
+        }
+    }
+
+    async fn serve(self) {
+        let admin = admin::serve(self.admin, self.state);
+        let admin = tokio::task::spawn_local(async move {
+            let Err(error) = admin.await;
+            error!(%error, "the admin server ended");
         });
+        tokio::task::spawn_local(service_manager::keep_alive(self.heartbeats));
+        let HealthChecks { current, board, metrics, swaps } = self.health;
+        tokio::task::spawn_local(proxy::supervise_health(current, swaps, board, metrics));
+        if let Err(error) = self.watcher.run().await {
+            error!(%error, "reading files ended: no more reloads, restart the process");
+            let _ = admin.await; // metrics are served on
+        }
     }
 }

@@ -93,17 +93,18 @@ async fn accept(
     filter: String,
     sha256: [u8; 32],
 ) -> Option<Result<u64, AcceptError>> {
-    let (answer, outcome) = oneshot::channel();
-    let update = AcceptUpdate { filter, sha256, answer };
+    let (response, outcome) = oneshot::channel();
+    let update = AcceptUpdate { filter, sha256, response };
     state.commands.send(Command::Accept(update)).await.ok()?;
     outcome.await.ok()
 }
 
 fn status_of(error: &AcceptError) -> StatusCode {
     match error {
-        AcceptError::Another { .. } | AcceptError::Nothing { .. } | AcceptError::Refused { .. } => {
-            StatusCode::CONFLICT
-        }
+        AcceptError::Another { .. }
+        | AcceptError::BeingWritten { .. }
+        | AcceptError::Nothing { .. }
+        | AcceptError::Rejected { .. } => StatusCode::CONFLICT,
         AcceptError::Unknown { .. } => StatusCode::NOT_FOUND,
     }
 }

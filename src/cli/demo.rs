@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let upstream = upstream::start().map_err(failed)?;
     let config = write_configuration(directory, upstream)?;
     let server = Server::start(&config, None, InheritedSockets::default())?;
-    let Some((_, address)) = server.addresses().first().copied() else {
+    let Some(address) = server.addresses().first().map(|address| address.local) else {
         return Err(CliError::system("the demo", "the server has no address"));
     };
 

@@ -10,9 +10,9 @@ use tracing::{info, warn};
 use super::{CliError, Exit, log};
 use crate::config::Config;
 use crate::process::inherited_sockets::InheritedSockets;
-use crate::process::sandbox::{self, Status};
+use crate::process::sandbox::{self, SandboxStatus};
 use crate::process::service_manager;
-use crate::server::{Server, ServerError};
+use crate::server::{BoundAddress, Server, ServerError};
 
 pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
     let config = Config::read(file)?;
@@ -24,10 +24,12 @@ pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
     let signals = SignalHandler::install()?;
     let server = Server::start(&config, Some(file), inherited)?;
     match sandbox {
-        Status::Full | Status::Off | Status::Partial => info!(status = sandbox.as_str(), "sandbox"),
-        Status::None => warn!(status = sandbox.as_str(), "sandbox"),
+        SandboxStatus::Full | SandboxStatus::Off | SandboxStatus::Partial => {
+            info!(status = sandbox.as_str(), "sandbox");
+        }
+        SandboxStatus::None => warn!(status = sandbox.as_str(), "sandbox"),
     }
-    for (configured, local) in server.addresses() {
+    for BoundAddress { configured, local } in server.addresses() {
         let services = config.services.iter().filter(|service| service.listen == *configured);
         let names: Vec<&str> = services.map(|service| service.name.as_str()).collect();
         info!(address = %local, services = names.join(" "), "listening");

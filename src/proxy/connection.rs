@@ -94,7 +94,7 @@ async fn handshake(
     }
     // Whoever holds connections without a word is counted, too.
     let present = begun.present.insert(worker.peers.enter(begun.peer.ip()));
-    if present.count > worker.snapshot().most_from_one_ip(listen).saturating_mul(2) {
+    if present.count > worker.snapshot().max_connections_per_ip(listen).saturating_mul(2) {
         return Err(Failure { limited: true, ..Failure::of(HandshakeResult::Unsupported) });
     }
     let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), tcp);
@@ -149,9 +149,9 @@ async fn admit(
         return close(stream).await; // the service is gone
     };
     let now = SystemTime::now();
-    let is_outdated = identity.has_expired(&*service.clients, now)
-        || (!Arc::ptr_eq(&before.clients, &service.clients)
-            && identity.check(&*service.clients, now).is_err());
+    let is_outdated = identity.has_expired(&*service.client_verifier, now)
+        || (!Arc::ptr_eq(&before.client_verifier, &service.client_verifier)
+            && identity.check(&*service.client_verifier, now).is_err());
     if is_outdated {
         metrics.connections.of(ConnectionResult::Rejected).inc();
         let service = &service.config.name;
@@ -177,7 +177,7 @@ async fn admit(
     let depends_on_filters =
         matches!(verdict, Verdict::Clean | Verdict::Confirmed(_) | Verdict::Probable(_));
     if depends_on_filters && decision != Decision::Reject {
-        worker.note(service.index, identity.leaf());
+        worker.note(service.id, identity.leaf());
     }
     let http2 = stream.get_ref().1.alpn_protocol() == Some(AlpnProtocol::H2.as_bytes());
     let kind = match (service.config.protocol, http2) {

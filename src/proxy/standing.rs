@@ -79,8 +79,8 @@ impl Standing {
     /// judged by one service must not be served by another.
     pub(super) fn is_for_us(&self, host: &HeaderValue, name: &str) -> bool {
         let service = self.service.borrow();
-        let index = self.routes.borrow().index_of(service.config.listen, Some(name));
-        let is_ours = index == Some(service.index);
+        let index = self.routes.borrow().service_id(service.config.listen, Some(name));
+        let is_ours = index == Some(service.id);
         if is_ours {
             self.host.replace(Some(host.clone()));
         }
@@ -136,7 +136,7 @@ impl Standing {
 
     /// Looks at the time-outs of the connection, and at the certificate of its client.
     pub(super) fn check(&self, now: Instant, time: SystemTime) {
-        let clients = Arc::clone(&self.service.borrow().clients);
+        let clients = Arc::clone(&self.service.borrow().client_verifier);
         if !self.is_evicted.get() && self.identity.has_expired(&*clients, time) {
             let (peer, service) = (self.identity.peer(), self.service.borrow());
             let service = &service.config.name;
@@ -199,10 +199,10 @@ impl Standing {
             self.evict(refused(&self.verdict.borrow()));
             return false;
         }
-        if Arc::ptr_eq(&before.clients, &service.clients) {
+        if Arc::ptr_eq(&before.client_verifier, &service.client_verifier) {
             return false;
         }
-        if let Err(error) = self.identity.check(&*service.clients, time) {
+        if let Err(error) = self.identity.check(&*service.client_verifier, time) {
             let (peer, service) = (self.identity.peer(), &service.config.name);
             info!(%peer, %service, %error, "client certificate is no longer accepted, its connection ends");
             self.evict(forbidden("the client certificate is no longer accepted"));

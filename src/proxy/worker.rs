@@ -100,7 +100,7 @@ impl Worker {
         }
         let upstream = self.upstream_of(service, &seat.metrics);
         let seat = Seat { metrics: seat.metrics, upstream: Rc::clone(&upstream) };
-        self.put(service.index, seat);
+        self.put(service.id, seat);
         upstream
     }
 
@@ -111,13 +111,13 @@ impl Worker {
     }
 
     fn seat(&self, service: &Service) -> Seat {
-        if let Some(Some(seat)) = self.seats.borrow().get(service.index) {
+        if let Some(Some(seat)) = self.seats.borrow().get(service.id) {
             return seat.clone();
         }
         let metrics = Rc::new(self.metrics.service(&service.config.name));
         let upstream = self.upstream_of(service, &metrics);
         let seat = Seat { metrics, upstream };
-        self.put(service.index, seat.clone());
+        self.put(service.id, seat.clone());
         seat
     }
 

@@ -1,218 +1,175 @@
-//! From files to the next snapshot. Every file keeps its last good state: a bad filter does not
-//! hold up a new CA, nor the other way round.
+//! Builds snapshots from files. Every file keeps its own last good value, so that a broken filter
+//! does not delay a new CA.
 
-mod canary;
 mod check;
-mod configuration;
-mod error;
-mod exceptions;
-mod file;
-mod filter;
-mod list;
-mod mark;
-mod material;
-mod secret;
-mod service;
-mod sources;
-mod trial;
+pub(super) mod error;
+pub(super) mod file;
+mod last_good;
+pub(super) mod own_key;
+pub(super) mod private_key;
+mod rollback_state;
+pub(super) mod source;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-pub use self::configuration::{Commit, Prepare, Trigger};
-use self::configuration::{ConfigChange, Configuration};
-pub use self::error::LoadError;
-use self::file::{FileState, read_bounded};
-pub use self::filter::AcceptError;
-use self::filter::FilterSource;
-pub use self::list::ListFileError;
-use self::list::ListSource;
-use self::mark::RollbackState;
-pub use self::secret::ExposedKeyFile;
-pub use self::service::OwnKey;
-use self::service::ServiceSource;
-use self::sources::{ServiceIds, Sources};
-use self::trial::DryRun;
-use super::report::ReloadReport;
-use super::{FilterRejection, Report, Routes, Service, Snapshot};
-use crate::config::{Config, ServiceConfig};
-use crate::guard::{CurrentGuard, FingerprintList, Guard, NamedFilter, Policy, RecentKeys};
-use crate::metrics::{ControlMetrics, ReloadResult};
-use crate::process::sandbox;
-use crate::tls::{self, CertificateRole};
-use crate::unix_time::seconds as unix_seconds;
+use tracing::{error, warn};
 
-/// A file that changed less than this ago is looked at again later: its writer may not be done.
-pub(super) const SETTLE: Duration = Duration::from_millis(200);
+use self::error::{LoadError, ReconfigureError};
+use self::last_good::Change;
+use self::own_key::OwnKey;
+use self::private_key::ExposedKeyFile;
+use self::rollback_state::RollbackState;
+use self::source::configuration::{Commit, ConfigChange, Configuration, Prepare, Trigger};
+use self::source::filter::{AcceptError, FilterSource};
+use self::source::list::ListSource;
+use self::source::service::ServiceSource;
+use self::source::{LoadContext, ServiceIds, Sources, StagedSources};
+use super::current::Snapshot;
+use super::report::Report;
+use crate::config::Config;
+use crate::guard::{CurrentGuard, Guard, RecentKeys};
+use crate::metrics::ControlMetrics;
+use crate::process::sandbox;
+use crate::tls::CertificateRole;
 
 /// Builds snapshots from the files that the configuration names.
 #[derive(Debug)]
 pub struct Loader {
-    sources: Sources,
-    numbers: ServiceIds,
-    /// The configuration in use, and its file if it is to be followed.
     configuration: Configuration,
+    sources: Sources,
+    service_ids: ServiceIds,
     metrics: ControlMetrics,
-    /// What handshakes ask: a connection keeps this, and through it no old filter.
+    /// The guard of the newest snapshot. Connections hold this and not a guard, so that they do not
+    /// keep old filters in memory.
     guard: CurrentGuard,
+    /// Recent client keys, on which filter updates are tried.
     recent: RecentKeys,
-    marks: RollbackState,
+    rollback: RollbackState,
+    /// Number of snapshots built.
     generation: u64,
     /// Whether a source has changed since the last snapshot was built.
-    unbuilt: bool,
+    is_outdated: bool,
 }
 
-/// What a look at all files came to.
-pub struct Progress {
-    /// The next snapshot, if anything changed for good.
+/// Result of [`Loader::refresh`].
+pub struct Refreshed {
+    /// The next snapshot, if anything has changed.
     pub snapshot: Option<Snapshot>,
-    /// Whether a file is being written to: look again soon.
+    /// Whether a file is being written; refresh again soon.
     pub pending: bool,
-    /// Whether an exception has ended: keys that it covered are to be judged again.
-    pub exception_ended: bool,
-    /// What another configuration needs besides, once the snapshot is in use.
+    /// Whether an exception has expired; open connections must be judged again.
+    pub exception_expired: bool,
+    /// Must be called once the snapshot is in use, if there is a new configuration.
     pub commit: Option<Commit>,
 }
 
 impl Loader {
-    /// Loads everything for the first time. Updates are tried on the keys in `recent`.
+    /// Loads everything for the first time. Filter updates will be tried on the keys in `recent`.
     ///
     /// # Errors
-    /// Any file that cannot be used: there is no good state to fall back to.
+    /// Returns an error if a file cannot be used, because it has no last good value yet.
     pub fn start(
         config: &Config,
         metrics: ControlMetrics,
         recent: RecentKeys,
     ) -> Result<(Self, Snapshot), LoadError> {
         let now = SystemTime::now();
-        let directory = config.state_dir.as_deref();
-        let marks = RollbackState::read(directory).map_err(|source| LoadError::State {
-            path: directory.map(mark::file_in).unwrap_or_default(),
-            source,
-        })?;
-        let mut numbers = ServiceIds::default();
-        let sources = Sources::load(config, &mut numbers, &metrics, &marks, now)?;
+        let rollback = read_rollback_state(config)?;
+        let mut service_ids = ServiceIds::default();
+        let context = LoadContext { metrics: &metrics, rollback: &rollback, now };
+        let sources = Sources::load(config, &mut service_ids, context)?;
         let mut loader = Self {
+            configuration: Configuration::new(config.clone(), metrics.clone(), now),
             sources,
-            numbers,
-            configuration: Configuration::new(config.clone()),
+            service_ids,
             metrics,
             guard: CurrentGuard::from(Guard::default()),
             recent,
-            marks,
+            rollback,
             generation: 0,
-            unbuilt: true,
+            is_outdated: true,
         };
-        loader.sources.exceptions.look(now);
+        loader.sources.exceptions.log_expiry(now);
         let snapshot = loader.build()?;
         loader.check_own_keys()?;
         Ok((loader, snapshot))
     }
 
-    /// Looks at every file and builds the next snapshot if any changed for good. What cannot be
-    /// used is logged, counted and left out; what was in use stays.
-    pub fn refresh(&mut self, look: Trigger, prepare: &mut Prepare) -> Progress {
+    /// Reads files that have changed, and builds the next snapshot if any of them changed a source.
+    ///
+    /// A file that cannot be used is logged and counted, and its last good value stays in use.
+    pub fn refresh(&mut self, trigger: Trigger, prepare: &mut Prepare) -> Refreshed {
         let now = SystemTime::now();
-        let (commit, is_config_pending) = self.look_at_config(look, prepare, now);
-        let exception_ended = self.sources.exceptions.look(now);
-        let trial = DryRun::of(self);
-        let Sources { filters, lists, services, .. } = &mut self.sources;
-        let filters = filters.iter_mut().enumerate().map(|(index, filter)| {
-            filter.refresh(now, |update| trial.new_hits(&self.recent, index, update))
-        });
-        let lists = lists.iter_mut().map(|list| list.refresh(now));
-        let services = services.iter_mut().map(|service| service.refresh(now));
-        // Every source is looked at, whatever the ones before it came to.
-        let changes: Vec<Change> = filters.chain(lists).chain(services).collect();
-        let pending = is_config_pending || changes.contains(&Change::Pending);
-        self.unbuilt |= changes.contains(&Change::Replaced);
-        if !self.unbuilt {
-            return Progress { snapshot: None, pending, exception_ended, commit };
+        let (mut commit, mut pending) = (None, false);
+        match self.configuration.refresh(trigger, now) {
+            ConfigChange::Changed(config) => commit = self.reconfigure(*config, prepare, now),
+            ConfigChange::Pending => pending = true,
+            ConfigChange::Same => {}
         }
-        let snapshot = self
-            .build()
-            .inspect_err(|error| tracing::error!(%error, "cannot build the snapshot, keeping the one in use"))
-            .ok();
-        if snapshot.is_some()
-            && let Err(error) = self.check_own_keys()
-        {
-            tracing::error!(%error, "own key is compromised");
-        }
-        Progress { snapshot, pending, exception_ended, commit }
+        let exception_expired = self.sources.exceptions.log_expiry(now);
+        let changes = self.sources.refresh(&self.recent, now);
+        pending |= changes.contains(&Change::Pending);
+        self.is_outdated |= changes.contains(&Change::Replaced);
+        let snapshot = if self.is_outdated { self.rebuild() } else { None };
+        Refreshed { snapshot, pending, exception_expired, commit }
     }
 
-    /// Follows the file that the configuration was read from.
-    pub fn follow(&mut self, file: &Path) {
-        self.configuration.follow(file);
+    /// Reads the configuration again when `file`, which it was read from, changes.
+    pub fn watch_configuration(&mut self, file: &Path) {
+        self.configuration.watch(file);
     }
 
-    /// Puts another configuration to use, if the file has one: all of it or nothing. Returns what is
-    /// to be done once it is in use, and whether the file is being written to.
-    fn look_at_config(
+    /// Applies a new configuration as a whole, or rejects it.
+    fn reconfigure(
         &mut self,
-        look: Trigger,
+        config: Config,
         prepare: &mut Prepare,
         now: SystemTime,
-    ) -> (Option<Commit>, bool) {
-        let config = match self.configuration.look(look, now) {
-            ConfigChange::Changed(config) => *config,
-            ConfigChange::Pending => return (None, true),
-            ConfigChange::Refused(problem) => {
-                self.refuse_config(problem, now);
-                return (None, false);
-            }
-            ConfigChange::Same => return (None, false),
-            ConfigChange::Unchanged => {
-                self.config_reloaded(ReloadResult::Unchanged, now);
-                return (None, false);
-            }
-        };
-        let prepared = sandbox::check_config(&config).and_then(|()| {
-            let staged =
-                self.sources.stage(&config, &mut self.numbers, &self.metrics, &self.marks, now);
-            let staged = staged.map_err(|error| error.to_string())?;
-            Ok((staged, prepare(&config)?))
-        });
-        match prepared {
+    ) -> Option<Commit> {
+        match self.stage(&config, prepare, now) {
             Ok((staged, commit)) => {
                 self.sources.apply(staged, &self.metrics, now);
-                self.configuration.activate(config);
-                self.config_reloaded(ReloadResult::Loaded, now);
-                self.unbuilt = true;
-                (Some(commit), false)
+                self.configuration.activate(config, now);
+                self.is_outdated = true;
+                Some(commit)
             }
-            Err(problem) => {
-                self.refuse_config(problem, now);
-                (None, false)
+            Err(error) => {
+                self.configuration.reject(&error, now);
+                None
             }
         }
     }
 
-    fn config_reloaded(&mut self, result: ReloadResult, now: SystemTime) {
-        self.metrics.record_config_reload(result);
-        self.configuration.note(ReloadReport::done(result, unix_seconds(now)));
+    /// Loads what is new in `config` and prepares the rest of the process. Nothing changes yet.
+    fn stage(
+        &mut self,
+        config: &Config,
+        prepare: &mut Prepare,
+        now: SystemTime,
+    ) -> Result<(StagedSources, Commit), ReconfigureError> {
+        sandbox::check_config(config)?;
+        let context = LoadContext { metrics: &self.metrics, rollback: &self.rollback, now };
+        let staged = self.sources.stage(config, &mut self.service_ids, context)?;
+        Ok((staged, prepare(config)?))
     }
 
-    fn refuse_config(&mut self, problem: String, now: SystemTime) {
-        self.metrics.record_config_reload(ReloadResult::Rejected);
-        tracing::error!(%problem, "configuration rejected, keeping the one in use");
-        self.configuration.note(ReloadReport::refused(None, problem, unix_seconds(now)));
-    }
-
-    /// How long it is until the next exception or revocation list ends.
+    /// Time until the next exception or CRL expires.
     #[must_use]
-    pub fn next_end(&self) -> Option<Duration> {
+    pub fn next_expiry(&self) -> Option<Duration> {
         let now = SystemTime::now();
-        let crls = self.sources.services.iter().filter_map(|source| source.crl_end(now));
-        crls.filter(|left| !left.is_zero()).chain(self.sources.exceptions.next_end(now)).min()
+        let services = self.sources.services.iter();
+        let crls = services.filter_map(|source| source.time_to_crl_expiry(now));
+        let crls = crls.filter(|left| !left.is_zero());
+        crls.chain(self.sources.exceptions.next_expiry(now)).min()
     }
 
-    /// Lets the update of a filter through that waits for the operator, if it is the one with this
-    /// SHA-256. [`Loader::refresh`] then puts it to use.
+    /// Accepts the waiting update of a filter, if it has this SHA-256. The next
+    /// [`Loader::refresh`] uses it.
     ///
     /// # Errors
-    /// There is no such filter, nothing waits, or another update does.
+    /// Returns an error if there is no such filter, no update waits, or another one.
     pub fn accept(&mut self, filter: &str, sha256: &[u8; 32]) -> Result<(), AcceptError> {
         match self.sources.filters.iter_mut().find(|source| source.name() == filter) {
             Some(source) => source.accept(sha256),
@@ -220,30 +177,31 @@ impl Loader {
         }
     }
 
-    /// Whether the update that was let through has been put to use since.
+    /// Checks that the accepted update with this SHA-256 is in use.
     ///
     /// # Errors
-    /// Why not.
-    pub fn has_accepted(&self, filter: &str, sha256: &[u8; 32]) -> Result<(), AcceptError> {
+    /// Returns an error if it was rejected for another reason, is being written, or if there is no
+    /// such filter.
+    pub fn ensure_in_use(&self, filter: &str, sha256: &[u8; 32]) -> Result<(), AcceptError> {
         match self.sources.filters.iter().find(|source| source.name() == filter) {
-            Some(source) => source.has_accepted(sha256),
+            Some(source) => source.ensure_in_use(sha256),
             None => Err(AcceptError::Unknown { filter: filter.to_owned() }),
         }
     }
 
-    /// Writes down which filters are in use, if the configuration names a state directory: after a
-    /// restart, older ones are refused.
+    /// Saves the rollback state, if the configuration names a state directory. After a restart,
+    /// older filters are rejected.
     ///
     /// # Errors
-    /// The state cannot be written.
+    /// Returns an error if the state file cannot be written.
     pub fn save(&mut self) -> Result<(), LoadError> {
-        let marks =
-            self.sources.filters.iter().map(|source| (source.name().to_owned(), source.mark()));
-        let path = self.marks.file().map(Path::to_owned).unwrap_or_default();
-        self.marks.keep(marks).map_err(|source| LoadError::State { path, source })
+        let filters = self.sources.filters.iter();
+        let watermarks = filters.map(|source| (source.name().to_owned(), source.watermark()));
+        let path = self.rollback.path().map(Path::to_owned).unwrap_or_default();
+        self.rollback.save(watermarks).map_err(|source| LoadError::State { path, source })
     }
 
-    /// What is in use and what became of the last change of each file.
+    /// What is in use, and the result of the last attempt to read each file.
     #[must_use]
     pub fn report(&self) -> Report {
         Report {
@@ -256,50 +214,47 @@ impl Loader {
         }
     }
 
-    /// Every file that is named by path.
+    /// Paths of all files that are read again when they change.
     #[must_use]
     pub fn paths(&self) -> Vec<PathBuf> {
-        let filters = self.sources.filters.iter().flat_map(FilterSource::paths);
-        let lists = self.sources.lists.iter().flat_map(ListSource::paths);
-        let services = self.sources.services.iter().flat_map(ServiceSource::paths);
-        filters.chain(lists).chain(services).chain(self.configuration.path()).collect()
+        let configuration = self.configuration.path().map(Path::to_owned);
+        self.sources.paths().cloned().chain(configuration).collect()
     }
 
-    /// The keys of our own that are in a filter or on a list: who finds one can be taken for us, or
-    /// issue certificates to anybody. Exceptions are for clients and do not cover them.
+    /// The keys of the services and of their CAs that are in a filter or on a list.
+    ///
+    /// With such a key an attacker can impersonate the service or issue client certificates.
+    /// Exceptions are for clients and do not apply.
     #[must_use]
     pub fn compromised_own_keys(&self) -> Vec<OwnKey> {
-        let guard = Guard::new(self.filters()).with_lists(self.lists());
+        let guard = self.guard_without_exceptions();
         let now = SystemTime::now();
-        self.sources
-            .services
-            .iter()
-            .flat_map(|source| source.compromised_keys(&guard, now))
-            .collect()
+        let services = self.sources.services.iter();
+        services.flat_map(|source| source.compromised_keys(&guard, now)).collect()
     }
 
-    /// What is wrong with the modes of private key files: they serve all the same.
+    /// The private key files with unsafe permissions. They are used all the same.
     #[must_use]
     pub fn exposed_key_files(&self) -> Vec<ExposedKeyFile> {
         self.sources.services.iter().flat_map(ServiceSource::exposed_key_files).cloned().collect()
     }
 
-    /// Judges the keys of our own like those of clients.
+    /// Sets the metrics of compromised keys, and logs those that their service tolerates.
     ///
     /// # Errors
-    /// The first that is a hit, of a service that does not tolerate it.
+    /// Returns the first compromised key of a service that does not tolerate it.
     fn check_own_keys(&self) -> Result<(), LoadError> {
-        let found = self.compromised_own_keys();
+        let compromised = self.compromised_own_keys();
         let mut first = Ok(());
         for source in &self.sources.services {
-            let found = || found.iter().filter(|key| key.service == source.name());
+            let keys = || compromised.iter().filter(|key| key.service == source.name());
             for role in CertificateRole::ALL {
-                let count = found().filter(|key| key.role == role).count();
+                let count = keys().filter(|key| key.role == role).count();
                 self.metrics.set_own_key_compromised(source.name(), role, count);
             }
-            for key in found() {
+            for key in keys() {
                 if source.tolerates_compromised_keys() {
-                    tracing::warn!(problem = %key, "own key is compromised");
+                    warn!(problem = %key, "own key is compromised");
                 } else if first.is_ok() {
                     first = Err(LoadError::OwnKey(Box::new(key.clone())));
                 }
@@ -308,52 +263,58 @@ impl Loader {
         first
     }
 
-    fn filters(&self) -> Vec<Arc<NamedFilter>> {
-        self.sources.filters.iter().map(|source| Arc::clone(source.named())).collect()
-    }
-
-    fn lists(&self) -> Vec<Arc<FingerprintList>> {
-        self.sources.lists.iter().map(|source| Arc::clone(source.list())).collect()
+    /// Builds the next snapshot while the proxy runs; errors are logged.
+    fn rebuild(&mut self) -> Option<Snapshot> {
+        let snapshot = self
+            .build()
+            .inspect_err(
+                |error| error!(%error, "cannot build the snapshot, keeping the one in use"),
+            )
+            .ok()?;
+        if let Err(error) = self.check_own_keys() {
+            error!(%error, "own key is compromised");
+        }
+        Some(snapshot)
     }
 
     fn build(&mut self) -> Result<Snapshot, LoadError> {
-        let guard = Guard::new(self.filters()).with_lists(self.lists());
-        let guard = Arc::new(guard.with_exceptions(self.sources.exceptions.all()));
+        let exceptions = self.sources.exceptions.all();
+        let guard = Arc::new(self.guard_without_exceptions().with_exceptions(exceptions));
         let services = self.sources.services.iter();
-        let services: Vec<_> = services
-            .map(|source| source.build(&self.guard).map(Arc::new))
-            .collect::<Result<_, _>>()?;
-        let places = services.iter().enumerate().map(|(place, it)| (it.index, place)).collect();
-        // Before the snapshot itself: a handshake that is under way meets the newer filter.
+        let services = services.map(|source| source.build(&self.guard).map(Arc::new));
+        let services = services.collect::<Result<_, _>>()?;
+        // The guard is replaced before the snapshot is swapped in, so that handshakes in progress
+        // are judged by the newer filters.
         self.guard.replace(Arc::clone(&guard));
-        self.unbuilt = false;
+        self.is_outdated = false;
         self.generation += 1;
         self.metrics.snapshots.inc();
+        self.show_expiries();
+        let routes = Arc::clone(&self.sources.routes);
+        Ok(Snapshot::new(self.generation, guard, services, routes))
+    }
+
+    fn guard_without_exceptions(&self) -> Guard {
+        Guard::new(self.sources.named_filters()).with_lists(self.sources.fingerprint_lists())
+    }
+
+    /// Sets the metrics that show when certificates and CRLs expire.
+    fn show_expiries(&self) {
         for source in &self.sources.services {
-            for (role, end) in source.certificate_ends() {
-                self.metrics.set_certificate_not_after(source.name(), role, end as f64);
+            for (role, expiry) in source.certificate_expiries() {
+                self.metrics.set_certificate_not_after(source.name(), role, expiry as f64);
             }
-            if let Some(next) = source.crl_next_update() {
-                self.metrics.set_crl_next_update(source.name(), next as f64);
+            if let Some(next_update) = source.crl_next_update() {
+                self.metrics.set_crl_next_update(source.name(), next_update as f64);
             }
         }
-        Ok(Snapshot {
-            generation: self.generation,
-            guard,
-            services,
-            places,
-            routes: Arc::clone(&self.sources.routes),
-        })
     }
 }
 
-/// What a look at one source came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
-    /// It is being written to.
-    Pending,
-    /// A new state is in use.
-    Replaced,
-    /// The state in use is as it was.
-    Same,
+fn read_rollback_state(config: &Config) -> Result<RollbackState, LoadError> {
+    let directory = config.state_dir.as_deref();
+    RollbackState::read(directory).map_err(|source| {
+        let path = directory.map(rollback_state::path_in).unwrap_or_default();
+        LoadError::State { path, source }
+    })
 }

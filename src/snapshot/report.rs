@@ -1,97 +1,100 @@
-//! What the loader knows, for the status page and for people. Times are in seconds since the Unix
-//! epoch.
+//! Reports of what is in use and of the last reload of each file, for `/status` and the status page.
+//!
+//! Times are in seconds since the Unix epoch.
 
 use std::path::Path;
 
 use serde::Serialize;
 
-use super::RejectionReason;
+use super::rejection_reason::RejectionReason;
 use crate::config::ServiceConfig;
 use crate::guard::{Exception, FingerprintList, NamedFilter};
 use crate::metrics::{Label, ReloadResult};
 use crate::pkbf::FilterSummary;
 
-/// The state of everything that a reload can change.
+/// Everything that a reload can change.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
-    /// The number of the snapshot in use.
+    /// Number of the snapshot in use.
     pub generation: u64,
-    /// The last look at the configuration; none since the start, if there is none.
+    /// The last attempt to read the configuration again; `None` before the first one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<ReloadReport>,
-    /// In the order of the configuration.
+    /// The filters, in the order of the configuration.
     pub filters: Vec<FilterReport>,
-    /// In the order of the configuration.
+    /// The lists, in the order of the configuration.
     pub lists: Vec<ListReport>,
-    /// In the order of the configuration.
+    /// The exceptions, in the order of the configuration.
     pub exceptions: Vec<ExceptionReport>,
-    /// In the order of the configuration.
+    /// The services, in the order of the configuration.
     pub services: Vec<ServiceReport>,
 }
 
-/// A filter in use and the last look at its file.
+/// A filter in use and the last attempt to read its file.
 #[derive(Debug, Clone, Serialize)]
 pub struct FilterReport {
-    /// As configured.
+    /// Name of the filter.
     pub name: String,
-    /// What is in the file.
+    /// Properties of the filter in use.
     #[serde(flatten)]
     pub summary: FilterSummary,
-    /// When it was put to use.
+    /// When the filter was put in use.
     pub loaded: u64,
-    /// Older than the configuration's `max_age`.
+    /// Whether the filter is older than `max_age`.
     pub stale: bool,
-    /// The last look at the file.
+    /// The last attempt to read the file.
     pub last_reload: ReloadReport,
-    /// The last look at the file that ended with a refusal.
+    /// The last attempt that ended with a rejection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_refusal: Option<ReloadReport>,
-    /// An update that the operator may let through.
+    /// The update that waits for the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<WaitingReport>,
 }
 
-/// A list in use and the last look at its file.
+/// A list in use and the last attempt to read its file.
 #[derive(Debug, Clone, Serialize)]
 pub struct ListReport {
-    /// As configured.
+    /// Name of the list.
     pub name: String,
-    /// The file.
+    /// Path of the file.
     pub path: String,
-    /// How many keys are on it.
+    /// Number of keys on the list.
     pub entries: usize,
-    /// The last look at the file.
+    /// The last attempt to read the file.
     pub last_reload: ReloadReport,
 }
 
 impl ListReport {
-    pub(super) fn of(list: &FingerprintList, path: &Path, last_reload: ReloadReport) -> Self {
+    /// A list read from `path`.
+    pub(super) fn new(list: &FingerprintList, path: &Path, last_reload: ReloadReport) -> Self {
         let (name, path) = (list.name.to_string(), path.display().to_string());
         Self { name, path, entries: list.len(), last_reload }
     }
 }
 
-/// An exception, and whether it still counts.
+/// An exception, and whether it has expired.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExceptionReport {
-    /// SHA-256 of the key, in hex.
+    /// Fingerprint of the key, in hex.
     pub fingerprint: String,
-    /// When it ends.
+    /// When the exception expires.
     pub until: u64,
-    /// As configured.
+    /// Reason in the configuration.
     pub reason: String,
-    /// Whether it has ended.
+    /// Whether the exception has expired.
     pub lapsed: bool,
 }
 
 impl ExceptionReport {
-    pub(super) fn of(exception: &Exception, until: u64, lapsed: bool) -> Self {
+    /// An exception that expires at `until`.
+    pub(super) fn new(exception: &Exception, until: u64, lapsed: bool) -> Self {
         let (fingerprint, reason) = (exception.fingerprint.to_string(), exception.reason.clone());
         Self { fingerprint, until, reason, lapsed }
     }
 }
 
-/// An update that would refuse too many of the clients seen lately.
+/// An update with more new hits than `max_new_hits`.
 #[derive(Debug, Clone, Serialize)]
 pub struct WaitingReport {
     /// SHA-256 of the file, in hex.
@@ -99,13 +102,14 @@ pub struct WaitingReport {
     revision: u32,
     updated: u64,
     entries: u32,
-    /// How many clients seen lately it would refuse.
+    /// Number of recent clients that the update would reject.
     pub new_hits: usize,
     max_new_hits: usize,
 }
 
 impl WaitingReport {
-    pub(super) fn of(update: &NamedFilter, new_hits: usize, max_new_hits: usize) -> Self {
+    /// An update with `new_hits`.
+    pub(super) fn new(update: &NamedFilter, new_hits: usize, max_new_hits: usize) -> Self {
         let header = update.filter.header();
         Self {
             sha256: data_encoding::HEXLOWER.encode(&update.sha256),
@@ -118,16 +122,16 @@ impl WaitingReport {
     }
 }
 
-/// A service in use and the last look at its certificates.
+/// A service in use and the last attempt to read its files.
 #[derive(Debug, Clone, Serialize)]
 pub struct ServiceReport {
-    /// As configured.
+    /// Name of the service.
     pub name: String,
-    /// As configured.
+    /// Address that the service listens on, as configured.
     pub listen: String,
-    /// None: the default service of its address.
+    /// Server names; empty for the default service of an address.
     pub server_names: Vec<String>,
-    /// The servers.
+    /// Addresses of the upstream servers.
     pub upstream: Vec<String>,
     on_confirmed: &'static str,
     /// The action for a key on a list.
@@ -136,50 +140,60 @@ pub struct ServiceReport {
     pub on_probable: &'static str,
     /// The action for a client whose key cannot be checked.
     pub on_unchecked: &'static str,
-    /// When the service's own certificate expires.
+    /// When the server certificate expires.
     pub certificate_not_after: u64,
-    /// When the certificate that the upstream is shown expires.
+    /// When the client certificate for the upstream expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_certificate_not_after: Option<u64>,
-    /// When the first revocation list is no longer up to date.
+    /// When the first CRL expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crl_next_update: Option<u64>,
-    /// The last look at the service's files.
+    /// The last attempt to read the files of the service.
     pub last_reload: ReloadReport,
 }
 
-/// What became of the last change of a file.
+/// Expiry of the certificates and CRLs of a service, in seconds since the Unix epoch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CertificateExpiry {
+    /// Expiry of the server certificate.
+    pub(super) server: u64,
+    /// Expiry of the client certificate for the upstream, if there is one.
+    pub(super) upstream_client: Option<u64>,
+    /// Expiry of the first CRL that expires.
+    pub(super) crl: Option<u64>,
+}
+
+/// Result of an attempt to read a file.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReloadReport {
     /// `loaded`, `unchanged` or `refused`.
     pub result: &'static str,
-    /// Why a filter was refused, in one word.
+    /// Class of the rejection of a filter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
-    /// Why it was refused, in words.
+    /// Why the file was rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// When.
+    /// When the attempt was made.
     pub at: u64,
 }
 
 impl ReloadReport {
+    /// An attempt at the time `at` without an error.
     pub(super) fn done(result: ReloadResult, at: u64) -> Self {
         Self { result: result.as_str(), reason: None, error: None, at }
     }
 
-    pub(super) fn error(&self) -> Option<&str> {
-        self.error.as_deref()
-    }
-
-    pub(super) fn refused(reason: Option<RejectionReason>, error: String, at: u64) -> Self {
+    /// An attempt at the time `at` that ended with a rejection.
+    pub(super) fn rejected(reason: Option<RejectionReason>, error: String, at: u64) -> Self {
         let result = ReloadResult::Rejected.as_str();
         Self { result, reason: reason.map(Label::as_str), error: Some(error), at }
     }
 }
 
 impl FilterReport {
-    pub(super) fn of(
+    /// A filter read from `path` and put in use at `loaded`; nothing waits.
+    pub(super) fn new(
         named: &NamedFilter,
         path: &Path,
         loaded: u64,
@@ -198,10 +212,10 @@ impl FilterReport {
 }
 
 impl ServiceReport {
-    pub(super) fn of(
+    /// A service with this `config`.
+    pub(super) fn new(
         config: &ServiceConfig,
-        (certificate_not_after, upstream_certificate_not_after): (u64, Option<u64>),
-        crl_next_update: Option<u64>,
+        expiry: CertificateExpiry,
         last_reload: ReloadReport,
     ) -> Self {
         Self {
@@ -213,9 +227,9 @@ impl ServiceReport {
             on_listed: config.policy.on_listed.as_str(),
             on_probable: config.policy.on_probable.as_str(),
             on_unchecked: config.policy.on_unchecked.as_str(),
-            certificate_not_after,
-            upstream_certificate_not_after,
-            crl_next_update,
+            certificate_not_after: expiry.server,
+            upstream_certificate_not_after: expiry.upstream_client,
+            crl_next_update: expiry.crl,
             last_reload,
         }
     }

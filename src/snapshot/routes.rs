@@ -1,4 +1,4 @@
-//! Which service answers for a name on an address.
+//! Selects a service by address and server name.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use crate::config::ServiceConfig;
 
-/// The services of every address by the names they answer for.
+/// The ids of services by address and server name.
 #[derive(Debug)]
 pub struct Routes {
     addresses: HashMap<SocketAddr, Names>,
@@ -14,30 +14,31 @@ pub struct Routes {
 
 #[derive(Debug, Default)]
 struct Names {
-    /// A lower-case host name, or `*.` and the rest of one.
+    /// By lower-case host name, or by wildcard (`*.example.com`).
     named: HashMap<String, usize>,
+    /// The service without server names.
     default: Option<usize>,
 }
 
 impl Routes {
-    /// The routes to services, each with its number.
+    /// The routes to services, each with its id.
     #[must_use]
     pub fn new<'a>(services: impl IntoIterator<Item = (usize, &'a ServiceConfig)>) -> Self {
         let mut addresses: HashMap<SocketAddr, Names> = HashMap::new();
-        for (index, service) in services {
+        for (id, service) in services {
             let names = addresses.entry(service.listen).or_default();
             if service.server_names.is_empty() {
-                names.default = Some(index);
+                names.default = Some(id);
             }
-            names.named.extend(service.server_names.iter().map(|name| (name.clone(), index)));
+            names.named.extend(service.server_names.iter().map(|name| (name.clone(), id)));
         }
         Self { addresses }
     }
 
-    /// The number of the service for `name` on `listen`: its own name first, then a wildcard for
-    /// its first label, then the default of the address.
+    /// Id of the service for `name` on `listen`. An exact name takes precedence over a wildcard for
+    /// the first label, and a wildcard over the default of the address.
     #[must_use]
-    pub fn index_of(&self, listen: SocketAddr, name: Option<&str>) -> Option<usize> {
+    pub fn service_id(&self, listen: SocketAddr, name: Option<&str>) -> Option<usize> {
         let names = self.addresses.get(&listen)?;
         let (Some(name), false) = (name, names.named.is_empty()) else { return names.default };
         let name = normalized(name);
@@ -52,7 +53,7 @@ impl Names {
     }
 }
 
-/// Lower case, without the dot at the end that a fully qualified name may have.
+/// `name` in lower case, without the trailing dot of a fully qualified name.
 fn normalized(name: &str) -> Cow<'_, str> {
     let name = name.strip_suffix('.').unwrap_or(name);
     if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_its_own_goes_before_a_wildcard_and_that_before_the_default() {
+    fn an_exact_name_precedes_a_wildcard_and_a_wildcard_the_default() {
         for (name, expected) in [
             (Some("a.example"), 0),
             (Some("A.Example."), 0),
@@ -88,15 +89,15 @@ mod tests {
             (Some("example"), 2),
             (None, 2),
         ] {
-            assert_eq!(routes().index_of(address(1), name), Some(expected), "{name:?}");
+            assert_eq!(routes().service_id(address(1), name), Some(expected), "{name:?}");
         }
     }
 
     #[test]
-    fn without_a_default_an_unknown_name_and_no_name_lead_nowhere() {
-        assert_eq!(routes().index_of(address(2), Some("only.example")), Some(3));
-        assert_eq!(routes().index_of(address(2), Some("other.example")), None);
-        assert_eq!(routes().index_of(address(2), None), None);
-        assert_eq!(routes().index_of(address(3), None), None);
+    fn without_a_default_an_unknown_or_missing_name_matches_no_service() {
+        assert_eq!(routes().service_id(address(2), Some("only.example")), Some(3));
+        assert_eq!(routes().service_id(address(2), Some("other.example")), None);
+        assert_eq!(routes().service_id(address(2), None), None);
+        assert_eq!(routes().service_id(address(3), None), None);
     }
 }

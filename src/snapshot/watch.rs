@@ -1,142 +1,214 @@
-//! When to look at the files again: on a change in any of their directories, once it has settled,
-//! and every few seconds in any case.
+//! Refreshes the files after each change in their directories, and periodically.
 //!
-//! Directories are watched and not files, so that a file that is renamed over, deleted and made
-//! again, or reached through Kubernetes' `..data` symbolic link, is seen. What no event tells (a
-//! link into another directory, a network file system, a directory that was replaced) the poll
-//! finds.
+//! Changes without an event are found by the poll: behind a link into another directory, on a
+//! network file system, or in a directory that was replaced.
 
-use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+mod directories;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, timeout_at};
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
-use super::load::SETTLE;
-use super::{AcceptError, Current, Loader, Prepare, Report, Trigger};
+use self::directories::Directories;
+use super::current::Current;
+use super::load::file::SETTLE;
+use super::load::source::configuration::{Prepare, Trigger};
+use super::load::source::filter::AcceptError;
+use super::load::{Loader, Refreshed};
+use super::report::Report;
 
-/// How often all files are looked at without any event: one `stat` for each.
+/// Interval at which files are polled, 10 s. A poll without changes takes one `stat` for each file.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// Changes that do not settle for this long are looked at all the same: the directory may be busy
-/// with files of others.
-const SETTLE_AT_MOST: Duration = Duration::from_secs(2);
+/// Maximum time to wait for changes to settle, 2 s, because other programs may keep the directory
+/// busy.
+const MAX_SETTLE: Duration = Duration::from_secs(2);
+/// Maximum time before a reload request is answered, 5 s, because a file may be written without
+/// end.
+const MAX_RELOAD_WAIT: Duration = Duration::from_secs(5);
 
-/// Who asked for a look at all files is told after this long that it is done, although one is being
-/// written to all the time.
-const ANSWER_AT_MOST: Duration = Duration::from_secs(5);
-
-/// What somebody wants from the task that watches files.
+/// A command to the [`FileWatcher`].
 #[derive(Debug)]
 pub enum Command {
-    /// An update that waits for the operator is to be let through.
+    /// Accepts the waiting update of a filter.
     Accept(AcceptUpdate),
-    /// All files are to be looked at now; who asked is told when that is done.
+    /// Refreshes all files now; the sender is used when that is done.
     Reload(oneshot::Sender<()>),
 }
 
-/// An update that the operator lets through.
+/// Accepts the waiting update of a filter.
 #[derive(Debug)]
 pub struct AcceptUpdate {
-    /// The name of the filter.
+    /// Name of the filter.
     pub filter: String,
-    /// SHA-256 of the file that the operator has looked at.
+    /// SHA-256 of the update that the operator has inspected.
     pub sha256: [u8; 32],
-    /// Told the number of the snapshot in use with it, or why there is none.
-    pub answer: oneshot::Sender<Result<u64, AcceptError>>,
+    /// Receives the generation of the snapshot with the update, or why the update is not used.
+    pub response: oneshot::Sender<Result<u64, AcceptError>>,
 }
 
-/// Builds the next snapshot after each change or [`Command`] and swaps it in, until `commands` closes.
-/// Handshakes never wait for this task. `judgements` changes when open connections are to be judged
-/// again: after a swap, and when an exception ends.
-///
-/// # Errors
-/// The thread that reads files died.
-pub async fn run(
-    mut loader: Loader,
-    current: Current,
-    report: Arc<ArcSwap<Report>>,
-    mut commands: mpsc::Receiver<Command>,
-    judgements: watch::Sender<u64>,
-    mut prepare: Prepare,
-    poll_interval: Duration,
-) -> Result<(), tokio::task::JoinError> {
-    let (sender, mut events) = mpsc::channel(1);
-    let mut directories = Directories::new(sender);
-    // A file that changed between the start and the first watch is looked at soon, not at the poll.
-    let mut pending = true;
-    let mut asked: Vec<(Instant, oneshot::Sender<()>)> = Vec::new();
-    loop {
-        directories.watch(&loader.paths());
-        let wait = if pending { SETTLE } else { poll_interval };
-        let wait = loader.next_end().map_or(wait, |end| wait.min(end));
-        let (mut accepted, mut look) = (None, Trigger::Poll);
-        tokio::select! {
-            wish = commands.recv() => match wish {
-                Some(Command::Accept(acceptance)) => {
-                    match loader.accept(&acceptance.filter, &acceptance.sha256) {
-                        Ok(()) => accepted = Some(acceptance),
-                        Err(error) => {
-                            let _ = acceptance.answer.send(Err(error)); // nobody waits any more
-                            continue;
-                        }
-                    }
+/// Refreshes the files and swaps snapshots. Handshakes never wait for it.
+pub struct FileWatcher {
+    /// Builds the snapshots.
+    pub loader: Loader,
+    /// Prepares the rest of the process for a new configuration.
+    pub prepare: Prepare,
+    /// The snapshot in use, which is replaced.
+    pub current: Current,
+    /// The report on the snapshot in use, which is replaced.
+    pub report: Arc<ArcSwap<Report>>,
+    /// The commands. The watcher ends when this channel closes.
+    pub commands: mpsc::Receiver<Command>,
+    /// Changes when open connections must be judged again: after a swap, and when an exception
+    /// expires.
+    pub judgements: watch::Sender<u64>,
+    /// Interval of the poll.
+    pub poll_interval: Duration,
+}
+
+/// Why the watcher refreshes the files.
+enum Wakeup {
+    Command(Command),
+    /// A file event, the poll, an expiry, or a file that was being written.
+    Files,
+}
+
+/// Reload requests that have not been answered, and when they arrived.
+#[derive(Default)]
+struct ReloadRequests(Vec<(Instant, oneshot::Sender<()>)>);
+
+impl FileWatcher {
+    /// Runs until the channel of commands closes.
+    ///
+    /// # Errors
+    /// Returns an error if the thread that reads files panicked.
+    pub async fn run(mut self) -> Result<(), JoinError> {
+        let (sender, mut events) = mpsc::channel(1);
+        let mut directories = Directories::new(sender);
+        let mut requests = ReloadRequests::default();
+        // The first refresh comes soon, because a file may have changed before it was watched.
+        let mut pending = true;
+        loop {
+            directories.watch(&self.loader.paths());
+            let wait = self.time_to_refresh(pending);
+            let Some(wakeup) = self.wakeup(&mut events, wait).await else { return Ok(()) };
+            let (mut trigger, mut accepted) = (Trigger::Poll, None);
+            match wakeup {
+                Wakeup::Command(Command::Accept(update)) => {
+                    let Some(update) = self.begin_accept(update) else { continue };
+                    accepted = Some(update);
                 }
-                Some(Command::Reload(answer)) => {
-                    look = Trigger::Requested;
-                    asked.push((Instant::now(), answer));
+                Wakeup::Command(Command::Reload(response)) => {
+                    trigger = Trigger::Requested;
+                    requests.0.push((Instant::now(), response));
                 }
-                None => return Ok(()),
-            },
-            Some(()) = events.recv() => settle(&mut events).await,
-            () = tokio::time::sleep(wait) => {}
-        }
-        // Reading a filter takes up to seconds: not on the runtime that serves the metrics.
-        let (returned, progress) = tokio::task::spawn_blocking(move || {
-            let progress = loader.refresh(look, &mut prepare);
-            if let Err(error) = loader.save() {
-                error!(%error, "cannot save rollback state");
+                Wakeup::Files => {}
             }
-            ((loader, prepare), progress)
-        })
-        .await?;
-        (loader, prepare) = returned;
-        pending = progress.pending;
-        let is_news = progress.snapshot.is_some() || progress.exception_ended;
-        let generation = progress.snapshot.as_ref().map(|snapshot| snapshot.generation);
-        if let Some(snapshot) = progress.snapshot {
-            current.store(Arc::new(snapshot));
+            let refreshed;
+            (self.loader, self.prepare, refreshed) =
+                refresh(self.loader, self.prepare, trigger).await?;
+            pending = refreshed.pending;
+            self.publish(refreshed);
+            requests.answer(pending);
+            if let Some(update) = accepted {
+                self.finish_accept(update);
+            }
         }
-        if let Some(commit) = progress.commit {
+    }
+
+    fn time_to_refresh(&self, pending: bool) -> Duration {
+        let wait = if pending { SETTLE } else { self.poll_interval };
+        self.loader.next_expiry().map_or(wait, |expiry| wait.min(expiry))
+    }
+
+    /// Waits for a command, a file event or the end of `wait`. `None` if the channel of commands
+    /// has closed.
+    async fn wakeup(&mut self, events: &mut mpsc::Receiver<()>, wait: Duration) -> Option<Wakeup> {
+        tokio::select! {
+            command = self.commands.recv() => command.map(Wakeup::Command),
+            Some(()) = events.recv() => {
+                settle(events).await;
+                Some(Wakeup::Files)
+            }
+            () = tokio::time::sleep(wait) => Some(Wakeup::Files),
+        }
+    }
+
+    /// Passes `update` to the loader. `None` if it cannot be accepted; the error has been sent.
+    fn begin_accept(&mut self, update: AcceptUpdate) -> Option<AcceptUpdate> {
+        match self.loader.accept(&update.filter, &update.sha256) {
+            Ok(()) => Some(update),
+            Err(error) => {
+                let _ = update.response.send(Err(error)); // the client may have gone
+                None
+            }
+        }
+    }
+
+    fn finish_accept(&self, update: AcceptUpdate) {
+        let AcceptUpdate { filter, sha256, response } = update;
+        let outcome = self.loader.ensure_in_use(&filter, &sha256);
+        let outcome = outcome.map(|()| self.report.load().generation);
+        let _ = response.send(outcome); // the client may have gone
+    }
+
+    /// Swaps in the next snapshot, and has open connections judged again.
+    fn publish(&self, refreshed: Refreshed) {
+        let Refreshed { snapshot, exception_expired, commit, pending: _ } = refreshed;
+        let judge_again = snapshot.is_some() || exception_expired;
+        let generation = snapshot.as_ref().map(|snapshot| snapshot.generation);
+        if let Some(snapshot) = snapshot {
+            self.current.store(Arc::new(snapshot));
+        }
+        if let Some(commit) = commit {
             commit();
         }
-        if is_news {
-            judgements.send_modify(|count| *count += 1);
+        if judge_again {
+            self.judgements.send_modify(|count| *count += 1);
         }
-        // After the swap: what the report and the log say is in use, is.
-        report.store(Arc::new(loader.report()));
+        // The report and the log line follow the swap, so that both are true when they are read.
+        self.report.store(Arc::new(self.loader.report()));
         if let Some(generation) = generation {
             info!(generation, "snapshot in use");
-        }
-        // What is being written to is not looked at before it is whole.
-        let is_over = |since: &Instant| !pending || since.elapsed() >= ANSWER_AT_MOST;
-        for (_, answer) in asked.extract_if(.., |(since, _)| is_over(since)) {
-            let _ = answer.send(()); // nobody waits any more
-        }
-        if let Some(AcceptUpdate { filter, sha256, answer }) = accepted {
-            let outcome = loader.has_accepted(&filter, &sha256);
-            let _ = answer.send(outcome.map(|()| report.load().generation)); // or nobody waits
         }
     }
 }
 
-/// Waits until nothing has happened for [`SETTLE`], at most [`SETTLE_AT_MOST`].
+impl ReloadRequests {
+    /// Answers the requests, unless a file is `pending`: then only those that waited for
+    /// [`MAX_RELOAD_WAIT`].
+    fn answer(&mut self, pending: bool) {
+        let is_due = |since: &Instant| !pending || since.elapsed() >= MAX_RELOAD_WAIT;
+        for (_, response) in self.0.extract_if(.., |(since, _)| is_due(since)) {
+            let _ = response.send(()); // the caller may have gone
+        }
+    }
+}
+
+/// Refreshes the files and saves the rollback state, on a thread of its own: reading a large filter
+/// takes seconds, and metrics are served meanwhile.
+async fn refresh(
+    mut loader: Loader,
+    mut prepare: Prepare,
+    trigger: Trigger,
+) -> Result<(Loader, Prepare, Refreshed), JoinError> {
+    spawn_blocking(move || {
+        let refreshed = loader.refresh(trigger, &mut prepare);
+        if let Err(error) = loader.save() {
+            error!(%error, "cannot save rollback state");
+        }
+        (loader, prepare, refreshed)
+    })
+    .await
+}
+
+/// Waits until no event has arrived for [`SETTLE`], at most [`MAX_SETTLE`].
 async fn settle(events: &mut mpsc::Receiver<()>) {
-    let latest = Instant::now() + SETTLE_AT_MOST;
+    let latest = Instant::now() + MAX_SETTLE;
     loop {
         let quiet = (Instant::now() + SETTLE).min(latest);
         match timeout_at(quiet, events.recv()).await {
@@ -144,52 +216,4 @@ async fn settle(events: &mut mpsc::Receiver<()>) {
             Ok(_) | Err(_) => return,
         }
     }
-}
-
-/// The watched directories. Without a watcher (no inotify instance left) the poll does it alone.
-struct Directories {
-    watcher: Option<RecommendedWatcher>,
-    failed: HashSet<PathBuf>,
-}
-
-impl Directories {
-    fn new(events: mpsc::Sender<()>) -> Self {
-        // A full channel holds an event that has not been seen yet: this one adds nothing.
-        let notice = move |event: notify::Result<notify::Event>| {
-            if event.map_or(true, |event| !event.kind.is_access()) {
-                let _ = events.try_send(());
-            }
-        };
-        let watcher = notify::recommended_watcher(notice)
-            .inspect_err(|error| warn!(%error, "no file events, files are polled only"))
-            .ok();
-        Self { watcher, failed: HashSet::new() }
-    }
-
-    /// Watches the directories that hold `files` and those that links lead to. Said again after
-    /// every look: a directory that was replaced is a new one.
-    fn watch(&mut self, files: &[PathBuf]) {
-        let Some(watcher) = &mut self.watcher else { return };
-        let resolved: Vec<PathBuf> =
-            files.iter().filter_map(|file| file.canonicalize().ok()).collect();
-        let directories: HashSet<&Path> =
-            files.iter().chain(&resolved).filter_map(|file| directory_of(file)).collect();
-        for directory in directories {
-            match watcher.watch(directory, RecursiveMode::NonRecursive) {
-                Ok(()) => {
-                    self.failed.remove(directory);
-                }
-                Err(error) if self.failed.insert(directory.to_owned()) => {
-                    let directory = directory.display();
-                    warn!(%directory, %error, "directory cannot be watched, it is polled only");
-                }
-                Err(_) => {} // said before
-            }
-        }
-    }
-}
-
-fn directory_of(file: &Path) -> Option<&Path> {
-    let directory = file.parent()?;
-    Some(if directory.as_os_str().is_empty() { Path::new(".") } else { directory })
 }

@@ -139,7 +139,7 @@ fn written_a_moment_ago_it_is_looked_at_later() {
     let metrics = ControlMetrics::new().unwrap();
     let (mut loader, _) = Loader::start(&config, metrics, RecentKeys::default()).unwrap();
     // There is no file that another configuration could come from.
-    let mut prepare: Prepare = Box::new(|_| Err("not asked for".to_owned()));
+    let mut prepare: Prepare = Box::new(|_| Err("no other configuration exists".into()));
     let is_left_alone = (2..50).any(|revision| {
         rename(filter(&pki, &[], revision), pki.path("lost.pkbf")).unwrap();
         let progress = loader.refresh(Trigger::Poll, &mut prepare);

@@ -1,89 +1,116 @@
-//! Why there is nothing to start with: which file, and what is wrong with it.
+//! Errors of loading: which file cannot be used, and why.
 
 use std::io;
 use std::path::PathBuf;
 
-use super::super::FilterRejection;
-use super::{ListFileError, OwnKey};
+use super::own_key::OwnKey;
+use super::source::list::ListFileError;
+use crate::config::ConfigError;
+use crate::process::sandbox::OutsideSandbox;
+use crate::snapshot::filter_rejection::FilterRejection;
 use crate::tls::TlsFileError;
 
-/// Why there is nothing to start with.
+/// Why the files that a configuration names cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// rustls cannot build a client verifier.
     #[error("service {service:?}: clients cannot be verified: {source}")]
     ClientVerifier {
-        /// The service's name.
+        /// Name of the service.
         service: String,
-        /// The reason that rustls gives.
+        /// Why the client verifier cannot be built.
         source: rustls::server::VerifierBuilderError,
     },
-    /// A filter cannot be used.
+    /// A certificate, key, trust anchor or CRL cannot be used.
+    #[error("service {service:?}: {key} {}: {source}", path.display())]
+    Credentials {
+        /// Name of the service.
+        service: String,
+        /// Configuration key that names the file.
+        key: &'static str,
+        /// Path of the file.
+        path: PathBuf,
+        /// Why the file cannot be used.
+        source: TlsFileError,
+    },
+    /// A filter is rejected.
     #[error("filter {name:?}: {}: {source}", path.display())]
     Filter {
-        /// The filter's name.
+        /// Name of the filter.
         name: String,
-        /// Its file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Why the filter is rejected.
         source: FilterRejection,
     },
     /// A list cannot be used.
     #[error("list {name:?}: {}: {source}", path.display())]
     List {
-        /// The list's name.
+        /// Name of the list.
         name: String,
-        /// Its file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Why the list cannot be used.
         source: ListFileError,
     },
-    /// A certificate, key or trust anchor cannot be used.
-    #[error("service {service:?}: {what} {}: {source}", path.display())]
-    Credentials {
-        /// The service's name.
-        service: String,
-        /// The configuration key.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: TlsFileError,
-    },
-    /// A key of our own is in a filter or on a list.
+    /// A key of a service or of a CA that it trusts is in a filter or on a list.
     #[error(
-        "{0}: anybody may have its private half; replace it, or set allow_compromised_own_key = true"
+        "{0}: its private half may be public; replace it, or set allow_compromised_own_key = true"
     )]
     OwnKey(Box<OwnKey>),
-    /// A file cannot be read.
-    #[error("service {service:?}: {what} {}: {source}", path.display())]
+    /// A file of a service cannot be read.
+    #[error("service {service:?}: {key} {}: {source}", path.display())]
     Read {
-        /// The service's name.
+        /// Name of the service.
         service: String,
-        /// The configuration key.
-        what: &'static str,
-        /// The file.
+        /// Configuration key that names the file.
+        key: &'static str,
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Why the file cannot be read.
         source: io::Error,
     },
-    /// What was in use before the last restart cannot be known, or not be remembered for the next.
+    /// The rollback state cannot be read or written.
     #[error(
         "state {}: {source}; make the directory writable, or remove the file to forget which filters were in use",
         path.display()
     )]
     State {
-        /// The state file.
+        /// Path of the state file.
         path: PathBuf,
-        /// Why.
+        /// Why the file cannot be read or written.
         source: io::Error,
     },
-    /// rustls refuses what was loaded.
+    /// rustls rejects the certificates and keys of a service.
     #[error("service {service:?}: TLS cannot be configured: {source}")]
     Tls {
-        /// The service's name.
+        /// Name of the service.
         service: String,
-        /// Why.
+        /// Why rustls rejects them.
         source: rustls::Error,
     },
 }
+
+/// Why a new configuration is rejected while the proxy runs.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconfigureError {
+    /// The configuration file cannot be parsed, or a value cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A file that the configuration names cannot be used.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The rest of the process cannot follow the configuration, for example because an address
+    /// cannot be bound.
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+    /// The configuration file cannot be read within the sandbox.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    /// The configuration needs more than the sandbox allows.
+    #[error(transparent)]
+    Sandbox(#[from] OutsideSandbox),
+}
+
+/// Why the rest of the process cannot follow a new configuration.
+pub type PrepareError = Box<dyn std::error::Error + Send + Sync>;

@@ -1,30 +1,37 @@
-//! Files as the loader sees them: whether one has changed, whether its writer is done, what is in it.
+//! Files as the loader reads them: their state on disk, and their content within the sandbox.
 
 use std::io;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use super::SETTLE;
 use crate::pkbf::FileStamp;
 use crate::process::sandbox;
 use crate::regular_file;
 
-/// What was seen of a file when it was last examined; while it stays so, there is nothing to do.
+/// Minimum time since the last change of a file, 200 ms; a file that changed later is read later,
+/// because its writer may not have finished.
+pub(crate) const SETTLE: Duration = Duration::from_millis(200);
+
+/// The state of a file on disk. Two equal states mean that the file has not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FileState {
+pub(crate) enum FileState {
+    /// The file exists.
     Present(FileStamp),
+    /// The metadata of the file cannot be read; often, the file does not exist.
     Unreadable(io::ErrorKind),
 }
 
 impl FileState {
-    pub(super) fn of(path: &Path) -> Self {
+    /// The current state of the file at `path`, following symbolic links.
+    pub(crate) fn of(path: &Path) -> Self {
         match FileStamp::of(path) {
             Ok(stamp) => Self::Present(stamp),
             Err(error) => Self::Unreadable(error.kind()),
         }
     }
 
-    pub(super) fn is_settled(&self, now: SystemTime) -> bool {
+    /// Whether the file has not changed for [`SETTLE`] before `now`.
+    pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
         match self {
             Self::Present(stamp) => stamp.changed_before(now, SETTLE),
             Self::Unreadable(_) => true,
@@ -37,7 +44,7 @@ impl FileState {
 /// # Errors
 /// Returns an error if the sandbox does not allow the file, or if it cannot be read, is not a
 /// regular file, or is larger than `max_size` bytes.
-pub(super) fn read_bounded(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_bounded(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
     sandbox::check(path)?;
     regular_file::read(path, max_size)
 }

@@ -1,7 +1,7 @@
 //! Exact lists and exceptions, over real handshakes.
 //!
 //! What holds this door is `exact_match` in `src/guard.rs`; that a list which was emptied is not
-//! believed, `content.is_empty()` in `src/snapshot/load/list.rs`; that an exception ends at its moment,
+//! believed, `content.is_empty()` in `src/snapshot/load/source/list.rs`; that an exception ends at its moment,
 //! `now < exception.until` in `src/guard/lists.rs`.
 
 use std::fs::{rename, write};

@@ -138,7 +138,7 @@ fn an_older_filter_is_refused_by_its_time_and_then_by_its_revision() {
     for (revision, updated) in [(8, 1_749_999_999), (6, 1_750_000_000)] {
         scene.publish(revision, updated);
         let problem =
-            format!("revision {revision} of {updated} (Unix time), older than revision 7");
+            format!("revision {revision} of {updated} (Unix time) is older than revision 7");
         scene.is_refused("rollback", &problem);
         scene.refuses(&scene.next);
     }
@@ -203,11 +203,11 @@ fn scene_with_state() -> Scene {
 fn a_filter_from_the_future_is_refused_and_one_whose_clock_is_a_little_ahead_is_not() {
     let scene = Scene::new();
     scene.publish(2, now() + 3 * 86_400);
-    scene.is_refused("future", "more than a day from now");
+    scene.is_refused("future", "more than one day in the future");
     scene.is_as_it_was();
     let output = scene.command("validate");
     assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-    assert!(said(&output).contains("more than a day from now"), "{}", said(&output));
+    assert!(said(&output).contains("more than one day in the future"), "{}", said(&output));
     scene.publish(3, now() + 3600);
     scene.in_use(3);
     scene.refuses(&scene.next);
@@ -262,7 +262,7 @@ fn a_filter_without_its_canaries_is_refused() {
     let other = scene.pki.path("made/other.pkbf");
     write_filter(&other, &[b"another list"]);
     rename(other, scene.file()).unwrap();
-    scene.is_refused("canary", "is not in it: keys were lost, or it is another list");
+    scene.is_refused("canary", "is not in the filter: keys were lost, or it is another list");
     scene.is_as_it_was();
 
     scene.publish(2, 1_750_000_000);
@@ -286,7 +286,7 @@ fn an_update_that_would_refuse_too_many_clients_waits_for_the_operator() {
     let sha256 = sha256sum(&update, "").trim().to_owned();
     assert_eq!(scene.accept(&["lost"]).status.code(), Some(3), "nothing waits");
     rename(update, scene.file()).unwrap();
-    scene.is_refused("new_hits", "would refuse 1 of the clients that were admitted lately");
+    scene.is_refused("new_hits", "would reject 1 of the clients admitted recently");
     scene.is_as_it_was();
     let status = scene.keygate.status();
     let waiting = &status["filters"][0]["waiting"];

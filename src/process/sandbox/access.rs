@@ -1,0 +1,113 @@
+//! The files and ports that a configuration needs.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use landlock::{AccessFs, BitFlags};
+
+use crate::config::{AdminAddress, Config, ServerAddress};
+
+/// Files for the metrics of the process, the kernel version and the number of cores.
+const PROCESS_FILES: [&str; 5] = [
+    "/proc/self",
+    "/proc/stat",
+    "/proc/sys/kernel/osrelease",
+    "/sys/devices/system/cpu",
+    "/sys/fs/cgroup",
+];
+/// Files for the resolver of the C library: files in /etc that are replaced by renaming, and modules
+/// that are loaded by the first look-up.
+const RESOLVER_FILES: [&str; 6] =
+    ["/etc", "/lib", "/lib64", "/run/systemd/resolve", "/usr/lib", "/usr/lib64"];
+/// Port of DNS over TCP, which is used for responses that are too long for UDP.
+const DNS_PORT: u16 = 53;
+
+/// The TCP ports that a configuration needs.
+#[derive(Debug)]
+pub(super) struct Ports {
+    /// Ports of upstream servers and DNS.
+    pub(super) connect: HashSet<u16>,
+    /// Ports of the services and the admin address.
+    pub(super) bind: HashSet<u16>,
+}
+
+impl Ports {
+    /// The ports that `config` needs.
+    pub(super) fn of(config: &Config) -> Self {
+        let servers = servers(config).filter_map(|server| match server {
+            ServerAddress::Tcp { port, .. } => Some(*port),
+            ServerAddress::Unix(_) => None,
+        });
+        let admin = match &config.admin {
+            AdminAddress::Tcp(address) => Some(address.port()),
+            AdminAddress::Unix(_) => None,
+        };
+        let services = config.services.iter().map(|service| service.listen.port());
+        Self {
+            connect: servers.chain(needs_resolver(config).then_some(DNS_PORT)).collect(),
+            bind: services.chain(admin).collect(),
+        }
+    }
+}
+
+/// Whether an upstream server is given by host name.
+pub(super) fn needs_resolver(config: &Config) -> bool {
+    servers(config).any(|server| match server {
+        ServerAddress::Tcp { host, .. } => host.parse::<IpAddr>().is_err(),
+        ServerAddress::Unix(_) => false,
+    })
+}
+
+/// The files and directories that `config`, read from `file`, needs to read.
+pub(super) fn readable(config: &Config, file: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = PROCESS_FILES.iter().map(PathBuf::from).collect();
+    if needs_resolver(config) {
+        paths.extend(RESOLVER_FILES.iter().map(PathBuf::from));
+        paths.extend(directories(Path::new("/etc/resolv.conf")));
+    }
+    paths.extend(directories(file));
+    paths.extend(config.files().into_iter().flat_map(directories));
+    paths.extend(config.state_dir.clone());
+    paths.retain(|path| path.exists());
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}
+
+/// The directory in the path of `file`, and the one that contains it after symbolic links are
+/// followed. Both are watched for changes.
+fn directories(file: &Path) -> Vec<PathBuf> {
+    let named = file.parent().map(|directory| {
+        if directory.as_os_str().is_empty() { PathBuf::from(".") } else { directory.to_owned() }
+    });
+    let real = file.canonicalize().ok().and_then(|real| real.parent().map(Path::to_owned));
+    named.into_iter().chain(real).collect()
+}
+
+/// Rights to replace a file in the state directory.
+pub(super) fn state_directory() -> BitFlags<AccessFs> {
+    AccessFs::ReadFile
+        | AccessFs::ReadDir
+        | AccessFs::WriteFile
+        | AccessFs::MakeReg
+        | AccessFs::RemoveFile
+        | AccessFs::Truncate
+}
+
+/// Rights to create a Unix socket in place of a stale one.
+pub(super) fn sockets() -> BitFlags<AccessFs> {
+    AccessFs::MakeSock | AccessFs::RemoveFile
+}
+
+/// The directory of the admin socket, if there is one.
+pub(super) fn socket_directory(config: &Config) -> Option<PathBuf> {
+    match &config.admin {
+        AdminAddress::Tcp(_) => None,
+        AdminAddress::Unix(path) => path.parent().map(Path::to_owned),
+    }
+}
+
+fn servers(config: &Config) -> impl Iterator<Item = &ServerAddress> {
+    config.services.iter().flat_map(|service| &service.upstream.servers).map(|it| &it.address)
+}

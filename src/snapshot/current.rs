@@ -1,0 +1,106 @@
+//! The snapshot in use: everything that admits, judges and routes connections at one moment.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use rustls::server::danger::ClientCertVerifier;
+
+use super::routes::Routes;
+use crate::config::{Networks, ServiceConfig};
+use crate::guard::Guard;
+
+/// The snapshot in use. Loading it never blocks.
+pub type Current = Arc<ArcSwap<Snapshot>>;
+
+/// The immutable state that admits, judges and routes connections.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Number of the snapshot in this process, counted from 1.
+    pub generation: u64,
+    /// Judges keys by the filters, lists and exceptions of this snapshot.
+    pub guard: Arc<Guard>,
+    /// In the order of the configuration.
+    services: Vec<Arc<Service>>,
+    /// Index into `services` by service id.
+    positions: HashMap<usize, usize>,
+    routes: Arc<Routes>,
+}
+
+/// One service in one snapshot.
+#[derive(Debug)]
+pub struct Service {
+    /// Id of the service: it means the same service as long as the process lives.
+    pub id: usize,
+    /// Configuration of the service.
+    pub config: Arc<ServiceConfig>,
+    /// Verifies client certificates. Snapshots share it while the CAs and CRLs stay unchanged.
+    pub client_verifier: Arc<dyn ClientCertVerifier>,
+    /// TLS server configuration. Sessions of an older snapshot do not resume on it.
+    pub tls: Arc<rustls::ServerConfig>,
+    /// TLS client configuration for the upstream, if it uses TLS. Snapshots share it while its
+    /// files stay unchanged.
+    pub upstream_tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+impl Snapshot {
+    /// A snapshot of `services`, whose ids are those in `routes`.
+    pub(super) fn new(
+        generation: u64,
+        guard: Arc<Guard>,
+        services: Vec<Arc<Service>>,
+        routes: Arc<Routes>,
+    ) -> Self {
+        let positions = services.iter().enumerate().map(|(at, service)| (service.id, at)).collect();
+        Self { generation, guard, services, positions, routes }
+    }
+
+    /// The service for `name` on the address `listen`. `name` is the SNI or the host; `None` if the
+    /// client sent none. Returns `None` if no service matches.
+    #[must_use]
+    pub fn route(&self, listen: SocketAddr, name: Option<&str>) -> Option<&Arc<Service>> {
+        self.service(self.routes.service_id(listen, name)?)
+    }
+
+    /// Peers of the address `listen` that send a PROXY header; the same for all of its services.
+    #[must_use]
+    pub fn accept_proxy(&self, listen: SocketAddr) -> Option<&Networks> {
+        self.services_on(listen).map(|config| &config.accept_proxy).next()
+    }
+
+    /// Maximum connections from one IP address to the address `listen`: the highest limit of its
+    /// services.
+    #[must_use]
+    pub fn max_connections_per_ip(&self, listen: SocketAddr) -> usize {
+        let limits = self.services_on(listen).map(|config| config.limits.max_connections_per_ip);
+        limits.max().unwrap_or_default()
+    }
+
+    /// All services, in the order of the configuration.
+    #[must_use]
+    pub fn services(&self) -> &[Arc<Service>] {
+        &self.services
+    }
+
+    /// The routes from addresses and names to services.
+    #[must_use]
+    pub fn routes(&self) -> &Arc<Routes> {
+        &self.routes
+    }
+
+    /// This snapshot's version of a service from another snapshot; `None` if it was removed.
+    #[must_use]
+    pub fn current(&self, service: &Service) -> Option<&Arc<Service>> {
+        self.service(service.id)
+    }
+
+    fn service(&self, id: usize) -> Option<&Arc<Service>> {
+        self.services.get(*self.positions.get(&id)?)
+    }
+
+    fn services_on(&self, listen: SocketAddr) -> impl Iterator<Item = &ServiceConfig> {
+        let configs = self.services.iter().map(|service| &*service.config);
+        configs.filter(move |config| config.listen == listen)
+    }
+}

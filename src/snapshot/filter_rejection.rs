@@ -1,0 +1,137 @@
+//! Why a filter update is rejected, and what the operator can do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::pkbf::{FilterError, Plausibility};
+use crate::snapshot::rejection_reason::RejectionReason;
+use crate::spki::InputError;
+
+/// Why a filter update is rejected.
+#[derive(Debug, thiserror::Error)]
+pub enum FilterRejection {
+    /// A file of canaries cannot be used.
+    #[error("canaries in {}: {source}", path.display())]
+    CanaryFile {
+        /// Path of the file of canaries, as configured.
+        path: PathBuf,
+        /// Why the file cannot be used.
+        source: CanaryFileError,
+    },
+    /// A canary key is not in the filter.
+    #[error(
+        "the canary {fingerprint} from {} is not in the filter: keys were lost, or it is another list",
+        path.display()
+    )]
+    CanaryMissing {
+        /// Path of the file of canaries, as configured.
+        path: PathBuf,
+        /// Fingerprint of the canary key, in hex.
+        fingerprint: String,
+    },
+    /// The file itself cannot be used.
+    #[error(transparent)]
+    File(#[from] FilterError),
+    /// The date in the header is more than one day in the future.
+    #[error(
+        "dated {updated} (Unix time), more than one day in the future: a clock is wrong, or the date is forged"
+    )]
+    Future {
+        /// Last change according to the header, in seconds since the Unix epoch.
+        updated: u64,
+    },
+    /// The update would reject more recent clients than `max_new_hits` allows.
+    #[error(
+        "would reject {new_hits} of the clients admitted recently, max_new_hits allows {allowed}: inspect the update, then accept it with `keygate filter accept`"
+    )]
+    NewHits {
+        /// Number of distinct keys that the update would reject.
+        new_hits: usize,
+        /// Limit in the configuration.
+        allowed: usize,
+    },
+    /// The header does not explain the number of bits that are set.
+    #[error("implausible: {0}")]
+    Plausibility(Plausibility),
+    /// More random keys are hits than the header explains.
+    #[error(
+        "{hits} of {keys} random keys are hits, the header allows a rate of {rate:.1e}: the filter would reject clients at random"
+    )]
+    RandomHits {
+        /// Number of random keys that were hits.
+        hits: usize,
+        /// Number of random keys that were looked up.
+        keys: usize,
+        /// Highest false-positive rate that the header allows.
+        rate: f64,
+    },
+    /// The filter is older than the newest one that was in use.
+    #[error(
+        "rollback: revision {revision} of {updated} (Unix time) is older than revision {known_revision} of {known_updated} that was in use; publish it with a later date, or set rollback = \"allow\""
+    )]
+    Rollback {
+        /// Revision in the header.
+        revision: u32,
+        /// Last change according to the header, in seconds since the Unix epoch.
+        updated: u64,
+        /// Revision of the newest filter that was in use.
+        known_revision: u32,
+        /// Last change of the newest filter that was in use, in seconds since the Unix epoch.
+        known_updated: u64,
+    },
+}
+
+/// Why a file of canaries cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CanaryFileError {
+    /// The file is not text, and holds no usable key.
+    #[error(transparent)]
+    Key(InputError),
+    /// A line of the file holds no usable key.
+    #[error("line {line}: {source}")]
+    Line {
+        /// Line number, counted from 1.
+        line: u64,
+        /// Why the line holds no usable key.
+        source: InputError,
+    },
+    /// The file cannot be read.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+}
+
+impl FilterRejection {
+    /// The class of the rejection, for metrics, logs and the status.
+    #[must_use]
+    pub fn reason(&self) -> RejectionReason {
+        match self {
+            Self::CanaryFile { .. } | Self::CanaryMissing { .. } | Self::RandomHits { .. } => {
+                RejectionReason::Canary
+            }
+            Self::File(error) => reason_of(error),
+            Self::Future { .. } => RejectionReason::Future,
+            Self::NewHits { .. } => RejectionReason::NewHits,
+            Self::Plausibility(_) => RejectionReason::Plausibility,
+            Self::Rollback { .. } => RejectionReason::Rollback,
+        }
+    }
+}
+
+fn reason_of(error: &FilterError) -> RejectionReason {
+    match error {
+        FilterError::BadMarker { .. } => RejectionReason::Marker,
+        FilterError::Checksum { .. } | FilterError::ChecksumFile { .. } => {
+            RejectionReason::Checksum
+        }
+        FilterError::HashCountZero | FilterError::HashLengthOutOfRange { .. } => {
+            RejectionReason::Range
+        }
+        FilterError::TooLarge { .. }
+        | FilterError::TooShort { .. }
+        | FilterError::WrongLength { .. } => RejectionReason::Size,
+        FilterError::BeingWritten
+        | FilterError::Io(_)
+        | FilterError::NoParameters { .. }
+        | FilterError::OutOfMemory { .. } => RejectionReason::Io,
+    }
+}

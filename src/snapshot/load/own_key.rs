@@ -1,0 +1,38 @@
+//! Compromised keys of the services themselves and of the CAs that they trust.
+
+use std::fmt;
+
+use crate::guard::Verdict;
+use crate::tls::{CertificateRole, CertificateSummary};
+
+/// A key of a service, or of a CA that the service trusts, that is in a filter or on a list.
+#[derive(Debug, Clone)]
+pub struct OwnKey {
+    /// Name of the service.
+    pub service: String,
+    /// Role of the key in the service.
+    pub role: CertificateRole,
+    /// The certificate that contains the key.
+    pub certificate: CertificateSummary,
+    /// The verdict on the key.
+    pub verdict: Verdict,
+}
+
+impl fmt::Display for OwnKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { service, role, certificate, verdict } = self;
+        let CertificateSummary { subject, fingerprint, .. } = certificate;
+        let role = role.as_str();
+        write!(
+            formatter,
+            "service {service:?}: the key of its {role} ({subject}, {fingerprint}) "
+        )?;
+        match (verdict.hit(), verdict.listing()) {
+            (Some(hit), _) => {
+                write!(formatter, "is in filter {:?}, revision {}", hit.filter, hit.revision)
+            }
+            (None, Some(listing)) => write!(formatter, "is on list {:?}", listing.list),
+            (None, None) => write!(formatter, "is {}", verdict.as_str()),
+        }
+    }
+}

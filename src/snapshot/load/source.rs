@@ -1,0 +1,241 @@
+//! Everything that a configuration names: filters, lists, exceptions, services and routes.
+//!
+//! A new configuration is staged first. It is applied only if everything new in it can be used;
+//! sources that both configurations share are kept.
+
+pub(crate) mod configuration;
+pub(crate) mod exceptions;
+pub(crate) mod filter;
+pub(crate) mod list;
+pub(crate) mod service;
+mod service_credentials;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use self::exceptions::ConfiguredExceptions;
+use self::filter::FilterSource;
+use self::list::ListSource;
+use self::service::ServiceSource;
+use super::check::new_hits::DryRun;
+use super::error::LoadError;
+use super::last_good::Change;
+use super::rollback_state::RollbackState;
+use crate::config::{Config, FilterConfig, ListConfig, ServiceConfig};
+use crate::guard::{FingerprintList, NamedFilter, RecentKeys};
+use crate::metrics::ControlMetrics;
+use crate::snapshot::routes::Routes;
+
+/// Everything that a configuration names.
+#[derive(Debug)]
+pub(super) struct Sources {
+    pub(super) filters: Vec<FilterSource>,
+    pub(super) lists: Vec<ListSource>,
+    pub(super) exceptions: ConfiguredExceptions,
+    pub(super) services: Vec<ServiceSource>,
+    pub(super) routes: Arc<Routes>,
+}
+
+/// The sources of a new configuration, of which only new ones are loaded.
+pub(super) struct StagedSources {
+    filters: Vec<Staged<FilterSource>>,
+    lists: Vec<Staged<ListSource>>,
+    exceptions: ConfiguredExceptions,
+    services: Vec<Staged<ServiceSource>>,
+    routes: Arc<Routes>,
+}
+
+/// One source of a new configuration.
+enum Staged<S> {
+    /// The source in use at this index.
+    Kept(usize),
+    /// A source that was loaded.
+    New(S),
+}
+
+/// The ids of services, by name. An id means the same service as long as the process lives.
+#[derive(Debug, Default)]
+pub(super) struct ServiceIds(Vec<String>);
+
+/// The context in which new sources are loaded.
+#[derive(Clone, Copy)]
+pub(super) struct LoadContext<'a> {
+    pub(super) metrics: &'a ControlMetrics,
+    pub(super) rollback: &'a RollbackState,
+    pub(super) now: SystemTime,
+}
+
+impl ServiceIds {
+    fn assign(&mut self, name: &str) -> usize {
+        self.0.iter().position(|known| known == name).unwrap_or_else(|| {
+            self.0.push(name.to_owned());
+            self.0.len() - 1
+        })
+    }
+}
+
+impl Sources {
+    /// Loads the first configuration.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be used.
+    pub(super) fn load(
+        config: &Config,
+        ids: &mut ServiceIds,
+        context: LoadContext<'_>,
+    ) -> Result<Self, LoadError> {
+        let mut sources = Self {
+            filters: Vec::new(),
+            lists: Vec::new(),
+            exceptions: ConfiguredExceptions::new(&[]),
+            services: Vec::new(),
+            routes: Arc::new(Routes::new([])),
+        };
+        let staged = sources.stage(config, ids, context)?;
+        sources.apply(staged, context.metrics, context.now);
+        Ok(sources)
+    }
+
+    /// Loads what is new in `config`. The sources in use do not change.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be used.
+    pub(super) fn stage(
+        &self,
+        config: &Config,
+        ids: &mut ServiceIds,
+        context: LoadContext<'_>,
+    ) -> Result<StagedSources, LoadError> {
+        let filters = config.filters.iter().map(|filter| self.stage_filter(filter, context));
+        let filters = filters.collect::<Result<_, _>>()?;
+        let lists = config.lists.iter().map(|list| self.stage_list(list, context));
+        let lists = lists.collect::<Result<_, _>>()?;
+        let ids: Vec<usize> = config.services.iter().map(|it| ids.assign(&it.name)).collect();
+        let services = config.services.iter().zip(&ids);
+        let services = services.map(|(service, id)| self.stage_service(service, *id, context));
+        Ok(StagedSources {
+            filters,
+            lists,
+            exceptions: ConfiguredExceptions::new(&config.exceptions),
+            services: services.collect::<Result<_, _>>()?,
+            routes: Arc::new(Routes::new(ids.iter().copied().zip(&config.services))),
+        })
+    }
+
+    fn stage_filter(
+        &self,
+        config: &FilterConfig,
+        context: LoadContext<'_>,
+    ) -> Result<Staged<FilterSource>, LoadError> {
+        if let Some(index) = self.filters.iter().position(|known| known.config() == config) {
+            return Ok(Staged::Kept(index));
+        }
+        let metrics = context.metrics.filter(&config.name);
+        let watermark = context.rollback.watermark(&config.name);
+        FilterSource::load(config.clone(), metrics, watermark, context.now).map(Staged::New)
+    }
+
+    fn stage_list(
+        &self,
+        config: &ListConfig,
+        context: LoadContext<'_>,
+    ) -> Result<Staged<ListSource>, LoadError> {
+        if let Some(index) = self.lists.iter().position(|known| known.config() == config) {
+            return Ok(Staged::Kept(index));
+        }
+        let metrics = context.metrics.list(&config.name);
+        ListSource::load(config.clone(), metrics, context.now).map(Staged::New)
+    }
+
+    fn stage_service(
+        &self,
+        config: &ServiceConfig,
+        id: usize,
+        context: LoadContext<'_>,
+    ) -> Result<Staged<ServiceSource>, LoadError> {
+        if let Some(index) = self.services.iter().position(|known| known.config() == config) {
+            return Ok(Staged::Kept(index));
+        }
+        let before = self.services.iter().find(|known| known.id() == id);
+        ServiceSource::load(id, config.clone(), before, context.now).map(Staged::New)
+    }
+
+    /// Puts the staged sources in use.
+    pub(super) fn apply(
+        &mut self,
+        staged: StagedSources,
+        metrics: &ControlMetrics,
+        now: SystemTime,
+    ) {
+        let (filters_before, lists_before) = (self.filter_names(), self.list_names());
+        metrics.remove_configured();
+        for filter in &staged.filters {
+            if let Staged::New(filter) = filter {
+                filter.show_loaded(now);
+            }
+        }
+        merge(&mut self.filters, staged.filters);
+        merge(&mut self.lists, staged.lists);
+        merge(&mut self.services, staged.services);
+        self.exceptions = staged.exceptions;
+        self.routes = staged.routes;
+        let filters = self.filter_names();
+        let removed = filters_before.iter().filter(|name| !filters.contains(name));
+        removed.for_each(|name| metrics.remove_filter(name));
+        let lists = self.list_names();
+        let removed = lists_before.iter().filter(|name| !lists.contains(name));
+        removed.for_each(|name| metrics.remove_list(name));
+        self.exceptions.show(metrics);
+    }
+
+    /// Reads every source again if its files have changed, and returns each result. Filter updates
+    /// are tried on the keys in `recent`.
+    pub(super) fn refresh(&mut self, recent: &RecentKeys, now: SystemTime) -> Vec<Change> {
+        let policies = self.services.iter().map(|service| (service.id(), service.policy()));
+        let dry_run = DryRun::new(recent.clone(), self.named_filters(), policies);
+        let filters =
+            self.filters.iter_mut().enumerate().map(|(index, filter)| {
+                filter.refresh(now, |update| dry_run.new_hits(index, update))
+            });
+        let lists = self.lists.iter_mut().map(|list| list.refresh(now));
+        let services = self.services.iter_mut().map(|service| service.refresh(now));
+        // Collected, because every source is refreshed whatever the result of the others is.
+        filters.chain(lists).chain(services).collect()
+    }
+
+    /// The filters in use, in the order of the configuration.
+    pub(super) fn named_filters(&self) -> Vec<Arc<NamedFilter>> {
+        self.filters.iter().map(|source| Arc::clone(source.filter())).collect()
+    }
+
+    /// The lists in use, in the order of the configuration.
+    pub(super) fn fingerprint_lists(&self) -> Vec<Arc<FingerprintList>> {
+        self.lists.iter().map(|source| Arc::clone(source.list())).collect()
+    }
+
+    /// Paths of all files that are read again when they change.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        let filters = self.filters.iter().flat_map(FilterSource::paths);
+        let lists = self.lists.iter().flat_map(ListSource::paths);
+        let services = self.services.iter().flat_map(ServiceSource::paths);
+        filters.chain(lists).chain(services)
+    }
+
+    fn filter_names(&self) -> Vec<String> {
+        self.filters.iter().map(|filter| filter.name().to_owned()).collect()
+    }
+
+    fn list_names(&self) -> Vec<String> {
+        self.lists.iter().map(|list| list.config().name.clone()).collect()
+    }
+}
+
+fn merge<S>(sources: &mut Vec<S>, staged: Vec<Staged<S>>) {
+    let mut known: Vec<Option<S>> = sources.drain(..).map(Some).collect();
+    let merged = staged.into_iter().filter_map(|source| match source {
+        Staged::Kept(index) => known.get_mut(index).and_then(Option::take),
+        Staged::New(source) => Some(source),
+    });
+    sources.extend(merged);
+}

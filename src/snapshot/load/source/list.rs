@@ -1,0 +1,140 @@
+//! A list of fingerprints, read again when its file or its checksum file changes.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use tracing::{info, warn};
+
+use crate::config::ListConfig;
+use crate::guard::{FingerprintList, ListError};
+use crate::metrics::ListMetrics;
+use crate::pkbf::{FilterError, check_sidecar, sidecar_of};
+use crate::snapshot::load::error::LoadError;
+use crate::snapshot::load::file::read_bounded;
+use crate::snapshot::load::last_good::{Change, LastGood, ReadIf, Reread};
+use crate::snapshot::report::ListReport;
+
+/// Maximum size of a list, 16 MiB: more than two hundred thousand keys. A larger one is rejected.
+const MAX_SIZE: u64 = 16 << 20;
+
+/// A configured list and the last good state of its file.
+#[derive(Debug)]
+pub(crate) struct ListSource {
+    config: ListConfig,
+    metrics: ListMetrics,
+    list: LastGood<Arc<FingerprintList>>,
+}
+
+/// Why a list cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ListFileError {
+    /// The checksum does not match or cannot be read.
+    #[error(transparent)]
+    Checksum(#[from] FilterError),
+    /// A line is not a fingerprint.
+    #[error(transparent)]
+    Content(#[from] ListError),
+    /// The file is empty, but the list in use has keys.
+    #[error(
+        "empty, and {entries} keys are in use: write a comment into a list that is to have no keys"
+    )]
+    Emptied {
+        /// Number of keys in use.
+        entries: usize,
+    },
+    /// The file cannot be read.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    /// The file is not UTF-8 text.
+    #[error("not UTF-8 text")]
+    Text(#[source] std::string::FromUtf8Error),
+}
+
+impl ListSource {
+    /// Reads the list for the first time.
+    ///
+    /// # Errors
+    /// Returns an error if the list cannot be used.
+    pub(crate) fn load(
+        config: ListConfig,
+        metrics: ListMetrics,
+        now: SystemTime,
+    ) -> Result<Self, LoadError> {
+        let paths = vec![config.path.clone(), sidecar_of(&config.path)];
+        let list = LastGood::load(paths, now, || read(&config, 0).map(Arc::new));
+        let list = list.map_err(|source| LoadError::List {
+            name: config.name.clone(),
+            path: config.path.clone(),
+            source,
+        })?;
+        metrics.record_loaded(list.get().len());
+        Ok(Self { config, metrics, list })
+    }
+
+    /// Reads the list again if its file or its checksum file has changed.
+    pub(crate) fn refresh(&mut self, now: SystemTime) -> Change {
+        let read = |before: &Arc<FingerprintList>| Ok(read(&self.config, before.len()));
+        match self.list.reread(ReadIf::Changed, now, read) {
+            Reread::Pending => Change::Pending,
+            Reread::Read(Ok(list)) => self.activate(list, now),
+            Reread::Read(Err(error)) => self.reject(&error, now),
+            Reread::Unchanged => Change::Same,
+        }
+    }
+
+    fn activate(&mut self, list: FingerprintList, now: SystemTime) -> Change {
+        let (entries, before) = (list.len(), self.list.get().len());
+        self.list.replace(Arc::new(list), now);
+        self.metrics.record_loaded(entries);
+        info!(list = %self.config.name, entries, before, "list loaded");
+        Change::Replaced
+    }
+
+    fn reject(&mut self, error: &ListFileError, now: SystemTime) -> Change {
+        self.list.record_rejection(None, error, now);
+        self.metrics.record_rejected();
+        warn!(
+            list = %self.config.name,
+            path = %self.config.path.display(),
+            %error,
+            "list update rejected, keeping the one in use"
+        );
+        Change::Same
+    }
+
+    /// The configuration of the list.
+    pub(crate) fn config(&self) -> &ListConfig {
+        &self.config
+    }
+
+    /// The list in use.
+    pub(crate) fn list(&self) -> &Arc<FingerprintList> {
+        self.list.get()
+    }
+
+    /// Paths of the list and its checksum file.
+    pub(crate) fn paths(&self) -> &[PathBuf] {
+        self.list.paths()
+    }
+
+    /// The list in use and the result of the last attempt to read it.
+    pub(crate) fn report(&self) -> ListReport {
+        ListReport::new(self.list.get(), &self.config.path, self.list.last_reload())
+    }
+}
+
+/// Reads the list, while a list of `entries` keys is in use.
+fn read(config: &ListConfig, entries: usize) -> Result<FingerprintList, ListFileError> {
+    let content = read_bounded(&config.path, MAX_SIZE)?;
+    let sha256 = || digest(&SHA256, &content).as_ref().try_into().unwrap_or_default();
+    check_sidecar(&config.path, sha256)?;
+    // A writer that truncates the file first may not have written yet, or may have failed.
+    if content.is_empty() && entries > 0 {
+        return Err(ListFileError::Emptied { entries });
+    }
+    let text = String::from_utf8(content).map_err(ListFileError::Text)?;
+    Ok(FingerprintList::parse(&config.name, &text)?)
+}

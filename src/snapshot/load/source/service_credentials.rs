@@ -1,0 +1,268 @@
+//! Loads the certificates, keys, CAs and CRLs of one service.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use rustls::ClientConfig;
+use rustls::pki_types::CertificateDer;
+use rustls::server::danger::ClientCertVerifier;
+
+use crate::config::{AlpnProtocol, Protocol, ServiceConfig, UpstreamTlsConfig};
+use crate::snapshot::load::error::LoadError;
+use crate::snapshot::load::file::read_bounded;
+use crate::snapshot::load::private_key::{self, ExposedKeyFile};
+use crate::spki::Fingerprint;
+use crate::tls::{
+    self, CertificateRole, ClientAuth, Credentials, Crls, TlsFileError, TrustAnchors,
+};
+
+/// Maximum size of a PEM file, 16 MiB: about fifty times the size of all public CAs together.
+const MAX_PEM_SIZE: u64 = 16 << 20;
+
+/// The certificates, keys, CAs and CRLs of a service.
+#[derive(Debug)]
+pub(super) struct ServiceCredentials {
+    /// The service's own certificate chain and key.
+    pub(super) server: Credentials,
+    trust_anchors: TrustAnchors,
+    /// The CRLs of the `trust_anchors`.
+    pub(super) crls: Crls,
+    /// Private key files with unsafe permissions.
+    pub(super) exposed_key_files: Vec<ExposedKeyFile>,
+    /// Verifies client certificates against the `trust_anchors` and `crls`.
+    pub(super) client_verifier: Arc<dyn ClientCertVerifier>,
+    /// The credentials for the upstream; `None` if it does not use TLS.
+    pub(super) upstream: Option<UpstreamCredentials>,
+}
+
+/// The certificates and keys for TLS towards the upstream.
+#[derive(Debug)]
+pub(super) struct UpstreamCredentials {
+    client: Option<Credentials>,
+    trust_anchors: TrustAnchors,
+    /// Fingerprint of the content of all files.
+    digest: Fingerprint,
+    /// The TLS client configuration.
+    pub(super) tls: Arc<ClientConfig>,
+}
+
+/// A file that the configuration of a service names.
+#[derive(Debug, Clone, Copy)]
+struct ServiceFile<'a> {
+    service: &'a str,
+    /// Configuration key that names the file.
+    key: &'static str,
+    path: &'a Path,
+}
+
+/// A certificate chain with its private key, and facts about their files.
+struct KeyPair {
+    credentials: Credentials,
+    /// SHA-256 of the certificate file and of the private key file, one after the other.
+    digests: Vec<u8>,
+    exposed: Option<ExposedKeyFile>,
+}
+
+impl ServiceCredentials {
+    /// Reads all files of the service.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be used.
+    pub(super) fn read(config: &ServiceConfig) -> Result<Self, LoadError> {
+        let file = |key, path| ServiceFile { service: &config.name, key, path };
+        let server = KeyPair::read(
+            file("tls.certificate", &config.tls.certificate),
+            file("tls.private_key", &config.tls.private_key),
+        )?;
+        let anchors = file("client_auth.trust_anchors", &config.trust_anchors);
+        let trust_anchors = anchors.trust_anchors(&anchors.read()?)?;
+        let mut crls = Crls::default();
+        for path in &config.crls {
+            let file = crl_file(config, path);
+            crls.add(&file.read()?, &trust_anchors).map_err(|source| file.unusable(source))?;
+        }
+        let client_verifier = client_verifier(config, &trust_anchors, &crls)?;
+        let mut exposed_key_files = Vec::from_iter(server.exposed);
+        let upstream = match &config.upstream.tls {
+            Some(tls) => Some(UpstreamCredentials::read(config, tls, &mut exposed_key_files)?),
+            None => None,
+        };
+        Ok(Self {
+            server: server.credentials,
+            trust_anchors,
+            crls,
+            exposed_key_files,
+            client_verifier,
+            upstream,
+        })
+    }
+
+    /// Builds the client verifier again, which TLS sessions of the old one do not resume on.
+    ///
+    /// # Errors
+    /// Returns an error if rustls rejects the CAs or CRLs.
+    pub(super) fn rebuild_client_verifier(
+        &mut self,
+        config: &ServiceConfig,
+    ) -> Result<(), LoadError> {
+        self.client_verifier = client_verifier(config, &self.trust_anchors, &self.crls)?;
+        Ok(())
+    }
+
+    /// Reuses the previous client verifier and TLS client configuration if nothing that they are
+    /// built from has changed. Open connections then need no new check.
+    pub(super) fn reuse_unchanged(
+        &mut self,
+        config: &ServiceConfig,
+        before: &Self,
+        config_before: &ServiceConfig,
+    ) {
+        let settings = |config: &ServiceConfig| {
+            (config.client_auth_mode, config.expired_crl, config.policy.judge)
+        };
+        if settings(config) == settings(config_before)
+            && self.trust_anchors.certificates == before.trust_anchors.certificates
+            && self.crls.lists == before.crls.lists
+        {
+            self.client_verifier = Arc::clone(&before.client_verifier);
+        }
+        if let (Some(upstream), Some(before)) = (&mut self.upstream, &before.upstream)
+            && upstream.digest == before.digest
+            && config.protocol == config_before.protocol
+        {
+            upstream.tls = Arc::clone(&before.tls);
+        }
+    }
+
+    /// Checks that no CRL is older than the one of the same CA in `before`.
+    ///
+    /// # Errors
+    /// Returns an error if one is older.
+    pub(super) fn ensure_crls_not_older_than(
+        &self,
+        before: &Self,
+        config: &ServiceConfig,
+    ) -> Result<(), LoadError> {
+        self.crls.ensure_not_older_than(&before.crls).map_err(|source| {
+            let path = config.crls.first().map_or(Path::new(""), PathBuf::as_path);
+            crl_file(config, path).unusable(source)
+        })
+    }
+
+    /// The leaf certificates of the service and the CAs that it trusts on either side.
+    pub(super) fn certificates(
+        &self,
+    ) -> impl Iterator<Item = (CertificateRole, &CertificateDer<'static>)> {
+        let upstream = self.upstream.as_ref();
+        let server = self.server.cert.first();
+        let client = upstream.and_then(|it| it.client.as_ref()?.cert.first());
+        let client_cas = self.trust_anchors.certificates.iter();
+        let upstream_cas = upstream.into_iter().flat_map(|it| &it.trust_anchors.certificates);
+        server
+            .map(|cert| (CertificateRole::Server, cert))
+            .into_iter()
+            .chain(client.map(|cert| (CertificateRole::UpstreamClient, cert)))
+            .chain(client_cas.map(|cert| (CertificateRole::TrustAnchor, cert)))
+            .chain(upstream_cas.map(|cert| (CertificateRole::UpstreamTrustAnchor, cert)))
+    }
+}
+
+impl UpstreamCredentials {
+    /// Reads all files for the upstream, and adds private key files with unsafe permissions to
+    /// `exposed`.
+    fn read(
+        config: &ServiceConfig,
+        files: &UpstreamTlsConfig,
+        exposed: &mut Vec<ExposedKeyFile>,
+    ) -> Result<Self, LoadError> {
+        let file = |key, path| ServiceFile { service: &config.name, key, path };
+        let anchors = file("upstream.tls.trust_anchors", &files.trust_anchors);
+        let mut content = anchors.read()?;
+        let trust_anchors = anchors.trust_anchors(&content)?;
+        let client = match &files.identity {
+            None => None,
+            Some((certificate, key)) => {
+                let pair = KeyPair::read(
+                    file("upstream.tls.certificate", certificate),
+                    file("upstream.tls.private_key", key),
+                )?;
+                content.extend(pair.digests);
+                exposed.extend(pair.exposed);
+                Some(pair.credentials)
+            }
+        };
+        let alpn: &[&[u8]] = match config.protocol {
+            Protocol::Http => &[AlpnProtocol::H2.as_bytes(), AlpnProtocol::Http11.as_bytes()],
+            Protocol::Tcp => &[],
+        };
+        let tls = tls::client_config(&trust_anchors, client.as_ref(), alpn)
+            .map_err(|source| LoadError::Tls { service: config.name.clone(), source })?;
+        let digest = Fingerprint::of(&content);
+        Ok(Self { client, trust_anchors, digest, tls: Arc::new(tls) })
+    }
+}
+
+impl KeyPair {
+    fn read(certificate: ServiceFile<'_>, key: ServiceFile<'_>) -> Result<Self, LoadError> {
+        let chain = certificate.read()?;
+        let key_file = private_key::read(key.path, MAX_PEM_SIZE);
+        let key_file = key_file.map_err(|source| key.unreadable(source))?;
+        let credentials = tls::credentials(&chain, &key_file.content);
+        let credentials = credentials.map_err(|source| match source {
+            TlsFileError::KeyMismatch
+            | TlsFileError::NoPrivateKey(_)
+            | TlsFileError::PrivateKey(_) => key.unusable(source),
+            TlsFileError::Anchor { .. }
+            | TlsFileError::CrlEncoding { .. }
+            | TlsFileError::CrlRollback { .. }
+            | TlsFileError::CrlUnsupported { .. }
+            | TlsFileError::NoCertificate
+            | TlsFileError::NoCrl
+            | TlsFileError::Pem(_) => certificate.unusable(source),
+        })?;
+        let sha256 = |content: &[u8]| digest(&SHA256, content);
+        let digests = [sha256(&chain), sha256(&key_file.content)];
+        let digests = digests.iter().flat_map(|digest| digest.as_ref()).copied().collect();
+        Ok(Self { credentials, digests, exposed: key_file.exposed })
+    }
+}
+
+impl ServiceFile<'_> {
+    fn read(self) -> Result<Vec<u8>, LoadError> {
+        read_bounded(self.path, MAX_PEM_SIZE).map_err(|source| self.unreadable(source))
+    }
+
+    fn trust_anchors(self, content: &[u8]) -> Result<TrustAnchors, LoadError> {
+        tls::trust_anchors(content).map_err(|source| self.unusable(source))
+    }
+
+    fn unreadable(self, source: std::io::Error) -> LoadError {
+        let (service, path) = (self.service.to_owned(), self.path.to_owned());
+        LoadError::Read { service, key: self.key, path, source }
+    }
+
+    fn unusable(self, source: TlsFileError) -> LoadError {
+        let (service, path) = (self.service.to_owned(), self.path.to_owned());
+        LoadError::Credentials { service, key: self.key, path, source }
+    }
+}
+
+fn crl_file<'a>(config: &'a ServiceConfig, path: &'a Path) -> ServiceFile<'a> {
+    ServiceFile { service: &config.name, key: "client_auth.crls", path }
+}
+
+fn client_verifier(
+    config: &ServiceConfig,
+    trust_anchors: &TrustAnchors,
+    crls: &Crls,
+) -> Result<Arc<dyn ClientCertVerifier>, LoadError> {
+    let client_auth = ClientAuth {
+        trust_anchors,
+        crls,
+        expired_crl: config.expired_crl,
+        mode: config.client_auth_mode,
+        depth: config.policy.judge,
+    };
+    client_auth.verifier().map_err(|source| LoadError::Tls { service: config.name.clone(), source })
+}
