@@ -351,7 +351,7 @@ fn clients_that_are_only_flagged_do_not_hold_an_update_up() {
 fn an_accepted_update_that_was_replaced_meanwhile_is_judged_anew() {
     let scene = scene_with("max_new_hits = 0");
     scene.publish(2, 1_750_000_000);
-    scene.is_refused("new_hits", "would refuse 1 of");
+    scene.is_refused("new_hits", "would reject 1 of");
     let first = scene.keygate.status()["filters"][0]["waiting"]["sha256"].clone();
     scene.publish(3, 1_750_000_001);
     scene.keygate.wait_for_status("the next update", |status| {
@@ -377,7 +377,7 @@ fn the_admin_call_wants_json_that_names_the_update() {
     assert_eq!(scene.keygate.admin(path).0, 405);
 
     scene.publish(2, 1_750_000_000);
-    scene.is_refused("new_hits", "would refuse 1 of");
+    scene.is_refused("new_hits", "would reject 1 of");
     let sha256 = scene.keygate.status()["filters"][0]["waiting"]["sha256"].clone();
     let (status, body) = scene.keygate.post(path, json, &format!("{{\"sha256\":{sha256}}}"));
     assert_eq!(status, 200, "{body}");
