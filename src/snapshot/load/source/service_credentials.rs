@@ -264,5 +264,8 @@ fn client_verifier(
         mode: config.client_auth_mode,
         depth: config.policy.judge,
     };
-    client_auth.verifier().map_err(|source| LoadError::Tls { service: config.name.clone(), source })
+    let service = || config.name.clone();
+    client_auth
+        .verifier()
+        .map_err(|source| LoadError::ClientVerifier { service: service(), source })
 }
