@@ -26,7 +26,8 @@ pub(super) fn page() -> Vec<u8> {
     description.into_iter().for_each(|section| super::add(section, &mut roff));
     let mut text = Vec::new(); // in the example, the text of a table precedes its name
     let mut is_first = false; // a heading starts a paragraph, so that the first one needs no `.PP`
-    for line in EXAMPLE.lines().map(Line::parse) {
+    let example = join_continuations(EXAMPLE);
+    for line in example.iter().map(|line| Line::parse(line)) {
         if let Line::Text(line) = line {
             text.push(line);
             continue;
@@ -54,6 +55,26 @@ pub(super) fn page() -> Vec<u8> {
     see_also.into_iter().for_each(|section| super::add(section, &mut roff));
     (title("keygate.toml", 5) + &roff.render()).into_bytes()
 }
+
+/// Appends each line that continues a comment to the line before it.
+///
+/// Such a line has only a comment, which begins in the column of the other comments.
+fn join_continuations(example: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for line in example.lines() {
+        match (line.strip_prefix(INDENT), lines.last_mut()) {
+            (Some(text), Some(last)) => {
+                last.push(' ');
+                last.push_str(text);
+            }
+            (Some(_) | None, _) => lines.push(line.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Beginning of a line that continues the comment of the line before.
+const INDENT: &str = "                                         # ";
 
 fn paragraph<'a>(roff: &'a mut Roff, is_first: &mut bool) -> &'a mut Roff {
     if std::mem::take(is_first) { roff } else { roff.control("PP", []) }
