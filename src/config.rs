@@ -1,6 +1,12 @@
-//! The configuration: read as TOML, then checked once into a model that cannot be wrong.
+//! The configuration: parsed from TOML, then converted once into a checked model.
 //!
-//! Nothing here opens what the configuration names; that is the business of [`crate::snapshot`].
+//! No file that the configuration names is opened here. [`crate::snapshot`] loads those files.
+//!
+//! A new key needs three steps. Add the field to the raw table in `raw`, with its default. Add the
+//! field to the model here or in `service` or `upstream`. Add the conversion to `check`. A table
+//! without conversions, such as [`ForwardConfig`], is parsed directly into the model: then one field
+//! with its default suffices. `docs/configuration.md` has a row for each key, which a test compares
+//! with the code.
 
 mod check;
 mod raw;
@@ -18,48 +24,48 @@ pub use self::service::{
     Protocol, SendProxy, ServiceConfig, TlsConfig, TlsVersion,
 };
 pub use self::upstream::{
-    Balance, HealthCheckConfig, Scheme, ServerAddress, ServerConfig, UpstreamConfig,
-    UpstreamTlsConfig,
+    Balance, ClientCertificateFiles, HealthCheckConfig, Scheme, ServerAddress, ServerConfig,
+    UpstreamConfig, UpstreamTlsConfig,
 };
 use crate::guard::Exception;
 
-/// A checked configuration. Paths are absolute or relative to the process, no longer to the file.
+/// A checked configuration. Relative paths are resolved against the directory of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Threads that serve connections.
+    /// Number of threads that serve connections. Default: one for each core.
     pub workers: NonZeroUsize,
-    /// Where metrics and status are served.
+    /// Address of metrics and status. Default: 127.0.0.1:9464.
     pub admin: AdminAddress,
-    /// What is written to standard error.
+    /// The log on standard error.
     pub log: LogConfig,
-    /// What is written to standard output.
+    /// The access log on standard output. Default: off.
     pub access_log: AccessLogConfig,
-    /// At least one.
+    /// Filters, at least one.
     pub filters: Vec<FilterConfig>,
-    /// Exact lists of keys that are refused.
+    /// Exact lists of compromised keys.
     pub lists: Vec<ListConfig>,
-    /// Keys that are admitted for a time, whatever is known of them.
+    /// Keys that are admitted until a given time, regardless of lists and filters.
     pub exceptions: Vec<Exception>,
-    /// Where what must outlive a restart is kept; `None`: nowhere.
+    /// Directory for state that survives restarts; `None` keeps none.
     pub state_dir: Option<PathBuf>,
-    /// At least one.
+    /// Services, at least one.
     pub services: Vec<ServiceConfig>,
-    /// How the process ends.
+    /// Delays of a shutdown.
     pub shutdown: ShutdownConfig,
-    /// What the process may do.
+    /// Restrictions of the process by the kernel.
     pub sandbox: SandboxConfig,
 }
 
-/// Where the admin server listens.
+/// The address of the admin server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminAddress {
     /// A TCP address.
     Tcp(SocketAddr),
-    /// A path of a Unix socket.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// As the configuration has it.
+/// The notation of the configuration.
 impl std::fmt::Display for AdminAddress {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -72,173 +78,189 @@ impl std::fmt::Display for AdminAddress {
 /// The log on standard error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
-    /// How a line looks.
+    /// Format of a line. Default: JSON.
     pub format: LogFormat,
-    /// Directives of `tracing_subscriber`'s `EnvFilter`, such as `info` or `keygate::proxy=debug`.
+    /// Directives of `tracing_subscriber`'s `EnvFilter`, such as `keygate::proxy=debug`. Default:
+    /// `info`.
     pub level: String,
-    /// What was said of a client is said again after so long at the earliest.
+    /// Minimum interval between two lines of a worker about the same event of the same client; events
+    /// in between are counted. Default: 60 s; 0 logs every event.
     pub repeat_after: Duration,
 }
 
-/// Which requests are written down.
+/// The requests in the access log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessLogConfig {
-    /// Every request.
+    /// All requests.
     All,
-    /// Those with a status of 400 or more, and those that did not come to their end.
+    /// Requests with a status of 400 or higher, and incomplete requests.
     Errors,
-    /// None.
+    /// No requests.
     #[default]
     Off,
 }
 
-/// How a log line looks.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// One JSON object.
+    /// One JSON object a line.
     Json,
-    /// For people.
+    /// Text for people.
     Text,
 }
 
 /// A filter file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilterConfig {
-    /// Letters, digits, `.`, `_` and `-`; unique.
+    /// Unique name of 1 to 64 letters, digits, `.`, `_` and `-`.
     pub name: String,
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// The largest file that is read, in bytes.
+    /// Maximum size of the file, in bytes; a larger file is rejected. Default: 2^33 bits and the header.
     pub max_size: u64,
-    /// A filter that was last changed longer ago is stale: a warning, nothing more.
+    /// Age from which the filter is reported as stale; `None` reports none.
     pub max_age: Option<Duration>,
-    /// What becomes of a file that is older than the one before.
+    /// How to treat a file that is older than the previous one. Default: reject.
     pub rollback: Rollback,
-    /// What becomes of a file whose bits its own header cannot explain.
+    /// How to treat a file whose header does not explain its bits. Default: reject.
     pub implausible: Implausible,
-    /// Files of keys that must be in the filter.
+    /// Files with keys that must be in the filter.
     pub canaries: Vec<PathBuf>,
-    /// An update that would refuse more of the clients seen lately waits for the operator.
+    /// Maximum number of recent clients that an update may newly reject. An update above it waits for
+    /// `keygate filter accept`. `None` has no maximum.
     pub max_new_hits: Option<usize>,
 }
 
-/// A file of fingerprints.
+/// An exact list of fingerprints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListConfig {
-    /// Letters, digits, `.`, `_` and `-`; unique.
+    /// Unique name of 1 to 64 letters, digits, `.`, `_` and `-`.
     pub name: String,
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
 }
 
-/// What becomes of a filter file that is older than the one before.
+/// How to treat a filter file that is older than the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rollback {
-    /// It is put to use.
+    /// The file is activated.
     Allow,
-    /// It is refused.
+    /// The file is rejected.
     Refuse,
 }
 
-/// What becomes of a filter file whose bits its own header cannot explain.
+/// How to treat a filter file whose header does not explain its bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Implausible {
-    /// It is refused.
+    /// The file is rejected.
     Refuse,
-    /// It is put to use, with a warning.
+    /// The file is activated, and a warning is logged.
     Warn,
 }
 
-/// How the process ends after SIGTERM.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The delays of a shutdown, which SIGTERM begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct ShutdownConfig {
-    /// How long it goes on accepting after readiness has failed.
+    /// Time in which `/readyz` fails and connections are still accepted. Default: 5 s.
+    #[serde(deserialize_with = "units::duration")]
     pub readiness_delay: Duration,
-    /// How long open connections may take to finish.
+    /// Maximum time for in-flight requests; open connections are closed after it. Default: 30 s.
+    #[serde(deserialize_with = "units::duration")]
     pub drain_timeout: Duration,
 }
 
-/// What the process may do, held by the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+impl Default for ShutdownConfig {
+    fn default() -> Self {
+        Self { readiness_delay: Duration::from_secs(5), drain_timeout: Duration::from_secs(30) }
+    }
+}
+
+/// Restrictions of the process by the kernel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct SandboxConfig {
-    /// Whether there must be a sandbox.
+    /// Whether a sandbox is required. Default: auto.
     pub mode: SandboxMode,
-    /// Which TCP ports it may use.
+    /// TCP ports that the process may use. Default: any.
     pub ports: SandboxPorts,
 }
 
-/// Whether there must be a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+/// Whether a sandbox is required.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxMode {
-    /// As far as the kernel can.
+    /// As far as the kernel supports.
+    #[default]
     Auto,
-    /// There is none.
+    /// No sandbox.
     Off,
-    /// Without one there is no start.
+    /// The process does not start without one.
     Required,
 }
 
-/// Which TCP ports a sandbox leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+/// TCP ports that the process may use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxPorts {
-    /// All.
+    /// All ports.
+    #[default]
     Any,
-    /// Those of the configuration at the start.
+    /// The ports in the configuration at the start.
     Configured,
 }
 
-/// Why there is no usable configuration.
+/// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A value that is well-formed and still cannot be used.
+    /// A value has the right type but cannot be used.
     #[error("{}: {field}: {problem}", file.display())]
     Invalid {
         /// The configuration file.
         file: PathBuf,
-        /// The key, with the names of the tables it is in.
+        /// The key with the names of its tables, such as `services.orders.listen`.
         field: String,
-        /// What was found and what to do.
+        /// The value found and the remedy.
         problem: String,
     },
-    /// The file could not be read.
+    /// The file cannot be read.
     #[error("{}: cannot read the configuration: {source}", file.display())]
     Read {
         /// The configuration file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// Not TOML, an unknown key, or a value of the wrong type.
-    #[error("{}:{line}: {problem}", file.display())]
+    /// The file is not TOML, has an unknown key, or has a value of the wrong type.
+    #[error("{}:{line}: {}", file.display(), source.to_string().trim_end())]
     Syntax {
         /// The configuration file.
         file: PathBuf,
-        /// Counted from 1.
+        /// Number of the line, counted from 1.
         line: usize,
-        /// What was found and what was expected, with the line itself.
-        problem: String,
+        /// The value found, the value expected, and the line.
+        source: Box<toml::de::Error>,
     },
 }
 
-/// The largest configuration file that is read, in bytes.
+/// Maximum size of the configuration file, in bytes; a larger file is an error.
 const MAX_CONFIG_SIZE: u64 = 1 << 20;
 
 impl Config {
     /// Reads and checks the configuration in `file`.
     ///
     /// # Errors
-    /// The file cannot be read, is not TOML, has an unknown key, or a value that cannot be used.
+    /// Returns an error if the file cannot be read, is not TOML, has an unknown key, or has a value
+    /// that cannot be used.
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
         Self::parse(file, &text_of(file)?)
     }
 
-    /// Every file that is named by path.
+    /// The paths of all files that the configuration names.
     #[must_use]
     pub fn files(&self) -> Vec<&Path> {
         let filters = self.filters.iter();
@@ -248,10 +270,11 @@ impl Config {
         filters.chain(lists).map(PathBuf::as_path).chain(services).collect()
     }
 
-    /// The settings that differ from `before` and that a running process cannot change.
+    /// The settings that differ from `before` and take effect only after a restart.
     #[must_use]
     pub fn needs_restart(&self, before: &Self) -> Vec<&'static str> {
-        let tries = |config: &Self| config.filters.iter().any(|it| it.max_new_hits.is_some());
+        let records_keys =
+            |config: &Self| config.filters.iter().any(|it| it.max_new_hits.is_some());
         let settings = [
             ("workers", self.workers != before.workers),
             ("admin", self.admin != before.admin),
@@ -260,26 +283,26 @@ impl Config {
             ("state", self.state_dir != before.state_dir),
             ("shutdown", self.shutdown != before.shutdown),
             ("sandbox", self.sandbox != before.sandbox),
-            ("max_new_hits", tries(self) && !tries(before)),
+            ("max_new_hits", records_keys(self) && !records_keys(before)),
         ];
         settings.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
 
-    /// Checks a configuration that is in memory; `file` names it and anchors its relative paths.
+    /// Checks the configuration in `text`. `file` is its name in errors and the base of relative paths.
     ///
     /// # Errors
-    /// As [`Config::read`], but for reading.
+    /// Returns the errors of [`Config::read`], except those of reading the file.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
         check::check(file, typed(file, text)?)
     }
 }
 
 impl AdminAddress {
-    /// The admin address of the configuration in `file`, whatever else is wrong with it: a proxy
-    /// that runs goes on with the configuration that it has, and can be asked.
+    /// Reads only the admin address from the configuration in `file`. A running proxy that rejected
+    /// the file still serves requests at this address.
     ///
     /// # Errors
-    /// The file cannot be read, is not TOML, or has an admin address that cannot be used.
+    /// Returns an error if the file cannot be read, is not TOML, or has an invalid admin address.
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
         let raw: raw::AdminOnly = typed(file, &text_of(file)?)?;
         check::admin(file, &raw.admin)
@@ -307,7 +330,7 @@ fn typed<T: serde::de::DeserializeOwned>(file: &Path, text: &str) -> Result<T, C
     toml::from_str(text).map_err(|error| ConfigError::Syntax {
         file: file.to_owned(),
         line: line_of(text, error.span()),
-        problem: error.to_string().trim_end().to_owned(),
+        source: Box::new(error),
     })
 }
 

@@ -1,4 +1,4 @@
-//! From what is typed to what can be used: one fallible conversion.
+//! Converts the raw tables into the checked model.
 
 mod service;
 mod upstream;
@@ -11,88 +11,60 @@ use std::time::Duration;
 
 use super::units::{self, DurationText};
 use super::{
-    AdminAddress, Config, ConfigError, FilterConfig, ListConfig, LogConfig, SandboxConfig,
-    ServiceConfig, ShutdownConfig, raw,
+    AdminAddress, Config, ConfigError, FilterConfig, ListConfig, LogConfig, ServiceConfig, raw,
 };
 use crate::guard::Exception;
 use crate::spki::Fingerprint;
 
-/// The most services, filters and threads: what a mistyped number must not exceed.
+/// Maximum number of threads; a larger number is a typing error.
 const MAX_WORKERS: usize = 1024;
 
 pub(super) fn check(file: &Path, raw: raw::Config) -> Result<Config, ConfigError> {
-    let place = Place { file };
+    let checker = Checker { file };
     if raw.filters.is_empty() {
-        return Err(place.invalid(
+        return Err(checker.invalid(
             "filters",
             "none is configured; add a [[filters]] table with a name and the path of a .pkbf file",
         ));
     }
     if raw.services.is_empty() {
-        return Err(place.invalid("services", "none is configured; add a [[services]] table"));
+        return Err(checker.invalid("services", "none is configured; add a [[services]] table"));
     }
-    let filters = place.each_once(raw.filters, "filters", |filter| place.filter(filter))?;
-    let lists = place.each_once(raw.lists, "lists", |list| {
-        let path = place.path(&list.path);
-        Ok(ListConfig { name: place.name("lists", &list.name)?, path })
-    })?;
-    let exceptions = raw.exceptions.iter().map(|exception| place.exception(exception));
-    let exceptions = place.distinct(exceptions.collect::<Result<_, _>>()?)?;
+    let filters =
+        checker.each_once(raw.filters, "filters", |it| checker.filter(it), |it| &it.name)?;
+    let lists = checker.each_once(raw.lists, "lists", |it| checker.list(&it), |it| &it.name)?;
+    let exceptions = raw.exceptions.iter().map(|exception| checker.exception(exception));
+    let exceptions = checker.distinct(exceptions.collect::<Result<_, _>>()?)?;
     let policy = raw.policy;
-    let services =
-        place.each_once(raw.services, "services", |service| place.service(service, &policy))?;
-    place.routes(&services)?;
+    let service = |it| checker.service(it, &policy);
+    let services = checker.each_once(raw.services, "services", service, |it| &it.name)?;
+    checker.routes(&services)?;
     Ok(Config {
-        workers: place.workers(raw.workers)?,
-        admin: place.admin(&raw.admin.listen)?,
-        log: place.log(raw.log)?,
+        workers: checker.workers(raw.workers)?,
+        admin: checker.admin(&raw.admin.listen)?,
+        log: checker.log(raw.log)?,
         access_log: raw.access_log.requests,
         filters,
         lists,
         exceptions,
         services,
-        state_dir: raw.state.dir.map(|directory| place.path(&directory)),
-        shutdown: ShutdownConfig {
-            readiness_delay: raw.shutdown.readiness_delay.0,
-            drain_timeout: raw.shutdown.drain_timeout.0,
-        },
-        sandbox: SandboxConfig { mode: raw.sandbox.mode, ports: raw.sandbox.ports },
+        state_dir: raw.state.dir.map(|directory| checker.path(&directory)),
+        shutdown: raw.shutdown,
+        sandbox: raw.sandbox,
     })
 }
 
 pub(super) fn admin(file: &Path, raw: &raw::Admin) -> Result<AdminAddress, ConfigError> {
-    Place { file }.admin(&raw.listen)
+    Checker { file }.admin(&raw.listen)
 }
 
-trait Named {
-    fn name(&self) -> &str;
-}
-
-impl Named for FilterConfig {
-    fn name(&self) -> &str {
-        &self.name
-    }
-}
-
-impl Named for ListConfig {
-    fn name(&self) -> &str {
-        &self.name
-    }
-}
-
-impl Named for ServiceConfig {
-    fn name(&self) -> &str {
-        &self.name
-    }
-}
-
-/// The file that is checked: the anchor of relative paths and the beginning of every message.
+/// Checks one configuration. The file is the base of relative paths and part of every error.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct Checker<'a> {
     file: &'a Path,
 }
 
-impl Place<'_> {
+impl Checker<'_> {
     fn invalid(self, field: impl Into<String>, problem: impl Into<String>) -> ConfigError {
         ConfigError::Invalid {
             file: self.file.to_owned(),
@@ -105,25 +77,26 @@ impl Place<'_> {
         self.file.parent().map_or_else(|| path.to_owned(), |directory| directory.join(path))
     }
 
-    /// Converts every table of an array and refuses a name that is there twice.
-    fn each_once<R, T: Named>(
+    /// Converts all tables of an array and rejects a second table with the same name.
+    fn each_once<R, T>(
         self,
         tables: Vec<R>,
         field: &str,
         convert: impl Fn(R) -> Result<T, ConfigError>,
+        name: impl Fn(&T) -> &str,
     ) -> Result<Vec<T>, ConfigError> {
         let checked = tables.into_iter().map(convert).collect::<Result<Vec<_>, _>>()?;
         let mut names = HashSet::new();
-        match checked.iter().find(|table| !names.insert(table.name())) {
+        match checked.iter().map(name).find(|name| !names.insert(*name)) {
             None => Ok(checked),
             Some(twice) => Err(self.invalid(
-                format!("{field}.{}", twice.name()),
-                "the name is there twice; give each its own",
+                format!("{field}.{twice}"),
+                "two tables have this name; give each its own",
             )),
         }
     }
 
-    /// Names stand in metrics, logs and headers: they need no quoting in any of them.
+    /// Checks a name. Its characters need no quoting in metrics, logs and headers.
     fn name(self, table: &str, name: &str) -> Result<String, ConfigError> {
         let plain =
             |character: char| character.is_ascii_alphanumeric() || ".-_".contains(character);
@@ -138,7 +111,7 @@ impl Place<'_> {
 
     fn workers(self, workers: usize) -> Result<NonZeroUsize, ConfigError> {
         if workers > MAX_WORKERS {
-            return Err(self.invalid("workers", format!("{workers} is over {MAX_WORKERS}")));
+            return Err(self.invalid("workers", format!("{workers} is more than {MAX_WORKERS}")));
         }
         let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         Ok(NonZeroUsize::new(workers).unwrap_or_else(cores))
@@ -187,6 +160,10 @@ impl Place<'_> {
         })
     }
 
+    fn list(self, list: &raw::List) -> Result<ListConfig, ConfigError> {
+        Ok(ListConfig { name: self.name("lists", &list.name)?, path: self.path(&list.path) })
+    }
+
     fn exception(self, raw: &raw::Exception) -> Result<Exception, ConfigError> {
         let invalid =
             |key: &str, problem: String| self.invalid(format!("exceptions.{key}"), problem);
@@ -195,13 +172,13 @@ impl Place<'_> {
             let problem = format!("{found:?} is not the SHA-256 of a key, in hex or base64");
             invalid("fingerprint", problem)
         })?;
-        let until = units::end_of(raw.until).ok_or_else(|| {
+        let until = units::moment(raw.until).ok_or_else(|| {
             let found = raw.until;
             let problem = format!("{found}: write a date, such as 2026-12-31, or a time with an offset, such as 2026-12-31T12:00:00Z");
             invalid("until", problem)
         })?;
         if raw.reason.trim().is_empty() {
-            return Err(invalid("reason", "empty; say why, for whoever reads it later".to_owned()));
+            return Err(invalid("reason", "empty; give the reason for the exception".to_owned()));
         }
         Ok(Exception { fingerprint, until, reason: raw.reason.clone() })
     }
@@ -211,7 +188,7 @@ impl Place<'_> {
         match exceptions.iter().find(|exception| !known.insert(exception.fingerprint)) {
             None => Ok(exceptions),
             Some(twice) => {
-                let problem = format!("{} is there twice", twice.fingerprint);
+                let problem = format!("{} occurs twice", twice.fingerprint);
                 Err(self.invalid("exceptions.fingerprint", problem))
             }
         }
@@ -219,31 +196,31 @@ impl Place<'_> {
 
     fn positive(self, field: &str, duration: DurationText) -> Result<Duration, ConfigError> {
         if duration.0.is_zero() {
-            return Err(self.invalid(field, "0 would end everything at once; give a longer time"));
+            return Err(self.invalid(field, "0 would expire at once; give a longer time"));
         }
         Ok(duration.0)
     }
 
-    /// Services that share an address are told apart by names that must not overlap.
+    /// Checks that services on one address have distinct names, by which connections are routed.
     fn routes(self, services: &[ServiceConfig]) -> Result<(), ConfigError> {
         let mut taken = HashSet::new();
         for service in services {
             let field = || format!("services.{}.server_names", service.name);
-            // A PROXY header comes before any name.
+            // The PROXY header precedes the ClientHello with the name.
             let others = services.iter().filter(|other| other.listen == service.listen);
             if let Some(other) =
                 others.into_iter().find(|other| other.accept_proxy != service.accept_proxy)
             {
                 return Err(self.invalid(
                     format!("services.{}.accept_proxy", service.name),
-                    format!("differs from that of {:?} on the same address", other.name),
+                    format!("differs from that of service {:?} on the same address", other.name),
                 ));
             }
             if service.server_names.is_empty() && !taken.insert((service.listen, "")) {
                 return Err(self.invalid(
                     field(),
                     format!(
-                        "another service is the default of {} already; name the hosts of this one",
+                        "another service is already the default of {}; give the host names of this one",
                         service.listen
                     ),
                 ));
@@ -252,7 +229,7 @@ impl Place<'_> {
                 if !taken.insert((service.listen, name)) {
                     return Err(self.invalid(
                         field(),
-                        format!("{name:?} is there twice for the address {}", service.listen),
+                        format!("{name:?} occurs twice for the address {}", service.listen),
                     ));
                 }
             }
@@ -294,7 +271,7 @@ upstream = { servers = ["http://127.0.0.1:8080"] }
     }
 
     #[test]
-    fn the_shortest_configuration_has_safe_defaults_and_paths_beside_the_file() {
+    fn the_shortest_configuration_has_safe_defaults_and_paths_relative_to_the_file() {
         let config = parse(MINIMAL).unwrap();
         let service = &config.services[0];
         assert_eq!(config.filters[0].path, Path::new("/etc/keygate/lost.pkbf"));
@@ -325,7 +302,7 @@ upstream = { servers = ["http://127.0.0.1:8080"] }
     }
 
     #[test]
-    fn every_unusable_value_names_its_field() {
+    fn an_error_names_the_field_of_the_invalid_value() {
         for (from, to, field, found) in [
             ("[[filters]]", "[[ignored]]", ":2:", "unknown field `ignored`"),
             ("name = \"lost\"", "name = \"a b\"", "filters.name", "\"a b\""),
@@ -351,7 +328,7 @@ upstream = { servers = ["http://127.0.0.1:8080"] }
             ("accept_proxy = { from = [\"10.0.0.0/33\"] }", "services.orders.accept_proxy.from"),
             ("forward = { send_proxy = \"v2\" }", "services.orders.forward.send_proxy"),
             ("server_names = [\"a b\"]", "services.orders.server_names"),
-            ("server_names = [\"a.b\", \"A.b\"]", "\"a.b\" is there twice"),
+            ("server_names = [\"a.b\", \"A.b\"]", "\"a.b\" occurs twice"),
         ] {
             let message = problem(&format!("{MINIMAL}{extra}"));
             assert!(message.contains(field), "{extra} gave {message}");

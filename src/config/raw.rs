@@ -1,4 +1,5 @@
-//! The model as it is typed: unknown keys are errors, what may be left out has its default here.
+//! The TOML tables as they are written. Unknown keys are errors, and optional keys have their
+//! defaults here.
 
 mod service;
 mod upstream;
@@ -9,10 +10,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::value::Datetime;
 
-pub(super) use self::service::{Forward, Limits, Service, Tls};
+pub(super) use self::service::{Limits, Service, Tls};
 pub(super) use self::upstream::{Server, Upstream, UpstreamTls};
 use super::units::{DurationText, SizeText};
-use super::{AccessLogConfig, Implausible, LogFormat, Rollback, SandboxMode, SandboxPorts};
+use super::{AccessLogConfig, Implausible, LogFormat, Rollback, SandboxConfig, ShutdownConfig};
 use crate::guard::{Decision, Depth, RejectWith};
 
 #[derive(Debug, Deserialize)]
@@ -39,9 +40,9 @@ pub(super) struct Config {
     #[serde(default)]
     pub(super) services: Vec<Service>,
     #[serde(default)]
-    pub(super) shutdown: Shutdown,
+    pub(super) shutdown: ShutdownConfig,
     #[serde(default)]
-    pub(super) sandbox: Sandbox,
+    pub(super) sandbox: SandboxConfig,
 }
 
 #[derive(Debug, Deserialize)]
@@ -56,7 +57,7 @@ impl Default for Admin {
     }
 }
 
-/// The same file for whoever only wants to know where to ask: the rest may be anything.
+/// A configuration of which only the admin address is read. All other keys are ignored.
 #[derive(Debug, Deserialize)]
 pub(super) struct AdminOnly {
     #[serde(default)]
@@ -115,7 +116,7 @@ fn refuse_implausible() -> Implausible {
     Implausible::Refuse
 }
 
-/// The published sizes end at 2^33 bits; the header comes on top.
+/// The largest published filter has 2^33 bits and a header.
 fn one_gibibyte() -> SizeText {
     SizeText((1 << 30) + 24)
 }
@@ -149,7 +150,7 @@ pub(super) struct Policy {
     pub(super) allow_compromised_own_key: Option<bool>,
 }
 
-/// What a policy can say; admitting silently is not among it.
+/// An action that a policy can choose. None admits without a log line.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Action {
@@ -164,35 +165,6 @@ impl From<Action> for Decision {
             Action::Flag => Self::Flag,
             Action::Header => Self::Annotate,
             Action::Reject => Self::Reject,
-        }
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Shutdown {
-    pub(super) readiness_delay: DurationText,
-    pub(super) drain_timeout: DurationText,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Sandbox {
-    pub(super) mode: SandboxMode,
-    pub(super) ports: SandboxPorts,
-}
-
-impl Default for Sandbox {
-    fn default() -> Self {
-        Self { mode: SandboxMode::Auto, ports: SandboxPorts::Any }
-    }
-}
-
-impl Default for Shutdown {
-    fn default() -> Self {
-        Self {
-            readiness_delay: DurationText(Duration::from_secs(5)),
-            drain_timeout: DurationText(Duration::from_secs(30)),
         }
     }
 }

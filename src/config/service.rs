@@ -1,4 +1,4 @@
-//! One service: its address and names, its side of TLS, whom it lets in, what its upstream is told.
+//! The model of a service: address, names, TLS, client authentication, forwarding and limits.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -10,96 +10,99 @@ use ipnet::IpNet;
 use super::UpstreamConfig;
 use crate::guard::Policy;
 
-/// One service behind the proxy.
+/// A service behind the proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// Letters, digits, `.`, `_` and `-`; unique.
+    /// Unique name of 1 to 64 letters, digits, `.`, `_` and `-`.
     pub name: String,
-    /// The address that clients connect to; services may share one.
+    /// Address that clients connect to. Services can share one.
     pub listen: SocketAddr,
-    /// What is spoken inside TLS.
+    /// Protocol inside TLS. Default: HTTP.
     pub protocol: Protocol,
-    /// Peers that begin every connection with a PROXY header, version 1 or 2. Nobody else may.
+    /// Peers that begin each connection with a PROXY header, version 1 or 2. Other peers must not.
     pub accept_proxy: Networks,
-    /// Peers whose `X-Request-Id` is believed.
+    /// Peers whose `X-Request-Id` is forwarded. Requests of other peers get a new one.
     pub request_id_from: Networks,
-    /// Lower case; a leading `*.` stands for one label. None: the default of the address.
+    /// Host names in lower case; a leading `*.` stands for one label. Empty: the service is the
+    /// default of its address.
     pub server_names: Vec<String>,
-    /// The service's own side of TLS.
+    /// Certificate and protocol versions.
     pub tls: TlsConfig,
     /// PEM file of the CAs whose clients are accepted.
     pub trust_anchors: PathBuf,
-    /// Files of revocation lists. If there are any, each client's issuer must have one.
+    /// CRL files. If there are any, each client's issuer must have one.
     pub crls: Vec<PathBuf>,
-    /// What a revocation list counts for that is no longer up to date.
+    /// How to treat an expired CRL. Default: reject.
     pub expired_crl: ExpiredCrl,
-    /// Whether a client must have a certificate.
+    /// Whether a client must present a certificate. Default: required.
     pub client_auth_mode: ClientAuthMode,
-    /// What the upstream is told.
+    /// Client data that is forwarded to the upstream.
     pub forward: ForwardConfig,
-    /// Where requests go.
+    /// The servers that requests are forwarded to.
     pub upstream: UpstreamConfig,
-    /// What a client may take.
+    /// Timeouts and limits for clients.
     pub limits: LimitsConfig,
-    /// What happens to which key.
+    /// Decision for each verdict.
     pub policy: Policy,
-    /// Whether the service starts although a key of its own, or of its trust anchors, is a hit.
+    /// Whether the service starts although its own key, or that of a trust anchor, is a hit. Default:
+    /// false.
     pub allow_compromised_own_key: bool,
-    /// How long a connection whose client is to be refused by now may take to finish.
+    /// Maximum time for an evicted connection to finish before it is closed. Default: 10 s.
     pub evict_within: Duration,
-    /// The header that carries the verdict when the policy says so.
+    /// Header that carries the verdict, if the policy requires one. Default: `Client-Key-Status`.
     pub status_header: HeaderName,
 }
 
 impl ServiceConfig {
-    /// Every file that is named by path.
+    /// The paths of all files that the service names.
     #[must_use]
     pub fn files(&self) -> Vec<&Path> {
         let own = [&self.tls.certificate, &self.tls.private_key, &self.trust_anchors];
         let mut files: Vec<&PathBuf> = own.into_iter().chain(&self.crls).collect();
         if let Some(tls) = &self.upstream.tls {
             files.push(&tls.trust_anchors);
-            files.extend(tls.identity.iter().flat_map(|(certificate, key)| [certificate, key]));
+            let identity = tls.identity.iter();
+            files.extend(identity.flat_map(|files| [&files.certificate, &files.private_key]));
         }
         files.into_iter().map(PathBuf::as_path).collect()
     }
 }
 
-/// What is spoken inside TLS.
+/// The protocol inside TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// HTTP/1.1 or HTTP/2: requests are checked and annotated.
+    /// HTTP/1.1 or HTTP/2. Requests can be rejected and annotated.
     Http,
-    /// Anything: bytes go on as they are.
+    /// Any protocol. Bytes are forwarded unchanged.
     Tcp,
 }
 
-/// Networks, in CIDR notation.
+/// A set of networks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Networks(pub Vec<IpNet>);
 
 impl Networks {
-    /// Whether one of them has this address. An IPv4 address is one also when it came over IPv6.
+    /// Whether a network contains `address`. An IPv4-mapped IPv6 address counts as the IPv4 address.
     #[must_use]
-    pub fn contain(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
     }
 }
 
-/// A service's own certificate and protocol choices.
+/// Certificate and protocol versions of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// PEM file, leaf first.
+    /// PEM file of the certificate chain, leaf first.
     pub certificate: PathBuf,
-    /// PEM file: PKCS#8, PKCS#1 or SEC1.
+    /// PEM file of the private key: PKCS#8, PKCS#1 or SEC1.
     pub private_key: PathBuf,
-    /// The oldest protocol version that is spoken.
+    /// Minimum protocol version. Default: TLS 1.2.
     pub min_version: TlsVersion,
-    /// Protocols offered by ALPN, preferred first; not empty.
+    /// Protocols offered by ALPN, preferred first. Default: h2, http/1.1; empty for TCP services.
     pub alpn: Vec<AlpnProtocol>,
-    /// Whether clients may resume sessions. A resumed one is judged like a new one.
+    /// Whether clients can resume sessions. A resumed session is judged like a new one. Default: true.
     pub resumption: bool,
 }
 
@@ -114,27 +117,27 @@ pub enum TlsVersion {
     V1_3,
 }
 
-/// What a revocation list counts for that is no longer up to date.
+/// How to treat an expired CRL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExpiredCrl {
-    /// As much as before.
+    /// The list counts like one that has not expired.
     Accept,
-    /// Clients that it would have to speak for are refused.
+    /// Clients of the CA are rejected.
     Reject,
 }
 
-/// Whether a client must have a certificate.
+/// Whether a client must present a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientAuthMode {
-    /// One without is unchecked; one with a certificate of nobody we trust is refused.
+    /// Clients without a certificate are unchecked. Untrusted certificates are rejected.
     Optional,
-    /// One without is refused.
+    /// Clients without a certificate are rejected.
     Required,
 }
 
-/// A protocol that clients may choose by ALPN.
+/// A protocol that clients can select by ALPN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 pub enum AlpnProtocol {
     /// HTTP/2.
@@ -156,28 +159,41 @@ impl AlpnProtocol {
     }
 }
 
-/// What the upstream is told of the client besides the verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Client data that is forwarded to the upstream, besides the verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct ForwardConfig {
-    /// `Client-Cert` (RFC 9440).
+    /// Whether to send `Client-Cert` (RFC 9440). Default: true.
     pub client_cert: bool,
-    /// `Client-Cert-Chain` (RFC 9440).
+    /// Whether to send `Client-Cert-Chain` (RFC 9440). Default: false.
     pub client_cert_chain: bool,
-    /// `X-Forwarded-Client-Cert`, as Envoy has it.
+    /// Whether to send `X-Forwarded-Client-Cert` in Envoy's form. Default: false.
     pub xfcc: bool,
-    /// Where the request came from.
+    /// Headers with the origin of a request. Default: `X-Forwarded-*`.
     pub forwarded: Forwarded,
-    /// For [`Protocol::Tcp`]: what goes before the client's bytes.
+    /// PROXY header before the client's bytes, for [`Protocol::Tcp`] only. Default: off.
     pub send_proxy: SendProxy,
 }
 
-/// In which headers the upstream is told where a request came from.
+impl Default for ForwardConfig {
+    fn default() -> Self {
+        Self {
+            client_cert: true,
+            client_cert_chain: false,
+            xfcc: false,
+            forwarded: Forwarded::XForwarded,
+            send_proxy: SendProxy::Off,
+        }
+    }
+}
+
+/// The headers with the origin of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 pub enum Forwarded {
-    /// Both.
+    /// `Forwarded` and `X-Forwarded-*`.
     #[serde(rename = "both")]
     Both,
-    /// None.
+    /// No header.
     #[serde(rename = "off")]
     Off,
     /// `Forwarded` (RFC 7239).
@@ -188,41 +204,46 @@ pub enum Forwarded {
     XForwarded,
 }
 
-/// Whether a TCP upstream is told of the client in a PROXY header.
+/// The PROXY header to a TCP upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SendProxy {
-    /// It is not.
+    /// No PROXY header.
     Off,
     /// Version 2, with the TLS version, the client's name and its certificate.
     V2,
 }
 
-/// What a client may take.
+/// Timeouts and limits for clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitsConfig {
-    /// From the accepted connection to the finished handshake.
+    /// Maximum time from the accepted connection to the finished handshake. Default: 10 s.
     pub handshake_timeout: Duration,
-    /// From the first byte of a request head to its last (HTTP/1.1).
+    /// Maximum time from the first byte of a request head to its last (HTTP/1.1). Default: 10 s.
     pub header_timeout: Duration,
-    /// Between two pieces of a request body, and for the client to take a piece of a response.
+    /// Maximum time between two pieces of a request body, and for the client to read a piece of a
+    /// response. Default: 60 s.
     pub body_timeout: Duration,
-    /// Between the end of a response and the next request.
+    /// Maximum time between the end of a response and the next request. For TCP and after an upgrade,
+    /// maximum time without a byte in either direction. Default: 60 s.
     pub idle_timeout: Duration,
-    /// From a request's head to the end of its response.
+    /// Maximum time from a request's head to the end of its response. Default: none.
     pub request_timeout: Option<Duration>,
-    /// How long a connection is used.
+    /// Maximum age of a connection. An older one finishes its in-flight requests and closes. Default:
+    /// none.
     pub max_connection_age: Option<Duration>,
-    /// Open connections; services on one address share the sum.
+    /// Maximum number of open connections. Services on one address share the sum. Further connections
+    /// wait in the kernel. Default: 10,000.
     pub max_connections: usize,
-    /// Open connections from one address.
+    /// Maximum number of open connections from one address. Further ones get 429, and above twice the
+    /// limit they are closed; TCP services close all further ones. Default: 1000.
     pub max_connections_per_ip: usize,
-    /// Bytes of a request head.
+    /// Maximum size of a request head, in bytes. Default: 32 KiB.
     pub max_header_size: u32,
-    /// Fields of a request head.
+    /// Maximum number of fields in a request head. Default: 100.
     pub max_headers: usize,
-    /// Bytes of a request body.
+    /// Maximum size of a request body, in bytes. Default: none.
     pub max_body_size: Option<u64>,
-    /// Requests at a time on one HTTP/2 connection.
+    /// Maximum number of concurrent requests on one HTTP/2 connection. Default: 100.
     pub max_streams: u32,
 }

@@ -1,4 +1,4 @@
-//! Durations and sizes as text: `"5s"`, `"64KiB"`; and the end of a TOML date.
+//! Text forms of durations (`"5s"`), sizes (`"64KiB"`) and dates.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,9 +6,9 @@ use serde::de::{Deserialize, Deserializer, Error};
 use toml::value::{Datetime, Offset};
 use x509_cert::der::DateTime;
 
-/// The moment that a date or a time with an offset names: of a date, the end of the day in UTC.
-/// `None` for a time without an offset, and for what no calendar has.
-pub(super) fn end_of(until: Datetime) -> Option<SystemTime> {
+/// The moment that `until` names. A date names the end of the day in UTC. `None` for a time without
+/// an offset and for an invalid date.
+pub(super) fn moment(until: Datetime) -> Option<SystemTime> {
     const DAY: Duration = Duration::from_secs(86_400);
     let date = until.date?;
     let midnight = DateTime::new(date.year, date.month, date.day, 0, 0, 0).ok()?;
@@ -23,11 +23,11 @@ pub(super) fn end_of(until: Datetime) -> Option<SystemTime> {
         Offset::Custom { minutes } => minutes,
     };
     let offset = Duration::from_secs(u64::from(minutes.unsigned_abs()) * 60);
-    // A time east of Greenwich comes earlier.
+    // A positive offset means that the time is earlier in UTC.
     within_years(if minutes > 0 { local.checked_sub(offset) } else { local.checked_add(offset) }?)
 }
 
-/// A time that can be written again: dates have years of four digits.
+/// `time`, unless its year has more than the four digits that RFC 3339 can write.
 fn within_years(time: SystemTime) -> Option<SystemTime> {
     const YEAR_10000: Duration = Duration::from_secs(253_402_300_800);
     (time < UNIX_EPOCH + YEAR_10000).then_some(time)
@@ -45,12 +45,17 @@ impl<'de> Deserialize<'de> for DurationText {
                 "{text:?} is not a duration ({error}); write a number and a unit, such as \"5s\""
             ))
         })?;
-        // Timers add durations to the present; a year is further than any of them means.
+        // A sum with the current time must not overflow. No timeout needs a year.
         if duration > Duration::from_secs(365 * 86_400) {
             return Err(D::Error::custom(format!("{text:?} is longer than a year")));
         }
         Ok(Self(duration))
     }
+}
+
+/// Deserializes a [`DurationText`] into a [`Duration`].
+pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    DurationText::deserialize(deserializer).map(|text| text.0)
 }
 
 /// A size in bytes such as `"32KiB"` or `"1GiB"`.
@@ -74,9 +79,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_ends_with_its_day_and_a_time_with_offset_is_exact() {
+    fn a_date_is_the_end_of_its_day_and_a_time_with_an_offset_is_exact() {
         let seconds = |text: &str| {
-            let end = end_of(text.parse().unwrap())?;
+            let end = moment(text.parse().unwrap())?;
             Some(end.duration_since(UNIX_EPOCH).unwrap().as_secs())
         };
         assert_eq!(seconds("2026-12-31"), Some(1_798_761_600)); // 2027-01-01T00:00:00Z

@@ -1,4 +1,4 @@
-//! The servers behind a service, and how one of them is chosen.
+//! The model of an upstream: servers, selection, timeouts, health checks and TLS.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,60 +7,63 @@ use std::time::Duration;
 /// The servers behind a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamConfig {
-    /// At least one; all with the same kind of scheme.
+    /// Servers, at least one.
     pub servers: Vec<ServerConfig>,
-    /// How one of several servers is chosen.
+    /// Selection of the server for a request. Default: least requests.
     pub balance: Balance,
-    /// How long connecting may take, with TLS.
+    /// Maximum time to connect, TLS included. Default: 2 s.
     pub connect_timeout: Duration,
-    /// How long the response head may take once the request is sent.
+    /// Maximum time from the end of the request, or from the last piece of it that the upstream read,
+    /// to the head of the response. Default: 60 s.
     pub response_timeout: Duration,
-    /// Between two pieces of a response.
+    /// Maximum time between two pieces of a response. Default: 60 s.
     pub body_timeout: Duration,
-    /// How long an unused connection is kept.
+    /// Time after which an unused connection is closed. Default: 60 s.
     pub idle_timeout: Duration,
-    /// How long a connection is used.
+    /// Maximum age of a connection. An older one gets no further requests. Default: none.
     pub max_connection_age: Option<Duration>,
-    /// Open connections to all servers together.
+    /// Maximum number of connections to all servers together. A request above it gets 503. Default:
+    /// 10,000.
     pub max_connections: usize,
-    /// Failures in a row after which a server is left alone; it is never done to the only one.
+    /// Number of consecutive failures after which a server is ejected, unless it is the only one.
+    /// Default: 5.
     pub max_failures: u32,
-    /// For how long it is.
+    /// Duration of an ejection. Default: 10 s.
     pub retry_after: Duration,
-    /// Whether servers are asked how they are.
+    /// Health checks; `None` makes none.
     pub health_check: Option<HealthCheckConfig>,
-    /// For `https` and `tls` servers.
+    /// TLS towards `https` and `tls` servers.
     pub tls: Option<UpstreamTlsConfig>,
 }
 
-/// One server.
+/// A server of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// What is spoken to it.
+    /// Protocol of the server.
     pub scheme: Scheme,
-    /// Where it is.
+    /// Address of the server.
     pub address: ServerAddress,
-    /// Its share, compared to the others: 1 or more.
+    /// Share of the requests relative to other servers, 1 to 1000. Default: 1.
     pub weight: u32,
 }
 
-/// What is spoken to a server.
+/// The protocol of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
-    /// HTTP/2 in the clear, without asking first.
+    /// HTTP/2 in plain text, with prior knowledge (RFC 9113, section 3.3).
     H2c,
-    /// HTTP/1.1 in the clear.
+    /// HTTP/1.1 in plain text.
     Http,
-    /// HTTP/2 or HTTP/1.1 over TLS, as ALPN says.
+    /// HTTP/2 or HTTP/1.1 over TLS, selected by ALPN.
     Https,
-    /// Bytes in the clear.
+    /// Raw bytes in plain text.
     Tcp,
-    /// Bytes over TLS.
+    /// Raw bytes over TLS.
     Tls,
 }
 
 impl Scheme {
-    /// The word for it in URLs.
+    /// The scheme in URLs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -79,17 +82,17 @@ impl Scheme {
     }
 }
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerAddress {
-    /// A host name or an address, and a port. A name is resolved for every connection.
+    /// A host name or IP address, and a port. A name is resolved for each connection.
     Tcp {
-        /// Without brackets.
+        /// Host name or IP address without brackets.
         host: String,
         /// TCP port.
         port: u16,
     },
-    /// A path of a Unix socket.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
@@ -104,7 +107,7 @@ impl fmt::Display for ServerAddress {
     }
 }
 
-/// As in the configuration, with its port: the label of its metrics.
+/// The notation of the configuration, always with the port. Metrics use it as a label.
 impl fmt::Display for ServerConfig {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.address, self.scheme) {
@@ -115,40 +118,50 @@ impl fmt::Display for ServerConfig {
     }
 }
 
-/// How one of several servers is chosen.
+/// The selection of the server for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balance {
-    /// Of two that are drawn, the one with fewer requests in flight from this worker.
+    /// Of two random servers, the one with fewer in-flight requests of this worker.
     LeastRequests,
-    /// Any.
+    /// A random server.
     Random,
-    /// One after the other.
+    /// All servers in turn.
     RoundRobin,
 }
 
-/// How servers are asked how they are.
+/// The health checks of servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheckConfig {
-    /// A GET for this path must be answered with 2xx or 3xx; none: a connection must be possible.
+    /// Target of a GET whose response must be 2xx or 3xx. Without a path, a connection must be
+    /// possible.
     pub path: Option<String>,
-    /// From one question to the next.
+    /// Interval between two checks. Default: 5 s.
     pub interval: Duration,
-    /// How long the answer may take.
+    /// Maximum time for a response. Default: 2 s.
     pub timeout: Duration,
-    /// Good answers in a row after which a server is used again.
+    /// Number of consecutive successes after which a server is healthy. Default: 2.
     pub healthy: u32,
-    /// Bad ones in a row after which it is not.
+    /// Number of consecutive failures after which a server is unhealthy. Default: 3.
     pub unhealthy: u32,
 }
 
-/// Our side of TLS towards the servers.
+/// TLS towards the servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamTlsConfig {
-    /// PEM file of the CAs that may vouch for the servers.
+    /// PEM file of the CAs that may issue the servers' certificates.
     pub trust_anchors: PathBuf,
-    /// PEM files of our own certificate (leaf first) and its key, for servers that ask for one.
-    pub identity: Option<(PathBuf, PathBuf)>,
-    /// The name that the servers' certificates must have; `None`: the host of each.
+    /// Client certificate for servers that request one.
+    pub identity: Option<ClientCertificateFiles>,
+    /// Name that the servers' certificates must have; `None` requires the host of each server.
     pub server_name: Option<String>,
+}
+
+/// The PEM files of a client certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificateFiles {
+    /// The certificate chain, leaf first.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub private_key: PathBuf,
 }

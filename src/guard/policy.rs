@@ -45,7 +45,7 @@ pub enum RejectWith {
     /// A TLS alert in the handshake.
     #[cfg_attr(feature = "proxy", serde(rename = "alert"))]
     Alert,
-    /// The status 403 to each request.
+    /// The status 403 to the first request.
     #[cfg_attr(feature = "proxy", serde(rename = "http-403"))]
     Http403,
 }

@@ -82,7 +82,7 @@ async fn handshake(
     mut tcp: TcpStream,
     begun: &mut Begun,
 ) -> Result<TlsStream<TcpStream>, Failure> {
-    let is_spoken_for = |networks: &Networks| networks.contain(begun.peer.ip());
+    let is_spoken_for = |networks: &Networks| networks.contains(begun.peer.ip());
     if worker.snapshot().accept_proxy(listen).is_some_and(is_spoken_for) {
         match proxy_protocol::read(&mut tcp).await {
             Ok(client) => begun.peer = client.unwrap_or(begun.peer),
@@ -187,7 +187,7 @@ async fn admit(
     };
     let activity = Activity::new(service.config.limits, kind);
     let annotations = Annotations::new(&service.config, &identity);
-    let believes_request_id = service.config.request_id_from.contain(peer.ip());
+    let believes_request_id = service.config.request_id_from.contains(peer.ip());
     let active = metrics.connections_active.clone();
     let routes = Arc::clone(snapshot.routes());
     let standing =

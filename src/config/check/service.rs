@@ -1,4 +1,4 @@
-//! One service: its names, its side of TLS, its limits and its policy.
+//! Checks a service: names, TLS, forwarding, limits and policy.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use super::super::{
     AlpnProtocol, ClientAuthMode, ConfigError, ForwardConfig, LimitsConfig, Networks, Protocol,
     SendProxy, ServiceConfig, TlsConfig, raw,
 };
-use super::Place;
+use super::Checker;
 use crate::guard::{Decision, Policy, RejectWith};
 
-/// hyper's smallest read buffer, and the largest head that makes sense.
+/// Range of `max_header_size`, in bytes. The minimum is hyper's smallest read buffer.
 const HEADER_SIZES: std::ops::RangeInclusive<u64> = 8192..=(1 << 20);
-/// What tokio's semaphore can count is far above; this is what a process can have open.
+/// Maximum of the connection limits; a larger number is a typing error.
 const MAX_CONNECTIONS: usize = 1 << 24;
-/// More fields than this make a head that no server takes.
+/// Maximum of `max_headers`; servers reject longer heads.
 const MAX_HEADERS: usize = 1000;
-/// More requests at a time than this no connection needs.
+/// Maximum of `max_streams`; a larger number is a typing error.
 const MAX_STREAMS: usize = 10_000;
-/// How long a connection that became a hit may drain, unless the operator says.
+/// Default of `evict_within`.
 const EVICT_WITHIN: Duration = Duration::from_secs(10);
 
-/// What a verdict must not be written over: framing, and what upstreams are told besides.
-const TAKEN: [HeaderName; 14] = [
+/// Header names that `policy.header` must not use.
+const RESERVED: [HeaderName; 14] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
     header::EXPECT,
@@ -42,7 +42,7 @@ const TAKEN: [HeaderName; 14] = [
     HeaderName::from_static("x-forwarded-proto"),
 ];
 
-impl Place<'_> {
+impl Checker<'_> {
     pub(super) fn service(
         self,
         service: raw::Service,
@@ -55,7 +55,7 @@ impl Place<'_> {
         if service.client_auth.mode == ClientAuthMode::Optional
             && merged.on_unchecked == Decision::Reject
         {
-            let problem = "\"optional\" lets clients without a certificate in, and on_unchecked = \"reject\" refuses them; say on_unchecked = \"flag\" or \"header\"";
+            let problem = "\"optional\" admits clients without a certificate, but on_unchecked = \"reject\" rejects them; set on_unchecked to \"flag\" or \"header\"";
             return Err(self.invalid(field("client_auth.mode"), problem));
         }
         if service.protocol == Protocol::Tcp {
@@ -76,7 +76,7 @@ impl Place<'_> {
             client_auth_mode: service.client_auth.mode,
             forward: self.forward(
                 &field("forward.send_proxy"),
-                &service.forward,
+                service.forward,
                 service.protocol,
             )?,
             upstream: self.upstream(&field("upstream"), service.upstream, service.protocol)?,
@@ -104,24 +104,27 @@ impl Place<'_> {
         }
     }
 
-    /// Networks as people write them; an address alone is a network of one.
+    /// Parses networks; an address alone is a network of one address.
     fn networks(self, field: &str, texts: &[String]) -> Result<Networks, ConfigError> {
         let networks = texts.iter().map(|text| {
             let address = || text.parse::<IpAddr>().map(IpNet::from);
             text.parse::<IpNet>().or_else(|_| address()).map_err(|_| {
-                let problem = format!("{text:?} is no network, such as \"10.0.0.0/8\" or \"::1\"");
+                let problem =
+                    format!("{text:?} is not a network, such as \"10.0.0.0/8\" or \"::1\"");
                 self.invalid(field, problem)
             })
         });
         Ok(Networks(networks.collect::<Result<_, _>>()?))
     }
 
-    /// What needs requests to act on cannot be had without them.
+    /// Rejects HTTP-only policy settings for TCP services.
     fn without_http(self, service: &str, policy: &Policy) -> Result<(), ConfigError> {
         let field = |key: &str| format!("services.{service}.policy.{key}");
         let problem = "a service with protocol = \"tcp\" has no requests to";
         if policy.reject_with == RejectWith::Http403 {
-            return Err(self.invalid(field("reject_with"), format!("{problem} answer with 403")));
+            return Err(
+                self.invalid(field("reject_with"), format!("{problem} respond to with 403"))
+            );
         }
         let actions = [
             ("on_confirmed", policy.on_confirmed),
@@ -140,20 +143,14 @@ impl Place<'_> {
     fn forward(
         self,
         field: &str,
-        raw: &raw::Forward,
+        forward: ForwardConfig,
         protocol: Protocol,
     ) -> Result<ForwardConfig, ConfigError> {
-        if raw.send_proxy != SendProxy::Off && protocol == Protocol::Http {
-            let problem = "is for protocol = \"tcp\"; upstreams of HTTP are told in headers";
+        if forward.send_proxy != SendProxy::Off && protocol == Protocol::Http {
+            let problem = "needs protocol = \"tcp\"; HTTP upstreams get headers";
             return Err(self.invalid(field, problem));
         }
-        Ok(ForwardConfig {
-            client_cert: raw.client_cert,
-            client_cert_chain: raw.client_cert_chain,
-            xfcc: raw.xfcc,
-            forwarded: raw.forwarded,
-            send_proxy: raw.send_proxy,
-        })
+        Ok(forward)
     }
 
     fn tls(self, field: &str, tls: raw::Tls, protocol: Protocol) -> Result<TlsConfig, ConfigError> {
@@ -165,7 +162,7 @@ impl Place<'_> {
             (Protocol::Http, Some(alpn)) => alpn,
             (Protocol::Tcp, None) => Vec::new(),
             (Protocol::Tcp, Some(_)) => {
-                return Err(self.invalid(field, "has no meaning with protocol = \"tcp\""));
+                return Err(self.invalid(field, "has no effect with protocol = \"tcp\"; remove it"));
             }
         };
         Ok(TlsConfig {
@@ -189,13 +186,13 @@ impl Place<'_> {
             let problem = format!("{}; 1 to {MAX_CONNECTIONS} are possible", raw.max_connections);
             return Err(self.invalid(format!("{field}.max_connections"), problem));
         }
-        for (key, value, most) in [
+        for (key, value, max) in [
             ("max_connections_per_ip", raw.max_connections_per_ip, MAX_CONNECTIONS),
             ("max_headers", raw.max_headers, MAX_HEADERS),
             ("max_streams", usize::try_from(raw.max_streams).unwrap_or(usize::MAX), MAX_STREAMS),
         ] {
-            if !(1..=most).contains(&value) {
-                let problem = format!("{value}; 1 to {most} are possible");
+            if !(1..=max).contains(&value) {
+                let problem = format!("{value}; 1 to {max} are possible");
                 return Err(self.invalid(format!("{field}.{key}"), problem));
             }
         }
@@ -229,10 +226,9 @@ impl Place<'_> {
             (None, None) => return Ok(HeaderName::from_static("client-key-status")),
         };
         let unusable = |problem| self.invalid(field, format!("{name:?} {problem}"));
-        let header: HeaderName =
-            name.parse().map_err(|_| unusable("is not the name of a header"))?;
-        if TAKEN.contains(&header) {
-            return Err(unusable("has a meaning of its own; give a name like \"X-Key\""));
+        let header: HeaderName = name.parse().map_err(|_| unusable("is not a header name"))?;
+        if RESERVED.contains(&header) {
+            return Err(unusable("is reserved; give a name like \"X-Key\""));
         }
         Ok(header)
     }

@@ -1,4 +1,4 @@
-//! The servers behind a service.
+//! Checks an upstream: servers, timeouts, health checks and TLS.
 
 use std::path::Path;
 
@@ -6,19 +6,19 @@ use hyper::Uri;
 use rustls::pki_types::ServerName;
 
 use super::super::{
-    ConfigError, HealthCheckConfig, Protocol, Scheme, ServerAddress, ServerConfig, UpstreamConfig,
-    UpstreamTlsConfig, raw,
+    ClientCertificateFiles, ConfigError, HealthCheckConfig, Protocol, Scheme, ServerAddress,
+    ServerConfig, UpstreamConfig, UpstreamTlsConfig, raw,
 };
-use super::Place;
+use super::Checker;
 
-/// More servers than this are not behind one service.
+/// Maximum number of servers; a larger number is a typing error.
 const MAX_SERVERS: usize = 1000;
-/// A share that is this many times another's is as good as all.
+/// Maximum weight of a server; a larger number is a typing error.
 const MAX_WEIGHT: u32 = 1000;
-/// More connections than this no process has.
+/// Maximum of `max_connections`; a larger number is a typing error.
 const MAX_CONNECTIONS: usize = 1 << 24;
 
-impl Place<'_> {
+impl Checker<'_> {
     pub(super) fn upstream(
         self,
         field: &str,
@@ -44,9 +44,7 @@ impl Place<'_> {
         if let Some(secure) = parsed.iter().find(|server| server.scheme.is_secure())
             && tls.is_none()
         {
-            let problem = format!(
-                "{secure} needs to know whom to trust: give tls = {{ trust_anchors = \"...\" }}"
-            );
+            let problem = format!("{secure} needs CAs: give tls = {{ trust_anchors = \"...\" }}");
             return Err(self.invalid(format!("{field}.tls"), problem));
         }
         let health_check = match raw.health_check {
@@ -116,7 +114,7 @@ impl Place<'_> {
             let address = ServerAddress::Unix(self.path(Path::new(path)));
             return Ok(ServerConfig { scheme, address, weight });
         }
-        // Without a scheme only a path, or what is no HTTP.
+        // HTTP servers need a scheme.
         if protocol == Protocol::Http && !text.contains("://") {
             return Err(problem());
         }
@@ -140,7 +138,10 @@ impl Place<'_> {
         tls: raw::UpstreamTls,
     ) -> Result<UpstreamTlsConfig, ConfigError> {
         let identity = match (&tls.certificate, &tls.private_key) {
-            (Some(certificate), Some(key)) => Some((self.path(certificate), self.path(key))),
+            (Some(certificate), Some(key)) => Some(ClientCertificateFiles {
+                certificate: self.path(certificate),
+                private_key: self.path(key),
+            }),
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => {
                 let problem = "certificate and private_key belong together; give both or none";
@@ -168,7 +169,7 @@ impl Place<'_> {
     ) -> Result<String, ConfigError> {
         let field = format!("{field}.health_check.path");
         if protocol == Protocol::Tcp {
-            return Err(self.invalid(field, "has no meaning with protocol = \"tcp\""));
+            return Err(self.invalid(field, "has no effect with protocol = \"tcp\"; remove it"));
         }
         if !path.starts_with('/') || path.parse::<Uri>().is_err() {
             return Err(

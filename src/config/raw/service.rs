@@ -1,4 +1,4 @@
-//! A service as it is typed.
+//! The table of a service as it is written.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,9 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::super::units::{DurationText, SizeText};
-use super::super::{
-    AlpnProtocol, ClientAuthMode, ExpiredCrl, Forwarded, Protocol, SendProxy, TlsVersion,
-};
+use super::super::{AlpnProtocol, ClientAuthMode, ExpiredCrl, ForwardConfig, Protocol, TlsVersion};
 use super::{Policy, Upstream};
 
 #[derive(Debug, Deserialize)]
@@ -27,7 +25,7 @@ pub(in crate::config) struct Service {
     pub(in crate::config) tls: Tls,
     pub(in crate::config) client_auth: ClientAuth,
     #[serde(default)]
-    pub(in crate::config) forward: Forward,
+    pub(in crate::config) forward: ForwardConfig,
     pub(in crate::config) upstream: Upstream,
     #[serde(default)]
     pub(in crate::config) limits: Limits,
@@ -84,28 +82,6 @@ fn reject_expired() -> ExpiredCrl {
 
 fn required() -> ClientAuthMode {
     ClientAuthMode::Required
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(in crate::config) struct Forward {
-    pub(in crate::config) client_cert: bool,
-    pub(in crate::config) client_cert_chain: bool,
-    pub(in crate::config) xfcc: bool,
-    pub(in crate::config) forwarded: Forwarded,
-    pub(in crate::config) send_proxy: SendProxy,
-}
-
-impl Default for Forward {
-    fn default() -> Self {
-        Self {
-            client_cert: true,
-            client_cert_chain: false,
-            xfcc: false,
-            forwarded: Forwarded::XForwarded,
-            send_proxy: SendProxy::Off,
-        }
-    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,4 +1,4 @@
-//! The servers behind a service as they are typed.
+//! The table of an upstream as it is written.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(in crate::config) struct Upstream {
     pub(in crate::config) tls: Option<UpstreamTls>,
 }
 
-/// A server, with a share of its own or not.
+/// A server with or without a weight.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub(in crate::config) enum Server {

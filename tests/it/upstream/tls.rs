@@ -208,11 +208,7 @@ fn tls_towards_an_upstream_that_cannot_be_had_is_an_error_at_the_start() {
         assert_eq!(output.status.code(), Some(code), "{}", said(&output));
         assert!(said(&output).contains(problem), "{problem}: {}", said(&output));
     };
-    check(
-        &scene.text,
-        2,
-        "services.test.upstream.tls: https://localhost:1 needs to know whom to trust",
-    );
+    check(&scene.text, 2, "services.test.upstream.tls: https://localhost:1 needs CAs");
     let with = |tls: &str| {
         scene.text.replace(
             "\"https://localhost:1\"]",

@@ -8,7 +8,9 @@ use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
 
-use crate::config::{AlpnProtocol, Protocol, ServiceConfig, UpstreamTlsConfig};
+use crate::config::{
+    AlpnProtocol, ClientCertificateFiles, Protocol, ServiceConfig, UpstreamTlsConfig,
+};
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::file::read_bounded;
 use crate::snapshot::load::private_key::{self, ExposedKeyFile};
@@ -182,7 +184,7 @@ impl UpstreamCredentials {
         let trust_anchors = anchors.trust_anchors(&content)?;
         let client = match &files.identity {
             None => None,
-            Some((certificate, key)) => {
+            Some(ClientCertificateFiles { certificate, private_key: key }) => {
                 let pair = KeyPair::read(
                     file("upstream.tls.certificate", certificate),
                     file("upstream.tls.private_key", key),
