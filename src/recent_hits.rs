@@ -1,8 +1,8 @@
-//! The clients that were refused or flagged: who they are, how often they came, and what was done.
+//! Recently rejected or flagged clients: who they are, how often they came, and the action taken.
 //!
-//! It answers "who would have been refused this week" and lives in memory alone: a restart forgets.
-//! Bounded: of more than [`MOST`] clients those not seen for the longest time are forgotten, and
-//! counted. Only hits come here, so that workers share it: a clean client never does.
+//! The clients are kept in bounded memory and lost at a restart. If there are more than
+//! [`MAX_CLIENTS`], those not seen for the longest time are evicted and counted. Workers share this
+//! memory behind a lock, because clean clients never reach it.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,85 +16,99 @@ use crate::spki::Encoding;
 use crate::tls::CertificateSummary;
 use crate::unix_time;
 
-/// How many clients are remembered: some 2 MiB, and ten times that if all their names are as long as may be.
-pub const MOST: usize = 2000;
+/// Maximum number of clients in memory: about 2 MiB, and ten times that if all names in their
+/// certificates have their maximum length. Further clients evict the oldest.
+pub const MAX_CLIENTS: usize = 2000;
+/// Number of clients evicted at once. With 10 %, a flood of clients does not scan the map on every
+/// insert.
+const EVICTED_AT_ONCE: usize = MAX_CLIENTS / 10;
 
-/// The clients that were refused or flagged.
+/// The recently rejected or flagged clients.
 #[derive(Debug, Clone, Default)]
 pub struct RecentHits(Arc<Mutex<Inner>>);
 
-#[derive(Debug, Default)]
-struct Inner {
-    seen: HashMap<Key, Arc<RecentHit>>,
-    forgotten: u64,
+/// All recent hits, and how many are missing.
+#[derive(Debug, Clone, Default)]
+pub struct AllHits {
+    /// The hits, last seen first.
+    pub hits: Vec<Arc<RecentHit>>,
+    /// Number of hits that were evicted since the start of the process.
+    pub evicted: u64,
 }
 
-/// One client of a service with one verdict. Without a certificate a client is its address.
+#[derive(Debug, Default)]
+struct Inner {
+    hits: HashMap<HitKey, Arc<RecentHit>>,
+    evicted: u64,
+}
+
+/// One client of a service with one verdict and action.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct HitKey {
     service: Arc<str>,
     fingerprint: String,
+    /// The address of a client without a certificate.
     address: Option<IpAddr>,
     verdict: &'static str,
     action: &'static str,
 }
 
-/// A client that was refused or flagged. Times are in seconds since the Unix epoch.
+/// A client that was rejected or flagged. Times are in seconds since the Unix epoch.
 #[derive(Debug, Clone, Serialize)]
 pub struct RecentHit {
-    /// The service that it asked for.
+    /// Name of the service that the client connected to.
     pub service: String,
-    /// `probable`, `listed`, …
+    /// The verdict: `probable`, `listed` and so on.
     pub verdict: &'static str,
-    /// `reject`, `flag` or `header`.
+    /// The action: `reject`, `flag` or `header`.
     pub action: &'static str,
-    /// When it was seen last, in a handshake, a resumed session, or on an open connection.
+    /// When the key was judged last: in a handshake, a resumed session, or on an open connection.
     pub stage: &'static str,
-    /// Where it came from last.
+    /// The last IP address of the client.
     pub address: String,
-    /// Of its certificate; nothing of a client without.
+    /// The client's certificate; `None` for a client without one.
     #[serde(flatten)]
     pub client: Option<CertificateSummary>,
-    /// What its key was found in.
+    /// The filter or list that contains the key.
     #[serde(flatten)]
-    pub found: Found,
-    /// When it was first seen.
+    pub source: HitSource,
+    /// When the client was first seen.
     pub first_seen: u64,
-    /// When it was last seen.
+    /// When the client was last seen.
     pub last_seen: u64,
-    /// How often.
+    /// Number of times the client was seen.
     pub count: u64,
 }
 
-/// Where a key was found, and how.
+/// The filter or list that contains a key, and how the key was found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Found {
-    /// The filter.
+pub struct HitSource {
+    /// Name of the filter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// Its revision.
+    /// Revision of the filter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<u32>,
-    /// How often a key that is in none of the filters is taken for one that is.
+    /// Probability that a key that was never added is a hit, over all lookups for one key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub false_positive_ratio: Option<f64>,
-    /// The list.
+    /// Name of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list: Option<String>,
-    /// Which of the key's encodings was found.
+    /// The encoding of the key that was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<&'static str>,
-    /// The certificate of the chain whose key it is, if that is not the client's own.
+    /// Subject of the certificate that contains the key, if it is not the client's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found_subject: Option<String>,
-    /// SHA-256 of its key.
+    /// Fingerprint of the key in that certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found_fingerprint: Option<String>,
 }
 
-impl Found {
-    fn of(chain: &[CertificateDer<'_>], verdict: &Verdict) -> Self {
-        // Of the client's own key the rest speaks.
+impl HitSource {
+    fn new(chain: &[CertificateDer<'_>], verdict: &Verdict) -> Self {
+        // The client's own certificate, at position 0, is reported anyway.
         let issuer = verdict.position().filter(|position| *position > 0);
         let issuer = issuer.and_then(|position| chain.get(position)).map(CertificateSummary::of);
         let (found_subject, found_fingerprint) =
@@ -131,14 +145,14 @@ impl RecentHit {
             stage: judged_at.as_str(),
             address: peer.ip().to_string(),
             client: chain.first().map(CertificateSummary::of),
-            found: Found::of(chain, verdict),
+            source: HitSource::new(chain, verdict),
             first_seen: now,
             last_seen: now,
             count: 1,
         }
     }
 
-    /// SHA-256 of its key, in hex; empty without a certificate.
+    /// Fingerprint of the client's key, in hex; empty without a certificate.
     #[must_use]
     pub fn fingerprint(&self) -> &str {
         self.client.as_ref().map_or("", |client| &client.fingerprint)
@@ -150,63 +164,63 @@ impl RecentHits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a client.
-    pub fn note(&self, peer: IpAddr, sighting: RecentHit) {
-        let fingerprint = sighting.fingerprint().to_owned();
-        let key = Key {
-            service: sighting.service.as_str().into(),
+    /// Records a hit, or counts it if the client is in memory.
+    pub fn record(&self, peer: IpAddr, hit: RecentHit) {
+        let fingerprint = hit.fingerprint().to_owned();
+        let key = HitKey {
+            service: hit.service.as_str().into(),
             address: fingerprint.is_empty().then_some(peer),
             fingerprint,
-            verdict: sighting.verdict,
-            action: sighting.action,
+            verdict: hit.verdict,
+            action: hit.action,
         };
         let mut inner = self.inner();
-        if let Some(known) = inner.seen.get_mut(&key) {
+        if let Some(known) = inner.hits.get_mut(&key) {
             let (first_seen, count) = (known.first_seen, known.count.saturating_add(1));
-            *known = Arc::new(RecentHit { first_seen, count, ..sighting });
+            *known = Arc::new(RecentHit { first_seen, count, ..hit });
             return;
         }
-        if inner.seen.len() >= MOST {
-            inner.forget_the_oldest();
+        if inner.hits.len() >= MAX_CLIENTS {
+            inner.evict_oldest();
         }
-        inner.seen.insert(key, Arc::new(sighting));
+        inner.hits.insert(key, Arc::new(hit));
     }
 
-    /// Those that are remembered, the last first; and how many were forgotten.
+    /// All hits in memory, last seen first.
     #[must_use]
-    pub fn all(&self) -> (Vec<Arc<RecentHit>>, u64) {
+    pub fn all(&self) -> AllHits {
         let inner = self.inner();
-        let mut all: Vec<_> = inner.seen.values().cloned().collect();
-        let forgotten = inner.forgotten;
-        drop(inner);
-        all.sort_by(|one, other| {
+        let mut hits: Vec<_> = inner.hits.values().cloned().collect();
+        let evicted = inner.evicted;
+        drop(inner); // workers do not wait for the sort
+        hits.sort_by(|one, other| {
             let newest = other.last_seen.cmp(&one.last_seen);
             newest.then_with(|| one.fingerprint().cmp(other.fingerprint()))
         });
-        (all, forgotten)
+        AllHits { hits, evicted }
     }
 }
 
 impl Inner {
-    /// A tenth at once: a flood of clients is not to look for the oldest with each of them. Those
-    /// without a certificate first, if they are many: anybody can be that from many addresses.
-    fn forget_the_oldest(&mut self) {
-        let strangers = self.seen.keys().filter(|key| key.address.is_some()).count();
-        let only_strangers = strangers >= MOST / 10;
-        let goes = |key: &Key| !only_strangers || key.address.is_some();
-        let candidates = self.seen.iter().filter(|(key, _)| goes(key));
-        let mut times: Vec<u64> = candidates.map(|(_, sighting)| sighting.last_seen).collect();
+    /// Evicts [`EVICTED_AT_ONCE`] clients. If enough of them have no certificate, only those are
+    /// evicted, because one attacker can be such a client from many addresses.
+    fn evict_oldest(&mut self) {
+        let anonymous = self.hits.keys().filter(|key| key.address.is_some()).count();
+        let only_anonymous = anonymous >= EVICTED_AT_ONCE;
+        let may_go = |key: &HitKey| !only_anonymous || key.address.is_some();
+        let candidates = self.hits.iter().filter(|(key, _)| may_go(key));
+        let mut times: Vec<u64> = candidates.map(|(_, hit)| hit.last_seen).collect();
         times.sort_unstable();
-        let Some(limit) = times.get(MOST / 10 - 1).copied() else { return };
-        let before = self.seen.len();
-        let mut most = MOST / 10;
-        self.seen.retain(|key, sighting| {
-            let goes = goes(key) && sighting.last_seen <= limit && most > 0;
-            most = most.saturating_sub(goes.into());
+        let Some(newest) = times.get(EVICTED_AT_ONCE - 1).copied() else { return };
+        let before = self.hits.len();
+        let mut left = EVICTED_AT_ONCE;
+        self.hits.retain(|key, hit| {
+            let goes = may_go(key) && hit.last_seen <= newest && left > 0;
+            left = left.saturating_sub(goes.into());
             !goes
         });
-        let gone = before.saturating_sub(self.seen.len());
-        self.forgotten = self.forgotten.saturating_add(gone as u64);
+        let evicted = before.saturating_sub(self.hits.len());
+        self.evicted = self.evicted.saturating_add(evicted as u64);
     }
 }
 
@@ -219,73 +233,68 @@ mod tests {
         SocketAddr::from((std::net::Ipv4Addr::from(number), 1))
     }
 
-    fn without_certificate(from: usize, decision: Decision, last_seen: u64) -> RecentHit {
-        let seen = RecentHit::new(
-            peer(from),
-            "s",
-            &[],
-            &Verdict::Unchecked,
-            JudgedAt::FullHandshake,
-            decision,
-        );
-        RecentHit { first_seen: last_seen, last_seen, ..seen }
+    fn anonymous(from: usize, decision: Decision, last_seen: u64) -> RecentHit {
+        let judged_at = JudgedAt::FullHandshake;
+        let hit = RecentHit::new(peer(from), "s", &[], &Verdict::Unchecked, judged_at, decision);
+        RecentHit { first_seen: last_seen, last_seen, ..hit }
+    }
+
+    fn record(hits: &RecentHits, from: usize, last_seen: u64) {
+        hits.record(peer(from).ip(), anonymous(from, Decision::Reject, last_seen));
     }
 
     #[test]
-    fn a_client_is_one_however_often_it_comes() {
-        let recent_hits = RecentHits::default();
+    fn repeated_hits_of_a_client_are_counted() {
+        let hits = RecentHits::default();
         for last_seen in [5, 7, 9] {
-            let seen = without_certificate(1, Decision::Flag, last_seen);
-            recent_hits.note(peer(1).ip(), seen);
+            hits.record(peer(1).ip(), anonymous(1, Decision::Flag, last_seen));
         }
-        recent_hits.note(peer(2).ip(), without_certificate(2, Decision::Flag, 8));
-        recent_hits.note(peer(1).ip(), without_certificate(1, Decision::Reject, 1));
-        let (all, forgotten) = recent_hits.all();
-        let all: Vec<_> = all
+        hits.record(peer(2).ip(), anonymous(2, Decision::Flag, 8));
+        record(&hits, 1, 1);
+        let all = hits.all();
+        let found: Vec<_> = all
+            .hits
             .iter()
-            .map(|seen| (&*seen.address, seen.action, seen.first_seen, seen.count))
+            .map(|hit| (&*hit.address, hit.action, hit.first_seen, hit.count))
             .collect();
         assert_eq!(
-            all,
+            found,
             [("0.0.0.1", "flag", 5, 3), ("0.0.0.2", "flag", 8, 1), ("0.0.0.1", "reject", 1, 1)]
         );
-        assert_eq!(forgotten, 0);
+        assert_eq!(all.evicted, 0);
     }
 
     #[test]
-    fn of_too_many_the_oldest_are_forgotten_and_counted() {
-        let recent_hits = RecentHits::default();
-        for number in 0..3 * MOST {
-            let seen = without_certificate(number, Decision::Reject, number as u64);
-            recent_hits.note(peer(number).ip(), seen);
+    fn the_oldest_clients_are_evicted_and_counted() {
+        let hits = RecentHits::default();
+        for number in 0..3 * MAX_CLIENTS {
+            record(&hits, number, number as u64);
         }
-        let (all, forgotten) = recent_hits.all();
-        assert!((MOST * 9 / 10..=MOST).contains(&all.len()), "{}", all.len());
-        assert_eq!(all.len() as u64 + forgotten, 3 * MOST as u64);
-        let oldest = all.last().unwrap().last_seen;
-        assert_eq!(oldest, 3 * MOST as u64 - all.len() as u64, "those that are left are the last");
+        let AllHits { hits, evicted } = hits.all();
+        assert!((MAX_CLIENTS * 9 / 10..=MAX_CLIENTS).contains(&hits.len()), "{}", hits.len());
+        assert_eq!(hits.len() as u64 + evicted, 3 * MAX_CLIENTS as u64);
+        let oldest = hits.last().unwrap().last_seen;
+        assert_eq!(oldest, 3 * MAX_CLIENTS as u64 - hits.len() as u64, "the newest remain");
     }
 
     #[test]
-    fn strangers_do_not_push_out_those_who_have_shown_who_they_are() {
-        let recent_hits = RecentHits::default();
-        let known = RecentHit {
-            client: Some(CertificateSummary { fingerprint: "ab".to_owned(), ..Default::default() }),
-            ..without_certificate(1, Decision::Reject, 0)
-        };
-        recent_hits.note(peer(1).ip(), known);
-        for number in 0..3 * MOST {
-            recent_hits.note(peer(number).ip(), without_certificate(number, Decision::Reject, 1));
+    fn clients_without_a_certificate_do_not_evict_clients_with_one() {
+        let hits = RecentHits::default();
+        let certificate = CertificateSummary { fingerprint: "ab".to_owned(), ..Default::default() };
+        let known = RecentHit { client: Some(certificate), ..anonymous(1, Decision::Reject, 0) };
+        hits.record(peer(1).ip(), known);
+        for number in 0..3 * MAX_CLIENTS {
+            record(&hits, number, 1);
         }
-        assert!(recent_hits.all().0.iter().any(|seen| seen.fingerprint() == "ab"));
+        assert!(hits.all().hits.iter().any(|hit| hit.fingerprint() == "ab"));
     }
 
     #[test]
-    fn many_of_one_moment_are_bounded_too() {
-        let recent_hits = RecentHits::default();
-        for number in 0..2 * MOST {
-            recent_hits.note(peer(number).ip(), without_certificate(number, Decision::Reject, 1));
+    fn many_clients_in_the_same_second_are_bounded() {
+        let hits = RecentHits::default();
+        for number in 0..2 * MAX_CLIENTS {
+            record(&hits, number, 1);
         }
-        assert!(recent_hits.all().0.len() <= MOST);
+        assert!(hits.all().hits.len() <= MAX_CLIENTS);
     }
 }

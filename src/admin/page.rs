@@ -8,7 +8,7 @@ use super::history::HourCounts;
 use crate::guard::VerdictKind;
 use crate::metrics::{KeyAction, Label};
 use crate::proxy::Stage;
-use crate::recent_hits::RecentHit;
+use crate::recent_hits::{AllHits, RecentHit};
 use crate::snapshot::{FilterReport, ListReport, ReloadReport, Report, ServiceReport};
 use crate::unix_time::rfc3339;
 
@@ -121,10 +121,9 @@ struct ServiceRow<'a> {
 /// Renders the page at `now`, in seconds since the Unix epoch.
 pub(super) fn render(state: &AdminState, now: u64) -> Result<String, askama::Error> {
     let report = state.report.load();
-    let (recent_hits, forgotten) = state.recent_hits.all();
+    let AllHits { hits, evicted } = state.recent_hits.all();
     let hours = state.update_history(now);
-    let clients: Vec<_> =
-        recent_hits.iter().take(MAX_CLIENTS).map(|seen| client(seen, now)).collect();
+    let clients: Vec<_> = hits.iter().take(MAX_CLIENTS).map(|hit| client(hit, now)).collect();
     let page = StatusPage {
         version: env!("CARGO_PKG_VERSION"),
         is_ready: *state.stage.borrow() == Stage::Serving,
@@ -137,9 +136,9 @@ pub(super) fn render(state: &AdminState, now: u64) -> Result<String, askama::Err
         actions: counts::<KeyAction>(&hours, |hour| &hour.actions),
         chart: Chart::new(&hours, now),
         shown: clients.len(),
-        known: recent_hits.len(),
+        known: hits.len(),
         clients,
-        forgotten,
+        forgotten: evicted,
         expiries: expiries(&report, now),
         services: report.services.iter().map(|report| service(report, now)).collect(),
     };
@@ -204,7 +203,7 @@ fn service(report: &ServiceReport, now: u64) -> ServiceRow<'_> {
 
 fn client(seen: &RecentHit, now: u64) -> ClientRow<'_> {
     let client = seen.client.as_ref();
-    let found_in = seen.found.list.as_ref().or(seen.found.filter.as_ref());
+    let found_in = seen.source.list.as_ref().or(seen.source.filter.as_ref());
     ClientRow {
         last_seen: ago(seen.last_seen, now),
         service: &seen.service,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::AdminState;
-use crate::recent_hits::RecentHit;
+use crate::recent_hits::{AllHits, RecentHit};
 
 #[derive(Serialize)]
 struct RecentHitsBody<'a> {
@@ -17,8 +17,8 @@ struct RecentHitsBody<'a> {
 }
 
 pub(super) fn json(state: &AdminState) -> serde_json::Result<String> {
-    let (clients, forgotten) = state.recent_hits.all();
-    let clients = clients.iter().map(Arc::as_ref).collect();
+    let AllHits { hits, evicted: forgotten } = state.recent_hits.all();
+    let clients = hits.iter().map(Arc::as_ref).collect();
     let mut json =
         serde_json::to_string(&RecentHitsBody { since: state.since, forgotten, clients })?;
     json.push('\n');

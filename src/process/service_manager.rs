@@ -1,7 +1,7 @@
-//! The service manager, such as systemd: what it is told, and how it learns that a thread hangs.
+//! Notifies the service manager, such as systemd, of the state of the process and its threads.
 //!
-//! Without `NOTIFY_SOCKET` nobody is there to be told. What cannot be said is logged and never
-//! fatal. Protocol: sd_notify(3).
+//! Without `NOTIFY_SOCKET`, nothing is sent. Failures are logged and never fatal. Protocol:
+//! sd_notify(3).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,71 +11,74 @@ use sd_notify::NotifyState;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, warn};
 
-/// Everything that was asked for is in use.
+/// Minimum time without a heartbeat before a worker counts as hanging, 3 s. Workers beat at least
+/// once a second.
+const MIN_SILENCE: Duration = Duration::from_secs(3);
+/// Heartbeat count of a worker that has ended normally. A worker that panicked does not set it.
+const ENDED: u64 = u64::MAX;
+
+/// Notifies that the proxy serves, with `status` as the text that `systemctl status` shows.
 pub fn ready(status: &str) {
-    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// All files are being read again; [`ready`] ends it.
+/// Notifies that all files are read again. [`ready`] ends this state.
 pub fn reloading() {
-    // The time tells the manager whether this answers its own signal, or an earlier one.
+    // With `Type=notify-reload`, systemd compares this time with the time of its own request.
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now, NotifyState::Status("reloading")]),
+        Ok(now) => notify(&[NotifyState::Reloading, now, NotifyState::Status("reloading")]),
         Err(error) => warn!(%error, "no monotonic time for the service manager"),
     }
 }
 
-/// The process ends once its connections have.
+/// Notifies that the process ends when its connections have drained.
 pub fn stopping() {
-    tell(&[NotifyState::Stopping, NotifyState::Status("draining")]);
+    notify(&[NotifyState::Stopping, NotifyState::Status("draining")]);
 }
 
-/// Tells the manager that all threads are alive, if it wants to know: twice in the time after which
-/// it ends the process. The thread that runs this proves its own life by that.
+/// Sends watchdog notifications while all workers are alive, if the service manager requires them.
+///
+/// The interval is half the time after which the service manager kills the process. The thread that
+/// runs this function is watched as well, because it must run to send.
 pub async fn keep_alive(heartbeats: Heartbeats) {
     let Some(period) = sd_notify::watchdog_enabled() else { return };
     let mut ticks = interval((period / 2).max(Duration::from_millis(1)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut watched = Watched::new(heartbeats, Instant::now());
+    let mut monitor = HeartbeatMonitor::new(heartbeats, Instant::now());
     loop {
         ticks.tick().await;
-        match watched.hanging(Instant::now()) {
-            None => tell(&[NotifyState::Watchdog]),
+        match monitor.hanging_worker(Instant::now()) {
+            None => notify(&[NotifyState::Watchdog]),
             Some(worker) => error!(worker, "a worker hangs, watchdog notifications stop"),
         }
     }
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        warn!(%error, "the service manager cannot be told");
+        warn!(%error, "cannot notify the service manager");
     }
 }
 
-/// The heartbeat of each worker: a number that moves as long as the worker does.
+/// The heartbeats of all workers: counters that increase as long as the workers run.
 #[derive(Debug, Clone)]
 pub struct Heartbeats(Arc<[AtomicU64]>);
 
-/// The heartbeat of a worker that has ended as it should. One that panicked does not get here.
-const ENDED: u64 = u64::MAX;
-/// No worker is called hanging sooner: the longest time between two beats is a second.
-const SHORTEST: Duration = Duration::from_secs(3);
-
 impl Heartbeats {
-    /// One for each worker.
+    /// A counter for each of `workers`.
     #[must_use]
     pub fn new(workers: usize) -> Self {
         Self((0..workers).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// That of one worker.
+    /// The heartbeat of the worker with this index.
     #[must_use]
     pub fn of(&self, worker: usize) -> Heartbeat {
         Heartbeat { all: self.clone(), worker }
     }
 }
 
-/// How a worker shows that it is alive.
+/// The heartbeat of one worker.
 #[derive(Debug)]
 pub struct Heartbeat {
     all: Heartbeats,
@@ -83,44 +86,50 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// It is.
+    /// Shows that the worker is alive.
     pub fn beat(&self) {
-        if let Some(heartbeat) = self.all.0.get(self.worker) {
-            heartbeat.fetch_add(1, Ordering::Relaxed);
+        if let Some(count) = self.all.0.get(self.worker) {
+            count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// It has nothing more to do.
+    /// Shows that the worker has ended normally.
     pub fn end(&self) {
-        if let Some(heartbeat) = self.all.0.get(self.worker) {
-            heartbeat.store(ENDED, Ordering::Relaxed);
+        if let Some(count) = self.all.0.get(self.worker) {
+            count.store(ENDED, Ordering::Relaxed);
         }
     }
 }
 
-/// What was seen of the heartbeats, and when each last moved.
+/// Finds workers whose heartbeat has stopped.
 #[derive(Debug)]
-struct Watched {
+struct HeartbeatMonitor {
     heartbeats: Heartbeats,
-    seen: Vec<(u64, Instant)>,
+    last_seen: Vec<LastBeat>,
 }
 
-impl Watched {
+/// The last known heartbeat count of a worker, and when it last changed.
+#[derive(Debug, Clone, Copy)]
+struct LastBeat {
+    count: u64,
+    changed: Instant,
+}
+
+impl HeartbeatMonitor {
     fn new(heartbeats: Heartbeats, now: Instant) -> Self {
-        let seen = heartbeats.0.iter().map(|_| (0, now)).collect();
-        Self { heartbeats, seen }
+        let last_seen = vec![LastBeat { count: 0, changed: now }; heartbeats.0.len()];
+        Self { heartbeats, last_seen }
     }
 
-    /// A worker whose heartbeat has not moved since the last look, nor for [`SHORTEST`].
-    fn hanging(&mut self, now: Instant) -> Option<usize> {
+    /// Index of a worker without a heartbeat since the last call and for at least
+    /// [`MIN_SILENCE`].
+    fn hanging_worker(&mut self, now: Instant) -> Option<usize> {
         let mut hanging = None;
-        for (worker, (heartbeat, (seen, moved))) in
-            self.heartbeats.0.iter().zip(&mut self.seen).enumerate()
-        {
-            let found = heartbeat.load(Ordering::Relaxed);
-            if found != *seen || found == ENDED {
-                (*seen, *moved) = (found, now);
-            } else if now.duration_since(*moved) >= SHORTEST {
+        let counts = self.heartbeats.0.iter().map(|count| count.load(Ordering::Relaxed));
+        for (worker, (count, last)) in counts.zip(&mut self.last_seen).enumerate() {
+            if count != last.count || count == ENDED {
+                *last = LastBeat { count, changed: now };
+            } else if now.duration_since(last.changed) >= MIN_SILENCE {
                 hanging = Some(worker);
             }
         }
@@ -133,24 +142,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_hangs_when_its_pulse_stands_still_and_not_when_it_has_ended() {
+    fn a_worker_hangs_if_its_heartbeat_stops_and_not_if_it_has_ended() {
         let heartbeats = Heartbeats::new(2);
         let start = Instant::now();
-        let mut watched = Watched::new(heartbeats.clone(), start);
+        let mut monitor = HeartbeatMonitor::new(heartbeats.clone(), start);
         let after = |seconds| start + Duration::from_secs(seconds);
         let (first, second) = (heartbeats.of(0), heartbeats.of(1));
         first.beat();
         second.beat();
-        assert_eq!(watched.hanging(after(15)), None);
+        assert_eq!(monitor.hanging_worker(after(15)), None);
         first.beat();
-        assert_eq!(watched.hanging(after(17)), None, "two seconds are not long");
+        assert_eq!(monitor.hanging_worker(after(17)), None, "two seconds of silence are allowed");
         first.beat();
-        assert_eq!(watched.hanging(after(30)), Some(1));
+        assert_eq!(monitor.hanging_worker(after(30)), Some(1));
         second.beat();
         first.end();
-        assert_eq!(watched.hanging(after(45)), None);
+        assert_eq!(monitor.hanging_worker(after(45)), None);
         second.end();
-        assert_eq!(watched.hanging(after(60)), None);
-        assert_eq!(watched.hanging(after(75)), None);
+        assert_eq!(monitor.hanging_worker(after(60)), None);
+        assert_eq!(monitor.hanging_worker(after(75)), None);
     }
 }

@@ -57,7 +57,7 @@ impl Reporter {
             say(peer, &seen, (decision, judged_at), left_out);
         }
         say_lost(lost);
-        self.recent_hits.note(peer.ip(), seen);
+        self.recent_hits.record(peer.ip(), seen);
     }
 
     /// Says why a handshake failed, if anybody can do anything about it: of which certificate, if
@@ -134,7 +134,7 @@ fn say(peer: SocketAddr, seen: &RecentHit, done: (Decision, JudgedAt), left_out:
         (Decision::Reject, JudgedAt::FullHandshake | JudgedAt::Resumption) => "refused",
         (Decision::Admit | Decision::Annotate | Decision::Flag, _) => "flagged",
     };
-    let (client, found) = (seen.client.as_ref(), &seen.found);
+    let (client, found) = (seen.client.as_ref(), &seen.source);
     warn!(
         target: "keygate::client_key",
         %peer,
