@@ -1,30 +1,31 @@
 //! keygate: a TLS-terminating reverse proxy that checks the public key of every client's
 //! certificate against filters of keys whose private halves are known to have leaked.
 //!
-//! The rooms of the house, from the ground up; each uses only those above it:
+//! The modules, from the ground up; each uses only those above it:
 //!
-//! | room | what it owns |
+//! | module | contents |
 //! | --- | --- |
 //! | `regular_file` | opening and reading regular files up to a maximum size |
 //! | `unix_time` | times in seconds since the Unix epoch |
 //! | [`pkbf`] | the `pkbfv1` filter: query, insert, reading, atomic writing |
 //! | [`spki`] | public keys in certificates and files, their related encodings, fingerprints |
-//! | [`guard`] | the judgement: [`guard::Guard::judge`] and [`guard::Policy::decide`] |
-//! | [`config`] | the configuration: typed, then checked once |
+//! | [`guard`] | verdicts and decisions: [`guard::Guard::judge`] and [`guard::Policy::decide`] |
+//! | [`config`] | the configuration, parsed and checked once |
 //! | [`process`] | the process and its host: sandbox, service manager, inherited sockets |
-//! | [`tls`] | the client verifier, sessions, and who a client is |
-//! | [`metrics`] | every series, as typed handles |
-//! | [`recent_hits`] | the clients rejected or flagged lately, in bounded memory |
-//! | [`snapshot`] | what a reload can change, as one immutable value; watching, swapping |
-//! | [`proxy`] | the data path: one file for each step of a connection's life |
+//! | [`tls`] | the client verifier, sessions and the identity of a client |
+//! | [`metrics`] | all metrics, as typed handles |
+//! | [`recent_hits`] | recently rejected or flagged clients, in bounded memory |
+//! | [`snapshot`] | the state that a reload can change, as one immutable value |
+//! | [`proxy`] | the data path: the life of a connection |
 //! | [`admin`] | metrics, liveness, readiness and status over HTTP |
-//! | [`server`] | all of it in one process |
-//! | [`cli`] | the command line: one file for each subcommand |
+//! | [`server`] | the whole proxy in one process |
+//! | [`cli`] | the command line, one file for each subcommand |
 //!
-//! A connection goes `accept` → ClientHello → service by SNI → handshake (chain, then proof of
-//! possession, then [`guard::Guard::judge`]) → identity, judged again so that resumed sessions are
-//! covered → HTTP. A changed file goes settle → load and check → swap of the
-//! [`snapshot::Snapshot`]; with it go the ticket keys, so old sessions die.
+//! A connection takes these steps: `accept`, ClientHello, service by SNI, handshake, identity, HTTP.
+//! The handshake verifies the chain and the proof of possession, then calls
+//! [`guard::Guard::judge`]. The identity is judged again, because a resumed session has no
+//! verification. A changed file settles, is loaded and checked, and becomes part of the next
+//! [`snapshot::Snapshot`]. Each snapshot has new ticket keys, so that old sessions do not resume.
 //!
 //! Without the feature `proxy`, which is on by default, the crate is a library: [`pkbf`], [`spki`],
 //! [`guard`] and [`tls::KeyVerifier`], a client verifier for any rustls server. It then needs no

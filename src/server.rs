@@ -3,24 +3,26 @@
 //! Workers serve connections. One control thread watches files, checks upstream servers and serves
 //! the admin address. This module only connects the other modules.
 
+mod control;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
-use tracing::{error, info};
-use tracing_appender::non_blocking::WorkerGuard;
+use tracing::info;
+use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
 
+use self::control::{Control, HealthChecks};
 use crate::admin::{self, AdminListener, AdminState};
 use crate::config::{Config, ShutdownConfig};
 use crate::guard::RecentKeys;
 use crate::metrics::{ControlMetrics, Exposition, WorkerMetrics};
 use crate::process::inherited_sockets::{InheritedSockets, InheritedSocketsError};
-use crate::process::service_manager::{self, Heartbeats};
+use crate::process::service_manager::Heartbeats;
 use crate::proxy::{self, Addresses, HealthBoard, Listener, Stage, Workers};
 use crate::recent_hits::RecentHits;
 use crate::snapshot::watch::{Command, FileWatcher, POLL_INTERVAL};
@@ -267,7 +269,7 @@ impl Links {
     }
 
     /// The part that all workers share.
-    fn shared(&self, access_log: tracing_appender::non_blocking::NonBlocking) -> proxy::Shared {
+    fn shared(&self, access_log: NonBlocking) -> proxy::Shared {
         proxy::Shared {
             current: Arc::clone(&self.current),
             board: self.board.clone(),
@@ -288,55 +290,5 @@ impl Links {
             self.stage.subscribe(),
             self.commands.clone(),
         )
-    }
-}
-
-/// The tasks of the control thread.
-struct Control {
-    watcher: FileWatcher,
-    health: HealthChecks,
-    heartbeats: Heartbeats,
-    admin: AdminListener,
-    state: AdminState,
-}
-
-/// Checks the health of the upstream servers.
-struct HealthChecks {
-    current: Current,
-    board: HealthBoard,
-    metrics: ControlMetrics,
-    /// Changes when the services may have changed.
-    swaps: watch::Receiver<u64>,
-}
-
-impl Control {
-    /// Starts the control thread, which runs until the process ends.
-    fn spawn(self) -> io::Result<()> {
-        let thread = std::thread::Builder::new().name("keygate-control".to_owned());
-        thread.spawn(move || self.run()).map(|_| ())
-    }
-
-    fn run(self) {
-        let runtime =
-            Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-        match runtime {
-            Ok(runtime) => runtime.block_on(self.serve()),
-            Err(error) => error!(%error, "no control runtime: no metrics, no reloads"),
-        }
-    }
-
-    async fn serve(self) {
-        let admin = admin::serve(self.admin, self.state);
-        let admin = tokio::task::spawn_local(async move {
-            let Err(error) = admin.await;
-            error!(%error, "the admin server ended");
-        });
-        tokio::task::spawn_local(service_manager::keep_alive(self.heartbeats));
-        let HealthChecks { current, board, metrics, swaps } = self.health;
-        tokio::task::spawn_local(proxy::supervise_health(current, swaps, board, metrics));
-        if let Err(error) = self.watcher.run().await {
-            error!(%error, "reading files ended: no more reloads, restart the process");
-            let _ = admin.await; // metrics are served on
-        }
     }
 }

@@ -201,7 +201,7 @@ impl Loader {
         self.rollback.save(watermarks).map_err(|source| LoadError::State { path, source })
     }
 
-    /// What is in use, and the result of the last attempt to read each file.
+    /// Reports everything in use and the last attempt to read each file.
     #[must_use]
     pub fn report(&self) -> Report {
         Report {

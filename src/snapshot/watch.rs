@@ -27,8 +27,7 @@ pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum time to wait for changes to settle, 2 s, because other programs may keep the directory
 /// busy.
 const MAX_SETTLE: Duration = Duration::from_secs(2);
-/// Maximum time before a reload request is answered, 5 s, because a file may be written without
-/// end.
+/// Maximum time before a reload request completes, 5 s, because a file may be written without end.
 const MAX_RELOAD_WAIT: Duration = Duration::from_secs(5);
 
 /// A command to the [`FileWatcher`].
@@ -77,7 +76,7 @@ enum Wakeup {
     Files,
 }
 
-/// Reload requests that have not been answered, and when they arrived.
+/// Incomplete reload requests, and when they arrived.
 #[derive(Default)]
 struct ReloadRequests(Vec<(Instant, oneshot::Sender<()>)>);
 
@@ -113,7 +112,7 @@ impl FileWatcher {
                 refresh(self.loader, self.prepare, trigger).await?;
             pending = refreshed.pending;
             self.publish(refreshed);
-            requests.answer(pending);
+            requests.complete(pending);
             if let Some(update) = accepted {
                 self.finish_accept(update);
             }
@@ -179,9 +178,8 @@ impl FileWatcher {
 }
 
 impl ReloadRequests {
-    /// Answers the requests, unless a file is `pending`: then only those that waited for
-    /// [`MAX_RELOAD_WAIT`].
-    fn answer(&mut self, pending: bool) {
+    /// Completes all requests, or, if a file is `pending`, those older than [`MAX_RELOAD_WAIT`].
+    fn complete(&mut self, pending: bool) {
         let is_due = |since: &Instant| !pending || since.elapsed() >= MAX_RELOAD_WAIT;
         for (_, response) in self.0.extract_if(.., |(since, _)| is_due(since)) {
             let _ = response.send(()); // the caller may have gone
@@ -189,8 +187,8 @@ impl ReloadRequests {
     }
 }
 
-/// Refreshes the files and saves the rollback state, on a thread of its own: reading a large filter
-/// takes seconds, and metrics are served meanwhile.
+/// Refreshes the files and saves the rollback state on a separate thread, because reading a large
+/// filter takes seconds and metrics are served meanwhile.
 async fn refresh(
     mut loader: Loader,
     mut prepare: Prepare,

@@ -45,7 +45,7 @@ pub(crate) enum Reread<R> {
     Unchanged,
 }
 
-/// What refreshing one source changed.
+/// Result of refreshing one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Nothing yet, because a file is being written.

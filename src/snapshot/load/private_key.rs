@@ -20,8 +20,8 @@ pub struct ExposedKeyFile {
 /// Permissions that a private key file must not have: read or write for everybody, write for the
 /// group.
 ///
-/// Read for the group is allowed. A service with a user of its own needs it, and Kubernetes sets it
-/// on volumes with an `fsGroup`.
+/// Read for the group is allowed. A service that runs as its own user needs it, and Kubernetes sets
+/// it on volumes with an `fsGroup`.
 const UNSAFE_MODE: u32 = 0o026;
 
 impl ExposedKeyFile {

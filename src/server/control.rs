@@ -1,0 +1,64 @@
+//! The control thread: watches files, checks upstream servers and serves the admin address.
+
+use std::io;
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::watch;
+use tracing::error;
+
+use crate::admin::{self, AdminListener, AdminState};
+use crate::metrics::ControlMetrics;
+use crate::process::service_manager::{self, Heartbeats};
+use crate::proxy::{self, HealthBoard};
+use crate::snapshot::Current;
+use crate::snapshot::watch::FileWatcher;
+
+/// The tasks of the control thread.
+pub(super) struct Control {
+    pub(super) watcher: FileWatcher,
+    pub(super) health: HealthChecks,
+    pub(super) heartbeats: Heartbeats,
+    pub(super) admin: AdminListener,
+    pub(super) state: AdminState,
+}
+
+/// Checks the health of the upstream servers.
+pub(super) struct HealthChecks {
+    pub(super) current: Current,
+    pub(super) board: HealthBoard,
+    pub(super) metrics: ControlMetrics,
+    /// Changes when the services may have changed.
+    pub(super) swaps: watch::Receiver<u64>,
+}
+
+impl Control {
+    /// Starts the control thread, which runs until the process ends.
+    pub(super) fn spawn(self) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name("keygate-control".to_owned());
+        thread.spawn(move || self.run()).map(|_| ())
+    }
+
+    fn run(self) {
+        let runtime =
+            Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+        match runtime {
+            Ok(runtime) => runtime.block_on(self.serve()),
+            Err(error) => error!(%error, "no control runtime: no metrics, no reloads"),
+        }
+    }
+
+    async fn serve(self) {
+        let admin = admin::serve(self.admin, self.state);
+        let admin = tokio::task::spawn_local(async move {
+            let Err(error) = admin.await;
+            error!(%error, "the admin server ended");
+        });
+        tokio::task::spawn_local(service_manager::keep_alive(self.heartbeats));
+        let HealthChecks { current, board, metrics, swaps } = self.health;
+        tokio::task::spawn_local(proxy::supervise_health(current, swaps, board, metrics));
+        if let Err(error) = self.watcher.run().await {
+            error!(%error, "reading files ended: no more reloads, restart the process");
+            let _ = admin.await; // metrics are served on
+        }
+    }
+}
