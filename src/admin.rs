@@ -34,7 +34,7 @@ use tracing::{debug, warn};
 use self::history::{History, HourCounts};
 pub use self::listener::{AdminBindError, AdminListener};
 use crate::metrics::Exposition;
-use crate::proxy::Stage;
+use crate::proxy::Lifecycle;
 use crate::recent_hits::RecentHits;
 use crate::snapshot::Report;
 use crate::snapshot::watch::Command;
@@ -60,7 +60,7 @@ pub struct AdminState {
     /// Recent clients whose keys were not clean.
     pub recent_hits: RecentHits,
     /// Stage of the proxy; `/readyz` responds 200 while it serves.
-    pub stage: watch::Receiver<Stage>,
+    pub stage: watch::Receiver<Lifecycle>,
     /// Commands to the task that watches files.
     pub commands: mpsc::Sender<Command>,
     /// Start of the process, in seconds since the Unix epoch.
@@ -77,7 +77,7 @@ impl AdminState {
         exposition: Exposition,
         report: Arc<ArcSwap<Report>>,
         recent_hits: RecentHits,
-        stage: watch::Receiver<Stage>,
+        stage: watch::Receiver<Lifecycle>,
         commands: mpsc::Sender<Command>,
     ) -> Self {
         let (since, history) = (now(), Arc::default());
@@ -175,8 +175,8 @@ async fn respond(state: &AdminState, request: Request<Incoming>) -> Response<Ful
             rendered("text/plain; version=0.0.4; charset=utf-8", state.exposition.render())
         }
         "/readyz" => match *state.stage.borrow() {
-            Stage::Serving => text(StatusCode::OK, "ready"),
-            Stage::Leaving | Stage::Draining | Stage::Ended => {
+            Lifecycle::Serving => text(StatusCode::OK, "ready"),
+            Lifecycle::NotReady | Lifecycle::Draining | Lifecycle::Stopped => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "shutting down")
             }
         },

@@ -40,9 +40,15 @@ pub mod admin;
 pub mod cli;
 #[cfg(feature = "proxy")]
 pub mod config;
+#[cfg(feature = "proxy")]
+mod dialect;
 pub mod guard;
 #[cfg(feature = "proxy")]
+pub mod listen;
+#[cfg(feature = "proxy")]
 pub mod metrics;
+#[cfg(feature = "proxy")]
+mod permit;
 pub mod pkbf;
 #[cfg(feature = "proxy")]
 pub mod process;

@@ -20,10 +20,11 @@ use self::control::{Control, HealthChecks};
 use crate::admin::{self, AdminListener, AdminState};
 use crate::config::{Config, ShutdownConfig};
 use crate::guard::RecentKeys;
+use crate::listen::{self, Addresses, Listener};
 use crate::metrics::{ControlMetrics, Exposition, WorkerMetrics};
 use crate::process::inherited_sockets::{InheritedSockets, InheritedSocketsError};
 use crate::process::service_manager::Heartbeats;
-use crate::proxy::{self, Addresses, HealthBoard, Listener, Stage, Workers};
+use crate::proxy::{self, HealthRegistry, Lifecycle, WorkerContext, Workers};
 use crate::recent_hits::RecentHits;
 use crate::snapshot::watch::{Command, FileWatcher, POLL_INTERVAL};
 use crate::snapshot::{Current, LoadError, Loader, Prepare, Report, Snapshot};
@@ -33,7 +34,7 @@ use crate::snapshot::{Current, LoadError, Loader, Prepare, Report, Snapshot};
 pub struct Server {
     addresses: Vec<BoundAddress>,
     admin_address: String,
-    stage: watch::Sender<Stage>,
+    lifecycle: watch::Sender<Lifecycle>,
     commands: mpsc::Sender<Command>,
     report: Arc<ArcSwap<Report>>,
     workers: Workers,
@@ -59,7 +60,7 @@ pub enum ServerError {
     Admin(#[from] admin::AdminBindError),
     /// The address of a service cannot be bound.
     #[error(transparent)]
-    Bind(#[from] proxy::BindError),
+    Bind(#[from] listen::BindError),
     /// The control thread cannot be started.
     #[error("cannot start the control thread: {0}")]
     Control(#[source] io::Error),
@@ -93,21 +94,21 @@ impl Server {
         let metrics = Metrics::new(config)?;
         let recent = recent_keys(config);
         let (loader, first) = load(config, file, &metrics.control, &recent)?;
-        let listeners = proxy::bind(config, &inherited)?;
+        let listeners = listen::bind(config, &inherited)?;
         let admin = AdminListener::bind(&config.admin, &inherited)?;
         let addresses = listeners.iter().map(BoundAddress::of).collect();
         let admin_address = admin.local_address();
 
         let (links, commands) = Links::new(config, first, &loader);
         let (access_log, access_log_guard) = tracing_appender::non_blocking(io::stdout());
-        let shared = links.shared(access_log);
-        let sockets = (listeners, inherited);
-        let workers = proxy::start(config, sockets, &metrics.workers, &recent, &shared)?;
+        let context = links.worker_context(access_log);
+        let sockets = proxy::Sockets { listeners, inherited };
+        let workers = proxy::start(config, sockets, &metrics.workers, &recent, &context)?;
         let prepare = prepare_addresses(&workers);
         let control = Control {
             health: HealthChecks {
                 current: Arc::clone(&links.current),
-                board: links.board.clone(),
+                health: links.health.clone(),
                 metrics: metrics.control,
                 swaps: links.judgements.subscribe(),
             },
@@ -128,7 +129,7 @@ impl Server {
         Ok(Self {
             addresses,
             admin_address,
-            stage: links.stage,
+            lifecycle: links.lifecycle,
             commands: links.commands,
             report: links.report,
             workers,
@@ -168,15 +169,15 @@ impl Server {
     /// Fails readiness, waits `readiness_delay`, stops accepting, and gives open connections up to
     /// `drain_timeout` to finish what they have in flight.
     pub async fn shut_down(mut self) {
-        self.stage.send_replace(Stage::Leaving);
+        self.lifecycle.send_replace(Lifecycle::NotReady);
         info!(delay = ?self.shutdown.readiness_delay, "no longer ready");
         sleep(self.shutdown.readiness_delay).await;
-        self.stage.send_replace(Stage::Draining);
+        self.lifecycle.send_replace(Lifecycle::Draining);
         info!(timeout = ?self.shutdown.drain_timeout, "draining");
         if timeout(self.shutdown.drain_timeout, self.workers.ended()).await.is_err() {
             info!("drain timeout reached, closing open connections");
         }
-        self.stage.send_replace(Stage::Ended);
+        self.lifecycle.send_replace(Lifecycle::Stopped);
         self.workers.ended().await;
         info!("stopped");
     }
@@ -239,14 +240,14 @@ struct Links {
     current: Current,
     /// The report on the snapshot in use, replaced by the control thread.
     report: Arc<ArcSwap<Report>>,
-    /// The stage of the process, which ends the workers.
-    stage: watch::Sender<Stage>,
+    /// The lifecycle of the process, which ends the workers.
+    lifecycle: watch::Sender<Lifecycle>,
     /// Has workers judge open connections again.
     judgements: watch::Sender<u64>,
     /// Commands to the control thread.
     commands: mpsc::Sender<Command>,
     /// Health of the upstream servers, found by the control thread.
-    board: HealthBoard,
+    health: HealthRegistry,
     recent_hits: RecentHits,
     heartbeats: Heartbeats,
 }
@@ -258,10 +259,10 @@ impl Links {
         let links = Self {
             current: Arc::new(ArcSwap::from_pointee(first)),
             report: Arc::new(ArcSwap::from_pointee(loader.report())),
-            stage: watch::Sender::new(Stage::Serving),
+            lifecycle: watch::Sender::new(Lifecycle::Serving),
             judgements: watch::Sender::new(0),
             commands,
-            board: HealthBoard::default(),
+            health: HealthRegistry::default(),
             recent_hits: RecentHits::default(),
             heartbeats: Heartbeats::new(config.workers.get()),
         };
@@ -269,13 +270,13 @@ impl Links {
     }
 
     /// The part that all workers share.
-    fn shared(&self, access_log: NonBlocking) -> proxy::Shared {
-        proxy::Shared {
+    fn worker_context(&self, access_log: NonBlocking) -> WorkerContext {
+        WorkerContext {
             current: Arc::clone(&self.current),
-            board: self.board.clone(),
+            health: self.health.clone(),
             access_log,
             recent_hits: self.recent_hits.clone(),
-            stage: self.stage.subscribe(),
+            lifecycle: self.lifecycle.subscribe(),
             judgements: self.judgements.subscribe(),
             heartbeats: self.heartbeats.clone(),
         }
@@ -287,7 +288,7 @@ impl Links {
             exposition,
             Arc::clone(&self.report),
             self.recent_hits.clone(),
-            self.stage.subscribe(),
+            self.lifecycle.subscribe(),
             self.commands.clone(),
         )
     }

@@ -7,7 +7,7 @@ use super::chart::Chart;
 use super::history::HourCounts;
 use crate::guard::VerdictKind;
 use crate::metrics::{KeyAction, Label};
-use crate::proxy::Stage;
+use crate::proxy::Lifecycle;
 use crate::recent_hits::{AllHits, RecentHit};
 use crate::snapshot::{FilterReport, ListReport, ReloadReport, Report, ServiceReport};
 use crate::unix_time::rfc3339;
@@ -126,7 +126,7 @@ pub(super) fn render(state: &AdminState, now: u64) -> Result<String, askama::Err
     let clients: Vec<_> = hits.iter().take(MAX_CLIENTS).map(|hit| client(hit, now)).collect();
     let page = StatusPage {
         version: env!("CARGO_PKG_VERSION"),
-        is_ready: *state.stage.borrow() == Stage::Serving,
+        is_ready: *state.stage.borrow() == Lifecycle::Serving,
         generation: report.generation,
         configuration: report.configuration.as_ref().map(|it| configuration(it, now)),
         now: rfc3339(now),

@@ -1,244 +1,268 @@
-//! One connection: ClientHello, service, handshake, identity, judgement, HTTP.
+//! One connection: accepted, handshake with the service that the SNI names, admission, HTTP or TCP.
 
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
-use hyper::StatusCode;
 use rustls::server::Acceptor;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
-use super::activity::{Activity, Kind};
-use super::headers::Annotations;
-use super::http::{self, Session};
-use super::interim::Interim;
-use super::peers::Present;
+use super::http;
+use super::lingering_close::{self, LINGER_TIME};
+use super::open_connection::{Judgement, OpenConnection};
 use super::proxy_protocol;
-use super::standing::Standing;
 use super::tcp;
 use super::worker::Worker;
-use crate::config::{AlpnProtocol, Networks, Protocol};
-use crate::guard::{Decision, JudgedAt, RejectWith, Verdict};
+use crate::config::{Networks, Protocol};
+use crate::guard::{Decision, JudgedAt, RejectWith};
+use crate::listen::{Accepted, ListenSocket};
 use crate::metrics::ConnectionResult;
+use crate::permit::PerIpGuard;
 use crate::snapshot::Service;
 use crate::tls::{self, ClientIdentity, HandshakeResult, RejectedClient};
 
-/// The address that a connection came in on.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Via {
-    /// As configured: services are found by it.
-    pub(super) listen: SocketAddr,
-    /// How long the handshake may take.
-    pub(super) timeout: Duration,
+/// Accepts connections on a socket until the task is aborted. Each is served on a task of its own.
+///
+/// # Errors
+/// Returns an error if the operating system refuses to register the socket.
+pub(crate) fn accept(socket: ListenSocket, worker: Rc<Worker>) -> io::Result<JoinHandle<()>> {
+    let mut acceptor = socket.into_acceptor()?;
+    Ok(tokio::task::spawn_local(async move {
+        while let Some(accepted) = acceptor.accept().await {
+            let open = worker.connections.enter();
+            let connection = serve(Rc::clone(&worker), accepted);
+            tokio::task::spawn_local(async move {
+                connection.await;
+                drop(open);
+            });
+        }
+    }))
 }
 
 /// Serves one accepted connection, from the ClientHello to the last response.
-pub(super) async fn serve(worker: Rc<Worker>, via: Via, tcp: TcpStream, peer: SocketAddr) {
-    let accepted = Instant::now();
+async fn serve(worker: Rc<Worker>, accepted: Accepted) {
+    let began = Instant::now();
+    let Accepted { tcp, peer, listen, handshake_timeout, permit } = accepted;
     let _ = tcp.set_nodelay(true); // fails only if the client is gone, which the handshake notices
-    let mut begun = Begun { peer, service: None, present: None };
-    let handshake = handshake(&worker, via.listen, tcp, &mut begun);
-    let outcome = match timeout(via.timeout, handshake).await {
+    let mut progress = HandshakeProgress { peer, service: None, per_ip: None };
+    let handshake = handshake(&worker, listen, tcp, &mut progress);
+    let outcome = match timeout(handshake_timeout, handshake).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(Failure::of(HandshakeResult::Timeout)),
+        Err(_) => Err(HandshakeFailure::new(HandshakeResult::Timeout)),
     };
-    let Begun { peer, service, present } = begun;
+    let HandshakeProgress { peer, service, per_ip } = progress;
     match (outcome, service) {
         (Ok(stream), Some(service)) => {
-            let elapsed = accepted.elapsed().as_secs_f64();
+            let elapsed = began.elapsed().as_secs_f64();
             worker.service_metrics(&service).handshake_duration.observe(elapsed);
-            let is_over = present.as_ref().is_some_and(|present| {
-                present.count > service.config.limits.max_connections_per_ip
-            });
-            admit(worker, &service, stream, peer, is_over).await;
+            let limit = service.config.limits.max_connections_per_ip;
+            let is_over_limit = per_ip.as_ref().is_some_and(|per_ip| per_ip.count > limit);
+            admit(worker, &service, stream, peer, is_over_limit).await;
         }
         (Ok(stream), None) => close(stream).await, // no handshake succeeds without a service
         (Err(failure), service) => failure.end(&worker, service.as_deref(), peer).await,
     }
-    drop(present);
+    drop((per_ip, permit));
 }
 
-/// What is known of a connection whose handshake has begun.
-struct Begun {
-    /// The client, also behind a peer that speaks for it.
+/// The facts about a connection that outlive a failed handshake.
+struct HandshakeProgress {
+    /// The client's address; behind a trusted PROXY header, the address that it names.
     peer: SocketAddr,
-    /// The service that it asks for.
+    /// The service that the SNI names.
     service: Option<Arc<Service>>,
-    present: Option<Present>,
+    per_ip: Option<PerIpGuard>,
 }
 
-/// Performs the handshake with the service that the client asks for.
+/// Performs the handshake with the service that the SNI names.
 async fn handshake(
     worker: &Worker,
     listen: SocketAddr,
     mut tcp: TcpStream,
-    begun: &mut Begun,
-) -> Result<TlsStream<TcpStream>, Failure> {
-    let is_spoken_for = |networks: &Networks| networks.contains(begun.peer.ip());
-    if worker.snapshot().accept_proxy(listen).is_some_and(is_spoken_for) {
+    progress: &mut HandshakeProgress,
+) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
+    let is_trusted_proxy = |networks: &Networks| networks.contains(progress.peer.ip());
+    if worker.snapshot().accept_proxy(listen).is_some_and(is_trusted_proxy) {
         match proxy_protocol::read(&mut tcp).await {
-            Ok(client) => begun.peer = client.unwrap_or(begun.peer),
+            Ok(client) => progress.peer = client.unwrap_or(progress.peer),
             Err(error) => {
-                let failure = Failure::of(HandshakeResult::NotTls);
-                return Err(Failure { error: Some(error), tcp: Some(tcp), ..failure });
+                let failure = HandshakeFailure::new(HandshakeResult::NotTls);
+                return Err(HandshakeFailure { error: Some(error), tcp: Some(tcp), ..failure });
             }
         }
     }
-    // Whoever holds connections without a word is counted, too.
-    let present = begun.present.insert(worker.peers.enter(begun.peer.ip()));
-    if present.count > worker.snapshot().max_connections_per_ip(listen).saturating_mul(2) {
-        return Err(Failure { limited: true, ..Failure::of(HandshakeResult::Unsupported) });
+    // Counted before the ClientHello, so that silent connections count as well.
+    let per_ip = progress.per_ip.insert(worker.per_ip.enter(progress.peer.ip()));
+    let count = per_ip.count;
+    if count > worker.snapshot().max_connections_per_ip(listen).saturating_mul(2) {
+        return Err(HandshakeFailure::over_limit());
     }
     let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), tcp);
     let hello = match (&mut acceptor).await {
         Ok(hello) => hello,
         Err(error) => {
-            let failure = Failure::of(HandshakeResult::from_error(&error));
-            return Err(Failure { error: Some(error), tcp: acceptor.take_io(), ..failure });
+            let failure = HandshakeFailure::new(HandshakeResult::from_error(&error));
+            return Err(HandshakeFailure {
+                error: Some(error),
+                tcp: acceptor.take_io(),
+                ..failure
+            });
         }
     };
     let snapshot = worker.snapshot();
     let route = snapshot.route(listen, hello.client_hello().server_name());
     let Some(service) = route.map(Arc::clone) else {
-        return Err(refuse_name(hello.io).await);
+        return Err(reject_name(hello.io).await);
     };
     drop(snapshot);
-    begun.service = Some(Arc::clone(&service));
-    // A few too many are told so in HTTP; whoever goes on is not worth a handshake.
-    let limits = &service.config.limits;
-    let count = begun.present.as_ref().map_or(0, |present| present.count);
-    let is_http = service.config.protocol == Protocol::Http;
-    let most = limits.max_connections_per_ip.saturating_mul(if is_http { 2 } else { 1 });
-    if count > most {
-        return Err(Failure { limited: true, ..Failure::of(HandshakeResult::Unsupported) });
+    progress.service = Some(Arc::clone(&service));
+    // An HTTP client slightly over the limit gets 429, for which the handshake is needed. Beyond
+    // twice the limit the handshake is not worth its cost.
+    let limit = service.config.limits.max_connections_per_ip;
+    let factor = if service.config.protocol == Protocol::Http { 2 } else { 1 };
+    if count > limit.saturating_mul(factor) {
+        return Err(HandshakeFailure::over_limit());
     }
-    // All of it in there: a session is found before anything is awaited.
+    // The whole handshake runs inside `drive_handshake`, because rustls looks up sessions in the first
+    // call, before the first await.
     let accepting = async { hello.into_stream(Arc::clone(&service.tls)).into_fallible().await };
     match tls::drive_handshake(accepting).await {
         (Ok(stream), _) => Ok(stream),
         (Err((error, tcp)), refusal) => {
-            let result = HandshakeResult::from_error(&error);
-            Err(Failure { error: Some(error), refusal, tcp: Some(tcp), ..Failure::of(result) })
+            let failure = HandshakeFailure::new(HandshakeResult::from_error(&error));
+            Err(HandshakeFailure { error: Some(error), refusal, tcp: Some(tcp), ..failure })
         }
     }
 }
 
-/// Judges the client by the snapshot of this moment, whatever the handshake began with (the service
-/// as it was `before`): a resumed session met no verifier, and filters, CAs and revocation lists may
-/// have been replaced meanwhile. Then serves it.
+/// Judges the client by the current snapshot, then serves it.
+///
+/// The handshake may have begun with an older snapshot (`handshake_service`), and a resumed session
+/// never met the verifier. Filters, CAs and CRLs may have been replaced since.
 async fn admit(
     worker: Rc<Worker>,
-    before: &Service,
+    handshake_service: &Service,
     stream: TlsStream<TcpStream>,
     peer: SocketAddr,
-    is_over: bool,
+    is_over_limit: bool,
 ) {
     let snapshot = worker.snapshot();
     let identity = ClientIdentity::new(peer, stream.get_ref().1);
-    let metrics = worker.service_metrics(before);
+    let metrics = worker.service_metrics(handshake_service);
     metrics.handshakes(HandshakeResult::Ok, identity.judged_at() == JudgedAt::Resumption).inc();
-    let Some(service) = snapshot.current(before).map(Arc::clone) else {
-        return close(stream).await; // the service is gone
+    let Some(service) = snapshot.current(handshake_service).map(Arc::clone) else {
+        return close(stream).await; // a reload has removed the service
     };
     let now = SystemTime::now();
     let is_outdated = identity.has_expired(&*service.client_verifier, now)
-        || (!Arc::ptr_eq(&before.client_verifier, &service.client_verifier)
+        || (!Arc::ptr_eq(&handshake_service.client_verifier, &service.client_verifier)
             && identity.check(&*service.client_verifier, now).is_err());
     if is_outdated {
         metrics.connections.of(ConnectionResult::Rejected).inc();
         let service = &service.config.name;
-        debug!(%peer, %service, "the certificate was accepted once and is not any more");
+        debug!(%peer, %service, "client certificate is no longer accepted");
         return close(stream).await;
     }
-    let verdict = snapshot.guard.judge(identity.chain(), service.config.policy.judge, now);
-    let decision = service.config.policy.decide(&verdict);
-    metrics.count_judgement(identity.judged_at(), &verdict, decision);
-    if decision != Decision::Admit {
-        let (chain, stage) = (identity.chain(), identity.judged_at());
-        worker.reporter.hit(peer, &service, chain, &verdict, stage, decision);
+    let judgement = Judgement::new(&snapshot, &service, &identity, now);
+    let is_rejected = judgement.decision == Decision::Reject;
+    judgement.record(&worker.refusal_log, &metrics, &service, &identity, identity.judged_at());
+    metrics.connections.of(connection_result(is_rejected, is_over_limit)).inc();
+    if is_rejected && service.config.policy.reject_with == RejectWith::Alert {
+        return close(stream).await;
     }
-    if decision == Decision::Reject {
-        metrics.connections.of(ConnectionResult::Rejected).inc();
-        if service.config.policy.reject_with == RejectWith::Alert {
-            return close(stream).await;
-        }
-    } else {
-        let result = if is_over { ConnectionResult::Limited } else { ConnectionResult::Served };
-        metrics.connections.of(result).inc();
+    if !is_rejected && judgement.depends_on_filters() {
+        worker.record_admitted(service.id, identity.leaf());
     }
-    let depends_on_filters =
-        matches!(verdict, Verdict::Clean | Verdict::Confirmed(_) | Verdict::Probable(_));
-    if depends_on_filters && decision != Decision::Reject {
-        worker.note(service.id, identity.leaf());
+    let alpn = stream.get_ref().1.alpn_protocol();
+    let open = OpenConnection::new(&snapshot, service, identity, judgement, alpn);
+    if is_over_limit && !is_rejected {
+        open.reject_over_limit();
     }
-    let http2 = stream.get_ref().1.alpn_protocol() == Some(AlpnProtocol::H2.as_bytes());
-    let kind = match (service.config.protocol, http2) {
-        (Protocol::Http, false) => Kind::Http1,
-        (Protocol::Http, true) => Kind::Http2,
-        (Protocol::Tcp, _) => Kind::Tunnel,
-    };
-    let activity = Activity::new(service.config.limits, kind);
-    let annotations = Annotations::new(&service.config, &identity);
-    let believes_request_id = service.config.request_id_from.contains(peer.ip());
+    drop(snapshot); // an open connection must keep no old filter in memory
     let active = metrics.connections_active.clone();
-    let routes = Arc::clone(snapshot.routes());
-    let standing =
-        Standing::new(Arc::clone(&service), routes, identity, verdict, decision, activity);
-    if is_over && decision != Decision::Reject {
-        standing.refuse((StatusCode::TOO_MANY_REQUESTS, "too many connections from this address"));
-    }
-    drop(snapshot); // an open connection keeps no old filter in memory
-    let (watcher, watched) = (Rc::clone(&worker), Rc::as_ptr(&standing));
     active.inc();
-    if service.config.protocol == Protocol::Tcp {
-        // Boxed: room for it would be in every connection.
-        Box::pin(tcp::serve(&worker, &service, &standing, stream)).await;
-    } else {
-        let session = Session {
-            worker,
-            metrics,
-            annotations,
-            tunnel: RefCell::default(),
-            interim: Interim::default(),
-            left_unread: Cell::new(false),
-            believes_request_id,
-            standing,
-            service,
-        };
-        http::serve(Rc::new(session), stream, http2).await;
+    worker.connections.add(&open);
+    let protocol = open.service().config.protocol;
+    match protocol {
+        // Boxed, because otherwise every connection would have room for it.
+        Protocol::Tcp => Box::pin(tcp::serve(&worker, &open, stream)).await,
+        Protocol::Http => http::serve(&worker, metrics, &open, stream).await,
     }
-    watcher.open.forget(watched);
+    worker.connections.remove(Rc::as_ptr(&open));
     active.dec();
 }
 
-/// A handshake that did not succeed, and what is left of it.
-struct Failure {
+fn connection_result(is_rejected: bool, is_over_limit: bool) -> ConnectionResult {
+    match (is_rejected, is_over_limit) {
+        (true, _) => ConnectionResult::Rejected,
+        (false, true) => ConnectionResult::Limited,
+        (false, false) => ConnectionResult::Served,
+    }
+}
+
+/// A handshake that failed, and the socket if the client may still be sending.
+struct HandshakeFailure {
     result: HandshakeResult,
-    /// What rustls or the network said of it.
+    /// The error of rustls or of the network.
     error: Option<io::Error>,
     refusal: Option<RejectedClient>,
     tcp: Option<TcpStream>,
     /// The client's address has too many connections.
-    limited: bool,
+    is_over_limit: bool,
 }
 
-impl Failure {
-    fn of(result: HandshakeResult) -> Self {
-        Self { result, error: None, refusal: None, tcp: None, limited: false }
+impl HandshakeFailure {
+    fn new(result: HandshakeResult) -> Self {
+        Self { result, error: None, refusal: None, tcp: None, is_over_limit: false }
     }
 
-    /// Counts and logs the failure, and closes what is left of the connection.
+    fn over_limit() -> Self {
+        Self { is_over_limit: true, ..Self::new(HandshakeResult::Unsupported) }
+    }
+
+    /// Counts and logs the failure, and closes the connection.
     async fn end(self, worker: &Worker, service: Option<&Service>, peer: SocketAddr) {
-        let outcome = match self.result {
-            _ if self.limited => ConnectionResult::Limited,
+        let outcome = self.outcome();
+        if let Some(service) = service {
+            let metrics = worker.service_metrics(service);
+            if !self.is_over_limit {
+                metrics.handshakes(self.result, false).inc();
+            }
+            metrics.connections.of(outcome).inc();
+            if let Some(RejectedClient { chain, verdict: Some(verdict) }) = &self.refusal {
+                let (stage, decision) = (JudgedAt::FullHandshake, Decision::Reject);
+                metrics.count_judgement(stage, verdict, decision);
+                worker.refusal_log.hit(peer, service, chain, verdict, stage, decision);
+            }
+        } else {
+            if !self.is_over_limit {
+                worker.metrics().unrouted_handshakes.of(self.result).inc();
+            }
+            worker.metrics().unrouted.of(outcome).inc();
+        }
+        if !self.is_over_limit {
+            let leaf = self.refusal.as_ref().and_then(|refusal| refusal.chain.first());
+            worker.refusal_log.failure(peer, service, leaf, self.result, self.error.as_ref());
+        }
+        let service = service.map(|service| service.config.name.as_str());
+        let error = self.error.as_ref().map(tracing::field::display);
+        debug!(%peer, service, result = self.result.as_str(), error, "connection failed");
+        if let Some(tcp) = self.tcp {
+            lingering_close::close(tcp).await;
+        }
+    }
+
+    fn outcome(&self) -> ConnectionResult {
+        match self.result {
+            _ if self.is_over_limit => ConnectionResult::Limited,
             HandshakeResult::Compromised => ConnectionResult::Rejected,
             HandshakeResult::BadSignature
             | HandshakeResult::ClientGone
@@ -250,62 +274,21 @@ impl Failure {
             | HandshakeResult::Timeout
             | HandshakeResult::UnknownIssuer
             | HandshakeResult::Unsupported => ConnectionResult::Failed,
-        };
-        if let Some(service) = service {
-            let metrics = worker.service_metrics(service);
-            if !self.limited {
-                metrics.handshakes(self.result, false).inc();
-            }
-            metrics.connections.of(outcome).inc();
-            if let Some(RejectedClient { chain, verdict: Some(verdict) }) = &self.refusal {
-                let (stage, decision) = (JudgedAt::FullHandshake, Decision::Reject);
-                metrics.count_judgement(stage, verdict, decision);
-                worker.reporter.hit(peer, service, chain, verdict, stage, decision);
-            }
-        } else {
-            if !self.limited {
-                worker.metrics().unrouted_handshakes.of(self.result).inc();
-            }
-            worker.metrics().unrouted.of(outcome).inc();
-        }
-        if !self.limited {
-            let leaf = self.refusal.as_ref().and_then(|refusal| refusal.chain.first());
-            worker.reporter.failure(peer, service, leaf, self.result, self.error.as_ref());
-        }
-        let service = service.map(|service| service.config.name.as_str());
-        let error = self.error.as_ref().map(tracing::field::display);
-        debug!(%peer, service, result = self.result.as_str(), error, "connection failed");
-        if let Some(tcp) = self.tcp {
-            linger(tcp).await;
         }
     }
 }
 
-/// A fatal `unrecognized_name` (RFC 6066, section 3) as a TLS record: rustls has no word for it
-/// before a configuration is chosen.
+/// A fatal `unrecognized_name` alert (RFC 6066, section 3) as a TLS record. rustls can send no alert
+/// before a server configuration is chosen.
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
-async fn refuse_name(mut tcp: TcpStream) -> Failure {
+async fn reject_name(mut tcp: TcpStream) -> HandshakeFailure {
     let _ = tcp.write_all(&UNRECOGNIZED_NAME).await; // a client that is gone needs no alert
-    Failure { tcp: Some(tcp), ..Failure::of(HandshakeResult::Unsupported) }
+    HandshakeFailure { tcp: Some(tcp), ..HandshakeFailure::new(HandshakeResult::Unsupported) }
 }
 
-/// How long, and for how many bytes, a refused client that is still sending is listened to.
-const LINGER: Duration = Duration::from_secs(2);
-const LINGER_BYTES: u64 = 8 << 20;
-
-/// Ends a TLS connection in an orderly way: `close_notify`, then the end of the stream.
+/// Closes a TLS connection in order: `close_notify`, then a lingering close.
 async fn close(mut stream: TlsStream<TcpStream>) {
-    let _ = timeout(LINGER, stream.shutdown()).await; // it is closed either way
-    linger(stream.into_inner().0).await;
-}
-
-/// Reads what the client still sends before the socket is closed: closed with bytes unread, the
-/// kernel resets the connection, and the client loses the alert that it was sent.
-async fn linger(mut tcp: TcpStream) {
-    let drained = async {
-        tcp.shutdown().await?;
-        tokio::io::copy(&mut tcp.take(LINGER_BYTES), &mut tokio::io::sink()).await
-    };
-    let _ = timeout(LINGER, drained).await; // closed now, whether the client is done or not
+    let _ = timeout(LINGER_TIME, stream.shutdown()).await; // closed in either case
+    lingering_close::close(stream.into_inner().0).await;
 }

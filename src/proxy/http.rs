@@ -1,12 +1,10 @@
-//! Requests on one connection: checked, sanitised, annotated, sent to the upstream.
+//! HTTP on one connection: each request is checked, sanitised, annotated and sent to the upstream.
 
-mod answer;
-mod date;
 mod http2;
-mod leave;
-mod prepare;
-mod response_body;
-mod session;
+pub(crate) mod in_flight;
+mod request;
+mod response;
+mod upgrade;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -15,149 +13,134 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use hyper::body::Body;
-use hyper::header::{self, HeaderValue};
-use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode, Version};
+use hyper::header::HeaderValue;
+use hyper::server::conn::http1;
+use hyper::service::{HttpService, service_fn};
+use hyper::{Request, Response, StatusCode, Version, header};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use self::http2::Http2;
-use self::prepare::Purpose;
-use self::response_body::{RequestInFlight, ResponseBody};
-pub(super) use self::session::Session;
-use super::activity::{Activity, Order};
-use super::incoming::{HttpError, Incoming};
-use super::interim::{Follower, WithInterim};
-use super::observed::Observed;
-use super::request_id;
-use super::stream::Duplex;
-use super::upstream::{Outgoing, RequestBody, UpstreamError};
-use crate::metrics::CodeClass;
+use self::http2::Http2Server;
+use self::in_flight::{AcceptedUpgrade, HttpConnection, RequestInFlight};
+use self::request::Purpose;
+use self::response::{ResponseBody, ResponseLimits};
+use super::io_events::WithIoEvents;
+use super::lingering_close;
+use super::message::body::{BodyLimits, HttpError, Incoming, OutgoingRequest, RequestBody};
+use super::message::h2_duplex::Http2Duplex;
+use super::message::informational::{InformationalSender, WithInformational};
+use super::open_connection::OpenConnection;
+use super::open_connection::state::{Close, ConnectionKind, ConnectionState};
+use super::upstream::error::UpstreamError;
+use super::upstream::{RequestFailure, UpgradeResponse};
+use super::worker::Worker;
+use crate::metrics::{CodeClass, ServiceMetrics};
 
-/// Serves HTTP on a connection until it ends.
-pub(super) async fn serve<IO>(session: Rc<Session>, io: IO, http2: bool)
+/// Serves HTTP on a connection until it closes.
+pub(crate) async fn serve<IO>(
+    worker: &Rc<Worker>,
+    metrics: Rc<ServiceMetrics>,
+    open: &Rc<OpenConnection>,
+    io: IO,
+) where
+    IO: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let http = HttpConnection::new(worker, metrics, open);
+    let io = WithIoEvents::new(io, Rc::clone(&open.state));
+    if open.state.kind() == ConnectionKind::Http2 {
+        let mut connection = Box::new(Http2Server::new(io, Rc::clone(&http)));
+        drive(&mut *connection, &open.state).await;
+    } else {
+        serve_http1(http, io).await;
+    }
+}
+
+async fn serve_http1<IO>(http: Rc<HttpConnection>, io: IO)
 where
     IO: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let limits = session.service.config.limits;
-    let activity = Rc::clone(&session.standing.activity);
-    session.worker.open.watch(&session.standing);
-    let io = Observed::new(io, Rc::clone(&activity));
-    if http2 {
-        let mut connection = Box::new(Http2::new(io, Rc::clone(&session), &limits));
-        drive(&mut *connection, &activity).await;
-        return;
-    }
-    let handled = Rc::clone(&session);
+    let limits = http.service.config.limits;
+    let state = Rc::clone(&http.open.state);
+    let handled = Rc::clone(&http);
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        let session = Rc::clone(&handled);
+        let http = Rc::clone(&handled);
         async move {
-            let takes_interim = request.version() == Version::HTTP_11;
-            let follower = takes_interim.then(|| session.interim.begin());
-            let channels = Channels { follower, stream: None };
-            let request = request.map(Incoming::Http1);
-            let answer = handle(Rc::clone(&session), request, channels).await;
-            session.interim.end();
-            Ok::<_, Infallible>(answer)
+            let takes_informational = request.version() == Version::HTTP_11;
+            let informational = takes_informational.then(|| http.informational.begin_request());
+            let client = ClientChannels { informational, tunnel: None };
+            let response = handle(Rc::clone(&http), request.map(Incoming::Http1), client).await;
+            http.informational.begin_response();
+            Ok::<_, Infallible>(response)
         }
     });
-    let mut builder = hyper::server::conn::http1::Builder::new();
+    let mut builder = http1::Builder::new();
     builder
-        .header_read_timeout(None) // `Activity` tells a slow head from an idle connection
+        .header_read_timeout(None) // `ConnectionState` distinguishes a slow head from an idle client
         .max_header_size(limits.max_header_size.try_into().unwrap_or(usize::MAX));
-    if limits.max_headers != HYPERS_MAX_HEADERS {
+    if limits.max_headers != HYPER_MAX_HEADERS {
         builder.max_headers(limits.max_headers);
     }
-    let io = TokioIo::new(WithInterim::new(io, session.interim.clone()));
+    let io = TokioIo::new(WithInformational::new(io, http.informational.clone()));
     let mut connection = builder.serve_connection(io, service);
-    let ended = drive(&mut connection, &activity).await;
-    match (ended, session.tunnel.take()) {
-        (Ended::Told(Order::HeadTimedOut), _) => {
-            Box::pin(refuse_slow_head(connection.into_parts().io.into_inner().into_inner())).await;
+    let end = drive(&mut connection, &state).await;
+    let into_io = |connection: http1::Connection<TokioIo<WithInformational<_>>, _>| {
+        let parts = connection.into_parts();
+        (parts.io.into_inner().into_inner(), parts.read_buf)
+    };
+    match (end, http.upgrade.take()) {
+        (ConnectionEnd::Closed(Close::RequestTimeout), _) => {
+            Box::pin(respond_408(into_io(connection).0)).await;
         }
-        (Ended::Done, Some(tunnel)) => {
-            let parts = connection.into_parts();
-            let io = parts.io.into_inner().into_inner();
-            Box::pin(leave::connection(io, parts.read_buf, tunnel, &activity)).await;
+        (ConnectionEnd::Done, Some(accepted)) => {
+            let (io, early) = into_io(connection);
+            Box::pin(upgrade::carry_connection(io, early, accepted, &state)).await;
         }
-        (Ended::Done, None) if session.left_unread.get() => {
-            Box::pin(end_gently(connection.into_parts().io.into_inner().into_inner())).await;
+        (ConnectionEnd::Done, None) if http.left_unread.get() => {
+            Box::pin(lingering_close::close(into_io(connection).0)).await;
         }
-        (Ended::Failed, _) => {
-            Box::pin(end_gently(connection.into_parts().io.into_inner().into_inner())).await;
+        // A client that broke the protocol got a 400, which a reset would lose.
+        (ConnectionEnd::Failed, _) => {
+            Box::pin(lingering_close::close(into_io(connection).0)).await;
         }
-        (Ended::Done | Ended::Told(_), _) => {}
+        (ConnectionEnd::Done | ConnectionEnd::Closed(_), _) => {}
     }
 }
 
-/// hyper keeps room for so many on its stack, and allocates for any other number.
-const HYPERS_MAX_HEADERS: usize = 100;
+/// hyper has room for this many header fields on its stack; for any other limit it allocates.
+const HYPER_MAX_HEADERS: usize = 100;
 
-/// How a connection came to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    Done,
-    /// The client broke the protocol, or went away.
-    Failed,
-    Told(Order),
-}
+/// Time that a client with a slow request head has to take its 408.
+const RESPOND_408_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Polls a connection to its end, or until it is told to stop at once.
-async fn drive<C: Connection>(connection: &mut C, activity: &Activity) -> Ended {
-    poll_fn(|context| {
-        match activity.take_order(context) {
-            Some(Order::Finish) => connection.finish(),
-            Some(order @ (Order::Cut | Order::HeadTimedOut)) => {
-                return Poll::Ready(Ended::Told(order));
-            }
-            None => {}
-        }
-        connection.poll(context).map(|ended| match ended {
-            Ok(()) => Ended::Done,
-            Err(error) => {
-                debug!(%error, "client connection ended");
-                Ended::Failed
-            }
-        })
-    })
-    .await
-}
-
-/// Ends a connection whose client broke the protocol, which it was told (400), or is still sending what
-/// nobody wants. That is read for a moment, or the kernel would reset the connection and the answer be
-/// lost.
-async fn end_gently<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) {
-    let said = async {
-        let _ = io.shutdown().await; // hyper may have done so
-        tokio::io::copy(&mut (&mut io).take(LAST_BYTES), &mut tokio::io::sink()).await
+async fn respond_408<IO: AsyncWrite + Unpin>(mut io: IO) {
+    let response =
+        b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let sent = async {
+        io.write_all(response).await?;
+        io.shutdown().await
     };
-    let _ = timeout(LAST_WORD, said).await; // it is closed either way
+    let _ = timeout(RESPOND_408_TIMEOUT, sent).await; // closed in either case
 }
 
-/// A client's connection, of HTTP/1.1 or HTTP/2.
-trait Connection {
-    /// Ends it once the requests in flight are answered.
-    fn finish(&mut self);
+/// A client's connection, over HTTP/1.1 or HTTP/2.
+trait ClientConnection {
+    /// Closes the connection after the requests in flight.
+    fn close_gracefully(&mut self);
 
-    /// Ready when it has ended.
+    /// Ready when the connection has ended.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>>;
 }
 
-impl<I, S> Connection for hyper::server::conn::http1::Connection<I, S>
+impl<I, S> ClientConnection for http1::Connection<I, S>
 where
     Self: Future<Output = hyper::Result<()>> + Unpin,
-    S: hyper::service::HttpService<
-            hyper::body::Incoming,
-            Error = Infallible,
-            ResBody = ResponseBody,
-        >,
+    S: HttpService<hyper::body::Incoming, Error = Infallible, ResBody = ResponseBody>,
     I: hyper::rt::Read + hyper::rt::Write + Unpin,
 {
-    fn finish(&mut self) {
+    fn close_gracefully(&mut self) {
         Pin::new(self).graceful_shutdown();
     }
 
@@ -166,67 +149,89 @@ where
     }
 }
 
-/// How long a client that was too slow has to take its answer.
-const LAST_WORD: Duration = Duration::from_secs(1);
-/// How much of what a client sends behind its error is read, in bytes.
-const LAST_BYTES: u64 = 64 << 20;
-
-async fn refuse_slow_head<IO: AsyncWrite + Unpin>(mut io: IO) {
-    let answer = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-    let said = async {
-        io.write_all(answer).await?;
-        io.shutdown().await
-    };
-    let _ = timeout(LAST_WORD, said).await; // it is closed either way
+/// How a client's connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ConnectionEnd {
+    /// The worker closed it at once.
+    Closed(Close),
+    Done,
+    /// The client broke the protocol, or went away.
+    Failed,
 }
 
-/// What else there is between a request and its client.
-struct Channels {
-    /// Who passes on what the server says before its answer, if the client takes it.
-    follower: Option<Follower>,
-    /// The stream of bytes that an extended CONNECT becomes, once it is answered.
-    stream: Option<oneshot::Receiver<Duplex>>,
+/// Polls a connection until it ends, or until the worker closes it at once.
+async fn drive<C: ClientConnection>(connection: &mut C, state: &ConnectionState) -> ConnectionEnd {
+    poll_fn(|context| {
+        match state.take_close(context) {
+            Some(Close::Graceful) => connection.close_gracefully(),
+            Some(close @ (Close::Abort | Close::RequestTimeout)) => {
+                return Poll::Ready(ConnectionEnd::Closed(close));
+            }
+            None => {}
+        }
+        connection.poll(context).map(|ended| match ended {
+            Ok(()) => ConnectionEnd::Done,
+            Err(error) => {
+                debug!(%error, "client connection ended");
+                ConnectionEnd::Failed
+            }
+        })
+    })
+    .await
 }
 
+/// The ways to a client other than the response to its request.
+struct ClientChannels {
+    /// Forwards 1xx responses; `None` for clients of HTTP/1.0.
+    informational: Option<InformationalSender>,
+    /// The stream of an extended CONNECT, once its response is out.
+    tunnel: Option<oneshot::Receiver<Http2Duplex>>,
+}
+
+/// Handles one request.
 async fn handle(
-    session: Rc<Session>,
+    http: Rc<HttpConnection>,
     request: Request<Incoming>,
-    channels: Channels,
+    client: ClientChannels,
 ) -> Response<ResponseBody> {
     let (mut parts, body) = request.into_parts();
-    request_id::set(&mut parts.headers, session.believes_request_id);
-    let in_flight = RequestInFlight::begin(Rc::clone(&session), &parts);
+    request::set_request_id(&mut parts.headers, http.trust_request_id);
+    let in_flight = RequestInFlight::begin(Rc::clone(&http), &parts, &body);
     let is_http1 = parts.version < Version::HTTP_2;
-    let mut response = if let Some((status, why)) = session.standing.refusal() {
-        let in_flight = Box::pin(answer::discard(body, in_flight)).await;
-        answer::refuse(&parts, status, why, in_flight)
+    let mut response = if let Some(rejection) = http.open.rejection() {
+        Box::pin(in_flight.discard_body(body)).await;
+        response::rejection(&parts, rejection, in_flight)
     } else {
-        match prepare::prepare(&session, &mut parts, &body) {
+        match request::prepare(&http, &mut parts, &body) {
             Ok(purpose) => {
-                let limits = &session.service.config.limits;
-                let status_header = session.standing.status_header();
+                let limits = &http.service.config.limits;
                 let body = RequestBody::new(
                     body,
-                    in_flight.began(),
-                    status_header,
-                    limits.max_body_size,
-                    limits.body_timeout,
-                    (channels.follower, in_flight.asks_first),
+                    in_flight.upload().cloned(),
+                    BodyLimits {
+                        max_size: limits.max_body_size,
+                        idle_timeout: limits.body_timeout,
+                    },
+                    http.open.status_header(),
+                    client.informational,
+                    in_flight.expects_continue,
                 );
-                in_flight.following(&body);
                 let request = Box::new(Request::from_parts(parts, body));
-                forward(&session, request, purpose, channels.stream, in_flight).await
+                forward(&http, request, purpose, client.tunnel, in_flight).await
             }
-            Err(status) => answer::own(status, Box::pin(answer::discard(body, in_flight)).await),
+            Err(status) => {
+                Box::pin(in_flight.discard_body(body)).await;
+                response::plain(status, in_flight)
+            }
         }
     };
-    if is_http1 && session.worker.open.is_leaving() && !is_switching(&response) {
+    if is_http1 && http.worker.connections.announces_close() && !is_switching(&response) {
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(header::CONNECTION, close);
     }
     let status = response.status().as_u16();
-    session.metrics.requests.of(CodeClass::of(status)).inc();
-    response.body().note_status(status);
+    http.metrics.requests.of(CodeClass::of(status)).inc();
+    response.body().record_status(status);
     response
 }
 
@@ -234,79 +239,83 @@ fn is_switching(response: &Response<ResponseBody>) -> bool {
     response.status() == StatusCode::SWITCHING_PROTOCOLS
 }
 
-/// The upstream's answer, or why there is none.
+/// Sends a request to the upstream. Returns its response, or one that says why there is none.
 async fn forward(
-    session: &Rc<Session>,
-    mut request: Outgoing,
-    purpose: Purpose,
-    client: Option<oneshot::Receiver<Duplex>>,
+    http: &Rc<HttpConnection>,
+    mut request: OutgoingRequest,
+    mut purpose: Purpose,
+    tunnel_client: Option<oneshot::Receiver<Http2Duplex>>,
     in_flight: RequestInFlight,
 ) -> Response<ResponseBody> {
-    let upstream = session.upstream();
-    let purpose = if purpose == Purpose::Upgrade && !upstream.can_upgrade() {
-        // Who speaks HTTP/2 only is asked without (RFC 9110, section 7.8: it may be ignored).
+    if purpose == Purpose::Upgrade && !http.upstream().can_upgrade() {
+        // An upgrade may be ignored (RFC 9110, section 7.8), and h2c servers know none.
         request.headers_mut().remove(header::UPGRADE);
         request.headers_mut().remove(header::CONNECTION);
-        Purpose::Exchange
-    } else {
-        purpose
-    };
-    let waiting = in_flight.wait_for_upstream();
-    let limits = &session.service.config.limits;
-    let end = limits.request_timeout.map(|limit| Instant::now() + limit);
-    let began = in_flight.began();
-    let asked = match (purpose, limits.request_timeout) {
-        (Purpose::Exchange, None) => upstream.send(request).await.map(|answer| (answer, None)),
-        // What is rare is boxed: a future that has room for it is moved with every request.
-        (Purpose::Exchange, Some(limit)) => {
-            let late = |_| Err(UpstreamError::ResponseTimeout(limit));
-            let answer = Box::pin(timeout(limit, upstream.send(request))).await;
-            answer.unwrap_or_else(late).map(|answer| (answer, None))
-        }
-        (Purpose::Connect | Purpose::Upgrade, _) => Box::pin(upstream.send_upgrade(request)).await,
-    };
-    drop(waiting);
+        purpose = Purpose::Exchange;
+    }
+    let limit = http.service.config.limits.request_timeout;
+    let deadline = limit.map(|limit| Instant::now() + limit);
+    let wait = in_flight.wait_for_upstream();
+    let outcome = send(http, request, purpose).await;
+    drop(wait);
     if let Some(record) = in_flight.record() {
-        record.upstream_seconds.set(Some(began.elapsed().as_secs_f64()));
-        if let Ok(((_, lease), _)) = &asked {
-            let _ = record.upstream.set(lease.server().to_string()); // it was not set before
+        record.set_upstream_time(in_flight.began().elapsed());
+        match &outcome {
+            Ok(upgrade) => record.set_upstream(upgrade.response.lease.server()),
+            Err(RequestFailure { server: Some(server), .. }) => record.set_upstream(server),
+            Err(RequestFailure { server: None, .. }) => {}
         }
     }
-    match asked {
-        Ok(((response, lease), None)) => {
-            let patience = session.service.config.upstream.body_timeout;
-            answer::from_upstream(
-                response.map(|incoming| {
-                    ResponseBody::upstream(incoming, lease, in_flight, patience, end)
-                }),
-            )
+    match outcome {
+        Ok(UpgradeResponse { response, tunnel: None }) => {
+            let idle_timeout = http.service.config.upstream.body_timeout;
+            response::from_upstream(response, ResponseLimits { idle_timeout, deadline }, in_flight)
         }
-        Ok(((response, lease), Some(tunnel))) if let Some(client) = client => {
-            leave::stream(session, client, (response.map(drop), lease), tunnel, in_flight)
-        }
-        Ok(((response, _), Some(tunnel))) => {
-            session.tunnel.replace(Some((tunnel, in_flight.leaving())));
-            answer::switching(response.map(|_| ResponseBody::nothing()))
-        }
-        Err(error) => {
-            let service = &session.service.config.name;
-            if matches!(error, UpstreamError::Client(_)) {
-                debug!(%service, %error, "request ended by its client");
-            } else {
-                warn!(%service, %error, "upstream failed");
+        Ok(UpgradeResponse { response, tunnel: Some(tunnel) }) => match tunnel_client {
+            Some(client) => upgrade::begin_stream(http, client, response, tunnel, in_flight),
+            None => {
+                in_flight.become_tunnel(StatusCode::SWITCHING_PROTOCOLS);
+                let record = in_flight.into_record();
+                http.upgrade.replace(Some(AcceptedUpgrade { tunnel, record }));
+                response::switching(response.response)
             }
-            // Of a client that sends nothing there is nothing to wait for.
-            let is_clients = matches!(error, UpstreamError::Client(_));
-            // Over HTTP/2 it is read behind the answer.
-            let is_read = !is_clients && !in_flight.is_http2;
-            let rest = if is_read { in_flight.take_rest() } else { None };
-            let in_flight = match rest {
-                // That of a stream may be long in coming.
-                Some(rest) if rest.size_hint().exact().is_none() => in_flight.keeping(rest),
-                Some(rest) => Box::pin(answer::discard(rest, in_flight)).await,
-                None => in_flight,
-            };
-            answer::own(answer::status_of(&error), in_flight)
+        },
+        Err(failure) => {
+            let is_client_fault = matches!(failure.error, UpstreamError::Client(_));
+            log_failure(http, &failure);
+            if !is_client_fault {
+                Box::pin(in_flight.discard_rest()).await;
+            }
+            response::plain(response::status_of(&failure.error), in_flight)
         }
+    }
+}
+
+/// Sends a request and waits for the head of the response, within `request_timeout`.
+async fn send(
+    http: &HttpConnection,
+    request: OutgoingRequest,
+    purpose: Purpose,
+) -> Result<UpgradeResponse, RequestFailure> {
+    let upstream = http.upstream();
+    let without_tunnel = |response| UpgradeResponse { response, tunnel: None };
+    // Rare paths are boxed, because their futures would be part of every request.
+    match (purpose, http.service.config.limits.request_timeout) {
+        (Purpose::Exchange, None) => upstream.send(request).await.map(without_tunnel),
+        (Purpose::Exchange, Some(limit)) => {
+            Box::pin(upstream.send_within(limit, request)).await.map(without_tunnel)
+        }
+        (Purpose::Connect | Purpose::Upgrade, _) => Box::pin(upstream.send_upgrade(request)).await,
+    }
+}
+
+fn log_failure(http: &HttpConnection, failure: &RequestFailure) {
+    let service = &http.service.config.name;
+    let RequestFailure { server, error } = failure;
+    let server = server.as_ref().map(tracing::field::display);
+    if let UpstreamError::Client(_) = error {
+        debug!(%service, server, %error, "request ended by its client");
+    } else {
+        warn!(%service, server, %error, "upstream failed");
     }
 }

@@ -21,7 +21,7 @@ const MAX_V2: usize = 4096;
 
 /// Reads the header that a connection begins with, and nothing behind it. Returns the client's
 /// address; `None` if the peer speaks for itself (`LOCAL`, `UNKNOWN`).
-pub(super) async fn read<IO: AsyncRead + Unpin>(io: &mut IO) -> io::Result<Option<SocketAddr>> {
+pub(crate) async fn read<IO: AsyncRead + Unpin>(io: &mut IO) -> io::Result<Option<SocketAddr>> {
     let mut header = vec![io.read_u8().await?];
     if header == b"P" {
         // Byte by byte: what follows the line is TLS, and not ours to take.
@@ -72,7 +72,7 @@ const MAX_CERTIFICATE: usize = 32 << 10;
 ///
 /// # Errors
 /// It would be too long.
-pub(super) fn header(
+pub(crate) fn header(
     identity: &ClientIdentity,
     tls: &ServerConnection,
     local: Option<SocketAddr>,

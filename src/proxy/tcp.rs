@@ -1,64 +1,57 @@
-//! A service without HTTP: TLS ends here, bytes go on.
+//! A service with `protocol = "tcp"`: TLS ends here, and the bytes go to the upstream.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tracing::warn;
 
-use super::access_log::Asked;
-use super::observed::Observed;
-use super::proxy_protocol;
-use super::standing::Standing;
-use super::tunnel;
+use super::io_events::WithIoEvents;
+use super::open_connection::OpenConnection;
 use super::worker::Worker;
+use super::worker::access_log::RequestLine;
+use super::{proxy_protocol, tunnel};
 use crate::config::SendProxy;
-use crate::snapshot::Service;
 
-/// Carries the bytes of a client to its upstream and back until the connection ends.
-pub(super) async fn serve(
+/// Carries bytes between a client and its upstream until the connection ends.
+pub(crate) async fn serve(
     worker: &Rc<Worker>,
-    service: &Arc<Service>,
-    standing: &Rc<Standing>,
+    connection: &Rc<OpenConnection>,
     stream: TlsStream<TcpStream>,
 ) {
-    worker.open.watch(standing);
-    let mut client = Observed::new(stream, Rc::clone(&standing.activity));
-    let upstream = worker.upstream(service);
-    let (mut io, open, server) = match upstream.connect().await {
-        Ok(connected) => connected,
+    let service = std::sync::Arc::clone(&connection.service());
+    let name = &service.config.name;
+    let mut client = WithIoEvents::new(stream, Rc::clone(&connection.state));
+    let mut upstream = match worker.upstream(&service).connect().await {
+        Ok(upstream) => upstream,
         Err(error) => {
-            warn!(service = %service.config.name, %error, "upstream failed");
-            let _ = client.shutdown().await; // there is nothing to say in a protocol that is not ours
+            warn!(service = %name, %error, "upstream failed");
+            let _ = client.shutdown().await; // no response exists in the client's protocol
             return;
         }
     };
     if service.config.forward.send_proxy == SendProxy::V2 {
         let (tcp, tls) = client.get_ref().get_ref();
-        let header = proxy_protocol::header(standing.identity(), tls, tcp.local_addr().ok());
-        // Without the header the upstream would take the client's bytes for its own.
+        let header = proxy_protocol::header(connection.identity(), tls, tcp.local_addr().ok());
+        // Without the header the upstream would read the client's bytes as one.
         let sent = match header {
-            Ok(header) => io.write_all(&header).await,
+            Ok(header) => upstream.io.write_all(&header).await,
             Err(error) => Err(std::io::Error::other(error)),
         };
         if let Err(error) = sent {
-            warn!(service = %service.config.name, %server, %error, "upstream failed");
+            warn!(service = %name, server = %upstream.server, %error, "upstream failed");
             return;
         }
     }
-    let record = worker.access_log.begin(standing).map(|mut record| {
-        record.asked = Asked::of_tunnel();
-        let _ = record.upstream.set(server.to_string()); // it was not set before
+    let record = worker.access_log.as_ref().map(|log| {
+        let mut record = log.begin(connection);
+        record.request_line = RequestLine::tunnel();
+        record.set_upstream(&upstream.server);
         record
     });
-    let is_complete = tunnel::carry(&mut client, &mut io, &standing.activity).await;
+    let end = tunnel::carry(&mut client, &mut upstream.io, &connection.state).await;
     if let Some(record) = record {
-        let (from_client, to_client) = standing.activity.carried();
-        record.request_bytes.set(from_client);
-        record.response_bytes.set(to_client);
-        record.is_complete.set(is_complete);
+        record.set_tunnel(connection.state.tunnel_bytes(), end);
     }
-    drop(open);
 }

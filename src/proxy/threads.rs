@@ -1,4 +1,6 @@
-//! One thread for each core: started together, ended together.
+//! The workers: one OS thread per core, each with a current-thread runtime.
+
+mod event_loop;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -9,36 +11,39 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::watch;
+use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel, unbounded_channel};
 use tracing::error;
-use tracing_appender::non_blocking::NonBlocking;
 
-use super::access_log::AccessLog;
-use super::drain::Stage;
-use super::health::HealthBoard;
-use super::life::{self, Life};
-use super::listener::{self, Addresses, Listener, Order};
-use super::peers::Peers;
-use super::report::Reporter;
-use super::worker::Worker;
+use self::event_loop::EventLoop;
+use super::connection;
+use super::worker::{Worker, WorkerContext};
 use crate::config::Config;
 use crate::guard::{RecentKeys, RecentShard};
+use crate::listen::{Addresses, ListenChange, ListenSocket, Listener};
 use crate::metrics::WorkerMetrics;
+use crate::permit::PerIpCounts;
 use crate::process::inherited_sockets::InheritedSockets;
-use crate::process::service_manager::{Heartbeat, Heartbeats};
-use crate::recent_hits::RecentHits;
-use crate::snapshot::Current;
+use crate::process::service_manager::Heartbeat;
 use crate::tls;
+
+/// The sockets that the workers accept on.
+#[derive(Debug)]
+pub struct Sockets {
+    /// The bound addresses of the configuration.
+    pub listeners: Vec<Listener>,
+    /// Sockets from the service manager, which a later configuration may use.
+    pub inherited: InheritedSockets,
+}
 
 /// The running workers.
 #[derive(Debug)]
 pub struct Workers {
     addresses: Arc<Mutex<Addresses>>,
     threads: Vec<JoinHandle<()>>,
-    running: tokio::sync::mpsc::Receiver<Infallible>,
+    running: Receiver<Infallible>,
 }
 
-/// Why the workers could not be started.
+/// A worker that could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start worker {index}: {source}")]
 pub struct StartError {
@@ -46,54 +51,34 @@ pub struct StartError {
     source: io::Error,
 }
 
-/// What all workers have.
-#[derive(Debug, Clone)]
-pub struct Shared {
-    /// The snapshot in use.
-    pub current: Current,
-    /// How upstreams are.
-    pub board: HealthBoard,
-    /// Where the access log goes.
-    pub access_log: NonBlocking,
-    /// Who was refused or flagged.
-    pub recent_hits: RecentHits,
-    /// They end when it says so.
-    pub stage: watch::Receiver<Stage>,
-    /// They judge open connections again when it changes.
-    pub judgements: watch::Receiver<u64>,
-    /// They show by it that they are alive.
-    pub heartbeats: Heartbeats,
-}
-
-/// Starts a worker for each of `metrics`, with its share of `listeners`, and returns once all of
-/// them accept connections. Later configurations may listen on what is `inherited`, too.
+/// Starts a worker for each of `metrics`, and returns when all of them accept connections.
 ///
 /// # Errors
-/// The operating system refuses a thread or a runtime.
+/// Returns an error if the operating system refuses a thread or a runtime.
 pub fn start(
     config: &Config,
-    (listeners, inherited): (Vec<Listener>, InheritedSockets),
+    sockets: Sockets,
     metrics: &[WorkerMetrics],
     recent: &RecentKeys,
-    shared: &Shared,
+    context: &WorkerContext,
 ) -> Result<Workers, StartError> {
+    let Sockets { listeners, inherited } = sockets;
     let (ready, started) = mpsc::channel();
-    let (sender, running) = tokio::sync::mpsc::channel(1);
-    let peers = Peers::new();
-    let (orders, ordered): (Vec<_>, Vec<_>) =
-        metrics.iter().map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
-    let addresses = Arc::new(Mutex::new(Addresses::new(&listeners, orders, inherited)));
+    let (sender, running) = channel(1);
+    let per_ip = PerIpCounts::new();
+    let (changes, received): (Vec<_>, Vec<_>) = metrics.iter().map(|_| unbounded_channel()).unzip();
+    let addresses = Arc::new(Mutex::new(Addresses::new(&listeners, changes, inherited)));
     let mut threads = Vec::with_capacity(metrics.len());
-    let mut shares: Vec<_> = listeners.into_iter().map(Listener::into_shares).collect();
-    for (index, (metrics, orders)) in metrics.iter().zip(ordered).enumerate() {
+    let mut sockets: Vec<_> = listeners.into_iter().map(Listener::into_sockets).collect();
+    for (index, (metrics, listen_changes)) in metrics.iter().zip(received).enumerate() {
         let plan = Plan {
-            shares: shares.iter_mut().filter_map(Iterator::next).collect(),
+            sockets: sockets.iter_mut().filter_map(Iterator::next).collect(),
             metrics: metrics.clone(),
             recent: recent.shard(index),
-            peers: Arc::clone(&peers),
-            heartbeat: shared.heartbeats.of(index),
-            shared: shared.clone(),
-            orders,
+            per_ip: Arc::clone(&per_ip),
+            heartbeat: context.heartbeats.of(index),
+            context: context.clone(),
+            listen_changes,
             config: config.clone(),
             ready: ready.clone(),
             _running: sender.clone(),
@@ -106,24 +91,24 @@ pub fn start(
     }
     drop((ready, sender));
     for index in 0..threads.len() {
-        // A worker that died has dropped its sender without a word.
-        let died = || io::Error::other("the thread ended before it accepted connections");
+        // A worker that panicked has dropped its sender.
+        let ended = || io::Error::other("the thread ended before it accepted connections");
         started
             .recv()
-            .unwrap_or_else(|_| Err(died()))
+            .unwrap_or_else(|_| Err(ended()))
             .map_err(|source| StartError { index, source })?;
     }
     Ok(Workers { addresses, threads, running })
 }
 
 impl Workers {
-    /// Where they listen.
+    /// The addresses that the workers listen on.
     #[must_use]
     pub fn addresses(&self) -> &Arc<Mutex<Addresses>> {
         &self.addresses
     }
 
-    /// Waits until every worker has ended. Can be given up and called again.
+    /// Waits until every worker has ended. Cancel-safe.
     pub async fn ended(&mut self) {
         let _ = self.running.recv().await; // closed when the last worker drops its sender
         for thread in self.threads.drain(..) {
@@ -134,19 +119,19 @@ impl Workers {
     }
 }
 
-/// What a worker needs to start, on its way to its thread.
+/// Everything a worker needs to start, on the way to its thread.
 struct Plan {
-    shares: Vec<listener::Share>,
+    sockets: Vec<ListenSocket>,
     metrics: WorkerMetrics,
     recent: Option<RecentShard>,
-    peers: Arc<Peers>,
+    per_ip: Arc<PerIpCounts>,
     heartbeat: Heartbeat,
-    shared: Shared,
-    orders: tokio::sync::mpsc::UnboundedReceiver<Order>,
+    context: WorkerContext,
+    listen_changes: UnboundedReceiver<ListenChange>,
     config: Config,
     ready: mpsc::Sender<io::Result<()>>,
     /// Dropped when the worker ends.
-    _running: tokio::sync::mpsc::Sender<Infallible>,
+    _running: Sender<Infallible>,
 }
 
 impl Plan {
@@ -157,44 +142,48 @@ impl Plan {
         match runtime {
             Ok(runtime) => runtime.block_on(self.serve()),
             Err(error) => {
-                let _ = self.ready.send(Err(error)); // nobody listens: the start has failed already
+                let _ = self.ready.send(Err(error)); // fails if the start has already failed
             }
         }
     }
 
     async fn serve(self) {
-        let tick = life::tick_interval(&self.config);
-        let Shared { current, board, access_log, recent_hits, stage, judgements, heartbeats: _ } =
-            self.shared;
+        let tick = event_loop::tick_interval(&self.config);
         let worker = Rc::new(Worker::new(
-            current,
+            &self.config,
+            &self.context,
             self.metrics,
             self.recent,
-            (board, self.peers),
-            (
-                AccessLog::new(self.config.access_log, access_log),
-                Reporter::new(recent_hits, self.config.log.repeat_after),
-            ),
-            self.config.workers.get(),
+            self.per_ip,
         ));
-        let shares = self.shares.into_iter();
-        let accepting: io::Result<HashMap<_, _>> = shares
-            .map(|share| Ok((share.configured_address(), share.accept(Rc::clone(&worker))?)))
+        let sockets = self.sockets.into_iter();
+        let accepting: io::Result<HashMap<_, _>> = sockets
+            .map(|socket| {
+                let address = socket.configured_address();
+                Ok((address, connection::accept(socket, Rc::clone(&worker))?))
+            })
             .collect();
         let accepting = match accepting {
             Ok(accepting) => accepting,
             Err(error) => {
-                let _ = self.ready.send(Err(error));
+                let _ = self.ready.send(Err(error)); // fails if the start has already failed
                 return;
             }
         };
-        let _ = self.ready.send(Ok(()));
+        let _ = self.ready.send(Ok(())); // fails if the start has already failed
         drop(self.ready);
 
         let heartbeat = self.heartbeat;
-        let life =
-            Life { stage, judgements, orders: self.orders, accepting, tick, heartbeat: &heartbeat };
-        life::tend(&worker, life).await;
+        let WorkerContext { lifecycle, judgements, .. } = self.context;
+        let event_loop = EventLoop {
+            lifecycle,
+            judgements,
+            listen_changes: self.listen_changes,
+            accepting,
+            tick,
+            heartbeat: &heartbeat,
+        };
+        event_loop.run(&worker).await;
         heartbeat.end();
     }
 }

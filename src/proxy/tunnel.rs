@@ -1,32 +1,47 @@
-//! Bytes in both directions, as they come: what a TCP service does, and a connection that has left
-//! HTTP. Each direction ends on its own (half-close).
+//! Bytes in both directions: a TCP service, or a connection that has upgraded from HTTP. Each
+//! direction ends by itself (half-close).
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional_with_sizes};
 
-use super::activity::{Activity, Order};
+use super::open_connection::state::{Close, ConnectionState};
 
-/// Bytes that are on their way in one direction.
-pub(super) const BUFFER: usize = 16 << 10;
+/// Size of the buffer of one direction, in bytes.
+pub(crate) const BUFFER: usize = 16 << 10;
 
-/// Carries bytes until both sides have ended, or the connection is told to stop. Returns whether it
-/// came to its end.
-pub(super) async fn carry<C, U>(client: &mut C, upstream: &mut U, activity: &Activity) -> bool
+/// How a tunnel ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TunnelEnd {
+    /// By an error, a timeout or an eviction.
+    Aborted,
+    /// Both sides closed it.
+    Complete,
+}
+
+/// Carries bytes until both sides have closed, or the connection is aborted.
+pub(crate) async fn carry<C, U>(
+    client: &mut C,
+    upstream: &mut U,
+    state: &ConnectionState,
+) -> TunnelEnd
 where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead + AsyncWrite + Unpin,
 {
-    let carried = tokio::io::copy_bidirectional_with_sizes(client, upstream, BUFFER, BUFFER);
-    let mut carried = pin!(carried);
+    let mut carried = pin!(copy_bidirectional_with_sizes(client, upstream, BUFFER, BUFFER));
     poll_fn(|context| {
-        if let Some(Order::Cut) = activity.take_order(context) {
-            return Poll::Ready(false);
+        if let Some(Close::Abort) = state.take_close(context) {
+            return Poll::Ready(TunnelEnd::Aborted);
         }
-        carried.as_mut().poll(context).map(|outcome| {
-            outcome.inspect_err(|error| tracing::debug!(%error, "tunnel ended")).is_ok()
+        carried.as_mut().poll(context).map(|outcome| match outcome {
+            Ok(_) => TunnelEnd::Complete,
+            Err(error) => {
+                tracing::debug!(%error, "tunnel ended");
+                TunnelEnd::Aborted
+            }
         })
     })
     .await

@@ -1,45 +1,40 @@
-//! The upstream of one service, as one worker knows it: which server gets a request, and what
-//! becomes of it.
+//! The upstream of a service, in one worker: chooses the server of each request, tries another one
+//! if nothing was sent, and ejects servers that fail.
 
 mod balance;
-mod error;
-mod exchange;
-mod http1;
+pub(crate) mod dial;
+pub(crate) mod error;
+pub(crate) mod health;
+pub(crate) mod http1;
 mod http2;
-mod leave;
-mod open;
-mod progress;
-mod request_body;
-mod server;
-mod shared;
+mod http2_pool;
+pub(crate) mod server;
+mod upgrade;
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::Response;
 use hyper::header::HeaderValue;
 use rustls::ClientConfig;
 use smallvec::SmallVec;
+use tokio::time::timeout;
 
 use self::balance::Balancer;
-pub(super) use self::error::UpstreamError;
-use self::exchange::Failed;
-pub(super) use self::http1::Tunnel;
-pub(super) use self::open::Open;
-pub(super) use self::progress::{DISCARDED_AT_MOST, DISCARDED_WITHIN, Fault, Progress};
-pub(super) use self::request_body::{Outgoing, RequestBody};
-pub(super) use self::server::Lease;
-use self::server::Server;
-use super::dial::Io;
-use super::health::HealthBoard;
-use super::incoming::Incoming;
+use self::dial::Io;
+use self::error::{SendError, UpstreamError};
+use self::health::HealthRegistry;
+use self::http1::Tunnel;
+use self::server::{ConnectionGuard, ConnectionLimit, Lease, Server};
+use super::message::body::{Incoming, OutgoingRequest};
 use crate::config::{Scheme, ServerConfig, ServiceConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
+use crate::permit::Count;
 
-/// The servers behind a service.
+/// The servers of a service.
 #[derive(Debug)]
-pub(super) struct Upstream {
+pub(crate) struct Upstream {
     config: Arc<ServiceConfig>,
     tls: Option<Arc<ClientConfig>>,
     metrics: Rc<ServiceMetrics>,
@@ -47,26 +42,54 @@ pub(super) struct Upstream {
     balancer: Balancer,
 }
 
-/// The answer to a request, and who gave it.
-pub(super) type Answer = (Response<Incoming>, Lease);
+/// A server's response, and the lease of the connection that it comes on.
+#[derive(Debug)]
+pub(crate) struct UpstreamResponse {
+    pub(crate) response: Response<Incoming>,
+    pub(crate) lease: Lease,
+}
+
+/// The response to a request for an upgrade, and the tunnel if the server has accepted.
+#[derive(Debug)]
+pub(crate) struct UpgradeResponse {
+    pub(crate) response: UpstreamResponse,
+    pub(crate) tunnel: Option<Tunnel>,
+}
+
+/// A raw connection to a server.
+#[derive(Debug)]
+pub(crate) struct RawConnection {
+    pub(crate) io: Box<dyn Io>,
+    pub(crate) server: ServerConfig,
+    _guard: ConnectionGuard,
+}
+
+/// A request that got no response, and the server that was tried last.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub(crate) struct RequestFailure {
+    /// `None` if there was no server to try.
+    pub(crate) server: Option<ServerConfig>,
+    #[source]
+    pub(crate) error: UpstreamError,
+}
 
 impl Upstream {
     /// The upstream of a service for one of `workers` workers.
-    pub(super) fn new(
+    pub(crate) fn new(
         config: &Arc<ServiceConfig>,
         tls: Option<&Arc<ClientConfig>>,
-        board: &HealthBoard,
+        health: &HealthRegistry,
         metrics: Rc<ServiceMetrics>,
         workers: usize,
     ) -> Self {
         let upstream = &config.upstream;
-        let open = Rc::new(Cell::new(0));
-        // Workers share nothing: each has its part of what is allowed.
-        let most = upstream.max_connections.div_ceil(workers.max(1));
+        // Workers share nothing: each has its part of `max_connections`.
+        let max = upstream.max_connections.div_ceil(workers.max(1));
+        let limit = ConnectionLimit { open: Count::default(), max };
         let servers = upstream.servers.iter().map(|server| {
-            let health = board.of(&config.name, server);
-            let room = (Rc::clone(&open), most);
-            Rc::new(Server::new(upstream, server, tls, health, Rc::clone(&metrics), room))
+            let health = health.of(&config.name, server);
+            Rc::new(Server::new(upstream, server, tls, health, Rc::clone(&metrics), limit.clone()))
         });
         Self {
             servers: servers.collect(),
@@ -77,8 +100,8 @@ impl Upstream {
         }
     }
 
-    /// Whether it is still the upstream of the service with this configuration.
-    pub(super) fn is_of(
+    /// Whether it is the upstream of a service with this configuration and these certificates.
+    pub(crate) fn is_of(
         &self,
         config: &Arc<ServiceConfig>,
         tls: Option<&Arc<ClientConfig>>,
@@ -91,8 +114,8 @@ impl Upstream {
         same_tls && (Arc::ptr_eq(&self.config, config) || self.config.upstream == config.upstream)
     }
 
-    /// Whether every server speaks HTTP/1.1, which can be left for something else.
-    pub(super) fn can_upgrade(&self) -> bool {
+    /// Whether every server speaks HTTP/1.1, which alone has `Upgrade`.
+    pub(crate) fn can_upgrade(&self) -> bool {
         self.servers.iter().all(|server| server.config().scheme != Scheme::H2c)
     }
 
@@ -100,41 +123,42 @@ impl Upstream {
         &self.config.upstream
     }
 
-    /// The `Host` for a request that has none of its own (HTTP/1.0).
-    pub(super) fn host(&self) -> Option<HeaderValue> {
+    /// The `Host` of a request that has none (HTTP/1.0).
+    pub(crate) fn default_host(&self) -> Option<HeaderValue> {
         let server = self.servers.first()?;
         HeaderValue::from_str(&server.config().address.to_string()).ok()
     }
 
-    /// Sends a request and waits for the response head.
-    pub(super) async fn send(&self, mut request: Outgoing) -> Result<Answer, UpstreamError> {
-        let mut attempts = Attempts::new(self);
-        loop {
-            match attempts.next()?.send(request).await {
-                Ok(answer) => return Ok(attempts.succeed(answer)),
-                Err(Failed::Sent(error)) => return Err(attempts.give_up(error)),
-                Err(Failed::Unsent(unsent, error)) => {
-                    attempts.fail(error);
-                    request = unsent;
-                }
-            }
-        }
+    /// Sends a request and waits for the head of the response.
+    pub(crate) async fn send(
+        &self,
+        request: OutgoingRequest,
+    ) -> Result<UpstreamResponse, RequestFailure> {
+        Attempts::new(self).send(request).await
     }
 
-    /// The same for a request that is to leave HTTP. If the server agrees, what is left of its
-    /// connection or stream follows.
-    pub(super) async fn send_upgrade(
+    /// Sends a request and waits for the head of the response, for at most `limit`.
+    pub(crate) async fn send_within(
         &self,
-        mut request: Outgoing,
-    ) -> Result<(Answer, Option<Tunnel>), UpstreamError> {
+        limit: Duration,
+        request: OutgoingRequest,
+    ) -> Result<UpstreamResponse, RequestFailure> {
+        let mut attempts = Attempts::new(self);
+        let outcome = timeout(limit, attempts.send(request)).await;
+        outcome.unwrap_or_else(|_| Err(attempts.failure(UpstreamError::ResponseTimeout(limit))))
+    }
+
+    /// Sends a request for an upgrade and waits for the head of the response.
+    pub(crate) async fn send_upgrade(
+        &self,
+        mut request: OutgoingRequest,
+    ) -> Result<UpgradeResponse, RequestFailure> {
         let mut attempts = Attempts { is_upgrade: true, ..Attempts::new(self) };
         loop {
             match attempts.next()?.send_upgrade(request).await {
-                Ok((response, lease, tunnel)) => {
-                    return Ok((attempts.succeed((response, lease)), tunnel));
-                }
-                Err(Failed::Sent(error)) => return Err(attempts.give_up(error)),
-                Err(Failed::Unsent(unsent, error)) => {
+                Ok(response) => return Ok(attempts.succeed(response)),
+                Err(SendError::MaybeSent(error)) => return Err(attempts.give_up(error)),
+                Err(SendError::NotSent(unsent, error)) => {
                     attempts.fail(error);
                     request = unsent;
                 }
@@ -142,99 +166,124 @@ impl Upstream {
         }
     }
 
-    /// A connection to one of the servers, for bytes.
-    pub(super) async fn connect(&self) -> Result<(Box<dyn Io>, Open, ServerConfig), UpstreamError> {
+    /// Opens a raw connection to one of the servers.
+    pub(crate) async fn connect(&self) -> Result<RawConnection, RequestFailure> {
         let mut attempts = Attempts::new(self);
         loop {
             let server = attempts.next()?;
             match server.connect().await {
-                Ok((io, _, open)) => {
-                    return Ok(attempts.succeed((io, open, server.config().clone())));
+                Ok(connected) => {
+                    let server = server.config().clone();
+                    let _guard = connected.guard;
+                    let io = connected.io;
+                    return Ok(attempts.succeed(RawConnection { io, server, _guard }));
                 }
                 Err(error) => attempts.fail(error),
             }
         }
     }
 
-    /// One of the servers that are well and were not tried.
+    /// Chooses one of the healthy servers that were not tried yet, and its index.
     fn choose(&self, tried: &[usize]) -> Option<(usize, Rc<Server>)> {
         let candidates = self.servers.iter().enumerate();
         let candidates: SmallVec<[_; 8]> = candidates
             .filter(|(index, _)| !tried.contains(index))
             .filter_map(|(index, server)| server.candidate(index))
             .collect();
-        let index = self.balancer.choose(&candidates)?;
+        let index = match candidates.as_slice() {
+            [only] => only.index,
+            several => self.balancer.choose(several)?,
+        };
         self.servers.get(index).map(|server| (index, Rc::clone(server)))
     }
 
-    /// Counts a request that got no answer.
-    fn count(&self, error: UpstreamError) -> UpstreamError {
-        if let Some(kind) = error.kind() {
-            self.metrics.upstream_failures.of(kind).inc();
-        }
-        error
-    }
-
-    /// A server that fails is left alone for a while, if there is another.
-    fn note(&self, server: &Server, error: &UpstreamError) {
+    /// Ejects a server that fails too often, if there is another one.
+    fn record_failure(&self, server: &Server, error: &UpstreamError) {
         if error.is_of_server() && self.servers.len() > 1 {
-            server.has_failed(self.settings().max_failures, self.settings().retry_after);
+            server.record_failure(self.settings().max_failures, self.settings().retry_after);
         }
     }
 
-    /// Closes connections that nobody needs.
-    pub(super) fn drop_stale(&self) {
+    /// Closes upstream connections that are idle for too long, or too old.
+    pub(crate) fn drop_stale(&self) {
         self.servers.iter().for_each(|server| server.drop_stale());
     }
 }
 
-/// One server after the other, until one has been sent something.
+/// The attempts of one request: one server after another, until a part of the request was sent.
 struct Attempts<'a> {
     upstream: &'a Upstream,
     tried: SmallVec<[usize; 4]>,
-    present: Option<Rc<Server>>,
-    last: Option<UpstreamError>,
-    /// That a server does not speak HTTP/1.1 says nothing against it.
+    server: Option<Rc<Server>>,
+    last_error: Option<UpstreamError>,
+    /// A server that refuses an upgrade is not at fault.
     is_upgrade: bool,
 }
 
 impl<'a> Attempts<'a> {
     fn new(upstream: &'a Upstream) -> Self {
         let tried = SmallVec::new();
-        Self { upstream, tried, present: None, last: None, is_upgrade: false }
+        Self { upstream, tried, server: None, last_error: None, is_upgrade: false }
     }
 
-    /// The next server, or why there was no answer if none is left.
-    fn next(&mut self) -> Result<Rc<Server>, UpstreamError> {
+    async fn send(
+        &mut self,
+        mut request: OutgoingRequest,
+    ) -> Result<UpstreamResponse, RequestFailure> {
+        loop {
+            match self.next()?.send(request).await {
+                Ok(response) => return Ok(self.succeed(response)),
+                Err(SendError::MaybeSent(error)) => return Err(self.give_up(error)),
+                Err(SendError::NotSent(unsent, error)) => {
+                    self.fail(error);
+                    request = unsent;
+                }
+            }
+        }
+    }
+
+    /// The next server; if none is left, the failure of the request.
+    fn next(&mut self) -> Result<Rc<Server>, RequestFailure> {
         let Some((index, server)) = self.upstream.choose(&self.tried) else {
-            let error = self.last.take().unwrap_or(UpstreamError::NoServer);
-            return Err(self.upstream.count(error));
+            let error = self.last_error.take().unwrap_or(UpstreamError::NoHealthyServer);
+            return Err(self.failure(error));
         };
         self.tried.push(index);
-        self.present = Some(Rc::clone(&server));
+        self.server = Some(Rc::clone(&server));
         Ok(server)
     }
 
-    fn succeed<T>(&self, answer: T) -> T {
-        if let Some(server) = &self.present {
-            server.has_answered();
+    fn succeed<T>(&self, response: T) -> T {
+        if let Some(server) = &self.server {
+            server.record_success();
         }
-        answer
+        response
     }
 
-    /// Nothing was sent: another server may be tried.
+    /// Records an attempt of which nothing was sent: another server may be tried.
     fn fail(&mut self, error: UpstreamError) {
-        if let Some(server) = self.present.as_ref().filter(|_| !self.is_upgrade) {
-            self.upstream.note(server, &error);
-        }
-        self.last = Some(error);
+        self.record_failure(&error);
+        self.last_error = Some(error);
     }
 
-    /// Something was sent: nobody else may be.
-    fn give_up(&self, error: UpstreamError) -> UpstreamError {
-        if let Some(server) = self.present.as_ref().filter(|_| !self.is_upgrade) {
-            self.upstream.note(server, &error);
+    /// Ends the attempts after a part of the request was sent.
+    fn give_up(&self, error: UpstreamError) -> RequestFailure {
+        self.record_failure(&error);
+        self.failure(error)
+    }
+
+    fn record_failure(&self, error: &UpstreamError) {
+        if let Some(server) = self.server.as_ref().filter(|_| !self.is_upgrade) {
+            self.upstream.record_failure(server, error);
         }
-        self.upstream.count(error)
+    }
+
+    /// Counts the failure of the request.
+    fn failure(&self, error: UpstreamError) -> RequestFailure {
+        if let Some(kind) = error.kind() {
+            self.upstream.metrics.upstream_failures.of(kind).inc();
+        }
+        let server = self.server.as_ref().map(|server| server.config().clone());
+        RequestFailure { server, error }
     }
 }

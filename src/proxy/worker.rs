@@ -1,138 +1,248 @@
-//! What the connections of one worker share. It lives on one thread: nothing in it is locked.
+//! A worker: the state that its connections share. One thread owns it, so nothing in it is locked.
 
-use std::cell::RefCell;
+pub(crate) mod access_log;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 
 use rustls::pki_types::CertificateDer;
+use tokio::sync::watch;
+use tracing_appender::non_blocking::NonBlocking;
 
-use super::access_log::AccessLog;
-use super::drain::OpenConnections;
-use super::health::HealthBoard;
-use super::peers::Peers;
-use super::report::Reporter;
+use self::access_log::AccessLog;
+use super::open_connection::OpenConnection;
+use super::open_connection::refusal_log::RefusalLog;
 use super::upstream::Upstream;
+use super::upstream::health::HealthRegistry;
+use crate::config::Config;
 use crate::guard::RecentShard;
 use crate::metrics::{ServiceMetrics, WorkerMetrics};
+use crate::permit::{Count, CountGuard, PerIpCounts};
+use crate::process::service_manager::Heartbeats;
+use crate::recent_hits::RecentHits;
 use crate::snapshot::{Current, Service, Snapshot};
 use crate::spki;
 
+/// Where the process is between its start and its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifecycle {
+    /// Accepts no connection; requests in flight may finish.
+    Draining,
+    /// Accepts and serves, but `/readyz` fails, so that load balancers stop sending clients.
+    NotReady,
+    /// Accepts and serves.
+    Serving,
+    /// Closes every connection that is still open.
+    Stopped,
+}
+
+/// The state that all workers share, and the channels by which they are controlled.
+#[derive(Debug, Clone)]
+pub struct WorkerContext {
+    /// The snapshot in use.
+    pub current: Current,
+    /// The health of the upstream servers.
+    pub health: HealthRegistry,
+    /// The writer of the access log.
+    pub access_log: NonBlocking,
+    /// The clients that were rejected or flagged.
+    pub recent_hits: RecentHits,
+    /// The workers follow its changes.
+    pub lifecycle: watch::Receiver<Lifecycle>,
+    /// A change makes the workers judge their open connections again.
+    pub judgements: watch::Receiver<u64>,
+    /// The workers beat at every tick, for the watchdog.
+    pub heartbeats: Heartbeats,
+}
+
 /// The state of one worker.
-pub(super) struct Worker {
+pub(crate) struct Worker {
     current: RefCell<arc_swap::Cache<Current, Arc<Snapshot>>>,
     metrics: WorkerMetrics,
     recent: Option<RecentShard>,
-    board: HealthBoard,
-    pub(super) peers: Arc<Peers>,
-    pub(super) access_log: Rc<AccessLog>,
-    pub(super) reporter: Reporter,
-    /// How many workers there are.
+    health: HealthRegistry,
+    pub(crate) per_ip: Arc<PerIpCounts>,
+    /// `None` if the access log is off.
+    pub(crate) access_log: Option<Rc<AccessLog>>,
+    pub(crate) refusal_log: RefusalLog,
+    /// The number of workers: each has its share of the upstream connections.
     workers: usize,
-    /// By the index of their service.
-    seats: RefCell<Vec<Option<Seat>>>,
-    pub(super) open: OpenConnections,
+    /// By the index of the service.
+    services: RefCell<Vec<Option<ServiceState>>>,
+    pub(crate) connections: ConnectionRegistry,
 }
 
-/// What this worker has for one service.
+/// The state of one service in this worker.
 #[derive(Clone)]
-struct Seat {
+struct ServiceState {
     metrics: Rc<ServiceMetrics>,
     upstream: Rc<Upstream>,
 }
 
 impl Worker {
-    pub(super) fn new(
-        current: Current,
+    pub(crate) fn new(
+        config: &Config,
+        context: &WorkerContext,
         metrics: WorkerMetrics,
         recent: Option<RecentShard>,
-        (board, peers): (HealthBoard, Arc<Peers>),
-        (access_log, reporter): (Rc<AccessLog>, Reporter),
-        workers: usize,
+        per_ip: Arc<PerIpCounts>,
     ) -> Self {
         Self {
-            current: RefCell::new(arc_swap::Cache::new(current)),
+            current: RefCell::new(arc_swap::Cache::new(Arc::clone(&context.current))),
             metrics,
             recent,
-            board,
-            peers,
-            access_log,
-            reporter,
-            workers,
-            seats: RefCell::default(),
-            open: OpenConnections::default(),
+            health: context.health.clone(),
+            per_ip,
+            access_log: AccessLog::new(config.access_log, context.access_log.clone()),
+            refusal_log: RefusalLog::new(context.recent_hits.clone(), config.log.repeat_after),
+            workers: config.workers.get(),
+            services: RefCell::default(),
+            connections: ConnectionRegistry::default(),
         }
     }
 
-    /// Closes upstream connections that nobody needs.
-    pub(super) fn drop_stale_upstreams(&self) {
-        self.seats.borrow().iter().flatten().for_each(|seat| seat.upstream.drop_stale());
-    }
-
     /// The snapshot in use.
-    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(self.current.borrow_mut().load())
     }
 
-    /// Notes that the service at `index` admitted a client, if anybody asks for that.
-    pub(super) fn note(&self, index: usize, leaf: Option<&CertificateDer<'_>>) {
+    /// Records that the service at `index` admitted a client, if a filter's `max_new_hits` needs it.
+    pub(crate) fn record_admitted(&self, index: usize, leaf: Option<&CertificateDer<'_>>) {
         let (Some(recent), Some(leaf)) = (&self.recent, leaf) else { return };
         if let Ok(spki) = spki::of_certificate(leaf) {
             recent.record(index, spki);
         }
     }
 
-    /// What is counted before a service is chosen, too.
-    pub(super) fn metrics(&self) -> &WorkerMetrics {
+    /// The series that are counted before a service is chosen.
+    pub(crate) fn metrics(&self) -> &WorkerMetrics {
         &self.metrics
     }
 
-    /// What is counted of a service.
-    pub(super) fn service_metrics(&self, service: &Service) -> Rc<ServiceMetrics> {
-        self.seat(service).metrics
+    /// The series of a service.
+    pub(crate) fn service_metrics(&self, service: &Service) -> Rc<ServiceMetrics> {
+        self.service_state(service).metrics
     }
 
-    /// The upstream of a service. A new one when its configuration or its certificates are: the
-    /// connections of the old one end with their requests.
-    pub(super) fn upstream(&self, service: &Service) -> Rc<Upstream> {
-        let seat = self.seat(service);
-        if seat.upstream.is_of(&service.config, service.upstream_tls.as_ref()) {
-            return seat.upstream;
+    /// The upstream of a service. A changed configuration or changed certificates make a new one;
+    /// the connections of the old one close with their requests.
+    pub(crate) fn upstream(&self, service: &Service) -> Rc<Upstream> {
+        let state = self.service_state(service);
+        if state.upstream.is_of(&service.config, service.upstream_tls.as_ref()) {
+            return state.upstream;
         }
-        let upstream = self.upstream_of(service, &seat.metrics);
-        let seat = Seat { metrics: seat.metrics, upstream: Rc::clone(&upstream) };
-        self.put(service.id, seat);
+        let upstream = self.new_upstream(service, &state.metrics);
+        let state = ServiceState { metrics: state.metrics, upstream: Rc::clone(&upstream) };
+        self.set_service_state(service.id, state);
         upstream
     }
 
-    /// The upstream of a service as it is at this moment, whenever its connection was judged.
-    pub(super) fn present_upstream(&self, service: &Service) -> Rc<Upstream> {
+    /// The upstream of a service by the current snapshot.
+    pub(crate) fn current_upstream(&self, service: &Service) -> Rc<Upstream> {
         let mut current = self.current.borrow_mut();
         self.upstream(current.load().current(service).map_or(service, Arc::as_ref))
     }
 
-    fn seat(&self, service: &Service) -> Seat {
-        if let Some(Some(seat)) = self.seats.borrow().get(service.id) {
-            return seat.clone();
+    /// Closes upstream connections that are idle for too long, or too old.
+    pub(crate) fn drop_stale_upstreams(&self) {
+        self.services.borrow().iter().flatten().for_each(|state| state.upstream.drop_stale());
+    }
+
+    fn service_state(&self, service: &Service) -> ServiceState {
+        if let Some(Some(state)) = self.services.borrow().get(service.id) {
+            return state.clone();
         }
         let metrics = Rc::new(self.metrics.service(&service.config.name));
-        let upstream = self.upstream_of(service, &metrics);
-        let seat = Seat { metrics, upstream };
-        self.put(service.id, seat.clone());
-        seat
+        let upstream = self.new_upstream(service, &metrics);
+        let state = ServiceState { metrics, upstream };
+        self.set_service_state(service.id, state.clone());
+        state
     }
 
-    fn put(&self, index: usize, seat: Seat) {
-        let mut seats = self.seats.borrow_mut();
-        let length = seats.len().max(index.saturating_add(1));
-        seats.resize_with(length, || None);
-        if let Some(place) = seats.get_mut(index) {
-            *place = Some(seat);
+    fn set_service_state(&self, index: usize, state: ServiceState) {
+        let mut services = self.services.borrow_mut();
+        let length = services.len().max(index.saturating_add(1));
+        services.resize_with(length, || None);
+        if let Some(place) = services.get_mut(index) {
+            *place = Some(state);
         }
     }
 
-    fn upstream_of(&self, service: &Service, metrics: &Rc<ServiceMetrics>) -> Rc<Upstream> {
+    fn new_upstream(&self, service: &Service, metrics: &Rc<ServiceMetrics>) -> Rc<Upstream> {
         let (config, tls) = (&service.config, service.upstream_tls.as_ref());
         let metrics = Rc::clone(metrics);
-        Rc::new(Upstream::new(config, tls, &self.board, metrics, self.workers))
+        Rc::new(Upstream::new(config, tls, &self.health, metrics, self.workers))
+    }
+}
+
+/// The open connections of one worker: closes them on timeout, eviction and shutdown.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionRegistry {
+    /// The connections that serve requests, by their addresses in memory.
+    serving: RefCell<HashMap<*const OpenConnection, Rc<OpenConnection>>>,
+    /// All connections, handshakes included.
+    open: Count,
+    announces_close: Cell<bool>,
+    draining: Cell<bool>,
+}
+
+impl ConnectionRegistry {
+    /// Counts a connection while the guard lives.
+    pub(crate) fn enter(&self) -> CountGuard {
+        self.open.enter()
+    }
+
+    /// Adds a connection that is about to serve requests.
+    pub(crate) fn add(&self, connection: &Rc<OpenConnection>) {
+        self.serving.borrow_mut().insert(Rc::as_ptr(connection), Rc::clone(connection));
+        if self.draining.get() {
+            connection.state.drain();
+        }
+    }
+
+    /// Removes a connection that has closed.
+    pub(crate) fn remove(&self, connection: *const OpenConnection) {
+        self.serving.borrow_mut().remove(&connection);
+    }
+
+    /// The connections that serve requests now.
+    pub(crate) fn serving(&self) -> Vec<Rc<OpenConnection>> {
+        self.serving.borrow().values().cloned().collect()
+    }
+
+    /// Checks the timeouts of every connection.
+    pub(crate) fn check_all(&self) {
+        let (now, time) = (Instant::now(), SystemTime::now());
+        self.serving.borrow().values().for_each(|connection| connection.check(now, time));
+    }
+
+    /// Whether every HTTP/1.1 response carries `Connection: close`.
+    pub(crate) fn announces_close(&self) -> bool {
+        self.announces_close.get()
+    }
+
+    /// Makes every further HTTP/1.1 response the last on its connection.
+    pub(crate) fn announce_close(&self) {
+        self.announces_close.set(true);
+    }
+
+    /// Drains every connection, and those that are added later.
+    pub(crate) fn drain(&self) {
+        self.draining.set(true);
+        self.announce_close();
+        self.serving.borrow().values().for_each(|connection| connection.state.drain());
+    }
+
+    /// Whether new connections are refused.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Whether the worker drains and its last connection has closed.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.draining.get() && self.open.get() == 0
     }
 }

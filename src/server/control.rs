@@ -9,7 +9,7 @@ use tracing::error;
 use crate::admin::{self, AdminListener, AdminState};
 use crate::metrics::ControlMetrics;
 use crate::process::service_manager::{self, Heartbeats};
-use crate::proxy::{self, HealthBoard};
+use crate::proxy::{self, HealthRegistry};
 use crate::snapshot::Current;
 use crate::snapshot::watch::FileWatcher;
 
@@ -25,7 +25,7 @@ pub(super) struct Control {
 /// Checks the health of the upstream servers.
 pub(super) struct HealthChecks {
     pub(super) current: Current,
-    pub(super) board: HealthBoard,
+    pub(super) health: HealthRegistry,
     pub(super) metrics: ControlMetrics,
     /// Changes when the services may have changed.
     pub(super) swaps: watch::Receiver<u64>,
@@ -54,8 +54,8 @@ impl Control {
             error!(%error, "the admin server ended");
         });
         tokio::task::spawn_local(service_manager::keep_alive(self.heartbeats));
-        let HealthChecks { current, board, metrics, swaps } = self.health;
-        tokio::task::spawn_local(proxy::supervise_health(current, swaps, board, metrics));
+        let HealthChecks { current, health, metrics, swaps } = self.health;
+        tokio::task::spawn_local(proxy::supervise_health(current, swaps, health, metrics));
         if let Err(error) = self.watcher.run().await {
             error!(%error, "reading files ended: no more reloads, restart the process");
             let _ = admin.await; // metrics are served on

@@ -105,7 +105,7 @@ fn a_connection_whose_key_is_lost_by_now_is_cut_after_its_grace() {
     assert_eq!(received.recv_timeout(TIMEOUT).unwrap(), b"before");
     assert!(start.elapsed() >= Duration::from_millis(700), "it had its time");
     scene.keygate.wait_for("the line about the client", |line| {
-        line["message"] == "client key refused, its open connection ends"
+        line["message"] == "client key rejected, closing connection"
     });
 }
 

@@ -1,49 +1,56 @@
-//! A connection of HTTP/2: each stream is a request, handled on a task of its own.
+//! A client's HTTP/2 connection: each stream is a request, handled on a task of its own.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use h2::server::{Connection, Handshake, SendResponse};
 use h2::{Reason, RecvStream, SendStream};
 use hyper::body::Body;
-use hyper::header;
+use hyper::header::HeaderValue;
 use hyper::http::response::Parts;
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, header};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tracing::debug;
 
-use super::response_body::ResponseBody;
-use super::{Channels, Session, date, handle};
-use crate::config::LimitsConfig;
-use crate::proxy::incoming::{HttpError, Incoming};
-use crate::proxy::interim::{BeforeAnswer, Follower};
-use crate::proxy::stream::{Duplex, Received, Sending};
+use super::in_flight::HttpConnection;
+use super::response::ResponseBody;
+use super::{ClientChannels, ClientConnection, handle};
+use crate::proxy::message::body::{HttpError, Incoming};
+use crate::proxy::message::h2_duplex::Http2Duplex;
+use crate::proxy::message::h2_receive::ReceivedBody;
+use crate::proxy::message::h2_send::SendBody;
+use crate::proxy::message::informational::InformationalSender;
+use crate::proxy::message::informational::http2::Http2Informational;
 
-/// What is kept for a client that does not take it, for each request, besides the last piece.
+/// Bytes of a response that are buffered for a client that does not read, besides the last piece.
 const SEND_BUFFER: usize = 64 << 10;
-/// The most that a client may send ahead, for each request and in all.
+/// Flow-control window of one stream, in bytes: what a client may send before the server reads.
 const STREAM_WINDOW: u32 = 256 << 10;
+/// Flow-control window of the connection, in bytes.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
-/// A client's connection of HTTP/2.
-pub(super) struct Http2<IO> {
-    state: State<IO>,
-    session: Rc<Session>,
-    is_finishing: bool,
+/// A client's HTTP/2 connection.
+pub(crate) struct Http2Server<IO> {
+    phase: Phase<IO>,
+    http: Rc<HttpConnection>,
+    is_closing: bool,
 }
 
-enum State<IO> {
-    Greeting(Handshake<IO, Bytes>),
+enum Phase<IO> {
+    Handshake(Handshake<IO, Bytes>),
     Open(Connection<IO, Bytes>),
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin> Http2<IO> {
-    pub(super) fn new(io: IO, session: Rc<Session>, limits: &LimitsConfig) -> Self {
-        let greeting = h2::server::Builder::new()
+impl<IO: AsyncRead + AsyncWrite + Unpin> Http2Server<IO> {
+    pub(crate) fn new(io: IO, http: Rc<HttpConnection>) -> Self {
+        let limits = &http.service.config.limits;
+        let handshake = h2::server::Builder::new()
             .max_header_list_size(limits.max_header_size)
             .max_concurrent_streams(limits.max_streams)
             .max_send_buffer_size(SEND_BUFFER)
@@ -51,62 +58,64 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Http2<IO> {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .enable_connect_protocol()
             .handshake(io);
-        Self { state: State::Greeting(greeting), session, is_finishing: false }
+        Self { phase: Phase::Handshake(handshake), http, is_closing: false }
     }
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin> super::Connection for Http2<IO> {
-    fn finish(&mut self) {
-        self.is_finishing = true;
-        if let State::Open(connection) = &mut self.state {
+impl<IO: AsyncRead + AsyncWrite + Unpin> ClientConnection for Http2Server<IO> {
+    fn close_gracefully(&mut self) {
+        self.is_closing = true;
+        if let Phase::Open(connection) = &mut self.phase {
             connection.graceful_shutdown();
         }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         loop {
-            match &mut self.state {
-                State::Greeting(greeting) => {
-                    let mut connection = ready!(Pin::new(greeting).poll(context))?;
-                    if self.is_finishing {
+            match &mut self.phase {
+                Phase::Handshake(handshake) => {
+                    let mut connection = ready!(Pin::new(handshake).poll(context))?;
+                    if self.is_closing {
                         connection.graceful_shutdown();
                     }
-                    self.state = State::Open(connection);
+                    self.phase = Phase::Open(connection);
                 }
-                State::Open(connection) => {
+                Phase::Open(connection) => {
                     let Some(accepted) = ready!(connection.poll_accept(context)).transpose()?
                     else {
                         return Poll::Ready(Ok(()));
                     };
                     let (request, respond) = accepted;
-                    let session = Rc::clone(&self.session);
-                    tokio::task::spawn_local(serve(session, request, respond));
+                    let http = Rc::clone(&self.http);
+                    tokio::task::spawn_local(serve(http, request, respond));
                 }
             }
         }
     }
 }
 
-/// Answers one request.
+/// Serves the request on one stream.
 async fn serve(
-    session: Rc<Session>,
+    http: Rc<HttpConnection>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
 ) {
     let is_head = request.method() == Method::HEAD;
-    let interim = BeforeAnswer::default();
-    let (request, channels, to_open) = take_apart(request, &interim);
-    let handling = handle(session, request, channels);
-    let Some(answer) = answer_of(handling, &mut respond, &interim).await else { return };
-    let (mut head, body) = answer.into_parts();
+    let informational = Http2Informational::default();
+    let StreamRequest { request, client, tunnel } = StreamRequest::new(request, &informational);
+    let handling = handle(http, request, client);
+    let response = response_to(handling, &mut respond, &informational).await;
+    let Some(response) = response else { return };
+    let (mut head, body) = response.into_parts();
     if !head.headers.contains_key(header::DATE)
-        && let Some(date) = date::now()
+        && let Some(date) = date_now()
     {
         head.headers.insert(header::DATE, date);
     }
-    if let Some((opener, receive)) = to_open.filter(|_| head.status.is_success()) {
+    if let Some(tunnel) = tunnel.filter(|_| head.status.is_success()) {
         if let Some(send) = send_head(&mut respond, head, false) {
-            let _ = opener.send(Duplex::new(send, receive)); // or nobody waits for it any more
+            let duplex = Http2Duplex::new(send, tunnel.receive);
+            let _ = tunnel.sender.send(duplex); // fails if the upstream's side has ended
         }
         return;
     }
@@ -115,67 +124,105 @@ async fn serve(
     {
         head.headers.entry(header::CONTENT_LENGTH).or_insert(length.into());
     }
-    // Of the upstream's the end is awaited: it may still have to be read.
-    let ends = body.is_end_stream() || (is_head && body.is_own());
-    if let Some(send) = send_head(&mut respond, head, ends)
-        && !ends
+    // The end of an upstream's response to HEAD is awaited, because it may still have to be read.
+    let is_bodiless = body.is_end_stream() || (is_head && body.is_own());
+    if let Some(send) = send_head(&mut respond, head, is_bodiless)
+        && !is_bodiless
     {
-        Sending::new(body, send, Reason::INTERNAL_ERROR).await;
+        SendBody::new(body, send, Reason::INTERNAL_ERROR).await;
     }
 }
 
-/// What an extended CONNECT becomes once it is answered, and for whom.
-type ToOpen = (oneshot::Sender<Duplex>, RecvStream);
-
-/// The request as every other, what else it is handled with, and what it may become.
-fn take_apart(
-    request: Request<RecvStream>,
-    interim: &BeforeAnswer,
-) -> (Request<Incoming>, Channels, Option<ToOpen>) {
-    let follower = Some(Follower::Http2(interim.clone()));
-    let (head, received) = request.into_parts();
-    if head.method == Method::CONNECT {
-        let (opener, opened) = oneshot::channel();
-        let channels = Channels { follower, stream: Some(opened) };
-        return (Request::from_parts(head, Incoming::Empty), channels, Some((opener, received)));
-    }
-    let body = Incoming::Http2(Received::new(received, &head.headers));
-    (Request::from_parts(head, body), Channels { follower, stream: None }, None)
+/// A request on a stream, ready to be handled.
+struct StreamRequest {
+    request: Request<Incoming>,
+    client: ClientChannels,
+    /// The stream of an extended CONNECT.
+    tunnel: Option<PendingTunnel>,
 }
 
-/// The answer to a request, once all that is said before it is on its way. `None` if the client has
-/// reset the stream.
-async fn answer_of(
+/// The client's side of a tunnel, until the response is out.
+struct PendingTunnel {
+    receive: RecvStream,
+    sender: oneshot::Sender<Http2Duplex>,
+}
+
+impl StreamRequest {
+    fn new(request: Request<RecvStream>, informational: &Http2Informational) -> Self {
+        let informational = Some(InformationalSender::Http2(informational.clone()));
+        let (head, receive) = request.into_parts();
+        if head.method == Method::CONNECT {
+            let (sender, tunnel) = oneshot::channel();
+            return Self {
+                request: Request::from_parts(head, Incoming::Empty),
+                client: ClientChannels { informational, tunnel: Some(tunnel) },
+                tunnel: Some(PendingTunnel { receive, sender }),
+            };
+        }
+        let body = Incoming::Http2(ReceivedBody::new(receive, &head.headers));
+        Self {
+            request: Request::from_parts(head, body),
+            client: ClientChannels { informational, tunnel: None },
+            tunnel: None,
+        }
+    }
+}
+
+/// Waits for the response to a request. Sends the informational responses before it. `None` if the
+/// client resets the stream.
+async fn response_to(
     handling: impl Future<Output = Response<ResponseBody>>,
     respond: &mut SendResponse<Bytes>,
-    interim: &BeforeAnswer,
+    informational: &Http2Informational,
 ) -> Option<Response<ResponseBody>> {
     let mut handling = pin!(handling);
     poll_fn(|context| {
         if respond.poll_reset(context).is_ready() {
             return Poll::Ready(None);
         }
-        let answer = handling.as_mut().poll(context);
-        for said in interim.take(context) {
-            if let Err(error) = respond.send_informational(said) {
-                debug!(%error, "interim answer not sent");
+        let response = handling.as_mut().poll(context);
+        for waiting in informational.take(context) {
+            if let Err(error) = respond.send_informational(waiting) {
+                debug!(%error, "informational response not sent");
             }
         }
-        answer.map(Some)
+        response.map(Some)
     })
     .await
 }
 
-/// Sends the head of an answer; what comes after it can be sent on the stream.
+/// Sends the head of a response. Returns the stream for its body.
 fn send_head(
     respond: &mut SendResponse<Bytes>,
     head: Parts,
-    ends: bool,
+    is_bodiless: bool,
 ) -> Option<SendStream<Bytes>> {
-    let sent = respond.send_response(Response::from_parts(head, ()), ends);
+    let sent = respond.send_response(Response::from_parts(head, ()), is_bodiless);
     sent.inspect_err(|error| {
-        debug!(%error, "answer not sent");
+        debug!(%error, "response not sent");
         respond.send_reset(Reason::INTERNAL_ERROR);
     })
     .ok()
+}
+
+thread_local! {
+    /// The second that the date was formatted for.
+    static DATE: RefCell<Option<(SystemTime, HeaderValue)>> = const { RefCell::new(None) };
+}
+
+/// The current time as a `Date` field (RFC 9110, section 6.6.1), formatted once a second.
+fn date_now() -> Option<HeaderValue> {
+    let now = SystemTime::now();
+    DATE.with_borrow_mut(|date| {
+        if let Some((second, value)) = date
+            && now.duration_since(*second).is_ok_and(|age| age < Duration::from_secs(1))
+        {
+            return Some(value.clone());
+        }
+        let value = HeaderValue::from_str(&httpdate::fmt_http_date(now)).ok()?;
+        let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        let second = SystemTime::UNIX_EPOCH + Duration::from_secs(since_epoch.as_secs());
+        *date = Some((second, value.clone()));
+        Some(value)
+    })
 }

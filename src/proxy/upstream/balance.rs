@@ -6,30 +6,30 @@ use crate::config::Balance;
 
 /// What is known of a server that can be chosen.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Candidate {
+pub(crate) struct Candidate {
     /// Its place among the servers.
-    pub(super) index: usize,
+    pub(crate) index: usize,
     /// Its share.
-    pub(super) weight: u32,
+    pub(crate) weight: u32,
     /// Requests that it has not answered yet.
-    pub(super) in_flight: usize,
+    pub(crate) in_flight: usize,
 }
 
 /// Chooses one of the servers that are well.
 #[derive(Debug)]
-pub(super) struct Balancer {
+pub(crate) struct Balancer {
     balance: Balance,
     random: RefCell<fastrand::Rng>,
     turn: Cell<u64>,
 }
 
 impl Balancer {
-    pub(super) fn new(balance: Balance) -> Self {
+    pub(crate) fn new(balance: Balance) -> Self {
         Self { balance, random: RefCell::new(fastrand::Rng::new()), turn: Cell::new(0) }
     }
 
     /// The place of the chosen server; `None` if there is no candidate.
-    pub(super) fn choose(&self, candidates: &[Candidate]) -> Option<usize> {
+    pub(crate) fn choose(&self, candidates: &[Candidate]) -> Option<usize> {
         if let [only] = candidates {
             return Some(only.index);
         }

@@ -1,56 +1,67 @@
-//! Why a request got no answer.
+//! The reasons why a request gets no response from a server.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::progress::Fault;
-use crate::metrics::UpstreamFailure;
-use crate::proxy::dial::DialError;
-use crate::proxy::incoming::HttpError;
+use hyper::Request;
+use hyper::client::conn::TrySendError;
 
-/// Why a request got no answer.
+use super::dial::DialError;
+use crate::metrics::UpstreamFailure;
+use crate::proxy::message::body::{HttpError, OutgoingRequest, RequestBody};
+use crate::proxy::message::upload::ClientFault;
+
+/// The reason why a request got no response.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(in crate::proxy) enum UpstreamError {
-    #[error("the server speaks another version of HTTP than before")]
+pub(crate) enum UpstreamError {
+    #[error("the server no longer speaks HTTP/2")]
     ChangedProtocol,
     #[error(transparent)]
-    Client(Fault),
+    Client(ClientFault),
+    #[error("upstream connection limit reached")]
+    ConnectionLimit,
     #[error(transparent)]
     Dial(Arc<DialError>),
-    #[error("the host cannot be sent over HTTP/2")]
+    #[error("the Host field is not a valid HTTP/2 authority")]
     Host,
-    #[error("the server does not take extended CONNECT")]
-    NoConnect,
-    #[error("the server's answer is no consent to leave HTTP")]
-    NoConsent,
-    #[error("no server is well")]
-    NoServer,
-    #[error("the connection could not be used: {0}")]
+    #[error("the server does not support extended CONNECT")]
+    NoExtendedConnect,
+    #[error("no healthy upstream server")]
+    NoHealthyServer,
+    #[error("the upstream connection failed: {0}")]
     Protocol(#[source] Arc<HttpError>),
     #[error("no response within {0:?}")]
     ResponseTimeout(Duration),
-    #[error("as many connections are open as may be")]
-    TooMany,
+    #[error("upstream refused the protocol upgrade")]
+    UpgradeRefused,
 }
 
 impl UpstreamError {
-    /// How it is counted; what a client did is not the upstream's failure.
-    pub(super) fn kind(&self) -> Option<UpstreamFailure> {
+    /// The label of the failure metric; `None` for a fault of the client.
+    pub(crate) fn kind(&self) -> Option<UpstreamFailure> {
         Some(match self {
-            Self::Client(_) | Self::Host | Self::NoConnect => return None,
+            Self::Client(_) | Self::Host | Self::NoExtendedConnect => return None,
             Self::ChangedProtocol | Self::Dial(_) => UpstreamFailure::Connect,
-            Self::NoServer | Self::TooMany => UpstreamFailure::Unavailable,
-            Self::NoConsent | Self::Protocol(_) => UpstreamFailure::Response,
+            Self::ConnectionLimit | Self::NoHealthyServer => UpstreamFailure::Unavailable,
+            Self::Protocol(_) | Self::UpgradeRefused => UpstreamFailure::Response,
             Self::ResponseTimeout(_) => UpstreamFailure::Timeout,
         })
     }
 
-    /// Whether it says anything of the server.
-    pub(super) fn is_of_server(&self) -> bool {
-        !matches!(
-            self,
-            Self::Client(_) | Self::Host | Self::NoConnect | Self::NoServer | Self::TooMany
-        )
+    /// Whether the error counts against the server.
+    pub(crate) fn is_of_server(&self) -> bool {
+        match self {
+            Self::ChangedProtocol
+            | Self::Dial(_)
+            | Self::Protocol(_)
+            | Self::ResponseTimeout(_)
+            | Self::UpgradeRefused => true,
+            Self::Client(_)
+            | Self::ConnectionLimit
+            | Self::Host
+            | Self::NoExtendedConnect
+            | Self::NoHealthyServer => false,
+        }
     }
 }
 
@@ -63,5 +74,36 @@ impl From<DialError> for UpstreamError {
 impl From<HttpError> for UpstreamError {
     fn from(error: HttpError) -> Self {
         Self::Protocol(Arc::new(error))
+    }
+}
+
+/// A request that one server did not respond to.
+#[derive(Debug)]
+pub(crate) enum SendError {
+    /// The server may have read a part of the request.
+    MaybeSent(UpstreamError),
+    /// The server has read nothing: another one may get the request.
+    NotSent(OutgoingRequest, UpstreamError),
+}
+
+/// The error of a connection on which a request got no response.
+#[derive(Debug)]
+pub(crate) struct RequestError {
+    /// The request, if nothing of it was sent.
+    pub(crate) unsent: Option<OutgoingRequest>,
+    pub(crate) error: HttpError,
+}
+
+impl RequestError {
+    /// The error of a request that may have been sent.
+    pub(crate) fn maybe_sent(error: impl Into<HttpError>) -> Self {
+        Self { unsent: None, error: error.into() }
+    }
+}
+
+impl From<TrySendError<Request<RequestBody>>> for RequestError {
+    fn from(mut error: TrySendError<Request<RequestBody>>) -> Self {
+        let unsent = error.take_message().map(Box::new);
+        Self { unsent, error: error.into_error().into() }
     }
 }

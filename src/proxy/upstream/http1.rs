@@ -1,81 +1,147 @@
-//! A connection of HTTP/1.1 to a server: one request at a time.
+//! HTTP/1.1 connections to a server, one request at a time, and the pool of idle ones.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::Request;
-use hyper::client::conn::http1;
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1};
 use hyper::header::{self, HeaderValue};
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 
-use super::open::Open;
-use super::request_body::RequestBody;
-use crate::proxy::dial::Io;
-use crate::proxy::observed::{Observed, Observer};
+use super::dial::Io;
+use super::server::ConnectionGuard;
+use crate::proxy::io_events::{IoEvents, WithIoEvents};
+use crate::proxy::message::body::{OutgoingRequest, RequestBody};
 
-/// A connection of HTTP/1.1.
+/// An HTTP/1.1 connection to a server.
 #[derive(Debug)]
-pub(super) struct Http1 {
-    pub(super) send: http1::SendRequest<RequestBody>,
-    /// Whether the server has said anything since the last request.
-    pub(super) heard: Rc<Cell<bool>>,
-    pub(super) made: Instant,
+pub(crate) struct Http1Connection {
+    sender: http1::SendRequest<RequestBody>,
+    received: Received,
+    opened: Instant,
 }
 
-/// What is left of a connection once both sides have agreed on another protocol.
+/// The server's side of a connection or stream that has become a tunnel.
 #[derive(Debug)]
-pub(in crate::proxy) struct Tunnel {
-    pub(in crate::proxy) io: Box<dyn Io>,
-    /// What was read behind the response head.
-    pub(in crate::proxy) read: Bytes,
-    /// The connection is open as long as this lives; a stream has none of its own.
-    pub(in crate::proxy) open: Option<Open>,
+pub(crate) struct Tunnel {
+    pub(crate) io: Box<dyn Io>,
+    /// Bytes that were read after the response head.
+    pub(crate) read: Bytes,
+    /// Counts the connection; `None` for a stream of HTTP/2.
+    pub(crate) guard: Option<ConnectionGuard>,
 }
 
-/// Speaks HTTP/1.1 on a connection. What is left of it goes to `taker`, if it is to leave HTTP.
-pub(super) async fn start(
-    io: Box<dyn Io>,
-    open: Open,
-    taker: Option<oneshot::Sender<Tunnel>>,
-) -> hyper::Result<Http1> {
-    let heard = Rc::new(Cell::new(false));
-    let io = TokioIo::new(Observed::new(io, Ear(Rc::clone(&heard))));
-    let (send, mut connection) = http1::handshake(io).await?;
-    tokio::task::spawn_local(async move {
-        if let Err(error) = poll_fn(|context| connection.poll_without_shutdown(context)).await {
-            tracing::debug!(%error, "upstream connection ended");
-        }
-        if let Some(taker) = taker {
-            let parts = connection.into_parts();
-            let tunnel = Tunnel {
-                io: parts.io.into_inner().into_inner(),
-                read: parts.read_buf,
-                open: Some(open),
-            };
-            let _ = taker.send(tunnel); // or the server did not agree
-        }
-    });
-    Ok(Http1 { send, heard, made: Instant::now() })
-}
+/// Whether the server has sent a byte since the last request began.
+#[derive(Debug, Clone, Default)]
+struct Received(Rc<Cell<bool>>);
 
-/// Makes a request what HTTP/1.1 sends: `TE` is for one connection only and says so.
-pub(super) fn prepare(request: &mut Request<RequestBody>) {
-    if request.headers().contains_key(header::TE) {
-        let connection = request.headers_mut().entry(header::CONNECTION);
-        connection.or_insert(HeaderValue::from_static("te"));
+impl IoEvents for Received {
+    fn on_read(&self, _bytes: &[u8]) {
+        self.0.set(true);
     }
 }
 
-/// Notes that the server has said something.
-#[derive(Debug)]
-struct Ear(Rc<Cell<bool>>);
+impl Http1Connection {
+    /// Starts HTTP/1.1 on a connection. If it ends by an upgrade, `upgraded` gets the tunnel.
+    ///
+    /// # Errors
+    /// Returns an error if the connection has failed.
+    pub(crate) async fn start(
+        io: Box<dyn Io>,
+        guard: ConnectionGuard,
+        upgraded: Option<oneshot::Sender<Tunnel>>,
+    ) -> hyper::Result<Self> {
+        let received = Received::default();
+        let io = TokioIo::new(WithIoEvents::new(io, received.clone()));
+        let (sender, mut connection) = http1::handshake(io).await?;
+        tokio::task::spawn_local(async move {
+            if let Err(error) = poll_fn(|context| connection.poll_without_shutdown(context)).await {
+                tracing::debug!(%error, "upstream connection ended");
+            }
+            if let Some(upgraded) = upgraded {
+                let parts = connection.into_parts();
+                let io = parts.io.into_inner().into_inner();
+                let tunnel = Tunnel { io, read: parts.read_buf, guard: Some(guard) };
+                let _ = upgraded.send(tunnel); // fails if the server refused the upgrade
+            }
+        });
+        Ok(Self { sender, received, opened: Instant::now() })
+    }
 
-impl Observer for Ear {
-    fn has_read(&self, _bytes: &[u8]) {
-        self.0.set(true);
+    /// Sends a request and waits for the head of the response.
+    pub(crate) fn send(
+        &mut self,
+        mut request: OutgoingRequest,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + use<>
+    {
+        self.received.0.set(false);
+        // `TE` is a hop-by-hop field, so `Connection` must name it (RFC 9110, section 10.1.4).
+        if request.headers().contains_key(header::TE) {
+            let connection = request.headers_mut().entry(header::CONNECTION);
+            connection.or_insert(HeaderValue::from_static("te"));
+        }
+        if let Some(informational) = request.body().informational() {
+            informational.forward_for(&mut request);
+        }
+        self.sender.try_send_request(*request)
+    }
+
+    /// Whether the server has sent a byte since the last request began.
+    pub(crate) fn has_received(&self) -> bool {
+        self.received.0.get()
+    }
+
+    fn is_older_than(&self, age: Option<Duration>) -> bool {
+        age.is_some_and(|age| self.opened.elapsed() >= age)
+    }
+}
+
+/// The idle HTTP/1.1 connections to a server.
+#[derive(Debug, Default)]
+pub(crate) struct Http1Pool(RefCell<Vec<IdleConnection>>);
+
+#[derive(Debug)]
+struct IdleConnection {
+    http1: Http1Connection,
+    since: Instant,
+}
+
+impl Http1Pool {
+    /// Takes the connection that was used last and is ready. A connection is not ready while it
+    /// still sends a request whose response came early.
+    pub(crate) fn take(&self, max_age: Option<Duration>) -> Option<Http1Connection> {
+        let mut idle = self.0.borrow_mut();
+        while let Some(position) = idle
+            .iter()
+            .rposition(|idle| idle.http1.sender.is_ready() || idle.http1.sender.is_closed())
+        {
+            let http1 = idle.remove(position).http1;
+            if !http1.sender.is_closed() && !http1.is_older_than(max_age) {
+                return Some(http1);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection for the next request, unless it is closed or too old.
+    pub(crate) fn put(&self, http1: Http1Connection, max_age: Option<Duration>) {
+        if !http1.sender.is_closed() && !http1.is_older_than(max_age) {
+            self.0.borrow_mut().push(IdleConnection { http1, since: Instant::now() });
+        }
+    }
+
+    /// Drops connections that are closed, too old, or idle for `max_idle`.
+    pub(crate) fn drop_stale(&self, max_idle: Duration, max_age: Option<Duration>) {
+        let now = Instant::now();
+        self.0.borrow_mut().retain(|idle| {
+            !idle.http1.sender.is_closed()
+                && !idle.http1.is_older_than(max_age)
+                && now.saturating_duration_since(idle.since) < max_idle
+        });
     }
 }

@@ -1,4 +1,4 @@
-//! A connection of HTTP/2 to a server, which requests share: each is a stream.
+//! An HTTP/2 connection to a server. Requests share it: each is a stream.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -11,229 +11,210 @@ use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use hyper::body::Body;
-use hyper::header;
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
-use hyper::{Request, Response, Uri, Version};
-use tokio::sync::{Semaphore, SetOnce};
+use hyper::{Request, Response, Uri, Version, header};
+use tokio::sync::SetOnce;
 
-use super::exchange::Unanswered;
-use super::open::Open;
-use super::request_body::{Outgoing, RequestBody};
-use crate::proxy::dial::Io;
-use crate::proxy::incoming::{HttpError, Incoming};
-use crate::proxy::interim::Follower;
-use crate::proxy::observed::{Observed, Observer};
-use crate::proxy::stream::{Duplex, Received, Upload};
+use super::dial::Io;
+use super::error::RequestError;
+use super::server::ConnectionGuard;
+use crate::permit::{Permit, ResizableSemaphore};
+use crate::proxy::io_events::{IoEvents, WithIoEvents};
+use crate::proxy::message::body::{HttpError, Incoming, OutgoingRequest, RequestBody};
+use crate::proxy::message::h2_duplex::Http2Duplex;
+use crate::proxy::message::h2_receive::ReceivedBody;
+use crate::proxy::message::h2_send::BackgroundSend;
+use crate::proxy::message::informational::InformationalSender;
 
-/// What a server may send ahead for each request. For all of them together there is no limit besides:
-/// a client that takes nothing would use it up for the others.
+/// Flow-control window of one stream, in bytes: what a server may send before the client reads.
 const STREAM_WINDOW: u32 = 256 << 10;
-const ALL_STREAMS: u32 = (1 << 31) - 1;
-/// The most that the fields of an answer may take, in bytes.
-const HEADERS: u32 = 64 << 10;
-/// How many requests a server gets before it has said how many it takes.
-const FIRST_STREAMS: usize = 100;
-/// And how many if it says that there is no limit.
-const MOST_STREAMS: usize = 1 << 20;
-/// What is kept for a server that does not take it, for each request.
+/// Flow-control window of the connection, in bytes. It is the maximum, because a client that reads
+/// nothing would otherwise use it up for the others.
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+/// Maximum size of a response's header fields, in bytes.
+const MAX_HEADER_LIST: u32 = 64 << 10;
+/// Streams allowed before the server's SETTINGS arrive.
+const INITIAL_STREAMS: usize = 100;
+/// Streams allowed if the server sets no limit.
+const MAX_STREAMS: usize = 1 << 20;
+/// Bytes of a request that are buffered for a server that does not read.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// A connection of HTTP/2, which everybody shares. It ends with the last who has it.
+/// An HTTP/2 connection. Clones share it; it closes when the last one is dropped.
 #[derive(Debug, Clone)]
-pub(super) struct Http2 {
-    send: SendRequest<Bytes>,
-    pub(super) made: Instant,
-    state: Rc<State>,
+pub(crate) struct Http2Connection {
+    sender: SendRequest<Bytes>,
+    pub(crate) opened: Instant,
+    shared: Rc<SharedState>,
 }
 
-/// What is known of a connection.
 #[derive(Debug)]
-struct State {
-    greeting: Greeting,
+struct SharedState {
+    settings: FirstSettings,
     has_ended: Cell<bool>,
-    /// As many as the server takes streams at a time, less those that are open.
-    places: Semaphore,
-    allowed: Cell<usize>,
-    /// How many more are open than the server takes by now.
-    owed: Cell<usize>,
+    /// One permit for each stream that the server allows.
+    streams: ResizableSemaphore,
+    stream_limit: Cell<usize>,
 }
 
-impl Http2 {
-    /// Speaks HTTP/2 on a connection.
-    pub(super) async fn start(io: Box<dyn Io>, open: Open) -> Result<Self, h2::Error> {
-        let state = Rc::new(State::new());
-        // It is open as long as its socket, whoever still uses that.
-        let io = Observed::new(io, Host { state: Rc::clone(&state), _open: open });
-        let (send, mut connection) = Builder::new()
+/// A slot for one of the streams that a server allows. It is held until the response has been read
+/// to its end and the request has been sent.
+pub(crate) type StreamPermit = Permit;
+
+impl Http2Connection {
+    /// Starts HTTP/2 on a connection.
+    ///
+    /// # Errors
+    /// Returns an error if the connection has failed.
+    pub(crate) async fn start(io: Box<dyn Io>, guard: ConnectionGuard) -> Result<Self, h2::Error> {
+        let shared = Rc::new(SharedState {
+            settings: FirstSettings::default(),
+            has_ended: Cell::new(false),
+            streams: ResizableSemaphore::new(INITIAL_STREAMS),
+            stream_limit: Cell::new(INITIAL_STREAMS),
+        });
+        // The guard counts the connection as long as its socket is open.
+        let io = WithIoEvents::new(io, ServerIo { shared: Rc::clone(&shared), _guard: guard });
+        let (sender, mut connection) = Builder::new()
             .enable_push(false)
-            .initial_max_send_streams(FIRST_STREAMS)
+            .initial_max_send_streams(INITIAL_STREAMS)
             .initial_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(ALL_STREAMS)
-            .max_header_list_size(HEADERS)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_header_list_size(MAX_HEADER_LIST)
             .max_send_buffer_size(SEND_BUFFER)
             .handshake(io)
             .await?;
-        let known = Rc::clone(&state);
+        let driven = Rc::clone(&shared);
         tokio::task::spawn_local(async move {
             let ended = poll_fn(|context| {
                 let ended = Pin::new(&mut connection).poll(context);
-                known.has_ended.set(ended.is_ready());
-                if known.greeting.has_come_unread() || ended.is_ready() {
-                    let _ = known.greeting.is_read.set(()); // the first word counts
-                }
-                known.allow(connection.max_concurrent_send_streams());
-                if ended.is_ready() {
-                    known.places.close();
-                }
+                driven.follow(connection.max_concurrent_send_streams(), ended.is_ready());
                 ended
             });
             if let Err(error) = ended.await {
                 tracing::debug!(%error, "upstream connection ended");
             }
         });
-        Ok(Self { send, made: Instant::now(), state })
+        Ok(Self { sender, opened: Instant::now(), shared })
     }
 
-    /// Whether it is the same connection.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        Rc::ptr_eq(&self.state, &other.state)
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.shared, &other.shared)
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.state.has_ended.get()
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.has_ended.get()
     }
 
-    /// Whether the server takes extended CONNECT (RFC 8441). It says so in its settings, which are
-    /// the first thing that it sends: they are awaited.
-    pub(super) async fn takes_extended_connect(&self) -> bool {
-        self.state.greeting.is_read.wait().await;
-        self.send.is_extended_connect_protocol_enabled()
+    /// Whether the server supports extended CONNECT (RFC 8441). Waits for the server's first
+    /// SETTINGS, which say so.
+    pub(crate) async fn supports_extended_connect(&self) -> bool {
+        self.shared.settings.is_applied.wait().await;
+        self.sender.is_extended_connect_protocol_enabled()
     }
 
-    /// Sends a request and waits for the head of its answer.
-    pub(super) async fn ask(
+    /// Sends a request and waits for the head of the response.
+    pub(crate) async fn send(
         mut self,
-        request: Outgoing,
-        place: Place,
-    ) -> Result<(Response<Incoming>, Rc<Place>), Unanswered> {
-        let place = Rc::new(place);
+        request: OutgoingRequest,
+        permit: StreamPermit,
+    ) -> Result<(Response<Incoming>, Rc<StreamPermit>), RequestError> {
+        let permit = Rc::new(permit);
         let (head, body) = request.into_parts();
         let head = Request::from_parts(head, ());
-        let ends = body.is_end_stream();
-        let (follower, outlives_answer) = (body.follower(), body.outlives_answer());
-        let (mut answer, stream) = self.send.send_request(head, ends).map_err(Unanswered::sent)?;
-        let upload = if ends {
+        let is_bodiless = body.is_end_stream();
+        let (informational, outlives_response) = (body.informational(), body.outlives_response());
+        let sent = self.sender.send_request(head, is_bodiless);
+        let (mut response, stream) = sent.map_err(RequestError::maybe_sent)?;
+        let upload = if is_bodiless {
             None
         } else {
-            Upload::start(body, stream, outlives_answer, Rc::clone(&place)).await
+            BackgroundSend::start(body, stream, outlives_response, Rc::clone(&permit)).await
         };
-        let answer = head_of(&mut answer, follower).await.map_err(Unanswered::sent)?;
-        let (head, stream) = answer.into_parts();
-        let body = Received::new(stream, &head.headers).along(upload);
-        Ok((Response::from_parts(head, Incoming::Http2(body)), place))
+        let response = response_head(&mut response, informational).await;
+        let (head, stream) = response.map_err(RequestError::maybe_sent)?.into_parts();
+        let body = ReceivedBody::new(stream, &head.headers).with_upload(upload);
+        Ok((Response::from_parts(head, Incoming::Http2(body)), permit))
     }
 
-    /// Sends an extended CONNECT and waits for the head of its answer, and the stream that follows if
-    /// the server agrees.
-    pub(super) async fn open(
+    /// Sends an extended CONNECT. Returns the response, and the stream if the server accepts.
+    pub(crate) async fn connect(
         mut self,
-        request: Outgoing,
-    ) -> Result<(Response<Incoming>, Option<Duplex>), Unanswered> {
+        request: OutgoingRequest,
+    ) -> Result<(Response<Incoming>, Option<Http2Duplex>), RequestError> {
         let (head, body) = request.into_parts();
         let head = Request::from_parts(head, ());
-        let (mut answer, send) = self.send.send_request(head, false).map_err(Unanswered::sent)?;
-        let answer = head_of(&mut answer, body.follower()).await.map_err(Unanswered::sent)?;
-        let (head, receive) = answer.into_parts();
+        let sent = self.sender.send_request(head, false);
+        let (mut response, send) = sent.map_err(RequestError::maybe_sent)?;
+        let response = response_head(&mut response, body.informational()).await;
+        let (head, receive) = response.map_err(RequestError::maybe_sent)?.into_parts();
         if head.status.is_success() {
-            let answer = Response::from_parts(head, Incoming::Empty);
-            return Ok((answer, Some(Duplex::new(send, receive))));
+            let response = Response::from_parts(head, Incoming::Empty);
+            return Ok((response, Some(Http2Duplex::new(send, receive))));
         }
-        let body = Received::new(receive, &head.headers);
+        let body = ReceivedBody::new(receive, &head.headers);
         Ok((Response::from_parts(head, Incoming::Http2(body)), None))
     }
 
-    /// Waits until the server takes another stream: until then nothing is sent, and who waits no
-    /// longer leaves nothing behind.
-    pub(super) async fn place(&mut self) -> Result<Place, HttpError> {
-        self.check().await?;
-        if let Ok(permit) = self.state.places.acquire().await {
-            permit.forget(); // `Place` gives it back
-        }
-        let place = Place(Rc::clone(&self.state));
-        self.check().await.map(|()| place)
+    /// Waits for a free stream slot. Cancel-safe: sends nothing before it returns.
+    pub(crate) async fn stream_permit(&mut self) -> Result<StreamPermit, HttpError> {
+        self.check_open().await?;
+        let permit = self.shared.streams.acquire().await;
+        self.check_open().await?;
+        permit.map_err(|_| HttpError::Http2(h2::Reason::CANCEL.into()))
     }
 
-    /// Whether there is a place at once.
-    pub(super) fn has_room(&self) -> bool {
-        !self.state.places.is_closed() && self.state.places.available_permits() > 0
+    /// Whether a stream slot is free.
+    pub(crate) fn has_free_stream(&self) -> bool {
+        self.shared.streams.has_free()
     }
 
-    /// That the server still takes requests; otherwise whoever waits is told.
-    async fn check(&mut self) -> Result<(), HttpError> {
-        poll_fn(|context| self.send.poll_ready(context)).await.map_err(|error| {
-            self.state.places.close();
+    /// Checks that the connection still takes requests; otherwise fails those that wait for a slot.
+    async fn check_open(&mut self) -> Result<(), HttpError> {
+        poll_fn(|context| self.sender.poll_ready(context)).await.map_err(|error| {
+            self.shared.streams.close();
             error.into()
         })
     }
 }
 
-/// One of the streams that a server takes at a time. It is taken as long as its answer has not been
-/// read to its end, or its request is still being sent.
-#[derive(Debug)]
-pub(super) struct Place(Rc<State>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        match self.0.owed.get() {
-            0 => self.0.places.add_permits(1),
-            owed => self.0.owed.set(owed - 1),
+impl SharedState {
+    /// Follows the connection after each poll: the server's stream limit, and its end.
+    fn follow(&self, stream_limit: usize, has_ended: bool) {
+        self.has_ended.set(has_ended);
+        if self.settings.have_arrived() || has_ended {
+            let _ = self.settings.is_applied.set(()); // only the first call counts
+        }
+        let stream_limit = stream_limit.min(MAX_STREAMS);
+        if self.stream_limit.replace(stream_limit) != stream_limit {
+            self.streams.set_limit(stream_limit);
+        }
+        if has_ended {
+            self.streams.close();
         }
     }
 }
 
-impl State {
-    fn new() -> Self {
-        Self {
-            greeting: Greeting::default(),
-            has_ended: Cell::new(false),
-            places: Semaphore::new(FIRST_STREAMS),
-            allowed: Cell::new(FIRST_STREAMS),
-            owed: Cell::new(0),
-        }
-    }
-
-    /// The server takes so many streams at a time.
-    fn allow(&self, streams: usize) {
-        let streams = streams.min(MOST_STREAMS);
-        let before = self.allowed.replace(streams);
-        let (more, less) = (streams.saturating_sub(before), before.saturating_sub(streams));
-        let paid = more.min(self.owed.get());
-        self.places.add_permits(more - paid);
-        let owed = less - self.places.forget_permits(less);
-        self.owed.set(self.owed.get() - paid + owed);
-    }
-}
-
-/// The head of an answer; what comes before it is passed on.
-async fn head_of(
-    answer: &mut ResponseFuture,
-    follower: Option<Follower>,
+/// Waits for the head of a response. Forwards the informational responses before it.
+async fn response_head(
+    response: &mut ResponseFuture,
+    informational: Option<InformationalSender>,
 ) -> Result<Response<RecvStream>, h2::Error> {
     poll_fn(|context| {
-        while let Poll::Ready(Some(Ok(said))) = answer.poll_informational(context) {
-            if let Some(follower) = &follower {
-                let (head, ()) = said.into_parts();
-                follower.pass_on(head.status, head.headers);
+        while let Poll::Ready(Some(Ok(received))) = response.poll_informational(context) {
+            if let Some(client) = &informational {
+                let (head, ()) = received.into_parts();
+                client.forward(head.status, head.headers);
             }
         }
-        Pin::new(&mut *answer).poll(context)
+        Pin::new(&mut *response).poll(context)
     })
     .await
 }
 
-/// Makes a request what HTTP/2 sends: an absolute target for `Host`. `None` if the host is no
+/// Converts a request to HTTP/2: an absolute URI instead of `Host`. `None` if `Host` is not an
 /// authority.
-pub(super) fn prepare(request: &mut Request<RequestBody>, scheme: &Scheme) -> Option<()> {
+pub(crate) fn prepare(request: &mut Request<RequestBody>, scheme: &Scheme) -> Option<()> {
     let host = request.headers_mut().remove(header::HOST)?;
     request.headers_mut().remove(header::TRANSFER_ENCODING);
     request.headers_mut().remove(header::CONNECTION);
@@ -247,76 +228,50 @@ pub(super) fn prepare(request: &mut Request<RequestBody>, scheme: &Scheme) -> Op
     Some(())
 }
 
-/// The first words of a server of HTTP/2: a frame with its settings, and not always in one piece.
+/// Whether the server's first SETTINGS frame has come. h2 does not report it, so its bytes are
+/// counted.
 #[derive(Debug, Default)]
-struct Greeting {
-    /// How many bytes have come, and the first three: the length of the frame.
+struct FirstSettings {
+    /// Bytes read so far.
     read: Cell<usize>,
+    /// The first three bytes: the length of the frame's payload.
     length: Cell<[u8; 3]>,
-    /// h2 has made sense of it.
-    is_read: SetOnce<()>,
+    /// Set after h2 has processed the frame.
+    is_applied: SetOnce<()>,
 }
 
-impl Greeting {
-    fn has_come_unread(&self) -> bool {
-        let [high, middle, low] = self.length.get().map(usize::from);
-        !self.is_read.initialized()
-            && self.read.get() >= FRAME_HEADER + (high << 16 | middle << 8 | low)
-    }
-}
-
-/// Of HTTP/2, in bytes (RFC 9113, section 4.1).
+/// Length of a frame header, in bytes (RFC 9113, section 4.1).
 const FRAME_HEADER: usize = 9;
 
-/// The server's end of a connection.
-#[derive(Debug)]
-struct Host {
-    state: Rc<State>,
-    _open: Open,
-}
+impl FirstSettings {
+    /// Whether the whole frame was read, and h2 has now processed it.
+    fn have_arrived(&self) -> bool {
+        let [high, middle, low] = self.length.get().map(usize::from);
+        !self.is_applied.initialized()
+            && self.read.get() >= FRAME_HEADER + (high << 16 | middle << 8 | low)
+    }
 
-impl Observer for Host {
-    fn has_read(&self, bytes: &[u8]) {
-        let greeting = &self.state.greeting;
-        if greeting.is_read.initialized() {
+    fn record_read(&self, bytes: &[u8]) {
+        if self.is_applied.initialized() {
             return;
         }
-        let mut length = greeting.length.get();
-        let before = greeting.read.get();
+        let mut length = self.length.get();
+        let before = self.read.get();
         length.iter_mut().skip(before).zip(bytes).for_each(|(place, byte)| *place = *byte);
-        greeting.length.set(length);
-        greeting.read.set(before.saturating_add(bytes.len()));
+        self.length.set(length);
+        self.read.set(before.saturating_add(bytes.len()));
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The events of a connection's socket.
+#[derive(Debug)]
+struct ServerIo {
+    shared: Rc<SharedState>,
+    _guard: ConnectionGuard,
+}
 
-    fn take(state: &Rc<State>) -> Option<Place> {
-        state.places.try_acquire().ok()?.forget();
-        Some(Place(Rc::clone(state)))
-    }
-
-    #[test]
-    fn there_are_as_many_places_as_the_server_takes_whatever_it_said_before() {
-        let state = Rc::new(State::new());
-        state.allow(2);
-        let (first, second) = (take(&state).unwrap(), take(&state).unwrap());
-        assert!(take(&state).is_none());
-        state.allow(1);
-        drop(first);
-        assert!(take(&state).is_none(), "one is open, and one is all that it takes");
-        drop(second);
-        let only = take(&state).unwrap();
-        assert!(take(&state).is_none());
-        state.allow(0);
-        state.allow(3);
-        let more = (take(&state).unwrap(), take(&state).unwrap());
-        assert!(take(&state).is_none());
-        drop((only, more));
-        assert_eq!(state.places.available_permits(), 3);
-        state.allow(usize::MAX); // no limit
-        assert_eq!(state.places.available_permits(), MOST_STREAMS);
+impl IoEvents for ServerIo {
+    fn on_read(&self, bytes: &[u8]) {
+        self.shared.settings.record_read(bytes);
     }
 }

@@ -1,313 +1,368 @@
 //! One server of an upstream, with this worker's connections to it.
 //!
-//! Connections of HTTP/1.1 are reused last in, first out, so that those which load no longer needs
-//! grow old and are closed. One connection of HTTP/2 carries all requests.
+//! HTTP/1.1 connections are reused last in, first out, so that those which the load no longer needs
+//! grow idle and are closed. One HTTP/2 connection carries all requests.
 
 mod over_http2;
 
-use std::cell::{Cell, RefCell};
-use std::pin::pin;
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use hyper::Response;
+use hyper::body::Body;
 use hyper::http::uri;
+use hyper::{Method, Request};
+use prometheus::IntGauge;
 use rustls::ClientConfig;
+use tokio::time::sleep_until;
 
+use super::UpstreamResponse;
 use super::balance::Candidate;
-use super::error::UpstreamError;
-use super::exchange::{Failed, exchange, repeated};
-use super::http1::{self, Http1};
-use super::http2::Place;
-use super::open::Open;
-use super::request_body::Outgoing;
-use super::shared::Shared;
+use super::dial::{Dialer, HttpVersion, Io};
+use super::error::{RequestError, SendError, UpstreamError};
+use super::health::ServerHealth;
+use super::http1::{Http1Connection, Http1Pool};
+use super::http2::StreamPermit;
+use super::http2_pool::SharedHttp2;
 use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
-use crate::proxy::dial::{Dialer, Io};
-use crate::proxy::health::Health;
-use crate::proxy::incoming::{HttpError, Incoming};
+use crate::permit::{Count, CountGuard};
+use crate::proxy::message::body::{HttpError, OutgoingRequest, RequestBody};
+use crate::proxy::message::upload::Upload;
 
-/// A server, as one worker knows it.
+/// A server, in one worker.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     dialer: Dialer,
-    timeouts: Timeouts,
+    timeouts: ServerTimeouts,
     metrics: Rc<ServiceMetrics>,
-    /// What the checks say of it.
-    health: Arc<Health>,
-    idle: RefCell<Vec<Idle>>,
-    /// Of HTTP/2, for requests, and for streams of bytes.
-    shared: Shared,
-    tunnels: Shared,
-    /// Whether the server spoke HTTP/2 when it was connected to last.
-    is_http2: Cell<bool>,
-    in_flight: Cell<usize>,
+    /// The result of the health checks.
+    health: Arc<ServerHealth>,
+    http1: Http1Pool,
+    /// The HTTP/2 connection for requests.
+    http2: SharedHttp2,
+    /// The HTTP/2 connection for tunnels.
+    http2_tunnels: SharedHttp2,
+    /// The version that the server spoke on the newest connection.
+    version: Cell<HttpVersion>,
+    /// Requests without a complete response.
+    in_flight: Count,
+    /// Consecutive failures.
     failures: Cell<u32>,
-    /// Left alone until then.
     ejected_until: Cell<Option<Instant>>,
-    /// Open connections to all servers of the service, from this worker.
-    open: Rc<Cell<usize>>,
-    most: usize,
+    limit: ConnectionLimit,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Timeouts {
-    pub(super) response: Duration,
+pub(crate) struct ServerTimeouts {
+    pub(crate) response: Duration,
     idle: Duration,
     age: Option<Duration>,
 }
 
-#[derive(Debug)]
-struct Idle {
-    http1: Http1,
-    since: Instant,
+/// The limit of open connections to all servers of a service, from one worker.
+#[derive(Debug, Clone)]
+pub(crate) struct ConnectionLimit {
+    pub(crate) open: Count,
+    pub(crate) max: usize,
 }
 
-/// A request that a server has, until its response has ended.
+/// Counts an open connection to a server, in the limit and in the metric.
 #[derive(Debug)]
-pub(in crate::proxy) struct Lease {
-    server: Rc<Server>,
-    on: Option<On>,
+pub(crate) struct ConnectionGuard {
+    _count: CountGuard,
+    metric: IntGauge,
 }
 
-/// What a response comes on.
-#[derive(Debug)]
-pub(super) enum On {
-    Http1(Http1),
-    Http2 { _place: Rc<Place> },
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.metric.dec();
+    }
+}
+
+/// A new connection to a server.
+pub(crate) struct ServerConnection {
+    pub(crate) io: Box<dyn Io>,
+    pub(crate) version: HttpVersion,
+    pub(crate) guard: ConnectionGuard,
 }
 
 impl Server {
-    pub(super) fn new(
+    pub(crate) fn new(
         upstream: &UpstreamConfig,
         server: &ServerConfig,
         tls: Option<&Arc<ClientConfig>>,
-        health: Arc<Health>,
+        health: Arc<ServerHealth>,
         metrics: Rc<ServiceMetrics>,
-        (open, most): (Rc<Cell<usize>>, usize),
+        limit: ConnectionLimit,
     ) -> Self {
+        let is_http2 = server.scheme == Scheme::H2c;
         Self {
             dialer: Dialer::new(upstream, server, tls),
-            timeouts: Timeouts {
+            timeouts: ServerTimeouts {
                 response: upstream.response_timeout,
                 idle: upstream.idle_timeout,
                 age: upstream.max_connection_age,
             },
             metrics,
             health,
-            idle: RefCell::default(),
-            shared: Shared::new(),
-            tunnels: Shared::new(),
-            is_http2: Cell::new(server.scheme == Scheme::H2c),
-            in_flight: Cell::new(0),
+            http1: Http1Pool::default(),
+            http2: SharedHttp2::new(),
+            http2_tunnels: SharedHttp2::new(),
+            version: Cell::new(if is_http2 { HttpVersion::Http2 } else { HttpVersion::Http1 }),
+            in_flight: Count::default(),
             failures: Cell::new(0),
             ejected_until: Cell::new(None),
-            open,
-            most,
+            limit,
         }
     }
 
-    pub(super) fn config(&self) -> &ServerConfig {
+    pub(crate) fn config(&self) -> &ServerConfig {
         self.dialer.server()
     }
 
-    /// The server as one that can be chosen, if it is well as far as anybody knows.
-    pub(super) fn candidate(&self, index: usize) -> Option<Candidate> {
+    pub(crate) fn timeouts(&self) -> ServerTimeouts {
+        self.timeouts
+    }
+
+    /// The version that the server spoke on the newest connection.
+    pub(crate) fn version(&self) -> HttpVersion {
+        self.version.get()
+    }
+
+    /// The scheme in the pseudo-header of HTTP/2 requests.
+    pub(crate) fn uri_scheme(&self) -> uri::Scheme {
+        if self.config().scheme.is_secure() { uri::Scheme::HTTPS } else { uri::Scheme::HTTP }
+    }
+
+    /// The server as a candidate for the next request, unless it is unhealthy or ejected.
+    pub(crate) fn candidate(&self, index: usize) -> Option<Candidate> {
         let is_ejected = self.ejected_until.get().is_some_and(|until| Instant::now() < until);
-        (self.health.is_well() && !is_ejected).then(|| Candidate {
+        (self.health.is_healthy() && !is_ejected).then(|| Candidate {
             index,
             weight: self.config().weight,
             in_flight: self.in_flight.get(),
         })
     }
 
-    /// Has the next request go elsewhere after `most` failures in a row, for some time.
-    pub(super) fn has_failed(&self, most: u32, retry_after: Duration) {
+    /// Ejects the server for `retry_after` after `max_failures` consecutive failures.
+    pub(crate) fn record_failure(&self, max_failures: u32, retry_after: Duration) {
         let failures = self.failures.get().saturating_add(1);
         self.failures.set(failures);
-        if failures >= most {
+        if failures >= max_failures {
             self.ejected_until.set(Some(Instant::now() + retry_after));
-            tracing::warn!(server = %self.config(), failures, ?retry_after, "upstream server left alone");
+            tracing::warn!(server = %self.config(), failures, ?retry_after, "upstream server ejected");
         }
     }
 
-    pub(super) fn has_answered(&self) {
+    pub(crate) fn record_success(&self) {
         self.failures.set(0);
     }
 
-    /// Sends a request and waits for the response head.
-    pub(super) async fn send(
+    /// Sends a request and waits for the head of the response.
+    pub(crate) async fn send(
         self: &Rc<Self>,
-        request: Outgoing,
-    ) -> Result<(Response<Incoming>, Lease), Failed> {
-        let mut lease = Lease::of(self);
-        if self.is_http2.get() {
-            let (response, place) = Box::pin(self.send_http2(request)).await?;
-            lease.keep(On::Http2 { _place: place });
-            return Ok((response, lease));
+        request: OutgoingRequest,
+    ) -> Result<UpstreamResponse, SendError> {
+        match self.version.get() {
+            HttpVersion::Http1 => self.send_http1(request).await,
+            HttpVersion::Http2 => Box::pin(self.send_http2(request)).await,
         }
-        let (response, on) = self.send_http1(request).await?;
-        lease.keep(on);
-        Ok((response, lease))
     }
 
-    async fn send_http1(&self, mut request: Outgoing) -> Result<(Response<Incoming>, On), Failed> {
-        http1::prepare(&mut request);
-        // A connection of the pool can be closed by the server at any moment. A request that was not
-        // written to it goes to the next: there are only so many, then a fresh one is made.
-        while let Some(mut http1) = self.take_idle() {
-            let again = repeated(&request);
+    async fn send_http1(
+        self: &Rc<Self>,
+        mut request: OutgoingRequest,
+    ) -> Result<UpstreamResponse, SendError> {
+        let lease = Lease::new(self);
+        // The server may close a pooled connection at any moment. A request that was not written
+        // goes to the next pooled connection, and to a new one when none is left.
+        while let Some(mut http1) = self.http1.take(self.timeouts.age) {
+            let second = try_clone(&request);
             match self.exchange_http1(&mut http1, request).await {
-                Ok(response) => return Ok((response, On::Http1(http1))),
-                Err(Failed::Unsent(unsent, _)) => request = unsent,
-                Err(Failed::Sent(error @ UpstreamError::Protocol(_))) if !http1.heard.get() => {
-                    // Written, and closed without a word: what is safe to repeat is, once.
-                    request = again.ok_or(Failed::Sent(error))?;
+                Ok(response) => {
+                    let lease = lease.with(Carrier::Http1(http1));
+                    return Ok(UpstreamResponse { response, lease });
+                }
+                Err(SendError::NotSent(unsent, _)) => request = unsent,
+                // Written, and closed without a response: an idempotent request is sent once more.
+                Err(SendError::MaybeSent(error @ UpstreamError::Protocol(_)))
+                    if !http1.has_received() =>
+                {
+                    request = second.ok_or(SendError::MaybeSent(error))?;
                     break;
                 }
-                Err(failed) => return Err(failed),
+                Err(error) => return Err(error),
             }
         }
-        // Boxed: a future with room for a handshake would be moved with every request.
-        Box::pin(self.send_on_new_connection(request)).await
+        // Boxed, because its size would be part of every request's future.
+        Box::pin(self.send_on_new_connection(request, lease)).await
     }
 
     async fn send_on_new_connection(
-        &self,
-        request: Outgoing,
-    ) -> Result<(Response<Incoming>, On), Failed> {
-        let (io, is_http2, open) = match self.connect().await {
-            Ok(connected) => connected,
-            Err(error) => return Err(Failed::Unsent(request, error)),
+        self: &Rc<Self>,
+        request: OutgoingRequest,
+        lease: Lease,
+    ) -> Result<UpstreamResponse, SendError> {
+        let connection = match self.connect().await {
+            Ok(connection) => connection,
+            Err(error) => return Err(SendError::NotSent(request, error)),
         };
-        if is_http2 {
-            if let Err(error) = self.share(io, open).await {
-                return Err(Failed::Unsent(request, error));
+        if connection.version == HttpVersion::Http2 {
+            if let Err(error) = self.share(connection.io, connection.guard).await {
+                return Err(SendError::NotSent(request, error));
             }
-            let (response, place) = self.send_http2(request).await?;
-            return Ok((response, On::Http2 { _place: place }));
+            return self.send_http2(request).await;
         }
-        let made = http1::start(io, open, None).await;
-        let mut http1 = made.map_err(|error| Failed::Sent(HttpError::from(error).into()))?;
+        let started = Http1Connection::start(connection.io, connection.guard, None).await;
+        let mut http1 = started.map_err(|error| maybe_sent(HttpError::from(error)))?;
         let response = self.exchange_http1(&mut http1, request).await?;
-        Ok((response, On::Http1(http1)))
+        Ok(UpstreamResponse { response, lease: lease.with(Carrier::Http1(http1)) })
     }
 
-    pub(super) async fn exchange_http1(
-        &self,
-        http1: &mut Http1,
-        mut request: Outgoing,
-    ) -> Result<Response<Incoming>, Failed> {
-        http1.heard.set(false);
-        if let Some(follower) = request.body().follower() {
-            follower.follow(&mut request);
-        }
-        let progress = request.body().progress();
-        let response = pin!(http1.send.try_send_request(*request));
-        let response = exchange(response, &progress, self.timeouts.response).await?;
-        Ok(response.map(Incoming::Http1))
+    /// Opens a connection, over any version that the server speaks.
+    pub(crate) async fn connect(&self) -> Result<ServerConnection, UpstreamError> {
+        let guard = self.guard()?;
+        let dialed = self.dialer.dial().await?;
+        self.metrics.upstream_connections.inc();
+        Ok(ServerConnection { io: dialed.io, version: dialed.version, guard })
     }
 
-    /// Whether the server spoke HTTP/2 when it was connected to last.
-    pub(super) fn speaks_http2(&self) -> bool {
-        self.is_http2.get()
-    }
-
-    /// The scheme that HTTP/2 names in each request.
-    pub(super) fn uri_scheme(&self) -> uri::Scheme {
-        if self.config().scheme.is_secure() { uri::Scheme::HTTPS } else { uri::Scheme::HTTP }
-    }
-
-    pub(super) fn timeouts(&self) -> Timeouts {
-        self.timeouts
-    }
-
-    /// A connection of HTTP/1.1, whatever else the server speaks.
-    pub(super) async fn connect_http1(&self) -> Result<(Box<dyn Io>, Open), UpstreamError> {
-        let open = self.open()?;
+    /// Opens an HTTP/1.1 connection.
+    pub(crate) async fn connect_http1(&self) -> Result<ServerConnection, UpstreamError> {
+        let guard = self.guard()?;
         let io = self.dialer.dial_http1().await?;
         self.metrics.upstream_connections.inc();
-        Ok((io, open))
+        Ok(ServerConnection { io, version: HttpVersion::Http1, guard })
     }
 
-    /// A connection that nothing is known of, for bytes.
-    pub(super) async fn connect(&self) -> Result<(Box<dyn Io>, bool, Open), UpstreamError> {
-        let open = self.open()?;
-        let (io, is_http2) = self.dialer.dial().await?;
-        self.metrics.upstream_connections.inc();
-        Ok((io, is_http2, open))
-    }
-
-    /// Room for a connection.
-    fn open(&self) -> Result<Open, UpstreamError> {
-        if self.open.get() >= self.most {
-            return Err(UpstreamError::TooMany);
+    fn guard(&self) -> Result<ConnectionGuard, UpstreamError> {
+        if self.limit.open.get() >= self.limit.max {
+            return Err(UpstreamError::ConnectionLimit);
         }
-        Ok(Open::new(&self.open, self.metrics.upstream_connections_active.clone()))
+        let metric = self.metrics.upstream_connections_active.clone();
+        metric.inc();
+        Ok(ConnectionGuard { _count: self.limit.open.enter(), metric })
     }
 
-    /// The connection used last that is ready. One that is not ready yet is still busy with the
-    /// rest of a request whose response came early.
-    fn take_idle(&self) -> Option<Http1> {
-        let mut idle = self.idle.borrow_mut();
-        while let Some(position) =
-            idle.iter().rposition(|idle| idle.http1.send.is_ready() || idle.http1.send.is_closed())
-        {
-            let http1 = idle.remove(position).http1;
-            if !http1.send.is_closed() && !self.is_old(&http1) {
-                return Some(http1);
-            }
+    /// Closes connections that are idle for too long, too old, or closed by the server.
+    pub(crate) fn drop_stale(&self) {
+        let ServerTimeouts { idle, age, .. } = self.timeouts;
+        self.http1.drop_stale(idle, age);
+        for shared in [&self.http2, &self.http2_tunnels] {
+            shared.drop_stale(idle, age, self.in_flight.get());
         }
-        None
     }
 
-    fn is_old(&self, http1: &Http1) -> bool {
-        self.timeouts.age.is_some_and(|age| http1.made.elapsed() >= age)
-    }
-
-    /// Closes connections that nobody has needed for some time, and forgets the closed.
-    pub(super) fn drop_stale(&self) {
-        let now = Instant::now();
-        self.idle.borrow_mut().retain(|idle| {
-            !idle.http1.send.is_closed()
-                && !self.is_old(&idle.http1)
-                && now.saturating_duration_since(idle.since) < self.timeouts.idle
-        });
-        for shared in [&self.shared, &self.tunnels] {
-            shared.drop_stale(self.timeouts.idle, self.timeouts.age, self.in_flight.get());
-        }
+    /// Sends a request on an HTTP/1.1 connection and waits for the head of the response.
+    pub(crate) async fn exchange_http1(
+        &self,
+        http1: &mut Http1Connection,
+        request: OutgoingRequest,
+    ) -> Result<hyper::Response<super::Incoming>, SendError> {
+        let upload = request.body().upload();
+        let response = pin!(http1.send(request));
+        let response = exchange(response, upload.as_ref(), self.timeouts.response).await?;
+        Ok(response.map(super::Incoming::Http1))
     }
 }
 
+/// The share of a server that one request uses, until its response has ended.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    server: Rc<Server>,
+    _in_flight: CountGuard,
+    carrier: Option<Carrier>,
+}
+
+/// The connection or stream on which a response comes.
+#[derive(Debug)]
+pub(crate) enum Carrier {
+    Http1(Http1Connection),
+    Http2 { _permit: Rc<StreamPermit> },
+}
+
 impl Lease {
-    pub(super) fn of(server: &Rc<Server>) -> Self {
-        server.in_flight.set(server.in_flight.get().saturating_add(1));
-        Self { server: Rc::clone(server), on: None }
+    pub(crate) fn new(server: &Rc<Server>) -> Self {
+        Self { server: Rc::clone(server), _in_flight: server.in_flight.enter(), carrier: None }
     }
 
-    /// What the response comes on.
-    pub(super) fn keep(&mut self, on: On) {
-        self.on = Some(on);
+    pub(crate) fn with(self, carrier: Carrier) -> Self {
+        Self { carrier: Some(carrier), ..self }
     }
 
-    /// The response has ended: its connection is kept for the next request.
-    pub(in crate::proxy) fn finish(mut self) {
-        let Some(On::Http1(http1)) = self.on.take() else { return };
-        if !http1.send.is_closed() && !self.server.is_old(&http1) {
-            self.server.idle.borrow_mut().push(Idle { http1, since: Instant::now() });
+    /// Returns an HTTP/1.1 connection to the pool, because the response has ended.
+    pub(crate) fn finish(self) {
+        if let Some(Carrier::Http1(http1)) = self.carrier {
+            self.server.http1.put(http1, self.server.timeouts.age);
         }
     }
 
-    /// The server's name in logs.
-    pub(in crate::proxy) fn server(&self) -> &ServerConfig {
+    pub(crate) fn server(&self) -> &ServerConfig {
         self.server.config()
     }
 }
 
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.server.in_flight.set(self.server.in_flight.get().saturating_sub(1));
+pub(crate) fn maybe_sent(error: HttpError) -> SendError {
+    SendError::MaybeSent(error.into())
+}
+
+/// Waits for the head of a response, for at most `limit` after the server took the last piece of
+/// the request.
+pub(crate) async fn exchange<R, E: Into<RequestError>>(
+    mut response: Pin<&mut impl Future<Output = Result<R, E>>>,
+    upload: Option<&Upload>,
+    limit: Duration,
+) -> Result<R, SendError> {
+    let began = Instant::now(); // the request may have waited before
+    let deadline_of = || {
+        let progress = upload.map_or(began, Upload::last_progress);
+        (progress.max(began) + limit).into()
+    };
+    let mut deadline = pin!(sleep_until(deadline_of()));
+    poll_fn(|context| {
+        if let Poll::Ready(outcome) = response.as_mut().poll(context) {
+            return Poll::Ready(outcome.map_err(|error| {
+                let RequestError { unsent, error } = error.into();
+                match (unsent, upload.and_then(Upload::fault)) {
+                    (Some(unsent), _) => SendError::NotSent(unsent, error.into()),
+                    (None, Some(fault)) => SendError::MaybeSent(UpstreamError::Client(fault)),
+                    (None, None) => maybe_sent(error),
+                }
+            }));
+        }
+        // While the upload waits for the client, `body_timeout` applies instead.
+        while Pin::as_mut(&mut deadline).poll(context).is_ready() {
+            let later = if upload.is_some_and(Upload::waits_for_client) {
+                (Instant::now() + limit).into()
+            } else {
+                deadline_of()
+            };
+            if later <= deadline.deadline() {
+                let error = UpstreamError::ResponseTimeout(limit);
+                return Poll::Ready(Err(SendError::MaybeSent(error)));
+            }
+            deadline.as_mut().reset(later);
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// A second copy of a request that is safe to send twice (RFC 9110, section 9.2.2).
+pub(crate) fn try_clone(request: &Request<RequestBody>) -> Option<OutgoingRequest> {
+    let safe = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE];
+    if !safe.contains(request.method()) || !request.body().is_end_stream() {
+        return None;
     }
+    let mut second = Request::new(request.body().try_clone()?);
+    *second.method_mut() = request.method().clone();
+    *second.uri_mut() = request.uri().clone();
+    *second.version_mut() = request.version();
+    *second.headers_mut() = request.headers().clone();
+    Some(Box::new(second))
 }

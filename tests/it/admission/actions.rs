@@ -98,7 +98,7 @@ fn reject_refuses_in_the_handshake_and_the_origin_sees_nothing() {
     let refused = setting.ask(&setting.lost);
     assert!(said(&refused).contains("access denied"), "{}", said(&refused));
     assert_eq!(setting.origin.untaken(), 0);
-    setting.line("client key refused", "reject");
+    setting.line("client key rejected", "reject");
     setting.assert_counts(&[
         (CHECKED_CLEAN, 1.0),
         (CHECKED_PROBABLE, 1.0),

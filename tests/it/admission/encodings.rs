@@ -47,7 +47,7 @@ fn a_key_is_refused_in_whatever_encoding_the_filter_has_it() {
 
 fn wait_for_line(keygate: &Keygate, client: &Party, encoding: &str) {
     keygate.wait_for("its line", |line| {
-        line["message"] == "client key refused"
+        line["message"] == "client key rejected"
             && line["subject"] == format!("CN={}", client.name)
             && line["encoding"] == encoding
     });

@@ -89,7 +89,7 @@ fn a_listed_key_is_refused_in_whatever_encoding_the_list_has_it() {
     setting.refuses(&setting.lost);
     setting.refuses(&setting.stolen);
     let line = setting.keygate.wait_for("the line about the client", |line| {
-        line["message"] == "client key refused" && line["verdict"] == "listed"
+        line["message"] == "client key rejected" && line["verdict"] == "listed"
     });
     assert_eq!((&line["list"], &line["action"]), (&json!("march"), &json!("reject")));
     assert_eq!(line["subject"], "CN=stolen");

@@ -91,7 +91,7 @@ fn an_idle_connection_whose_key_is_in_the_new_filter_ends_and_the_others_stay() 
     assert_eq!(turned.rest(), "", "it ends in an orderly way, and nothing is served");
     ask(&mut good);
     let line = scene.keygate.wait_for("the line about the client", |line| {
-        line["message"] == "client key refused, its open connection ends"
+        line["message"] == "client key rejected, closing connection"
     });
     assert_eq!((&line["subject"], &line["stage"]), (&json!("CN=turned"), &json!("live")));
     assert_eq!((&line["verdict"], &line["revision"]), (&json!("probable"), &json!(2)));
@@ -130,7 +130,7 @@ fn an_exception_that_ends_takes_its_open_connection_with_it() {
     assert!(SystemTime::now() >= ends, "not before its time");
     // Nor because nothing was asked for a minute.
     keygate.wait_for("the line about the client", |line| {
-        line["message"] == "client key refused, its open connection ends"
+        line["message"] == "client key rejected, closing connection"
     });
     assert_eq!(keygate.status()["generation"], 1, "nothing was loaded");
 }
@@ -209,7 +209,7 @@ fn a_client_whose_certificate_is_not_accepted_any_more_is_served_no_longer() {
         .unwrap();
         assert_eq!(goes.rest(), "", "{what}");
         keygate.wait_for("a line", |line| {
-            line["message"] == "client certificate is no longer accepted, its connection ends"
+            line["message"] == "client certificate is no longer accepted, closing connection"
         });
         ask(&mut stays);
     }
@@ -261,7 +261,7 @@ fn a_connection_does_not_outlive_the_certificate_of_its_client() {
     // A certificate's time has whole seconds.
     assert!(SystemTime::now() + Duration::from_secs(1) >= ends, "not before its time");
     scene.keygate.wait_for("a line", |line| {
-        line["message"] == "client certificate has expired, its connection ends"
+        line["message"] == "client certificate has expired, closing connection"
     });
     ask(&mut good);
 }

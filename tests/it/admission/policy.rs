@@ -61,7 +61,7 @@ fn a_refusal_by_403_says_why_and_the_origin_sees_nothing() {
 
     assert_eq!(scene.keygate.curl(&scene.good, &[]).stdout, b"hello\n");
     assert_eq!(scene.origin.untaken(), 1, "the good client's request, no other");
-    let line = scene.keygate.wait_for("a line", |line| line["message"] == "client key refused");
+    let line = scene.keygate.wait_for("a line", |line| line["message"] == "client key rejected");
     assert_eq!((&line["subject"], &line["action"]), (&json!("CN=lost"), &json!("reject")));
     for (series, value) in [
         (r#"keygate_handshakes_total{result="ok",resumed="false",service="test"}"#, 4.0),
@@ -148,7 +148,8 @@ fn an_intermediate_whose_key_is_lost_counts_where_the_chain_is_judged() {
         if is_refused {
             assert!(said(&answer).contains("access denied"), "{}", said(&answer));
             assert_eq!(origin.untaken(), 0);
-            let line = keygate.wait_for("its line", |line| line["message"] == "client key refused");
+            let line =
+                keygate.wait_for("its line", |line| line["message"] == "client key rejected");
             assert_eq!(line["subject"], "CN=client");
             let found = ::keygate::spki::Fingerprint::of(&intermediate).to_string();
             assert_eq!(line["found_fingerprint"], found);

@@ -262,7 +262,7 @@ fn a_ca_is_replaced_and_only_clients_of_the_old_one_notice() {
     keygate.wait_for_generation(3);
     assert_eq!(old.rest(), "", "it ends");
     get(&mut new);
-    let gone = "client certificate is no longer accepted, its connection ends";
+    let gone = "client certificate is no longer accepted, closing connection";
     keygate.wait_for("the line", message(gone));
     scene.is_refused(&keygate, &scene.good, "unknown ca");
     let unknown =

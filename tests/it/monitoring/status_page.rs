@@ -275,7 +275,7 @@ fn the_log_says_the_same_of_a_client_once_and_of_a_failed_handshake_which_certif
         5.0,
     );
     // Each worker says it for itself.
-    let refused = scene.keygate.lines("client key refused");
+    let refused = scene.keygate.lines("client key rejected");
     assert!((1..=2).contains(&refused.len()), "{refused:?}");
     assert_eq!(refused[0]["left_out"], 0);
     let failed = scene.keygate.lines("handshake failed");

@@ -82,7 +82,7 @@ fn a_server_that_fails_again_and_again_is_left_alone_and_asked_again_later() {
         assert_eq!(scene.code(), "200");
     }
     let line =
-        scene.keygate.wait_for("a line", |line| line["message"] == "upstream server left alone");
+        scene.keygate.wait_for("a line", |line| line["message"] == "upstream server ejected");
     assert_eq!(line["server"], format!("http://{down}"));
     let failed = "keygate_upstream_connections_total{service=\"test\"}";
     assert!(scene.keygate.metric(failed) > 0.0);
@@ -130,7 +130,7 @@ fn a_server_that_does_not_pass_its_checks_gets_no_request_until_it_does() {
     assert_eq!(scene.keygate.metric(&up), 1.0);
     is_well.store(false, Ordering::Relaxed);
     let message = |text: &'static str| move |line: &serde_json::Value| line["message"] == text;
-    let line = scene.keygate.wait_for("a line", message("upstream server is not well"));
+    let line = scene.keygate.wait_for("a line", message("upstream server unhealthy"));
     assert!(line["problem"].as_str().unwrap().contains("/healthz is answered with 500"), "{line}");
     scene.keygate.wait_for_metric(&up, 0.0);
     let is_request = |request: &Received| request.head.starts_with("GET / ");
@@ -140,7 +140,7 @@ fn a_server_that_does_not_pass_its_checks_gets_no_request_until_it_does() {
     }
     assert_eq!(sick.taken(is_request), 0);
     is_well.store(true, Ordering::Relaxed);
-    scene.keygate.wait_for("a line", message("upstream server is well again"));
+    scene.keygate.wait_for("a line", message("upstream server healthy"));
     scene.keygate.wait_for_metric(&up, 1.0);
     wait_until("it is asked again", || {
         assert_eq!(scene.code(), "200");

@@ -1,119 +1,120 @@
-//! Requests to a server that speaks HTTP/2: all of them share a connection.
+//! Requests to a server over HTTP/2, on one shared connection.
 
 use std::pin::pin;
 use std::rc::Rc;
 
-use hyper::Response;
 use tokio::time::timeout;
 
-use super::Server;
-use crate::proxy::dial::Io;
-use crate::proxy::incoming::{HttpError, Incoming};
-use crate::proxy::upstream::error::UpstreamError;
-use crate::proxy::upstream::exchange::{Failed, exchange, repeated};
-use crate::proxy::upstream::http2::{self, Http2, Place};
-use crate::proxy::upstream::open::Open;
-use crate::proxy::upstream::request_body::Outgoing;
-use crate::proxy::upstream::shared::Shared;
+use super::{Carrier, ConnectionGuard, Lease, Server, exchange, try_clone};
+use crate::proxy::message::body::{HttpError, OutgoingRequest};
+use crate::proxy::upstream::UpstreamResponse;
+use crate::proxy::upstream::dial::{HttpVersion, Io};
+use crate::proxy::upstream::error::{SendError, UpstreamError};
+use crate::proxy::upstream::http2::{self, Http2Connection};
+use crate::proxy::upstream::http2_pool::SharedHttp2;
 
 impl Server {
-    /// Sends a request on the connection that all share, and waits for the response head.
+    /// Sends a request on the shared connection and waits for the head of the response.
     pub(super) async fn send_http2(
-        &self,
-        request: Outgoing,
-    ) -> Result<(Response<Incoming>, Rc<Place>), Failed> {
+        self: &Rc<Self>,
+        request: OutgoingRequest,
+    ) -> Result<UpstreamResponse, SendError> {
         let http2 = match self.shared_connection().await {
             Ok(http2) => http2,
-            Err(error) => return Err(Failed::Unsent(request, error)),
+            Err(error) => return Err(SendError::NotSent(request, error)),
         };
-        let again = repeated(&request);
-        let request = match (self.try_http2(http2.clone(), request).await, again) {
+        let second = try_clone(&request);
+        let request = match (self.try_http2(http2.clone(), request).await, second) {
             // The connection was ending: nothing was sent.
-            (Err(Failed::Unsent(unsent, UpstreamError::Protocol(_))), _) => unsent,
-            (Err(Failed::Sent(UpstreamError::Protocol(error))), Some(again))
+            (Err(SendError::NotSent(unsent, UpstreamError::Protocol(_))), _) => unsent,
+            (Err(SendError::MaybeSent(UpstreamError::Protocol(error))), Some(second))
                 if error.is_of_connection() =>
             {
-                again
+                second
             }
-            (Err(Failed::Sent(UpstreamError::Protocol(error))), Some(again))
+            (Err(SendError::MaybeSent(UpstreamError::Protocol(error))), Some(second))
                 if error.is_refused() =>
             {
-                return self.try_http2(http2, again).await;
+                return self.try_http2(http2, second).await;
             }
             (outcome, _) => return outcome,
         };
-        self.shared.forget(&http2);
+        self.http2.remove(&http2);
         match self.shared_connection().await {
             Ok(http2) => self.try_http2(http2, request).await,
-            Err(error) => Err(Failed::Unsent(request, error)),
+            Err(error) => Err(SendError::NotSent(request, error)),
         }
     }
 
     async fn try_http2(
-        &self,
-        mut http2: Http2,
-        mut request: Outgoing,
-    ) -> Result<(Response<Incoming>, Rc<Place>), Failed> {
-        let place = match timeout(self.timeouts.response, http2.place()).await {
-            Ok(Ok(place)) => place,
-            Ok(Err(error)) => return Err(Failed::Unsent(request, error.into())),
-            Err(_) => return Err(Failed::Unsent(request, UpstreamError::TooMany)),
+        self: &Rc<Self>,
+        mut http2: Http2Connection,
+        mut request: OutgoingRequest,
+    ) -> Result<UpstreamResponse, SendError> {
+        let lease = Lease::new(self);
+        let permit = match timeout(self.timeouts.response, http2.stream_permit()).await {
+            Ok(Ok(permit)) => permit,
+            Ok(Err(error)) => return Err(SendError::NotSent(request, error.into())),
+            Err(_) => return Err(SendError::NotSent(request, UpstreamError::ConnectionLimit)),
         };
         if http2::prepare(&mut request, &self.uri_scheme()).is_none() {
-            return Err(Failed::Sent(UpstreamError::Host));
+            return Err(SendError::MaybeSent(UpstreamError::Host));
         }
-        let progress = request.body().progress();
-        let response = pin!(http2.clone().ask(request, place));
-        let sent = exchange(response, &progress, self.timeouts.response).await;
-        if let Err(Failed::Sent(UpstreamError::ResponseTimeout(_))) = &sent {
-            self.shared.forget(&http2); // it may be dead without a word
+        let upload = request.body().upload();
+        let response = pin!(http2.clone().send(request, permit));
+        let sent = exchange(response, upload.as_ref(), self.timeouts.response).await;
+        if let Err(SendError::MaybeSent(UpstreamError::ResponseTimeout(_))) = &sent {
+            self.http2.remove(&http2); // the server may be gone without closing the connection
         }
-        sent
+        let (response, permit) = sent?;
+        let lease = lease.with(Carrier::Http2 { _permit: permit });
+        Ok(UpstreamResponse { response, lease })
     }
 
-    /// The one connection of HTTP/2, made if it is not there; everybody waits for the same.
-    async fn shared_connection(&self) -> Result<Http2, UpstreamError> {
-        self.get(&self.shared).await
+    /// The shared connection for requests; concurrent callers share one connection attempt.
+    async fn shared_connection(&self) -> Result<Http2Connection, UpstreamError> {
+        self.get(&self.http2).await
     }
 
-    /// The same for streams of bytes, which last: requests do not wait for their end.
+    /// The shared connection for tunnels, which last: requests do not wait for their end.
     pub(in crate::proxy::upstream) async fn tunnel_connection(
         &self,
-    ) -> Result<Http2, UpstreamError> {
-        self.get(&self.tunnels).await
+    ) -> Result<Http2Connection, UpstreamError> {
+        self.get(&self.http2_tunnels).await
     }
 
-    async fn get(&self, shared: &Shared) -> Result<Http2, UpstreamError> {
-        match shared.present() {
+    /// Removes a connection for tunnels, so that the next tunnel opens another one.
+    pub(in crate::proxy::upstream) fn remove_tunnel_connection(&self, http2: &Http2Connection) {
+        self.http2_tunnels.remove(http2);
+    }
+
+    async fn get(&self, shared: &SharedHttp2) -> Result<Http2Connection, UpstreamError> {
+        match shared.open() {
             Some(http2) => Ok(http2),
-            // Boxed: a future with room for a handshake would be moved with every request.
+            // Boxed, because its size would be part of every request's future.
             None => Box::pin(shared.get(self.connect_http2())).await,
         }
     }
 
-    /// Has the next stream of bytes make another connection.
-    pub(in crate::proxy::upstream) fn forget_tunnels(&self, http2: &Http2) {
-        self.tunnels.forget(http2);
-    }
-
-    async fn connect_http2(&self) -> Result<Http2, UpstreamError> {
-        let (io, is_http2, open) = self.connect().await?;
-        if !is_http2 {
-            self.is_http2.set(false);
+    async fn connect_http2(&self) -> Result<Http2Connection, UpstreamError> {
+        let connection = self.connect().await?;
+        if connection.version == HttpVersion::Http1 {
+            self.version.set(HttpVersion::Http1);
             return Err(UpstreamError::ChangedProtocol);
         }
-        Ok(Http2::start(io, open).await.map_err(HttpError::from)?)
+        let started = Http2Connection::start(connection.io, connection.guard).await;
+        Ok(started.map_err(HttpError::from)?)
     }
 
-    /// Has everybody use a connection on which the server has chosen HTTP/2.
+    /// Shares a connection on which the server has chosen HTTP/2.
     pub(in crate::proxy::upstream) async fn share(
         &self,
         io: Box<dyn Io>,
-        open: Open,
+        guard: ConnectionGuard,
     ) -> Result<(), UpstreamError> {
-        let http2 = Http2::start(io, open).await.map_err(HttpError::from)?;
-        self.shared.set(http2).await;
-        self.is_http2.set(true);
+        let http2 = Http2Connection::start(io, guard).await.map_err(HttpError::from)?;
+        self.http2.set(http2).await;
+        self.version.set(HttpVersion::Http2);
         Ok(())
     }
 }

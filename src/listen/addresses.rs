@@ -1,0 +1,118 @@
+//! The addresses that the workers listen on, as configurations replace one another.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tracing::info;
+
+use super::bind::{BindError, bind_listener};
+use super::{Address, ListenSocket, Listener};
+use crate::config::Config;
+use crate::process::inherited_sockets::InheritedSockets;
+
+/// A change of the sockets that one worker accepts on.
+#[derive(Debug)]
+pub(crate) enum ListenChange {
+    Add(ListenSocket),
+    Remove(SocketAddr),
+}
+
+/// The addresses in use, and the workers that accept on them.
+#[derive(Debug)]
+pub struct Addresses {
+    known: HashMap<SocketAddr, Arc<Address>>,
+    workers: Vec<mpsc::UnboundedSender<ListenChange>>,
+    /// Kept open, because a later configuration may name an address again.
+    inherited: InheritedSockets,
+}
+
+impl Addresses {
+    pub(crate) fn new(
+        listeners: &[Listener],
+        workers: Vec<mpsc::UnboundedSender<ListenChange>>,
+        inherited: InheritedSockets,
+    ) -> Self {
+        let known = listeners.iter().map(|listener| &listener.address);
+        let known = known.map(|it| (it.configured, Arc::clone(it))).collect();
+        Self { known, workers, inherited }
+    }
+
+    /// Binds the addresses that `config` adds. The returned function makes the workers accept there
+    /// and stop accepting on addresses that are no longer configured.
+    ///
+    /// # Errors
+    /// Returns an error if an address cannot be bound; nothing has changed then.
+    pub fn prepare(
+        this: &Arc<Mutex<Self>>,
+        config: &Config,
+    ) -> Result<impl FnOnce() + Send + use<>, BindError> {
+        let addresses = Arc::clone(this);
+        let locked = this.lock().unwrap_or_else(PoisonError::into_inner);
+        let configured: HashSet<SocketAddr> =
+            config.services.iter().map(|service| service.listen).collect();
+        let added = configured.iter().filter(|address| !locked.known.contains_key(address));
+        let workers = locked.workers.len();
+        let added = added
+            .map(|address| bind_listener(config, workers, *address, &locked.inherited))
+            .collect::<Result<Vec<_>, _>>()?;
+        drop(locked);
+        let limits =
+            configured.iter().map(|address| (*address, AddressLimits::new(config, *address)));
+        let limits: Vec<_> = limits.collect();
+        Ok(move || {
+            let mut addresses = addresses.lock().unwrap_or_else(PoisonError::into_inner);
+            addresses.commit(added, &limits);
+        })
+    }
+
+    fn commit(&mut self, added: Vec<Listener>, limits: &[(SocketAddr, AddressLimits)]) {
+        let is_configured =
+            |address: &SocketAddr| limits.iter().any(|(configured, _)| configured == address);
+        let closed = self.known.keys().filter(|address| !is_configured(address));
+        for address in closed.copied().collect::<Vec<_>>() {
+            info!(%address, "no longer listening");
+            self.known.remove(&address);
+            for worker in &self.workers {
+                let _ = worker.send(ListenChange::Remove(address)); // fails if the worker has ended
+            }
+        }
+        for (address, limits) in limits {
+            if let Some(known) = self.known.get(address) {
+                known.set_limits(*limits);
+            }
+        }
+        for listener in added {
+            let address = Arc::clone(&listener.address);
+            info!(address = %address.local, "listening");
+            self.known.insert(address.configured, address);
+            for (worker, socket) in self.workers.iter().zip(listener.into_sockets()) {
+                let _ = worker.send(ListenChange::Add(socket)); // fails if the worker has ended
+            }
+        }
+    }
+}
+
+/// The limits of one address, from all services that share it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AddressLimits {
+    /// Maximum number of open connections: the sum over the services.
+    pub(super) max_connections: usize,
+    /// The longest handshake timeout of the services.
+    pub(super) handshake_timeout: Duration,
+}
+
+impl AddressLimits {
+    pub(super) fn new(config: &Config, address: SocketAddr) -> Self {
+        let services = config.services.iter().filter(|service| service.listen == address);
+        let limits = services.map(|service| &service.limits);
+        let connections = limits.clone().map(|limits| limits.max_connections);
+        let timeouts = limits.map(|limits| limits.handshake_timeout);
+        Self {
+            max_connections: connections.fold(0, usize::saturating_add),
+            handshake_timeout: timeouts.max().unwrap_or_default(),
+        }
+    }
+}

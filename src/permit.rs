@@ -1,0 +1,55 @@
+//! Counting what is open: permits under a limit that may change, and guards that count while they
+//! live. Nothing here knows what is counted.
+
+mod per_ip;
+mod resizable;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+pub(crate) use self::per_ip::{PerIpCounts, PerIpGuard};
+pub(crate) use self::resizable::{Permit, ResizableSemaphore};
+
+/// A count that one thread shares.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Count(Rc<Cell<usize>>);
+
+/// Adds one to a [`Count`] while it lives.
+#[derive(Debug)]
+pub(crate) struct CountGuard(Count);
+
+impl Count {
+    /// The number of guards that are alive.
+    pub(crate) fn get(&self) -> usize {
+        self.0.get()
+    }
+
+    /// Counts one more, until the guard is dropped.
+    pub(crate) fn enter(&self) -> CountGuard {
+        self.0.set(self.0.get().saturating_add(1));
+        CountGuard(self.clone())
+    }
+}
+
+impl Drop for CountGuard {
+    fn drop(&mut self) {
+        let count = &self.0.0;
+        count.set(count.get().saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_counts_until_it_is_dropped() {
+        let count = Count::default();
+        let (first, second) = (count.enter(), count.enter());
+        assert_eq!(count.get(), 2);
+        drop(first);
+        assert_eq!(count.get(), 1);
+        drop(second);
+        assert_eq!(count.get(), 0);
+    }
+}

@@ -1,0 +1,149 @@
+//! A semaphore whose limit may rise and fall while permits are out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{AcquireError, Semaphore};
+
+/// A semaphore whose limit can change. Clones share it.
+///
+/// A limit that falls below the number of permits that are out revokes none of them. Permits that
+/// are returned then go nowhere until the number that is out is below the limit.
+#[derive(Debug, Clone)]
+pub(crate) struct ResizableSemaphore(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    free: Semaphore,
+    limit: AtomicUsize,
+    /// Permits that are out above the limit: so many are not returned.
+    over_limit: AtomicUsize,
+}
+
+/// One permit of a [`ResizableSemaphore`], returned when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Permit(Arc<Inner>);
+
+impl ResizableSemaphore {
+    /// A semaphore with `limit` permits, at most [`Semaphore::MAX_PERMITS`].
+    pub(crate) fn new(limit: usize) -> Self {
+        let limit = limit.min(Semaphore::MAX_PERMITS);
+        Self(Arc::new(Inner {
+            free: Semaphore::new(limit),
+            limit: AtomicUsize::new(limit),
+            over_limit: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Changes the limit, from one thread at a time.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        let inner = &*self.0;
+        let limit = limit.min(Semaphore::MAX_PERMITS);
+        let before = inner.limit.swap(limit, Ordering::Relaxed);
+        let fewer = before.saturating_sub(limit);
+        let forgotten = inner.free.forget_permits(fewer);
+        inner.over_limit.fetch_add(fewer.saturating_sub(forgotten), Ordering::Relaxed);
+        let more = limit.saturating_sub(before);
+        let lower = |over: usize| Some(over.saturating_sub(more));
+        let over = inner.over_limit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower);
+        inner.free.add_permits(more.saturating_sub(over.unwrap_or_default()));
+    }
+
+    /// Waits for a permit. Cancel-safe.
+    ///
+    /// # Errors
+    /// Returns an error if the semaphore is closed.
+    pub(crate) async fn acquire(&self) -> Result<Permit, AcquireError> {
+        self.0.free.acquire().await?.forget(); // `Permit` returns it
+        Ok(Permit(Arc::clone(&self.0)))
+    }
+
+    /// Whether a permit is free.
+    pub(crate) fn has_free(&self) -> bool {
+        !self.0.free.is_closed() && self.0.free.available_permits() > 0
+    }
+
+    /// Fails every waiting and every later [`Self::acquire`].
+    pub(crate) fn close(&self) {
+        self.0.free.close();
+    }
+}
+
+impl Inner {
+    /// Lowers the number of permits above the limit by one; returns whether there was one.
+    fn take_over_limit(&self) -> bool {
+        let less = |over: usize| over.checked_sub(1);
+        self.over_limit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if !self.0.take_over_limit() {
+            self.0.free.add_permits(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl ResizableSemaphore {
+        fn try_acquire(&self) -> Option<Permit> {
+            self.0.free.try_acquire().ok()?.forget();
+            Some(Permit(Arc::clone(&self.0)))
+        }
+    }
+
+    #[test]
+    fn a_limit_below_the_permits_that_are_out_holds_as_they_return() {
+        let semaphore = ResizableSemaphore::new(10);
+        let mut out: Vec<_> = std::iter::from_fn(|| semaphore.try_acquire()).collect();
+        assert_eq!(out.len(), 10);
+        semaphore.set_limit(4);
+        while out.len() > 4 {
+            out.pop();
+            assert!(semaphore.try_acquire().is_none(), "{} are out", out.len());
+        }
+        out.pop();
+        out.extend(semaphore.try_acquire());
+        assert_eq!(out.len(), 4);
+        semaphore.set_limit(2);
+        semaphore.set_limit(7);
+        out.extend(std::iter::from_fn(|| semaphore.try_acquire()));
+        assert_eq!(out.len(), 7);
+        out.clear();
+        out.extend(std::iter::from_fn(|| semaphore.try_acquire()));
+        assert_eq!(out.len(), 7);
+    }
+
+    #[test]
+    fn a_limit_of_zero_and_one_without_bounds_are_limits() {
+        let semaphore = ResizableSemaphore::new(100);
+        semaphore.set_limit(2);
+        let (first, second) = (semaphore.try_acquire().unwrap(), semaphore.try_acquire().unwrap());
+        semaphore.set_limit(1);
+        drop(first);
+        assert!(semaphore.try_acquire().is_none(), "one is out, and the limit is one");
+        drop(second);
+        let only = semaphore.try_acquire().unwrap();
+        semaphore.set_limit(0);
+        semaphore.set_limit(3);
+        let more = (semaphore.try_acquire().unwrap(), semaphore.try_acquire().unwrap());
+        assert!(semaphore.try_acquire().is_none());
+        drop((only, more));
+        assert_eq!(semaphore.0.free.available_permits(), 3);
+        semaphore.set_limit(usize::MAX);
+        assert_eq!(semaphore.0.free.available_permits(), Semaphore::MAX_PERMITS);
+    }
+
+    #[tokio::test]
+    async fn closing_fails_waiting_calls() {
+        let semaphore = ResizableSemaphore::new(0);
+        let waiting = semaphore.clone();
+        let (outcome, ()) = tokio::join!(waiting.acquire(), async { semaphore.close() });
+        assert!(outcome.is_err());
+        assert!(!semaphore.has_free());
+    }
+}

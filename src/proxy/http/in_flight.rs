@@ -1,0 +1,224 @@
+//! Requests in flight: what the requests of one connection share, and each request from its head to
+//! the end of its response.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use hyper::http::request::Parts;
+use hyper::http::uri::{Authority, PathAndQuery};
+use hyper::{StatusCode, Version, header};
+
+use super::request;
+use crate::metrics::ServiceMetrics;
+use crate::proxy::message::body::Incoming;
+use crate::proxy::message::headers::Annotations;
+use crate::proxy::message::informational::Http1Informational;
+use crate::proxy::message::upload::Upload;
+use crate::proxy::open_connection::OpenConnection;
+use crate::proxy::open_connection::state::UpstreamWait;
+use crate::proxy::upstream::Upstream;
+use crate::proxy::upstream::http1::Tunnel;
+use crate::proxy::worker::Worker;
+use crate::proxy::worker::access_log::{Record, RequestLine};
+use crate::snapshot::Service;
+
+/// The state that the requests of one connection share.
+pub(crate) struct HttpConnection {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) service: Arc<Service>,
+    pub(crate) metrics: Rc<ServiceMetrics>,
+    pub(crate) annotations: Annotations,
+    pub(crate) open: Rc<OpenConnection>,
+    /// The upgrade that the upstream has accepted; the connection becomes a tunnel.
+    pub(crate) upgrade: RefCell<Option<AcceptedUpgrade>>,
+    /// Informational responses for a client of HTTP/1.1.
+    pub(crate) informational: Http1Informational,
+    /// Whether a client of HTTP/1.1 got a response before its request was read to the end.
+    pub(crate) left_unread: Cell<bool>,
+    /// Whether the client's `X-Request-Id` is forwarded.
+    pub(crate) trust_request_id: bool,
+}
+
+/// The server's side of an upgraded connection, and the access log's record of the request.
+pub(crate) struct AcceptedUpgrade {
+    pub(crate) tunnel: Tunnel,
+    pub(crate) record: Option<Box<Record>>,
+}
+
+impl HttpConnection {
+    pub(crate) fn new(
+        worker: &Rc<Worker>,
+        metrics: Rc<ServiceMetrics>,
+        open: &Rc<OpenConnection>,
+    ) -> Rc<Self> {
+        let service = Arc::clone(&open.service());
+        let identity = open.identity();
+        Rc::new(Self {
+            worker: Rc::clone(worker),
+            metrics,
+            annotations: Annotations::new(&service.config, identity),
+            open: Rc::clone(open),
+            upgrade: RefCell::default(),
+            informational: Http1Informational::default(),
+            left_unread: Cell::new(false),
+            trust_request_id: service.config.request_id_from.contains(identity.peer().ip()),
+            service,
+        })
+    }
+
+    /// The upstream of the service by the current snapshot.
+    pub(crate) fn upstream(&self) -> Rc<Upstream> {
+        self.worker.current_upstream(&self.open.service())
+    }
+}
+
+/// A request from its head to the end of its response. Counts as in flight while it lives.
+pub(crate) struct RequestInFlight {
+    http: Rc<HttpConnection>,
+    began: Instant,
+    /// Whether the duration has been observed.
+    is_observed: Cell<bool>,
+    /// `None` if the request has no body.
+    upload: Option<Upload>,
+    record: Option<Box<Record>>,
+    pub(crate) is_http2: bool,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub(crate) expects_continue: bool,
+}
+
+impl RequestInFlight {
+    pub(crate) fn begin(http: Rc<HttpConnection>, parts: &Parts, body: &Incoming) -> Self {
+        let began = Instant::now();
+        http.open.state.begin_request(began);
+        let upload = Upload::new(body, began);
+        let record = http.worker.access_log.as_ref().map(|log| {
+            let mut record = log.begin(&http.open);
+            record.request_line = request_line(parts);
+            if let Some(upload) = &upload {
+                record.set_upload(upload.clone());
+            }
+            record
+        });
+        Self {
+            http,
+            began,
+            is_observed: Cell::new(false),
+            upload,
+            record,
+            is_http2: parts.version == Version::HTTP_2,
+            expects_continue: parts.headers.contains_key(header::EXPECT),
+        }
+    }
+
+    pub(crate) fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// The access log's record; `None` if the access log is off.
+    pub(crate) fn record(&self) -> Option<&Record> {
+        self.record.as_deref()
+    }
+
+    /// The upload; `None` if the request has no body.
+    pub(crate) fn upload(&self) -> Option<&Upload> {
+        self.upload.as_ref()
+    }
+
+    /// Discards the body before a response that keygate makes itself. Some clients (curl 7.88) lose
+    /// a response that arrives while they are still sending. Over HTTP/2 the response goes out
+    /// first, and its end waits for the body.
+    pub(crate) async fn discard_body(&self, body: Incoming) {
+        let Some(upload) = &self.upload else { return };
+        if self.expects_continue {
+            return upload.stop(body); // reading it would send `100 Continue`
+        }
+        upload.reject(body);
+        if !self.is_http2 {
+            upload.discard().await;
+        }
+    }
+
+    /// Discards the rest of a body that the server did not read to its end. The rest of a body
+    /// without a known length may take long, so nothing waits for it.
+    pub(crate) async fn discard_rest(&self) {
+        let upload = self.upload.as_ref().filter(|_| !self.is_http2 && !self.expects_continue);
+        if let Some(upload) = upload.filter(|upload| upload.has_unread_of_known_length()) {
+            upload.discard().await;
+        }
+    }
+
+    /// Whether the end of the response waits for the end of the upload: a client of HTTP/2 (curl
+    /// 7.88) may lose a response whose stream ends while it is still sending.
+    pub(crate) fn awaits_upload(&self) -> bool {
+        let upload = self.upload.as_ref().filter(|_| self.is_http2 && !self.expects_continue);
+        upload.is_some_and(Upload::is_awaited)
+    }
+
+    /// Ready when the upload has ended.
+    pub(crate) fn poll_upload_end(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.record_body_progress(); // the wait has its own limit, so `body_timeout` is suspended
+        self.upload.as_ref().map_or(Poll::Ready(()), |upload| upload.poll_end(context))
+    }
+
+    /// Records that a piece of a body went from or to the client.
+    pub(crate) fn record_body_progress(&self) {
+        self.http.open.state.record_body_progress();
+    }
+
+    /// Suspends `body_timeout` while the request waits for the upstream.
+    pub(crate) fn wait_for_upstream(&self) -> UpstreamWait {
+        self.http.open.state.wait_for_upstream()
+    }
+
+    /// Observes the duration of the request, once.
+    pub(crate) fn observe_duration(&self) {
+        if !self.is_observed.replace(true) {
+            let seconds = self.began.elapsed().as_secs_f64();
+            self.http.metrics.request_duration.observe(seconds);
+        }
+    }
+
+    /// Records that the request becomes a tunnel: its response is complete.
+    pub(crate) fn become_tunnel(&self, status: StatusCode) {
+        self.observe_duration();
+        if let Some(record) = &self.record {
+            record.set_status(status.as_u16());
+        }
+    }
+
+    /// Ends the request. Its record is kept, to be written when its tunnel ends.
+    pub(crate) fn into_record(mut self) -> Option<Box<Record>> {
+        self.record.take()
+    }
+}
+
+impl Drop for RequestInFlight {
+    fn drop(&mut self) {
+        self.observe_duration();
+        if let Some(upload) = &self.upload {
+            // Over HTTP/1.1 the next request follows the body, so the rest must be read. A stream
+            // of HTTP/2 is reset, because some clients wait for its end.
+            if self.is_http2 {
+                upload.abandon();
+            } else if upload.is_unfinished() {
+                self.http.left_unread.set(true);
+            }
+        }
+        self.http.open.end_request();
+    }
+}
+
+fn request_line(parts: &Parts) -> RequestLine {
+    let protocol = if parts.version == Version::HTTP_2 { "HTTP/2" } else { "HTTP/1.1" };
+    let field = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = parts.uri.authority().map(Authority::as_str).or(field);
+    let target = parts.uri.path_and_query().map_or("*", PathAndQuery::as_str);
+    let mut line = RequestLine::new(&parts.method, host, target, protocol);
+    if let Some(id) = request::request_id(&parts.headers) {
+        line.set_request_id(id);
+    }
+    line
+}

@@ -1,0 +1,173 @@
+//! Connections and streams that have left HTTP and carry bytes.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hyper::{Response, StatusCode};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional_with_sizes};
+use tokio::sync::oneshot;
+use tokio::time::{sleep_until, timeout};
+use tracing::debug;
+
+use super::in_flight::{AcceptedUpgrade, HttpConnection, RequestInFlight};
+use super::response::{self, ResponseBody};
+use crate::proxy::io_events::{IoEvents, WithIoEvents};
+use crate::proxy::message::h2_duplex::Http2Duplex;
+use crate::proxy::open_connection::state::{ConnectionState, TunnelBytes};
+use crate::proxy::tunnel::{self, BUFFER, TunnelEnd};
+use crate::proxy::upstream::UpstreamResponse;
+use crate::proxy::upstream::http1::Tunnel;
+
+/// Time to forward the bytes that both sides sent directly after the upgrade.
+const EARLY_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Carries the bytes of an HTTP/1.1 connection that has upgraded, until it ends. `early` are the
+/// bytes that the client sent after its request.
+pub(crate) async fn carry_connection<IO>(
+    mut client: IO,
+    early: Bytes,
+    accepted: AcceptedUpgrade,
+    state: &ConnectionState,
+) where
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    state.become_tunnel();
+    let AcceptedUpgrade { tunnel, record } = accepted;
+    let Tunnel { mut io, read, guard } = tunnel;
+    let forwarded = async {
+        io.write_all(&early).await?;
+        client.write_all(&read).await?;
+        client.flush().await
+    };
+    let end = match timeout(EARLY_BYTES_TIMEOUT, forwarded).await {
+        Ok(Ok(())) => tunnel::carry(&mut client, &mut io, state).await,
+        Ok(Err(_)) | Err(_) => TunnelEnd::Aborted,
+    };
+    drop(guard);
+    if let Some(record) = record {
+        let mut bytes = state.tunnel_bytes();
+        bytes.from_client = bytes.from_client.saturating_add(early.len() as u64);
+        record.set_tunnel(bytes, end);
+    }
+}
+
+/// Responds to an extended CONNECT that the server has accepted. Carries bytes between both streams
+/// until both have ended, `idle_timeout` expires, or the client's connection closes.
+pub(crate) fn begin_stream(
+    http: &Rc<HttpConnection>,
+    client: oneshot::Receiver<Http2Duplex>,
+    accepted: UpstreamResponse,
+    tunnel: Tunnel,
+    in_flight: RequestInFlight,
+) -> Response<ResponseBody> {
+    in_flight.become_tunnel(StatusCode::OK);
+    let UpstreamResponse { response, lease } = accepted;
+    let idle_timeout = http.service.config.limits.idle_timeout;
+    let stream_tunnel = http.open.state.begin_stream_tunnel();
+    tokio::task::spawn_local(async move {
+        if let Ok(client) = client.await {
+            let traffic = Rc::new(Traffic::new());
+            let client = WithIoEvents::new(client, Rc::clone(&traffic));
+            let end_of_life = stream_tunnel.end_of_life();
+            let end = carry_stream(client, tunnel, &traffic, idle_timeout, end_of_life).await;
+            if let Some(record) = in_flight.record() {
+                record.set_tunnel(traffic.bytes.get(), end);
+            }
+        }
+        drop((in_flight, stream_tunnel, lease));
+    });
+    response::connected(response)
+}
+
+/// Maximum silence of a server after the client has closed its side. A half-closed stream may no
+/// longer count against the client's stream limit, so a client could pile them up.
+const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(5);
+
+async fn carry_stream<IO>(
+    mut client: IO,
+    tunnel: Tunnel,
+    traffic: &Traffic,
+    idle_timeout: Duration,
+    end_of_life: Option<Instant>,
+) -> TunnelEnd
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    let Tunnel { mut io, read, guard } = tunnel;
+    let mut carried = pin!(async {
+        client.write_all(&read).await?;
+        copy_bidirectional_with_sizes(&mut client, &mut io, BUFFER, BUFFER).await
+    });
+    let deadline = || {
+        let half_closed = traffic.client_has_closed.get();
+        let timeout =
+            if half_closed { idle_timeout.min(HALF_CLOSED_TIMEOUT) } else { idle_timeout };
+        let silent = traffic.last_byte.get() + timeout;
+        end_of_life.map_or(silent, |end| end.min(silent))
+    };
+    let end = loop {
+        // A half-close moves the deadline, and is noticed at the next wake-up.
+        let wake_up = deadline().min(Instant::now() + HALF_CLOSED_TIMEOUT);
+        tokio::select! {
+            outcome = &mut carried => break match outcome {
+                Ok(_) => TunnelEnd::Complete,
+                Err(error) => {
+                    debug!(%error, "stream ended");
+                    TunnelEnd::Aborted
+                }
+            },
+            () = sleep_until(wake_up.into()) => {
+                if deadline() <= Instant::now() {
+                    break TunnelEnd::Aborted;
+                }
+            }
+        }
+    };
+    drop(guard);
+    end
+}
+
+/// The traffic of a stream's client.
+#[derive(Debug)]
+struct Traffic {
+    bytes: Cell<TunnelBytes>,
+    last_byte: Cell<Instant>,
+    /// Whether the client has closed its side.
+    client_has_closed: Cell<bool>,
+}
+
+impl Traffic {
+    fn new() -> Self {
+        Self {
+            bytes: Cell::default(),
+            last_byte: Cell::new(Instant::now()),
+            client_has_closed: Cell::new(false),
+        }
+    }
+
+    fn add(&self, from_client: usize, to_client: usize) {
+        let bytes = self.bytes.get();
+        self.bytes.set(TunnelBytes {
+            from_client: bytes.from_client.saturating_add(from_client as u64),
+            to_client: bytes.to_client.saturating_add(to_client as u64),
+        });
+        self.last_byte.set(Instant::now());
+    }
+}
+
+impl IoEvents for Rc<Traffic> {
+    fn on_read(&self, bytes: &[u8]) {
+        self.add(bytes.len(), 0);
+    }
+
+    fn on_eof(&self) {
+        self.client_has_closed.set(true);
+    }
+
+    fn on_write(&self, count: usize) {
+        self.add(0, count);
+    }
+}

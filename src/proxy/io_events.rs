@@ -1,0 +1,94 @@
+//! A connection that reports its reads and writes.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Receives the events of a connection.
+pub(crate) trait IoEvents {
+    /// Some bytes were read; never none.
+    fn on_read(&self, bytes: &[u8]);
+    /// The peer has closed its write side.
+    fn on_eof(&self) {}
+    /// `count` bytes were written.
+    fn on_write(&self, _count: usize) {}
+}
+
+/// A connection that reports to `events`.
+#[derive(Debug)]
+pub(crate) struct WithIoEvents<IO, O> {
+    io: IO,
+    events: O,
+}
+
+impl<IO, O> WithIoEvents<IO, O> {
+    pub(crate) fn new(io: IO, events: O) -> Self {
+        Self { io, events }
+    }
+
+    pub(crate) fn get_ref(&self) -> &IO {
+        &self.io
+    }
+
+    pub(crate) fn into_inner(self) -> IO {
+        self.io
+    }
+}
+
+impl<IO: AsyncRead + Unpin, O: IoEvents + Unpin> AsyncRead for WithIoEvents<IO, O> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let has_room = buffer.remaining() > 0;
+        let polled = Pin::new(&mut self.io).poll_read(context, buffer);
+        match buffer.filled().get(before..) {
+            Some(bytes) if !bytes.is_empty() => self.events.on_read(bytes),
+            _ if has_room && matches!(polled, Poll::Ready(Ok(()))) => self.events.on_eof(),
+            _ => {}
+        }
+        polled
+    }
+}
+
+impl<IO: AsyncWrite + Unpin, O: IoEvents + Unpin> AsyncWrite for WithIoEvents<IO, O> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.io).poll_write(context, bytes);
+        if let Poll::Ready(Ok(count)) = polled {
+            self.events.on_write(count);
+        }
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.io).poll_write_vectored(context, slices);
+        if let Poll::Ready(Ok(count)) = polled {
+            self.events.on_write(count);
+        }
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}

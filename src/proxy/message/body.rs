@@ -1,0 +1,307 @@
+//! Message bodies: received ([`Incoming`]), and on the way to a server ([`RequestBody`]).
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hyper::Request;
+use hyper::body::{Body, Frame, SizeHint};
+use hyper::header::HeaderName;
+use tokio::time::{Sleep, sleep_until};
+
+use crate::proxy::message::h2_receive::ReceivedBody;
+use crate::proxy::message::headers;
+use crate::proxy::message::informational::InformationalSender;
+use crate::proxy::message::upload::{ClientFault, Upload};
+
+/// The body of a message that is received, over either version of HTTP.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    Empty,
+    Http1(hyper::body::Incoming),
+    Http2(ReceivedBody),
+}
+
+/// An error of a peer in a message or on its connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HttpError {
+    #[error(transparent)]
+    Http1(#[from] hyper::Error),
+    #[error(transparent)]
+    Http2(#[from] h2::Error),
+}
+
+impl HttpError {
+    /// Whether the connection ended, and not the message alone.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        match self {
+            Self::Http1(_) => true,
+            Self::Http2(error) => error.is_go_away() || error.is_io(),
+        }
+    }
+
+    /// Whether the server has processed nothing of the request, and the connection goes on (RFC 9113,
+    /// section 8.7).
+    pub(crate) fn is_refused(&self) -> bool {
+        match self {
+            Self::Http1(_) => false,
+            Self::Http2(error) => error.reason() == Some(h2::Reason::REFUSED_STREAM),
+        }
+    }
+}
+
+impl Body for Incoming {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        match &mut *self {
+            Self::Empty => Poll::Ready(None),
+            Self::Http1(body) => Pin::new(body)
+                .poll_frame(context)
+                .map(|frame| frame.map(|frame| frame.map_err(HttpError::from))),
+            Self::Http2(body) => body
+                .poll_frame(context)
+                .map(|frame| frame.map(|frame| frame.map_err(HttpError::from))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Http1(body) => body.is_end_stream(),
+            Self::Http2(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Http1(body) => body.size_hint(),
+            Self::Http2(body) => body.size_hint(),
+        }
+    }
+}
+
+/// A request on its way to the upstream. Boxed, because it is handed on often and its size would be
+/// part of every future on the way.
+pub(crate) type OutgoingRequest = Box<Request<RequestBody>>;
+
+/// A client's request body on its way to the upstream: read from the client when the server takes
+/// it, bounded in size, and ended with an error if the client stalls.
+#[derive(Debug)]
+pub(crate) struct RequestBody {
+    incoming: Option<Incoming>,
+    /// `None` if the body is empty.
+    upload: Option<Upload>,
+    status_header: Rc<HeaderName>,
+    /// How many more bytes `max_body_size` allows.
+    remaining: Option<u64>,
+    idle_timeout: IdleTimeout,
+    /// Forwards informational responses to the client; `None` for HTTP/1.0.
+    informational: Option<InformationalSender>,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    expects_continue: bool,
+}
+
+/// The bounds of a request body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BodyLimits {
+    /// Maximum size, in bytes; a larger body gets 413.
+    pub(crate) max_size: Option<u64>,
+    /// Maximum time between two pieces; a slower client gets 408.
+    pub(crate) idle_timeout: Duration,
+}
+
+impl RequestBody {
+    pub(crate) fn new(
+        incoming: Incoming,
+        upload: Option<Upload>,
+        limits: BodyLimits,
+        status_header: Rc<HeaderName>,
+        informational: Option<InformationalSender>,
+        expects_continue: bool,
+    ) -> Self {
+        Self {
+            incoming: Some(incoming),
+            upload,
+            status_header,
+            remaining: limits.max_size,
+            idle_timeout: IdleTimeout::new(limits.idle_timeout),
+            informational,
+            expects_continue,
+        }
+    }
+
+    /// A second body for a request that is sent again, if the first one is empty.
+    pub(crate) fn try_clone(&self) -> Option<Self> {
+        self.is_end_stream().then(|| Self {
+            incoming: None,
+            upload: None,
+            status_header: Rc::clone(&self.status_header),
+            remaining: self.remaining,
+            idle_timeout: self.idle_timeout.restarted(),
+            informational: self.informational.clone(),
+            expects_continue: false,
+        })
+    }
+
+    /// Whether the upload goes on after the response has ended. Over HTTP/1.1 the next request
+    /// follows the body. On an HTTP/2 stream nothing follows.
+    pub(crate) fn outlives_response(&self) -> bool {
+        !matches!(self.informational, Some(InformationalSender::Http2(_)))
+    }
+
+    pub(crate) fn informational(&self) -> Option<InformationalSender> {
+        self.informational.clone()
+    }
+
+    /// The state of the upload; `None` if the body is empty.
+    pub(crate) fn upload(&self) -> Option<Upload> {
+        self.upload.clone()
+    }
+
+    fn fail(&self, fault: ClientFault) -> Poll<Option<Result<Frame<Bytes>, ClientFault>>> {
+        if let Some(upload) = &self.upload {
+            upload.fail(fault);
+        }
+        Poll::Ready(Some(Err(fault)))
+    }
+
+    fn end(&self) {
+        if let Some(upload) = &self.upload {
+            upload.end();
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = ClientFault;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ClientFault>>> {
+        let this = &mut *self;
+        if this.upload.as_ref().is_some_and(Upload::is_abandoned) {
+            this.incoming.take(); // resets the client's stream (RFC 9113, section 8.1)
+            return Poll::Ready(Some(Err(ClientFault::Broken)));
+        }
+        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
+        if std::mem::take(&mut this.expects_continue)
+            && let Some(client) = &this.informational
+        {
+            client.send_continue();
+        }
+        let Poll::Ready(frame) = Pin::new(incoming).poll_frame(context) else {
+            if let Some(upload) = &this.upload {
+                upload.wait_for_client(context);
+            }
+            if this.idle_timeout.poll(context).is_ready() {
+                return this.fail(ClientFault::Stalled);
+            }
+            return Poll::Pending;
+        };
+        this.idle_timeout.reset();
+        if let Some(upload) = &this.upload {
+            upload.record_progress();
+        }
+        let mut frame = match frame {
+            None => {
+                this.end();
+                return Poll::Ready(None);
+            }
+            Some(Ok(frame)) => frame,
+            Some(Err(_)) => return this.fail(ClientFault::Broken),
+        };
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        if let Some(remaining) = &mut this.remaining {
+            match remaining.checked_sub(length as u64) {
+                Some(less) => *remaining = less,
+                None => return this.fail(ClientFault::TooLarge),
+            }
+        }
+        if let Some(upload) = &this.upload {
+            upload.add_bytes(length);
+        }
+        if this.is_end_stream() {
+            this.end();
+        }
+        if let Some(trailers) = frame.trailers_mut() {
+            headers::remove_identity(trailers, &this.status_header);
+            headers::remove_hop_by_hop(trailers);
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        let (Some(incoming), Some(upload)) = (self.incoming.take(), &self.upload) else { return };
+        if incoming.is_end_stream() {
+            upload.end(); // hyper drops a body without reading its end
+        } else {
+            upload.stop(incoming);
+        }
+    }
+}
+
+/// A timeout between two pieces of a body. Its timer is created at the first wait, and reset only
+/// when it fires.
+#[derive(Debug)]
+pub(crate) struct IdleTimeout {
+    timeout: Duration,
+    /// The begin of the current wait.
+    since: Option<Instant>,
+    /// A deadline for the whole body.
+    deadline: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl IdleTimeout {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self { timeout, since: None, deadline: None, timer: None }
+    }
+
+    /// The same timeout and deadline, with no wait begun.
+    pub(crate) fn restarted(&self) -> Self {
+        Self { deadline: self.deadline, ..Self::new(self.timeout) }
+    }
+
+    pub(crate) fn with_deadline(self, deadline: Option<Instant>) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Ends the current wait: a piece has moved.
+    pub(crate) fn reset(&mut self) {
+        self.since = None;
+    }
+
+    /// Begins or continues a wait; ready when it has lasted for the timeout, or at the deadline.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let due = *self.since.get_or_insert_with(Instant::now) + self.timeout;
+        let due = self.deadline.map_or(due, |deadline| deadline.min(due));
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due.into())));
+        while timer.as_mut().poll(context).is_ready() {
+            if timer.deadline() >= due.into() {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(due.into());
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,92 @@
+//! A body that is received on an HTTP/2 stream.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::RecvStream;
+use hyper::HeaderMap;
+use hyper::body::{Frame, SizeHint};
+use hyper::header::CONTENT_LENGTH;
+
+use crate::proxy::message::h2_send::BackgroundSend;
+
+/// A body that is received. Reading it lets the peer send more, so that unread data takes no more
+/// memory than the window of the stream.
+#[derive(Debug)]
+pub(crate) struct ReceivedBody {
+    stream: RecvStream,
+    /// Bytes still to come, if the length is known.
+    remaining: Option<u64>,
+    has_data: bool,
+    /// The upload of the request whose response this is.
+    upload: Option<BackgroundSend>,
+}
+
+impl ReceivedBody {
+    /// The body of a message with these fields.
+    pub(crate) fn new(stream: RecvStream, headers: &HeaderMap) -> Self {
+        Self { stream, remaining: content_length(headers), has_data: true, upload: None }
+    }
+
+    /// Ties the response to the upload of its request. The upload is aborted if the response is
+    /// dropped before its end.
+    pub(crate) fn with_upload(mut self, upload: Option<BackgroundSend>) -> Self {
+        self.upload = upload;
+        self
+    }
+
+    /// Reads the next frame. A stream that is reset is an error for every error code, also
+    /// `NO_ERROR` and `CANCEL`: the message must not look complete.
+    pub(crate) fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        if self.has_data {
+            match ready!(self.stream.poll_data(context)) {
+                Some(Ok(data)) => {
+                    let length = data.len();
+                    self.remaining =
+                        self.remaining.map(|bytes| bytes.saturating_sub(length as u64));
+                    // Fails if the connection has ended, which the next read returns.
+                    let _ = self.stream.flow_control().release_capacity(length);
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => self.has_data = false,
+            }
+        }
+        let trailers = ready!(self.stream.poll_trailers(context)).transpose();
+        Poll::Ready(trailers.map(|trailers| trailers.map(Frame::trailers)))
+    }
+
+    pub(crate) fn is_end_stream(&self) -> bool {
+        self.stream.is_end_stream()
+    }
+
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        if self.is_end_stream() {
+            return SizeHint::with_exact(0);
+        }
+        self.remaining.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+impl Drop for ReceivedBody {
+    fn drop(&mut self) {
+        if self.is_end_stream()
+            && let Some(upload) = self.upload.take()
+        {
+            upload.end_with_response();
+        }
+    }
+}
+
+/// The `Content-Length`; `None` without one, or with several that differ.
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    let mut values = headers.get_all(CONTENT_LENGTH).iter();
+    let length = values.next()?;
+    if values.any(|other| other != length) {
+        return None;
+    }
+    length.to_str().ok()?.parse().ok()
+}

@@ -1,0 +1,275 @@
+//! What an upstream may believe: everything that keygate or a known dialect uses for identity is
+//! removed from a client's request, in every spelling, and then keygate's own is set
+//! ([`Annotations`]).
+//!
+//! Sources: RFC 9110, section 7.6.1 (hop-by-hop), RFC 9440 (`Client-Cert`).
+
+use std::net::IpAddr;
+
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::{HeaderMap, header};
+
+use crate::config::{Forwarded, ServiceConfig};
+use crate::dialect;
+use crate::guard::Verdict;
+use crate::tls::ClientIdentity;
+
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// Names that carry identity in keygate's own or another proxy's dialect.
+const IDENTITY: [&str; 13] = [
+    "client-cert",
+    "client-cert-chain",
+    "client-key-status",
+    "forwarded",
+    "l5d-client-id",
+    "remote-user",
+    "true-client-ip",
+    "x-arr-clientcert",
+    "x-client-dn",
+    "x-client-ip",
+    "x-client-verify",
+    "x-real-ip",
+    "x-remote-user",
+];
+/// The same, by how they begin.
+const IDENTITY_PREFIXES: [&str; 7] = [
+    "cf-client-cert",
+    "ssl-client-",
+    "x-amzn-mtls-",
+    "x-client-cert",
+    "x-forwarded-",
+    "x-ssl-",
+    "x-tls-client-",
+];
+
+/// Removes what belongs to one connection only, and what `Connection` names besides.
+pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(header::CONNECTION) {
+        for name in named_by_connection(headers) {
+            headers.remove(name);
+        }
+        headers.remove(header::CONNECTION);
+    }
+    for name in [
+        HTTP2_SETTINGS,
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        header::PROXY_AUTHENTICATE,
+        header::PROXY_AUTHORIZATION,
+        header::TE,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+    ] {
+        headers.remove(name);
+    }
+}
+
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(header::CONNECTION).iter();
+    let tokens = values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    tokens.filter_map(|token| token.trim().parse().ok()).collect()
+}
+
+/// Removes every header that a client could use to be taken for somebody else. Names are lower
+/// case already; whatever is no letter and no digit counts as `-`, because many servers cannot tell
+/// them apart: CGI has `_` for all of them.
+pub(crate) fn remove_identity(headers: &mut HeaderMap, status_header: &HeaderName) {
+    let forged: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| is_identity(name.as_str(), status_header.as_str()))
+        .cloned()
+        .collect(); // does not allocate when there is none
+    for name in forged {
+        headers.remove(name);
+    }
+}
+
+fn is_identity(name: &str, status_header: &str) -> bool {
+    same(name, status_header)
+        || (has_identity_initial(name)
+            && (IDENTITY.iter().any(|identity| same(name, identity))
+                || IDENTITY_PREFIXES.iter().any(|prefix| begins(name, prefix))))
+}
+
+/// The first bytes of all names in the tables, as a set of ASCII characters: most headers begin with
+/// another one and need no comparison.
+const IDENTITY_INITIALS: u128 = initials(&IDENTITY) | initials(&IDENTITY_PREFIXES);
+
+const fn initials(names: &[&str]) -> u128 {
+    let mut set = 0;
+    let mut rest = names;
+    while let [name, others @ ..] = rest {
+        if let [first, ..] = name.as_bytes() {
+            set |= 1 << *first;
+        }
+        rest = others;
+    }
+    set
+}
+
+fn has_identity_initial(name: &str) -> bool {
+    let first = name.bytes().next().filter(u8::is_ascii);
+    first.is_some_and(|first| IDENTITY_INITIALS & (1 << first) != 0)
+}
+
+fn same(name: &str, other: &str) -> bool {
+    name.len() == other.len() && begins(name, other)
+}
+
+fn begins(name: &str, prefix: &str) -> bool {
+    let dash = |byte: u8| if byte.is_ascii_alphanumeric() { byte } else { b'-' };
+    name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(|(a, b)| dash(a) == dash(b))
+}
+
+/// What the upstreams of a service are told of a verdict, if they are told of any.
+pub(crate) fn key_status(service: &ServiceConfig, verdict: &Verdict) -> Option<HeaderValue> {
+    service.policy.annotates().then(|| header_value(&verdict.to_string())).flatten()
+}
+
+/// Text of our own making, which has no control characters.
+pub(crate) fn header_value(text: &str) -> Option<HeaderValue> {
+    HeaderValue::from_str(text).ok()
+}
+
+/// HTTP/2 may split cookies into several fields; HTTP/1.1 has one (RFC 9113, section 8.2.3).
+pub(crate) fn join_cookies(headers: &mut HeaderMap) {
+    let mut cookies = headers.get_all(header::COOKIE).iter();
+    let (Some(first), Some(second)) = (cookies.next(), cookies.next()) else { return };
+    let all: Vec<&[u8]> = [first, second].into_iter().chain(cookies).map(AsRef::as_ref).collect();
+    if let Ok(joined) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
+        headers.insert(header::COOKIE, joined);
+    }
+}
+
+const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
+const XFCC: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// The same for every request of a connection, and therefore made once.
+#[derive(Debug)]
+pub(crate) struct Annotations {
+    fixed: Vec<(HeaderName, HeaderValue)>,
+    forwarded: Forwarded,
+    peer: IpAddr,
+}
+
+impl Annotations {
+    pub(crate) fn new(service: &ServiceConfig, identity: &ClientIdentity) -> Self {
+        let forward = &service.forward;
+        let leaf = identity.leaf();
+        // An IPv4 address that came in over an IPv6 socket is still one.
+        let peer = identity.peer().ip().to_canonical();
+        let x_forwarded = matches!(forward.forwarded, Forwarded::Both | Forwarded::XForwarded);
+        let chain = identity.chain().get(1..).filter(|chain| !chain.is_empty());
+        let fixed = [
+            (CLIENT_CERT, leaf.filter(|_| forward.client_cert).map(dialect::byte_sequence)),
+            (
+                CLIENT_CERT_CHAIN,
+                chain.filter(|_| forward.client_cert_chain).map(|chain| {
+                    chain.iter().map(dialect::byte_sequence).collect::<Vec<_>>().join(", ")
+                }),
+            ),
+            (XFCC, leaf.filter(|_| forward.xfcc).map(dialect::xfcc)),
+            (X_FORWARDED_FOR, x_forwarded.then(|| peer.to_string())),
+            (X_FORWARDED_PROTO, x_forwarded.then(|| "https".to_owned())),
+        ];
+        let fixed =
+            fixed.into_iter().filter_map(|(name, text)| Some((name, header_value(&text?)?)));
+        Self { fixed: fixed.collect(), forwarded: forward.forwarded, peer }
+    }
+
+    /// Sets keygate's own headers. The client's copies are gone by now.
+    pub(crate) fn set(&self, headers: &mut HeaderMap, host: &HeaderValue) {
+        for (name, value) in &self.fixed {
+            headers.insert(name, value.clone());
+        }
+        if matches!(self.forwarded, Forwarded::Both | Forwarded::XForwarded) {
+            headers.insert(X_FORWARDED_HOST, host.clone());
+        }
+        if matches!(self.forwarded, Forwarded::Both | Forwarded::Rfc7239)
+            && let Some(forwarded) = header_value(&dialect::forwarded(self.peer, host))
+        {
+            headers.insert(header::FORWARDED, forwarded);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: HeaderName = HeaderName::from_static("x-key-verdict");
+
+    fn left_of(names: &[&'static str]) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        for name in names {
+            headers.append(*name, HeaderValue::from_static("forged"));
+            headers.append(*name, HeaderValue::from_static("twice"));
+        }
+        remove_identity(&mut headers, &STATUS);
+        headers.keys().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn no_spelling_of_an_identity_header_is_left() {
+        let left = left_of(&[
+            "client-cert",
+            "client_cert",
+            "client.cert",
+            "x-amzn-mtls-clientcert-leaf",
+            "x~ssl!client-verify",
+            "remote-user",
+            "true-client-ip",
+            "client-cert-chain",
+            "client_key-status",
+            "x-key-verdict",
+            "x_key_verdict",
+            "forwarded",
+            "x-forwarded-for",
+            "x_forwarded_client_cert",
+            "x-forwarded-tls-client-cert-info",
+            "x-forwarded-user",
+            "x-ssl-client-s-dn",
+            "ssl-client-verify",
+            "ssl_client_s_dn",
+            "l5d-client-id",
+            "x-real-ip",
+        ]);
+        assert_eq!(left, Vec::<String>::new());
+    }
+
+    #[test]
+    fn other_headers_stay() {
+        let names =
+            ["accept", "cookie", "client", "x-request-id", "ssl", "x-forwarded", "forwarding"];
+        assert_eq!(left_of(&names).len(), names.len());
+    }
+
+    #[test]
+    fn what_connection_names_is_removed_with_it() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close, X-Hop , ,bad name"));
+        headers.append(header::CONNECTION, HeaderValue::from_static("x-other"));
+        for name in ["x-hop", "x-other", "te", "upgrade", "keep-alive", "x-stays"] {
+            headers.insert(name, HeaderValue::from_static("1"));
+        }
+        remove_hop_by_hop(&mut headers);
+        assert_eq!(headers.keys().collect::<Vec<_>>(), ["x-stays"]);
+    }
+
+    #[test]
+    fn cookies_of_http2_become_one_field() {
+        let mut headers = HeaderMap::new();
+        headers.append(header::COOKIE, HeaderValue::from_static("a=1"));
+        headers.append(header::COOKIE, HeaderValue::from_static("b=2"));
+        headers.append(header::COOKIE, HeaderValue::from_static("c=3"));
+        join_cookies(&mut headers);
+        assert_eq!(headers.get_all(header::COOKIE).iter().collect::<Vec<_>>(), ["a=1; b=2; c=3"]);
+    }
+}

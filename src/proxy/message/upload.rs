@@ -1,0 +1,240 @@
+//! The upload of one request: how far its body has come, and what becomes of the part that the
+//! server does not read.
+//!
+//! Three places share it. The request body reports here as it is read. The exchange with the server
+//! takes its deadline from here. The response waits here for the end of the upload, because some
+//! clients (curl 7.88) lose a response that ends while they are still sending.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use atomic_waker::AtomicWaker;
+use bytes::Bytes;
+use hyper::body::Body;
+use tokio::time::timeout;
+
+use crate::proxy::lingering_close::{LINGER_BYTES, LINGER_TIME};
+use crate::proxy::message::body::Incoming;
+
+/// A fault of the client that ends its upload early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ClientFault {
+    #[error("the client closed the connection, or its body is malformed")]
+    Broken,
+    #[error("the client sent nothing of its body for too long")]
+    Stalled,
+    #[error("the body is longer than max_body_size")]
+    TooLarge,
+}
+
+/// The upload of a request that has a body. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Upload(Rc<Inner>);
+
+struct Inner {
+    state: RefCell<State>,
+    fault: Cell<Option<ClientFault>>,
+    /// Bytes of the body that went to the server.
+    bytes: Cell<u64>,
+    /// When the server last took a piece of the body.
+    last_progress: Cell<Instant>,
+    /// Whether the response waits for the rest: its length is known, or it will be discarded.
+    is_bounded: Cell<bool>,
+    /// The task that reads the body for the server.
+    reader: AtomicWaker,
+    /// The response, which waits for the end of the upload.
+    waiter: AtomicWaker,
+}
+
+enum State {
+    /// The response is out, so the rest is not wanted.
+    Abandoned,
+    /// The whole body has come.
+    Ended,
+    /// The server reads the body.
+    Streaming { waits_for_client: bool },
+    /// The server reads no more. The rest is kept until the response is out.
+    Unread { rest: Incoming, discarded: u64 },
+}
+
+impl Upload {
+    /// The upload of `body`; `None` if the body is empty.
+    pub(crate) fn new(body: &Incoming, began: Instant) -> Option<Self> {
+        if body.is_end_stream() {
+            return None;
+        }
+        Some(Self(Rc::new(Inner {
+            state: RefCell::new(State::Streaming { waits_for_client: false }),
+            fault: Cell::new(None),
+            bytes: Cell::new(0),
+            last_progress: Cell::new(began),
+            is_bounded: Cell::new(body.size_hint().exact().is_some()),
+            reader: AtomicWaker::new(),
+            waiter: AtomicWaker::new(),
+        })))
+    }
+
+    /// Bytes of the body that went to the server.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.bytes.get()
+    }
+
+    /// When the server last took a piece of the body; the begin of the request at first.
+    pub(crate) fn last_progress(&self) -> Instant {
+        self.0.last_progress.get()
+    }
+
+    /// Whether the server has taken all that the client has sent, and more is to come.
+    pub(crate) fn waits_for_client(&self) -> bool {
+        matches!(*self.0.state.borrow(), State::Streaming { waits_for_client: true })
+    }
+
+    pub(crate) fn fault(&self) -> Option<ClientFault> {
+        self.0.fault.get()
+    }
+
+    /// Records that the reader waits for the client. The reader is woken by [`Self::abandon`].
+    pub(crate) fn wait_for_client(&self, context: &Context<'_>) {
+        self.set_waits_for_client(true);
+        self.0.reader.register(context.waker());
+    }
+
+    /// Records that the server took a piece of the body.
+    pub(crate) fn record_progress(&self) {
+        self.set_waits_for_client(false);
+        self.0.last_progress.set(Instant::now());
+    }
+
+    fn set_waits_for_client(&self, waits: bool) {
+        if let State::Streaming { waits_for_client } = &mut *self.0.state.borrow_mut() {
+            *waits_for_client = waits;
+        }
+    }
+
+    pub(crate) fn add_bytes(&self, count: usize) {
+        self.0.bytes.set(self.0.bytes.get().saturating_add(count as u64));
+    }
+
+    /// Ends the upload by a fault of the client. A body that is too large goes on: the rest is
+    /// discarded, within bounds, so that the client sees its 413.
+    pub(crate) fn fail(&self, fault: ClientFault) {
+        self.0.fault.set(Some(fault));
+        match fault {
+            ClientFault::TooLarge => self.0.is_bounded.set(true),
+            ClientFault::Broken | ClientFault::Stalled => self.0.waiter.wake(),
+        }
+    }
+
+    /// Ends the upload: the whole body has come.
+    pub(crate) fn end(&self) {
+        let mut state = self.0.state.borrow_mut();
+        if !matches!(*state, State::Abandoned) {
+            *state = State::Ended;
+        }
+        self.0.waiter.wake();
+    }
+
+    /// Takes the rest of the body from the reader, because the server reads no more.
+    pub(crate) fn stop(&self, rest: Incoming) {
+        let mut state = self.0.state.borrow_mut();
+        if let State::Streaming { .. } = *state {
+            *state = State::Unread { rest, discarded: 0 };
+        }
+        self.0.waiter.wake();
+    }
+
+    /// Drops the rest of the body, because the response is out.
+    pub(crate) fn abandon(&self) {
+        let before = self.0.state.replace(State::Abandoned);
+        self.0.reader.wake();
+        drop(before); // resets the client's stream, which may use this upload
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        matches!(*self.0.state.borrow(), State::Abandoned)
+    }
+
+    /// Takes a body that no server will read. The response waits until it has been discarded.
+    pub(crate) fn reject(&self, body: Incoming) {
+        self.0.is_bounded.set(true);
+        self.stop(body);
+    }
+
+    /// Whether the client may still be sending.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        if let Some(ClientFault::Broken | ClientFault::Stalled) = self.0.fault.get() {
+            return false;
+        }
+        match &*self.0.state.borrow() {
+            State::Streaming { .. } | State::Unread { .. } => true,
+            State::Abandoned | State::Ended => false,
+        }
+    }
+
+    /// Whether the response should wait for the end of the upload.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let is_enough = match &*self.0.state.borrow() {
+            State::Unread { discarded, .. } => *discarded >= LINGER_BYTES,
+            State::Abandoned | State::Ended | State::Streaming { .. } => false,
+        };
+        self.0.is_bounded.get() && self.is_unfinished() && !is_enough
+    }
+
+    /// Whether the rest that the server left unread has a known length.
+    pub(crate) fn has_unread_of_known_length(&self) -> bool {
+        match &*self.0.state.borrow() {
+            State::Unread { rest, .. } => rest.size_hint().exact().is_some(),
+            State::Abandoned | State::Ended | State::Streaming { .. } => false,
+        }
+    }
+
+    /// Ready when the upload has ended, or when [`LINGER_BYTES`] of the unread rest have been
+    /// discarded.
+    pub(crate) fn poll_end(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.0.state.borrow_mut();
+        while let State::Unread { rest, discarded } = &mut *state
+            && *discarded < LINGER_BYTES
+        {
+            match Pin::new(&mut *rest).poll_frame(context) {
+                Poll::Pending => break,
+                Poll::Ready(Some(Ok(frame))) => {
+                    let count = frame.data_ref().map_or(0, Bytes::len);
+                    *discarded = discarded.saturating_add(count as u64);
+                    if rest.is_end_stream() {
+                        *state = State::Ended;
+                    }
+                }
+                Poll::Ready(None | Some(Err(_))) => *state = State::Ended,
+            }
+        }
+        let is_over = match &*state {
+            State::Unread { discarded, .. } => *discarded >= LINGER_BYTES,
+            State::Streaming { .. } => false,
+            State::Abandoned | State::Ended => true,
+        };
+        drop(state);
+        if is_over || !self.is_unfinished() {
+            return Poll::Ready(());
+        }
+        self.0.waiter.register(context.waker());
+        Poll::Pending
+    }
+
+    /// Discards the unread rest for at most [`LINGER_TIME`].
+    pub(crate) async fn discard(&self) {
+        let _ = timeout(LINGER_TIME, poll_fn(|context| self.poll_end(context))).await;
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (bytes, fault) = (self.bytes.get(), self.fault.get());
+        let mut debug = formatter.debug_struct("Upload");
+        debug.field("bytes", &bytes).field("fault", &fault).finish_non_exhaustive()
+    }
+}

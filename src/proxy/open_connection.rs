@@ -1,0 +1,323 @@
+//! An open connection: its client, the judgement of the client's key, and its end.
+//!
+//! A client is judged when its connection is admitted and again after every swap of the snapshot.
+//! A client that is then rejected, or whose certificate expires, is evicted: requests in flight
+//! finish, new ones get 403, and the connection closes within `evict_within`.
+
+mod log_limit;
+pub(crate) mod refusal_log;
+pub(crate) mod state;
+
+use std::cell::{Cell, OnceCell, Ref, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use hyper::StatusCode;
+use hyper::header::{HeaderName, HeaderValue};
+use tracing::info;
+
+use self::refusal_log::RefusalLog;
+use self::state::{ConnectionKind, ConnectionState};
+use super::message::headers::key_status;
+use crate::config::{AlpnProtocol, Protocol};
+use crate::guard::{Decision, JudgedAt, Verdict};
+use crate::metrics::ServiceMetrics;
+use crate::snapshot::{Routes, Service, Snapshot};
+use crate::spki::{self, Fingerprint};
+use crate::tls::ClientIdentity;
+
+/// The verdict on a client's key, and the action that the service's policy takes.
+#[derive(Debug)]
+pub(crate) struct Judgement {
+    pub(crate) verdict: Verdict,
+    pub(crate) decision: Decision,
+}
+
+impl Judgement {
+    /// Judges a client of `service` by `snapshot`.
+    pub(crate) fn new(
+        snapshot: &Snapshot,
+        service: &Service,
+        identity: &ClientIdentity,
+        time: SystemTime,
+    ) -> Self {
+        let policy = &service.config.policy;
+        let verdict = snapshot.guard.judge(identity.chain(), policy.judge, time);
+        let decision = policy.decide(&verdict);
+        Self { verdict, decision }
+    }
+
+    /// Counts the judgement, and logs it unless the client is admitted.
+    pub(crate) fn record(
+        &self,
+        log: &RefusalLog,
+        metrics: &ServiceMetrics,
+        service: &Service,
+        identity: &ClientIdentity,
+        judged_at: JudgedAt,
+    ) {
+        metrics.count_judgement(judged_at, &self.verdict, self.decision);
+        if self.decision != Decision::Admit {
+            let (peer, chain) = (identity.peer(), identity.chain());
+            log.hit(peer, service, chain, &self.verdict, judged_at, self.decision);
+        }
+    }
+
+    /// Whether another filter could change the verdict.
+    pub(crate) fn depends_on_filters(&self) -> bool {
+        match self.verdict {
+            Verdict::Clean | Verdict::Confirmed(_) | Verdict::Probable(_) => true,
+            Verdict::Allowed | Verdict::Listed(_) | Verdict::Unchecked => false,
+        }
+    }
+}
+
+/// The response to every further request of a client that may send none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rejection {
+    pub(crate) status: StatusCode,
+    /// The reason, in words for the client.
+    pub(crate) reason: &'static str,
+}
+
+/// An open connection that serves requests.
+#[derive(Debug)]
+pub(crate) struct OpenConnection {
+    pub(crate) state: Rc<ConnectionState>,
+    /// The service at the time of the last judgement.
+    service: RefCell<Arc<Service>>,
+    /// The services by SNI name at the time of the last judgement.
+    routes: RefCell<Arc<Routes>>,
+    /// The host of the last request that was for this service. Most requests repeat it.
+    host: RefCell<Option<HeaderValue>>,
+    identity: ClientIdentity,
+    judgement: RefCell<Judgement>,
+    /// Removed from every request and its trailers.
+    status_header: RefCell<Rc<HeaderName>>,
+    /// The value of the status header for the next request.
+    key_status: RefCell<Option<HeaderValue>>,
+    is_evicted: Cell<bool>,
+    /// Set for a client that may send no more requests. A client may ignore GOAWAY and send
+    /// requests until its connection is closed.
+    rejection: Cell<Option<Rejection>>,
+    has_responded: Cell<bool>,
+    fingerprint: OnceCell<Option<String>>,
+}
+
+impl OpenConnection {
+    /// A connection that `judgement` admits, or rejects with responses.
+    pub(crate) fn new(
+        snapshot: &Snapshot,
+        service: Arc<Service>,
+        identity: ClientIdentity,
+        judgement: Judgement,
+        alpn: Option<&[u8]>,
+    ) -> Rc<Self> {
+        let is_http2 = alpn == Some(AlpnProtocol::H2.as_bytes());
+        let kind = match service.config.protocol {
+            Protocol::Http if is_http2 => ConnectionKind::Http2,
+            Protocol::Http => ConnectionKind::Http1,
+            Protocol::Tcp => ConnectionKind::Tunnel,
+        };
+        let is_rejected = judgement.decision == Decision::Reject;
+        Rc::new(Self {
+            state: ConnectionState::new(service.config.limits, kind),
+            key_status: RefCell::new(key_status(&service.config, &judgement.verdict)),
+            status_header: RefCell::new(Rc::new(service.config.status_header.clone())),
+            service: RefCell::new(service),
+            routes: RefCell::new(Arc::clone(snapshot.routes())),
+            host: RefCell::default(),
+            identity,
+            is_evicted: Cell::new(false),
+            rejection: Cell::new(is_rejected.then(|| rejection_of(&judgement.verdict))),
+            judgement: RefCell::new(judgement),
+            has_responded: Cell::new(false),
+            fingerprint: OnceCell::new(),
+        })
+    }
+
+    /// The service at the time of the last judgement.
+    pub(crate) fn service(&self) -> Ref<'_, Arc<Service>> {
+        self.service.borrow()
+    }
+
+    pub(crate) fn identity(&self) -> &ClientIdentity {
+        &self.identity
+    }
+
+    /// Whether the last request that was for this service had the same host.
+    pub(crate) fn is_same_host(&self, host: &HeaderValue) -> bool {
+        self.host.borrow().as_ref() == Some(host)
+    }
+
+    /// Whether a request for `host`, whose name is `name`, is for this service. A client that one
+    /// service admitted must not reach another.
+    pub(crate) fn serves_host(&self, host: &HeaderValue, name: &str) -> bool {
+        let service = self.service.borrow();
+        let index = self.routes.borrow().service_id(service.config.listen, Some(name));
+        let serves = index == Some(service.id);
+        if serves {
+            self.host.replace(Some(host.clone()));
+        }
+        serves
+    }
+
+    /// The verdict in one word, for the access log.
+    pub(crate) fn verdict_word(&self) -> &'static str {
+        self.judgement.borrow().verdict.as_str()
+    }
+
+    /// The fingerprint of the client's key, computed at the first call.
+    pub(crate) fn fingerprint(&self) -> Option<&str> {
+        let compute = || {
+            let spki = spki::of_certificate(self.identity.leaf()?).ok()?;
+            Some(Fingerprint::of(spki).to_string())
+        };
+        self.fingerprint.get_or_init(compute).as_deref()
+    }
+
+    pub(crate) fn status_header(&self) -> Rc<HeaderName> {
+        Rc::clone(&self.status_header.borrow())
+    }
+
+    pub(crate) fn key_status(&self) -> Option<HeaderValue> {
+        self.key_status.borrow().clone()
+    }
+
+    /// Records that a request and its response have ended.
+    pub(crate) fn end_request(&self) {
+        self.state.end_request();
+        self.has_responded.set(true);
+    }
+
+    /// Rejects every request with 429, because the client's address has too many connections.
+    pub(crate) fn reject_over_limit(&self) {
+        self.rejection.set(Some(Rejection {
+            status: StatusCode::TOO_MANY_REQUESTS,
+            reason: "too many connections from this address",
+        }));
+    }
+
+    /// The response to new requests, if the client may send none.
+    pub(crate) fn rejection(&self) -> Option<Rejection> {
+        self.rejection.get()
+    }
+
+    /// Checks the timeouts of the connection and the expiry of the client's certificate.
+    pub(crate) fn check(&self, now: Instant, time: SystemTime) {
+        let clients = Arc::clone(&self.service.borrow().client_verifier);
+        if !self.is_evicted.get() && self.identity.has_expired(&*clients, time) {
+            let (peer, service) = (self.identity.peer(), self.service.borrow());
+            let service = &service.config.name;
+            info!(%peer, %service, "client certificate has expired, closing connection");
+            self.evict(forbidden("the client certificate has expired"));
+        }
+        // At the next tick, not with the response: h2 sends GOAWAY before pending DATA, and some
+        // clients then abandon a request whose body they are still sending.
+        if let Some(rejection) = self.rejection.get()
+            && self.has_responded.get()
+            && !self.is_evicted.get()
+        {
+            self.evict(rejection);
+        }
+        self.state.check(now);
+    }
+
+    /// Judges the client by a new snapshot. A client that is rejected now is evicted. For the
+    /// others the next request carries the new verdict.
+    ///
+    /// Returns whether signatures were verified, which takes a hundred times as long as a
+    /// judgement.
+    pub(crate) fn judge_again(
+        &self,
+        snapshot: &Snapshot,
+        metrics_of: impl Fn(&Service) -> Rc<ServiceMetrics>,
+        refusal_log: &RefusalLog,
+        time: SystemTime,
+    ) -> bool {
+        if self.is_evicted.get() || self.rejection.get().is_some() {
+            return false;
+        }
+        let before = Arc::clone(&self.service.borrow());
+        let Some(service) = snapshot.current(&before) else {
+            let (peer, service) = (self.identity.peer(), &before.config.name);
+            info!(%peer, %service, "service removed, closing connection");
+            let reason = "the service has been removed";
+            self.evict(Rejection { status: StatusCode::MISDIRECTED_REQUEST, reason });
+            return false;
+        };
+        self.follow(snapshot, service);
+        let judgement = Judgement::new(snapshot, service, &self.identity, time);
+        let is_new = {
+            let before = self.judgement.borrow();
+            before.decision != judgement.decision || before.verdict != judgement.verdict
+        };
+        let metrics = metrics_of(service);
+        if is_new {
+            judgement.record(refusal_log, &metrics, service, &self.identity, JudgedAt::Reload);
+        } else {
+            metrics.count_judgement(JudgedAt::Reload, &judgement.verdict, judgement.decision);
+        }
+        self.key_status.replace(key_status(&service.config, &judgement.verdict));
+        let is_rejected = judgement.decision == Decision::Reject;
+        self.judgement.replace(judgement);
+        if is_rejected {
+            self.evict(rejection_of(&self.judgement.borrow().verdict));
+            return false;
+        }
+        if Arc::ptr_eq(&before.client_verifier, &service.client_verifier) {
+            return false;
+        }
+        if let Err(error) = self.identity.check(&*service.client_verifier, time) {
+            let (peer, service) = (self.identity.peer(), &service.config.name);
+            info!(%peer, %service, %error, "client certificate is no longer accepted, closing connection");
+            self.evict(forbidden("the client certificate is no longer accepted"));
+        }
+        true
+    }
+
+    /// Takes the service's configuration and the routes from a new snapshot.
+    fn follow(&self, snapshot: &Snapshot, service: &Arc<Service>) {
+        self.service.replace(Arc::clone(service));
+        if !Arc::ptr_eq(&self.routes.borrow(), snapshot.routes()) {
+            self.routes.replace(Arc::clone(snapshot.routes()));
+            self.host.take();
+        }
+        if **self.status_header.borrow() != service.config.status_header {
+            self.status_header.replace(Rc::new(service.config.status_header.clone()));
+        }
+    }
+
+    /// Drains the connection: requests in flight finish, new ones get `rejection`.
+    fn evict(&self, rejection: Rejection) {
+        self.is_evicted.set(true);
+        self.rejection.set(Some(rejection));
+        let within = self.service.borrow().config.evict_within;
+        self.state.evict(Instant::now() + within);
+    }
+}
+
+fn forbidden(reason: &'static str) -> Rejection {
+    Rejection { status: StatusCode::FORBIDDEN, reason }
+}
+
+/// The response to a client that is rejected for this verdict.
+fn rejection_of(verdict: &Verdict) -> Rejection {
+    let is_issuer = verdict.position().is_some_and(|position| position > 0);
+    forbidden(match verdict {
+        Verdict::Confirmed(_) | Verdict::Listed(_) | Verdict::Probable(_) if is_issuer => {
+            "the key of an issuer of the client certificate is known to be compromised"
+        }
+        Verdict::Confirmed(_) => {
+            "the key of the client certificate is compromised: replace key and certificate"
+        }
+        Verdict::Listed(_) => "the key of the client certificate is on a list of rejected keys",
+        Verdict::Probable(_) => {
+            "the key of the client certificate is probably compromised: replace key and certificate"
+        }
+        Verdict::Allowed | Verdict::Clean | Verdict::Unchecked => {
+            "the key of the client certificate could not be checked"
+        }
+    })
+}

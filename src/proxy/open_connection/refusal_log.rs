@@ -1,0 +1,199 @@
+//! Log lines about rejected and flagged clients and about failed handshakes, limited in rate
+//! ([`super::log_limit`]).
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::CertificateDer;
+use tracing::{info, warn};
+
+use super::log_limit::LogLimit;
+use crate::guard::{Decision, JudgedAt, Verdict};
+use crate::recent_hits::{RecentHit, RecentHits};
+use crate::snapshot::Service;
+use crate::tls::{CertificateSummary, HandshakeResult};
+
+/// The log of one worker.
+#[derive(Debug)]
+pub(crate) struct RefusalLog {
+    recent_hits: RecentHits,
+    hits: LogLimit<HitKey>,
+    /// Anonymous clients have their own limiter, so that a flood of them cannot suppress lines about
+    /// known clients.
+    anonymous: LogLimit<AnonymousKey>,
+    failures: LogLimit<FailureKey>,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct HitKey {
+    service: String,
+    fingerprint: String,
+    verdict: &'static str,
+    action: &'static str,
+    stage: &'static str,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct AnonymousKey {
+    service: String,
+    network: IpAddr,
+    action: &'static str,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct FailureKey {
+    network: IpAddr,
+    result: &'static str,
+}
+
+impl RefusalLog {
+    /// A log that repeats a line about one client after `interval` at the earliest.
+    pub(crate) fn new(recent_hits: RecentHits, interval: Duration) -> Self {
+        Self {
+            recent_hits,
+            hits: LogLimit::new(interval),
+            anonymous: LogLimit::new(interval),
+            failures: LogLimit::new(interval),
+        }
+    }
+
+    /// Logs and remembers a client whose key was rejected or flagged.
+    pub(crate) fn hit(
+        &self,
+        peer: SocketAddr,
+        service: &Service,
+        chain: &[CertificateDer<'_>],
+        verdict: &Verdict,
+        judged_at: JudgedAt,
+        decision: Decision,
+    ) {
+        let hit = RecentHit::new(peer, &service.config.name, chain, verdict, judged_at, decision);
+        let now = Instant::now();
+        let service = hit.service.clone();
+        let (permitted, dropped) = match &hit.client {
+            Some(client) => {
+                let key = HitKey {
+                    service,
+                    fingerprint: client.fingerprint.clone(),
+                    verdict: hit.verdict,
+                    action: hit.action,
+                    stage: hit.stage,
+                };
+                (self.hits.permit(key, now), self.hits.take_dropped(now))
+            }
+            None => {
+                let network = network_of(peer.ip());
+                let key = AnonymousKey { service, network, action: hit.action };
+                (self.anonymous.permit(key, now), self.anonymous.take_dropped(now))
+            }
+        };
+        if let Some(left_out) = permitted {
+            log_hit(peer, &hit, outcome(decision, judged_at), left_out);
+        }
+        log_dropped(dropped);
+        self.recent_hits.record(peer.ip(), hit);
+    }
+
+    /// Logs a failed handshake if the client's certificate is the cause, or the lack of one. The
+    /// client has not proved that it holds the key of `leaf`.
+    pub(crate) fn failure(
+        &self,
+        peer: SocketAddr,
+        service: Option<&Service>,
+        leaf: Option<&CertificateDer<'_>>,
+        result: HandshakeResult,
+        error: Option<&std::io::Error>,
+    ) {
+        if !is_of_certificate(result) {
+            return;
+        }
+        let now = Instant::now();
+        let key = FailureKey { network: network_of(peer.ip()), result: result.as_str() };
+        let permitted = self.failures.permit(key, now);
+        log_dropped(self.failures.take_dropped(now));
+        let Some(left_out) = permitted else { return };
+        let client = leaf.map(CertificateSummary::of);
+        let client = client.as_ref();
+        info!(
+            target: "keygate::handshake",
+            %peer,
+            service = service.map(|service| service.config.name.as_str()),
+            result = result.as_str(),
+            error = error.map(tracing::field::display),
+            subject = client.map(|client| client.subject.as_str()),
+            issuer = client.map(|client| client.issuer.as_str()),
+            serial = client.map(|client| client.serial.as_str()),
+            fingerprint = client.map(|client| client.fingerprint.as_str()),
+            dns_names = client.map(|client| client.dns_names.join(" ")),
+            uris = client.map(|client| client.uris.join(" ")),
+            left_out,
+            "handshake failed"
+        );
+    }
+}
+
+/// Whether a client's certificate is the cause, or the lack of one. Any scanner causes the others.
+fn is_of_certificate(result: HandshakeResult) -> bool {
+    match result {
+        HandshakeResult::BadSignature
+        | HandshakeResult::Expired
+        | HandshakeResult::NoCertificate
+        | HandshakeResult::Revoked
+        | HandshakeResult::UnknownIssuer
+        | HandshakeResult::Unsupported => true,
+        HandshakeResult::ClientGone
+        | HandshakeResult::Compromised
+        | HandshakeResult::NotTls
+        | HandshakeResult::Ok
+        | HandshakeResult::Timeout => false,
+    }
+}
+
+/// The address, or the /64 of an IPv6 address, because one host may use all addresses of a /64.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+    }
+}
+
+fn log_dropped(dropped: Option<u64>) {
+    if let Some(left_out) = dropped {
+        warn!(left_out, "too many clients for the log, the metrics count all of them");
+    }
+}
+
+fn outcome(decision: Decision, judged_at: JudgedAt) -> &'static str {
+    match (decision, judged_at) {
+        (Decision::Reject, JudgedAt::Reload) => "rejected, closing connection",
+        (Decision::Reject, JudgedAt::FullHandshake | JudgedAt::Resumption) => "rejected",
+        (Decision::Admit | Decision::Annotate | Decision::Flag, _) => "flagged",
+    }
+}
+
+fn log_hit(peer: SocketAddr, hit: &RecentHit, outcome: &str, left_out: u64) {
+    let (client, found) = (hit.client.as_ref(), &hit.source);
+    warn!(
+        target: "keygate::client_key",
+        %peer,
+        service = hit.service,
+        subject = client.map(|client| client.subject.as_str()),
+        issuer = client.map(|client| client.issuer.as_str()),
+        serial = client.map(|client| client.serial.as_str()),
+        fingerprint = client.map(|client| client.fingerprint.as_str()),
+        dns_names = client.map(|client| client.dns_names.join(" ")),
+        uris = client.map(|client| client.uris.join(" ")),
+        stage = hit.stage,
+        verdict = hit.verdict,
+        action = hit.action,
+        filter = found.filter,
+        revision = found.revision,
+        list = found.list,
+        found_subject = found.found_subject,
+        found_fingerprint = found.found_fingerprint,
+        encoding = found.encoding,
+        false_positive_ratio = found.false_positive_ratio,
+        left_out,
+        "client key {outcome}"
+    );
+}

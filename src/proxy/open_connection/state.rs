@@ -1,0 +1,439 @@
+//! The activity of a connection, the base of its timeouts.
+//!
+//! A connection records its events here, and its worker checks all connections at every tick. So
+//! each worker has one timer; hyper would set and reset one for each request.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::task::Context;
+use std::time::{Duration, Instant};
+
+use atomic_waker::AtomicWaker;
+
+use crate::config::LimitsConfig;
+use crate::proxy::io_events::IoEvents;
+
+/// Time to close a connection that has no request in flight, because an HTTP/2 client that is gone
+/// never acknowledges. The connection is aborted then.
+const CLOSE_GRACE: Duration = Duration::from_secs(5);
+
+/// Time that an idle connection stays open while the process drains, because the client may have
+/// sent a request already.
+const DRAIN_GRACE: Duration = Duration::from_secs(1);
+
+/// The activity of one connection.
+#[derive(Debug)]
+pub(crate) struct ConnectionState {
+    kind: Cell<ConnectionKind>,
+    phase: Cell<Phase>,
+    in_flight: Cell<InFlight>,
+    /// When a piece of a body last went from or to the client.
+    body_moved: Cell<Instant>,
+    /// The close that the connection must carry out at its next poll.
+    close: Cell<Option<Close>>,
+    waker: AtomicWaker,
+    /// The connection is aborted at this time, whatever its activity.
+    deadline: Cell<Option<Instant>>,
+    opened: Instant,
+    limits: LimitsConfig,
+    tunnel_bytes: Cell<TunnelBytes>,
+    is_draining: Cell<bool>,
+    /// Whether the connection was closed because of `max_connection_age`.
+    is_too_old: Cell<bool>,
+}
+
+/// What bytes mean that arrive between requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConnectionKind {
+    /// The beginning of a request head.
+    Http1,
+    /// Any frame.
+    Http2,
+    /// Activity: a tunnel has no requests.
+    Tunnel,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// Requests are in flight.
+    Busy,
+    /// A close was requested at this time.
+    Closing(Instant),
+    /// A request head began at this time and is not complete.
+    Head(Instant),
+    /// The connection has waited for a request since this time.
+    Idle(Instant),
+}
+
+/// The requests in flight, counted.
+#[derive(Debug, Clone, Copy, Default)]
+struct InFlight {
+    requests: u32,
+    /// Requests that wait for the upstream and not for the client.
+    waiting_for_upstream: u32,
+    /// Requests that have become tunnels, which have an idle timeout of their own.
+    tunnels: u32,
+}
+
+/// Bytes that a tunnel has carried.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TunnelBytes {
+    pub(crate) from_client: u64,
+    pub(crate) to_client: u64,
+}
+
+/// How a worker closes a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Close {
+    /// At once.
+    Abort,
+    /// After the requests in flight.
+    Graceful,
+    /// With 408, because the request head took too long.
+    RequestTimeout,
+}
+
+/// Excuses the client from `body_timeout` while a request waits for the upstream.
+#[derive(Debug)]
+pub(crate) struct UpstreamWait(Rc<ConnectionState>);
+
+impl Drop for UpstreamWait {
+    fn drop(&mut self) {
+        let state = &self.0;
+        let waiting = state.change_in_flight(|in_flight| {
+            in_flight.waiting_for_upstream = in_flight.waiting_for_upstream.saturating_sub(1);
+            in_flight.waiting_for_upstream
+        });
+        if waiting == 0 {
+            state.record_body_progress(); // the client's time begins now
+        }
+    }
+}
+
+/// Counts a request of HTTP/2 that has become a tunnel.
+#[derive(Debug)]
+pub(crate) struct StreamTunnel(Rc<ConnectionState>);
+
+impl StreamTunnel {
+    /// When the connection reaches `max_connection_age`.
+    pub(crate) fn end_of_life(&self) -> Option<Instant> {
+        self.0.limits.max_connection_age.map(|age| self.0.opened + age)
+    }
+}
+
+impl Drop for StreamTunnel {
+    fn drop(&mut self) {
+        self.0.change_in_flight(|in_flight| {
+            in_flight.tunnels = in_flight.tunnels.saturating_sub(1);
+        });
+    }
+}
+
+impl ConnectionState {
+    pub(crate) fn new(limits: LimitsConfig, kind: ConnectionKind) -> Rc<Self> {
+        let now = Instant::now();
+        Rc::new(Self {
+            kind: Cell::new(kind),
+            phase: Cell::new(Phase::Idle(now)),
+            in_flight: Cell::default(),
+            body_moved: Cell::new(now),
+            close: Cell::new(None),
+            waker: AtomicWaker::new(),
+            deadline: Cell::new(None),
+            opened: now,
+            limits,
+            tunnel_bytes: Cell::default(),
+            is_draining: Cell::new(false),
+            is_too_old: Cell::new(false),
+        })
+    }
+
+    pub(crate) fn kind(&self) -> ConnectionKind {
+        self.kind.get()
+    }
+
+    /// Records that the connection has upgraded from HTTP/1.1.
+    pub(crate) fn become_tunnel(&self) {
+        self.kind.set(ConnectionKind::Tunnel);
+        self.in_flight.take();
+        self.phase.set(Phase::Idle(Instant::now()));
+    }
+
+    /// The close that was requested since the last call. Called whenever the connection is polled.
+    pub(crate) fn take_close(&self, context: &Context<'_>) -> Option<Close> {
+        self.waker.register(context.waker());
+        self.close.take()
+    }
+
+    /// Closes the connection.
+    pub(crate) fn close(&self, close: Close) {
+        // A tunnel has no requests after which it could close: it goes on until it is aborted.
+        let is_tunnel = self.kind.get() == ConnectionKind::Tunnel;
+        if close == Close::Graceful && self.in_flight.get().requests == 0 && !is_tunnel {
+            self.phase.set(Phase::Closing(Instant::now()));
+        }
+        self.close.set(Some(close));
+        self.waker.wake();
+    }
+
+    /// Closes the connection because the process drains. HTTP/2 announces the end without losing a
+    /// request. Over HTTP/1.1 a request may be on its way: the next response carries `Connection:
+    /// close`, and a connection that stays idle is closed after a grace period.
+    pub(crate) fn drain(&self) {
+        match self.kind.get() {
+            ConnectionKind::Http2 => self.close(Close::Graceful),
+            ConnectionKind::Http1 | ConnectionKind::Tunnel => self.is_draining.set(true),
+        }
+    }
+
+    /// Closes the connection after the requests in flight, and aborts it at `deadline`.
+    pub(crate) fn evict(&self, deadline: Instant) {
+        self.deadline.set(Some(deadline));
+        self.close(Close::Graceful);
+    }
+
+    /// Closes the connection if a timeout has expired.
+    pub(crate) fn check(&self, now: Instant) {
+        if self.deadline.get().is_some_and(|deadline| now >= deadline) {
+            return self.close(Close::Abort);
+        }
+        let is_tunnel = self.kind.get() == ConnectionKind::Tunnel;
+        let idle_close = if is_tunnel { Close::Abort } else { Close::Graceful };
+        let age = now.saturating_duration_since(self.opened);
+        let is_too_old = self.limits.max_connection_age.is_some_and(|max_age| age >= max_age);
+        if is_too_old && !self.is_too_old.replace(true) {
+            return self.close(idle_close);
+        }
+        let in_flight = self.in_flight.get();
+        let (since, timeout, close) = match self.phase.get() {
+            Phase::Busy if in_flight.waiting_for_upstream > 0 => return,
+            Phase::Busy if in_flight.tunnels == in_flight.requests => return,
+            Phase::Busy => (self.body_moved.get(), self.limits.body_timeout, Close::Abort),
+            Phase::Closing(since) => (since, CLOSE_GRACE, Close::Abort),
+            Phase::Head(since) => (since, self.limits.header_timeout, Close::RequestTimeout),
+            Phase::Idle(since) if self.is_draining.get() && !is_tunnel => {
+                (since, self.limits.idle_timeout.min(DRAIN_GRACE), idle_close)
+            }
+            Phase::Idle(since) => (since, self.limits.idle_timeout, idle_close),
+        };
+        if now.saturating_duration_since(since) >= timeout {
+            self.close(close);
+        }
+    }
+
+    pub(crate) fn begin_request(&self, now: Instant) {
+        self.change_in_flight(|in_flight| {
+            in_flight.requests = in_flight.requests.saturating_add(1);
+        });
+        self.phase.set(Phase::Busy);
+        self.body_moved.set(now);
+    }
+
+    pub(crate) fn end_request(&self) {
+        let requests = self.change_in_flight(|in_flight| {
+            in_flight.requests = in_flight.requests.saturating_sub(1);
+            in_flight.requests
+        });
+        if requests == 0 {
+            self.phase.set(Phase::Idle(Instant::now()));
+        }
+    }
+
+    /// Records that a piece of a body went from or to the client.
+    pub(crate) fn record_body_progress(&self) {
+        self.body_moved.set(Instant::now());
+    }
+
+    /// Suspends `body_timeout` while a request waits for the upstream.
+    pub(crate) fn wait_for_upstream(self: &Rc<Self>) -> UpstreamWait {
+        self.change_in_flight(|in_flight| {
+            in_flight.waiting_for_upstream = in_flight.waiting_for_upstream.saturating_add(1);
+        });
+        UpstreamWait(Rc::clone(self))
+    }
+
+    /// Suspends `body_timeout` for a request that becomes a tunnel.
+    pub(crate) fn begin_stream_tunnel(self: &Rc<Self>) -> StreamTunnel {
+        self.change_in_flight(|in_flight| in_flight.tunnels = in_flight.tunnels.saturating_add(1));
+        StreamTunnel(Rc::clone(self))
+    }
+
+    /// The bytes that the connection has carried since it became a tunnel.
+    pub(crate) fn tunnel_bytes(&self) -> TunnelBytes {
+        self.tunnel_bytes.get()
+    }
+
+    fn change_in_flight<T>(&self, change: impl FnOnce(&mut InFlight) -> T) -> T {
+        let mut in_flight = self.in_flight.get();
+        let result = change(&mut in_flight);
+        self.in_flight.set(in_flight);
+        result
+    }
+
+    fn record_write(&self, count: usize) {
+        self.add_tunnel_bytes(0, count);
+        // The tail of a response is written after its request has ended: a client that takes it is
+        // alive.
+        match (self.kind.get(), self.phase.get()) {
+            (ConnectionKind::Http1, Phase::Idle(_)) => self.phase.set(Phase::Idle(Instant::now())),
+            (ConnectionKind::Http1, Phase::Closing(_)) => {
+                self.phase.set(Phase::Closing(Instant::now()));
+            }
+            (ConnectionKind::Http1 | ConnectionKind::Http2 | ConnectionKind::Tunnel, _) => {}
+        }
+    }
+
+    fn record_read(&self, count: usize) {
+        self.add_tunnel_bytes(count, 0);
+        if self.kind.get() == ConnectionKind::Http1 && matches!(self.phase.get(), Phase::Idle(_)) {
+            self.phase.set(Phase::Head(Instant::now()));
+        }
+    }
+
+    fn add_tunnel_bytes(&self, from_client: usize, to_client: usize) {
+        if self.kind.get() != ConnectionKind::Tunnel {
+            return;
+        }
+        let bytes = self.tunnel_bytes.get();
+        self.tunnel_bytes.set(TunnelBytes {
+            from_client: bytes.from_client.saturating_add(from_client as u64),
+            to_client: bytes.to_client.saturating_add(to_client as u64),
+        });
+        self.phase.set(Phase::Idle(Instant::now()));
+    }
+}
+
+impl IoEvents for Rc<ConnectionState> {
+    fn on_read(&self, bytes: &[u8]) {
+        self.record_read(bytes.len());
+    }
+
+    fn on_write(&self, count: usize) {
+        self.record_write(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    const LIMITS: LimitsConfig = LimitsConfig {
+        handshake_timeout: Duration::from_secs(1),
+        header_timeout: Duration::from_secs(10),
+        body_timeout: Duration::from_secs(30),
+        idle_timeout: Duration::from_secs(60),
+        request_timeout: None,
+        max_connection_age: None,
+        max_connections: 1,
+        max_connections_per_ip: 1,
+        max_header_size: 8192,
+        max_headers: 100,
+        max_body_size: None,
+        max_streams: 100,
+    };
+
+    fn close_after(state: &ConnectionState, seconds: u64) -> Option<Close> {
+        state.check(Instant::now() + Duration::from_secs(seconds));
+        state.take_close(&Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn an_idle_connection_closes_after_the_idle_timeout_and_a_dead_one_is_aborted() {
+        let state = ConnectionState::new(LIMITS, ConnectionKind::Http1);
+        assert_eq!(close_after(&state, 59), None);
+        assert_eq!(close_after(&state, 60), Some(Close::Graceful));
+        assert_eq!(close_after(&state, 1), None);
+        assert_eq!(close_after(&state, 6), Some(Close::Abort));
+    }
+
+    #[test]
+    fn an_incomplete_request_head_times_out() {
+        let state = ConnectionState::new(LIMITS, ConnectionKind::Http1);
+        state.record_read(1);
+        assert_eq!(close_after(&state, 9), None);
+        assert_eq!(close_after(&state, 10), Some(Close::RequestTimeout));
+    }
+
+    #[test]
+    fn bytes_between_http2_requests_are_no_request_head() {
+        let state = ConnectionState::new(LIMITS, ConnectionKind::Http2);
+        state.record_read(1);
+        assert_eq!(close_after(&state, 59), None);
+    }
+
+    #[test]
+    fn an_idle_tunnel_is_aborted() {
+        let state = ConnectionState::new(LIMITS, ConnectionKind::Tunnel);
+        state.close(Close::Graceful);
+        assert_eq!(close_after(&state, 59), Some(Close::Graceful), "and the tunnel goes on");
+        state.record_write(1);
+        assert_eq!(close_after(&state, 59), None);
+        assert_eq!(close_after(&state, 60), Some(Close::Abort));
+    }
+
+    #[test]
+    fn a_client_that_reads_nothing_is_aborted_unless_the_upstream_is_slow() {
+        let state = ConnectionState::new(LIMITS, ConnectionKind::Http2);
+        state.begin_request(Instant::now());
+        let wait = state.wait_for_upstream();
+        assert_eq!(close_after(&state, 3600), None);
+        drop(wait);
+        assert_eq!(close_after(&state, 29), None);
+        assert_eq!(close_after(&state, 30), Some(Close::Abort));
+    }
+
+    #[test]
+    fn a_stream_tunnel_has_no_body_timeout_and_suspends_none() {
+        let state = ConnectionState::new(LIMITS, ConnectionKind::Http2);
+        state.begin_request(Instant::now());
+        let _tunnel = state.begin_stream_tunnel();
+        assert_eq!(close_after(&state, 3600), None);
+        state.begin_request(Instant::now());
+        assert_eq!(close_after(&state, 29), None);
+        assert_eq!(close_after(&state, 30), Some(Close::Abort));
+    }
+
+    #[test]
+    fn a_connection_at_its_maximum_age_closes_gracefully() {
+        let limits = LimitsConfig { max_connection_age: Some(Duration::from_secs(20)), ..LIMITS };
+        let state = ConnectionState::new(limits, ConnectionKind::Http1);
+        assert_eq!(close_after(&state, 19), None);
+        assert_eq!(close_after(&state, 20), Some(Close::Graceful));
+    }
+
+    #[test]
+    fn a_tunnel_at_its_maximum_age_is_aborted_and_other_timeouts_still_apply() {
+        let limits = LimitsConfig { max_connection_age: Some(Duration::from_secs(20)), ..LIMITS };
+        let tunnel = ConnectionState::new(limits, ConnectionKind::Tunnel);
+        assert_eq!(close_after(&tunnel, 20), Some(Close::Abort));
+        let busy = ConnectionState::new(limits, ConnectionKind::Http1);
+        busy.begin_request(Instant::now());
+        assert_eq!(close_after(&busy, 20), Some(Close::Graceful));
+        assert_eq!(close_after(&busy, 30), Some(Close::Abort), "the client reads nothing");
+    }
+
+    #[test]
+    fn a_client_that_reads_the_tail_of_its_response_is_not_aborted() {
+        let state = ConnectionState::new(LIMITS, ConnectionKind::Http1);
+        state.close(Close::Graceful);
+        assert_eq!(close_after(&state, 4), Some(Close::Graceful));
+        state.phase.set(Phase::Closing(Instant::now() - Duration::from_secs(4)));
+        state.record_write(1);
+        assert_eq!(close_after(&state, 4), None);
+        assert_eq!(close_after(&state, 5), Some(Close::Abort));
+    }
+
+    #[test]
+    fn a_connection_that_waits_for_the_upstream_is_not_closed() {
+        let state = ConnectionState::new(LIMITS, ConnectionKind::Http1);
+        state.begin_request(Instant::now());
+        state.begin_request(Instant::now());
+        let _wait = state.wait_for_upstream();
+        state.end_request();
+        assert_eq!(close_after(&state, 3600), None);
+        state.end_request();
+        assert_eq!(close_after(&state, 3600), Some(Close::Graceful));
+    }
+}

@@ -1,0 +1,127 @@
+//! The event loop of a worker, beside its connections: lifecycle, new judgements, changed
+//! listeners, and the tick that checks timeouts.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use tracing::error;
+
+use crate::config::Config;
+use crate::listen::ListenChange;
+use crate::process::service_manager::Heartbeat;
+use crate::proxy::connection;
+use crate::proxy::worker::{Lifecycle, Worker};
+use crate::snapshot::Service;
+
+/// The interval at which a worker checks the timeouts of its connections: an eighth of the shortest
+/// timeout, so that none expires later than that.
+pub(crate) fn tick_interval(config: &Config) -> Duration {
+    let limits = config.services.iter().map(|service| service.limits);
+    let shortest = limits.map(|limits| limits.header_timeout.min(limits.idle_timeout)).min();
+    (shortest.unwrap_or_default() / 8).clamp(Duration::from_millis(50), Duration::from_secs(1))
+}
+
+/// The tick of a draining worker, which ends soon after its last connection.
+const DRAIN_TICK: Duration = Duration::from_millis(20);
+
+/// Connections that are judged without yielding: some tens of microseconds.
+const JUDGED_AT_ONCE: usize = 32;
+
+/// The inputs of a worker's event loop.
+pub(crate) struct EventLoop<'a> {
+    pub(crate) lifecycle: watch::Receiver<Lifecycle>,
+    /// Changes when open connections must be judged again.
+    pub(crate) judgements: watch::Receiver<u64>,
+    pub(crate) listen_changes: mpsc::UnboundedReceiver<ListenChange>,
+    /// The tasks that accept connections, by the configured address.
+    pub(crate) accepting: HashMap<SocketAddr, JoinHandle<()>>,
+    pub(crate) tick: Duration,
+    pub(crate) heartbeat: &'a Heartbeat,
+}
+
+impl EventLoop<'_> {
+    /// Runs until the process has stopped, or drains and the last connection has closed.
+    pub(crate) async fn run(mut self, worker: &Rc<Worker>) {
+        let mut ticks = interval(self.tick);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                changed = self.lifecycle.changed() => {
+                    let lifecycle = *self.lifecycle.borrow_and_update();
+                    if changed.is_err() || lifecycle == Lifecycle::Stopped {
+                        return;
+                    }
+                    self.enter(lifecycle, worker, &mut ticks);
+                }
+                Ok(()) = self.judgements.changed() => judge_all(worker, self.heartbeat).await,
+                Some(change) = self.listen_changes.recv() => self.apply(change, worker),
+                _ = ticks.tick() => {
+                    self.heartbeat.beat();
+                    worker.connections.check_all();
+                    worker.drop_stale_upstreams();
+                }
+            }
+            if worker.connections.is_drained() {
+                return;
+            }
+        }
+    }
+
+    fn enter(&mut self, lifecycle: Lifecycle, worker: &Worker, ticks: &mut Interval) {
+        match lifecycle {
+            Lifecycle::Serving | Lifecycle::Stopped => {}
+            Lifecycle::NotReady => worker.connections.announce_close(),
+            Lifecycle::Draining => {
+                self.accepting.drain().for_each(|(_, task)| task.abort());
+                worker.connections.drain();
+                *ticks = interval(DRAIN_TICK);
+            }
+        }
+    }
+
+    fn apply(&mut self, change: ListenChange, worker: &Rc<Worker>) {
+        let replaced = match change {
+            ListenChange::Remove(address) => self.accepting.remove(&address),
+            ListenChange::Add(_) if worker.connections.is_draining() => None,
+            ListenChange::Add(socket) => {
+                let address = socket.configured_address();
+                match connection::accept(socket, Rc::clone(worker)) {
+                    Ok(task) => self.accepting.insert(address, task),
+                    Err(error) => {
+                        error!(%address, %error, "a worker cannot accept connections");
+                        None
+                    }
+                }
+            }
+        };
+        replaced.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Judges every open connection by the current snapshot. Yields often, so that no request waits for
+/// more than a few judgements.
+async fn judge_all(worker: &Worker, heartbeat: &Heartbeat) {
+    let (snapshot, time) = (worker.snapshot(), SystemTime::now());
+    let serving = worker.connections.serving();
+    let metrics_of = |service: &Service| worker.service_metrics(service);
+    let mut judged = 0;
+    for connection in &serving {
+        // Only this list still holds the connection: it has closed.
+        if Rc::strong_count(connection) == 1 {
+            continue;
+        }
+        judged += 1;
+        if connection.judge_again(&snapshot, metrics_of, &worker.refusal_log, time)
+            || judged == JUDGED_AT_ONCE
+        {
+            judged = 0;
+            heartbeat.beat();
+            tokio::task::yield_now().await;
+        }
+    }
+}

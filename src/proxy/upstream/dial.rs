@@ -1,0 +1,151 @@
+//! Connecting to a server of an upstream: TCP or a Unix socket, with or without TLS.
+
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, io};
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::config::{AlpnProtocol, Scheme, ServerAddress, ServerConfig, UpstreamConfig};
+
+/// A connection to a server: TCP or a Unix socket, with or without TLS.
+pub(crate) trait Io: AsyncRead + AsyncWrite + fmt::Debug + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + fmt::Debug + Unpin> Io for T {}
+
+/// The version of HTTP that a server speaks on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HttpVersion {
+    Http1,
+    Http2,
+}
+
+/// A new connection, and the version that ALPN or the scheme chose.
+pub(crate) struct Dialed {
+    pub(crate) io: Box<dyn Io>,
+    pub(crate) version: HttpVersion,
+}
+
+/// Opens connections to one server.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    server: ServerConfig,
+    tls: Option<Tls>,
+    connect_timeout: Duration,
+}
+
+#[derive(Debug)]
+struct Tls {
+    config: Arc<ClientConfig>,
+    /// A copy of `config` that offers HTTP/1.1 only.
+    http1: Arc<ClientConfig>,
+    /// The name in the server's certificate; `None` if the address has none.
+    name: Option<ServerName<'static>>,
+}
+
+/// An error while connecting to a server.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    #[error("cannot connect to {server}: {source}")]
+    Connect { server: String, source: io::Error },
+    #[error("no name to expect in the certificate of {server}: set upstream.tls.server_name")]
+    NoName { server: String },
+    #[error("no connection to {server} within {timeout:?}")]
+    Timeout { server: String, timeout: Duration },
+    #[error("TLS handshake with {server} failed: {source}")]
+    Tls { server: String, source: io::Error },
+}
+
+impl DialError {
+    pub(crate) fn is_timeout(&self) -> bool {
+        matches!(self, Self::Timeout { .. })
+    }
+}
+
+impl Dialer {
+    pub(crate) fn new(
+        upstream: &UpstreamConfig,
+        server: &ServerConfig,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> Self {
+        let named = upstream.tls.as_ref().and_then(|tls| tls.server_name.clone());
+        let name = named.or_else(|| match &server.address {
+            ServerAddress::Tcp { host, .. } => Some(host.clone()),
+            ServerAddress::Unix(_) => None,
+        });
+        let tls = tls.filter(|_| server.scheme.is_secure()).map(|config| {
+            let mut http1 = ClientConfig::clone(config);
+            http1.alpn_protocols = vec![AlpnProtocol::Http11.as_bytes().to_vec()];
+            let name = name.and_then(|name| ServerName::try_from(name).ok());
+            Tls { config: Arc::clone(config), http1: Arc::new(http1), name }
+        });
+        Self { server: server.clone(), tls, connect_timeout: upstream.connect_timeout }
+    }
+
+    pub(crate) fn server(&self) -> &ServerConfig {
+        &self.server
+    }
+
+    /// Opens a connection, over any version that the server speaks.
+    pub(crate) async fn dial(&self) -> Result<Dialed, DialError> {
+        self.with_timeout(self.connect(Offer::AnyVersion)).await
+    }
+
+    /// Opens a connection for HTTP/1.1.
+    pub(crate) async fn dial_http1(&self) -> Result<Box<dyn Io>, DialError> {
+        self.with_timeout(self.connect(Offer::Http1Only)).await.map(|dialed| dialed.io)
+    }
+
+    async fn with_timeout(
+        &self,
+        connecting: impl Future<Output = Result<Dialed, DialError>>,
+    ) -> Result<Dialed, DialError> {
+        let expired = |_| DialError::Timeout {
+            server: self.server.to_string(),
+            timeout: self.connect_timeout,
+        };
+        timeout(self.connect_timeout, connecting).await.map_err(expired)?
+    }
+
+    async fn connect(&self, offer: Offer) -> Result<Dialed, DialError> {
+        let server = || self.server.to_string();
+        let connect = |source| DialError::Connect { server: server(), source };
+        let is_h2c = self.server.scheme == Scheme::H2c;
+        let version = if is_h2c { HttpVersion::Http2 } else { HttpVersion::Http1 };
+        let tcp = match &self.server.address {
+            ServerAddress::Unix(path) => {
+                let unix = UnixStream::connect(path).await.map_err(connect)?;
+                return Ok(Dialed { io: Box::new(unix), version });
+            }
+            ServerAddress::Tcp { host, port } => {
+                TcpStream::connect((host.as_str(), *port)).await.map_err(connect)?
+            }
+        };
+        tcp.set_nodelay(true).map_err(connect)?;
+        let Some(tls) = &self.tls else {
+            return Ok(Dialed { io: Box::new(tcp), version });
+        };
+        let config = match offer {
+            Offer::AnyVersion => &tls.config,
+            Offer::Http1Only => &tls.http1,
+        };
+        let name = tls.name.clone().ok_or_else(|| DialError::NoName { server: server() })?;
+        let stream = TlsConnector::from(Arc::clone(config)).connect(name, tcp).await;
+        let stream = stream.map_err(|source| DialError::Tls { server: server(), source })?;
+        let is_h2 = stream.get_ref().1.alpn_protocol() == Some(AlpnProtocol::H2.as_bytes());
+        let version = if is_h2 { HttpVersion::Http2 } else { HttpVersion::Http1 };
+        Ok(Dialed { io: Box::new(stream), version })
+    }
+}
+
+/// The versions of HTTP that the TLS handshake offers.
+#[derive(Debug, Clone, Copy)]
+enum Offer {
+    AnyVersion,
+    Http1Only,
+}

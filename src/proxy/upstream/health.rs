@@ -1,0 +1,212 @@
+//! Active health checks: made by the control thread, read by every worker.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tracing::{info, warn};
+
+use super::dial::{DialError, Dialed, Dialer, HttpVersion, Io};
+use crate::config::{HealthCheckConfig, ServerConfig};
+use crate::metrics::ControlMetrics;
+use crate::proxy::message::body::HttpError;
+use crate::snapshot::{Current, Service};
+
+/// The health of one server, by its checks.
+#[derive(Debug)]
+pub(crate) struct ServerHealth(AtomicBool);
+
+impl ServerHealth {
+    /// Whether the server may get requests. It may until its checks have failed.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The health of every server of every service. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct HealthRegistry(Arc<Mutex<ByServer>>);
+
+/// Keys are the names of the service and of the server.
+type ByServer = HashMap<(String, String), Arc<ServerHealth>>;
+
+impl HealthRegistry {
+    /// The health of a server of a service.
+    pub(crate) fn of(&self, service: &str, server: &ServerConfig) -> Arc<ServerHealth> {
+        let key = (service.to_owned(), server.to_string());
+        let mut servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let healthy = || Arc::new(ServerHealth(AtomicBool::new(true)));
+        Arc::clone(servers.entry(key).or_insert_with(healthy))
+    }
+}
+
+/// Checks every server of every service, and starts again for a service whose upstream changes. Runs
+/// on the control thread until `swaps` closes.
+pub async fn supervise(
+    current: Current,
+    mut swaps: watch::Receiver<u64>,
+    registry: HealthRegistry,
+    metrics: ControlMetrics,
+) {
+    let mut checked: HashMap<String, (Arc<Service>, JoinSet<()>)> = HashMap::new();
+    loop {
+        let snapshot = current.load_full();
+        checked.retain(|name, _| snapshot.services().iter().any(|it| it.config.name == *name));
+        for service in snapshot.services() {
+            let known = checked.get(&service.config.name);
+            if !known.is_some_and(|(known, _)| is_same_upstream(known, service)) {
+                let tasks = start_checks(service, &registry, &metrics);
+                // Replacing an entry aborts its tasks.
+                checked.insert(service.config.name.clone(), (Arc::clone(service), tasks));
+            }
+            // A reload drops the series of every service, also of one that stays the same.
+            set_metrics(service, &registry, &metrics);
+        }
+        drop(snapshot);
+        if swaps.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn is_same_upstream(one: &Service, other: &Service) -> bool {
+    let tls = |service: &Service| service.upstream_tls.as_ref().map(Arc::as_ptr);
+    one.config.upstream == other.config.upstream && tls(one) == tls(other)
+}
+
+fn set_metrics(service: &Service, registry: &HealthRegistry, metrics: &ControlMetrics) {
+    let (name, upstream) = (&service.config.name, &service.config.upstream);
+    if upstream.health_check.is_some() {
+        for server in &upstream.servers {
+            let is_healthy = registry.of(name, server).is_healthy();
+            metrics.set_upstream_up(name, &server.to_string(), is_healthy);
+        }
+    }
+}
+
+fn start_checks(
+    service: &Service,
+    registry: &HealthRegistry,
+    metrics: &ControlMetrics,
+) -> JoinSet<()> {
+    let upstream = &service.config.upstream;
+    let mut tasks = JoinSet::new();
+    for server in &upstream.servers {
+        let name = service.config.name.clone();
+        let health = registry.of(&name, server);
+        let Some(check) = upstream.health_check.clone() else {
+            health.0.store(true, Ordering::Relaxed); // no check is configured any more
+            continue;
+        };
+        let dialer = Dialer::new(upstream, server, service.upstream_tls.as_ref());
+        let metrics = metrics.clone();
+        tasks.spawn_local(async move {
+            check_forever(&name, &dialer, &check, &health, &metrics).await;
+        });
+    }
+    tasks
+}
+
+/// Checks a server at every interval. Its health changes after `healthy` or `unhealthy` consecutive
+/// results that contradict it.
+async fn check_forever(
+    service: &str,
+    dialer: &Dialer,
+    settings: &HealthCheckConfig,
+    health: &ServerHealth,
+    metrics: &ControlMetrics,
+) {
+    let server = dialer.server().to_string();
+    let mut ticks = interval(settings.interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut contradicting = 0;
+    loop {
+        ticks.tick().await;
+        let checked = timeout(settings.timeout, check(dialer, settings.path.as_deref())).await;
+        let result = checked.unwrap_or(Err(CheckError::Timeout(settings.timeout)));
+        let is_healthy = health.is_healthy();
+        contradicting = if result.is_ok() == is_healthy { 0 } else { contradicting + 1 };
+        let needed = if is_healthy { settings.unhealthy } else { settings.healthy };
+        if contradicting < needed {
+            continue;
+        }
+        contradicting = 0;
+        health.0.store(result.is_ok(), Ordering::Relaxed);
+        metrics.set_upstream_up(service, &server, result.is_ok());
+        match result {
+            Ok(()) => info!(service, server, "upstream server healthy"),
+            Err(error) => warn!(service, server, %error, "upstream server unhealthy"),
+        }
+    }
+}
+
+/// The reason why a health check failed.
+#[derive(Debug, thiserror::Error)]
+enum CheckError {
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error("the health check request failed: {0}")]
+    Http(#[from] HttpError),
+    #[error("the path of the health check is not valid: {0}")]
+    Request(#[from] hyper::http::Error),
+    #[error("{path} returned {status}")]
+    Status { path: String, status: StatusCode },
+    #[error("no response within {0:?}")]
+    Timeout(Duration),
+}
+
+/// Connects, and requests `path` if there is one.
+async fn check(dialer: &Dialer, path: Option<&str>) -> Result<(), CheckError> {
+    let Dialed { io, version } = dialer.dial().await?;
+    let Some(path) = path else { return Ok(()) };
+    let host = dialer.server().address.to_string();
+    let status = match version {
+        HttpVersion::Http1 => status_over_http1(io, path, &host).await?,
+        HttpVersion::Http2 => status_over_http2(io, path, &host).await?,
+    };
+    if status.is_success() || status.is_redirection() {
+        return Ok(());
+    }
+    Err(CheckError::Status { path: path.to_owned(), status })
+}
+
+const USER_AGENT: &str = "keygate-health-check";
+
+async fn status_over_http1(
+    io: Box<dyn Io>,
+    path: &str,
+    host: &str,
+) -> Result<StatusCode, CheckError> {
+    let request = Request::get(path)
+        .header(header::USER_AGENT, USER_AGENT)
+        .header(header::HOST, host)
+        .body(Empty::<Bytes>::new())?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(io)).await.map_err(HttpError::from)?;
+    tokio::task::spawn_local(connection);
+    Ok(sender.send_request(request).await.map_err(HttpError::from)?.status())
+}
+
+async fn status_over_http2(
+    io: Box<dyn Io>,
+    path: &str,
+    host: &str,
+) -> Result<StatusCode, CheckError> {
+    let request = Request::get(format!("http://{host}{path}"))
+        .header(header::USER_AGENT, USER_AGENT)
+        .body(())?;
+    let (sender, connection) = h2::client::handshake(io).await.map_err(HttpError::from)?;
+    tokio::task::spawn_local(connection);
+    let mut sender = sender.ready().await.map_err(HttpError::from)?;
+    let (response, _) = sender.send_request(request, true).map_err(HttpError::from)?;
+    Ok(response.await.map_err(HttpError::from)?.status())
+}

@@ -1,0 +1,231 @@
+//! Requests that leave HTTP: `Upgrade` of HTTP/1.1 (RFC 9110, section 7.8), and extended CONNECT of
+//! HTTP/2 (RFC 8441). A server that speaks HTTP/1.1 gets an extended CONNECT as an upgrade.
+
+use std::pin::pin;
+use std::rc::Rc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use h2::ext::Protocol;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Method, Request, StatusCode};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::dial::HttpVersion;
+use super::error::{SendError, UpstreamError};
+use super::http1::{Http1Connection, Tunnel};
+use super::http2::{self, Http2Connection, StreamPermit};
+use super::server::{Carrier, Lease, Server, ServerConnection, exchange, maybe_sent};
+use super::{UpgradeResponse, UpstreamResponse};
+use crate::config::Scheme;
+use crate::proxy::message::body::{HttpError, OutgoingRequest, RequestBody};
+
+/// The connection or stream on which a tunnel is requested.
+enum UpgradeTransport {
+    Http1(ServerConnection),
+    Http2(Http2Connection, StreamPermit),
+}
+
+impl Server {
+    /// Sends a request for an upgrade, on a connection or stream of its own.
+    pub(crate) async fn send_upgrade(
+        self: &Rc<Self>,
+        mut request: OutgoingRequest,
+    ) -> Result<UpgradeResponse, SendError> {
+        let is_connect = request.method() == Method::CONNECT;
+        let transport = if is_connect {
+            self.any_transport().await
+        } else {
+            self.connect_http1().await.map(UpgradeTransport::Http1)
+        };
+        match transport {
+            Err(error) => Err(SendError::NotSent(request, error)),
+            Ok(UpgradeTransport::Http2(http2, permit)) => {
+                self.open_stream(http2, permit, request).await
+            }
+            Ok(UpgradeTransport::Http1(connection)) if !is_connect => {
+                self.upgrade(connection, request).await
+            }
+            Ok(UpgradeTransport::Http1(connection)) => {
+                let Some(connect) = ConnectRequest::convert(&mut request) else {
+                    return Err(SendError::MaybeSent(UpstreamError::NoExtendedConnect));
+                };
+                let outcome = self.upgrade(connection, request).await;
+                outcome
+                    .map_err(|error| connect.restore(error))
+                    .and_then(|response| connect.check(response))
+            }
+        }
+    }
+
+    /// A transport of the version that the server speaks.
+    async fn any_transport(&self) -> Result<UpgradeTransport, UpstreamError> {
+        if self.version() == HttpVersion::Http1 {
+            let connection = self.connect().await?;
+            if connection.version == HttpVersion::Http1 {
+                return Ok(UpgradeTransport::Http1(connection));
+            }
+            self.share(connection.io, connection.guard).await?;
+        }
+        let (http2, permit) = self.tunnel_permit().await?;
+        let supports = timeout(self.timeouts().response, http2.supports_extended_connect()).await;
+        match supports {
+            Ok(true) => Ok(UpgradeTransport::Http2(http2, permit)),
+            Ok(false) | Err(_) if self.config().scheme == Scheme::H2c => {
+                Err(UpstreamError::NoExtendedConnect)
+            }
+            Ok(false) | Err(_) => self.connect_http1().await.map(UpgradeTransport::Http1),
+        }
+    }
+
+    /// A stream slot for a tunnel. Tunnels last, so none waits for the end of another. A connection
+    /// that is full or ending is replaced, and keeps its tunnels.
+    async fn tunnel_permit(&self) -> Result<(Http2Connection, StreamPermit), UpstreamError> {
+        let mut last_error = UpstreamError::ConnectionLimit;
+        for _ in 0..2 {
+            let mut http2 = self.tunnel_connection().await?;
+            if http2.has_free_stream() {
+                match http2.stream_permit().await {
+                    Ok(permit) => return Ok((http2, permit)),
+                    Err(error) => last_error = error.into(),
+                }
+            }
+            self.remove_tunnel_connection(&http2);
+        }
+        Err(last_error)
+    }
+
+    /// Requests an upgrade on an HTTP/1.1 connection of its own.
+    async fn upgrade(
+        self: &Rc<Self>,
+        connection: ServerConnection,
+        request: OutgoingRequest,
+    ) -> Result<UpgradeResponse, SendError> {
+        let lease = Lease::new(self);
+        let (sender, tunnel) = oneshot::channel();
+        let started = Http1Connection::start(connection.io, connection.guard, Some(sender)).await;
+        let mut http1 = started.map_err(|error| maybe_sent(HttpError::from(error)))?;
+        let response = self.exchange_http1(&mut http1, request).await?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let lease = lease.with(Carrier::Http1(http1)); // the response's body follows
+            return Ok(UpgradeResponse {
+                response: UpstreamResponse { response, lease },
+                tunnel: None,
+            });
+        }
+        let refused = |_| SendError::MaybeSent(UpstreamError::UpgradeRefused);
+        let tunnel = tunnel.await.map_err(refused)?;
+        Ok(UpgradeResponse { response: UpstreamResponse { response, lease }, tunnel: Some(tunnel) })
+    }
+
+    /// Requests a tunnel on a stream of the shared connection.
+    async fn open_stream(
+        self: &Rc<Self>,
+        http2: Http2Connection,
+        permit: StreamPermit,
+        mut request: OutgoingRequest,
+    ) -> Result<UpgradeResponse, SendError> {
+        let lease = Lease::new(self);
+        if http2::prepare(&mut request, &self.uri_scheme()).is_none() {
+            return Err(SendError::MaybeSent(UpstreamError::Host));
+        }
+        let upload = request.body().upload();
+        let limit = self.timeouts().response;
+        let connecting = pin!(http2.clone().connect(request));
+        let sent = exchange(connecting, upload.as_ref(), limit).await;
+        if sent.is_err() {
+            self.remove_tunnel_connection(&http2); // it may be ending, or the server may be gone
+        }
+        let (response, stream) = sent?;
+        let lease = lease.with(Carrier::Http2 { _permit: Rc::new(permit) });
+        let tunnel =
+            stream.map(|stream| Tunnel { io: Box::new(stream), read: Bytes::new(), guard: None });
+        Ok(UpgradeResponse { response: UpstreamResponse { response, lease }, tunnel })
+    }
+}
+
+/// An extended CONNECT that was converted to an upgrade.
+struct ConnectRequest {
+    protocol: Protocol,
+    /// The expected `Sec-WebSocket-Accept` (RFC 6455, section 4.2.2).
+    accept: Option<String>,
+}
+
+impl ConnectRequest {
+    /// Converts an extended CONNECT; `None` if the request is something else.
+    fn convert(request: &mut Request<RequestBody>) -> Option<Self> {
+        let protocol = request.extensions_mut().remove::<Protocol>()?;
+        let name = HeaderValue::from_str(protocol.as_str()).ok()?;
+        *request.method_mut() = Method::GET;
+        let headers = request.headers_mut();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, name);
+        let mut accept = None;
+        if protocol.as_str().eq_ignore_ascii_case("websocket") {
+            // WebSocket over HTTP/2 has no key. The key is a nonce and not a secret.
+            let key = STANDARD.encode(fastrand::u128(..).to_be_bytes());
+            accept = Some(websocket_accept(&key));
+            headers.insert(header::SEC_WEBSOCKET_KEY, HeaderValue::from_str(&key).ok()?);
+        }
+        Some(Self { protocol, accept })
+    }
+
+    /// Converts an unsent request back to an extended CONNECT.
+    fn restore(&self, error: SendError) -> SendError {
+        let SendError::NotSent(mut request, error) = error else { return error };
+        *request.method_mut() = Method::CONNECT;
+        for name in [header::CONNECTION, header::UPGRADE, header::SEC_WEBSOCKET_KEY] {
+            request.headers_mut().remove(name);
+        }
+        request.extensions_mut().insert(self.protocol.clone());
+        SendError::NotSent(request, error)
+    }
+
+    /// Checks that the server has accepted the client's protocol, or has declined. Any other
+    /// success would look to the client like an acceptance.
+    fn check(&self, upgrade: UpgradeResponse) -> Result<UpgradeResponse, SendError> {
+        let response = &upgrade.response.response;
+        let is_valid = match upgrade.tunnel {
+            Some(_) => self.is_accepted(response.headers()),
+            None => !response.status().is_success(),
+        };
+        if is_valid {
+            Ok(upgrade)
+        } else {
+            Err(SendError::MaybeSent(UpstreamError::UpgradeRefused))
+        }
+    }
+
+    fn is_accepted(&self, headers: &HeaderMap) -> bool {
+        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let protocol = self.protocol.as_str();
+        text(header::UPGRADE).is_some_and(|accepted| accepted.eq_ignore_ascii_case(protocol))
+            && self
+                .accept
+                .as_deref()
+                .is_none_or(|accept| text(header::SEC_WEBSOCKET_ACCEPT) == Some(accept))
+    }
+}
+
+/// The `Sec-WebSocket-Accept` of a key.
+fn websocket_accept(key: &str) -> String {
+    const SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+    let digest = aws_lc_rs::digest::digest(
+        &aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY,
+        format!("{key}{SUFFIX}").as_bytes(),
+    );
+    STANDARD.encode(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_accept_value_is_that_of_the_standard() {
+        // RFC 6455, section 1.3.
+        assert_eq!(websocket_accept("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+}
