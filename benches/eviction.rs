@@ -28,9 +28,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use support::keygate::{Keygate, configuration};
 use support::origin::Origin;
 use support::pki::{Kind, Pki};
+use support::proxy::{Configuration, Configure};
 use support::{client, write_filter, write_revision};
 
 const CONNECTIONS: usize = 10_000;
@@ -49,8 +49,8 @@ fn main() {
     let [good, turned] = ["good", "turned"].map(|name| pki.client(name, Kind::P256));
     write_filter(&pki.path("lost.pkbf"), &[]);
     let limits = "limits = { max_connections = 20000, max_connections_per_ip = 20000, idle_timeout = \"10m\" }";
-    let text = configuration(origin.address(), "", limits).replace("workers = 2", "workers = 1");
-    let keygate = Keygate::configured(&pki, &text);
+    let text = Configuration::new(origin.address()).service(limits).workers(1);
+    let keygate = text.start(&pki);
     let [good, turned_config] = [&good, &turned].map(|party| Arc::new(client::config(&pki, party)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let address = keygate.address();

@@ -22,10 +22,11 @@ use std::time::{Duration, Instant};
 
 use support::client::Client;
 use support::http2::{Came, END_HEADERS, HEADERS, Http2, RST_STREAM, frame, request};
-use support::keygate::{Keygate, configuration};
+use support::keygate::Keygate;
 use support::load::Load;
 use support::origin::Origin;
 use support::pki::{Kind, Party, Pki};
+use support::proxy::{Configuration, Configure};
 use support::{said, write_revision};
 
 /// How much more memory there may be at the end than after the first tenth, in KiB.
@@ -138,12 +139,9 @@ fn nothing_goes_wrong_and_nothing_grows() {
     write_revision(&pki.path("lost.pkbf"), &[&lost.spki], 1);
     std::fs::write(pki.path("body"), vec![b'b'; 3_000_000]).unwrap();
     // Nobody reads millions of lines.
-    let text = configuration(
-        origin.address(),
-        "log = { level = \"info,keygate::client_key=off,keygate::proxy=off\" }",
-        "",
-    );
-    let keygate = Keygate::configured(&pki, &text);
+    let configuration = Configuration::new(origin.address())
+        .global("log = { level = \"info,keygate::client_key=off,keygate::proxy=off\" }");
+    let keygate = configuration.start(&pki);
     let scene = Arc::new(Scene {
         pki,
         keygate,
@@ -178,9 +176,10 @@ fn nothing_goes_wrong_and_nothing_grows() {
         origin.taken(|_| true); // or the bodies of all uploads are kept
         write_revision(&scene.pki.path("lost.pkbf"), &[&scene.lost.spki], round);
         if round % 3 == 0 {
-            let evict = format!("policy = {{ evict_within = \"{}s\" }}", 5 + round % 7);
+            let evict =
+                configuration.clone().policy(&format!("evict_within = \"{}s\"", 5 + round % 7));
             let next = scene.pki.path("next.toml");
-            std::fs::write(&next, format!("{text}\n{evict}\n")).unwrap();
+            std::fs::write(&next, evict.text()).unwrap();
             std::fs::rename(next, scene.pki.path("keygate.toml")).unwrap();
         }
         if memory == 0 && start.elapsed() > length / 10 {

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use proxy_header::{ParseConfig, ProxyHeader, Tlv};
 
 use crate::support::client::Client;
-use crate::support::keygate::{Keygate, configuration};
+use crate::support::keygate::Keygate;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::{Program, reserved_address};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{TIMEOUT, said, skip, write_filter, write_revision};
 
 struct Scene {
@@ -29,9 +30,9 @@ fn scene(server: SocketAddr, extra: &str) -> Scene {
     let pki = Pki::new();
     let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
     write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
-    let text = configuration(server, "access_log = { requests = \"all\" }", extra);
-    let text = text.replace(&format!("\"http://{server}\""), &format!("\"{server}\""));
-    let keygate = Keygate::configured(&pki, &text);
+    let text =
+        Configuration::new(server).global("access_log = { requests = \"all\" }").service(extra);
+    let keygate = text.servers(&[server]).start(&pki);
     Scene { pki, keygate, good, lost }
 }
 
@@ -183,7 +184,7 @@ fn a_proxy_header_is_taken_from_haproxy_and_from_nobody_else() {
         write_filter(&pki.path("lost.pkbf"), &[]);
         let origin = crate::support::origin::Origin::start();
         let accept = "accept_proxy = { from = [\"127.0.0.1\"] }";
-        let keygate = Keygate::configured(&pki, &configuration(origin.address(), "", accept));
+        let keygate = Configuration::new(origin.address()).service(accept).start(&pki);
         let front = reserved_address();
         let text = format!(
             "defaults\n mode tcp\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n\

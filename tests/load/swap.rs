@@ -10,10 +10,10 @@ use std::time::Instant;
 use rustls::{AlertDescription, ClientConfig, Error};
 
 use crate::support::client::config;
-use crate::support::keygate::Keygate;
 use crate::support::load::{ask, connect};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
+use crate::support::proxy::Configuration;
 use crate::support::{TIMEOUT, write_revision};
 
 /// Connections that ask one request after the other.
@@ -59,7 +59,7 @@ fn no_request_fails_while_filters_are_swapped_and_a_listed_key_gets_in_nowhere_a
     let (good, lost) = (pki.client("good", Kind::P256), pki.client("lost", Kind::P256));
     let path = pki.path("lost.pkbf");
     write_revision(&path, &[], 1);
-    let keygate = Keygate::start(&pki, &origin, "");
+    let keygate = Configuration::new(origin.address()).start(&pki);
     let address = keygate.address();
     let spki = lost.spki.clone();
     let (good, lost) = (Arc::new(config(&pki, &good)), Arc::new(config(&pki, &lost)));

@@ -17,10 +17,11 @@ use keygate::metrics::ControlMetrics;
 use keygate::pkbf::{Filter, Overwrite, Parameters, create};
 use keygate::snapshot::{Loader, Prepare, Trigger};
 
-use crate::support::keygate::{Keygate, configuration};
+use crate::support::keygate::Keygate;
 use crate::support::load::Load;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, wait_until};
 
 /// 2^26 bits, 8 MiB: a filter that is not given back shows.
@@ -51,8 +52,8 @@ impl Stage {
         create_dir(pki.path("made")).unwrap();
         let first = filter(&pki, &[], 1);
         prepare(&pki, &first);
-        let text = configuration(origin.address(), "", "");
-        let text = text.replace("\"lost.pkbf\"", &format!("{path:?}"));
+        let text = Configuration::new(origin.address());
+        let text = text.set("filters.path", path).text();
         let keygate = Keygate::unprivileged(&pki, &text);
         let load = Load::start(keygate.address(), &pki, &good);
         load.wait_for(500); // everything that grows with use has grown
@@ -134,8 +135,8 @@ fn rewritten_in_place_in_small_pieces_over_seconds() {
 fn written_a_moment_ago_it_is_looked_at_later() {
     let pki = Pki::new();
     rename(filter(&pki, &[], 1), pki.path("lost.pkbf")).unwrap();
-    let text = configuration("127.0.0.1:9".parse().unwrap(), "", "");
-    let config = Config::parse(&pki.path("keygate.toml"), &text).unwrap();
+    let text = Configuration::new("127.0.0.1:9");
+    let config = Config::parse(&pki.path("keygate.toml"), &text.text()).unwrap();
     let metrics = ControlMetrics::new().unwrap();
     let (mut loader, _) = Loader::start(&config, metrics, RecentKeys::default()).unwrap();
     // There is no file that another configuration could come from.

@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::origin::Origin;
 use super::pki::{Party, Pki};
 use super::wait::wait_for;
 use super::{TIMEOUT, system};
@@ -35,48 +34,18 @@ struct Log {
     more: Condvar,
 }
 
-/// A configuration with one service, `test`, on a free port; `extra` goes below `[[services]]`,
-/// `top` before everything.
-pub fn configuration(origin: SocketAddr, top: &str, extra: &str) -> String {
-    format!(
-        r#"
-admin = {{ listen = "127.0.0.1:0" }}
-workers = 2
-shutdown = {{ readiness_delay = "0s", drain_timeout = "5s" }}
-{top}
-[[filters]]
-name = "lost"
-path = "lost.pkbf"
-
-[[services]]
-name = "test"
-listen = "127.0.0.1:0"
-tls = {{ certificate = "server.pem", private_key = "server.key" }}
-client_auth = {{ trust_anchors = "ca.pem" }}
-upstream = {{ servers = ["http://{origin}"], response_timeout = "20s" }}
-{extra}
-"#
-    )
-}
-
 /// Runs the binary to its end.
 pub fn keygate(arguments: &[&str]) -> Output {
     system(BINARY, arguments)
 }
 
 impl Keygate {
-    /// Starts on the configuration in [`configuration`]; the filter `lost.pkbf` must be there.
-    pub fn start(pki: &Pki, origin: &Origin, extra: &str) -> Self {
-        Self::configured(pki, &configuration(origin.address(), "", extra))
-    }
-
-    /// Starts on a configuration and waits until it is ready.
+    /// Starts with the text of a configuration and waits until it is ready.
     pub fn configured(pki: &Pki, configuration: &str) -> Self {
         Self::run_by(Command::new(BINARY), pki, configuration)
     }
 
-    /// The same for a process that file modes hold for, whoever runs the tests: root loses the
-    /// capability to pass over them.
+    /// Starts without the capabilities by which root overrides file modes.
     pub fn unprivileged(pki: &Pki, configuration: &str) -> Self {
         let mut command = Command::new("setpriv");
         command.args(["--bounding-set=-dac_override,-dac_read_search", BINARY]);
@@ -84,7 +53,7 @@ impl Keygate {
         Self::run_by(if is_root { command } else { Command::new(BINARY) }, pki, configuration)
     }
 
-    /// Starts by another command, which is given the arguments.
+    /// Starts with another command, to which the arguments are added.
     pub fn run_by(mut command: Command, pki: &Pki, configuration: &str) -> Self {
         let path = pki.path("keygate.toml");
         std::fs::write(&path, configuration).unwrap();

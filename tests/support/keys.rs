@@ -131,6 +131,25 @@ pub fn with(example: &Table, key: &str, value: Option<Value>) -> Table {
     changed
 }
 
+/// Adds `more` to a table: tables are merged, arrays of tables appended, other values replaced. A
+/// table for an array of tables is merged with the first of them.
+pub fn merge(table: &mut Table, more: Table) {
+    for (key, value) in more {
+        match (table.get_mut(&key), value) {
+            (Some(Value::Table(inner)), Value::Table(more)) => merge(inner, more),
+            (Some(Value::Array(items)), Value::Table(more)) => {
+                merge(items[0].as_table_mut().unwrap(), more);
+            }
+            (Some(Value::Array(items)), Value::Array(more)) if more.iter().all(Value::is_table) => {
+                items.extend(more);
+            }
+            (_, value) => {
+                table.insert(key, value);
+            }
+        }
+    }
+}
+
 /// TOML for a table, whatever is in it inline.
 pub fn written(table: &Table) -> String {
     table.iter().map(|(key, value)| format!("{key} = {}\n", value_of(value))).collect()

@@ -9,9 +9,10 @@ use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 use serde_json::Value;
 
-use super::keygate::{Keygate, configuration};
+use super::keygate::Keygate;
 use super::origin::Origin;
 use super::pki::{Kind, Party, Pki};
+use super::proxy::{Configuration, Configure};
 use super::{said, write_filter, write_revision};
 
 /// A proxy whose filter holds `lost`, and two clients that it admits.
@@ -29,9 +30,7 @@ pub struct Scene {
 impl Scene {
     /// The configuration names `path`; `prepare` puts the file there. It is given a finished filter.
     pub fn with(path: &str, prepare: impl FnOnce(&Pki, &Path)) -> Self {
-        Self::configured(prepare, |text| {
-            text.replace("path = \"lost.pkbf\"", &format!("path = {path:?}"))
-        })
+        Self::configured(prepare, |configuration| configuration.set("filters.path", path))
     }
 
     pub fn new() -> Self {
@@ -40,7 +39,7 @@ impl Scene {
 
     pub fn configured(
         prepare: impl FnOnce(&Pki, &Path),
-        change: impl FnOnce(String) -> String,
+        change: impl FnOnce(Configuration) -> Configuration,
     ) -> Self {
         let (pki, origin) = (Pki::new(), Origin::start());
         let [good, lost, next] = ["good", "lost", "next"].map(|name| pki.client(name, Kind::P256));
@@ -48,7 +47,7 @@ impl Scene {
         let first = pki.path("made/first.pkbf");
         write_filter(&first, &[&lost.spki]);
         prepare(&pki, &first);
-        let keygate = Keygate::configured(&pki, &change(configuration(origin.address(), "", "")));
+        let keygate = change(Configuration::new(origin.address())).start(&pki);
         let scene = Self { pki, keygate, good, lost, next, updated: Cell::new(Instant::now()) };
         scene.admits(&scene.good);
         scene.admits(&scene.next);

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, write_revision};
 
 struct Setting {
@@ -24,7 +25,7 @@ fn setting(action: &str) -> Setting {
     let (good, lost) = (pki.client("good", Kind::P256), pki.client("lost", Kind::P384));
     write_revision(&pki.path("lost.pkbf"), &[&lost.spki], 42);
     let policy = format!("policy = {{ on_probable = \"{action}\" }}");
-    let keygate = Keygate::start(&pki, &origin, &policy);
+    let keygate = Configuration::new(origin.address()).service(&policy).start(&pki);
     Setting { origin, keygate, good, lost, _pki: pki }
 }
 

@@ -16,6 +16,7 @@ use crate::support::client::config_of;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{TIMEOUT, said, system, write_filter};
 
 /// More than the buffers of a connection hold.
@@ -35,7 +36,7 @@ fn scene(policy: &str) -> Scene {
     let lost = pki.client("lost", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
     std::fs::write(pki.path("body"), vec![b'x'; BODY]).unwrap();
-    let keygate = Keygate::start(&pki, &origin, policy);
+    let keygate = Configuration::new(origin.address()).service(policy).start(&pki);
     Scene { pki, origin, keygate, lost }
 }
 

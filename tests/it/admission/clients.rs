@@ -11,6 +11,7 @@ use crate::support::client::config;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::Configuration;
 use crate::support::{TIMEOUT, said, write_filter};
 
 struct Setting {
@@ -31,7 +32,7 @@ fn setting() -> Setting {
     let (good, lost) = (clients("good"), clients("lost"));
     let spkis: Vec<&[u8]> = lost.iter().map(|client| client.spki.as_slice()).collect();
     write_filter(&pki.path("lost.pkbf"), &spkis);
-    let keygate = Keygate::start(&pki, &origin, "");
+    let keygate = Configuration::new(origin.address()).start(&pki);
     Setting { pki, _origin: origin, keygate, good, lost }
 }
 

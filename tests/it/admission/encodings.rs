@@ -17,6 +17,7 @@ use crate::support::client::config;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki, der, elements};
+use crate::support::proxy::Configuration;
 use crate::support::{TIMEOUT, said, system, write_filter};
 
 #[test]
@@ -34,7 +35,7 @@ fn a_key_is_refused_in_whatever_encoding_the_filter_has_it() {
     }
     let spkis: Vec<&[u8]> = listed.iter().map(|(_, _, spki)| spki.as_slice()).collect();
     write_filter(&pki.path("lost.pkbf"), &spkis);
-    let keygate = Keygate::start(&pki, &origin, "");
+    let keygate = Configuration::new(origin.address()).start(&pki);
     for (client, encoding, _) in &listed {
         let answer = keygate.curl(client, &[]);
         let said = said(&answer);
@@ -173,7 +174,7 @@ fn a_certificate_for_another_encoding_of_a_lost_key_is_refused() {
     let spkis: Vec<&[u8]> = spkis.map(Vec::as_slice).collect();
     assert_eq!(spkis.len(), 4);
     write_filter(&pki.path("lost.pkbf"), &spkis);
-    let keygate = Keygate::start(&pki, &origin, "");
+    let keygate = Configuration::new(origin.address()).start(&pki);
 
     // Nothing but the list stands in the way: the verifier takes all of these.
     for (client, kind) in &good {
@@ -228,7 +229,7 @@ fn an_encoding_that_no_list_can_have_is_not_let_in() {
     let p256 = pki.client("p256", Kind::P256);
     let ed25519 = pki.client("ed25519", Kind::Ed25519);
     write_filter(&pki.path("lost.pkbf"), &[&rsa.spki, &p256.spki, &ed25519.spki]);
-    let keygate = Keygate::start(&pki, &origin, "");
+    let keygate = Configuration::new(origin.address()).start(&pki);
 
     let bits = |client: &Party| elements(&client.spki)[1].clone();
     let spki = |algorithm: &[u8], bits: &[u8]| der(0x30, &[&der(0x30, algorithm), bits].concat());

@@ -12,9 +12,10 @@ use data_encoding::BASE64;
 use keygate::spki::{Fingerprint, related};
 use serde_json::json;
 
-use crate::support::keygate::{Keygate, configuration, keygate};
+use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, write_filter};
 
 struct Setting {
@@ -44,7 +45,7 @@ fn setting(policy: &str, more: impl FnOnce(&Party, &Party) -> String) -> Setting
     let top =
         format!("{}\n[[lists]]\nname = \"march\"\npath = \"deny.txt\"\n", more(&lost, &stolen));
     let policy = format!("policy = {{ {policy} }}");
-    let keygate = Keygate::configured(&pki, &configuration(origin.address(), &top, &policy));
+    let keygate = Configuration::new(origin.address()).global(&top).service(&policy).start(&pki);
     Setting { origin, keygate, pki, good, lost, stolen }
 }
 
@@ -232,8 +233,8 @@ fn a_list_or_an_exception_that_cannot_be_used_is_named() {
         (exception(&good, "2026-12-31", " "), 2, "exceptions.reason: empty"),
         (exception(&good, "\"soon\"", "x"), 2, "keygate.toml:"),
     ] {
-        let text = configuration("127.0.0.1:9".parse().unwrap(), &top, "");
-        write(pki.path("keygate.toml"), text).unwrap();
+        let text = Configuration::new("127.0.0.1:9").global(&top);
+        write(pki.path("keygate.toml"), text.text()).unwrap();
         for command in ["run", "validate"] {
             let path = pki.path("keygate.toml");
             let output = keygate(&[command, "--config", path.to_str().unwrap()]);

@@ -20,9 +20,10 @@ use tokio_rustls::TlsConnector;
 
 use crate::support::client::{Client, config};
 use crate::support::http2::{Came, END_HEADERS, HEADERS, Http2, RST_STREAM, frame, request};
-use crate::support::keygate::{Keygate, configuration};
+use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{write_filter, write_revision};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -46,8 +47,10 @@ fn scene_with(origin: Origin, top: &str, policy: &str) -> Scene {
     write_filter(&pki.path("lost.pkbf"), &[]);
     std::fs::write(pki.path("deny.txt"), "").unwrap();
     let top = format!("{top}\n[[lists]]\nname = \"march\"\npath = \"deny.txt\"\n");
-    let text = configuration(origin.address(), &top, &format!("policy = {{ {policy} }}"));
-    let keygate = Keygate::configured(&pki, &text);
+    let text = Configuration::new(origin.address())
+        .global(&top)
+        .service(&format!("policy = {{ {policy} }}"));
+    let keygate = text.start(&pki);
     Scene { pki, origin, keygate, good, turned }
 }
 
@@ -123,7 +126,7 @@ fn an_exception_that_ends_takes_its_open_connection_with_it() {
     let top = format!(
         "exceptions = [{{ fingerprint = \"{fingerprint}\", until = {until}, reason = \"soon\" }}]"
     );
-    let keygate = Keygate::configured(&pki, &configuration(origin.address(), &top, ""));
+    let keygate = Configuration::new(origin.address()).global(&top).start(&pki);
     let mut client = Client::connect(&pki, keygate.address(), &turned);
     ask(&mut client);
     assert_eq!(client.rest(), "");
@@ -192,11 +195,9 @@ fn a_client_whose_certificate_is_not_accepted_any_more_is_served_no_longer() {
         let crls = ["clients.crl", "theirs.crl"];
         pki.crl(crls[0], &[], an_hour);
         std::fs::rename(theirs.crl("crl", &[], an_hour), pki.path(crls[1])).unwrap();
-        let text = configuration(origin.address(), "", "").replace(
-            "trust_anchors = \"ca.pem\"",
-            &format!("trust_anchors = \"clients-ca.pem\", crls = {crls:?}"),
-        );
-        let keygate = Keygate::configured(&pki, &text);
+        let keygate = Configuration::new(origin.address())
+            .client_auth(&format!("trust_anchors = \"clients-ca.pem\", crls = {crls:?}"))
+            .start(&pki);
         let connect = |client: &Party| Client::connect(&pki, keygate.address(), client);
         let mut stays = connect(&good);
         let mut goes = connect(if what == "crl" { &revoked } else { &stranger });
@@ -221,11 +222,8 @@ fn a_revocation_list_that_runs_out_takes_sessions_and_open_connections_with_it()
     let good = pki.client("good", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
     pki.crl("clients.crl", &[], Duration::from_secs(5));
-    let text = configuration(origin.address(), "", "").replace(
-        "trust_anchors = \"ca.pem\"",
-        "trust_anchors = \"ca.pem\", crls = [\"clients.crl\"]",
-    );
-    let keygate = Keygate::configured(&pki, &text);
+    let text = Configuration::new(origin.address()).client_auth("crls = [\"clients.crl\"]");
+    let keygate = text.start(&pki);
     let mut client = Client::connect(&pki, keygate.address(), &good);
     ask(&mut client);
     assert_eq!(client.rest(), "");

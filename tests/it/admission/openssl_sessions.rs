@@ -6,9 +6,10 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::support::keygate::{Keygate, configuration};
+use crate::support::keygate::Keygate;
 use crate::support::origin::{Origin, Received};
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{write_filter, write_revision};
 
 struct Scene {
@@ -27,14 +28,13 @@ fn scene() -> Scene {
     let (pki, origin) = (Pki::new(), Origin::start());
     let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let first = configuration(
-        origin.address(),
-        "",
-        "server_names = [\"a.example\"]\npolicy = { on_unchecked = \"header\" }",
-    );
-    let (_, service) = first.split_once("[[services]]").unwrap();
-    let second = service.replace("\"test\"", "\"second\"").replace("a.example", "b.example");
-    let keygate = Keygate::configured(&pki, &format!("{first}[[services]]{second}"));
+    let keygate = Configuration::new(origin.address())
+        .service(
+            "server_names = [\"a.example\"]
+policy = { on_unchecked = \"header\" }",
+        )
+        .second_service("server_names = [\"b.example\"]")
+        .start(&pki);
     Scene { pki, keygate, good, lost, origin }
 }
 

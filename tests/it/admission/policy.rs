@@ -9,9 +9,10 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::support::keygate::{Keygate, configuration, keygate};
+use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, system, write_filter};
 
 struct Scene {
@@ -26,7 +27,7 @@ fn scene(extra: &str) -> Scene {
     let (pki, origin) = (Pki::new(), Origin::start());
     let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
     write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
-    let keygate = Keygate::start(&pki, &origin, extra);
+    let keygate = Configuration::new(origin.address()).service(extra).start(&pki);
     Scene { pki, origin, keygate, good, lost }
 }
 
@@ -76,23 +77,18 @@ fn a_refusal_by_403_says_why_and_the_origin_sees_nothing() {
 
 #[test]
 fn a_client_without_a_certificate_is_unchecked_where_one_is_optional() {
-    let optional = "client_auth = { trust_anchors = \"ca.pem\", mode = \"optional\" }";
     let (pki, origin) = (Pki::new(), Origin::start());
     let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
     write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
-    let text = |policy: &str| {
-        configuration(origin.address(), "", policy)
-            .replace("client_auth = { trust_anchors = \"ca.pem\" }", optional)
-    };
+    let optional = Configuration::new(origin.address()).client_auth("mode = \"optional\"");
     // It cannot be asked for and refused at the same time.
     let config = pki.path("keygate.toml");
-    std::fs::write(&config, text("")).unwrap();
+    std::fs::write(&config, optional.text()).unwrap();
     let output = keygate(&["validate", "--config", config.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("services.test.client_auth.mode: "), "{}", said(&output));
 
-    let text = text("policy = { on_unchecked = \"header\" }");
-    let keygate = Keygate::configured(&pki, &text);
+    let keygate = optional.policy("on_unchecked = \"header\"").start(&pki);
     let scene = Scene { pki, origin, keygate, good, lost };
     assert_eq!(scene.anonymous().stdout, b"hello\n");
     let request = scene.origin.next();
@@ -119,8 +115,9 @@ fn a_key_in_any_of_several_filters_is_refused_and_each_is_replaced_on_its_own() 
     write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
     write_filter(&pki.path("stolen.pkbf"), &[&stolen.spki]);
     let second = "[[filters]]\nname = \"stolen\"\npath = \"stolen.pkbf\"\n";
-    let text = configuration(origin.address(), second, "policy = { on_probable = \"header\" }");
-    let keygate = Keygate::configured(&pki, &text);
+    let text =
+        Configuration::new(origin.address()).global(second).policy("on_probable = \"header\"");
+    let keygate = text.start(&pki);
     let told = |client: &Party| {
         let answer = keygate.curl(client, &[]);
         assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
@@ -143,7 +140,9 @@ fn an_intermediate_whose_key_is_lost_counts_where_the_chain_is_judged() {
         let good = pki.client("good", Kind::P256);
         let (client, intermediate) = pki.client_of_intermediate("client");
         write_filter(&pki.path("lost.pkbf"), &[&intermediate]);
-        let keygate = Keygate::start(&pki, &origin, &format!("policy = {{ judge = \"{judge}\" }}"));
+        let keygate = Configuration::new(origin.address())
+            .service(&format!("policy = {{ judge = \"{judge}\" }}"))
+            .start(&pki);
         let answer = keygate.curl(&client, &[]);
         if is_refused {
             assert!(said(&answer).contains("access denied"), "{}", said(&answer));
@@ -168,7 +167,7 @@ fn an_intermediate_is_judged_after_the_handshake_too() {
     let (client, intermediate) = pki.client_of_intermediate("client");
     write_filter(&pki.path("lost.pkbf"), &[&intermediate]);
     let policy = "policy = { judge = \"chain\", reject_with = \"http-403\" }";
-    let keygate = Keygate::start(&pki, &origin, policy);
+    let keygate = Configuration::new(origin.address()).service(policy).start(&pki);
     let answer = keygate.curl(&client, &["-w", "%{http_code}"]);
     assert!(answer.stdout.ends_with(b"403"), "{}", said(&answer));
     assert_eq!(origin.untaken(), 0);
@@ -186,9 +185,9 @@ fn a_service_does_not_start_with_a_key_of_its_own_that_is_lost_unless_it_is_told
         let exception = format!(
             "exceptions = [{{ fingerprint = \"{fingerprint}\", until = 2999-12-31, reason = \"own\" }}]"
         );
-        let refused = configuration(origin.address(), &exception, "");
+        let refused = Configuration::new(origin.address()).global(&exception);
         let config = pki.path("keygate.toml");
-        std::fs::write(&config, refused).unwrap();
+        std::fs::write(&config, refused.text()).unwrap();
         for command in ["run", "validate"] {
             let output = keygate(&[command, "--config", config.to_str().unwrap()]);
             assert_eq!(output.status.code(), Some(3), "{}", said(&output));
@@ -201,7 +200,7 @@ fn a_service_does_not_start_with_a_key_of_its_own_that_is_lost_unless_it_is_told
             );
         }
         let allowed = "policy = { allow_compromised_own_key = true }";
-        let keygate = Keygate::start(&pki, &origin, allowed);
+        let keygate = Configuration::new(origin.address()).service(allowed).start(&pki);
         keygate.wait_for("a warning", |line| line["message"] == "own key is compromised");
         assert_eq!(keygate.curl(&good, &[]).stdout, b"hello\n");
         let series = format!("keygate_own_key_compromised{{role=\"{role}\",service=\"test\"}}");

@@ -6,9 +6,10 @@
 use std::fs::rename;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::support::keygate::{Keygate, configuration, keygate};
+use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, write_filter};
 
 const A_DAY: Duration = Duration::from_secs(86_400);
@@ -18,16 +19,14 @@ struct Scene {
     keygate: Keygate,
     good: Party,
     revoked: Party,
-    _origin: Origin,
+    origin: Origin,
 }
 
 /// A configuration whose service has a revocation list.
-fn text(origin: &Origin, expired: &str) -> String {
-    let plain = "client_auth = { trust_anchors = \"ca.pem\" }";
-    let with = format!(
-        "client_auth = {{ trust_anchors = \"ca.pem\", crls = [\"clients.crl\"]{expired} }}"
-    );
-    configuration(origin.address(), "", "").replace(plain, &with)
+fn configuration(origin: &Origin, expired: &str) -> Configuration {
+    Configuration::new(origin.address())
+        .client_auth("crls = [\"clients.crl\"]")
+        .client_auth(expired)
 }
 
 fn scene(lasts: Duration, expired: &str) -> Scene {
@@ -35,8 +34,8 @@ fn scene(lasts: Duration, expired: &str) -> Scene {
     let [good, revoked] = ["good", "revoked"].map(|name| pki.client(name, Kind::P256));
     write_filter(&pki.path("lost.pkbf"), &[]);
     pki.crl("clients.crl", &[&revoked], lasts);
-    let keygate = Keygate::configured(&pki, &text(&origin, expired));
-    Scene { pki, keygate, good, revoked, _origin: origin }
+    let keygate = configuration(&origin, expired).start(&pki);
+    Scene { pki, keygate, good, revoked, origin }
 }
 
 impl Scene {
@@ -95,7 +94,7 @@ fn a_list_that_is_no_longer_up_to_date_speaks_for_nobody_unless_it_is_told_to() 
     let strict = scene(Duration::ZERO, "");
     strict.refuses(&strict.good, "alert");
     strict.keygate.wait_for_metric(REVOKED, 1.0);
-    let lenient = scene(Duration::ZERO, ", expired_crl = \"accept\"");
+    let lenient = scene(Duration::ZERO, "expired_crl = \"accept\"");
     lenient.admits(&lenient.good);
     lenient.refuses(&lenient.revoked, "certificate revoked");
 }
@@ -105,7 +104,7 @@ fn a_list_that_cannot_be_used_at_the_start_is_named() {
     let (pki, origin) = (Pki::new(), Origin::start());
     write_filter(&pki.path("lost.pkbf"), &[]);
     let config = pki.path("keygate.toml");
-    std::fs::write(&config, text(&origin, "")).unwrap();
+    std::fs::write(&config, configuration(&origin, "").text()).unwrap();
     for (content, problem) in [
         (None, "client_auth.crls"),
         (Some(&b"nonsense"[..]), "there is no revocation list in it"),
@@ -132,9 +131,10 @@ fn an_intermediate_that_is_revoked_counts_where_the_chain_is_judged() {
         write_filter(&pki.path("lost.pkbf"), &[]);
         pki.crl("clients.crl", &[&sub.as_party()], A_DAY);
         rename(sub.crl("sub.crl", &[], A_DAY), pki.path("sub.crl")).unwrap();
-        let text = text(&origin, "") + &format!("policy = {{ judge = \"{judge}\" }}\n");
-        let both = "crls = [\"clients.crl\", \"sub.crl\"]";
-        let keygate = Keygate::configured(&pki, &text.replace("crls = [\"clients.crl\"]", both));
+        let keygate = configuration(&origin, "")
+            .policy(&format!("judge = \"{judge}\""))
+            .client_auth("crls = [\"clients.crl\", \"sub.crl\"]")
+            .start(&pki);
         let answer = keygate.curl(&client, &[]);
         if is_refused {
             assert!(said(&answer).contains("certificate revoked"), "{}", said(&answer));
@@ -149,8 +149,8 @@ fn an_older_list_is_refused_by_another_configuration_too() {
     let scene = scene(A_DAY, "");
     scene.refuses(&scene.revoked, "certificate revoked");
     let config = scene.pki.path("keygate.toml");
-    let changed = std::fs::read_to_string(&config).unwrap() + "limits = { max_streams = 7 }\n";
-    std::fs::write(scene.pki.path("next.toml"), changed).unwrap();
+    let changed = configuration(&scene.origin, "").limits("max_streams = 7");
+    std::fs::write(scene.pki.path("next.toml"), changed.text()).unwrap();
     // Both at once: the list is refused by itself, and must not come in with the configuration.
     rename(scene.pki.old_crl("old.crl"), scene.pki.path("clients.crl")).unwrap();
     rename(scene.pki.path("next.toml"), config).unwrap();

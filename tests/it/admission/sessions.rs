@@ -21,6 +21,7 @@ use crate::support::client::config_of;
 use crate::support::keygate::Keygate;
 use crate::support::origin::{Origin, Received};
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{TIMEOUT, write_filter, write_revision};
 
 const VERSIONS: [Way; 3] = [
@@ -77,7 +78,8 @@ fn a_resumed_session_carries_verdict_and_certificate_as_a_full_one() {
         let (pki, origin) = (Pki::new(), Origin::start());
         let lost = pki.client("lost", Kind::P256);
         write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
-        let keygate = Keygate::start(&pki, &origin, "policy = { on_probable = \"header\" }");
+        let keygate =
+            Configuration::new(origin.address()).policy("on_probable = \"header\"").start(&pki);
         let config = client(&pki, version, &lost);
 
         let mut told = Vec::new();
@@ -105,7 +107,7 @@ fn a_session_from_before_the_filter_changed_does_not_admit_a_listed_key() {
         let (pki, origin) = (Pki::new(), Origin::start());
         let turned = pki.client("turned", Kind::P256);
         write_filter(&pki.path("lost.pkbf"), &[]);
-        let keygate = Keygate::start(&pki, &origin, "");
+        let keygate = Configuration::new(origin.address()).start(&pki);
         let config = client(&pki, version, &turned);
         assert!(get(&keygate, &config).1.is_ok());
         assert_eq!(get(&keygate, &config).0, Some(HandshakeKind::Resumed), "{version:?}");
@@ -127,10 +129,10 @@ fn no_session_is_resumed_that_is_older_than_a_list_a_ca_or_a_revocation_list() {
         let crl = |name: &str| pki.crl(name, &[&other], Duration::from_secs(3600));
         crl("clients.crl");
         let lists = "lists = [{ name = \"march\", path = \"deny.txt\" }]";
-        let text = crate::support::keygate::configuration(origin.address(), lists, "");
-        let crls = "trust_anchors = \"ca.pem\", crls = [\"clients.crl\"]";
-        let text = text.replace("trust_anchors = \"ca.pem\"", crls);
-        let keygate = Keygate::configured(&pki, &text);
+        let keygate = Configuration::new(origin.address())
+            .global(lists)
+            .client_auth("crls = [\"clients.crl\"]")
+            .start(&pki);
         let config = client(&pki, version, &client_of);
         let kind = || {
             let (kind, response) = get(&keygate, &config);
@@ -169,7 +171,7 @@ fn a_session_whose_certificate_has_expired_is_not_resumed() {
         parameters.not_after = ends.into();
         let brief = pki.client_with("brief", Kind::P256, parameters);
         write_filter(&pki.path("lost.pkbf"), &[]);
-        let keygate = Keygate::start(&pki, &origin, "");
+        let keygate = Configuration::new(origin.address()).start(&pki);
         let config = client(&pki, version, &brief);
         assert!(get(&keygate, &config).1.is_ok());
         assert_eq!(get(&keygate, &config).0, Some(HandshakeKind::Resumed), "{version:?}");
@@ -193,7 +195,7 @@ fn a_handshake_that_began_before_a_swap_is_judged_by_the_filter_after_it() {
         let (pki, origin) = (Pki::new(), Origin::start());
         let turned = pki.client("turned", Kind::P256);
         write_filter(&pki.path("lost.pkbf"), &[]);
-        let keygate = Keygate::start(&pki, &origin, "");
+        let keygate = Configuration::new(origin.address()).start(&pki);
         let config = client(&pki, version, &turned);
 
         let mut tcp = TcpStream::connect(keygate.address()).unwrap();
@@ -224,9 +226,9 @@ fn without_resumption_every_handshake_is_full() {
         let (pki, origin) = (Pki::new(), Origin::start());
         let good = pki.client("good", Kind::P256);
         write_filter(&pki.path("lost.pkbf"), &[]);
-        let configuration = crate::support::keygate::configuration(origin.address(), "", "");
-        let full = configuration.replace("server.key\" }", "server.key\", resumption = false }");
-        let keygate = Keygate::configured(&pki, &full);
+        let keygate = Configuration::new(origin.address())
+            .add("services.tls", "resumption = false")
+            .start(&pki);
         let config = client(&pki, version, &good);
         for _ in 0..2 {
             assert_eq!(get(&keygate, &config).0, Some(HandshakeKind::Full), "{version:?}");
@@ -240,7 +242,7 @@ fn a_copied_certificate_without_its_key_raises_no_alarm() {
         let (pki, origin) = (Pki::new(), Origin::start());
         let (lost, thief) = (pki.client("lost", Kind::P256), pki.client("thief", Kind::P256));
         write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
-        let keygate = Keygate::start(&pki, &origin, "");
+        let keygate = Configuration::new(origin.address()).start(&pki);
         let copied = Party { der: lost.der.clone(), ..thief };
         let config = client(&pki, version, &copied);
 

@@ -7,7 +7,9 @@ use keygate::snapshot::RejectionReason;
 use serde_json::Value;
 
 use crate::support::keygate::keygate;
+use crate::support::keys::written;
 use crate::support::pki::{Kind, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{blocks, said, shell};
 
 const FILTERS: &str = include_str!("../../../docs/filters.md");
@@ -61,9 +63,8 @@ fn the_commands_of_the_page_on_filters_do_what_it_says() {
     ]
     .map(str::to_owned);
     assert!(keygate(&add.each_ref().map(String::as_str)).status.success());
-    let service = crate::support::keygate::configuration("127.0.0.1:9".parse().unwrap(), "", "");
-    let service = service.split_once("[[services]]").unwrap().1;
-    let text = format!("{settings}\n[[services]]{service}").replace("/var/lib/keygate", "state");
+    let text = Configuration::new("127.0.0.1:9").unset("filters").global(&settings).text();
+    let text = text.replace("/var/lib/keygate", "state");
     std::fs::create_dir(pki.path("state")).unwrap();
     std::fs::write(pki.path("keygate.toml"), text).unwrap();
     let valid = keygate(&["validate", "--config", pki.path("keygate.toml").to_str().unwrap()]);
@@ -81,11 +82,11 @@ fn the_settings_of_the_page_on_proxying_can_be_used() {
         pki.client("keygate-client", Kind::P256);
         std::fs::copy(pki.path("ca.pem"), pki.path("internal-ca.pem")).unwrap();
         crate::support::write_filter(&pki.path("lost.pkbf"), &[]);
-        let service =
-            crate::support::keygate::configuration("127.0.0.1:9".parse().unwrap(), "", "");
-        let without = service.lines().filter(|line| !line.starts_with("upstream = "));
-        let text = without.collect::<Vec<_>>().join("\n") + "\n" + &settings;
-        std::fs::write(pki.path("keygate.toml"), text).unwrap();
+        // The page shows keys of a service.
+        let table: toml::Table = format!("[[services]]\n{settings}").parse().unwrap();
+        let service = written(table["services"][0].as_table().unwrap());
+        let text = Configuration::new("127.0.0.1:9").unset("services.upstream").service(&service);
+        std::fs::write(pki.path("keygate.toml"), text.text()).unwrap();
         let config = pki.path("keygate.toml");
         let valid = keygate(&["validate", "--config", config.to_str().unwrap()]);
         assert!(valid.status.success(), "{settings}: {}", said(&valid));
@@ -97,8 +98,8 @@ fn the_settings_of_the_page_on_systemd_can_be_used() {
     let [settings] = blocks(include_str!("../../../docs/systemd.md"), "toml").try_into().unwrap();
     let pki = Pki::new();
     crate::support::write_filter(&pki.path("lost.pkbf"), &[]);
-    let service = crate::support::keygate::configuration("127.0.0.1:9".parse().unwrap(), "", "");
-    std::fs::write(pki.path("keygate.toml"), service + &settings).unwrap();
+    let text = Configuration::new("127.0.0.1:9").global(&settings).text();
+    std::fs::write(pki.path("keygate.toml"), text).unwrap();
     let config = pki.path("keygate.toml");
     let valid = keygate(&["validate", "--config", config.to_str().unwrap()]);
     assert!(valid.status.success(), "{}", said(&valid));

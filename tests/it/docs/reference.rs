@@ -11,10 +11,10 @@ use toml::{Table, Value};
 
 use crate::support::TIMEOUT;
 use crate::support::client::Client;
-use crate::support::keygate::{Keygate, configuration};
 use crate::support::keys::{Kind, keys, with, written};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind as KeyKind, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::write_filter;
 
 const PAGE: &str = include_str!("../../../docs/configuration.md");
@@ -300,9 +300,8 @@ fn what_open_connections_keep_over_a_reload_is_what_the_page_says() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let good = pki.client("good", KeyKind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let extra = "limits = { handshake_timeout = \"1h\" }\n";
-    let text = configuration(origin.address(), "", extra);
-    let keygate = Keygate::configured(&pki, &text);
+    let configuration = Configuration::new(origin.address());
+    let keygate = configuration.clone().limits("handshake_timeout = \"1h\"").start(&pki);
     let ask = |client: &mut Client, length: usize| {
         let body = "x".repeat(length);
         client.send(format!(
@@ -317,12 +316,11 @@ fn what_open_connections_keep_over_a_reload_is_what_the_page_says() {
     assert!(before.fields("x-forwarded-client-cert").is_empty());
     assert!(before.fields("x-verdict").is_empty());
 
-    let changed = text.replace(
-        extra,
-        "limits = { handshake_timeout = \"700ms\", max_body_size = \"50B\" }\nforward = { xfcc = true }\n\
-         policy = { header = \"X-Verdict\", on_unchecked = \"header\" }\n",
-    );
-    std::fs::write(pki.path("keygate.toml"), changed).unwrap();
+    let changed = configuration
+        .limits("handshake_timeout = \"700ms\", max_body_size = \"50B\"")
+        .service("forward = { xfcc = true }")
+        .policy("header = \"X-Verdict\", on_unchecked = \"header\"");
+    std::fs::write(pki.path("keygate.toml"), changed.text()).unwrap();
     keygate.wait_for_generation(2);
 
     assert_eq!(rows["policy.header"].changed, "next request");

@@ -6,8 +6,9 @@ use crate::support::client::Client;
 use crate::support::http2::{
     Came, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RST_STREAM, WINDOW_UPDATE, frame, request,
 };
-use crate::support::keygate::{Keygate, configuration};
+use crate::support::keygate::Keygate;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::server::{Server, next_frame, read_until};
 use crate::support::{said, write_filter};
 
@@ -29,8 +30,8 @@ fn scene(scheme: &str) -> Scene {
     let good = pki.client("good", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
     let server = Server::start();
-    let text = configuration(server.address, "", "").replace("http://", scheme);
-    let keygate = Keygate::configured(&pki, &text);
+    let url = format!("{scheme}{}", server.address);
+    let keygate = Configuration::new(server.address).servers(&[url]).start(&pki);
     Scene { server, keygate, good, pki }
 }
 

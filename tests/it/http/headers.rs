@@ -11,6 +11,7 @@ use crate::support::client::Client;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, write_filter};
 
 struct Setting {
@@ -24,7 +25,7 @@ fn setting(origin: Origin, extra: &str) -> Setting {
     let pki = Pki::new();
     let good = pki.client("good", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let keygate = Keygate::start(&pki, &origin, extra);
+    let keygate = Configuration::new(origin.address()).service(extra).start(&pki);
     Setting { pki, origin, keygate, good }
 }
 
@@ -196,17 +197,13 @@ fn cookies_that_http2_split_arrive_as_one() {
 
 /// Two services on one address, `a.example` and `b.example`, each with its own origin.
 fn two_services(pki: &Pki, first: &Origin, second: &Origin) -> Keygate {
-    let configuration = crate::support::keygate::configuration(
-        first.address(),
-        "",
-        "server_names = [\"a.example\"]",
-    );
-    let (_, service) = configuration.split_once("[[services]]").unwrap();
-    let service = service
-        .replace("\"test\"", "\"second\"")
-        .replace("a.example", "b.example")
-        .replace(&first.address().to_string(), &second.address().to_string());
-    Keygate::configured(pki, &format!("{configuration}[[services]]{service}"))
+    let other = second.address();
+    Configuration::new(first.address())
+        .service("server_names = [\"a.example\"]")
+        .second_service(&format!(
+            "server_names = [\"b.example\"], upstream = {{ servers = [\"http://{other}\"] }}"
+        ))
+        .start(pki)
 }
 
 #[test]

@@ -9,9 +9,9 @@ use crate::support::client::Client;
 use crate::support::http2::{
     Came, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, SETTINGS, field, frame, request,
 };
-use crate::support::keygate::{Keygate, configuration};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{TIMEOUT, said, write_filter};
 
 const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n";
@@ -35,7 +35,7 @@ fn hints_are_there_before_the_answer_without_what_is_between_server_and_proxy() 
         held.lock().unwrap().recv_timeout(TIMEOUT).unwrap();
         tcp.write_all(ANSWER.as_bytes())
     });
-    let keygate = Keygate::start(&pki, &origin, "");
+    let keygate = Configuration::new(origin.address()).start(&pki);
     let mut client = Client::connect(&pki, keygate.address(), &good);
     for _ in 0..2 {
         client.send(REQUEST);
@@ -59,7 +59,7 @@ fn hints_that_come_with_the_answer_come_before_it_each_with_its_request() {
              HTTP/1.1 200 OK\r\nx-name: {name}\r\ncontent-length: {length}\r\n\r\n{body}"
         )
     });
-    let keygate = Keygate::start(&pki, &origin, "");
+    let keygate = Configuration::new(origin.address()).start(&pki);
     let mut client = Client::connect(&pki, keygate.address(), &good);
     // All at once: while one answer waits for the client, the next request is read.
     let names: Vec<String> = (0..20).map(|number| format!("/{number}")).collect();
@@ -90,7 +90,7 @@ fn hints_that_come_with_the_answer_come_before_it_each_with_its_request() {
 fn curl_sees_them_and_clients_that_cannot_do_not() {
     let (pki, good) = people();
     let origin = Origin::answering(|_, tcp| write!(tcp, "{HINTS}\r\n{ANSWER}"));
-    let keygate = Keygate::start(&pki, &origin, "");
+    let keygate = Configuration::new(origin.address()).start(&pki);
     for http in ["--http1.1", "--http2"] {
         let seen = said(&keygate.curl(&good, &["-i", http]));
         let (hints, answer) = seen.split_once(" 200 ").unwrap();
@@ -136,8 +136,8 @@ fn those_of_a_server_of_http2_are_passed_on_too() {
             std::thread::spawn(move || drop(hint(tcp.unwrap())));
         }
     });
-    let keygate =
-        Keygate::configured(&pki, &configuration(address, "", "").replace("http://", "h2c://"));
+    let url = format!("h2c://{address}");
+    let keygate = Configuration::new(address).servers(&[url]).start(&pki);
     for http in ["--http1.1", "--http2"] {
         let seen = said(&keygate.curl(&good, &["-i", http]));
         let (hints, answer) = seen.split_once(" 200 ").unwrap();
@@ -150,7 +150,7 @@ fn those_of_a_server_of_http2_are_passed_on_too() {
 fn a_client_of_http2_that_asks_first_is_told_to_go_on_when_its_body_is_wanted() {
     let (pki, good) = people();
     let origin = Origin::start();
-    let keygate = Keygate::start(&pki, &origin, "");
+    let keygate = Configuration::new(origin.address()).start(&pki);
     let mut client = Http2::connect(&pki, keygate.address(), &good);
     let expects = [("content-length", "4"), ("expect", "100-continue")];
     client.send(&frame(HEADERS, END_HEADERS, 1, &request("POST", &expects)));
@@ -181,7 +181,7 @@ fn a_flood_of_hints_is_not_kept_for_a_client_of_http2() {
         tcp.write_all(flood.as_bytes())?;
         tcp.write_all(ANSWER.as_bytes())
     });
-    let keygate = Keygate::start(&pki, &origin, "");
+    let keygate = Configuration::new(origin.address()).start(&pki);
     keygate.forget_peak();
     let seen = said(&keygate.curl(&good, &["-i", "--http2"]));
     let hints = seen.matches("HTTP/2 103").count();
@@ -202,7 +202,7 @@ fn a_flood_of_hints_is_not_kept() {
         all_out.send(()).unwrap();
         tcp.write_all(ANSWER.as_bytes())
     });
-    let keygate = Keygate::start(&pki, &origin, "");
+    let keygate = Configuration::new(origin.address()).start(&pki);
     let mut client = Client::connect(&pki, keygate.address(), &good);
     keygate.forget_peak();
     client.send(REQUEST);

@@ -6,45 +6,29 @@ use std::time::{Duration, Instant};
 
 use crate::support::client::Client;
 use crate::support::http2::{Came, END_HEADERS, HEADERS, Http2, frame, request};
-use crate::support::keygate::{Keygate, configuration};
+use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
-use crate::support::pki::{Kind, Party, Pki};
-use crate::support::{said, write_filter};
+use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::said;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n";
 
-struct Scene {
-    pki: Pki,
-    keygate: Keygate,
-    good: Party,
+fn scene(origin: Origin, limits: &str) -> Running {
+    Proxy::to(origin).limits(limits).start()
 }
 
-fn scene(origin: &Origin, limits: &str) -> Scene {
-    let pki = Pki::new();
-    let good = pki.client("good", Kind::P256);
-    write_filter(&pki.path("lost.pkbf"), &[]);
-    let keygate = Keygate::start(&pki, origin, &format!("limits = {{ {limits} }}"));
-    Scene { pki, keygate, good }
-}
-
-impl Scene {
-    fn connect(&self) -> Client {
-        Client::connect(&self.pki, self.keygate.address(), &self.good)
-    }
-
-    fn failures(&self) -> f64 {
-        let reasons = ["connect", "response", "timeout", "unavailable"];
-        let series = reasons.map(|reason| {
-            format!("keygate_upstream_failures_total{{reason=\"{reason}\",service=\"test\"}}")
-        });
-        series.iter().map(|series| self.keygate.metric(series)).sum()
-    }
+/// Failures that are counted against the upstream.
+fn failures(keygate: &Keygate) -> f64 {
+    let reasons = ["connect", "response", "timeout", "unavailable"];
+    let series = reasons.map(|reason| {
+        format!("keygate_upstream_failures_total{{reason=\"{reason}\",service=\"test\"}}")
+    });
+    series.iter().map(|series| keygate.metric(series)).sum()
 }
 
 #[test]
 fn a_body_that_is_too_long_is_a_413_whether_its_length_is_said_or_not() {
-    let origin = Origin::start();
-    let scene = scene(&origin, "max_body_size = \"1KiB\"");
+    let scene = scene(Origin::start(), "max_body_size = \"1KiB\"");
     let said =
         format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1025\r\n\r\n{}", "x".repeat(1025));
     let chunked = format!(
@@ -57,25 +41,24 @@ fn a_body_that_is_too_long_is_a_413_whether_its_length_is_said_or_not() {
         let head = client.head();
         assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
     }
-    assert_eq!(origin.untaken(), 0);
+    assert_eq!(scene.origin.untaken(), 0);
     let mut client = scene.connect();
     client.send(format!(
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1024\r\n\r\n{}",
         "x".repeat(1024)
     ));
     assert!(client.head().starts_with("HTTP/1.1 200 "));
-    assert_eq!(scene.failures(), 0.0, "none of it is the upstream's");
+    assert_eq!(failures(&scene), 0.0, "none of it is the upstream's");
 }
 
 #[test]
 fn an_answer_of_our_own_is_seen_by_a_client_that_is_still_sending() {
-    let origin = Origin::start();
-    let limited = scene(&origin, "max_body_size = \"64KiB\"");
+    let limited = scene(Origin::start(), "max_body_size = \"64KiB\"");
     let path = limited.pki.path("large");
     std::fs::write(&path, vec![b'x'; 20 << 20]).unwrap();
     let large = path.to_str().unwrap();
     let own = ["-w", "%{http_code}", "-o", "/dev/null", "-H", "Expect:", "-T", large];
-    let is_seen = |scene: &Scene, arguments: &[&str], code: &str| {
+    let is_seen = |scene: &Running, arguments: &[&str], code: &str| {
         for _ in 0..5 {
             let answer = scene.keygate.curl(&scene.good, &[arguments, &own].concat());
             let text = said(&answer);
@@ -86,25 +69,20 @@ fn an_answer_of_our_own_is_seen_by_a_client_that_is_still_sending() {
     is_seen(&limited, &["--http1.1", "-H", "Transfer-Encoding: chunked"], "413");
     is_seen(&limited, &["--http2"], "413");
     let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
-    let pki = Pki::new();
-    let good = pki.client("good", Kind::P256);
-    write_filter(&pki.path("lost.pkbf"), &[]);
-    let keygate = Keygate::configured(&pki, &configuration(nobody, "", ""));
-    let dead = Scene { pki, keygate, good };
+    let dead = Proxy::before(format!("http://{nobody}")).start();
     is_seen(&dead, &["--http1.1"], "502");
     is_seen(&dead, &["--http2"], "502");
 }
 
 #[test]
 fn a_client_that_stalls_inside_its_body_gets_408_and_the_upstream_is_not_blamed() {
-    let origin = Origin::start();
-    let scene = scene(&origin, "body_timeout = \"500ms\"");
+    let scene = scene(Origin::start(), "body_timeout = \"500ms\"");
     let mut client = scene.connect();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf");
     let head = client.head();
     assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
-    assert_eq!(scene.failures(), 0.0);
-    assert_eq!(origin.untaken(), 0);
+    assert_eq!(failures(&scene), 0.0);
+    assert_eq!(scene.origin.untaken(), 0);
 }
 
 #[test]
@@ -113,10 +91,10 @@ fn a_client_that_takes_nothing_of_its_answer_is_cut_and_its_upstream_connection_
         tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100000000\r\n\r\n")?;
         tcp.write_all(&vec![b'x'; 100_000_000])
     });
-    let scene = scene(&origin, "body_timeout = \"700ms\"");
+    let scene = scene(origin, "body_timeout = \"700ms\"");
     let mut client = scene.connect();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    origin.next();
+    scene.origin.next();
     scene.keygate.wait_for_metric("keygate_connections_active{service=\"test\"}", 0.0);
     scene.keygate.wait_for_metric("keygate_upstream_connections_active{service=\"test\"}", 0.0);
 }
@@ -129,14 +107,9 @@ fn an_upstream_that_stalls_inside_its_response_ends_the_response_and_nothing_loo
         std::thread::park(); // until the test ends
         Ok(())
     });
-    let pki = Pki::new();
-    let good = pki.client("good", Kind::P256);
-    write_filter(&pki.path("lost.pkbf"), &[]);
-    let text = crate::support::keygate::configuration(origin.address(), "", "");
-    let text = text.replace("response_timeout", "body_timeout = \"500ms\", response_timeout");
-    let keygate = Keygate::configured(&pki, &text);
+    let keygate = Proxy::to(origin).upstream("body_timeout = \"500ms\"").start();
     for version in ["--http1.1", "--http2"] {
-        let answer = keygate.curl(&good, &[version]);
+        let answer = keygate.curl(&keygate.good, &[version]);
         assert!(!answer.status.success(), "{}", crate::support::said(&answer));
     }
 }
@@ -150,7 +123,7 @@ fn a_request_has_its_time_from_its_head_to_the_end_of_its_response() {
             std::thread::sleep(Duration::from_millis(20)); // the pace of a slow upstream
         }
     });
-    let scene = scene(&origin, "request_timeout = \"600ms\"");
+    let scene = scene(origin, "request_timeout = \"600ms\"");
     let mut client = scene.connect();
     let start = Instant::now();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -161,8 +134,7 @@ fn a_request_has_its_time_from_its_head_to_the_end_of_its_response() {
 
 #[test]
 fn an_old_connection_is_closed_after_the_answer_in_flight() {
-    let origin = Origin::start();
-    let scene = scene(&origin, "max_connection_age = \"1s\"");
+    let scene = scene(Origin::start(), "max_connection_age = \"1s\"");
     let mut client = scene.connect();
     let start = Instant::now();
     let mut answers = 0;
@@ -182,8 +154,7 @@ fn an_old_connection_is_closed_after_the_answer_in_flight() {
 
 #[test]
 fn an_address_with_too_many_connections_is_told_so_and_then_closed() {
-    let origin = Origin::start();
-    let scene = scene(&origin, "max_connections_per_ip = 2");
+    let scene = scene(Origin::start(), "max_connections_per_ip = 2");
     let ask = |client: &mut Client| {
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         client.head().split(' ').nth(1).unwrap().to_owned()
@@ -212,7 +183,7 @@ fn an_http2_connection_has_so_many_requests_at_a_time() {
         let _ = wait.lock().unwrap().recv(); // the test may have ended
         tcp.write_all(OK)
     });
-    let scene = scene(&origin, "max_streams = 2");
+    let scene = scene(origin, "max_streams = 2");
     let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
     // The client has not heard of the limit yet: what is too much is refused, and can be sent again.
     for stream in [1, 3, 5] {
@@ -220,7 +191,7 @@ fn an_http2_connection_has_so_many_requests_at_a_time() {
     }
     const REFUSED_STREAM: u32 = 7;
     assert_eq!(client.next(), Came::Reset(5, REFUSED_STREAM));
-    origin.next();
+    scene.origin.next();
     go.send(()).unwrap();
     go.send(()).unwrap();
     assert!(matches!(client.next(), Came::Answer(0x88, 1 | 3)));
@@ -229,19 +200,13 @@ fn an_http2_connection_has_so_many_requests_at_a_time() {
 #[test]
 fn a_request_that_names_itself_keeps_its_name_if_its_sender_is_believed() {
     for (from, is_kept) in [("[\"127.0.0.0/8\"]", true), ("[\"192.0.2.0/24\"]", false)] {
-        let (pki, origin) = (Pki::new(), Origin::start());
-        let good = pki.client("good", Kind::P256);
-        write_filter(&pki.path("lost.pkbf"), &[]);
-        let top = "access_log = { requests = \"all\" }";
-        let text = crate::support::keygate::configuration(
-            origin.address(),
-            top,
-            &format!("request_id_from = {from}"),
-        );
-        let keygate = Keygate::configured(&pki, &text);
+        let keygate = Proxy::new()
+            .global("access_log = { requests = \"all\" }")
+            .service(&format!("request_id_from = {from}"))
+            .start();
         let trace = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        keygate.curl(&good, &["-H", "X-Request-Id: mine-1", "-H", trace, "-d", "body"]);
-        let request = origin.next();
+        keygate.curl(&keygate.good, &["-H", "X-Request-Id: mine-1", "-H", trace, "-d", "body"]);
+        let request = keygate.origin.next();
         let id = request.fields("x-request-id").concat();
         assert_eq!(id == "mine-1", is_kept, "{id}");
         assert_eq!(request.fields("traceparent").concat(), trace.split(": ").nth(1).unwrap());
@@ -250,8 +215,8 @@ fn a_request_that_names_itself_keeps_its_name_if_its_sender_is_believed() {
             "service": "test", "method": "POST", "target": "/", "protocol": "HTTP/2",
             "status": 200, "complete": true, "request_bytes": 4, "response_bytes": 6,
             "verdict": "clean", "request_id": id,
-            "upstream": format!("http://{}", origin.address()),
-            "fingerprint": keygate::spki::Fingerprint::of(&good.spki).to_string(),
+            "upstream": format!("http://{}", keygate.origin.address()),
+            "fingerprint": ::keygate::spki::Fingerprint::of(&keygate.good.spki).to_string(),
         });
         for (field, value) in expected.as_object().unwrap() {
             assert_eq!(&line[field], value, "{field} of {line}");
@@ -264,16 +229,9 @@ fn a_request_that_names_itself_keeps_its_name_if_its_sender_is_believed() {
 
 #[test]
 fn only_what_went_wrong_is_written_down_if_that_is_asked_for() {
-    let (pki, origin) = (Pki::new(), Origin::start());
-    let good = pki.client("good", Kind::P256);
-    write_filter(&pki.path("lost.pkbf"), &[]);
-    let top = "access_log = { requests = \"errors\" }";
-    let keygate = Keygate::configured(
-        &pki,
-        &crate::support::keygate::configuration(origin.address(), top, ""),
-    );
-    keygate.curl(&good, &["--http1.1"]);
-    keygate.curl(&good, &["--http1.1", "-H", "Host: a b"]);
+    let keygate = Proxy::new().global("access_log = { requests = \"errors\" }").start();
+    keygate.curl(&keygate.good, &["--http1.1"]);
+    keygate.curl(&keygate.good, &["--http1.1", "-H", "Host: a b"]);
     let line = keygate.access_line();
     assert_eq!((&line["status"], &line["host"]), (&400.into(), &"a b".into()), "{line}");
 }

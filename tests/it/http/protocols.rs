@@ -4,10 +4,11 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::support::keygate::{Keygate, configuration};
+use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::python_with;
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, skip, system, write_filter};
 
 /// One of the programs beside the tests, which serves on a port that it prints. Ends with the test.
@@ -51,9 +52,11 @@ fn scene(server: &str, extra: &str) -> Scene {
     let pki = Pki::new();
     let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
     write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
-    let text =
-        configuration("127.0.0.1:1".parse().unwrap(), "access_log = { requests = \"all\" }", extra);
-    let keygate = Keygate::configured(&pki, &text.replace("http://127.0.0.1:1", server));
+    let keygate = Configuration::new("127.0.0.1:1")
+        .servers(&[server])
+        .global("access_log = { requests = \"all\" }")
+        .service(extra)
+        .start(&pki);
     Scene { pki, keygate, good, lost }
 }
 
@@ -153,10 +156,9 @@ fn nghttp_and_h2load_are_answered() {
     let pki = Pki::new();
     let good = pki.client("good", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let anchors = "trust_anchors = \"ca.pem\"";
-    let text = configuration(origin.address(), "", optional)
-        .replace(anchors, &format!("{anchors}, mode = \"optional\""));
-    let keygate = Keygate::configured(&pki, &text);
+    let text =
+        Configuration::new(origin.address()).service(optional).client_auth("mode = \"optional\"");
+    let keygate = text.start(&pki);
     let url = format!("https://{}/", keygate.address());
     let cert = format!("--cert={}", good.certificate.display());
     let key = format!("--key={}", good.private_key.display());

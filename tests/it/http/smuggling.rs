@@ -9,6 +9,7 @@ use crate::support::http2::{
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::write_filter;
 
 struct Scene {
@@ -22,11 +23,9 @@ fn scene() -> Scene {
     let (pki, origin) = (Pki::new(), Origin::start());
     let good = pki.client("good", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let keygate = Keygate::start(
-        &pki,
-        &origin,
-        "limits = { header_timeout = \"1s\", idle_timeout = \"1s\", body_timeout = \"1s\" }",
-    );
+    let keygate = Configuration::new(origin.address())
+        .limits("header_timeout = \"1s\", idle_timeout = \"1s\", body_timeout = \"1s\"")
+        .start(&pki);
     Scene { pki, origin, keygate, good }
 }
 

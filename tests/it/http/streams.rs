@@ -8,8 +8,9 @@ use crate::support::http2::{
     CONTINUATION, Came, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM,
     field, frame, request,
 };
-use crate::support::keygate::{Keygate, configuration};
+use crate::support::keygate::Keygate;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::server::{Server, next_frame, read_until, settings, settle};
 use crate::support::{TIMEOUT, said, write_filter};
 
@@ -32,11 +33,12 @@ fn scene(scheme: &str, extra: &str) -> Scene {
     write_filter(&pki.path("lost.pkbf"), &[]);
     let server = Server::start();
     let top = "access_log = { requests = \"all\" }";
-    let text = configuration(server.address, top, extra)
-        .replace("http://", scheme)
-        .replace("\"20s\"", "\"3s\"")
-        .replace("workers = 2", "workers = 1");
-    let keygate = Keygate::configured(&pki, &text);
+    let keygate = Configuration::new(server.address)
+        .servers(&[format!("{scheme}{}", server.address)])
+        .workers(1)
+        .global(top)
+        .service(extra)
+        .start(&pki);
     Scene { server, keygate, good, pki }
 }
 
@@ -122,7 +124,7 @@ fn a_server_that_takes_more_gets_what_has_waited() {
 
 #[test]
 fn a_server_that_is_full_is_a_503_and_its_connection_is_kept() {
-    let scene = scene("h2c://", "");
+    let scene = scene("h2c://", "upstream = { response_timeout = \"3s\" }");
     let (mut client, mut server) = scene.acquainted(&[(MAX_CONCURRENT_STREAMS, 1)]);
     client.ask(3);
     let (_, slow, ..) = next_frame(&mut server);

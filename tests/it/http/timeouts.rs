@@ -8,13 +8,16 @@ use crate::support::client::Client;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{TIMEOUT, said, write_filter};
 
 fn setting(origin: &Origin, limits: &str) -> (Pki, Party, Keygate) {
     let pki = Pki::new();
     let good = pki.client("good", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let keygate = Keygate::start(&pki, origin, &format!("limits = {{ {limits} }}"));
+    let keygate = Configuration::new(origin.address())
+        .service(&format!("limits = {{ {limits} }}"))
+        .start(&pki);
     (pki, good, keygate)
 }
 

@@ -11,11 +11,12 @@ use keygate::spki::Fingerprint;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::support::keygate::{Keygate, configuration, keygate};
+use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::{Program, python_with, reserved_address};
 use crate::support::promql::{Expression, Selector};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{blocks, said, skip, system, wait_for, wait_until, write_filter};
 
 const RULES: &str = include_str!("../../../deploy/prometheus/keygate.rules.yml");
@@ -144,7 +145,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(change: impl FnOnce(&Pki, String) -> String) -> Self {
+    fn new(change: impl FnOnce(&Pki, Configuration) -> Configuration) -> Self {
         let (pki, origin) = (Pki::new(), Origin::start());
         let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
         // By the command, which dates it: an old filter is something to be told of.
@@ -158,17 +159,17 @@ impl Scene {
             let made = keygate(arguments);
             assert!(made.status.success(), "{}", said(&made));
         }
-        let text = change(&pki, configuration(origin.address(), "", ""));
-        let keygate = Keygate::configured(&pki, &text);
+        let text = change(&pki, Configuration::new(origin.address()));
+        let keygate = text.start(&pki);
         Self { pki, keygate, good, lost, _origin: origin }
     }
 
     fn plain() -> Self {
-        Self::new(|_, text| text)
+        Self::new(|_, configuration| configuration)
     }
 
     fn full() -> Self {
-        let scene = Self::new(|pki, text| {
+        let scene = Self::new(|pki, configuration| {
             pki.client("keygate-client", Kind::P256);
             pki.crl("clients.crl", &[], Duration::from_hours(720));
             let [stolen, excused] = ["stolen", "excused"]
@@ -197,17 +198,11 @@ servers = ["https://localhost:1"]
 tls = {{ trust_anchors = "ca.pem", certificate = "keygate-client.pem", private_key = "keygate-client.key" }}
 "#
             );
-            let settings = [
-                (
-                    "trust_anchors = \"ca.pem\" }",
-                    "trust_anchors = \"ca.pem\", crls = [\"clients.crl\"] }",
-                ),
-                ("response_timeout = \"20s\"", "health_check = { interval = \"1s\" }"),
-            ];
-            settings.iter().fold(text, |text, (one, other)| {
-                assert!(text.contains(one), "{one}");
-                text.replace(one, other)
-            }) + &more
+            configuration
+                .client_auth("crls = [\"clients.crl\"]")
+                .unset("services.upstream.response_timeout")
+                .upstream("health_check = { interval = \"1s\" }")
+                .global(&more)
         });
         // It is ready a moment before it asks its servers how they are.
         wait_until("the servers are shown", || {
@@ -493,18 +488,17 @@ fn another_configuration_leaves_every_series_where_it_was() {
 
 #[test]
 fn a_filter_that_has_no_max_age_any_more_is_not_stale() {
-    let aged = |text: String| {
-        text.replace("path = \"lost.pkbf\"", "path = \"lost.pkbf\"\nmax_age = \"1d\"")
-    };
-    let scene = Scene::new(|pki, text| {
+    let scene = Scene::new(|pki, configuration| {
         write_filter(&pki.path("lost.pkbf"), &[]); // of 2023
-        aged(text)
+        configuration.filter("max_age = \"1d\"")
     });
     let stale = "keygate_filter_stale{filter=\"lost\"}";
     scene.keygate.wait_for_metric(stale, 1.0);
     let file = scene.pki.path("keygate.toml");
-    let text = std::fs::read_to_string(&file).unwrap().replace("max_age = \"1d\"\n", "");
-    std::fs::write(&file, text).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let without = text.replace("max_age = \"1d\", ", "");
+    assert_ne!(without, text);
+    std::fs::write(&file, without).unwrap();
     scene.keygate.wait_for_metric(stale, 0.0);
 }
 

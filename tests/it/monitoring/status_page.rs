@@ -7,9 +7,10 @@ use keygate::spki::Fingerprint;
 use rcgen::{CertificateParams, DnType};
 use serde_json::{Value, json};
 
-use crate::support::keygate::{Keygate, configuration, keygate};
+use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, skip, system, wait_for, write_filter};
 
 struct Scene {
@@ -33,11 +34,10 @@ fn scene(action: &str) -> Scene {
         "[[exceptions]]\nfingerprint = \"{}\"\nuntil = 2100-12-31\nreason = \"OPS-1412\"",
         "ab".repeat(32)
     );
-    let extra = format!("policy = {{ on_probable = \"{action}\" }}");
-    let text = configuration(origin.address(), "", &extra);
-    let text = text.replacen("[[filters]]", &format!("{top}\n\n[[filters]]"), 1);
-    assert!(text.contains("OPS-1412"), "{text}");
-    let keygate = Keygate::configured(&pki, &text);
+    let keygate = Configuration::new(origin.address())
+        .global(&top)
+        .policy(&format!("on_probable = \"{action}\""))
+        .start(&pki);
     Scene { pki, keygate, lost }
 }
 

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::support::client::config;
-use crate::support::keygate::{Keygate, configuration};
+use crate::support::keygate::Keygate;
 use crate::support::load::{ask, connect};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::program::{Program, reserved_address};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, skip, wait_until, write_filter};
 
 /// A client keeps its connection as long as it may, and goes to whichever instance is ready when it
@@ -21,10 +22,10 @@ fn no_request_fails_while_one_instance_drains_and_another_takes_over() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let good = pki.client("good", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let text = configuration(origin.address(), "", "")
-        .replace("readiness_delay = \"0s\"", "readiness_delay = \"500ms\"");
-    let mut first = Keygate::configured(&pki, &text);
-    let second = Keygate::configured(&pki, &text);
+    let text =
+        Configuration::new(origin.address()).global("shutdown = { readiness_delay = \"500ms\" }");
+    let mut first = text.start(&pki);
+    let second = text.start(&pki);
     let config = Arc::new(config(&pki, &good));
     let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let leaves = Arc::new(AtomicBool::new(false));
@@ -73,15 +74,13 @@ fn behind_haproxy_h2load_notices_no_restart() {
     let (pki, origin) = (Pki::new(), Origin::start());
     write_filter(&pki.path("lost.pkbf"), &[]);
     let optional = "policy = { on_unchecked = \"flag\" }";
-    let text = configuration(
-        origin.address(),
-        "log = { level = \"error,keygate::cli=info,keygate::server=info\" }",
-        optional,
-    )
-    .replace("trust_anchors = \"ca.pem\"", "trust_anchors = \"ca.pem\", mode = \"optional\"")
-    .replace("readiness_delay = \"0s\"", "readiness_delay = \"1s\"");
-    let mut first = Keygate::configured(&pki, &text);
-    let second = Keygate::configured(&pki, &text);
+    let text = Configuration::new(origin.address())
+        .global("log = { level = \"error,keygate::cli=info,keygate::server=info\" }")
+        .service(optional)
+        .client_auth("mode = \"optional\"")
+        .global("shutdown = { readiness_delay = \"1s\" }");
+    let mut first = text.start(&pki);
+    let second = text.start(&pki);
     let front = reserved_address();
     let server = |keygate: &Keygate, name: &str| {
         format!(

@@ -6,10 +6,11 @@ use std::process::Output;
 
 use tempfile::TempDir;
 
-use crate::support::keygate::{Keygate, configuration, keygate};
+use crate::support::keygate::keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::Pki;
 use crate::support::program::reserved_address;
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, write_filter};
 
 /// Asks by a configuration of which nothing else is there: no filter, no certificate, no key.
@@ -23,8 +24,7 @@ fn asks(configuration: &str, arguments: &[&str]) -> Output {
 
 /// The configuration of a proxy whose admin address is this.
 fn with_admin(address: &str) -> String {
-    let text = configuration("127.0.0.1:9".parse().unwrap(), "", "");
-    text.replacen("127.0.0.1:0", address, 1)
+    Configuration::new("127.0.0.1:9").set("admin.listen", address).text()
 }
 
 /// It ended with `code`, and one line says why.
@@ -50,9 +50,9 @@ fn is_ready(output: &Output) {
 fn a_proxy_is_ready_until_it_is_told_to_end_and_not_there_when_it_has() {
     let pki = Pki::new();
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let text = configuration(Origin::start().address(), "", "")
-        .replace("readiness_delay = \"0s\"", "readiness_delay = \"1h\"");
-    let mut proxy = Keygate::configured(&pki, &text);
+    let text = Configuration::new(Origin::start().address())
+        .global("shutdown = { readiness_delay = \"1h\" }");
+    let mut proxy = text.start(&pki);
     let admin = proxy.admin_address();
     is_ready(&asks(&with_admin(&admin.to_string()), &[]));
 
@@ -72,8 +72,8 @@ fn a_proxy_is_ready_until_it_is_told_to_end_and_not_there_when_it_has() {
 fn a_wildcard_is_asked_on_loopback() {
     let pki = Pki::new();
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let text = configuration(Origin::start().address(), "", "");
-    let proxy = Keygate::configured(&pki, &text);
+    let text = Configuration::new(Origin::start().address());
+    let proxy = text.start(&pki);
     let port = proxy.admin_address().port();
     for wildcard in [format!("0.0.0.0:{port}"), format!("[::]:{port}")] {
         is_ready(&asks(&with_admin(&wildcard), &[]));
@@ -86,7 +86,7 @@ fn a_wildcard_is_asked_on_loopback() {
 fn what_is_wrong_elsewhere_in_the_configuration_is_not_asked_about() {
     let pki = Pki::new();
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let proxy = Keygate::configured(&pki, &configuration(Origin::start().address(), "", ""));
+    let proxy = Configuration::new(Origin::start().address()).start(&pki);
     let text = with_admin(&proxy.admin_address().to_string());
     for wrong in [
         text.replace("workers = 2", "wrokers = 2"),

@@ -8,10 +8,11 @@ use std::process::Command;
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 
-use crate::support::keygate::{BINARY, Keygate, configuration};
+use crate::support::keygate::{BINARY, Keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::program::reserved_address;
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::scene::{Scene, contains};
 use crate::support::{said, skip, write_filter, write_revision};
 
@@ -45,10 +46,10 @@ fn a_link_to_outside_is_refused_and_says_so() {
 #[test]
 fn the_kernel_itself_refuses_what_is_outside() {
     for (mode, is_refused) in [("auto", true), ("off", false)] {
-        let sandbox = format!("sandbox = {{ mode = \"{mode}\" }}\n");
+        let sandbox = format!("sandbox = {{ mode = \"{mode}\" }}");
         let scene = Scene::configured(
             |pki, first| rename(first, pki.path("lost.pkbf")).unwrap(),
-            |text| sandbox + &text,
+            |configuration| configuration.global(&sandbox),
         );
         if is_refused && !is_held(&scene.keygate) {
             return;
@@ -74,8 +75,8 @@ fn the_kernel_itself_refuses_what_is_outside() {
 fn what_the_configuration_names_can_be_read_and_written_wherever_it_is() {
     let [volume, state] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let at = |name: &str| volume.path().join(name);
-    let top = format!("state = {{ dir = {:?} }}\n", state.path());
-    let path = format!("path = {:?}", at("lost.pkbf"));
+    let state_dir = format!("state = {{ dir = {:?} }}", state.path());
+    let path = at("lost.pkbf").to_str().unwrap().to_owned();
     let scene = Scene::configured(
         |_, first| {
             create_dir(at("..a")).unwrap();
@@ -83,7 +84,7 @@ fn what_the_configuration_names_can_be_read_and_written_wherever_it_is() {
             symlink("..a", at("..data")).unwrap();
             symlink("..data/lost.pkbf", at("lost.pkbf")).unwrap();
         },
-        |text| top + &text.replace("path = \"lost.pkbf\"", &path),
+        |configuration| configuration.global(&state_dir).set("filters.path", path),
     );
     is_held(&scene.keygate);
     let update = scene.update();
@@ -109,9 +110,10 @@ fn a_server_that_is_given_by_name_is_found() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let client = pki.client("client", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let text = configuration(origin.address(), "sandbox = { ports = \"configured\" }", "");
-    let text = text.replace("http://127.0.0.1:", "http://localhost:");
-    let keygate = Keygate::configured(&pki, &text);
+    let text = Configuration::new(origin.address()).global("sandbox = { ports = \"configured\" }");
+    let url = format!("http://localhost:{}", origin.address().port());
+    let text = text.servers(&[url]);
+    let keygate = text.start(&pki);
     let answer = keygate.curl(&client, &[]);
     assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
 }
@@ -122,10 +124,11 @@ fn a_configuration_that_needs_another_port_is_refused_where_ports_are_limited() 
     let client = pki.client("client", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
     let [listen, admin, elsewhere] = [reserved_address(), reserved_address(), reserved_address()];
-    let text = configuration(origin.address(), "sandbox = { ports = \"configured\" }", "")
-        .replacen("127.0.0.1:0", &admin.to_string(), 1)
-        .replacen("127.0.0.1:0", &listen.to_string(), 1);
-    let keygate = Keygate::configured(&pki, &text);
+    let text = Configuration::new(origin.address())
+        .global("sandbox = { ports = \"configured\" }")
+        .set("admin.listen", admin.to_string())
+        .set("services.listen", listen.to_string());
+    let keygate = text.start(&pki);
     if !is_held(&keygate) {
         return;
     }
@@ -134,19 +137,22 @@ fn a_configuration_that_needs_another_port_is_refused_where_ports_are_limited() 
         assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
     };
     served();
-    let put = |text: &str| {
-        std::fs::write(pki.path("keygate.toml"), text).unwrap();
+    let put = |configuration: &Configuration| {
+        std::fs::write(pki.path("keygate.toml"), configuration.text()).unwrap();
         keygate.signal("HUP");
     };
-    let (from, to) = (origin.address().to_string(), other.address().to_string());
+    let servers = |url: String| text.clone().servers(&[url]);
     let port = other.address().port();
     for (text, problem) in [
-        (text.replace(&from, &to), format!("connecting to TCP port {port} is outside the sandbox")),
         (
-            text.replace(&listen.to_string(), &elsewhere.to_string()),
+            servers(format!("http://{}", other.address())),
+            format!("connecting to TCP port {port} is outside the sandbox"),
+        ),
+        (
+            text.clone().set("services.listen", elsewhere.to_string()),
             format!("listening on TCP port {} is outside the sandbox", elsewhere.port()),
         ),
-        (text.replace(&from, "localhost:1"), "resolving the host names".to_owned()),
+        (servers("http://localhost:1".to_owned()), "resolving the host names".to_owned()),
     ] {
         put(&text);
         keygate.wait_for("the refusal", |line| {
@@ -157,7 +163,7 @@ fn a_configuration_that_needs_another_port_is_refused_where_ports_are_limited() 
         served();
     }
     // What stays within is put to use.
-    put(&text.replace("response_timeout = \"20s\"", "response_timeout = \"21s\""));
+    put(&text.upstream("response_timeout = \"21s\""));
     keygate.wait_for_generation(2);
     write_revision(&pki.path("lost.pkbf"), &[], 2);
     keygate.wait_for_generation(3);
@@ -181,16 +187,16 @@ fn without_landlock_a_sandbox_that_is_required_is_an_error() {
     };
     let text = |mode: &str| {
         let top = format!("sandbox = {{ mode = \"{mode}\" }}");
-        configuration(origin.address(), &top, "")
+        Configuration::new(origin.address()).global(&top)
     };
     let config = pki.path("keygate.toml");
-    std::fs::write(&config, text("required")).unwrap();
+    std::fs::write(&config, text("required").text()).unwrap();
     let output = old_kernel().args(["run", "--config"]).arg(&config).output().unwrap();
     assert_eq!(output.status.code(), Some(4), "{}", said(&output));
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("this kernel has no Landlock"), "{told}");
 
-    std::fs::write(&config, text("auto")).unwrap();
+    std::fs::write(&config, text("auto").text()).unwrap();
     let mut child = old_kernel();
     child.args(["run", "--config"]).arg(&config).stderr(std::process::Stdio::piped());
     let mut child = child.spawn().unwrap();

@@ -5,9 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 
 use data_encoding::{BASE64, HEXLOWER};
 
-use crate::support::keygate::{Keygate, configuration, keygate};
+use crate::support::keygate::keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, write_filter};
 
 fn scene() -> (Pki, Origin) {
@@ -26,7 +27,7 @@ const LOOSE: &str = "private key file has unsafe permissions";
 fn a_key_that_others_can_read_is_a_warning_at_start_reload_and_validation() {
     let (pki, origin) = scene();
     set_mode(&pki, 0o640);
-    let keygate_ = Keygate::configured(&pki, &configuration(origin.address(), "", ""));
+    let keygate_ = Configuration::new(origin.address()).start(&pki);
     assert!(keygate_.lines(LOOSE).is_empty());
     let config = pki.path("keygate.toml");
     let validate = || said(&keygate(&["validate", "--config", config.to_str().unwrap()]));
@@ -69,8 +70,8 @@ fn nothing_of_a_private_key_is_in_the_log_the_status_or_an_error() {
             assert!(!text.contains(piece), "{piece} is in {place}: {text}");
         }
     };
-    let text = configuration(origin.address(), "log = { level = \"trace\" }", "");
-    let keygate_ = Keygate::configured(&pki, &text);
+    let text = Configuration::new(origin.address()).global("log = { level = \"trace\" }");
+    let keygate_ = text.start(&pki);
     assert_eq!(keygate_.curl(&client, &[]).stdout, b"hello\n");
 
     // Another key, a broken one, and the certificate where the key should be.

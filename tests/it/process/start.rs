@@ -10,22 +10,23 @@ use std::sync::mpsc::channel;
 
 use serde_json::Value;
 
-use crate::support::keygate::{BINARY, Keygate, configuration};
+use crate::support::keygate::BINARY;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{TIMEOUT, said, system, wait_until, write_filter};
 
 /// Everything that a good configuration needs, and the configuration.
-fn good() -> (Pki, String) {
+fn good() -> (Pki, Configuration) {
     let pki = Pki::new();
     write_filter(&pki.path("lost.pkbf"), &[b"a key"]);
-    (pki, configuration("127.0.0.1:9".parse().unwrap(), "", ""))
+    (pki, Configuration::new("127.0.0.1:9"))
 }
 
 /// Runs a command that should end by itself.
-fn ends(command: &str, pki: &Pki, configuration: &str) -> Output {
+fn ends(command: &str, pki: &Pki, configuration: &Configuration) -> Output {
     let path = pki.path("keygate.toml");
-    std::fs::write(&path, configuration).unwrap();
+    std::fs::write(&path, configuration.text()).unwrap();
     ends_with(&[command, "--config", path.to_str().unwrap()])
 }
 
@@ -94,9 +95,7 @@ fn a_filter_over_max_size_is_named_with_both_sizes() {
     let (pki, text) = good();
     let path = pki.path("lost.pkbf");
     let size = std::fs::metadata(&path).unwrap().len();
-    let with = |limit: u64| {
-        text.replace("\"lost.pkbf\"", &format!("\"lost.pkbf\"\nmax_size = \"{limit}B\""))
-    };
+    let with = |limit: u64| text.clone().filter(&format!("max_size = \"{limit}B\""));
     let problem = format!("the file is {size} bytes long, max_size allows {}", size - 1);
     for command in ["run", "validate"] {
         let output = ends(command, &pki, &with(size - 1));
@@ -110,13 +109,13 @@ fn a_configuration_that_cannot_be_used_is_named_with_its_line() {
     let (pki, text) = good();
     let path = pki.path("keygate.toml");
     let path = path.to_str().unwrap();
-    for (from, to, problem) in [
-        ("[[filters]]", "[[filters]]\ncolour = \"red\"", "unknown field `colour`"),
-        ("upstream = {", "upstream = { retries = 3,", "unknown field `retries`"),
+    for (place, value, problem) in [
+        ("filters.colour", "red", "unknown field `colour`"),
+        ("services.upstream.retries", "3", "unknown field `retries`"),
     ] {
-        let changed = text.replace(from, to);
+        let changed = text.clone().set(place, value);
         let key = problem.split('`').nth(1).unwrap();
-        let line = 1 + changed.lines().position(|line| line.contains(key)).unwrap();
+        let line = 1 + changed.text().lines().position(|line| line.contains(key)).unwrap();
         for command in ["run", "validate"] {
             let output = ends(command, &pki, &changed);
             complains(&output, 2, &[&format!("keygate: {path}:{line}:"), problem]);
@@ -134,7 +133,8 @@ fn a_configuration_that_cannot_be_used_is_named_with_its_line() {
 fn certificates_that_cannot_be_used_are_named_with_their_key_in_the_configuration() {
     let (pki, text) = good();
     let other = pki.server("other");
-    let with_key = text.replace("\"server.key\"", "\"other.key\"");
+    let with_key = text.clone().set("services.tls.private_key", "other.key");
+    let anchors = |path: &str| text.clone().set("services.client_auth.trust_anchors", path);
     let key = other.private_key.to_str().unwrap();
     std::fs::write(pki.path("empty.pem"), "# none\n").unwrap();
     let empty = pki.path("empty.pem");
@@ -143,11 +143,12 @@ fn certificates_that_cannot_be_used_are_named_with_their_key_in_the_configuratio
     for command in ["run", "validate"] {
         let output = ends(command, &pki, &with_key);
         complains(&output, 3, &["tls.private_key", key, "does not belong to the certificate"]);
-        let output = ends(command, &pki, &text.replace("\"ca.pem\"", "\"empty.pem\""));
+        let output = ends(command, &pki, &anchors("empty.pem"));
         complains(&output, 3, &["client_auth.trust_anchors", empty, none]);
-        let output = ends(command, &pki, &text.replace("\"server.pem\"", "\"empty.pem\""));
+        let output =
+            ends(command, &pki, &text.clone().set("services.tls.certificate", "empty.pem"));
         complains(&output, 3, &["tls.certificate", empty, none]);
-        let output = ends(command, &pki, &text.replace("\"ca.pem\"", "\"gone.pem\""));
+        let output = ends(command, &pki, &anchors("gone.pem"));
         complains(&output, 3, &["client_auth.trust_anchors", "gone.pem", "No such file"]);
     }
 }
@@ -157,16 +158,12 @@ fn an_address_in_use_is_named() {
     let (pki, text) = good();
     let holder = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let taken = holder.local_addr().unwrap();
-    let service = "listen = \"127.0.0.1:0\"\ntls";
-    assert!(text.contains(service));
-    let service = text.replace(service, &format!("listen = \"{taken}\"\ntls"));
+    let service = text.clone().set("services.listen", taken.to_string());
     let output = ends("run", &pki, &service);
     complains(&output, 4, &[&format!("cannot listen on {taken}: Address already in use")]);
     assert!(ends("validate", &pki, &service).status.success(), "validate listens nowhere");
 
-    let admin = "admin = { listen = \"127.0.0.1:0\" }";
-    assert!(text.contains(admin));
-    let admin = text.replace(admin, &format!("admin = {{ listen = \"{taken}\" }}"));
+    let admin = text.set("admin.listen", taken.to_string());
     let problem = format!("cannot listen on the admin address {taken}: Address already in use");
     complains(&ends("run", &pki, &admin), 4, &[&problem]);
 }
@@ -176,10 +173,9 @@ fn a_second_proxy_does_not_share_the_address_of_the_first() {
     let (pki, text) = good();
     let client = pki.client("client", Kind::P256);
     let origin = Origin::start();
-    let first = Keygate::start(&pki, &origin, "");
+    let first = Configuration::new(origin.address()).start(&pki);
     let address = first.address();
-    let same =
-        text.replace("listen = \"127.0.0.1:0\"\ntls", &format!("listen = \"{address}\"\ntls"));
+    let same = text.set("services.listen", address.to_string());
     let output = ends("run", &pki, &same);
     complains(&output, 4, &[&format!("cannot listen on {address}: Address already in use")]);
     assert_eq!(first.curl(&client, &[]).stdout, b"hello\n");
@@ -217,9 +213,8 @@ fn sigterm_lets_requests_in_flight_finish_and_ends_with_zero() {
     let (pki, _) = good();
     let client = pki.client("client", Kind::P256);
     let (origin, answer) = waiting_origin();
-    let text = configuration(origin.address(), "", "")
-        .replace("drain_timeout = \"5s\"", "drain_timeout = \"1h\"");
-    let mut keygate = Keygate::configured(&pki, &text);
+    let text = Configuration::new(origin.address()).global("shutdown = { drain_timeout = \"1h\" }");
+    let mut keygate = text.start(&pki);
     assert_eq!(keygate.admin("/readyz"), (200, "ready\n".to_owned()));
 
     std::thread::scope(|scope| {
@@ -244,9 +239,9 @@ fn while_readiness_fails_clients_are_served_and_a_second_sigterm_ends_at_once() 
     let (pki, _) = good();
     let client = pki.client("client", Kind::P256);
     let origin = Origin::start();
-    let text = configuration(origin.address(), "", "")
-        .replace("readiness_delay = \"0s\"", "readiness_delay = \"1h\"");
-    let mut keygate = Keygate::configured(&pki, &text);
+    let text =
+        Configuration::new(origin.address()).global("shutdown = { readiness_delay = \"1h\" }");
+    let mut keygate = text.start(&pki);
     assert_eq!(keygate.curl(&client, &[]).stdout, b"hello\n");
 
     keygate.signal("TERM");
@@ -267,12 +262,9 @@ fn a_stale_admin_socket_is_replaced_and_one_in_use_is_not() {
     let socket = pki.path("admin.sock");
     drop(UnixListener::bind(&socket).unwrap());
     assert!(socket.exists(), "a socket that nobody listens on stays");
-    let text = text.replace(
-        "admin = { listen = \"127.0.0.1:0\" }",
-        &format!("admin = {{ listen = \"unix:{}\" }}", socket.display()),
-    );
+    let text = text.set("admin.listen", format!("unix:{}", socket.display()));
     let config = pki.path("keygate.toml");
-    std::fs::write(&config, &text).unwrap();
+    std::fs::write(&config, text.text()).unwrap();
     let mut command = Command::new(BINARY);
     command.args(["run", "--config"]).arg(&config).stderr(Stdio::piped());
     let mut child = KillAtEnd(command.spawn().unwrap());

@@ -8,11 +8,12 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::keygate::{BINARY, Keygate, configuration};
+use crate::support::keygate::{BINARY, Keygate};
 use crate::support::load::Load;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::program::{Program, reserved_address};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{TIMEOUT, said, skip, system, write_filter, write_revision};
 
 /// The end of a service manager that is told things.
@@ -69,8 +70,11 @@ fn the_manager_is_told_of_start_reload_and_end_when_they_are_done() {
     let (pki, origin) = (Pki::new(), Origin::start());
     write_filter(&pki.path("lost.pkbf"), &[]);
     let manager = Manager::new(&pki);
-    let mut keygate =
-        Keygate::run_by(manager.command("1000000"), &pki, &configuration(origin.address(), "", ""));
+    let mut keygate = Keygate::run_by(
+        manager.command("1000000"),
+        &pki,
+        &Configuration::new(origin.address()).text(),
+    );
     assert_eq!(manager.told(), "READY=1\nSTATUS=serving, snapshot 1, services: 1\n");
 
     write_revision(&pki.path("lost.pkbf"), &[], 2);
@@ -98,8 +102,11 @@ fn a_worker_that_hangs_makes_the_watchdog_bite() {
     let (pki, origin) = (Pki::new(), Origin::start());
     write_filter(&pki.path("lost.pkbf"), &[]);
     let manager = Manager::new(&pki);
-    let keygate =
-        Keygate::run_by(manager.command("1000000"), &pki, &configuration(origin.address(), "", ""));
+    let keygate = Keygate::run_by(
+        manager.command("1000000"),
+        &pki,
+        &Configuration::new(origin.address()).text(),
+    );
     let threads = std::fs::read_dir(format!("/proc/{}/task", keygate.pid())).unwrap();
     let is_worker = |path: &Path| {
         std::fs::read_to_string(path.join("comm")).unwrap().starts_with("keygate-worker")
@@ -143,9 +150,8 @@ fn activated(socket: &TcpListener) -> Command {
     command
 }
 
-fn on(address: SocketAddr, origin: &Origin) -> String {
-    let text = configuration(origin.address(), "", "");
-    text.replacen("\nlisten = \"127.0.0.1:0\"", &format!("\nlisten = \"{address}\""), 1)
+fn on(address: SocketAddr, origin: &Origin) -> Configuration {
+    Configuration::new(origin.address()).set("services.listen", address.to_string())
 }
 
 #[test]
@@ -155,7 +161,7 @@ fn a_restart_with_a_socket_that_is_handed_over_refuses_nobody() {
     write_filter(&pki.path("lost.pkbf"), &[]);
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
-    let text = on(address, &origin);
+    let text = on(address, &origin).text();
     let mut keygate = Keygate::run_by(activated(&socket), &pki, &text);
     assert_eq!(keygate.address(), address);
     let load = Load::start(address, &pki, &client);
@@ -173,7 +179,7 @@ fn a_restart_with_a_socket_that_is_handed_over_refuses_nobody() {
     // Every worker accepts from it, also after a configuration without it.
     let elsewhere = reserved_address();
     for (place, generation) in [(elsewhere, 2), (address, 3)] {
-        std::fs::write(pki.path("keygate.toml"), on(place, &origin)).unwrap();
+        std::fs::write(pki.path("keygate.toml"), on(place, &origin).text()).unwrap();
         keygate.signal("HUP");
         keygate.wait_for_generation(generation);
     }
@@ -187,7 +193,7 @@ fn a_socket_that_no_address_is_configured_for_is_an_error_that_names_both() {
     write_filter(&pki.path("lost.pkbf"), &[]);
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = pki.path("keygate.toml");
-    std::fs::write(&config, on("127.0.0.1:8443".parse().unwrap(), &origin)).unwrap();
+    std::fs::write(&config, on("127.0.0.1:8443".parse().unwrap(), &origin).text()).unwrap();
     let output = activated(&socket).args(["run", "--config"]).arg(&config).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     let told = String::from_utf8_lossy(&output.stderr);
@@ -197,10 +203,7 @@ fn a_socket_that_no_address_is_configured_for_is_an_error_that_names_both() {
 
     // The admin address is one of them.
     let text = on("127.0.0.1:0".parse().unwrap(), &origin);
-    let text = text.replace(
-        "admin = { listen = \"127.0.0.1:0\" }",
-        &format!("admin = {{ listen = \"{address}\" }}"),
-    );
+    let text = text.set("admin.listen", address.to_string()).text();
     let keygate = Keygate::run_by(activated(&socket), &pki, &text);
     assert_eq!(keygate.admin_address(), address);
     assert_eq!(keygate.admin("/readyz").0, 200);
@@ -215,7 +218,7 @@ fn systemd_hands_over_a_socket_and_starts_it_with_the_first_client() {
     let client = pki.client("client", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
     let address = reserved_address();
-    std::fs::write(pki.path("keygate.toml"), on(address, &origin)).unwrap();
+    std::fs::write(pki.path("keygate.toml"), on(address, &origin).text()).unwrap();
     let mut command = Command::new("systemd-socket-activate");
     command.args(["--listen", &address.to_string(), BINARY, "run", "--config"]);
     let _keygate = Program::start(command.arg(pki.path("keygate.toml"))).listening_on(address);

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::Configure;
 use crate::support::scene::{LOADED, REFUSED, Scene, contains, refusals};
 use crate::support::{said, write_filter, write_revision};
 
@@ -116,13 +117,15 @@ fn a_torn_filter_is_refused_until_it_is_completed() {
 
 #[test]
 fn a_filter_that_its_writer_holds_locked_is_not_put_in_use_before_it_is_let_go() {
-    let other = "[[filters]]\nname = \"other\"\npath = \"other.pkbf\"\n\n[[services]]";
+    let other = "[[filters]]
+name = \"other\"
+path = \"other.pkbf\"";
     let scene = Scene::configured(
         |pki, first| {
             write_filter(&pki.path("other.pkbf"), &[]);
             rename(first, pki.path("lost.pkbf")).unwrap();
         },
-        |text| text.replace("[[services]]", other),
+        |configuration| configuration.global(other),
     );
     let content = read(scene.update()).unwrap();
     let file = open(&scene.pki.path("lost.pkbf"));
@@ -205,7 +208,7 @@ fn another_ca_admits_its_own_clients_and_no_longer_those_of_the_one_before() {
             // The CA of the server, which clients need, stays.
             std::fs::copy(pki.path("ca.pem"), pki.path("clients.pem")).unwrap();
         },
-        |text| text.replace("\"ca.pem\"", "\"clients.pem\""),
+        |configuration| configuration.client_auth("trust_anchors = \"clients.pem\""),
     );
     let theirs = Pki::named("Another CA");
     let stranger = theirs.client("stranger", Kind::P256);

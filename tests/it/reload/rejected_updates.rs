@@ -9,20 +9,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use keygate::pkbf::{Filter, Overwrite, Parameters, create};
 use serde_json::{Value, json};
 
-use crate::support::keygate::{Keygate, configuration, keygate};
+use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::scene::{LOADED, REFUSED, SUCCESSFUL, Scene, contains, refusals};
 use crate::support::{said, system, write_filter, write_revision};
 
 /// A scene whose filter has more keys in its configuration.
 fn scene_with(keys: &str) -> Scene {
-    scene_configured(|text| {
-        text.replace("path = \"lost.pkbf\"", &format!("path = \"lost.pkbf\"\n{keys}"))
-    })
+    scene_configured(|configuration| configuration.filter(keys))
 }
 
-fn scene_configured(change: impl FnOnce(String) -> String) -> Scene {
+fn scene_configured(change: impl FnOnce(Configuration) -> Configuration) -> Scene {
     Scene::configured(|pki, first| rename(first, pki.path("lost.pkbf")).unwrap(), change)
 }
 
@@ -195,7 +194,7 @@ fn scene_with_state() -> Scene {
             rename(first, pki.path("lost.pkbf")).unwrap();
             std::fs::create_dir(pki.path("state")).unwrap();
         },
-        |text| format!("state = {{ dir = \"state\" }}\n{text}"),
+        |configuration| configuration.global("state = { dir = \"state\" }"),
     )
 }
 
@@ -257,7 +256,7 @@ fn a_filter_without_its_canaries_is_refused() {
             rename(first, pki.path("lost.pkbf")).unwrap();
             std::fs::copy(pki.path("lost.pem"), pki.path("canary.pem")).unwrap();
         },
-        |text| text.replace("\"lost.pkbf\"", "\"lost.pkbf\"\ncanaries = [\"canary.pem\"]"),
+        |configuration| configuration.filter("canaries = [\"canary.pem\"]"),
     );
     let other = scene.pki.path("made/other.pkbf");
     write_filter(&other, &[b"another list"]);
@@ -296,7 +295,7 @@ fn an_update_that_would_refuse_too_many_clients_waits_for_the_operator() {
 
     for (arguments, problem) in [
         (&["found"][..], "no filter \"found\""),
-        (&["lost", "--sha256", &"0".repeat(64)], "look at it first"),
+        (&["lost", "--sha256", &"0".repeat(64)], "inspect it, then accept it"),
     ] {
         let output = scene.accept(arguments);
         assert_eq!(output.status.code(), Some(3), "{}", said(&output));
@@ -337,9 +336,9 @@ fn clients_that_are_only_flagged_do_not_hold_an_update_up() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let next = pki.client("next", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let text = configuration(origin.address(), "", "policy = { on_probable = \"flag\" }");
-    let text = text.replace("\"lost.pkbf\"", "\"lost.pkbf\"\nmax_new_hits = 0");
-    let keygate = Keygate::configured(&pki, &text);
+    let text = Configuration::new(origin.address()).policy("on_probable = \"flag\"");
+    let text = text.filter("max_new_hits = 0");
+    let keygate = text.start(&pki);
     assert_eq!(keygate.curl(&next, &[]).stdout, b"hello\n");
     write_revision(&pki.path("lost.pkbf"), &[&next.spki], 2);
     keygate.wait_for_generation(2);

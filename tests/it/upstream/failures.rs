@@ -8,20 +8,12 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
-use crate::support::client::Client;
-use crate::support::keygate::{Keygate, configuration};
+use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
-use crate::support::pki::{Kind, Party, Pki};
-use crate::support::{TIMEOUT, said, write_filter};
+use crate::support::proxy::{Configure, Proxy};
+use crate::support::{TIMEOUT, said};
 
 /// A good client, and a filter that holds nobody.
-fn people() -> (Pki, Party) {
-    let pki = Pki::new();
-    let good = pki.client("good", Kind::P256);
-    write_filter(&pki.path("lost.pkbf"), &[]);
-    (pki, good)
-}
-
 fn failures(keygate: &Keygate, reason: &str) -> f64 {
     let series = format!("keygate_upstream_failures_total{{reason=\"{reason}\",service=\"test\"}}");
     keygate.metric(&series)
@@ -31,13 +23,12 @@ const CODE: [&str; 2] = ["-w", "%{http_code}"];
 
 #[test]
 fn an_upstream_that_is_down_is_a_502() {
-    let (pki, good) = people();
     // Bound, so that nobody else gets it, and not listened on.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
-    let keygate = Keygate::configured(&pki, &configuration(address, "", ""));
-    let answered = keygate.curl(&good, &CODE);
+    let keygate = Proxy::before(format!("http://{address}")).start();
+    let answered = keygate.curl(&keygate.good, &CODE);
     assert!(answered.stdout.ends_with(b"502"), "{}", said(&answered));
     assert_eq!(failures(&keygate, "connect"), 1.0);
     assert_eq!(keygate.metric(r#"keygate_requests_total{code="5xx",service="test"}"#), 1.0);
@@ -45,21 +36,16 @@ fn an_upstream_that_is_down_is_a_502() {
 }
 
 /// A short `response_timeout`.
-fn impatient(origin: &Origin) -> String {
-    configuration(origin.address(), "", "").replace("\"20s\"", "\"400ms\"")
-}
-
 #[test]
 fn an_upstream_that_is_silent_is_a_504_after_the_response_timeout() {
-    let (pki, good) = people();
     let (release, held) = channel::<()>();
     let held = Mutex::new(held);
     let origin = Origin::answering(move |_, _| {
         let _ = held.lock().unwrap().recv(); // until the test has ended
         Err(ErrorKind::ConnectionAborted.into())
     });
-    let keygate = Keygate::configured(&pki, &impatient(&origin));
-    let answered = keygate.curl(&good, &CODE);
+    let keygate = Proxy::to(origin).upstream("response_timeout = \"400ms\"").start();
+    let answered = keygate.curl(&keygate.good, &CODE);
     assert!(answered.stdout.ends_with(b"504"), "{}", said(&answered));
     assert_eq!(failures(&keygate, "timeout"), 1.0);
     drop(release);
@@ -71,14 +57,13 @@ fn an_upstream_that_dies_in_mid_response_never_looks_complete() {
         &b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nten bytes."[..],
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\na\r\nten bytes.\r\n",
     ] {
-        let (pki, good) = people();
         let origin = Origin::answering(move |_, tcp| {
             tcp.write_all(dying)?;
             Err(ErrorKind::ConnectionAborted.into())
         });
-        let keygate = Keygate::start(&pki, &origin, "");
+        let keygate = Proxy::to(origin).start();
         for http in ["--http1.1", "--http2"] {
-            let broken = keygate.curl(&good, &[http]);
+            let broken = keygate.curl(&keygate.good, &[http]);
             // Partial file, receive error, error in an HTTP/2 stream.
             let broken_off = [18, 56, 92].map(Some).contains(&broken.status.code());
             assert!(broken_off, "{http}: {}", said(&broken));
@@ -89,11 +74,9 @@ fn an_upstream_that_dies_in_mid_response_never_looks_complete() {
 
 #[test]
 fn an_upload_that_makes_progress_outlasts_the_response_timeout() {
-    let (pki, good) = people();
-    let origin = Origin::start(); // answers once it has read the whole body
-    let patient = impatient(&origin).replace("\"400ms\"", "\"1s\"");
-    let keygate = Keygate::configured(&pki, &patient);
-    let mut client = Client::connect(&pki, keygate.address(), &good);
+    // Its origin responds once it has read the whole body.
+    let keygate = Proxy::new().upstream("response_timeout = \"1s\"").start();
+    let mut client = keygate.connect();
     client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\n");
     for _ in 0..8 {
         // The passing of time is what is tested: all pieces together take twice the time-out.
@@ -101,12 +84,11 @@ fn an_upload_that_makes_progress_outlasts_the_response_timeout() {
         client.send("x");
     }
     assert!(client.head().starts_with("HTTP/1.1 200 OK\r\n"));
-    assert_eq!(origin.next().body, b"xxxxxxxx");
+    assert_eq!(keygate.origin.next().body, b"xxxxxxxx");
 }
 
 #[test]
 fn requests_share_a_connection_and_one_that_the_upstream_closed_is_replaced() {
-    let (pki, good) = people();
     let (closing, told) = (channel::<()>(), Mutex::new(0));
     let (closed, wait_closed) = closing;
     let closed = Mutex::new(closed);
@@ -121,9 +103,8 @@ fn requests_share_a_connection_and_one_that_the_upstream_closed_is_replaced() {
         }
         Ok(())
     });
-    let one_worker = configuration(origin.address(), "", "").replace("workers = 2", "workers = 1");
-    let keygate = Keygate::configured(&pki, &one_worker);
-    let mut client = Client::connect(&pki, keygate.address(), &good);
+    let keygate = Proxy::to(origin).workers(1).start();
+    let mut client = keygate.connect();
     let mut ask = || {
         client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(client.head().starts_with("HTTP/1.1 200 OK\r\n"));
@@ -135,7 +116,7 @@ fn requests_share_a_connection_and_one_that_the_upstream_closed_is_replaced() {
     let connections = || keygate.metric("keygate_upstream_connections_total{service=\"test\"}");
     assert_eq!(connections(), 1.0);
     wait_closed.recv_timeout(TIMEOUT).unwrap();
-    while keygate.metric("keygate_upstream_connections_active{service=\"test\"}") > 0.0 {}
+    keygate.wait_for_metric("keygate_upstream_connections_active{service=\"test\"}", 0.0);
     ask();
     assert_eq!(connections(), 2.0);
 }
@@ -151,7 +132,6 @@ const ROOM: u64 = 16 << 20;
 
 #[test]
 fn a_client_that_does_not_read_stops_the_upstream_and_fills_no_memory() {
-    let (pki, good) = people();
     let (stalled, wait_stalled) = channel();
     let stalled = Mutex::new(stalled);
     let origin = Origin::answering(move |_, tcp| {
@@ -170,8 +150,8 @@ fn a_client_that_does_not_read_stops_the_upstream_and_fills_no_memory() {
         }
         Ok(())
     });
-    let keygate = Keygate::start(&pki, &origin, "");
-    let mut client = Client::connect(&pki, keygate.address(), &good);
+    let keygate = Proxy::to(origin).start();
+    let mut client = keygate.connect();
     client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let before = resident(&keygate);
     let written = wait_stalled.recv_timeout(TIMEOUT).unwrap();
@@ -186,11 +166,10 @@ fn a_client_that_does_not_read_stops_the_upstream_and_fills_no_memory() {
 
 #[test]
 fn an_upstream_that_does_not_read_stops_the_client_and_fills_no_memory() {
-    let (pki, good) = people();
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let deaf = listener.local_addr().unwrap(); // accepts by its backlog and never reads
-    let keygate = Keygate::configured(&pki, &configuration(deaf, "", ""));
-    let mut client = Client::connect(&pki, keygate.address(), &good);
+    let keygate = Proxy::before(format!("http://{deaf}")).start();
+    let mut client = keygate.connect();
     client.send(format!("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {BODY}\r\n\r\n"));
     let before = resident(&keygate);
     client.tcp().set_write_timeout(Some(Duration::from_millis(200))).unwrap();

@@ -9,9 +9,8 @@ use crate::support::http2::{
     Came, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM, SETTINGS, frame,
     request,
 };
-use crate::support::keygate::{Keygate, configuration};
-use crate::support::pki::{Kind, Party, Pki};
-use crate::support::{said, wait_until, write_filter};
+use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::{said, wait_until};
 
 /// What a server does with a request.
 #[derive(Debug, Clone, Copy)]
@@ -110,31 +109,9 @@ fn serve(
     }
 }
 
-struct Scene {
-    keygate: Keygate,
-    good: Party,
-    pki: Pki,
-}
-
-fn scene(server: &Server, settings: &str) -> Scene {
-    let pki = Pki::new();
-    let good = pki.client("good", Kind::P256);
-    write_filter(&pki.path("lost.pkbf"), &[]);
-    let text = configuration(server.address, "", "")
-        .replace("http://", "h2c://")
-        .replace("upstream = { ", &format!("upstream = {{ {settings}"))
-        .replace("workers = 2", "workers = 1");
-    assert!(text.contains("h2c://") && text.contains(settings));
-    Scene { keygate: Keygate::configured(&pki, &text), good, pki }
-}
-
-impl Scene {
-    fn code(&self, arguments: &[&str]) -> String {
-        let answer = self.keygate.curl(&self.good, &[&["-w", "%{http_code}"], arguments].concat());
-        assert!(answer.status.success(), "{}", said(&answer));
-        let (_, code) = answer.stdout.split_at(answer.stdout.len() - 3);
-        String::from_utf8_lossy(code).into_owned()
-    }
+fn scene(server: &Server, settings: &str) -> Running {
+    let url = format!("h2c://{}", server.address);
+    Proxy::before(url).upstream(settings).workers(1).start()
 }
 
 #[test]
@@ -182,7 +159,7 @@ fn a_connection_that_is_ending_costs_nobody_anything_while_others_still_use_it()
 
 /// A client that has sent the head of a request and owes four bytes of its body, or a body of unknown
 /// length, and has the head of its answer; and whether that is all of it.
-fn half_asked(scene: &Scene, is_counted: bool) -> (Http2, bool) {
+fn half_asked(scene: &Running, is_counted: bool) -> (Http2, bool) {
     let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
     let length = [("content-length", "4")];
     let fields = request("POST", if is_counted { &length } else { &[] });

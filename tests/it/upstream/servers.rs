@@ -7,54 +7,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::support::client::Client;
-use crate::support::keygate::{Keygate, configuration};
 use crate::support::origin::{Origin, Received};
-use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::reserved_address;
-use crate::support::{said, wait_until, write_filter};
+use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::wait_until;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n";
-const CODE: [&str; 2] = ["-w", "%{http_code}"];
-
-struct Scene {
-    keygate: Keygate,
-    good: Party,
-    pki: Pki,
-}
 
 /// A proxy in front of `servers`, with more settings of its upstream.
-fn scene(servers: &[SocketAddr], settings: &str) -> Scene {
-    let pki = Pki::new();
-    let good = pki.client("good", Kind::P256);
-    write_filter(&pki.path("lost.pkbf"), &[]);
+fn scene(servers: &[SocketAddr], settings: &str) -> Running {
     let urls: Vec<_> = servers.iter().map(|server| format!("http://{server}")).collect();
-    let first = format!("servers = [\"http://{}\"], ", servers[0]);
-    let text = configuration(servers[0], "", "");
-    assert!(text.contains(&first));
-    // One worker: what a worker knows of servers it has found out by itself.
-    let text = text
-        .replace(&first, &format!("servers = {urls:?}, {settings}"))
-        .replace("workers = 2", "workers = 1");
-    let keygate = Keygate::configured(&pki, &text);
-    Scene { keygate, good, pki }
-}
-
-impl Scene {
-    fn code(&self) -> String {
-        let answer = self.keygate.curl(&self.good, &CODE);
-        assert!(answer.status.success(), "{}", said(&answer));
-        let (_, code) = answer.stdout.split_at(answer.stdout.len() - 3);
-        String::from_utf8_lossy(code).into_owned()
-    }
+    // One worker, because each worker finds out about the servers by itself.
+    Proxy::new().servers(&urls).upstream(settings).workers(1).start()
 }
 
 #[test]
 fn servers_are_asked_in_turn() {
     let origins = [Origin::start(), Origin::start(), Origin::start()];
     let addresses = origins.each_ref().map(Origin::address);
-    let scene = scene(&addresses, "balance = \"round-robin\", ");
+    let scene = scene(&addresses, "balance = \"round-robin\"");
     for _ in 0..6 {
-        assert_eq!(scene.code(), "200");
+        assert_eq!(scene.code(&[]), "200");
     }
     assert_eq!(origins.each_ref().map(Origin::untaken), [2, 2, 2]);
 }
@@ -64,9 +37,9 @@ fn a_request_goes_to_another_server_when_one_cannot_be_reached() {
     for balance in ["round-robin", "random", "least-requests"] {
         let origin = Origin::start();
         let scene =
-            scene(&[reserved_address(), origin.address()], &format!("balance = \"{balance}\", "));
+            scene(&[reserved_address(), origin.address()], &format!("balance = \"{balance}\""));
         for _ in 0..10 {
-            assert_eq!(scene.code(), "200", "{balance}");
+            assert_eq!(scene.code(&[]), "200", "{balance}");
         }
         assert_eq!(origin.untaken(), 10);
     }
@@ -79,7 +52,7 @@ fn a_server_that_fails_again_and_again_is_left_alone_and_asked_again_later() {
     let settings = "balance = \"round-robin\", max_failures = 2, retry_after = \"1s\", ";
     let scene = scene(&[down, origin.address()], settings);
     for _ in 0..6 {
-        assert_eq!(scene.code(), "200");
+        assert_eq!(scene.code(&[]), "200");
     }
     let line =
         scene.keygate.wait_for("a line", |line| line["message"] == "upstream server ejected");
@@ -94,7 +67,7 @@ fn a_server_that_fails_again_and_again_is_left_alone_and_asked_again_later() {
         let _ = asked.send(());
     });
     wait_until("the server is asked again", || {
-        scene.code();
+        scene.code(&[]);
         is_asked.try_recv().is_ok()
     });
 }
@@ -103,8 +76,8 @@ fn a_server_that_fails_again_and_again_is_left_alone_and_asked_again_later() {
 fn with_all_servers_down_a_request_is_refused_at_once() {
     let settings = "max_failures = 1, retry_after = \"1h\", ";
     let scene = scene(&[reserved_address(), reserved_address()], settings);
-    assert_eq!(scene.code(), "502", "both were tried");
-    assert_eq!(scene.code(), "503", "nobody is tried any more");
+    assert_eq!(scene.code(&[]), "502", "both were tried");
+    assert_eq!(scene.code(&[]), "503", "nobody is tried any more");
     let unavailable = "keygate_upstream_failures_total{reason=\"unavailable\",service=\"test\"}";
     assert_eq!(scene.keygate.metric(unavailable), 1.0);
 }
@@ -136,14 +109,14 @@ fn a_server_that_does_not_pass_its_checks_gets_no_request_until_it_does() {
     let is_request = |request: &Received| request.head.starts_with("GET / ");
     sick.taken(is_request);
     for _ in 0..6 {
-        assert_eq!(scene.code(), "200");
+        assert_eq!(scene.code(&[]), "200");
     }
     assert_eq!(sick.taken(is_request), 0);
     is_well.store(true, Ordering::Relaxed);
     scene.keygate.wait_for("a line", message("upstream server healthy"));
     scene.keygate.wait_for_metric(&up, 1.0);
     wait_until("it is asked again", || {
-        assert_eq!(scene.code(), "200");
+        assert_eq!(scene.code(&[]), "200");
         sick.taken(is_request) > 0
     });
 }
@@ -200,7 +173,7 @@ fn no_more_connections_are_made_than_may_be() {
     let mut first = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
     first.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     origin.next();
-    assert_eq!(scene.code(), "503");
+    assert_eq!(scene.code(&[]), "503");
     go.send(()).unwrap();
     assert!(first.head().starts_with("HTTP/1.1 200 "));
 }

@@ -5,9 +5,10 @@ use std::process::Command;
 
 use keygate::spki::Fingerprint;
 
-use crate::support::keygate::{Keygate, configuration, keygate};
+use crate::support::keygate::keygate;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::{Program, reserved_address};
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, skip, wait_until, write_filter, write_revision};
 
 /// nginx, which says what it knows of who asks. Ends with the test.
@@ -58,7 +59,7 @@ http {{
 struct Scene {
     pki: Pki,
     good: Party,
-    text: String,
+    configuration: Configuration,
 }
 
 /// A proxy to be in front of `server`; `extra` are more settings of the upstream.
@@ -66,11 +67,11 @@ fn scene(server: &str, extra: &str) -> Scene {
     let pki = Pki::new();
     let good = pki.client("good", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let text =
-        configuration("127.0.0.1:1".parse().unwrap(), "", "policy = { on_unchecked = \"header\" }");
-    let text = text
-        .replace("servers = [\"http://127.0.0.1:1\"]", &format!("servers = [\"{server}\"]{extra}"));
-    Scene { pki, good, text }
+    let configuration = Configuration::new("127.0.0.1:1")
+        .servers(&[server])
+        .upstream(extra)
+        .policy("on_unchecked = \"header\"");
+    Scene { pki, good, configuration }
 }
 
 impl Scene {
@@ -84,7 +85,7 @@ impl Scene {
     }
 }
 
-const TLS: &str = ", tls = { trust_anchors = \"upstream-ca.pem\", certificate = \"me.pem\", private_key = \"me.key\", server_name = \"localhost\" }";
+const TLS: &str = "tls = { trust_anchors = \"upstream-ca.pem\", certificate = \"me.pem\", private_key = \"me.key\", server_name = \"localhost\" }";
 
 #[test]
 fn an_upstream_is_spoken_to_over_tls_with_a_certificate_of_our_own() {
@@ -98,7 +99,7 @@ fn an_upstream_is_spoken_to_over_tls_with_a_certificate_of_our_own() {
         nginx.pki.client("first", Kind::P256);
         nginx.pki.client("second", Kind::P256);
         scene.take(&nginx.pki, ["first.pem", "first.key"], "me");
-        let keygate = Keygate::configured(&scene.pki, &scene.text);
+        let keygate = scene.configuration.start(&scene.pki);
         let ask = || {
             let answer = keygate.curl(&scene.good, &[]);
             String::from_utf8_lossy(&answer.stdout).into_owned()
@@ -133,7 +134,7 @@ fn an_upstream_that_nobody_vouches_for_is_sent_nothing() {
         std::fs::copy(ca.path("ca.pem"), scene.pki.path("upstream-ca.pem")).unwrap();
         nginx.pki.client("me", Kind::P256);
         scene.take(&nginx.pki, ["me.pem", "me.key"], "me");
-        let keygate = Keygate::configured(&scene.pki, &scene.text);
+        let keygate = scene.configuration.start(&scene.pki);
         let answer = keygate.curl(&scene.good, &["-w", "%{http_code}"]);
         assert!(answer.stdout.ends_with(b"502"), "{}", said(&answer));
         keygate.wait_for("a line", |line| {
@@ -157,7 +158,7 @@ fn the_keys_that_we_have_towards_upstreams_are_judged_like_our_others() {
         let key = ::keygate::spki::keys_in(&content).remove(0).key.unwrap();
 
         // At a reload it is an alarm.
-        let keygate_runs = Keygate::configured(&scene.pki, &scene.text);
+        let keygate_runs = scene.configuration.start(&scene.pki);
         write_revision(&scene.pki.path("lost.pkbf"), &[&key], 2);
         let line = keygate_runs.wait_for("the alarm", |line| {
             line["level"] == "ERROR" && line["message"] == "own key is compromised"
@@ -187,7 +188,7 @@ fn an_upstream_is_spoken_to_over_http_2_in_the_clear_and_over_a_unix_socket() {
     for (server, said) in [(format!("h2c://{}", nginx.plain), "HTTP/2.0 "), (unix, "HTTP/1.1 unix")]
     {
         let scene = scene(&server, "");
-        let keygate = Keygate::configured(&scene.pki, &scene.text);
+        let keygate = scene.configuration.start(&scene.pki);
         for version in ["--http1.1", "--http2"] {
             let answer = keygate.curl(&scene.good, &[version]);
             let text = String::from_utf8_lossy(&answer.stdout);
@@ -208,13 +209,9 @@ fn tls_towards_an_upstream_that_cannot_be_had_is_an_error_at_the_start() {
         assert_eq!(output.status.code(), Some(code), "{}", said(&output));
         assert!(said(&output).contains(problem), "{problem}: {}", said(&output));
     };
-    check(&scene.text, 2, "services.test.upstream.tls: https://localhost:1 needs CAs");
-    let with = |tls: &str| {
-        scene.text.replace(
-            "\"https://localhost:1\"]",
-            &format!("\"https://localhost:1\"], tls = {{ {tls} }}"),
-        )
-    };
+    let text = scene.configuration.text();
+    check(&text, 2, "services.test.upstream.tls: https://localhost:1 needs CAs");
+    let with = |tls: &str| scene.configuration.clone().add("services.upstream.tls", tls).text();
     check(&with("trust_anchors = \"none.pem\""), 3, "upstream.tls.trust_anchors");
     check(&with("trust_anchors = \"ca.pem\", certificate = \"server.pem\""), 2, "belong together");
     check(
