@@ -39,17 +39,17 @@ use crate::snapshot::LoadError;
 ///
 /// keygate runs in front of mTLS services. The client proves in the TLS handshake that it holds its
 /// private key. keygate then looks the public key up in a bloom filter of compromised keys. A hit is
-/// rejected, flagged, or passed to the upstream in a header, as the policy says. Filters, CAs and
+/// rejected, flagged, or passed to the upstream in a header, according to the policy. Filters, CAs and
 /// certificates are reloaded without a restart.
 #[derive(Debug, Parser)]
 #[command(name = "keygate", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Run the proxy.
     ///
     /// Loads the configuration and every file that it names, then serves until SIGTERM or SIGINT.
@@ -84,7 +84,7 @@ enum Command {
     /// sets k. A key in the filter is always found. A key that is not in the filter is found by
     /// mistake at a rate that is chosen when the filter is created.
     #[command(subcommand)]
-    Filter(filter::Command),
+    Filter(filter::FilterCommand),
     /// Print the algorithm and the fingerprints of keys.
     ///
     /// One private key has several public encodings. Each encoding has its own fingerprint, the
@@ -196,15 +196,15 @@ impl CliError {
 #[must_use]
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Run(args) => run::run(&args.config),
-        Command::Validate(args) => validate::run(&args.config),
-        Command::Demo(args) => demo::run(&args),
-        Command::Healthcheck(args) => healthcheck::run(&args),
-        Command::Report(args) => report::run(&args),
-        Command::Filter(command) => filter::run(&command),
-        Command::Key(args) => key::run(&args),
-        Command::Completions(args) => completions::run(&args),
-        Command::Man(args) => man::run(&args),
+        CliCommand::Run(args) => run::run(&args.config),
+        CliCommand::Validate(args) => validate::run(&args.config),
+        CliCommand::Demo(args) => demo::run(&args),
+        CliCommand::Healthcheck(args) => healthcheck::run(&args),
+        CliCommand::Report(args) => report::run(&args),
+        CliCommand::Filter(command) => filter::run(&command),
+        CliCommand::Key(args) => key::run(&args),
+        CliCommand::Completions(args) => completions::run(&args),
+        CliCommand::Man(args) => man::run(&args),
     };
     match outcome {
         Ok(Exit::Done) => ExitCode::SUCCESS,
@@ -232,12 +232,12 @@ fn print(line: impl std::fmt::Display) -> Result<(), CliError> {
 }
 
 /// Buffered standard output, flushed after each line if it is a terminal.
-struct Output {
+struct CliOutput {
     writer: BufWriter<StdoutLock<'static>>,
     is_terminal: bool,
 }
 
-impl Output {
+impl CliOutput {
     fn new() -> Self {
         let stdout = io::stdout();
         let is_terminal = stdout.is_terminal();

@@ -10,11 +10,11 @@ mod query;
 use std::path::Path;
 
 use super::input::{self, PerKeyOutput};
-use super::{CliError, ConfigArgs, Exit, Output, json, print, print_error, print_json};
+use super::{CliError, CliOutput, ConfigArgs, Exit, json, print, print_error, print_json};
 use crate::pkbf::{self, FilterFile};
 
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Command {
+pub(super) enum FilterCommand {
     /// Accept a filter update that waits for the operator.
     ///
     /// With `max_new_hits`, an update waits if it would reject too many recent clients. This command
@@ -46,14 +46,14 @@ pub(super) enum Command {
     Query(query::Args),
 }
 
-pub(super) fn run(command: &Command) -> Result<Exit, CliError> {
+pub(super) fn run(command: &FilterCommand) -> Result<Exit, CliError> {
     match command {
-        Command::Accept(args) => accept::run(args),
-        Command::Add(args) => add::run(args),
-        Command::Create(args) => create::run(args),
-        Command::Diff(args) => diff::run(args),
-        Command::Info(args) => info::run(args),
-        Command::Query(args) => query::run(args),
+        FilterCommand::Accept(args) => accept::run(args),
+        FilterCommand::Add(args) => add::run(args),
+        FilterCommand::Create(args) => create::run(args),
+        FilterCommand::Diff(args) => diff::run(args),
+        FilterCommand::Info(args) => info::run(args),
+        FilterCommand::Query(args) => query::run(args),
     }
 }
 

@@ -4,7 +4,7 @@ use clap::ValueHint;
 use serde::Serialize;
 
 use super::input::{self, PerKeyOutput};
-use super::{CliError, Exit, Output};
+use super::{CliError, CliOutput, Exit};
 use crate::spki::{Fingerprint, related};
 
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ struct NamedEncoding {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let mut output = Output::new();
+    let mut output = CliOutput::new();
     let counts = input::for_each_key(&args.inputs, PerKeyOutput::Yes, |key| {
         let encodings = related(key.spki).into_iter().map(|(encoding, spki)| NamedEncoding {
             encoding: encoding.as_str(),

@@ -15,7 +15,7 @@ use clap::{Command, ValueHint};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-use self::text::{Block, Section};
+use self::text::{Block, ManSection};
 use super::{CliError, Exit};
 
 #[derive(Debug, clap::Args)]
@@ -57,7 +57,7 @@ fn render_all(command: &Command, pages: &mut Vec<Page>) -> Result<(), CliError> 
     command.get_subcommands().try_for_each(|below| render_all(below, pages))
 }
 
-fn render(command: &Command, sections: &[Section<'_>]) -> io::Result<Vec<u8>> {
+fn render(command: &Command, sections: &[ManSection<'_>]) -> io::Result<Vec<u8>> {
     let synopsis = written_synopsis(sections).unwrap_or_else(|| synopsis(command));
     let usage = command.clone().override_usage(synopsis).subcommand_help_heading("COMMANDS");
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
@@ -89,7 +89,7 @@ fn title(name: &str, section: u8) -> String {
 const SYNOPSIS: &str = "SYNOPSIS";
 
 /// Returns the synopsis of `docs/man`, for commands whose options exclude each other.
-fn written_synopsis(sections: &[Section<'_>]) -> Option<String> {
+fn written_synopsis(sections: &[ManSection<'_>]) -> Option<String> {
     let section = sections.iter().find(|section| section.heading == SYNOPSIS)?;
     section.blocks.iter().find_map(|block| match block {
         Block::Commands(lines) => Some(lines.join("\n")),
@@ -118,7 +118,7 @@ fn synopsis(command: &Command) -> String {
     if command.has_subcommands() { line + " COMMAND" } else { line }
 }
 
-fn add(section: &Section<'_>, roff: &mut Roff) {
+fn add(section: &ManSection<'_>, roff: &mut Roff) {
     roff.control("SH", [section.heading]);
     for (at, block) in section.blocks.iter().enumerate() {
         if at > 0 && !matches!(block, Block::Term { .. }) {

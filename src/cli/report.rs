@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::admin_client::AdminClient;
-use super::{CliError, ConfigArgs, Exit, Output};
+use super::{CliError, CliOutput, ConfigArgs, Exit};
 use crate::config::AdminAddress;
 use crate::unix_time::{self, rfc3339};
 
@@ -75,7 +75,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let clients = clients.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
     let seen = clients.into_iter().filter(|(_, client)| client.last_seen >= from);
     let seen: Vec<(Value, ReportedClient)> = seen.collect();
-    let mut output = Output::new();
+    let mut output = CliOutput::new();
     if args.json {
         seen.iter().try_for_each(|(value, _)| output.json(value))?;
     } else {

@@ -8,7 +8,7 @@ use clap::ValueHint;
 use serde::Serialize;
 
 use super::info::date;
-use super::{CliError, Exit, Output, PerKeyOutput, input, read};
+use super::{CliError, CliOutput, Exit, PerKeyOutput, input, read};
 use crate::guard::{Guard, NamedFilter};
 use crate::pkbf::{Filter, FilterFile, FilterSummary};
 
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let (before, after) = (read(&args.before)?, read(&args.after)?);
     let difference = FilterDiff::new((&args.before, &before), (&args.after, &after));
     let exit = if difference.same { Exit::Done } else { Exit::Found };
-    let mut output = Output::new();
+    let mut output = CliOutput::new();
     let shown = if args.json { output.json(&difference) } else { show(&mut output, &difference) };
     shown?;
     let now = SystemTime::now();
@@ -103,7 +103,7 @@ fn guard(filter: Filter) -> Guard {
     Guard::new(vec![Arc::new(NamedFilter { name: "".into(), filter, sha256: [0; 32] })])
 }
 
-fn show(output: &mut Output, difference: &FilterDiff) -> Result<(), CliError> {
+fn show(output: &mut CliOutput, difference: &FilterDiff) -> Result<(), CliError> {
     let FilterDiff { before, after, .. } = difference;
     let mut row = |name: &str, value: fn(&FilterSummary) -> String| {
         let (before, after) = (value(before), value(after));

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use clap::ValueHint;
 use serde::Serialize;
 
-use super::{CliError, Exit, Output, PerKeyOutput, input, read};
+use super::{CliError, CliOutput, Exit, PerKeyOutput, input, read};
 use crate::guard::{Guard, NamedFilter, Verdict};
 
 #[derive(Debug, clap::Args)]
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     });
     let guard = Guard::new(vec![Arc::clone(&named)]);
     let now = SystemTime::now();
-    let mut output = Output::new();
+    let mut output = CliOutput::new();
     let mut exit = Exit::Done;
     let counts = input::for_each_key(&args.inputs, PerKeyOutput::Yes, |key| {
         // The filter looks up exactly these bytes; the guard also tries related encodings.

@@ -10,7 +10,7 @@ const TEXT: &str = include_str!("../../../docs/man/keygate.toml.md");
 
 /// A line of the example.
 #[derive(Debug, PartialEq, Eq)]
-enum Line<'a> {
+enum ExampleLine<'a> {
     Empty,
     Key { setting: &'a str, meaning: &'a str },
     Table { name: &'a str, meaning: &'a str },
@@ -27,12 +27,12 @@ pub(super) fn page() -> Vec<u8> {
     let mut text = Vec::new(); // in the example, the text of a table precedes its name
     let mut is_first = false; // a heading starts a paragraph, so that the first one needs no `.PP`
     let example = join_continuations(EXAMPLE);
-    for line in example.iter().map(|line| Line::parse(line)) {
-        if let Line::Text(line) = line {
+    for line in example.iter().map(|line| ExampleLine::parse(line)) {
+        if let ExampleLine::Text(line) = line {
             text.push(line);
             continue;
         }
-        if let Line::Table { name, meaning } = line {
+        if let ExampleLine::Table { name, meaning } = line {
             roff.control("SH", [name]);
             is_first = true;
             text.extend((!meaning.is_empty()).then_some(meaning));
@@ -42,14 +42,14 @@ pub(super) fn page() -> Vec<u8> {
             text.clear();
         }
         match line {
-            Line::Key { setting, meaning: "" } => {
+            ExampleLine::Key { setting, meaning: "" } => {
                 paragraph(&mut roff, &mut is_first).text([bold(setting)]);
             }
-            Line::Key { setting, meaning } => {
+            ExampleLine::Key { setting, meaning } => {
                 is_first = false;
                 roff.control("TP", []).text([bold(setting)]).text([roman(meaning)]);
             }
-            Line::Empty | Line::Table { .. } | Line::Text(_) => {}
+            ExampleLine::Empty | ExampleLine::Table { .. } | ExampleLine::Text(_) => {}
         }
     }
     see_also.into_iter().for_each(|section| super::add(section, &mut roff));
@@ -80,7 +80,7 @@ fn paragraph<'a>(roff: &'a mut Roff, is_first: &mut bool) -> &'a mut Roff {
     if std::mem::take(is_first) { roff } else { roff.control("PP", []) }
 }
 
-impl<'a> Line<'a> {
+impl<'a> ExampleLine<'a> {
     fn parse(line: &'a str) -> Self {
         let line = line.trim();
         match line.strip_prefix("# ") {
@@ -109,15 +109,21 @@ mod tests {
     #[test]
     fn settings_tables_and_text_are_recognized() {
         for (line, expected) in [
-            ("", Line::Empty),
-            ("workers = 0   # threads", Line::Key { setting: "workers = 0", meaning: "threads" }),
-            ("# dir = \"/var\"  # off", Line::Key { setting: "dir = \"/var\"", meaning: "off" }),
-            ("  [services.tls]", Line::Table { name: "[services.tls]", meaning: "" }),
-            ("# [[lists]]", Line::Table { name: "[[lists]]", meaning: "" }),
-            ("[log]  # on it", Line::Table { name: "[log]", meaning: "on it" }),
-            ("# with a share: { weight = 3 }", Line::Text("with a share: { weight = 3 }")),
+            ("", ExampleLine::Empty),
+            (
+                "workers = 0   # threads",
+                ExampleLine::Key { setting: "workers = 0", meaning: "threads" },
+            ),
+            (
+                "# dir = \"/var\"  # off",
+                ExampleLine::Key { setting: "dir = \"/var\"", meaning: "off" },
+            ),
+            ("  [services.tls]", ExampleLine::Table { name: "[services.tls]", meaning: "" }),
+            ("# [[lists]]", ExampleLine::Table { name: "[[lists]]", meaning: "" }),
+            ("[log]  # on it", ExampleLine::Table { name: "[log]", meaning: "on it" }),
+            ("# with a share: { weight = 3 }", ExampleLine::Text("with a share: { weight = 3 }")),
         ] {
-            assert_eq!(Line::parse(line), expected, "{line}");
+            assert_eq!(ExampleLine::parse(line), expected, "{line}");
         }
     }
 }

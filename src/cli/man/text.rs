@@ -6,7 +6,7 @@
 
 /// A heading and the blocks below it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Section<'a> {
+pub(super) struct ManSection<'a> {
     pub(super) heading: &'a str,
     pub(super) blocks: Vec<Block<'a>>,
 }
@@ -24,17 +24,17 @@ pub(super) enum Block<'a> {
 }
 
 /// Returns the sections of a page, in order.
-pub(super) fn parse(text: &str) -> Vec<Section<'_>> {
-    let mut sections: Vec<Section<'_>> = Vec::new();
+pub(super) fn parse(text: &str) -> Vec<ManSection<'_>> {
+    let mut sections: Vec<ManSection<'_>> = Vec::new();
     let mut is_fenced = false;
     let mut continues = false; // the last block goes on in the next line
     for line in text.lines() {
         if let Some(heading) = line.strip_prefix("## ") {
-            sections.push(Section { heading, blocks: Vec::new() });
+            sections.push(ManSection { heading, blocks: Vec::new() });
             continues = false;
             continue;
         }
-        let Some(Section { blocks, .. }) = sections.last_mut() else { continue };
+        let Some(ManSection { blocks, .. }) = sections.last_mut() else { continue };
         if line.starts_with("```") {
             is_fenced = !is_fenced;
             continues = false;
@@ -81,8 +81,8 @@ mod tests {
             paragraph("More."),
             Block::Commands(vec!["run it", "again"]),
         ];
-        let files = Section { heading: "FILES", blocks };
-        let see_also = Section { heading: "SEE ALSO", blocks: vec![paragraph("keygate(1)")] };
+        let files = ManSection { heading: "FILES", blocks };
+        let see_also = ManSection { heading: "SEE ALSO", blocks: vec![paragraph("keygate(1)")] };
         assert_eq!(parse(text), [files, see_also]);
     }
 }
