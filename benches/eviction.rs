@@ -1,9 +1,9 @@
-//! What a swap costs those who stay: ten thousand open connections, of which ten are hits in the new
-//! filter, while others keep asking.
+//! The cost of a snapshot swap for clients that stay connected.
 //!
-//! One worker serves all of them. Sixteen connections ask again and again; their latency is told for
-//! the seconds before the swap and for the second that has it. In the end the ten must be gone, and
-//! each of the others must still answer on the connection that it had.
+//! One worker serves ten thousand open connections, ten of which are hits in the new filter.
+//! Sixteen connections send requests all the time. Their latency is printed for the seconds before
+//! the swap and for the second of the swap. At the end, the ten hits must be closed, and all other
+//! connections must still get responses.
 //!
 //! Needs some 20,100 file descriptors for each of two processes: `cargo bench --bench eviction`.
 
@@ -35,7 +35,7 @@ use support::{client, write_filter, write_revision};
 
 const CONNECTIONS: usize = 10_000;
 const HITS: usize = 10;
-const ASKING: usize = 16;
+const ACTIVE: usize = 16;
 const BEFORE: Duration = Duration::from_secs(3);
 const AFTER: Duration = Duration::from_secs(1);
 
@@ -43,7 +43,7 @@ type Connection = TlsStream<TcpStream>;
 
 fn main() {
     if std::env::args().any(|argument| argument == "--test") {
-        return; // `cargo test --benches` only wants to see it start
+        return; // `cargo test --benches` only checks that the program starts
     }
     let (pki, origin) = (Pki::new(), Origin::start());
     let [good, turned] = ["good", "turned"].map(|name| pki.client(name, Kind::P256));
@@ -58,22 +58,22 @@ fn main() {
         (open(address, &good, CONNECTIONS - HITS).await, open(address, &turned_config, HITS).await)
     });
     println!(
-        "{} connections are open, {} of them soon hits",
+        "{} connections are open, {} of them become hits",
         others.len() + hits.len(),
         hits.len()
     );
 
-    let mut asking = others.split_off(others.len() - ASKING);
+    let mut active = others.split_off(others.len() - ACTIVE);
     let swapped = AtomicBool::new(false);
     let spki = turned.spki.clone();
     let [before, after] = std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(BEFORE);
-            swapped.store(true, Ordering::Relaxed); // the second has all of it: load, swap, judgement
+            swapped.store(true, Ordering::Relaxed); // the second covers load, swap and judgement
             write_revision(&pki.path("lost.pkbf"), &[&spki], 2);
             keygate.wait_for_generation(2);
         });
-        runtime.block_on(latencies(&mut asking, &swapped))
+        runtime.block_on(latencies(&mut active, &swapped))
     });
     report("before the swap", before);
     report("in the second with the swap", after);
@@ -83,16 +83,16 @@ fn main() {
         for hit in &mut hits {
             assert_eq!(hit.read(&mut [0; 1]).await.unwrap(), 0, "a hit is still open");
         }
-        println!("the {HITS} hits were gone after another {:.0?}", start.elapsed());
-        others.append(&mut asking);
+        println!("the {HITS} hits were closed after another {:.0?}", start.elapsed());
+        others.append(&mut active);
         for other in &mut others {
-            ask(other).await;
+            request(other).await;
         }
     });
-    println!("{} others answered on the connection that they had", others.len());
+    println!("{} other connections still get responses", others.len());
 }
 
-/// So many connections, each of which has been answered once.
+/// Opens `count` connections and sends one request on each.
 async fn open(address: SocketAddr, config: &Arc<ClientConfig>, count: usize) -> Vec<Connection> {
     let mut connections = Vec::with_capacity(count);
     for _ in 0..count {
@@ -100,24 +100,24 @@ async fn open(address: SocketAddr, config: &Arc<ClientConfig>, count: usize) -> 
         tcp.set_nodelay(true).unwrap();
         let connector = TlsConnector::from(Arc::clone(config));
         let mut connection = connector.connect(address.ip().into(), tcp).await.unwrap();
-        ask(&mut connection).await;
+        request(&mut connection).await;
         connections.push(connection);
     }
     connections
 }
 
-/// One request and its answer.
-async fn ask(connection: &mut Connection) {
+/// Sends a request and reads its response.
+async fn request(connection: &mut Connection) {
     connection.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"\r\n\r\nhello\n") {
-        let read = connection.read_buf(&mut answer).await.unwrap();
-        assert!(read > 0, "closed after {:?}", String::from_utf8_lossy(&answer));
+    let mut response = Vec::new();
+    while !response.ends_with(b"\r\n\r\nhello\n") {
+        let read = connection.read_buf(&mut response).await.unwrap();
+        assert!(read > 0, "closed after {:?}", String::from_utf8_lossy(&response));
     }
 }
 
-/// In seconds, before the swap and after it.
-async fn latencies(asking: &mut [Connection], swapped: &AtomicBool) -> [Vec<f64>; 2] {
+/// Request latencies in seconds, before and after the swap.
+async fn latencies(active: &mut [Connection], swapped: &AtomicBool) -> [Vec<f64>; 2] {
     let mut latencies = [Vec::new(), Vec::new()];
     let mut until = None;
     loop {
@@ -125,9 +125,9 @@ async fn latencies(asking: &mut [Connection], swapped: &AtomicBool) -> [Vec<f64>
         if is_after && *until.get_or_insert_with(|| Instant::now() + AFTER) < Instant::now() {
             return latencies;
         }
-        for connection in &mut *asking {
+        for connection in &mut *active {
             let start = Instant::now();
-            ask(connection).await;
+            request(connection).await;
             latencies[usize::from(is_after)].push(start.elapsed().as_secs_f64());
         }
     }

@@ -1,15 +1,15 @@
-//! What loading a filter and looking a key up in it cost, beside the least that they can.
+//! The cost of loading a filter and of a lookup, compared with lower bounds.
 //!
-//! `load`: a filter of 2^33 bits (1 GiB, a list of 298 million keys), its file in the page cache.
-//! Three ways to have the same bytes in memory stand beside [`keygate::pkbf::read`]: `std::fs::read`,
-//! which is what most programs do; reading into fresh huge pages without looking at anything; and
-//! reading into memory that was used before, which nothing that loads a filter has.
+//! `load` reads a filter of 2^33 bits (1 GiB, 298 million keys) from the page cache. It compares
+//! [`keygate::pkbf::read`] with three other ways to read the bytes: `std::fs::read`, reading into
+//! new huge pages without any check, and reading into memory that was used before. The last is a
+//! lower bound that no program reaches when it starts.
 //!
-//! `look up`: one key in a filter that is half full, k = 20, by the nanoseconds of each look-up on
-//! its own. `first clear bit` is what the filter does; `all bits` computes all positions, reads them
-//! all, and only then looks, so that their misses overlap; `random access` is one access to a place
-//! in the same bits that the one before decides. Keys are not asked for twice, so that in a filter
-//! larger than the caches each is as cold as a new client's.
+//! `look up` times single lookups in a filter that is half full, k = 20. `first clear bit` is the
+//! lookup of the filter. `all bits` computes and reads all positions before it tests them, so that
+//! cache misses overlap. `random access` is one access to a place that depends on the access
+//! before. Each key is looked up once. In a filter larger than the caches it is therefore as cold
+//! as the key of a new client.
 //!
 //! Needs 1 GiB of disk and 3 GiB of memory: `cargo bench --bench filter`.
 
@@ -31,15 +31,15 @@ use memmap2::{Advice, MmapMut};
 use xxhash_rust::xxh64::xxh64;
 
 const HASH_COUNT: u8 = 20;
-/// The second-level cache of a core, the last-level cache, and beyond both.
+/// Filters that fit into the second-level cache, into the last-level cache, and into neither.
 const HASH_LENGTHS: [u8; 5] = [20, 24, 27, 30, 33];
 const LOADS: usize = 9;
-const LOOK_UPS: u64 = 200_000;
+const LOOKUPS: u64 = 200_000;
 const BUFFER: usize = 256 << 10;
 
 fn main() {
     if std::env::args().any(|argument| argument == "--test") {
-        return; // `cargo test --benches` only wants to see it start
+        return; // `cargo test --benches` only checks that the program starts
     }
     load();
     for hash_length in HASH_LENGTHS {
@@ -64,7 +64,7 @@ fn load() {
     });
     let filter = pkbf::read(&path, u64::MAX).unwrap();
     let digest = seconds(|| filter.filter.sha256());
-    println!("load 1 GiB, warm                      seconds  speed of ours");
+    println!("load 1 GiB, warm                      seconds  relative speed");
     println!("  keygate::pkbf::read                  {ours:.3}");
     for (name, time) in [
         ("std::fs::read", whole),
@@ -73,24 +73,24 @@ fn load() {
     ] {
         println!("  {name:<36} {time:.3}    {:>4.0} %", 100.0 * time / ours);
     }
-    println!("  SHA-256, once it is in memory        {digest:.3}");
+    println!("  SHA-256, in memory                   {digest:.3}");
 }
 
 fn look_up(hash_length: u8) {
     let mut filter = half_full(hash_length);
     let key = |number: u64| number.to_be_bytes();
-    (0..LOOK_UPS).for_each(|number| {
+    (0..LOOKUPS).for_each(|number| {
         filter.insert(&key(number));
     });
     let bits = filter.to_parts().1;
-    let hits = 0..LOOK_UPS;
-    let misses = 1 << 40..(1 << 40) + LOOK_UPS;
+    let hits = 0..LOOKUPS;
+    let misses = 1 << 40..(1 << 40) + LOOKUPS;
     let nothing = nanoseconds(hits.clone(), |number| number);
     let time = |numbers, look: &dyn Fn(u64) -> bool| nanoseconds(numbers, look) - nothing;
     let first_clear = |number: u64| filter.contains(&key(number));
     let all = |number: u64| all_bits(bits, hash_length, &key(number));
     let mut place = 1;
-    let access = nanoseconds(0..LOOK_UPS, |_| {
+    let access = nanoseconds(0..LOOKUPS, |_| {
         place = next_place(place, bits);
         place
     }) - nothing;
@@ -103,7 +103,7 @@ fn look_up(hash_length: u8) {
     );
 }
 
-/// All positions of a key, read before any is looked at.
+/// Looks a key up by reading all its bits before it tests them.
 fn all_bits(bits: &[u8], hash_length: u8, key: &[u8]) -> bool {
     let mask = (1 << hash_length) - 1;
     let mut position = xxh64(key, 0);
@@ -116,14 +116,14 @@ fn all_bits(bits: &[u8], hash_length: u8, key: &[u8]) -> bool {
     })
 }
 
-/// A place that cannot be known before the bits at `place` have been read.
+/// A place that depends on the bits at `place`.
 fn next_place(place: u64, bits: &[u8]) -> u64 {
     let size = bits.len() as u64;
     let found = bits[usize::try_from((place >> 20) % size).unwrap()];
     (place ^ u64::from(found)).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1)
 }
 
-/// A filter with bits as if made of so many keys that half of them are set.
+/// A filter with random bits, half of them set.
 fn half_full(hash_length: u8) -> Filter {
     let entries =
         (f64::exp2(hash_length.into()) * std::f64::consts::LN_2 / f64::from(HASH_COUNT)).round();
@@ -166,13 +166,13 @@ fn seconds<T>(mut run: impl FnMut() -> T) -> f64 {
         let start = Instant::now();
         let result = run();
         let elapsed = start.elapsed().as_secs_f64();
-        drop(result); // giving the memory back is not part of it
+        drop(result); // freeing the memory is not timed
         elapsed
     });
     median(times.collect())
 }
 
-/// The median time of one look-up, the reading of the clock included.
+/// The median time of one lookup, including the reading of the clock.
 fn nanoseconds<T>(numbers: std::ops::Range<u64>, mut look: impl FnMut(u64) -> T) -> f64 {
     let times = numbers.map(|number| {
         let start = Instant::now();

@@ -1,26 +1,26 @@
-//! What [`Guard::judge`] costs a handshake, from the client's leaf certificate to the verdict.
+//! The cost of [`Guard::judge`] in a handshake, from the client's leaf certificate to the verdict.
 //!
-//! The keys are the usual ones of client certificates, P-256 and RSA-2048. The filters have k = 20
-//! and half of their bits set, the least space for a false-positive rate of 10⁻⁶: 2^20 bits
-//! (128 KiB, 36 thousand keys) is a list of one's own incidents, 2^27 (16 MiB, 4.6 million keys) is
-//! larger than the second-level cache, 2^33 (1 GiB, 298 million keys) larger than any cache.
+//! The keys are P-256 and RSA-2048, as in most client certificates. The filters have k = 20 and
+//! half of their bits set, the minimum size for a false-positive rate of 10⁻⁶. A filter of 2^20
+//! bits (128 KiB, 36 thousand keys) is a company's own list. One of 2^27 (16 MiB, 4.6 million keys)
+//! is larger than the second-level cache. One of 2^33 (1 GiB, 298 million keys) is larger than any
+//! cache.
 //!
-//! * `miss` is nearly every client there is: every encoding of its key is looked up, and each
-//!   look-up ends at the first bit that is not set, after two on average.
-//! * `hit` is the client that is to be refused: all 20 bits of its key are set.
-//! * `warm` is one client that connects again and again with nothing in between: the least that
-//!   a judgement can take.
-//! * `cold` is the case to plan with: a client not seen lately, after the proxy has done other
-//!   work. That work takes the filter, and the code, out of the first- and second-level caches;
-//!   8 MiB of reading stand for it. The leaf itself is cached, for the proxy has just received it
-//!   and verified a signature with it.
+//! * `miss` is a client with a good key. All encodings of the key are looked up. Each lookup ends
+//!   at the first clear bit, after two bits on average.
+//! * `hit` is a client that is rejected. All 20 bits of its key are set.
+//! * `warm` judges one client repeatedly. It is a lower bound.
+//! * `cold` judges a new client after other work, as the proxy does. The work evicts the filter and
+//!   the code from the first- and second-level caches; reading 8 MiB stands for it. The leaf is
+//!   cached, because the proxy has just verified a signature with it.
 //!
-//! A cold judgement is timed on its own, which includes reading the clock: `cold/nothing` is that
-//! time, to be subtracted. A sample is the mean of some dozens of judgements, and an interrupt
-//! spoils it: the median of the samples says more than their mean, which criterion prints.
+//! A cold judgement is timed by itself, and its time includes reading the clock. Subtract
+//! `cold/nothing`, which is the time of the clock. A sample is the mean of some dozens of
+//! judgements. Because an interrupt distorts a sample, use the median of the samples and not the
+//! mean that criterion prints.
 //!
-//! `random access` is one dependent access to a place in 1 GiB that nothing can foresee: the unit
-//! in which the judgement by a large filter is to be counted.
+//! `random access` is one dependent access to an unpredictable place in 1 GiB. It is the unit for
+//! the cost of a judgement with a large filter.
 
 #![allow(
     clippy::indexing_slicing,
@@ -46,7 +46,7 @@ use rustls::pki_types::CertificateDer;
 
 const HASH_COUNT: u8 = 20;
 const HASH_LENGTHS: [u8; 3] = [20, 27, 33];
-/// Bytes read between two judgements: several times the second-level cache of a core.
+/// Bytes read between two judgements, several times the second-level cache of a core.
 const OTHER_WORK: usize = 8 << 20;
 const CACHE_LINE: usize = 64;
 
@@ -110,7 +110,7 @@ fn warm(
     });
 }
 
-/// `setup` is not timed: it does the other work and gives the next client's leaf.
+/// Times judgements only. `setup` does the other work and returns the next client's leaf.
 fn cold(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,
@@ -127,7 +127,8 @@ fn cold(
     });
 }
 
-/// Goes through the 2^24 cache lines of 1 GiB in an order in which each line names the next.
+/// Follows a chain through the 2^24 cache lines of 1 GiB; each line contains the number of the
+/// next.
 fn random_access(criterion: &mut Criterion) {
     const LINES: usize = 1 << 24;
     const WORDS: usize = CACHE_LINE / size_of::<usize>();
@@ -147,18 +148,18 @@ fn random_access(criterion: &mut Criterion) {
     });
 }
 
-/// Clients with keys of one kind, by number.
+/// Clients with keys of one type, by number.
 struct Client {
     name: &'static str,
-    /// A real leaf; the others differ from it in 8 bytes of their key.
+    /// A valid leaf. The leaves of the clients differ from it in 8 bytes of the key.
     leaf: Vec<u8>,
-    /// Where in the leaf those bytes are.
+    /// Offset of these bytes in the leaf.
     key: usize,
 }
 
 impl Client {
     fn new(name: &'static str, key: &KeyPair) -> Self {
-        /// Past the first byte of a P-256 point or an RSA modulus, within the next 16.
+        /// An offset after the first byte of a P-256 point or an RSA modulus, within the next 16.
         const KEY_IN_SPKI: usize = 40;
         let leaf = CertificateParams::default().self_signed(key).unwrap().der().to_vec();
         let spki = spki::of_certificate(&leaf).unwrap();
@@ -166,8 +167,8 @@ impl Client {
         Self { name, key: start + KEY_IN_SPKI, leaf }
     }
 
-    /// The leaf of client `number`. Its point is on no curve and its modulus has unknown factors,
-    /// which a judgement does not look at.
+    /// The leaf of client `number`. Its point or modulus is not valid, which a judgement does not
+    /// check.
     fn leaf(&self, number: u64) -> CertificateDer<'static> {
         let mut leaf = self.leaf.clone();
         leaf[self.key..][..8].copy_from_slice(&number.to_be_bytes());
@@ -175,8 +176,8 @@ impl Client {
     }
 }
 
-/// How many clients of each kind are in a filter: enough that none comes twice while the caches
-/// remember it, and few enough to leave half of the bits unset.
+/// Number of clients of each type in a filter. It is large enough that no client recurs while it is
+/// cached, and small enough to leave half of the bits clear.
 fn listed_count(hash_length: u8) -> u64 {
     (1 << (hash_length - 11)).min(16_384)
 }
@@ -190,7 +191,7 @@ fn guard(hash_length: u8, clients: &[Client]) -> Guard {
             filter.insert(spki::of_certificate(&client.leaf(number)).unwrap());
         }
     }
-    read_through(&file); // which takes the clients of a large filter out of the last-level cache
+    read_through(&file); // evicts the clients of a large filter from the last-level cache
     let guard =
         Guard::new(vec![Arc::new(NamedFilter { name: "bench".into(), filter, sha256: [0; 32] })]);
     for client in clients {
@@ -201,7 +202,7 @@ fn guard(hash_length: u8, clients: &[Client]) -> Guard {
     guard
 }
 
-/// A filter file whose bits are set at random, as after as many entries as set half of them.
+/// A filter file with random bits, half of them set.
 fn random_file(hash_length: u8) -> Vec<u8> {
     let bits = 1_u64 << hash_length;
     let entries = bits * 693 / 1000 / u64::from(HASH_COUNT); // ln 2 · m / k
@@ -225,7 +226,7 @@ fn random_file(hash_length: u8) -> Vec<u8> {
     file
 }
 
-/// Reads a byte of every cache line.
+/// Reads one byte of each cache line.
 fn read_through(memory: &[u8]) -> u64 {
     black_box(memory.iter().step_by(CACHE_LINE).map(|byte| u64::from(*byte)).sum())
 }

@@ -1,8 +1,8 @@
-//! What the command line costs for many keys: a million lines of SPKI into a filter and against it,
-//! and a directory of a hundred thousand certificates against it, each in one run on one core.
+//! The cost of the command line for many keys, each command on one core.
 //!
-//! Whole commands are timed, reading the files (in the page cache) and writing the result included:
-//! `cargo bench --bench toolbox`.
+//! A million lines of SPKI are added to a filter and looked up in it. A directory of a hundred
+//! thousand certificates is looked up as well. The time covers the whole command: reading the files
+//! from the page cache and writing the result. Run `cargo bench --bench toolbox`.
 
 #![allow(
     clippy::indexing_slicing,
@@ -26,7 +26,7 @@ const RUNS: usize = 5;
 
 fn main() {
     if std::env::args().any(|argument| argument == "--test") {
-        return; // `cargo test --benches` only wants to see it start
+        return; // `cargo test --benches` only checks that the program starts
     }
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
@@ -52,7 +52,8 @@ fn main() {
     report("filter query, one certificate", 1, times.collect());
 }
 
-/// P-256 keys that differ in eight bytes: of a real certificate, whose signature nobody looks at.
+/// Writes P-256 keys that differ in eight bytes. The signatures of the certificates are not valid,
+/// which the commands do not check.
 fn make_inputs(list: &str, certificates: &str) {
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
@@ -75,7 +76,7 @@ fn make_inputs(list: &str, certificates: &str) {
     }
 }
 
-/// Seconds that a command takes on one core.
+/// Runs a command on one core and returns its time in seconds.
 fn run(arguments: &[&str]) -> f64 {
     let start = Instant::now();
     let status = Command::new("taskset")

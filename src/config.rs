@@ -4,9 +4,9 @@
 //!
 //! A new key needs three steps. Add the field to the raw table in `raw`, with its default. Add the
 //! field to the model here or in `service` or `upstream`. Add the conversion to `check`. A table
-//! without conversions, such as [`ForwardConfig`], is parsed directly into the model: then one field
-//! with its default suffices. `docs/configuration.md` has a row for each key, which a test compares
-//! with the code.
+//! without conversions, such as [`ForwardConfig`], is parsed directly into the model: then one
+//! field with its default suffices. `docs/configuration.md` has a row for each key, which a test
+//! compares with the code.
 
 mod check;
 mod raw;
@@ -83,8 +83,8 @@ pub struct LogConfig {
     /// Directives of `tracing_subscriber`'s `EnvFilter`, such as `keygate::proxy=debug`. Default:
     /// `info`.
     pub level: String,
-    /// Minimum interval between two lines of a worker about the same event of the same client; events
-    /// in between are counted. Default: 60 s; 0 logs every event.
+    /// Minimum interval between two lines of a worker about the same event of the same client;
+    /// events in between are counted. Default: 60 s; 0 logs every event.
     pub repeat_after: Duration,
 }
 
@@ -118,7 +118,8 @@ pub struct FilterConfig {
     pub name: String,
     /// Path of the file.
     pub path: PathBuf,
-    /// Maximum size of the file, in bytes; a larger file is rejected. Default: 2^33 bits and the header.
+    /// Maximum size of the file, in bytes; a larger file is rejected. Default: 2^33 bits and the
+    /// header.
     pub max_size: u64,
     /// Age from which the filter is reported as stale; `None` reports none.
     pub max_age: Option<Duration>,
@@ -128,8 +129,8 @@ pub struct FilterConfig {
     pub implausible: Implausible,
     /// Files with keys that must be in the filter.
     pub canaries: Vec<PathBuf>,
-    /// Maximum number of recent clients that an update may newly reject. An update above it waits for
-    /// `keygate filter accept`. `None` has no maximum.
+    /// Maximum number of recent clients that an update may newly reject. An update above it waits
+    /// for `keygate filter accept`. `None` has no maximum.
     pub max_new_hits: Option<usize>,
 }
 
@@ -288,7 +289,8 @@ impl Config {
         settings.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
 
-    /// Checks the configuration in `text`. `file` is its name in errors and the base of relative paths.
+    /// Checks the configuration in `text`. `file` is its name in errors and the base of relative
+    /// paths.
     ///
     /// # Errors
     /// Returns the errors of [`Config::read`], except those of reading the file.

@@ -1,8 +1,9 @@
-//! The judgement of client keys: a verdict on a key, and the decision that a policy derives from it.
+//! The judgement of client keys: a verdict on a key, and the decision that a policy derives from
+//! it.
 //!
 //! All judgements come from [`Guard::judge`] and [`Policy::decide`]: in full handshakes, resumed
-//! sessions, reloads and the command line. Both are pure functions: no I/O, the time is a parameter,
-//! and a clean key causes no allocation.
+//! sessions, reloads and the command line. Both are pure functions: no I/O, the time is a
+//! parameter, and a clean key causes no allocation.
 
 mod lists;
 mod policy;
@@ -65,8 +66,8 @@ impl Guard {
         Self { exceptions: ExceptionsByKey::new(exceptions), ..self }
     }
 
-    /// The verdict at `now` on a client's `chain`, leaf first. With [`Depth::Chain`] it is the worst
-    /// verdict of all certificates.
+    /// The verdict at `now` on a client's `chain`, leaf first. With [`Depth::Chain`] it is the
+    /// worst verdict of all certificates.
     ///
     /// An empty chain, a certificate that cannot be read, and a key in an unknown encoding are
     /// [`Verdict::Unchecked`].

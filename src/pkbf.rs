@@ -1,8 +1,9 @@
 //! The `pkbfv1` filter: which public keys are probably compromised.
 //!
-//! A lookup covers exactly the bytes it is given, as in the reference implementation. [`crate::spki`]
-//! derives the other encodings of a key, and [`crate::snapshot`] replaces filters in a running
-//! proxy. Nothing here depends on TLS or on a policy. Format: <https://pwnedkeys.com/filter.html>
+//! A lookup covers exactly the bytes it is given, as in the reference implementation.
+//! [`crate::spki`] derives the other encodings of a key, and [`crate::snapshot`] replaces filters
+//! in a running proxy. Nothing here depends on TLS or on a policy. Format:
+//! <https://pwnedkeys.com/filter.html>
 //!
 //! A filter is built in memory and written as one file:
 //!
@@ -86,8 +87,8 @@ impl Filter {
     /// Parses the content of a filter file.
     ///
     /// # Errors
-    /// Returns an error if `file` is too short, is not `pkbfv1`, has a parameter out of range, or has
-    /// data that is not `2^L / 8` bytes long.
+    /// Returns an error if `file` is too short, is not `pkbfv1`, has a parameter out of range, or
+    /// has data that is not `2^L / 8` bytes long.
     pub fn parse(file: &[u8]) -> Result<Self, FilterError> {
         let (header, data) = Header::parse(file)?;
         let mut bits = Bits::zeroed(header.data_size())?;
@@ -186,8 +187,8 @@ impl Filter {
         self.header.parameters().false_positive_ratio(self.header.entry_count.into())
     }
 
-    /// An upper bound of the false-positive rate that chance can produce with this header. It is far
-    /// above [`Filter::false_positive_ratio`] only in filters of a few bits.
+    /// An upper bound of the false-positive rate that chance can produce with this header. It is
+    /// far above [`Filter::false_positive_ratio`] only in filters of a few bits.
     #[must_use]
     pub fn false_positive_bound(&self) -> f64 {
         plausibility::false_positive_bound(&self.header)
@@ -199,8 +200,8 @@ impl Filter {
         Plausibility::of(&self.header, self.set_bits)
     }
 
-    /// The number of bits that are set in one filter only: in `self`, then in `other`. `None` if the
-    /// filters differ in size.
+    /// The number of bits that are set in one filter only: in `self`, then in `other`. `None` if
+    /// the filters differ in size.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<(u64, u64)> {
         (self.bits.len() == other.bits.len()).then(|| {

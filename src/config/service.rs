@@ -44,8 +44,8 @@ pub struct ServiceConfig {
     pub limits: LimitsConfig,
     /// Decision for each verdict.
     pub policy: Policy,
-    /// Whether the service starts although its own key, or that of a trust anchor, is a hit. Default:
-    /// false.
+    /// Whether the service starts although its own key, or that of a trust anchor, is a hit.
+    /// Default: false.
     pub allow_compromised_own_key: bool,
     /// Maximum time for an evicted connection to finish before it is closed. Default: 10 s.
     pub evict_within: Duration,
@@ -83,7 +83,8 @@ pub enum Protocol {
 pub struct Networks(pub Vec<IpNet>);
 
 impl Networks {
-    /// Whether a network contains `address`. An IPv4-mapped IPv6 address counts as the IPv4 address.
+    /// Whether a network contains `address`. An IPv4-mapped IPv6 address counts as the IPv4
+    /// address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
@@ -102,7 +103,8 @@ pub struct TlsConfig {
     pub min_version: TlsVersion,
     /// Protocols offered by ALPN, preferred first. Default: h2, http/1.1; empty for TCP services.
     pub alpn: Vec<AlpnProtocol>,
-    /// Whether clients can resume sessions. A resumed session is judged like a new one. Default: true.
+    /// Whether clients can resume sessions. A resumed session is judged like a new one. Default:
+    /// true.
     pub resumption: bool,
 }
 
@@ -224,19 +226,19 @@ pub struct LimitsConfig {
     /// Maximum time between two pieces of a request body, and for the client to read a piece of a
     /// response. Default: 60 s.
     pub body_timeout: Duration,
-    /// Maximum time between the end of a response and the next request. For TCP and after an upgrade,
-    /// maximum time without a byte in either direction. Default: 60 s.
+    /// Maximum time between the end of a response and the next request. For TCP and after an
+    /// upgrade, maximum time without a byte in either direction. Default: 60 s.
     pub idle_timeout: Duration,
     /// Maximum time from a request's head to the end of its response. Default: none.
     pub request_timeout: Option<Duration>,
-    /// Maximum age of a connection. An older one finishes its in-flight requests and closes. Default:
-    /// none.
+    /// Maximum age of a connection. An older one finishes its in-flight requests and closes.
+    /// Default: none.
     pub max_connection_age: Option<Duration>,
-    /// Maximum number of open connections. Services on one address share the sum. Further connections
-    /// wait in the kernel. Default: 10,000.
+    /// Maximum number of open connections. Services on one address share the sum. Further
+    /// connections wait in the kernel. Default: 10,000.
     pub max_connections: usize,
-    /// Maximum number of open connections from one address. Further ones get 429, and above twice the
-    /// limit they are closed; TCP services close all further ones. Default: 1000.
+    /// Maximum number of open connections from one address. Further ones get 429, and above twice
+    /// the limit they are closed; TCP services close all further ones. Default: 1000.
     pub max_connections_per_ip: usize,
     /// Maximum size of a request head, in bytes. Default: 32 KiB.
     pub max_header_size: u32,

@@ -13,8 +13,8 @@ pub struct UpstreamConfig {
     pub balance: Balance,
     /// Maximum time to connect, TLS included. Default: 2 s.
     pub connect_timeout: Duration,
-    /// Maximum time from the end of the request, or from the last piece of it that the upstream read,
-    /// to the head of the response. Default: 60 s.
+    /// Maximum time from the end of the request, or from the last piece of it that the upstream
+    /// read, to the head of the response. Default: 60 s.
     pub response_timeout: Duration,
     /// Maximum time between two pieces of a response. Default: 60 s.
     pub body_timeout: Duration,
@@ -122,7 +122,7 @@ impl fmt::Display for ServerConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balance {
-    /// Of two random servers, the one with fewer in-flight requests of this worker.
+    /// The one of two random servers that has fewer in-flight requests of this worker.
     LeastRequests,
     /// A random server.
     Random,

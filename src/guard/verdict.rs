@@ -186,7 +186,7 @@ impl VerdictKind {
 pub enum JudgedAt {
     /// In a full handshake.
     FullHandshake,
-    /// On an open connection, after a new snapshot was put to use.
+    /// On an open connection, after a new snapshot was activated.
     Reload,
     /// After a handshake that resumed a session.
     Resumption,

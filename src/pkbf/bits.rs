@@ -1,8 +1,8 @@
 //! The memory of a bit field, and the counting of its bits.
 //!
-//! The memory is an anonymous mapping, on huge pages where the kernel offers them. Lookups in a large
-//! filter then miss the TLB less often, and loading faults once for each 2 MiB instead of each 4 KiB.
-//! A replaced filter returns its memory to the kernel at once.
+//! The memory is an anonymous mapping, on huge pages where the kernel offers them. Lookups in a
+//! large filter then miss the TLB less often, and loading faults once for each 2 MiB instead of
+//! each 4 KiB. A replaced filter returns its memory to the kernel at once.
 
 use std::ops::{Deref, DerefMut};
 
@@ -56,8 +56,9 @@ const BLOCK: usize = 512;
 
 /// The number of bits of `bytes` that are set.
 ///
-/// A Harley-Seal carry-save adder (Warren, "Hacker's Delight", 2nd edition, section 5-1) adds sixteen
-/// registers into one before it counts. The baseline of x86-64 has no instruction that counts bits.
+/// A Harley-Seal carry-save adder (Warren, "Hacker's Delight", 2nd edition, section 5-1) adds
+/// sixteen registers into one before it counts. The baseline of x86-64 has no instruction that
+/// counts bits.
 pub(super) fn count_ones(bytes: &[u8]) -> u64 {
     let (blocks, rest) = bytes.as_chunks::<BLOCK>();
     let mut adder = Adder::default();

@@ -1,7 +1,7 @@
 //! Reads filter files into memory as a whole.
 //!
-//! Files are never mapped. The reference implementation edits files in place, and a mapped file that
-//! shrinks raises SIGBUS in the process that reads it.
+//! Files are never mapped. The reference implementation edits files in place, and a mapped file
+//! that shrinks raises SIGBUS in the process that reads it.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, Read};
@@ -56,8 +56,8 @@ impl FileStamp {
         Ok(Self::from_metadata(&std::fs::metadata(path)?))
     }
 
-    /// Whether the file was last changed at least `age` before `now`. A time of change in the future,
-    /// which a file server with another clock can set, counts as that long ago.
+    /// Whether the file was last changed at least `age` before `now`. A time of change in the
+    /// future, which a file server with another clock can set, counts as that long ago.
     #[must_use]
     pub fn changed_before(&self, now: SystemTime, age: Duration) -> bool {
         let (seconds, nanoseconds) = self.changed;

@@ -49,8 +49,8 @@ impl Header {
     /// Splits `file` into its header and the filter data that follows.
     ///
     /// # Errors
-    /// Returns an error if `file` is too short, is not `pkbfv1`, has a parameter out of range, or has
-    /// data that is not `2^L / 8` bytes long.
+    /// Returns an error if `file` is too short, is not `pkbfv1`, has a parameter out of range, or
+    /// has data that is not `2^L / 8` bytes long.
     pub fn parse(file: &[u8]) -> Result<(Self, &[u8]), FilterError> {
         let found = u64::try_from(file.len()).unwrap_or(u64::MAX);
         let Some((header, data)) = file.split_first_chunk::<HEADER_SIZE>() else {

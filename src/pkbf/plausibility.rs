@@ -114,9 +114,9 @@ const STEPS: u32 = 512;
 impl Expected {
     /// An entry is counted only if it sets a bit that was clear. In a filter with the fraction `f`
     /// set, a counted entry therefore sets `k(1 − f) / (1 − f^k)` bits on average: `k` trials, not
-    /// all of which failed. This is integrated over the entries by the classical Runge-Kutta method.
-    /// For `k` = 1 the result is exactly one bit for each entry. In a sparse filter the fraction is
-    /// the `1 − (1 − 1/m)^(k·n)` of the format's page.
+    /// all of which failed. This is integrated over the entries by the classical Runge-Kutta
+    /// method. For `k` = 1 the result is exactly one bit for each entry. In a sparse filter the
+    /// fraction is the `1 − (1 − 1/m)^(k·n)` of the format's page.
     ///
     /// The spread is that of the occupancy problem at the same fraction (Johnson and Kotz, "Urn
     /// Models and Their Application", 1977, chapter 3).

@@ -27,8 +27,8 @@ impl Parameters {
     /// smallest `k` that achieves the rate.
     ///
     /// # Errors
-    /// Returns an error if `entries` is 0, if `rate` is not between 0 and 1, or if the format has no
-    /// such filter.
+    /// Returns an error if `entries` is 0, if `rate` is not between 0 and 1, or if the format has
+    /// no such filter.
     pub fn for_entries(entries: u64, rate: f64) -> Result<Self, FilterError> {
         let impossible = || FilterError::NoParameters { entries, rate };
         if entries == 0 || !(rate > 0.0 && rate < 1.0) {

@@ -1,7 +1,7 @@
 //! Creates and changes filter files.
 //!
-//! A file is written beside its target, synced, and renamed over it. A crash therefore leaves the old
-//! file or the new one.
+//! A file is written beside its target, synced, and renamed over it. A crash therefore leaves the
+//! old file or the new one.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Write};

@@ -1,4 +1,5 @@
-//! Finds the public keys in certificates, requests, keys and lists, by content and not by file name.
+//! Finds the public keys in certificates, requests, keys and lists, by content and not by file
+//! name.
 //!
 //! An input is scanned piece by piece and never held as a whole. Text is scanned by line; a PEM
 //! section and a DER object have a maximum size. An unusable place is reported with its line, and

@@ -90,7 +90,8 @@ pub(super) fn rsa_modulus_bits(spki: &[u8]) -> Option<usize> {
     RsaKey::parse(spki).map(|key| key.modulus_bits)
 }
 
-/// Holds the SPKI of an 8192-bit RSA key, the largest that the verifier accepts, without allocation.
+/// Holds the SPKI of an 8192-bit RSA key, the largest that the verifier accepts, without
+/// allocation.
 type SpkiBuffer = SmallVec<[u8; 1104]>;
 
 /// Calls `visit` with the encodings that published filters contain: the presented one and, for an

@@ -1,4 +1,4 @@
-//! What logs, reports and headers show of a certificate.
+//! The role of a certificate, and its fields for logs, reports and headers.
 
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;

@@ -25,7 +25,8 @@ pub fn credentials(chain: &[u8], private_key: &[u8]) -> Result<Credentials, TlsF
     let chain = certificates(chain)?;
     let der = match private_key_zeroized(private_key) {
         Some(der) => der,
-        // rustls' reader accepts rarer forms (CR line ends, no padding) and names the fault in others.
+        // rustls' reader accepts rarer forms (CR line ends, no padding) and names the fault in
+        // others.
         None => PrivateKeyDer::from_pem_slice(private_key).map_err(TlsFileError::NoPrivateKey)?,
     };
     let key = any_supported_type(&Zeroizing::new(der)).map_err(TlsFileError::PrivateKey)?;

@@ -1,7 +1,8 @@
 //! The handshake in progress: what its client verifier reports to the code that drives it.
 //!
-//! rustls returns nothing but an error from a verifier that rejects. Task-locals carry the rest past
-//! rustls, for one handshake. Without the feature `proxy` there is no task, and reports are dropped.
+//! rustls returns nothing but an error from a verifier that rejects. Task-locals carry the rest
+//! past rustls, for one handshake. Without the feature `proxy` there is no task, and reports are
+//! dropped.
 
 #[cfg(feature = "proxy")]
 use std::cell::RefCell;
@@ -19,8 +20,8 @@ pub struct RejectedClient {
     /// The certificates that the client presented, leaf first. If the leaf's key was rejected, the
     /// leaf alone, and the client has proved that it holds the key.
     pub chain: Vec<CertificateDer<'static>>,
-    /// The verdict on its key. `None` if chain or signature failed verification: the certificate may
-    /// then be a copy.
+    /// The verdict on its key. `None` if chain or signature failed verification: the certificate
+    /// may then be a copy.
     pub verdict: Option<Verdict>,
 }
 

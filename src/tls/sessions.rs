@@ -1,6 +1,6 @@
 //! TLS sessions that expire with the client certificate they were made with.
 //!
-//! rustls resumes a session for as long as it is stored and asks no verifier. Here each session is
+//! rustls resumes a session for as long as it is stored and calls no verifier. Here each session is
 //! stored with the expiry of its client's chain and is not found after it. The client then goes
 //! through a full handshake, which rejects the expired certificate.
 
@@ -15,7 +15,7 @@ use crate::{spki, unix_time};
 
 tokio::task_local! {
     /// Expiry of the client's chain in this task's handshake, in seconds since the Unix epoch.
-    /// rustls does not tell a session store which client a session belongs to.
+    /// rustls does not pass the client of a session to the session store.
     static CHAIN_EXPIRY: Cell<Option<u64>>;
 }
 
@@ -24,7 +24,8 @@ pub(super) async fn expiring_with_chain<T>(handshake: impl Future<Output = T>) -
     CHAIN_EXPIRY.scope(Cell::new(None), handshake).await
 }
 
-/// Records the earliest expiry in the client's chain. A certificate that cannot be read has expired.
+/// Records the earliest expiry in the client's chain. A certificate that cannot be read has
+/// expired.
 pub(super) fn record_chain(leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>]) {
     let chain = std::iter::once(leaf).chain(intermediates);
     let expiries = chain.map(|cert| spki::not_after(cert).unwrap_or_default());

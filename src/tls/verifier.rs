@@ -63,7 +63,8 @@ pub struct KeyVerifier {
 }
 
 impl KeyVerifier {
-    /// A verifier that accepts what `inner` accepts, unless `policy` rejects the verdict of `guard`.
+    /// A verifier that accepts what `inner` accepts, unless `policy` rejects the verdict of
+    /// `guard`.
     #[must_use]
     pub fn new(inner: Arc<dyn ClientCertVerifier>, guard: CurrentGuard, policy: Policy) -> Self {
         Self { inner, guard, policy }

@@ -1,8 +1,8 @@
 //! Extracts the public key of one DER object: a certificate, a request, a public or private key.
 //!
-//! The kind of object follows from its structure. The public key of a private key is computed if the
-//! object does not contain it. Sources: RFC 5280 (certificates), RFC 2986 (requests), RFC 8017 (RSA),
-//! RFC 5915 and RFC 5958 (private keys).
+//! The kind of object follows from its structure. The public key of a private key is computed if
+//! the object does not contain it. Sources: RFC 5280 (certificates), RFC 2986 (requests), RFC 8017
+//! (RSA), RFC 5915 and RFC 5958 (private keys).
 
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::signature::{
