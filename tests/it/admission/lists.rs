@@ -144,7 +144,7 @@ fn a_list_that_changes_is_put_in_use_and_a_broken_one_is_not() {
     replace("nonsense\n");
     setting.keygate.wait_for("a refused list", |line| {
         line["message"] == "list update rejected, keeping the one in use"
-            && line["error"].as_str().unwrap().contains("line 1: no fingerprint")
+            && line["error"].as_str().unwrap().contains("line 1: not a fingerprint")
     });
     setting.refuses(&setting.good);
     let list = setting.keygate.wait_for_status("the refusal", |status| {
@@ -222,7 +222,7 @@ fn a_list_or_an_exception_that_cannot_be_used_is_named() {
     let list = |path: &str| format!("lists = [{{ name = \"march\", path = \"{path}\" }}]");
     for (top, code, problem) in [
         (list("deny.txt"), 3, "list \"march\""),
-        (list("deny.txt"), 3, "line 1: no fingerprint"),
+        (list("deny.txt"), 3, "line 1: not a fingerprint"),
         (list("missing.txt"), 3, "missing.txt: No such file"),
         (exception("9e03", "2026-12-31", "x"), 2, "exceptions.fingerprint: \"9e03\" is not"),
         (
