@@ -38,9 +38,9 @@ use crate::snapshot::LoadError;
 /// A TLS-terminating reverse proxy that checks client keys against filters of compromised keys.
 ///
 /// keygate runs in front of mTLS services. The client proves in the TLS handshake that it holds its
-/// private key. keygate then looks the public key up in a bloom filter of compromised keys. A hit is
-/// rejected, flagged, or passed to the upstream in a header, according to the policy. Filters, CAs and
-/// certificates are reloaded without a restart.
+/// private key. keygate then looks the public key up in a bloom filter of compromised keys. A hit
+/// is rejected, flagged, or passed to the upstream in a header, according to the policy. Filters,
+/// CAs and certificates are reloaded without a restart.
 #[derive(Debug, Parser)]
 #[command(name = "keygate", version, arg_required_else_help = true)]
 struct Cli {
@@ -53,25 +53,25 @@ enum CliCommand {
     /// Run the proxy.
     ///
     /// Loads the configuration and every file that it names, then serves until SIGTERM or SIGINT.
-    /// If a file cannot be used, prints which one and exits. Watches the configuration and its files
-    /// and reloads them when they change. A new configuration is applied as a whole or not at all.
-    /// The log goes to standard error, the access log to standard output.
+    /// If a file cannot be used, prints which one and exits. Watches the configuration and its
+    /// files and reloads them when they change. A new configuration is applied as a whole or not at
+    /// all. The log goes to standard error, the access log to standard output.
     Run(ConfigArgs),
     /// Load everything that `run` would load, print a summary and exit.
     Validate(ConfigArgs),
     /// Show an admitted and a rejected client on loopback.
     ///
     /// Creates a CA, two clients, an upstream server and a filter that holds the key of one client.
-    /// Shows that the client "good" is admitted and the client "mallory" is rejected, and why. Prints
-    /// the address of the status page and commands to try, then serves until Ctrl-C. The files are
-    /// deleted at the end.
+    /// Shows that the client "good" is admitted and the client "mallory" is rejected, and why.
+    /// Prints the address of the status page and commands to try, then serves until Ctrl-C. The
+    /// files are deleted at the end.
     Demo(demo::Args),
     /// Check whether the running proxy is ready: exit code 0 if ready, 1 if not.
     ///
     /// Requests /readyz from the admin address of the configuration, over TCP or a Unix socket. A
     /// wildcard address is reached on loopback. Prints nothing if the proxy is ready, otherwise the
-    /// reason on standard error. Reads only the admin address of the configuration; errors elsewhere
-    /// in the file are ignored.
+    /// reason on standard error. Reads only the admin address of the configuration; errors
+    /// elsewhere in the file are ignored.
     Healthcheck(healthcheck::Args),
     /// List recent clients that were rejected, or that "reject" would have rejected.
     ///

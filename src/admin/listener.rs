@@ -26,7 +26,8 @@ pub struct AdminBindError {
 }
 
 impl AdminListener {
-    /// Takes the socket from the inherited ones, or binds the address. Replaces a stale socket file.
+    /// Takes the socket from the inherited ones, or binds the address. Replaces a stale socket
+    /// file.
     ///
     /// # Errors
     /// Returns an error if the address is in use, is not local or needs a privilege.

@@ -17,16 +17,16 @@ use crate::pkbf::{self, FilterFile};
 pub(super) enum FilterCommand {
     /// Accept a filter update that waits for the operator.
     ///
-    /// With `max_new_hits`, an update waits if it would reject too many recent clients. This command
-    /// accepts exactly the file that waits now, by its SHA-256. A later change of the file waits
-    /// again. The command returns when the running proxy uses the filter.
+    /// With `max_new_hits`, an update waits if it would reject too many recent clients. This
+    /// command accepts exactly the file that waits now, by its SHA-256. A later change of the file
+    /// waits again. The command returns when the running proxy uses the filter.
     Accept(accept::Args),
     /// Add keys to a filter; the file is replaced atomically.
     ///
-    /// Waits for the exclusive lock (flock) on the file, writes a new file in the same directory and
-    /// renames it over the old one. An elliptic-curve key takes two entries, one for the uncompressed
-    /// and one for the compressed point. The revision increases by one. A run that adds nothing does
-    /// not change the file.
+    /// Waits for the exclusive lock (flock) on the file, writes a new file in the same directory
+    /// and renames it over the old one. An elliptic-curve key takes two entries, one for the
+    /// uncompressed and one for the compressed point. The revision increases by one. A run that
+    /// adds nothing does not change the file.
     Add(add::Args),
     /// Create an empty filter.
     ///

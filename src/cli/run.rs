@@ -60,8 +60,8 @@ impl SignalHandler {
         Ok(Self { runtime, signals })
     }
 
-    /// Serves until SIGTERM or SIGINT, then shuts down; a second signal exits at once. SIGHUP reloads
-    /// every changed file.
+    /// Serves until SIGTERM or SIGINT, then shuts down; a second signal exits at once. SIGHUP
+    /// reloads every changed file.
     pub(super) fn serve(self, server: Server) -> Exit {
         let Self { runtime, mut signals } = self;
         runtime.block_on(async {

@@ -13,8 +13,8 @@ pub(in crate::cli) struct Args {
     /// Number of entries that the filter is sized for. An elliptic-curve key takes two entries.
     #[arg(long, value_name = "N", requires = "fp_rate", required_unless_present = "hash_count")]
     entries: Option<u64>,
-    /// False-positive rate per lookup when the filter holds N entries: 0.001 is one in a thousand. A
-    /// key takes up to four lookups.
+    /// False-positive rate per lookup when the filter holds N entries: 0.001 is one in a thousand.
+    /// A key takes up to four lookups.
     #[arg(long, value_name = "P", requires = "entries")]
     fp_rate: Option<f64>,
     /// k, the number of bits set for each entry: 1 to 255.

@@ -1,8 +1,8 @@
 //! Parser for the text of the manual pages, `docs/man/*.md`.
 //!
 //! A page uses a small part of Markdown: `## ` begins a section, `- **TERM**: MEANING` is a term, a
-//! fence encloses commands, and everything else is a paragraph. A term or paragraph ends at an empty
-//! line. The title, `# `, is for readers of the Markdown and is skipped.
+//! fence encloses commands, and everything else is a paragraph. A term or paragraph ends at an
+//! empty line. The title, `# `, is for readers of the Markdown and is skipped.
 
 /// A heading and the blocks below it.
 #[derive(Debug, PartialEq, Eq)]
