@@ -104,28 +104,8 @@ impl Server {
         let context = links.worker_context(access_log);
         let sockets = proxy::Sockets { listeners, inherited };
         let workers = proxy::start(config, sockets, &metrics.workers, &recent, &context)?;
-        let prepare = prepare_addresses(&workers);
-        let control = Control {
-            health: HealthChecks {
-                current: Arc::clone(&links.current),
-                health: links.health.clone(),
-                metrics: metrics.control,
-                swaps: links.judgements.subscribe(),
-            },
-            heartbeats: links.heartbeats.clone(),
-            admin,
-            state: links.admin_state(metrics.exposition),
-            watcher: FileWatcher {
-                loader,
-                prepare,
-                current: links.current,
-                report: Arc::clone(&links.report),
-                commands,
-                judgements: links.judgements,
-                poll_interval: POLL_INTERVAL,
-            },
-        };
-        control.spawn().map_err(ServerError::Control)?;
+        let watcher = links.watcher(loader, prepare_addresses(&workers), commands);
+        links.control(watcher, admin, metrics).spawn().map_err(ServerError::Control)?;
         Ok(Self {
             addresses,
             admin_address,
@@ -280,6 +260,36 @@ impl Links {
             judgements: self.judgements.subscribe(),
             heartbeats: self.heartbeats.clone(),
         }
+    }
+
+    /// Watches files and swaps snapshots.
+    fn watcher(
+        &self,
+        loader: Loader,
+        prepare: Prepare,
+        commands: mpsc::Receiver<Command>,
+    ) -> FileWatcher {
+        FileWatcher {
+            loader,
+            prepare,
+            current: Arc::clone(&self.current),
+            report: Arc::clone(&self.report),
+            commands,
+            judgements: self.judgements.clone(),
+            poll_interval: POLL_INTERVAL,
+        }
+    }
+
+    /// The tasks of the control thread.
+    fn control(&self, watcher: FileWatcher, admin: AdminListener, metrics: Metrics) -> Control {
+        let health = HealthChecks {
+            current: Arc::clone(&self.current),
+            health: self.health.clone(),
+            metrics: metrics.control,
+            swaps: self.judgements.subscribe(),
+        };
+        let state = self.admin_state(metrics.exposition);
+        Control { watcher, health, heartbeats: self.heartbeats.clone(), admin, state }
     }
 
     /// The part that the admin server shows and controls.

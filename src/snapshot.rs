@@ -4,8 +4,8 @@
 //!
 //! | step | where |
 //! | --- | --- |
-//! | A file event, the poll or a [`watch::Command`] starts a refresh. | [`watch`], `watch/directories.rs` |
-//! | Changed files are read once they have settled; each keeps its last good value. | `load/last_good.rs`, `load/source/` |
+//! | A file event, the poll or a [`watch::Command`] starts a refresh. | [`watch`] |
+//! | Changed files that have settled are read; each keeps its last good value. | `load/source/` |
 //! | Filter updates are checked. | `load/check/` |
 //! | A new configuration is staged and applied as a whole. | `load/source.rs` |
 //! | The next snapshot is built if anything changed. | [`Loader`] |
@@ -23,14 +23,12 @@ pub mod watch;
 
 pub use current::{Current, Service, Snapshot};
 pub use filter_rejection::{CanaryFileError, FilterRejection};
-pub use load::Loader;
-pub use load::Refreshed;
-pub use load::error::{LoadError, PrepareError, ReconfigureError};
+pub use load::error::{ListFileError, LoadError, PrepareError, ReconfigureError};
 pub use load::own_key::OwnKey;
 pub use load::private_key::ExposedKeyFile;
 pub use load::source::configuration::{Commit, Prepare, Trigger};
 pub use load::source::filter::AcceptError;
-pub use load::source::list::ListFileError;
+pub use load::{Loader, Refreshed};
 pub use rejection_reason::RejectionReason;
 pub use report::{
     ExceptionReport, FilterReport, ListReport, ReloadReport, Report, ServiceReport, WaitingReport,

@@ -191,7 +191,7 @@ pub fn check(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, outside))
 }
 
-/// Checks that the sandbox allows what `config` needs, except for its files. [`check`] is for those.
+/// Checks that the sandbox allows what `config` needs, except for its files, which [`check`] is for.
 ///
 /// # Errors
 /// Returns the first access outside the sandbox.

@@ -1,4 +1,4 @@
-//! Reports of what is in use and of the last reload of each file, for `/status` and the status page.
+//! Reports everything in use and the last reload of each file, for `/status` and the status page.
 //!
 //! Times are in seconds since the Unix epoch.
 

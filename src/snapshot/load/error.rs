@@ -4,8 +4,9 @@ use std::io;
 use std::path::PathBuf;
 
 use super::own_key::OwnKey;
-use super::source::list::ListFileError;
 use crate::config::ConfigError;
+use crate::guard::ListError;
+use crate::pkbf::FilterError;
 use crate::process::sandbox::OutsideSandbox;
 use crate::snapshot::filter_rejection::FilterRejection;
 use crate::tls::TlsFileError;
@@ -89,6 +90,31 @@ pub enum LoadError {
         /// Why rustls rejects them.
         source: rustls::Error,
     },
+}
+
+/// Why a list cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ListFileError {
+    /// The checksum does not match or cannot be read.
+    #[error(transparent)]
+    Checksum(#[from] FilterError),
+    /// A line is not a fingerprint.
+    #[error(transparent)]
+    Content(#[from] ListError),
+    /// The file is empty, but the list in use has keys.
+    #[error(
+        "empty, and {entries} keys are in use: write a comment into a list that is to have no keys"
+    )]
+    Emptied {
+        /// Number of keys in use.
+        entries: usize,
+    },
+    /// The file cannot be read.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    /// The file is not UTF-8 text.
+    #[error("not UTF-8 text")]
+    Text(#[source] std::string::FromUtf8Error),
 }
 
 /// Why a new configuration is rejected while the proxy runs.

@@ -1,6 +1,5 @@
 //! A list of fingerprints, read again when its file or its checksum file changes.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,10 +8,10 @@ use aws_lc_rs::digest::{SHA256, digest};
 use tracing::{info, warn};
 
 use crate::config::ListConfig;
-use crate::guard::{FingerprintList, ListError};
+use crate::guard::FingerprintList;
 use crate::metrics::ListMetrics;
-use crate::pkbf::{FilterError, check_sidecar, sidecar_of};
-use crate::snapshot::load::error::LoadError;
+use crate::pkbf::{check_sidecar, sidecar_of};
+use crate::snapshot::load::error::{ListFileError, LoadError};
 use crate::snapshot::load::file::read_bounded;
 use crate::snapshot::load::last_good::{Change, LastGood, ReadIf, Reread};
 use crate::snapshot::report::ListReport;
@@ -26,31 +25,6 @@ pub(crate) struct ListSource {
     config: ListConfig,
     metrics: ListMetrics,
     list: LastGood<Arc<FingerprintList>>,
-}
-
-/// Why a list cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ListFileError {
-    /// The checksum does not match or cannot be read.
-    #[error(transparent)]
-    Checksum(#[from] FilterError),
-    /// A line is not a fingerprint.
-    #[error(transparent)]
-    Content(#[from] ListError),
-    /// The file is empty, but the list in use has keys.
-    #[error(
-        "empty, and {entries} keys are in use: write a comment into a list that is to have no keys"
-    )]
-    Emptied {
-        /// Number of keys in use.
-        entries: usize,
-    },
-    /// The file cannot be read.
-    #[error(transparent)]
-    Read(#[from] io::Error),
-    /// The file is not UTF-8 text.
-    #[error("not UTF-8 text")]
-    Text(#[source] std::string::FromUtf8Error),
 }
 
 impl ListSource {

@@ -29,8 +29,8 @@ pub(crate) struct ServiceSource {
 }
 
 impl ServiceSource {
-    /// Reads the files of a service for the first time. `before` is the same service in the previous
-    /// configuration.
+    /// Reads the files of a service for the first time. `before` is the same service in the
+    /// previous configuration.
     ///
     /// # Errors
     /// Returns an error if a file cannot be used, or a CRL is older than the one in `before`.
