@@ -9,7 +9,7 @@
 //! | Filter updates are checked. | `load/check/` |
 //! | A new configuration is staged and applied as a whole. | `load/source.rs` |
 //! | The next snapshot is built if anything changed. | [`Loader`] |
-//! | The snapshot is swapped in, and open connections are judged again. | [`watch::run`] |
+//! | The snapshot is swapped in, and open connections are judged again. | [`watch::FileWatcher::run`] |
 //!
 //! Nothing here serves traffic.
 
