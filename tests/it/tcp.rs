@@ -12,28 +12,14 @@ use std::time::{Duration, Instant};
 use proxy_header::{ParseConfig, ProxyHeader, Tlv};
 
 use crate::support::client::Client;
-use crate::support::keygate::Keygate;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::{Program, reserved_address};
-use crate::support::proxy::{Configuration, Configure};
+use crate::support::proxy::{Configuration, Configure, Proxy, Running};
 use crate::support::{TIMEOUT, said, skip, write_filter, write_revision};
 
-struct Scene {
-    pki: Pki,
-    keygate: Keygate,
-    good: Party,
-    lost: Party,
-}
-
 /// A TCP service in front of `server`, with more of its own configuration.
-fn scene(server: SocketAddr, extra: &str) -> Scene {
-    let pki = Pki::new();
-    let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
-    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
-    let text =
-        Configuration::new(server).global("access_log = { requests = \"all\" }").service(extra);
-    let keygate = text.servers(&[server]).start(&pki);
-    Scene { pki, keygate, good, lost }
+fn scene(server: SocketAddr, extra: &str) -> Running {
+    Proxy::before(server).global("access_log = { requests = \"all\" }").service(extra).start()
 }
 
 /// A server that shows what it receives on each connection up to its end, and then answers.
@@ -141,7 +127,7 @@ fn the_upstream_is_told_of_the_client_and_its_certificate_in_a_proxy_header() {
 }
 
 /// `redis-cli` as a client.
-fn redis_cli(scene: &Scene, client: &Party, arguments: &[&str]) -> Output {
+fn redis_cli(scene: &Running, client: &Party, arguments: &[&str]) -> Output {
     let address = scene.keygate.address();
     let mut command = Command::new("redis-cli");
     command.args(["--tls", "-h", "localhost", "-p", &address.port().to_string(), "--cacert"]);

@@ -6,32 +6,20 @@ use base64::prelude::BASE64_STANDARD;
 use keygate::spki::Fingerprint;
 use serde_json::Value;
 
-use crate::support::keygate::Keygate;
-use crate::support::origin::Origin;
-use crate::support::pki::{Kind, Party, Pki};
-use crate::support::proxy::{Configuration, Configure};
+use crate::support::pki::{Kind, Party};
+use crate::support::proxy::{Configure, Proxy, Running};
 use crate::support::{said, write_revision};
 
-struct Setting {
-    origin: Origin,
-    keygate: Keygate,
-    good: Party,
-    lost: Party,
-    _pki: Pki,
+fn setting(action: &str) -> Running {
+    let mut proxy = Proxy::new().policy(&format!("on_probable = \"{action}\""));
+    proxy.lost = proxy.pki.client("lost", Kind::P384);
+    write_revision(&proxy.pki.path("lost.pkbf"), &[&proxy.lost.spki], 42);
+    proxy.start()
 }
 
-fn setting(action: &str) -> Setting {
-    let (pki, origin) = (Pki::new(), Origin::start());
-    let (good, lost) = (pki.client("good", Kind::P256), pki.client("lost", Kind::P384));
-    write_revision(&pki.path("lost.pkbf"), &[&lost.spki], 42);
-    let policy = format!("policy = {{ on_probable = \"{action}\" }}");
-    let keygate = Configuration::new(origin.address()).service(&policy).start(&pki);
-    Setting { origin, keygate, good, lost, _pki: pki }
-}
-
-impl Setting {
+impl Running {
     /// One request with nothing of curl's own choosing in it.
-    fn ask(&self, client: &Party) -> std::process::Output {
+    fn plain_request(&self, client: &Party) -> std::process::Output {
         self.keygate.curl(client, &["--http1.1", "-A", "test", "-H", "Accept:", "-H", "X-Own: 1"])
     }
 
@@ -55,7 +43,7 @@ impl Setting {
     }
 
     /// The one line about the lost client.
-    fn line(&self, message: &str, action: &str) -> Value {
+    fn key_line(&self, message: &str, action: &str) -> Value {
         let line = self
             .keygate
             .wait_for("the line about the client", |line| line["target"] == "keygate::client_key");
@@ -89,17 +77,17 @@ const CHECKED_PROBABLE: &str =
 #[test]
 fn reject_refuses_in_the_handshake_and_the_origin_sees_nothing() {
     let setting = setting("reject");
-    let answered = setting.ask(&setting.good);
+    let answered = setting.plain_request(&setting.good);
     assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
     assert_eq!(
         setting.origin.next().head_without("x-request-id"),
         setting.expected_head(&setting.good, None)
     );
 
-    let refused = setting.ask(&setting.lost);
+    let refused = setting.plain_request(&setting.lost);
     assert!(said(&refused).contains("access denied"), "{}", said(&refused));
     assert_eq!(setting.origin.untaken(), 0);
-    setting.line("client key rejected", "reject");
+    setting.key_line("client key rejected", "reject");
     setting.assert_counts(&[
         (CHECKED_CLEAN, 1.0),
         (CHECKED_PROBABLE, 1.0),
@@ -117,14 +105,14 @@ fn reject_refuses_in_the_handshake_and_the_origin_sees_nothing() {
 fn flag_serves_and_logs_and_tells_the_origin_nothing() {
     let setting = setting("flag");
     for client in [&setting.good, &setting.lost] {
-        let answered = setting.ask(client);
+        let answered = setting.plain_request(client);
         assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
         assert_eq!(
             setting.origin.next().head_without("x-request-id"),
             setting.expected_head(client, None)
         );
     }
-    setting.line("client key flagged", "flag");
+    setting.key_line("client key flagged", "flag");
     setting.assert_counts(&[
         (CHECKED_CLEAN, 1.0),
         (CHECKED_PROBABLE, 1.0),
@@ -139,14 +127,14 @@ fn header_serves_and_tells_the_origin_of_every_client() {
     let setting = setting("header");
     let lost = r#"probable;filter="lost";revision=42"#;
     for (client, status) in [(&setting.good, "clean"), (&setting.lost, lost)] {
-        let answered = setting.ask(client);
+        let answered = setting.plain_request(client);
         assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
         assert_eq!(
             setting.origin.next().head_without("x-request-id"),
             setting.expected_head(client, Some(status))
         );
     }
-    setting.line("client key flagged", "header");
+    setting.key_line("client key flagged", "header");
     setting.assert_counts(&[
         (CHECKED_CLEAN, 1.0),
         (CHECKED_PROBABLE, 1.0),

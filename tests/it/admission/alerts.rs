@@ -13,31 +13,18 @@ use std::sync::Arc;
 use rustls::{ClientConnection, StreamOwned};
 
 use crate::support::client::config_of;
-use crate::support::keygate::Keygate;
-use crate::support::origin::Origin;
-use crate::support::pki::{Kind, Party, Pki};
-use crate::support::proxy::{Configuration, Configure};
-use crate::support::{TIMEOUT, said, system, write_filter};
+use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::{TIMEOUT, said, system};
 
 /// More than the buffers of a connection hold.
 const BODY: usize = 6 << 20;
 /// Each of these is a race with what the kernel has in its buffers.
 const ROUNDS: usize = 5;
 
-struct Scene {
-    pki: Pki,
-    origin: Origin,
-    keygate: Keygate,
-    lost: Party,
-}
-
-fn scene(policy: &str) -> Scene {
-    let (pki, origin) = (Pki::new(), Origin::start());
-    let lost = pki.client("lost", Kind::P256);
-    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
-    std::fs::write(pki.path("body"), vec![b'x'; BODY]).unwrap();
-    let keygate = Configuration::new(origin.address()).service(policy).start(&pki);
-    Scene { pki, origin, keygate, lost }
+fn scene(policy: &str) -> Running {
+    let proxy = Proxy::new().service(policy);
+    std::fs::write(proxy.pki.path("body"), vec![b'x'; BODY]).unwrap();
+    proxy.start()
 }
 
 fn head() -> String {

@@ -6,41 +6,26 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::support::keygate::Keygate;
-use crate::support::origin::{Origin, Received};
-use crate::support::pki::{Kind, Party, Pki};
-use crate::support::proxy::{Configuration, Configure};
+use crate::support::origin::Received;
+use crate::support::pki::Party;
+use crate::support::proxy::{Configure, Proxy, Running};
 use crate::support::{write_filter, write_revision};
-
-struct Scene {
-    pki: Pki,
-    keygate: Keygate,
-    good: Party,
-    lost: Party,
-    origin: Origin,
-}
 
 /// By the ticket of the client, or by the store of the server.
 const WAYS: [&[&str]; 3] = [&["-tls1_2"], &["-tls1_2", "-no_ticket"], &["-tls1_3"]];
 
 /// Two services, `a.example` and `b.example`, on one address.
-fn scene() -> Scene {
-    let (pki, origin) = (Pki::new(), Origin::start());
-    let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
-    write_filter(&pki.path("lost.pkbf"), &[]);
-    let keygate = Configuration::new(origin.address())
-        .service(
-            "server_names = [\"a.example\"]
-policy = { on_unchecked = \"header\" }",
-        )
-        .second_service("server_names = [\"b.example\"]")
-        .start(&pki);
-    Scene { pki, keygate, good, lost, origin }
+fn scene() -> Running {
+    let mut proxy =
+        Proxy::new().service("server_names = [\"a.example\"]").policy("on_unchecked = \"header\"");
+    proxy.configuration = proxy.configuration.second_service("server_names = [\"b.example\"]");
+    write_filter(&proxy.pki.path("lost.pkbf"), &[]);
+    proxy.start()
 }
 
-impl Scene {
+impl Running {
     /// One GET for `name`; what `openssl` says of it.
-    fn get(&self, client: &Party, way: &[&str], name: &str, session: &[&str]) -> String {
+    fn openssl_get(&self, client: &Party, way: &[&str], name: &str, session: &[&str]) -> String {
         let mut openssl = Command::new("openssl")
             .args(["s_client", "-ign_eof"])
             .args(way)
@@ -72,10 +57,10 @@ impl Scene {
 fn a_session_is_resumed_on_its_own_service_and_on_no_other() {
     for way in WAYS {
         let scene = scene();
-        let first = scene.get(&scene.good, way, "a.example", &["-sess_out", "session"]);
+        let first = scene.openssl_get(&scene.good, way, "a.example", &["-sess_out", "session"]);
         assert!(first.contains("New, TLSv1.") && first.contains("hello"), "{first}");
         let full = scene.origin.next();
-        let again = scene.get(&scene.good, way, "a.example", &["-sess_in", "session"]);
+        let again = scene.openssl_get(&scene.good, way, "a.example", &["-sess_in", "session"]);
         assert!(again.contains("Reused, TLSv1.") && again.contains("hello"), "{again}");
         let resumed = scene.origin.next();
         let head = |request: &Received| request.head_without("x-request-id");
@@ -86,7 +71,7 @@ fn a_session_is_resumed_on_its_own_service_and_on_no_other() {
         );
         assert_eq!(full.fields("client-key-status"), ["clean"]);
         assert_eq!(full.fields("client-cert").len(), 1);
-        let elsewhere = scene.get(&scene.good, way, "b.example", &["-sess_in", "session"]);
+        let elsewhere = scene.openssl_get(&scene.good, way, "b.example", &["-sess_in", "session"]);
         assert!(elsewhere.contains("New, TLSv1.") && elsewhere.contains("hello"), "{elsewhere}");
     }
 }
@@ -96,14 +81,14 @@ fn no_session_is_resumed_that_is_older_than_the_filter() {
     for way in WAYS {
         let scene = scene();
         for (client, file) in [(&scene.good, "good.session"), (&scene.lost, "lost.session")] {
-            let first = scene.get(client, way, "a.example", &["-sess_out", file]);
+            let first = scene.openssl_get(client, way, "a.example", &["-sess_out", file]);
             assert!(first.contains("hello"), "{first}");
         }
         write_revision(&scene.pki.path("lost.pkbf"), &[&scene.lost.spki], 2);
         scene.keygate.wait_for_generation(2);
-        let good = scene.get(&scene.good, way, "a.example", &["-sess_in", "good.session"]);
+        let good = scene.openssl_get(&scene.good, way, "a.example", &["-sess_in", "good.session"]);
         assert!(good.contains("New, TLSv1.") && good.contains("hello"), "{good}");
-        let lost = scene.get(&scene.lost, way, "a.example", &["-sess_in", "lost.session"]);
+        let lost = scene.openssl_get(&scene.lost, way, "a.example", &["-sess_in", "lost.session"]);
         assert!(lost.contains("SSL alert number 49") && !lost.contains("hello"), "{lost}");
         assert!(!lost.contains("Reused"), "{lost}");
     }

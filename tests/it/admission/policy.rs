@@ -9,29 +9,17 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::support::keygate::{Keygate, keygate};
+use crate::support::keygate::keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::proxy::{Configuration, Configure};
+use crate::support::proxy::{Configuration, Configure, Proxy, Running};
 use crate::support::{said, system, write_filter};
 
-struct Scene {
-    pki: Pki,
-    origin: Origin,
-    keygate: Keygate,
-    good: Party,
-    lost: Party,
+fn scene(extra: &str) -> Running {
+    Proxy::new().service(extra).start()
 }
 
-fn scene(extra: &str) -> Scene {
-    let (pki, origin) = (Pki::new(), Origin::start());
-    let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
-    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
-    let keygate = Configuration::new(origin.address()).service(extra).start(&pki);
-    Scene { pki, origin, keygate, good, lost }
-}
-
-impl Scene {
+impl Running {
     /// curl without a client certificate.
     fn anonymous(&self) -> Output {
         let ca = self.pki.path("ca.pem");
@@ -77,19 +65,16 @@ fn a_refusal_by_403_says_why_and_the_origin_sees_nothing() {
 
 #[test]
 fn a_client_without_a_certificate_is_unchecked_where_one_is_optional() {
-    let (pki, origin) = (Pki::new(), Origin::start());
-    let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
-    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
-    let optional = Configuration::new(origin.address()).client_auth("mode = \"optional\"");
+    let optional = Proxy::new().client_auth("mode = \"optional\"");
     // It cannot be asked for and refused at the same time.
-    let config = pki.path("keygate.toml");
-    std::fs::write(&config, optional.text()).unwrap();
+    write_filter(&optional.pki.path("lost.pkbf"), &[&optional.lost.spki]);
+    let config = optional.pki.path("keygate.toml");
+    std::fs::write(&config, optional.configuration.text()).unwrap();
     let output = keygate(&["validate", "--config", config.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("services.test.client_auth.mode: "), "{}", said(&output));
 
-    let keygate = optional.policy("on_unchecked = \"header\"").start(&pki);
-    let scene = Scene { pki, origin, keygate, good, lost };
+    let scene = optional.policy("on_unchecked = \"header\"").start();
     assert_eq!(scene.anonymous().stdout, b"hello\n");
     let request = scene.origin.next();
     assert_eq!(request.fields("client-key-status"), ["unchecked"]);

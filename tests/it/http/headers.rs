@@ -10,23 +10,12 @@ use std::io::Write;
 use crate::support::client::Client;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
-use crate::support::pki::{Kind, Party, Pki};
-use crate::support::proxy::{Configuration, Configure};
+use crate::support::pki::{Kind, Pki};
+use crate::support::proxy::{Configuration, Configure, Proxy, Running};
 use crate::support::{said, write_filter};
 
-struct Setting {
-    pki: Pki,
-    origin: Origin,
-    keygate: Keygate,
-    good: Party,
-}
-
-fn setting(origin: Origin, extra: &str) -> Setting {
-    let pki = Pki::new();
-    let good = pki.client("good", Kind::P256);
-    write_filter(&pki.path("lost.pkbf"), &[]);
-    let keygate = Configuration::new(origin.address()).service(extra).start(&pki);
-    Setting { pki, origin, keygate, good }
+fn setting(origin: Origin, extra: &str) -> Running {
+    Proxy::to(origin).service(extra).start()
 }
 
 const HEADER: &str = "policy = { on_probable = \"header\" }";
@@ -54,7 +43,7 @@ const FORGED: [&str; 18] = [
 
 #[test]
 fn no_forged_identity_reaches_the_origin() {
-    let Setting { pki: _pki, origin, keygate, good } = setting(Origin::start(), HEADER);
+    let Running { pki: _pki, origin, keygate, good, .. } = setting(Origin::start(), HEADER);
     for http in ["--http1.1", "--http2"] {
         let forged = FORGED.map(|name| format!("{name}: forged"));
         let mut arguments = vec![http, "-A", "test", "-H", "Accept:", "-H", "X-Own: 1"];
@@ -83,7 +72,7 @@ fn no_forged_identity_reaches_the_origin() {
 
 #[test]
 fn no_forged_identity_reaches_the_origin_in_a_trailer() {
-    let Setting { pki, origin, keygate, good } = setting(Origin::start(), HEADER);
+    let Running { pki, origin, keygate, good, .. } = setting(Origin::start(), HEADER);
     let mut client = Client::connect(&pki, keygate.address(), &good);
     client.send(
         "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\
@@ -103,7 +92,7 @@ fn what_belongs_to_one_connection_ends_there() {
               X-Hop: 1\r\nKeep-Alive: timeout=5\r\nX-Own: 1\r\n\r\n",
         )
     });
-    let Setting { pki, origin, keygate, good } = setting(origin, "");
+    let Running { pki, origin, keygate, good, .. } = setting(origin, "");
     let mut client = Client::connect(&pki, keygate.address(), &good);
     client.send(
         "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, x-hop, client-cert\r\n\
@@ -131,7 +120,7 @@ fn what_belongs_to_one_connection_ends_there() {
 }
 
 /// What a request gets on a connection of its own.
-fn status_of(setting: &Setting, request: &str) -> String {
+fn status_of(setting: &Running, request: &str) -> String {
     let mut client = Client::connect(&setting.pki, setting.keygate.address(), &setting.good);
     client.send(request);
     client.head().lines().next().unwrap().to_owned()
@@ -188,7 +177,7 @@ fn a_length_beside_chunks_does_not_reach_the_origin() {
 
 #[test]
 fn cookies_that_http2_split_arrive_as_one() {
-    let Setting { pki: _pki, origin, keygate, good } = setting(Origin::start(), "");
+    let Running { pki: _pki, origin, keygate, good, .. } = setting(Origin::start(), "");
     let arguments = ["--http2", "-H", "Cookie: a=1", "-H", "Cookie: b=2"];
     let answered = keygate.curl(&good, &arguments);
     assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));

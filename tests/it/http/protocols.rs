@@ -4,11 +4,10 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::python_with;
-use crate::support::proxy::{Configuration, Configure};
+use crate::support::proxy::{Configuration, Configure, Proxy, Running};
 use crate::support::{said, skip, system, write_filter};
 
 /// One of the programs beside the tests, which serves on a port that it prints. Ends with the test.
@@ -41,28 +40,13 @@ impl Drop for Server {
     }
 }
 
-struct Scene {
-    pki: Pki,
-    keygate: Keygate,
-    good: Party,
-    lost: Party,
+fn scene(server: &str, extra: &str) -> Running {
+    Proxy::before(server).global("access_log = { requests = \"all\" }").service(extra).start()
 }
 
-fn scene(server: &str, extra: &str) -> Scene {
-    let pki = Pki::new();
-    let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
-    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
-    let keygate = Configuration::new("127.0.0.1:1")
-        .servers(&[server])
-        .global("access_log = { requests = \"all\" }")
-        .service(extra)
-        .start(&pki);
-    Scene { pki, keygate, good, lost }
-}
-
-impl Scene {
+impl Running {
     /// One of the programs as a client.
-    fn run(&self, python: &str, name: &str, target: &str, client: &Party) -> Output {
+    fn run_program(&self, python: &str, name: &str, target: &str, client: &Party) -> Output {
         let ca = self.pki.path("ca.pem");
         let files = [&ca, &client.certificate, &client.private_key];
         let files = files.map(|path| path.to_str().unwrap());
@@ -76,9 +60,9 @@ fn grpc_is_passed_on_with_its_streams_trailers_and_status() {
     let server = Server::start(python, "grpc_echo");
     let scene = scene(&format!("h2c://127.0.0.1:{}", server.port), "");
     let target = format!("localhost:{}", scene.keygate.address().port());
-    let answer = scene.run(python, "grpc_echo", &target, &scene.good);
+    let answer = scene.run_program(python, "grpc_echo", &target, &scene.good);
     assert!(said(&answer).contains("all is well"), "{}", said(&answer));
-    let refused = scene.run(python, "grpc_echo", &target, &scene.lost);
+    let refused = scene.run_program(python, "grpc_echo", &target, &scene.lost);
     assert!(said(&refused).contains("UNAVAILABLE"), "{}", said(&refused));
 }
 
@@ -88,11 +72,11 @@ fn a_websocket_is_passed_on_in_both_directions_until_it_is_closed() {
     let server = Server::start(python, "websocket_echo");
     let scene = scene(&format!("http://127.0.0.1:{}", server.port), "");
     let port = scene.keygate.address().port().to_string();
-    let answer = scene.run(python, "websocket_echo", &port, &scene.good);
+    let answer = scene.run_program(python, "websocket_echo", &port, &scene.good);
     assert!(said(&answer).contains("closed with 1000"), "{}", said(&answer));
     let line = scene.keygate.access_line();
     assert_eq!((&line["status"], &line["target"]), (&101.into(), &"/echo".into()));
-    let refused = scene.run(python, "websocket_echo", &port, &scene.lost);
+    let refused = scene.run_program(python, "websocket_echo", &port, &scene.lost);
     assert!(said(&refused).contains("ALERT_ACCESS_DENIED"), "{}", said(&refused));
 }
 
@@ -101,9 +85,9 @@ fn websocket_over_http2(server: &str) -> Option<(String, serde_json::Value)> {
     let python = python_with("hypercorn, h2, wsproto")?;
     let scene = scene(server, "");
     let port = scene.keygate.address().port().to_string();
-    let refused = scene.run(python, "websocket_http2", &port, &scene.lost);
+    let refused = scene.run_program(python, "websocket_http2", &port, &scene.lost);
     assert!(said(&refused).contains("ALERT_ACCESS_DENIED"), "{}", said(&refused));
-    let answer = scene.run(python, "websocket_http2", &port, &scene.good);
+    let answer = scene.run_program(python, "websocket_http2", &port, &scene.good);
     Some((said(&answer), scene.keygate.access_line()))
 }
 

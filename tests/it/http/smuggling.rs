@@ -6,32 +6,17 @@ use crate::support::http2::{
     CONTINUATION, Came, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RST_STREAM, SETTINGS, field,
     frame, request,
 };
-use crate::support::keygate::Keygate;
-use crate::support::origin::Origin;
-use crate::support::pki::{Kind, Party, Pki};
-use crate::support::proxy::{Configuration, Configure};
-use crate::support::write_filter;
+use crate::support::proxy::{Configure, Proxy, Running};
 
-struct Scene {
-    pki: Pki,
-    origin: Origin,
-    keygate: Keygate,
-    good: Party,
-}
-
-fn scene() -> Scene {
-    let (pki, origin) = (Pki::new(), Origin::start());
-    let good = pki.client("good", Kind::P256);
-    write_filter(&pki.path("lost.pkbf"), &[]);
-    let keygate = Configuration::new(origin.address())
+fn scene() -> Running {
+    Proxy::new()
         .limits("header_timeout = \"1s\", idle_timeout = \"1s\", body_timeout = \"1s\"")
-        .start(&pki);
-    Scene { pki, origin, keygate, good }
+        .start()
 }
 
-impl Scene {
+impl Running {
     /// The status of every answer up to the end of the connection, however that comes.
-    fn ask(&self, request: &[u8]) -> String {
+    fn statuses(&self, request: &[u8]) -> String {
         let mut client = Client::connect(&self.pki, self.keygate.address(), &self.good);
         client.send(request);
         let text = client.whatever_comes();
@@ -104,7 +89,7 @@ fn what_can_be_read_in_two_ways_is_refused_and_the_connection_closed() {
         ("a method that is no token", format!("G(T / HTTP/1.1\r\n{HOST}\r\n"), "400"),
         ("a tunnel", format!("CONNECT localhost:443 HTTP/1.1\r\n{HOST}\r\n"), "405"),
     ] {
-        let found = scene.ask(request.as_bytes());
+        let found = scene.statuses(request.as_bytes());
         let received = scene.origin.untaken();
         if (found.as_str(), received) != (status, 0) {
             wrong.push(format!("{what}: {found}, and {received} requests at the origin"));
@@ -149,7 +134,7 @@ fn what_is_odd_and_clear_reaches_the_origin_as_exactly_one_request() {
         ),
         ("a server's OPTIONS", format!("OPTIONS * HTTP/1.1\r\n{HOST}\r\n"), ""),
     ] {
-        assert_eq!(scene.ask(request.as_bytes()), "200", "{what}");
+        assert_eq!(scene.statuses(request.as_bytes()), "200", "{what}");
         let received = scene.origin.next();
         assert_eq!(String::from_utf8_lossy(&received.body), body, "{what}");
         let framing =
@@ -178,7 +163,7 @@ fn a_body_that_breaks_off_never_makes_a_whole_request() {
         ("LF in an extension", "2;a=\nb\r\nhi\r\n0\r\n\r\n"),
         ("a trailer without a colon", "2\r\nhi\r\n0\r\nnonsense\r\n\r\n"),
     ] {
-        let answers = scene.ask(chunked(body).as_bytes());
+        let answers = scene.statuses(chunked(body).as_bytes());
         assert!(["400", ""].contains(&answers.as_str()), "{what}: {answers}");
         assert_eq!(scene.origin.untaken(), 0, "{what}");
     }
@@ -193,7 +178,7 @@ fn what_takes_too_much_room_is_told_so() {
         ("a long field", format!("GET / HTTP/1.1\r\n{HOST}X: {long}\r\n\r\n"), "431"),
         ("many fields", format!("GET / HTTP/1.1\r\n{HOST}{}\r\n", "X: 1\r\n".repeat(200)), "431"),
     ] {
-        let found = scene.ask(request.as_bytes());
+        let found = scene.statuses(request.as_bytes());
         assert!(!found.is_empty() && status.contains(&found), "{what}: {found}");
         assert_eq!(scene.origin.untaken(), 0, "{what}");
     }
