@@ -15,7 +15,7 @@ use x509_cert::der::asn1::AnyRef;
 use x509_cert::der::{self, Decode, Reader, SliceReader, Tag, Tagged};
 use x509_cert::time::Validity;
 
-pub use input::{Finding, InputError, KeyScanner, keys_in};
+pub use input::{Damage, Finding, InputError, KeyScanner, keys_in};
 pub use related::{Encoding, for_each_point_form, for_each_related, related};
 
 /// SHA-256 of a SubjectPublicKeyInfo; in text, lower-case hex.

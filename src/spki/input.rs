@@ -10,7 +10,10 @@ mod pem;
 mod ssh;
 mod text;
 
+use aws_lc_rs::error::{KeyRejected, Unspecified};
+
 use self::text::Text;
+use super::CertificateError;
 
 /// A key, or an unusable place, in an input.
 #[derive(Debug)]
@@ -22,15 +25,15 @@ pub struct Finding {
 }
 
 /// Why a place in an input has no public key. Messages contain no part of a private key.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InputError {
     /// The kind of object is known, but the object is damaged.
-    #[error("{what} that cannot be read: {reason}")]
+    #[error("{what} that cannot be read: {source}")]
     Broken {
         /// The kind of object.
         what: &'static str,
         /// The damage.
-        reason: String,
+        source: Damage,
     },
     /// A private key is encrypted.
     #[error("{what} is encrypted: decrypt it first, or give its public key or certificate instead")]
@@ -67,6 +70,26 @@ pub enum InputError {
         /// The remedy.
         hint: &'static str,
     },
+}
+
+/// What is wrong with a damaged object.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Damage {
+    /// The object is not a certificate with a public key.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// The object is not valid DER, or has another structure than its kind.
+    #[error(transparent)]
+    Der(#[from] x509_cert::der::Error),
+    /// The cryptographic library rejects the private key.
+    #[error(transparent)]
+    PrivateKey(#[from] KeyRejected),
+    /// The cryptographic library cannot encode the public key.
+    #[error(transparent)]
+    PublicKey(#[from] Unspecified),
+    /// The text around the object, or a field of it, is wrong.
+    #[error("{0}")]
+    Text(String),
 }
 
 /// Maximum size of a line, a PEM section and a DER object, in bytes. No key is as large.

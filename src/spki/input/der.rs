@@ -15,7 +15,7 @@ use x509_cert::der::{Decode, Encode, Reader, SliceReader, Tag};
 use x509_cert::request::CertReq;
 use x509_cert::spki::SubjectPublicKeyInfoRef;
 
-use super::InputError;
+use super::{Damage, InputError};
 use crate::spki::related::{ed25519_spki, rsa_spki};
 use crate::spki::{of_certificate, sequence};
 
@@ -75,38 +75,38 @@ fn kind_of(object: &[u8]) -> Option<Kind> {
 }
 
 pub(super) fn certificate(object: &[u8]) -> Result<Vec<u8>, InputError> {
-    let spki = of_certificate(object).map_err(|error| broken("a certificate", &error))?;
+    let spki = of_certificate(object).map_err(|error| broken("a certificate", error))?;
     public_key(spki)
 }
 
 /// OpenSSL's format: a certificate followed by its trust settings.
 pub(super) fn trusted_certificate(object: &[u8]) -> Result<Vec<u8>, InputError> {
     let first = SliceReader::new(object).and_then(|mut reader| reader.tlv_bytes());
-    certificate(first.map_err(|error| broken("a certificate", &error))?)
+    certificate(first.map_err(|error| broken("a certificate", error))?)
 }
 
 pub(super) fn request(object: &[u8]) -> Result<Vec<u8>, InputError> {
     let what = "a certificate request";
-    let request = CertReq::from_der(object).map_err(|error| broken(what, &error))?;
-    request.info.public_key.to_der().map_err(|error| broken(what, &error))
+    let request = CertReq::from_der(object).map_err(|error| broken(what, error))?;
+    request.info.public_key.to_der().map_err(|error| broken(what, error))
 }
 
 pub(super) fn public_key(object: &[u8]) -> Result<Vec<u8>, InputError> {
-    SubjectPublicKeyInfoRef::from_der(object).map_err(|error| broken("a public key", &error))?;
+    SubjectPublicKeyInfoRef::from_der(object).map_err(|error| broken("a public key", error))?;
     Ok(object.to_vec())
 }
 
 pub(super) fn pkcs1_public_key(object: &[u8]) -> Result<Vec<u8>, InputError> {
     let what = "an RSA public key";
-    let mut fields = sequence(object).map_err(|error| broken(what, &error))?;
+    let mut fields = sequence(object).map_err(|error| broken(what, error))?;
     rsa_key(&mut fields, what)
 }
 
 /// A PKCS #8, PKCS #1 or SEC 1 key, distinguished by the field after the version.
 pub(super) fn private_key(object: &[u8]) -> Result<Vec<u8>, InputError> {
-    let mut fields = sequence(object).map_err(|error| broken(PRIVATE_KEY, &error))?;
+    let mut fields = sequence(object).map_err(|error| broken(PRIVATE_KEY, error))?;
     skip(&mut fields)?; // version
-    let next = Tag::peek(&fields).map_err(|error| broken(PRIVATE_KEY, &error))?;
+    let next = Tag::peek(&fields).map_err(|error| broken(PRIVATE_KEY, error))?;
     if next == Tag::Integer {
         rsa_key(&mut fields, PRIVATE_KEY)
     } else if next == Tag::OctetString {
@@ -119,7 +119,7 @@ pub(super) fn private_key(object: &[u8]) -> Result<Vec<u8>, InputError> {
 const PRIVATE_KEY: &str = "a private key";
 
 fn pkcs8_key(object: &[u8], fields: &mut SliceReader<'_>) -> Result<Vec<u8>, InputError> {
-    let damaged = |error| broken(PRIVATE_KEY, &error);
+    let damaged = |error: x509_cert::der::Error| broken(PRIVATE_KEY, error);
     let mut algorithm = sequence(fields.tlv_bytes().map_err(damaged)?).map_err(damaged)?;
     let oid: ObjectIdentifier = algorithm.decode().map_err(damaged)?;
     let content: AnyRef<'_> = fields.decode().map_err(damaged)?;
@@ -134,7 +134,7 @@ fn pkcs8_key(object: &[u8], fields: &mut SliceReader<'_>) -> Result<Vec<u8>, Inp
             // OCTET STRING of 32 bytes in the OCTET STRING (RFC 8410, section 7).
             let seed = AnyRef::from_der(content.value()).map_err(damaged)?;
             let pair = Ed25519KeyPair::from_seed_unchecked(seed.value())
-                .map_err(|error| broken(PRIVATE_KEY, &error))?;
+                .map_err(|error| broken(PRIVATE_KEY, error))?;
             Ok(ed25519_spki(pair.public_key().as_ref()))
         }
         other => Err(InputError::Unsupported {
@@ -146,12 +146,11 @@ fn pkcs8_key(object: &[u8], fields: &mut SliceReader<'_>) -> Result<Vec<u8>, Inp
 
 /// The next two INTEGERs as an RSA key of any size.
 fn rsa_key(fields: &mut SliceReader<'_>, what: &'static str) -> Result<Vec<u8>, InputError> {
-    let damaged = |error| broken(what, &error);
+    let damaged = |error: x509_cert::der::Error| broken(what, error);
     let modulus = fields.tlv_bytes().map_err(damaged)?;
     let exponent = fields.tlv_bytes().map_err(damaged)?;
-    rsa_spki(modulus, exponent).ok_or_else(|| InputError::Broken {
-        what,
-        reason: "modulus and exponent are not positive integers".to_owned(),
+    rsa_spki(modulus, exponent).ok_or_else(|| {
+        broken(what, Damage::Text("modulus and exponent are not positive integers".to_owned()))
     })
 }
 
@@ -166,17 +165,17 @@ fn ec_key(object: &[u8]) -> Result<Vec<u8>, InputError> {
     let pairs = curves.into_iter().map(|curve| EcdsaKeyPair::from_private_key_der(curve, object));
     let Some(pair) = pairs.flatten().next() else {
         let reason = "damaged, or not on P-256, P-384, P-521 or secp256k1".to_owned();
-        return Err(InputError::Broken { what: "an elliptic-curve private key", reason });
+        return Err(broken("an elliptic-curve private key", Damage::Text(reason)));
     };
     let spki: PublicKeyX509Der<'_> =
-        pair.public_key().as_der().map_err(|error| broken(PRIVATE_KEY, &error))?;
+        pair.public_key().as_der().map_err(|error| broken(PRIVATE_KEY, error))?;
     Ok(spki.as_ref().to_vec())
 }
 
 fn skip(fields: &mut SliceReader<'_>) -> Result<(), InputError> {
-    fields.tlv_bytes().map(drop).map_err(|error| broken(PRIVATE_KEY, &error))
+    fields.tlv_bytes().map(drop).map_err(|error| broken(PRIVATE_KEY, error))
 }
 
-fn broken(what: &'static str, reason: &dyn std::fmt::Display) -> InputError {
-    InputError::Broken { what, reason: reason.to_string() }
+fn broken(what: &'static str, damage: impl Into<Damage>) -> InputError {
+    InputError::Broken { what, source: damage.into() }
 }

@@ -2,7 +2,7 @@
 
 use data_encoding::BASE64_NOPAD;
 
-use super::{InputError, LIMIT, der, shown, ssh};
+use super::{Damage, InputError, LIMIT, der, shown, ssh};
 
 /// A line with the dashes of a section boundary.
 pub(super) enum Boundary {
@@ -107,6 +107,6 @@ impl Section {
     }
 
     fn broken(&self, reason: String) -> InputError {
-        InputError::Broken { what: "PEM", reason }
+        InputError::Broken { what: "PEM", source: Damage::Text(reason) }
     }
 }

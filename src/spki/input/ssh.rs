@@ -5,7 +5,7 @@
 
 use data_encoding::BASE64;
 
-use super::{InputError, shown};
+use super::{Damage, InputError, shown};
 use crate::spki::related::{ec_spki, ed25519_spki, rsa_spki};
 
 /// The prefixes of all key type names.
@@ -133,5 +133,5 @@ fn cut() -> InputError {
 }
 
 fn damaged(reason: &str) -> InputError {
-    InputError::Broken { what: "an OpenSSH key", reason: reason.to_owned() }
+    InputError::Broken { what: "an OpenSSH key", source: Damage::Text(reason.to_owned()) }
 }

@@ -3,7 +3,7 @@
 use data_encoding::{BASE64_NOPAD, HEXLOWER_PERMISSIVE};
 
 use super::pem::{self, Boundary, Section};
-use super::{Finding, InputError, LIMIT, der, ssh};
+use super::{Damage, Finding, InputError, LIMIT, der, ssh};
 
 /// The state of the scan between two lines.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ impl Text {
             }
             (Some(Boundary::Broken | Boundary::End(_)), None) => {
                 let reason = "a boundary without its other half".to_owned();
-                let error = InputError::Broken { what: "PEM", reason };
+                let error = InputError::Broken { what: "PEM", source: Damage::Text(reason) };
                 self.report(self.number, Err(error), found);
             }
             (Some(Boundary::Broken) | None, Some(section)) => section.push(line),
