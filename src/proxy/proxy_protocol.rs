@@ -1,5 +1,5 @@
-//! The PROXY protocol: who a client is, said before its first byte. Taken from peers that the
-//! configuration names, given to upstreams of TCP services.
+//! The PROXY protocol: the client's address, sent before its first byte. Read from trusted proxies,
+//! written to upstreams of TCP services.
 //!
 //! Source: HAProxy's `proxy-protocol.txt`, versions 1 and 2.
 
@@ -12,22 +12,26 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::tls::{CertificateSummary, ClientIdentity};
 
-/// The longest header of version 1, with its line end.
+/// Maximum length of a version 1 header, line end included, in bytes.
 const MAX_V1: usize = 107;
-/// Signature, command, family and length of version 2.
+/// Length of the fixed part of version 2: signature, command, family and length.
 const V2_FIXED: usize = 16;
-/// The longest header of version 2 that is taken: addresses and some TLVs.
+/// Maximum length of a version 2 header: the addresses and some TLVs. A longer one ends the
+/// connection.
 const MAX_V2: usize = 4096;
 
-/// Reads the header that a connection begins with, and nothing behind it. Returns the client's
-/// address; `None` if the peer speaks for itself (`LOCAL`, `UNKNOWN`).
+/// Reads the header at the begin of a connection, and no byte after it. Returns the client's
+/// address; `None` for a connection of the proxy itself (`LOCAL`, `UNKNOWN`).
+///
+/// # Errors
+/// Returns an error if the header is malformed or too long, or if the connection fails.
 pub(crate) async fn read<IO: AsyncRead + Unpin>(io: &mut IO) -> io::Result<Option<SocketAddr>> {
     let mut header = vec![io.read_u8().await?];
     if header == b"P" {
-        // Byte by byte: what follows the line is TLS, and not ours to take.
+        // Byte by byte, because TLS follows the line.
         while !header.ends_with(b"\n") {
             if header.len() >= MAX_V1 {
-                return Err(broken("a line that does not end"));
+                return Err(malformed("the line has no end"));
             }
             header.push(io.read_u8().await?);
         }
@@ -36,13 +40,13 @@ pub(crate) async fn read<IO: AsyncRead + Unpin>(io: &mut IO) -> io::Result<Optio
         let length = header.last_chunk().map_or(0, |length| u16::from_be_bytes(*length));
         let whole = V2_FIXED + usize::from(length);
         if whole > MAX_V2 {
-            return Err(broken("more than 4096 bytes"));
+            return Err(malformed("longer than 4096 bytes"));
         }
         read_to(io, &mut header, whole).await?;
     }
     let config = ParseConfig { include_tlvs: false, ..ParseConfig::default() };
     let (parsed, _) =
-        ProxyHeader::parse(&header, config).map_err(|error| broken(&error.to_string()))?;
+        ProxyHeader::parse(&header, config).map_err(|error| malformed(&error.to_string()))?;
     Ok(parsed.proxied_address().map(|address| address.source))
 }
 
@@ -58,27 +62,27 @@ async fn read_to<IO: AsyncRead + Unpin>(
     Ok(())
 }
 
-fn broken(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("no PROXY header: {what}"))
+fn malformed(reason: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("malformed PROXY header: {reason}"))
 }
 
-/// The client certificate itself, among the TLVs about TLS.
+/// The TLV of the client certificate, inside the TLS TLV.
 const SSL_CLIENT_CERT: u8 = 0x28;
-/// A header has room for 64 KiB.
+/// Maximum length of a certificate in a header, which has room for 64 KiB. A longer one is left out.
 const MAX_CERTIFICATE: usize = 32 << 10;
 
-/// A header of version 2 for an upstream: both addresses, the TLS version and cipher, the host that
-/// was asked for, and the client's certificate with its name.
+/// A version 2 header for an upstream: both addresses, TLS version and cipher, SNI, and the client's
+/// certificate with its common name.
 ///
 /// # Errors
-/// It would be too long.
+/// Returns an error if the header would be too long.
 pub(crate) fn header(
     identity: &ClientIdentity,
     tls: &ServerConnection,
     local: Option<SocketAddr>,
 ) -> Result<Vec<u8>, proxy_header::Error> {
     let peer = identity.peer();
-    // Both ends of one family, or neither is said.
+    // Both addresses must be of one family; otherwise the header has none.
     let local = local.filter(|local| local.is_ipv4() == peer.is_ipv4());
     let addresses = local.map(|local| ProxiedAddress::stream(peer, local));
     let leaf = identity.leaf();
@@ -125,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_of_either_version_is_read_and_nothing_behind_it() {
+    async fn a_header_of_either_version_is_read_and_no_byte_after_it() {
         let client: SocketAddr = "192.0.2.1:4711".parse().unwrap();
         for header in [v2(), b"PROXY TCP4 192.0.2.1 192.0.2.2 4711 443\r\n".to_vec()] {
             let (found, rest) = read_all(&[header.as_slice(), b"\x16\x03"].concat()).await;
@@ -137,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_header_is_an_error() {
+    async fn a_malformed_header_is_an_error() {
         let long = [b"PROXY TCP4 ".as_slice(), &[b'1'; 200]].concat();
         let mut huge = v2();
         huge[14..16].copy_from_slice(&0xffff_u16.to_be_bytes());

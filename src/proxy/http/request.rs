@@ -1,4 +1,4 @@
-//! The head of a request, made what the upstream gets.
+//! The head of a request: checked, and rewritten for the upstream.
 
 use data_encoding::HEXLOWER;
 use h2::ext::Protocol;
@@ -7,111 +7,128 @@ use hyper::header::{HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode, Uri, Version, header};
 
-use crate::proxy::http::in_flight::HttpConnection;
+use super::in_flight::HttpConnection;
 use crate::proxy::message::body::Incoming;
 use crate::proxy::message::headers;
 
-/// What is to be done with a request.
+/// The kind of response that a request wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// It is answered.
-    Exchange,
-    /// It asks for a stream of bytes (extended CONNECT of HTTP/2, RFC 8441).
+    /// A tunnel on its stream (extended CONNECT of HTTP/2, RFC 8441).
     Connect,
-    /// It asks to leave HTTP/1.1 for something else.
+    /// A response.
+    Exchange,
+    /// Another protocol on its HTTP/1.1 connection.
     Upgrade,
 }
 
-/// Makes the head of a request what the upstream gets, or says why it gets none.
+/// Checks the head of a request and rewrites it for the upstream.
+///
+/// # Errors
+/// Returns the status of the response if the request must not reach the upstream.
 pub(crate) fn prepare(
     http: &HttpConnection,
     parts: &mut Parts,
     body: &Incoming,
 ) -> Result<Purpose, StatusCode> {
-    let limits = &http.service.config.limits;
-    let is_connect = parts.method == Method::CONNECT;
-    if is_connect {
-        match parts.extensions.get::<Protocol>() {
-            None => return Err(StatusCode::METHOD_NOT_ALLOWED),
-            Some(protocol) if !is_other_protocol(protocol.as_str()) => {
-                return Err(StatusCode::BAD_REQUEST);
-            }
-            Some(_) => {}
-        }
-        // It would be one of what comes after the answer: a server of HTTP/1.1 would wait for it.
-        if parts.headers.contains_key(header::CONTENT_LENGTH) {
-            return Err(StatusCode::BAD_REQUEST);
-        }
-    }
-    // hyper counts them in HTTP/1.1, HTTP/2 counts bytes.
-    if parts.headers.len() > limits.max_headers {
-        return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-    }
-    if limits.max_body_size.is_some_and(|most| body.size_hint().lower() > most) {
-        return Err(StatusCode::PAYLOAD_TOO_LARGE);
-    }
+    check(http, parts, body)?;
     let host = http.host_of(parts)?;
-    if parts.headers.contains_key(header::TRANSFER_ENCODING) {
-        parts.headers.remove(header::CONTENT_LENGTH); // the length is what was read, not what was said
-    }
-    let upgrade = upgrade(parts).cloned();
-    let wants_trailers = wants_trailers(&parts.headers);
-    headers::remove_hop_by_hop(&mut parts.headers);
-    let status_header = http.open.status_header();
-    headers::remove_identity(&mut parts.headers, &status_header);
-    parts.headers.remove(header::EXPECT); // it is answered as soon as the body is asked for
-    headers::join_cookies(&mut parts.headers);
-    http.annotations.set(&mut parts.headers, &host);
-    if let Some(status) = http.open.key_status() {
-        parts.headers.insert(&*status_header, status);
-    }
-    if wants_trailers {
-        parts.headers.insert(header::TE, HeaderValue::from_static("trailers"));
-    }
-    if !body.is_end_stream() && body.size_hint().exact().is_none() {
-        // Said, and not left to hyper: it drops the body of a GET whose length it does not know.
-        let chunked = HeaderValue::from_static("chunked");
-        parts.headers.insert(header::TRANSFER_ENCODING, chunked);
-    }
-    let purpose = match upgrade {
-        None if is_connect => {
-            parts.headers.remove(header::SEC_WEBSOCKET_KEY); // it has a meaning in HTTP/1.1 only
-            Purpose::Connect
-        }
-        None => Purpose::Exchange,
-        Some(protocol) => {
-            let upgrade = HeaderValue::from_static("upgrade");
-            parts.headers.insert(header::CONNECTION, upgrade);
-            parts.headers.insert(header::UPGRADE, protocol);
-            Purpose::Upgrade
-        }
-    };
+    let purpose = rewrite_headers(http, parts, body, &host);
     parts.headers.insert(header::HOST, host);
     parts.uri = origin_form(std::mem::take(&mut parts.uri));
     parts.version = Version::HTTP_11;
     Ok(purpose)
 }
 
-/// The protocol that a request asks to leave HTTP/1.1 for (RFC 9110, section 7.8). HTTP/2 in the
-/// clear is none that goes through a proxy.
+fn check(http: &HttpConnection, parts: &Parts, body: &Incoming) -> Result<(), StatusCode> {
+    let limits = &http.service.config.limits;
+    if parts.method == Method::CONNECT {
+        check_connect(parts)?;
+    }
+    // hyper limits the number of fields in HTTP/1.1; HTTP/2 limits only their size.
+    if parts.headers.len() > limits.max_headers {
+        return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    }
+    if limits.max_body_size.is_some_and(|max_size| body.size_hint().lower() > max_size) {
+        return Err(StatusCode::PAYLOAD_TOO_LARGE);
+    }
+    Ok(())
+}
+
+fn check_connect(parts: &Parts) -> Result<(), StatusCode> {
+    let protocol = parts.extensions.get::<Protocol>().ok_or(StatusCode::METHOD_NOT_ALLOWED)?;
+    // An HTTP/1.1 server would wait for a body of this length inside the tunnel.
+    let has_length = parts.headers.contains_key(header::CONTENT_LENGTH);
+    if has_length || !is_other_protocol(protocol.as_str()) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    Ok(())
+}
+
+/// Removes the fields that must not reach the upstream, then sets keygate's own.
+fn rewrite_headers(
+    http: &HttpConnection,
+    parts: &mut Parts,
+    body: &Incoming,
+    host: &HeaderValue,
+) -> Purpose {
+    let upgrade = upgrade(parts).cloned();
+    let headers = &mut parts.headers;
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        headers.remove(header::CONTENT_LENGTH); // Transfer-Encoding overrides it (RFC 9112, section 6.3)
+    }
+    let accepts_trailers = accepts_trailers(headers);
+    let status_header = http.open.status_header();
+    headers::remove_hop_by_hop(headers);
+    headers::remove_identity(headers, &status_header);
+    headers.remove(header::EXPECT); // `100 Continue` is sent when the body is read
+    headers::join_cookies(headers);
+    http.annotations.set(headers, host);
+    if let Some(status) = http.open.key_status() {
+        headers.insert(&*status_header, status);
+    }
+    if accepts_trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    if !body.is_end_stream() && body.size_hint().exact().is_none() {
+        // Without this field hyper drops the body of a GET that has no length.
+        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    match upgrade {
+        None if parts.method == Method::CONNECT => {
+            headers.remove(header::SEC_WEBSOCKET_KEY); // defined for HTTP/1.1 only
+            Purpose::Connect
+        }
+        None => Purpose::Exchange,
+        Some(protocol) => {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(header::UPGRADE, protocol);
+            Purpose::Upgrade
+        }
+    }
+}
+
+/// The protocol of an `Upgrade` (RFC 9110, section 7.8). `h2c` is ignored, because requests in the
+/// tunnel would reach the upstream unchecked.
 fn upgrade(parts: &Parts) -> Option<&HeaderValue> {
-    let is_asked = parts.version == Version::HTTP_11
+    let is_upgrade = parts.version == Version::HTTP_11
         && has_token(&parts.headers, &header::CONNECTION, "upgrade");
-    let protocol = parts.headers.get(header::UPGRADE).filter(|_| is_asked)?;
+    let protocol = parts.headers.get(header::UPGRADE).filter(|_| is_upgrade)?;
     (!has_token(&parts.headers, &header::UPGRADE, "h2c")).then_some(protocol)
 }
 
-/// Whether a stream of bytes may be asked for under this name: a token (RFC 9110, section 5.6.2) that
-/// every server reads in one way, and not HTTP again, with headers that nobody has looked at.
+/// Whether a tunnel may carry this protocol: a token (RFC 9110, section 5.6.2) other than HTTP,
+/// because requests in the tunnel would reach the upstream unchecked.
 fn is_other_protocol(name: &str) -> bool {
-    let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let is_token_byte =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let is_http = name.eq_ignore_ascii_case("h2c")
         || name.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case("http"));
-    !is_http && (1..=64).contains(&name.len()) && name.bytes().all(is_of_token)
+    !is_http && (1..=64).contains(&name.len()) && name.bytes().all(is_token_byte)
 }
 
-/// Whether the client takes trailers: the one thing in `TE` that a proxy may pass on.
-fn wants_trailers(headers: &HeaderMap) -> bool {
+/// Whether the client accepts trailers: the only member of `TE` that a proxy may forward.
+fn accepts_trailers(headers: &HeaderMap) -> bool {
     has_token(headers, &header::TE, "trailers")
 }
 
@@ -122,12 +139,12 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
 }
 
 impl HttpConnection {
-    /// The host that a request is for. It must belong to the service whose policy admitted the
-    /// client: otherwise a client could be judged by one service and served by another.
+    /// The host of a request. It must belong to the service whose policy admitted the client.
+    /// Otherwise one service would judge a client and another would serve it.
     fn host_of(&self, parts: &Parts) -> Result<HeaderValue, StatusCode> {
-        let host = match (parts.uri.authority(), only_host(parts)?) {
-            // Of an absolute target, Host is ignored (RFC 9112, section 3.2.2). HTTP/2 may carry
-            // both, and they must agree (RFC 9113, section 8.3.1).
+        let host = match (parts.uri.authority(), single_host(parts)?) {
+            // An absolute target overrides Host (RFC 9112, section 3.2.2). HTTP/2 may carry both,
+            // and they must agree (RFC 9113, section 8.3.1).
             (Some(authority), Some(host))
                 if parts.version == Version::HTTP_2 && host != authority.as_str() =>
             {
@@ -152,14 +169,17 @@ impl HttpConnection {
     }
 }
 
-/// The `Host` field; that there is more than one is an error.
-fn only_host(parts: &Parts) -> Result<Option<&HeaderValue>, StatusCode> {
+/// The `Host` field, if there is one.
+///
+/// # Errors
+/// Returns 400 if there are several.
+fn single_host(parts: &Parts) -> Result<Option<&HeaderValue>, StatusCode> {
     let mut hosts = parts.headers.get_all(header::HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() { Err(StatusCode::BAD_REQUEST) } else { Ok(host) }
 }
 
-/// The name in `name`, `name:port` or `[address]:port`; `None` if it is none of them.
+/// The name in `name`, `name:port` or `[address]:port`; `None` for any other form.
 fn name_of(authority: &str) -> Option<&str> {
     let (name, port) = match authority.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
@@ -173,7 +193,7 @@ fn name_of(authority: &str) -> Option<&str> {
     (!name.is_empty() && name.bytes().all(plain) && port_is_number).then_some(name)
 }
 
-/// The target as an origin server expects it: path and query, or `*`.
+/// The target in origin form: path and query, or `*`.
 fn origin_form(uri: Uri) -> Uri {
     if uri.authority().is_none() {
         return uri;
@@ -218,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_in_an_authority_is_found_or_refused() {
+    fn an_authority_has_a_name_or_is_invalid() {
         for (authority, name) in [
             ("a.example", Some("a.example")),
             ("a.example:8443", Some("a.example")),
@@ -238,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_of_bytes_is_never_http_again() {
+    fn a_tunnel_never_carries_http() {
         for (name, may) in [
             ("websocket", true),
             ("connect-udp", true),

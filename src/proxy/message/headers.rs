@@ -1,6 +1,5 @@
-//! What an upstream may believe: everything that keygate or a known dialect uses for identity is
-//! removed from a client's request, in every spelling, and then keygate's own is set
-//! ([`Annotations`]).
+//! Header fields: removes hop-by-hop fields, and every field that an upstream could take for the
+//! client's identity, in every spelling. Then sets keygate's own ([`Annotations`]).
 //!
 //! Sources: RFC 9110, section 7.6.1 (hop-by-hop), RFC 9440 (`Client-Cert`).
 
@@ -18,7 +17,7 @@ const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// Names that carry identity in keygate's own or another proxy's dialect.
+/// Fields that carry identity in the dialect of keygate or of another proxy.
 const IDENTITY: [&str; 13] = [
     "client-cert",
     "client-cert-chain",
@@ -34,7 +33,7 @@ const IDENTITY: [&str; 13] = [
     "x-real-ip",
     "x-remote-user",
 ];
-/// The same, by how they begin.
+/// Prefixes of further fields that carry identity.
 const IDENTITY_PREFIXES: [&str; 7] = [
     "cf-client-cert",
     "ssl-client-",
@@ -45,7 +44,7 @@ const IDENTITY_PREFIXES: [&str; 7] = [
     "x-tls-client-",
 ];
 
-/// Removes what belongs to one connection only, and what `Connection` names besides.
+/// Removes the hop-by-hop fields, and the fields that `Connection` names.
 pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(header::CONNECTION) {
         for name in named_by_connection(headers) {
@@ -73,15 +72,14 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     tokens.filter_map(|token| token.trim().parse().ok()).collect()
 }
 
-/// Removes every header that a client could use to be taken for somebody else. Names are lower
-/// case already; whatever is no letter and no digit counts as `-`, because many servers cannot tell
-/// them apart: CGI has `_` for all of them.
+/// Removes every field that carries identity. Any byte that is no letter or digit counts as `-`,
+/// because CGI turns all of them into `_`. hyper has made the names lower case.
 pub(crate) fn remove_identity(headers: &mut HeaderMap, status_header: &HeaderName) {
     let forged: Vec<HeaderName> = headers
         .keys()
         .filter(|name| is_identity(name.as_str(), status_header.as_str()))
         .cloned()
-        .collect(); // does not allocate when there is none
+        .collect(); // does not allocate if no field matches
     for name in forged {
         headers.remove(name);
     }
@@ -94,8 +92,8 @@ fn is_identity(name: &str, status_header: &str) -> bool {
                 || IDENTITY_PREFIXES.iter().any(|prefix| begins(name, prefix))))
 }
 
-/// The first bytes of all names in the tables, as a set of ASCII characters: most headers begin with
-/// another one and need no comparison.
+/// The first bytes of all names in the tables, one bit for each ASCII character. Most fields begin
+/// with another byte and need no comparison.
 const IDENTITY_INITIALS: u128 = initials(&IDENTITY) | initials(&IDENTITY_PREFIXES);
 
 const fn initials(names: &[&str]) -> u128 {
@@ -124,12 +122,12 @@ fn begins(name: &str, prefix: &str) -> bool {
     name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(|(a, b)| dash(a) == dash(b))
 }
 
-/// What the upstreams of a service are told of a verdict, if they are told of any.
+/// The value of the status header for a verdict; `None` if the policy sets no header.
 pub(crate) fn key_status(service: &ServiceConfig, verdict: &Verdict) -> Option<HeaderValue> {
     service.policy.annotates().then(|| header_value(&verdict.to_string())).flatten()
 }
 
-/// Text of our own making, which has no control characters.
+/// A header value; `None` if `text` has control characters.
 pub(crate) fn header_value(text: &str) -> Option<HeaderValue> {
     HeaderValue::from_str(text).ok()
 }
@@ -151,7 +149,8 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// The same for every request of a connection, and therefore made once.
+/// The fields that keygate sets on every request of a connection. Most are the same for all requests
+/// and are made once.
 #[derive(Debug)]
 pub(crate) struct Annotations {
     fixed: Vec<(HeaderName, HeaderValue)>,
@@ -163,7 +162,7 @@ impl Annotations {
     pub(crate) fn new(service: &ServiceConfig, identity: &ClientIdentity) -> Self {
         let forward = &service.forward;
         let leaf = identity.leaf();
-        // An IPv4 address that came in over an IPv6 socket is still one.
+        // An IPv6 socket reports IPv4 clients as IPv4-mapped addresses.
         let peer = identity.peer().ip().to_canonical();
         let x_forwarded = matches!(forward.forwarded, Forwarded::Both | Forwarded::XForwarded);
         let chain = identity.chain().get(1..).filter(|chain| !chain.is_empty());
@@ -184,7 +183,7 @@ impl Annotations {
         Self { fixed: fixed.collect(), forwarded: forward.forwarded, peer }
     }
 
-    /// Sets keygate's own headers. The client's copies are gone by now.
+    /// Sets keygate's own fields, after [`remove_identity`] has removed the client's.
     pub(crate) fn set(&self, headers: &mut HeaderMap, host: &HeaderValue) {
         for (name, value) in &self.fixed {
             headers.insert(name, value.clone());
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn no_spelling_of_an_identity_header_is_left() {
+    fn every_spelling_of_an_identity_field_is_removed() {
         let left = left_of(&[
             "client-cert",
             "client_cert",
@@ -245,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn other_headers_stay() {
+    fn other_fields_stay() {
         let names =
             ["accept", "cookie", "client", "x-request-id", "ssl", "x-forwarded", "forwarding"];
         assert_eq!(left_of(&names).len(), names.len());
     }
 
     #[test]
-    fn what_connection_names_is_removed_with_it() {
+    fn fields_that_connection_names_are_removed() {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONNECTION, HeaderValue::from_static("close, X-Hop , ,bad name"));
         headers.append(header::CONNECTION, HeaderValue::from_static("x-other"));
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_of_http2_become_one_field() {
+    fn cookies_of_http2_are_joined() {
         let mut headers = HeaderMap::new();
         headers.append(header::COOKIE, HeaderValue::from_static("a=1"));
         headers.append(header::COOKIE, HeaderValue::from_static("b=2"));

@@ -1,21 +1,21 @@
-//! Which of several servers gets the next request.
+//! Load balancing: chooses the server of a request.
 
 use std::cell::{Cell, RefCell};
 
 use crate::config::Balance;
 
-/// What is known of a server that can be chosen.
+/// A server that may be chosen.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
-    /// Its place among the servers.
+    /// Index in the list of servers.
     pub(crate) index: usize,
-    /// Its share.
+    /// Share of the requests, relative to the other servers.
     pub(crate) weight: u32,
-    /// Requests that it has not answered yet.
+    /// Requests without a complete response.
     pub(crate) in_flight: usize,
 }
 
-/// Chooses one of the servers that are well.
+/// Chooses one of several healthy servers.
 #[derive(Debug)]
 pub(crate) struct Balancer {
     balance: Balance,
@@ -28,15 +28,12 @@ impl Balancer {
         Self { balance, random: RefCell::new(fastrand::Rng::new()), turn: Cell::new(0) }
     }
 
-    /// The place of the chosen server; `None` if there is no candidate.
+    /// The index of the chosen server; `None` without candidates.
     pub(crate) fn choose(&self, candidates: &[Candidate]) -> Option<usize> {
-        if let [only] = candidates {
-            return Some(only.index);
-        }
         let chosen = match self.balance {
             Balance::LeastRequests => {
                 let (one, other) = (self.draw(candidates)?, self.draw(candidates)?);
-                // Requests for each unit of weight, without a division.
+                // Compares requests per unit of weight without a division.
                 let load = |one: Candidate, other: Candidate| {
                     (one.in_flight as u64).saturating_mul(other.weight.into())
                 };
@@ -61,13 +58,13 @@ fn total(candidates: &[Candidate]) -> u64 {
     candidates.iter().map(|candidate| u64::from(candidate.weight)).sum()
 }
 
-/// The candidate whose share of the sum of all weights has this place.
+/// The candidate whose share of the sum of all weights contains `place`.
 fn at(candidates: &[Candidate], mut place: u64) -> Option<Candidate> {
     candidates.iter().copied().find(|candidate| {
         let weight = u64::from(candidate.weight);
-        let is_it = place < weight;
+        let is_chosen = place < weight;
         place = place.saturating_sub(weight);
-        is_it
+        is_chosen
     })
 }
 
@@ -95,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn round_robin_gives_each_its_share_exactly() {
+    fn round_robin_gives_each_server_its_exact_share() {
         assert_eq!(
             shares(Balance::RoundRobin, &servers(&[(1, 9), (2, 0), (3, 0)])),
             [1000, 2000, 3000]
@@ -103,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn random_gives_each_about_its_share() {
+    fn random_gives_each_server_about_its_share() {
         let counts = shares(Balance::Random, &servers(&[(1, 0), (2, 0), (3, 0)]));
         for (count, share) in counts.into_iter().zip([1000_i32, 2000, 3000]) {
             // Six standard deviations are less than 250.
@@ -112,16 +109,16 @@ mod tests {
     }
 
     #[test]
-    fn least_requests_prefers_the_one_with_less_to_do() {
+    fn least_requests_prefers_the_less_loaded_server() {
         let counts = shares(Balance::LeastRequests, &servers(&[(1, 0), (1, 5)]));
         assert!(counts[0] > counts[1] * 2, "{counts:?}");
-        // Three times the weight bears three times the requests.
+        // A server of weight 3 gets three times the requests.
         let counts = shares(Balance::LeastRequests, &servers(&[(3, 6), (1, 3)]));
         assert!(counts[0] > counts[1] * 5, "{counts:?}");
     }
 
     #[test]
-    fn nobody_is_chosen_where_nobody_is() {
+    fn without_candidates_none_is_chosen() {
         for balance in [Balance::LeastRequests, Balance::Random, Balance::RoundRobin] {
             assert_eq!(Balancer::new(balance).choose(&[]), None);
         }
