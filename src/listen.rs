@@ -14,10 +14,10 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::warn;
 
-use self::addresses::AddressLimits;
 pub use self::addresses::Addresses;
 pub(crate) use self::addresses::ListenChange;
 pub use self::bind::{BindError, bind};
+use crate::config::Config;
 use crate::permit::{Permit, ResizableSemaphore};
 
 /// A configured address, bound once per worker.
@@ -39,6 +39,28 @@ struct Address {
     handshake_timeout: Mutex<Duration>,
     /// One permit for each open connection.
     permits: ResizableSemaphore,
+}
+
+/// The limits of one address, from all services that share it.
+#[derive(Debug, Clone, Copy)]
+struct AddressLimits {
+    /// Maximum number of open connections: the sum over the services.
+    max_connections: usize,
+    /// The longest handshake timeout of the services.
+    handshake_timeout: Duration,
+}
+
+impl AddressLimits {
+    fn new(config: &Config, address: SocketAddr) -> Self {
+        let services = config.services.iter().filter(|service| service.listen == address);
+        let limits = services.map(|service| &service.limits);
+        let connections = limits.clone().map(|limits| limits.max_connections);
+        let timeouts = limits.map(|limits| limits.handshake_timeout);
+        Self {
+            max_connections: connections.fold(0, usize::saturating_add),
+            handshake_timeout: timeouts.max().unwrap_or_default(),
+        }
+    }
 }
 
 impl Address {

@@ -3,13 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tracing::info;
 
 use super::bind::{BindError, bind_listener};
-use super::{Address, ListenSocket, Listener};
+use super::{Address, AddressLimits, ListenSocket, Listener};
 use crate::config::Config;
 use crate::process::inherited_sockets::InheritedSockets;
 
@@ -91,28 +90,6 @@ impl Addresses {
             for (worker, socket) in self.workers.iter().zip(listener.into_sockets()) {
                 let _ = worker.send(ListenChange::Add(socket)); // fails if the worker has ended
             }
-        }
-    }
-}
-
-/// The limits of one address, from all services that share it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct AddressLimits {
-    /// Maximum number of open connections: the sum over the services.
-    pub(super) max_connections: usize,
-    /// The longest handshake timeout of the services.
-    pub(super) handshake_timeout: Duration,
-}
-
-impl AddressLimits {
-    pub(super) fn new(config: &Config, address: SocketAddr) -> Self {
-        let services = config.services.iter().filter(|service| service.listen == address);
-        let limits = services.map(|service| &service.limits);
-        let connections = limits.clone().map(|limits| limits.max_connections);
-        let timeouts = limits.map(|limits| limits.handshake_timeout);
-        Self {
-            max_connections: connections.fold(0, usize::saturating_add),
-            handshake_timeout: timeouts.max().unwrap_or_default(),
         }
     }
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::addresses::AddressLimits;
-use super::{Address, Listener};
+use super::{Address, AddressLimits, Listener};
 use crate::config::Config;
 use crate::process::inherited_sockets::InheritedSockets;
 

@@ -31,6 +31,7 @@ use super::io_events::WithIoEvents;
 use super::lingering_close;
 use super::message::body::{BodyLimits, HttpError, Incoming, OutgoingRequest, RequestBody};
 use super::message::h2_duplex::Http2Duplex;
+use super::message::headers;
 use super::message::informational::{InformationalSender, WithInformational};
 use super::open_connection::OpenConnection;
 use super::open_connection::state::{Close, ConnectionKind, ConnectionState};
@@ -195,7 +196,7 @@ async fn handle(
     client: ClientChannels,
 ) -> Response<ResponseBody> {
     let (mut parts, body) = request.into_parts();
-    request::set_request_id(&mut parts.headers, http.trust_request_id);
+    headers::set_request_id(&mut parts.headers, http.trust_request_id);
     let in_flight = RequestInFlight::begin(Rc::clone(&http), &parts, &body);
     let is_http1 = parts.version < Version::HTTP_2;
     let mut response = if let Some(rejection) = http.open.rejection() {

@@ -22,11 +22,11 @@ use smallvec::SmallVec;
 use tokio::time::timeout;
 
 use self::balance::Balancer;
-use self::dial::Io;
+use self::dial::{ConnectionGuard, ConnectionLimit, Io};
 use self::error::{SendError, UpstreamError};
 use self::health::HealthRegistry;
 use self::http1::Tunnel;
-use self::server::{ConnectionGuard, ConnectionLimit, Lease, Server};
+use self::server::{Lease, Server};
 use super::message::body::{Incoming, OutgoingRequest};
 use crate::config::{Scheme, ServerConfig, ServiceConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;

@@ -11,12 +11,10 @@ use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::{StatusCode, Version, header};
 
-use super::request;
 use crate::metrics::ServiceMetrics;
-use crate::proxy::message::body::Incoming;
-use crate::proxy::message::headers::Annotations;
+use crate::proxy::message::body::{Incoming, RequestUpload};
+use crate::proxy::message::headers::{self, Annotations};
 use crate::proxy::message::informational::Http1Informational;
-use crate::proxy::message::upload::Upload;
 use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::open_connection::state::UpstreamWait;
 use crate::proxy::upstream::Upstream;
@@ -82,7 +80,7 @@ pub(crate) struct RequestInFlight {
     /// Whether the duration has been observed.
     is_observed: Cell<bool>,
     /// `None` if the request has no body.
-    upload: Option<Upload>,
+    upload: Option<RequestUpload>,
     record: Option<Box<Record>>,
     pub(crate) is_http2: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
@@ -93,7 +91,7 @@ impl RequestInFlight {
     pub(crate) fn begin(http: Rc<HttpConnection>, parts: &Parts, body: &Incoming) -> Self {
         let began = Instant::now();
         http.open.state.begin_request(began);
-        let upload = Upload::new(body, began);
+        let upload = RequestUpload::new(body, began);
         let record = http.worker.access_log.as_ref().map(|log| {
             let mut record = log.begin(&http.open);
             record.request_line = request_line(parts);
@@ -123,7 +121,7 @@ impl RequestInFlight {
     }
 
     /// The upload; `None` if the request has no body.
-    pub(crate) fn upload(&self) -> Option<&Upload> {
+    pub(crate) fn upload(&self) -> Option<&RequestUpload> {
         self.upload.as_ref()
     }
 
@@ -154,7 +152,7 @@ impl RequestInFlight {
     /// 7.88) may lose a response whose stream ends while it is still sending.
     pub(crate) fn awaits_upload(&self) -> bool {
         let upload = self.upload.as_ref().filter(|_| self.is_http2 && !self.expects_continue);
-        upload.is_some_and(Upload::is_awaited)
+        upload.is_some_and(RequestUpload::is_awaited)
     }
 
     /// Ready when the upload has ended.
@@ -217,7 +215,7 @@ fn request_line(parts: &Parts) -> RequestLine {
     let host = parts.uri.authority().map(Authority::as_str).or(field);
     let target = parts.uri.path_and_query().map_or("*", PathAndQuery::as_str);
     let mut line = RequestLine::new(&parts.method, host, target, protocol);
-    if let Some(id) = request::request_id(&parts.headers) {
+    if let Some(id) = headers::request_id(&parts.headers) {
         line.set_request_id(id);
     }
     line

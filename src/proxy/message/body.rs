@@ -92,13 +92,16 @@ impl Body for Incoming {
 /// part of every future on the way.
 pub(crate) type OutgoingRequest = Box<Request<RequestBody>>;
 
+/// The upload of a client's request.
+pub(crate) type RequestUpload = Upload<Incoming>;
+
 /// A client's request body on its way to the upstream: read from the client when the server takes
 /// it, bounded in size, and ended with an error if the client stalls.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     incoming: Option<Incoming>,
     /// `None` if the body is empty.
-    upload: Option<Upload>,
+    upload: Option<RequestUpload>,
     status_header: Rc<HeaderName>,
     /// How many more bytes `max_body_size` allows.
     remaining: Option<u64>,
@@ -121,7 +124,7 @@ pub(crate) struct BodyLimits {
 impl RequestBody {
     pub(crate) fn new(
         incoming: Incoming,
-        upload: Option<Upload>,
+        upload: Option<RequestUpload>,
         limits: BodyLimits,
         status_header: Rc<HeaderName>,
         informational: Option<InformationalSender>,
@@ -162,7 +165,7 @@ impl RequestBody {
     }
 
     /// The state of the upload; `None` if the body is empty.
-    pub(crate) fn upload(&self) -> Option<Upload> {
+    pub(crate) fn upload(&self) -> Option<RequestUpload> {
         self.upload.clone()
     }
 
@@ -189,7 +192,7 @@ impl Body for RequestBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ClientFault>>> {
         let this = &mut *self;
-        if this.upload.as_ref().is_some_and(Upload::is_abandoned) {
+        if this.upload.as_ref().is_some_and(RequestUpload::is_abandoned) {
             this.incoming.take(); // resets the client's stream (RFC 9113, section 8.1)
             return Poll::Ready(Some(Err(ClientFault::Broken)));
         }

@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 
+use data_encoding::HEXLOWER;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, header};
 
@@ -142,6 +143,38 @@ pub(crate) fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Maximum length of an `X-Request-Id`, in bytes; a longer one is replaced.
+const MAX_REQUEST_ID_LENGTH: usize = 128;
+
+/// Sets the `X-Request-Id`: the client's own if it is trusted and well-formed, or a new one.
+pub(crate) fn set_request_id(headers: &mut HeaderMap, is_trusted: bool) {
+    let mut given = headers.get_all(X_REQUEST_ID).iter();
+    let is_usable = match (given.next(), given.next()) {
+        (Some(id), None) => is_trusted && is_plain(id),
+        (Some(_) | None, _) => false,
+    };
+    if is_usable {
+        return;
+    }
+    // Unique, but not secret.
+    let mut id = [0; 32];
+    HEXLOWER.encode_mut(&fastrand::u128(..).to_be_bytes(), &mut id);
+    if let Ok(id) = HeaderValue::from_bytes(&id) {
+        headers.insert(X_REQUEST_ID, id);
+    }
+}
+
+/// The `X-Request-Id` that was set.
+pub(crate) fn request_id(headers: &HeaderMap) -> Option<&str> {
+    headers.get(X_REQUEST_ID)?.to_str().ok()
+}
+
+fn is_plain(id: &HeaderValue) -> bool {
+    let id = id.as_bytes();
+    (1..=MAX_REQUEST_ID_LENGTH).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
+}
+
 const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
 const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
 const XFCC: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
@@ -270,5 +303,34 @@ mod tests {
         headers.append(header::COOKIE, HeaderValue::from_static("c=3"));
         join_cookies(&mut headers);
         assert_eq!(headers.get_all(header::COOKIE).iter().collect::<Vec<_>>(), ["a=1; b=2; c=3"]);
+    }
+
+    fn named(ids: &[&str], is_trusted: bool) -> String {
+        let mut headers = HeaderMap::new();
+        for id in ids {
+            headers.append(X_REQUEST_ID, HeaderValue::from_str(id).unwrap());
+        }
+        set_request_id(&mut headers, is_trusted);
+        assert_eq!(headers.get_all(X_REQUEST_ID).iter().count(), 1);
+        request_id(&headers).unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_request_id_is_kept_from_trusted_peers_and_generated_for_others() {
+        assert_eq!(named(&["abc-1"], true), "abc-1");
+        let long = "x".repeat(MAX_REQUEST_ID_LENGTH + 1);
+        for (ids, is_trusted) in [
+            (&["abc-1"][..], false),
+            (&[], true),
+            (&["a b"], true),
+            (&[&long], true),
+            (&["a", "b"], true),
+        ] {
+            let made = named(ids, is_trusted);
+            assert!(
+                made.len() == 32 && made.bytes().all(|byte| byte.is_ascii_hexdigit()),
+                "{made}"
+            );
+        }
     }
 }

@@ -19,7 +19,6 @@ use hyper::body::Body;
 use tokio::time::timeout;
 
 use crate::proxy::lingering_close::{LINGER_BYTES, LINGER_TIME};
-use crate::proxy::message::body::Incoming;
 
 /// A fault of the client that ends its upload early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -32,12 +31,18 @@ pub(crate) enum ClientFault {
     TooLarge,
 }
 
-/// The upload of a request that has a body. Clones share it.
-#[derive(Debug, Clone)]
-pub(crate) struct Upload(Rc<Inner>);
+/// The upload of a request that has a body of type `B`. Clones share it.
+#[derive(Debug)]
+pub(crate) struct Upload<B>(Rc<Inner<B>>);
 
-struct Inner {
-    state: RefCell<State>,
+impl<B> Clone for Upload<B> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+struct Inner<B> {
+    state: RefCell<State<B>>,
     fault: Cell<Option<ClientFault>>,
     /// Bytes of the body that went to the server.
     bytes: Cell<u64>,
@@ -51,7 +56,7 @@ struct Inner {
     waiter: AtomicWaker,
 }
 
-enum State {
+enum State<B> {
     /// The response is out, so the rest is not wanted.
     Abandoned,
     /// The whole body has come.
@@ -59,12 +64,12 @@ enum State {
     /// The server reads the body.
     Streaming { waits_for_client: bool },
     /// The server reads no more. The rest is kept until the response is out.
-    Unread { rest: Incoming, discarded: u64 },
+    Unread { rest: B, discarded: u64 },
 }
 
-impl Upload {
+impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     /// The upload of `body`; `None` if the body is empty.
-    pub(crate) fn new(body: &Incoming, began: Instant) -> Option<Self> {
+    pub(crate) fn new(body: &B, began: Instant) -> Option<Self> {
         if body.is_end_stream() {
             return None;
         }
@@ -140,7 +145,7 @@ impl Upload {
     }
 
     /// Takes the rest of the body from the reader, because the server reads no more.
-    pub(crate) fn stop(&self, rest: Incoming) {
+    pub(crate) fn stop(&self, rest: B) {
         let mut state = self.0.state.borrow_mut();
         if let State::Streaming { .. } = *state {
             *state = State::Unread { rest, discarded: 0 };
@@ -160,7 +165,7 @@ impl Upload {
     }
 
     /// Takes a body that no server will read. The response waits until it has been discarded.
-    pub(crate) fn reject(&self, body: Incoming) {
+    pub(crate) fn reject(&self, body: B) {
         self.0.is_bounded.set(true);
         self.stop(body);
     }
@@ -231,7 +236,7 @@ impl Upload {
     }
 }
 
-impl fmt::Debug for Inner {
+impl<B> fmt::Debug for Inner<B> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bytes, fault) = (self.bytes.get(), self.fault.get());
         let mut debug = formatter.debug_struct("Upload");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
+use prometheus::IntGauge;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -12,6 +13,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::config::{AlpnProtocol, Scheme, ServerAddress, ServerConfig, UpstreamConfig};
+use crate::permit::{Count, CountGuard};
 
 /// A connection to a server: TCP or a Unix socket, with or without TLS.
 pub(crate) trait Io: AsyncRead + AsyncWrite + fmt::Debug + Unpin {}
@@ -29,6 +31,37 @@ pub(crate) enum HttpVersion {
 pub(crate) struct Dialed {
     pub(crate) io: Box<dyn Io>,
     pub(crate) version: HttpVersion,
+}
+
+/// The limit of open connections to all servers of a service, from one worker.
+#[derive(Debug, Clone)]
+pub(crate) struct ConnectionLimit {
+    pub(crate) open: Count,
+    pub(crate) max: usize,
+}
+
+/// Counts an open connection to a server, in the limit and in the metric.
+#[derive(Debug)]
+pub(crate) struct ConnectionGuard {
+    _count: CountGuard,
+    metric: IntGauge,
+}
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.metric.dec();
+    }
+}
+
+impl ConnectionLimit {
+    /// Counts a connection while the guard lives; `None` if the limit is reached.
+    pub(crate) fn enter(&self, metric: &IntGauge) -> Option<ConnectionGuard> {
+        if self.open.get() >= self.max {
+            return None;
+        }
+        metric.inc();
+        Some(ConnectionGuard { _count: self.open.enter(), metric: metric.clone() })
+    }
 }
 
 /// Opens connections to one server.

@@ -13,8 +13,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 
-use super::dial::Io;
-use super::server::ConnectionGuard;
+use super::dial::{ConnectionGuard, Io};
 use crate::proxy::io_events::{IoEvents, WithIoEvents};
 use crate::proxy::message::body::{OutgoingRequest, RequestBody};
 

@@ -15,9 +15,8 @@ use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 use hyper::{Request, Response, Uri, Version, header};
 use tokio::sync::SetOnce;
 
-use super::dial::Io;
+use super::dial::{ConnectionGuard, Io};
 use super::error::RequestError;
-use super::server::ConnectionGuard;
 use crate::permit::{Permit, ResizableSemaphore};
 use crate::proxy::io_events::{IoEvents, WithIoEvents};
 use crate::proxy::message::body::{HttpError, Incoming, OutgoingRequest, RequestBody};

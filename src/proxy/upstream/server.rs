@@ -16,13 +16,12 @@ use std::time::{Duration, Instant};
 use hyper::body::Body;
 use hyper::http::uri;
 use hyper::{Method, Request};
-use prometheus::IntGauge;
 use rustls::ClientConfig;
 use tokio::time::sleep_until;
 
 use super::UpstreamResponse;
 use super::balance::Candidate;
-use super::dial::{Dialer, HttpVersion, Io};
+use super::dial::{ConnectionGuard, ConnectionLimit, Dialer, HttpVersion, Io};
 use super::error::{RequestError, SendError, UpstreamError};
 use super::health::ServerHealth;
 use super::http1::{Http1Connection, Http1Pool};
@@ -31,8 +30,7 @@ use super::http2_pool::SharedHttp2;
 use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
 use crate::permit::{Count, CountGuard};
-use crate::proxy::message::body::{HttpError, OutgoingRequest, RequestBody};
-use crate::proxy::message::upload::Upload;
+use crate::proxy::message::body::{HttpError, OutgoingRequest, RequestBody, RequestUpload};
 
 /// A server, in one worker.
 #[derive(Debug)]
@@ -62,26 +60,6 @@ pub(crate) struct ServerTimeouts {
     pub(crate) response: Duration,
     idle: Duration,
     age: Option<Duration>,
-}
-
-/// The limit of open connections to all servers of a service, from one worker.
-#[derive(Debug, Clone)]
-pub(crate) struct ConnectionLimit {
-    pub(crate) open: Count,
-    pub(crate) max: usize,
-}
-
-/// Counts an open connection to a server, in the limit and in the metric.
-#[derive(Debug)]
-pub(crate) struct ConnectionGuard {
-    _count: CountGuard,
-    metric: IntGauge,
-}
-
-impl Drop for ConnectionGuard {
-    fn drop(&mut self) {
-        self.metric.dec();
-    }
 }
 
 /// A new connection to a server.
@@ -241,12 +219,8 @@ impl Server {
     }
 
     fn guard(&self) -> Result<ConnectionGuard, UpstreamError> {
-        if self.limit.open.get() >= self.limit.max {
-            return Err(UpstreamError::ConnectionLimit);
-        }
-        let metric = self.metrics.upstream_connections_active.clone();
-        metric.inc();
-        Ok(ConnectionGuard { _count: self.limit.open.enter(), metric })
+        let metric = &self.metrics.upstream_connections_active;
+        self.limit.enter(metric).ok_or(UpstreamError::ConnectionLimit)
     }
 
     /// Closes connections that are idle for too long, too old, or closed by the server.
@@ -315,12 +289,12 @@ pub(crate) fn maybe_sent(error: HttpError) -> SendError {
 /// the request.
 pub(crate) async fn exchange<R, E: Into<RequestError>>(
     mut response: Pin<&mut impl Future<Output = Result<R, E>>>,
-    upload: Option<&Upload>,
+    upload: Option<&RequestUpload>,
     limit: Duration,
 ) -> Result<R, SendError> {
     let began = Instant::now(); // the request may have waited before
     let deadline_of = || {
-        let progress = upload.map_or(began, Upload::last_progress);
+        let progress = upload.map_or(began, RequestUpload::last_progress);
         (progress.max(began) + limit).into()
     };
     let mut deadline = pin!(sleep_until(deadline_of()));
@@ -328,7 +302,7 @@ pub(crate) async fn exchange<R, E: Into<RequestError>>(
         if let Poll::Ready(outcome) = response.as_mut().poll(context) {
             return Poll::Ready(outcome.map_err(|error| {
                 let RequestError { unsent, error } = error.into();
-                match (unsent, upload.and_then(Upload::fault)) {
+                match (unsent, upload.and_then(RequestUpload::fault)) {
                     (Some(unsent), _) => SendError::NotSent(unsent, error.into()),
                     (None, Some(fault)) => SendError::MaybeSent(UpstreamError::Client(fault)),
                     (None, None) => maybe_sent(error),
@@ -337,7 +311,7 @@ pub(crate) async fn exchange<R, E: Into<RequestError>>(
         }
         // While the upload waits for the client, `body_timeout` applies instead.
         while Pin::as_mut(&mut deadline).poll(context).is_ready() {
-            let later = if upload.is_some_and(Upload::waits_for_client) {
+            let later = if upload.is_some_and(RequestUpload::waits_for_client) {
                 (Instant::now() + limit).into()
             } else {
                 deadline_of()

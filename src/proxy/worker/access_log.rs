@@ -14,7 +14,7 @@ use serde::Serialize;
 use tracing_appender::non_blocking::NonBlocking;
 
 use crate::config::AccessLogConfig;
-use crate::proxy::message::upload::Upload;
+use crate::proxy::message::body::RequestUpload;
 use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::open_connection::state::TunnelBytes;
 use crate::proxy::tunnel::TunnelEnd;
@@ -51,7 +51,7 @@ pub(crate) struct Record {
 enum RequestBytes {
     Counted(u64),
     /// The upload counts, until the line is written.
-    Upload(Upload),
+    Upload(RequestUpload),
 }
 
 /// The request as the client sent it; empty for a TCP service.
@@ -173,7 +173,7 @@ impl Record {
     }
 
     /// Counts the request body as it is uploaded.
-    pub(crate) fn set_upload(&self, upload: Upload) {
+    pub(crate) fn set_upload(&self, upload: RequestUpload) {
         self.request_bytes.replace(RequestBytes::Upload(upload));
     }
 

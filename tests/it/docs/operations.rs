@@ -467,7 +467,7 @@ fn every_line_of_the_log_on_the_page_is_written_somewhere_with_that_level() {
         let levels: Vec<_> = row[1].split(", ").collect();
         for (index, text) in code(row[0]).into_iter().enumerate() {
             // Some end in words of their own.
-            let pieces = [("client key ", "client key {what}")];
+            let pieces = [("client key ", "client key {outcome}")];
             let piece = pieces.into_iter().find(|(begin, _)| text.starts_with(begin));
             let written = piece.map_or(text, |(begin, written)| {
                 let rest = format!("\"{}\"", &text[begin.len()..]);

@@ -104,7 +104,7 @@ fn a_server_that_does_not_pass_its_checks_gets_no_request_until_it_does() {
     is_well.store(false, Ordering::Relaxed);
     let message = |text: &'static str| move |line: &serde_json::Value| line["message"] == text;
     let line = scene.keygate.wait_for("a line", message("upstream server unhealthy"));
-    assert!(line["problem"].as_str().unwrap().contains("/healthz is answered with 500"), "{line}");
+    assert!(line["error"].as_str().unwrap().contains("/healthz returned 500"), "{line}");
     scene.keygate.wait_for_metric(&up, 0.0);
     let is_request = |request: &Received| request.head.starts_with("GET / ");
     sick.taken(is_request);

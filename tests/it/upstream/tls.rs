@@ -139,7 +139,7 @@ fn an_upstream_that_nobody_vouches_for_is_sent_nothing() {
         assert!(answer.stdout.ends_with(b"502"), "{}", said(&answer));
         keygate.wait_for("a line", |line| {
             line["message"] == "upstream failed"
-                && line["error"].as_str().unwrap().contains("cannot speak TLS with https://")
+                && line["error"].as_str().unwrap().contains("TLS handshake with https://")
         });
     }
 }
