@@ -170,23 +170,61 @@ fn anchor_of(heading: &str) -> String {
     heading.trim().chars().filter(kept).collect::<String>().to_lowercase().replace(' ', "-")
 }
 
+/// Everything between backquotes on a page.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
 #[test]
-fn every_test_that_the_page_on_security_names_is_there() {
-    let page = include_str!("../../../docs/security.md");
+fn every_path_of_the_repository_on_a_page_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let rooms = ["src/", "tests/", "config/", "deploy/", "docs/", "scripts/"];
+    let mut seen = 0;
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).unwrap();
+        let paths = code(&text).filter(|word| rooms.iter().any(|room| word.starts_with(room)));
+        for path in paths.filter(|path| !path.contains([' ', '*'])) {
+            assert!(root.join(path).exists(), "{}: {path}", page.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "{seen}");
+}
+
+/// All Rust files below `src` and `tests`.
+fn sources() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let files = ["src", "tests"].map(|directory| walkdir::WalkDir::new(root.join(directory)));
-    let sources: String = files
+    files
         .into_iter()
         .flatten()
         .map(|entry| entry.unwrap().into_path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
         .map(|path| std::fs::read_to_string(path).unwrap())
-        .collect();
-    let words = page.split('`').skip(1).step_by(2);
-    let names: Vec<_> = words.filter(|word| word.matches('_').count() > 3).collect();
+        .collect()
+}
+
+#[test]
+fn every_test_that_the_page_on_security_names_is_there() {
+    let (page, sources) = (include_str!("../../../docs/security.md"), sources());
+    let names: Vec<_> = code(page).filter(|word| word.matches('_').count() > 3).collect();
     assert!(names.len() > 25, "{names:?}");
     for name in names {
         assert!(sources.contains(&format!("fn {name}()")), "{name}");
+    }
+}
+
+#[test]
+fn every_new_log_message_in_the_changelog_is_written_somewhere() {
+    let (page, sources) = (include_str!("../../../docs/changelog.md"), sources());
+    let (_, rows) = page.split_once("| before | now |\n| --- | --- |\n").unwrap();
+    let rows = rows.lines().take_while(|line| line.starts_with("| "));
+    let messages: Vec<_> = rows.map(|row| code(row).last().unwrap()).collect();
+    assert!(messages.len() > 5, "{messages:?}");
+    for message in messages {
+        // `client key` and its outcome are two literals.
+        let literal = message.strip_prefix("client key ").unwrap_or(message);
+        assert!(sources.contains(&format!("\"{literal}\"")), "{message}");
     }
 }
 
