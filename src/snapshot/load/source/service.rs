@@ -85,8 +85,9 @@ impl ServiceSource {
         Change::Same
     }
 
-    /// Rebuilds the client verifier once when a CRL expires. It rejects clients that were admitted
-    /// before: their sessions must not resume, and their open connections are judged again.
+    /// Rebuilds the client verifier once when a CRL expires, because it rejects clients that were
+    /// admitted before. Their sessions must not resume, and their open connections are verified
+    /// again.
     fn apply_crl_expiry(&mut self, now: SystemTime) -> Change {
         let has_expired = self.time_to_crl_expiry(now).is_some_and(|left| left.is_zero());
         if !has_expired || std::mem::replace(&mut self.has_expired_crl, true) {

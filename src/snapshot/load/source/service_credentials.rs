@@ -100,7 +100,7 @@ impl ServiceCredentials {
         })
     }
 
-    /// Builds the client verifier again, which TLS sessions of the old one do not resume on.
+    /// Builds a new client verifier, so that open connections are verified again.
     ///
     /// # Errors
     /// Returns an error if rustls rejects the CAs or CRLs.
