@@ -176,7 +176,7 @@ fn filter(report: &FilterReport, now: u64) -> FilterRow<'_> {
         loaded: ago(report.loaded, now),
         last_reload: outcome(&report.last_reload, now),
         last_rejection: report
-            .last_refusal
+            .last_rejection
             .as_ref()
             .map_or("none".to_owned(), |it| outcome(it, now)),
     }

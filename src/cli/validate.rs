@@ -30,7 +30,7 @@ pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
         print(format_args!("list {}: {}, {} keys", list.name, list.path, list.entries))?;
     }
     for (exception, known) in config.exceptions.iter().zip(&report.exceptions) {
-        let state = if known.lapsed { "exception expired at" } else { "exception until" };
+        let state = if known.expired { "exception expired at" } else { "exception until" };
         let until = humantime::format_rfc3339_seconds(exception.until);
         print(format_args!("{state} {until}: {}, {}", exception.fingerprint, exception.reason))?;
     }

@@ -46,7 +46,7 @@ pub struct FilterReport {
     pub last_reload: ReloadReport,
     /// The last attempt that ended with a rejection.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_refusal: Option<ReloadReport>,
+    pub last_rejection: Option<ReloadReport>,
     /// The update that waits for the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<WaitingReport>,
@@ -83,14 +83,14 @@ pub struct ExceptionReport {
     /// Reason in the configuration.
     pub reason: String,
     /// Whether the exception has expired.
-    pub lapsed: bool,
+    pub expired: bool,
 }
 
 impl ExceptionReport {
     /// An exception that expires at `until`.
-    pub(super) fn new(exception: &Exception, until: u64, lapsed: bool) -> Self {
+    pub(super) fn new(exception: &Exception, until: u64, expired: bool) -> Self {
         let (fingerprint, reason) = (exception.fingerprint.to_string(), exception.reason.clone());
-        Self { fingerprint, until, reason, lapsed }
+        Self { fingerprint, until, reason, expired }
     }
 }
 
@@ -205,7 +205,7 @@ impl FilterReport {
             loaded,
             stale: false,
             last_reload,
-            last_refusal: None,
+            last_rejection: None,
             waiting: None,
         }
     }

@@ -192,7 +192,7 @@ fn an_exception_admits_a_key_until_the_moment_that_it_names_and_no_reload_ends_i
     assert_eq!(setting.checks("allowed"), 2.0);
     setting.keygate.wait_for("notice", |line| line["message"] == "exception expires within a week");
     let status = setting.keygate.status();
-    assert_eq!(status["exceptions"][0]["lapsed"], false);
+    assert_eq!(status["exceptions"][0]["expired"], false);
     assert_eq!(status["exceptions"][0]["reason"], "replacement ordered");
     let fingerprint = Fingerprint::of(&setting.lost.spki);
     let series =

@@ -333,7 +333,7 @@ impl FilterSource {
         let last_reload = self.filter.last_reload();
         FilterReport {
             stale: self.is_stale,
-            last_refusal: self.last_rejection.clone(),
+            last_rejection: self.last_rejection.clone(),
             waiting,
             ..FilterReport::new(self.filter(), &self.config.path, loaded, last_reload)
         }
