@@ -153,7 +153,7 @@ fn configuration(reload: &ReloadReport, now: u64) -> Badge {
 fn filter(report: &FilterReport, now: u64) -> FilterRow<'_> {
     let summary = &report.summary;
     let state = if let Some(waiting) = &report.waiting {
-        let text = format!("an update waits: it would reject {} recent clients", waiting.new_hits);
+        let text = format!("an update waits (new hits: {})", waiting.new_hits);
         Badge::new("warn", text)
     } else if report.last_reload.error.is_some() {
         Badge::new("bad", "update rejected")

@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         print_json(&accepted)?;
     } else {
         print(format_args!(
-            "{}: revision {} with {} entries is in use (snapshot {}); it rejects {} recent clients",
+            "{}: revision {} with {} entries is in use (snapshot {}, new hits: {})",
             args.name, waiting.revision, waiting.entries, response.generation, waiting.new_hits
         ))?;
     }
