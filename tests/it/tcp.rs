@@ -45,7 +45,7 @@ fn server(answer: &'static [u8]) -> (SocketAddr, Receiver<Vec<u8>>) {
 const TCP: &str = "protocol = \"tcp\"";
 
 #[test]
-fn each_direction_ends_on_its_own() {
+fn each_direction_ends_separately() {
     let (address, received) = server(b"all of it");
     let scene = scene(address, TCP);
     let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
@@ -70,7 +70,7 @@ fn each_direction_ends_on_its_own() {
 }
 
 #[test]
-fn a_lost_key_gets_an_alert_and_the_server_sees_nobody() {
+fn a_listed_key_gets_an_alert_and_the_server_no_connection() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let scene = scene(listener.local_addr().unwrap(), TCP);
     let answer = scene.keygate.curl(&scene.lost, &[]);
@@ -80,7 +80,7 @@ fn a_lost_key_gets_an_alert_and_the_server_sees_nobody() {
 }
 
 #[test]
-fn a_connection_whose_key_is_lost_by_now_is_cut_after_its_grace() {
+fn a_connection_whose_key_becomes_listed_is_closed_after_evict_within() {
     let (address, received) = server(b"");
     let policy = "policy = { evict_within = \"700ms\" }\nprotocol = \"tcp\"";
     let scene = scene(address, policy);
@@ -97,7 +97,7 @@ fn a_connection_whose_key_is_lost_by_now_is_cut_after_its_grace() {
 }
 
 #[test]
-fn a_connection_on_which_nothing_moves_is_cut_after_the_idle_timeout() {
+fn an_idle_connection_is_closed_after_idle_timeout() {
     let (address, received) = server(b"");
     let scene = scene(address, "protocol = \"tcp\"\nlimits = { idle_timeout = \"400ms\" }");
     let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
@@ -106,7 +106,7 @@ fn a_connection_on_which_nothing_moves_is_cut_after_the_idle_timeout() {
 }
 
 #[test]
-fn the_upstream_is_told_of_the_client_and_its_certificate_in_a_proxy_header() {
+fn the_upstream_gets_client_and_certificate_in_a_proxy_header() {
     let (address, received) = server(b"");
     let scene = scene(address, "protocol = \"tcp\"\nforward = { send_proxy = \"v2\" }");
     let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
@@ -136,7 +136,7 @@ fn redis_cli(scene: &Running, client: &Party, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn redis_is_served_to_its_own_client_program() {
+fn redis_cli_works_through_the_proxy() {
     if skip::without("redis-server") || skip::without("redis-cli") {
         return;
     }
@@ -160,7 +160,7 @@ fn redis_is_served_to_its_own_client_program() {
 
 /// What HAProxy says of a client before its TLS: its address.
 #[test]
-fn a_proxy_header_is_taken_from_haproxy_and_from_nobody_else() {
+fn a_proxy_header_is_accepted_from_haproxy_only() {
     if skip::without("haproxy") {
         return;
     }

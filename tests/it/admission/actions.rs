@@ -75,7 +75,7 @@ const CHECKED_PROBABLE: &str =
     r#"keygate_key_checks_total{service="test",stage="handshake",verdict="probable"}"#;
 
 #[test]
-fn reject_refuses_in_the_handshake_and_the_origin_sees_nothing() {
+fn reject_sends_an_alert_in_the_handshake_and_nothing_to_the_origin() {
     let setting = setting("reject");
     let answered = setting.plain_request(&setting.good);
     assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
@@ -102,7 +102,7 @@ fn reject_refuses_in_the_handshake_and_the_origin_sees_nothing() {
 }
 
 #[test]
-fn flag_serves_and_logs_and_tells_the_origin_nothing() {
+fn flag_serves_and_logs_and_adds_no_header() {
     let setting = setting("flag");
     for client in [&setting.good, &setting.lost] {
         let answered = setting.plain_request(client);
@@ -123,7 +123,7 @@ fn flag_serves_and_logs_and_tells_the_origin_nothing() {
 }
 
 #[test]
-fn header_serves_and_tells_the_origin_of_every_client() {
+fn header_serves_and_adds_the_verdict_of_every_client() {
     let setting = setting("header");
     let lost = r#"probable;filter="lost";revision=42"#;
     for (client, status) in [(&setting.good, "clean"), (&setting.lost, lost)] {

@@ -32,7 +32,7 @@ fn head() -> String {
 }
 
 #[test]
-fn rustls_that_is_still_sending_reads_its_alert() {
+fn rustls_reads_its_alert_while_it_is_sending() {
     let scene = scene("");
     let config = Arc::new(config_of(&scene.pki, &[&rustls::version::TLS13], Some(&scene.lost)));
     for _ in 0..ROUNDS {
@@ -52,7 +52,7 @@ fn rustls_that_is_still_sending_reads_its_alert() {
 }
 
 #[test]
-fn openssl_that_is_still_sending_reads_its_alert() {
+fn openssl_reads_its_alert_while_it_is_sending() {
     let scene = scene("");
     for _ in 0..ROUNDS {
         let mut openssl = Command::new("openssl")
@@ -84,7 +84,7 @@ fn openssl_that_is_still_sending_reads_its_alert() {
 }
 
 #[test]
-fn curl_that_is_still_sending_reads_its_alert_or_its_403() {
+fn curl_reads_its_alert_or_403_while_it_is_sending() {
     for (policy, wanted) in
         [("", "access denied"), ("policy = { reject_with = \"http-403\" }", "probably compromised")]
     {
@@ -115,7 +115,7 @@ with socket.create_connection((host, int(port)), 30) as tcp:
 "#;
 
 #[test]
-fn python_that_is_still_sending_reads_its_alert() {
+fn python_reads_its_alert_while_it_is_sending() {
     let scene = scene("");
     let address = scene.keygate.address();
     let (host, port) = (address.ip().to_string(), address.port().to_string());

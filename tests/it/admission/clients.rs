@@ -37,7 +37,7 @@ fn setting() -> Setting {
 }
 
 #[test]
-fn curl_with_every_kind_of_key_is_answered_or_refused() {
+fn curl_with_every_kind_of_key_is_served_or_rejected() {
     let setting = setting();
     let keygate = &setting.keygate;
     for tls in [["--tlsv1.3", "--tls-max", "1.3"], ["--tlsv1.2", "--tls-max", "1.2"]] {
@@ -88,7 +88,7 @@ fn s_client(setting: &Setting, client: &Party, version: &str) -> Output {
 }
 
 #[test]
-fn openssl_with_every_kind_of_key_is_answered_or_reads_its_alert() {
+fn openssl_with_every_kind_of_key_is_served_or_reads_its_alert() {
     let setting = setting();
     for version in ["-tls1_3", "-tls1_2"] {
         for client in &setting.good {
@@ -120,7 +120,7 @@ fn get(setting: &Setting, client: &Party) -> std::io::Result<String> {
 }
 
 #[test]
-fn rustls_with_every_kind_of_key_is_answered_or_reads_its_alert() {
+fn rustls_with_every_kind_of_key_is_served_or_reads_its_alert() {
     let setting = setting();
     for client in &setting.good {
         assert!(get(&setting, client).unwrap().ends_with("hello\n"), "{}", client.name);

@@ -21,7 +21,7 @@ use crate::support::proxy::Configuration;
 use crate::support::{TIMEOUT, said, system, write_filter};
 
 #[test]
-fn a_key_is_refused_in_whatever_encoding_the_filter_has_it() {
+fn a_key_is_rejected_in_each_encoding_the_filter_may_have() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let mut listed: Vec<(Party, Encoding, Vec<u8>)> = Vec::new();
     for kind in [Kind::P256, Kind::P384, Kind::P521, Kind::Rsa2048] {
@@ -160,7 +160,7 @@ fn certificates_of(pki: &Pki, client: &Party, kind: Kind) -> Vec<(Party, Encodin
 }
 
 #[test]
-fn a_certificate_for_another_encoding_of_a_lost_key_is_refused() {
+fn a_certificate_with_another_encoding_of_a_listed_key_is_rejected() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let curves = [Kind::P256, Kind::P384, Kind::P521];
     let lost = curves.map(|kind| (pki.client(&format!("lost-{kind:?}"), kind), kind));
@@ -223,7 +223,7 @@ const PSS: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a";
 const NULL: &[u8] = b"\x05\x00";
 
 #[test]
-fn an_encoding_that_no_list_can_have_is_not_let_in() {
+fn an_encoding_that_no_list_can_have_is_rejected() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let rsa = pki.client("rsa", Kind::Rsa2048);
     let p256 = pki.client("p256", Kind::P256);

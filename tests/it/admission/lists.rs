@@ -84,7 +84,7 @@ fn after(seconds: u64) -> String {
 }
 
 #[test]
-fn a_listed_key_is_refused_in_whatever_encoding_the_list_has_it() {
+fn a_listed_key_is_rejected_in_each_encoding_the_list_may_have() {
     let setting = setting("", |_, _| String::new());
     setting.admits(&setting.good);
     setting.refuses(&setting.lost);
@@ -101,7 +101,7 @@ fn a_listed_key_is_refused_in_whatever_encoding_the_list_has_it() {
 }
 
 #[test]
-fn an_upstream_is_told_of_lists_and_exceptions() {
+fn the_status_header_names_lists_and_exceptions() {
     let setting = setting("on_listed = \"header\", on_probable = \"header\"", |lost, _| {
         exception(&another_encoding(lost), "2999-12-31")
     });
@@ -116,7 +116,7 @@ fn an_upstream_is_told_of_lists_and_exceptions() {
 }
 
 #[test]
-fn a_list_that_changes_is_put_in_use_and_a_broken_one_is_not() {
+fn a_changed_list_is_loaded_and_a_broken_one_is_not() {
     let setting = setting("", |_, _| String::new());
     let replace = |text: &str| {
         let next = setting.pki.path("next.txt");
@@ -179,7 +179,7 @@ fn a_list_that_changes_is_put_in_use_and_a_broken_one_is_not() {
 }
 
 #[test]
-fn an_exception_admits_a_key_until_the_moment_that_it_names_and_no_reload_ends_it() {
+fn an_exception_admits_a_key_until_it_expires_also_after_reloads() {
     let until = after(10);
     let ends = humantime::parse_rfc3339(&until).unwrap();
     let setting = setting("", |lost, stolen| {
@@ -208,7 +208,7 @@ fn an_exception_admits_a_key_until_the_moment_that_it_names_and_no_reload_ends_i
 }
 
 #[test]
-fn a_list_or_an_exception_that_cannot_be_used_is_named() {
+fn an_unusable_list_or_exception_is_named() {
     let pki = Pki::new();
     write_filter(&pki.path("lost.pkbf"), &[]);
     write(pki.path("deny.txt"), "abc\n").unwrap();

@@ -392,7 +392,7 @@ fn key_lines(scene: &Scene) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn every_client_meets_every_policy_as_it_should() {
+async fn every_client_under_every_policy_has_the_expected_outcome() {
     let scene = Scene::new();
     // Each keeps its sessions over the reload.
     let mut configurations = Vec::new();

@@ -85,7 +85,7 @@ fn ask(client: &mut Client) -> String {
 }
 
 #[test]
-fn an_idle_connection_whose_key_is_in_the_new_filter_ends_and_the_others_stay() {
+fn an_idle_connection_whose_key_is_in_the_new_filter_is_closed_and_others_stay() {
     let scene = scene("", "");
     let (mut good, mut turned) = (scene.connect(&scene.good), scene.connect(&scene.turned));
     ask(&mut good);
@@ -105,7 +105,7 @@ fn an_idle_connection_whose_key_is_in_the_new_filter_ends_and_the_others_stay() 
 }
 
 #[test]
-fn a_list_ends_an_open_connection_too() {
+fn a_changed_list_evicts_an_open_connection() {
     let scene = scene("", "");
     let mut turned = scene.connect(&scene.turned);
     ask(&mut turned);
@@ -116,7 +116,7 @@ fn a_list_ends_an_open_connection_too() {
 }
 
 #[test]
-fn an_exception_that_ends_takes_its_open_connection_with_it() {
+fn an_expired_exception_evicts_its_open_connection() {
     let ends = SystemTime::now() + Duration::from_secs(8);
     let (pki, origin) = (Pki::new(), Origin::start());
     let turned = pki.client("turned", Kind::P256);
@@ -150,7 +150,7 @@ fn waiting_origin() -> (Origin, Sender<()>) {
 }
 
 #[test]
-fn a_request_in_flight_is_answered_and_is_the_last_one() {
+fn a_request_in_flight_gets_its_response_and_is_the_last_one() {
     let (origin, go) = waiting_origin();
     let scene = scene_with(origin, "", "");
     let mut turned = scene.connect(&scene.turned);
@@ -165,7 +165,7 @@ fn a_request_in_flight_is_answered_and_is_the_last_one() {
 }
 
 #[test]
-fn a_connection_that_does_not_end_by_itself_is_cut_at_the_deadline() {
+fn an_evicted_connection_is_closed_at_the_deadline() {
     let (origin, _go) = waiting_origin();
     let scene = scene_with(origin, "", "evict_within = \"700ms\"");
     let mut turned = scene.connect(&scene.turned);
@@ -182,7 +182,7 @@ fn a_connection_that_does_not_end_by_itself_is_cut_at_the_deadline() {
 
 /// One who was admitted is revoked, or the CA is trusted no more.
 #[test]
-fn a_client_whose_certificate_is_not_accepted_any_more_is_served_no_longer() {
+fn a_client_whose_certificate_is_no_longer_accepted_is_evicted() {
     for what in ["crl", "ca"] {
         let (pki, origin) = (Pki::new(), Origin::start());
         let theirs = Pki::named("Another CA");
@@ -217,7 +217,7 @@ fn a_client_whose_certificate_is_not_accepted_any_more_is_served_no_longer() {
 }
 
 #[test]
-fn a_revocation_list_that_runs_out_takes_sessions_and_open_connections_with_it() {
+fn an_expired_revocation_list_ends_sessions_and_open_connections() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let good = pki.client("good", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
@@ -232,7 +232,7 @@ fn a_revocation_list_that_runs_out_takes_sessions_and_open_connections_with_it()
 }
 
 #[test]
-fn the_header_changes_with_the_next_request_and_the_connection_stays() {
+fn the_status_header_changes_with_the_next_request_on_an_open_connection() {
     let scene = scene("", "on_probable = \"header\"");
     let mut turned = scene.connect(&scene.turned);
     ask(&mut turned);
@@ -265,7 +265,7 @@ fn a_connection_does_not_outlive_the_certificate_of_its_client() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn an_http2_client_gets_goaway_and_the_answer_to_what_it_asked_before() {
+async fn an_http2_client_gets_goaway_and_the_response_to_its_request_in_flight() {
     let (origin, go) = waiting_origin();
     let scene = scene_with(origin, "", "");
     let tcp = TcpStream::connect(scene.keygate.address()).await.unwrap();
@@ -298,7 +298,7 @@ async fn an_http2_client_gets_goaway_and_the_answer_to_what_it_asked_before() {
 const OK: u8 = 0x88;
 
 #[test]
-fn an_http2_client_that_asks_on_after_goaway_is_served_nothing() {
+fn an_http2_client_gets_no_response_to_requests_after_goaway() {
     let (origin, go) = waiting_origin();
     let scene = scene_with(origin, "", "");
     // One request keeps the connection open. This client never answers the PING that h2 sends with
@@ -332,7 +332,7 @@ fn echo() -> Origin {
 }
 
 #[test]
-fn a_stream_of_bytes_over_http2_ends_with_the_connection_of_its_client() {
+fn a_tunnel_over_http2_ends_with_the_connection_of_its_client() {
     let scene = scene_with(echo(), "", "evict_within = \"700ms\"");
     let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.turned);
     let fields = request("CONNECT", &[(":protocol", "echo")]);
@@ -347,7 +347,7 @@ fn a_stream_of_bytes_over_http2_ends_with_the_connection_of_its_client() {
 }
 
 #[test]
-fn streams_that_are_reset_leave_nothing_at_the_upstream() {
+fn reset_streams_leave_no_request_at_the_upstream() {
     // It says nothing, whatever it is told.
     let (_go, wait) = channel::<()>();
     let wait = Mutex::new(wait);

@@ -54,7 +54,7 @@ impl Running {
 }
 
 #[test]
-fn a_session_is_resumed_on_its_own_service_and_on_no_other() {
+fn a_session_is_resumed_only_on_its_own_service() {
     for way in WAYS {
         let scene = scene();
         let first = scene.openssl_get(&scene.good, way, "a.example", &["-sess_out", "session"]);
@@ -77,7 +77,7 @@ fn a_session_is_resumed_on_its_own_service_and_on_no_other() {
 }
 
 #[test]
-fn no_session_is_resumed_that_is_older_than_the_filter() {
+fn a_session_older_than_the_filter_is_not_resumed() {
     for way in WAYS {
         let scene = scene();
         for (client, file) in [(&scene.good, "good.session"), (&scene.lost, "lost.session")] {

@@ -29,7 +29,7 @@ impl Running {
 }
 
 #[test]
-fn a_refusal_by_403_says_why_and_the_origin_sees_nothing() {
+fn a_403_gives_the_reason_and_the_origin_gets_no_request() {
     let scene = scene("policy = { reject_with = \"http-403\" }");
     for version in ["--http1.1", "--http2"] {
         let answer = scene.keygate.curl(&scene.lost, &[version, "--include", "--tlsv1.3"]);
@@ -94,7 +94,7 @@ fn a_client_without_a_certificate_is_unchecked_where_one_is_optional() {
 }
 
 #[test]
-fn a_key_in_any_of_several_filters_is_refused_and_each_is_replaced_on_its_own() {
+fn a_key_in_any_of_several_filters_is_rejected_and_each_filter_reloads_separately() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let [good, lost, stolen] = ["good", "lost", "stolen"].map(|name| pki.client(name, Kind::P256));
     write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
@@ -119,7 +119,7 @@ fn a_key_in_any_of_several_filters_is_refused_and_each_is_replaced_on_its_own() 
 }
 
 #[test]
-fn an_intermediate_whose_key_is_lost_counts_where_the_chain_is_judged() {
+fn an_intermediate_with_a_compromised_key_counts_if_the_chain_is_judged() {
     for (judge, is_refused) in [("leaf", false), ("chain", true)] {
         let (pki, origin) = (Pki::new(), Origin::start());
         let good = pki.client("good", Kind::P256);
@@ -159,7 +159,7 @@ fn an_intermediate_is_judged_after_the_handshake_too() {
 }
 
 #[test]
-fn a_service_does_not_start_with_a_key_of_its_own_that_is_lost_unless_it_is_told_to() {
+fn a_service_with_a_compromised_key_of_its_own_starts_only_if_configured_to() {
     for (file, role) in [("server.pem", "server"), ("ca.pem", "trust_anchor")] {
         let (pki, origin) = (Pki::new(), Origin::start());
         let good = pki.client("good", Kind::P256);
@@ -194,7 +194,7 @@ fn a_service_does_not_start_with_a_key_of_its_own_that_is_lost_unless_it_is_told
 }
 
 #[test]
-fn a_reload_that_finds_a_key_of_our_own_is_an_alarm_and_is_carried_out() {
+fn a_reload_that_finds_the_key_of_the_proxy_warns_and_is_applied() {
     let scene = scene("");
     let series = "keygate_own_key_compromised{role=\"server\",service=\"test\"}";
     assert_eq!(scene.keygate.metric(series), 0.0);

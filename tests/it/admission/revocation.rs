@@ -54,7 +54,7 @@ const REVOKED: &str =
     r#"keygate_handshakes_total{result="revoked",resumed="false",service="test"}"#;
 
 #[test]
-fn a_revoked_certificate_is_refused_and_a_new_list_is_put_in_use() {
+fn a_revoked_certificate_is_rejected_and_a_new_list_is_loaded() {
     let scene = scene(A_DAY, "");
     scene.admits(&scene.good);
     scene.refuses(&scene.revoked, "certificate revoked");
@@ -90,7 +90,7 @@ fn a_revoked_certificate_is_refused_and_a_new_list_is_put_in_use() {
 }
 
 #[test]
-fn a_list_that_is_no_longer_up_to_date_speaks_for_nobody_unless_it_is_told_to() {
+fn an_expired_revocation_list_rejects_every_client_unless_configured_otherwise() {
     let strict = scene(Duration::ZERO, "");
     strict.refuses(&strict.good, "alert");
     strict.keygate.wait_for_metric(REVOKED, 1.0);
@@ -100,7 +100,7 @@ fn a_list_that_is_no_longer_up_to_date_speaks_for_nobody_unless_it_is_told_to() 
 }
 
 #[test]
-fn a_list_that_cannot_be_used_at_the_start_is_named() {
+fn an_unusable_revocation_list_at_the_start_is_named() {
     let (pki, origin) = (Pki::new(), Origin::start());
     write_filter(&pki.path("lost.pkbf"), &[]);
     let config = pki.path("keygate.toml");
@@ -120,7 +120,7 @@ fn a_list_that_cannot_be_used_at_the_start_is_named() {
 }
 
 #[test]
-fn an_intermediate_that_is_revoked_counts_where_the_chain_is_judged() {
+fn a_revoked_intermediate_counts_if_the_chain_is_judged() {
     for (judge, is_refused) in [("leaf", false), ("chain", true)] {
         let (pki, origin) = (Pki::new(), Origin::start());
         let sub = pki.subordinate("Sub CA");
@@ -145,7 +145,7 @@ fn an_intermediate_that_is_revoked_counts_where_the_chain_is_judged() {
 }
 
 #[test]
-fn an_older_list_is_refused_by_another_configuration_too() {
+fn an_older_revocation_list_is_rejected_also_with_a_changed_configuration() {
     let scene = scene(A_DAY, "");
     scene.refuses(&scene.revoked, "certificate revoked");
     let config = scene.pki.path("keygate.toml");

@@ -73,7 +73,7 @@ fn is_denied(response: std::io::Result<String>) -> bool {
 }
 
 #[test]
-fn a_resumed_session_carries_verdict_and_certificate_as_a_full_one() {
+fn a_resumed_session_forwards_verdict_and_certificate_like_a_full_handshake() {
     for version in VERSIONS {
         let (pki, origin) = (Pki::new(), Origin::start());
         let lost = pki.client("lost", Kind::P256);
@@ -120,7 +120,7 @@ fn a_session_from_before_the_filter_changed_does_not_admit_a_listed_key() {
 }
 
 #[test]
-fn no_session_is_resumed_that_is_older_than_a_list_a_ca_or_a_revocation_list() {
+fn a_session_older_than_a_list_a_ca_or_a_revocation_list_is_not_resumed() {
     for version in VERSIONS {
         let (pki, origin) = (Pki::new(), Origin::start());
         let [client_of, other] = ["client", "other"].map(|name| pki.client(name, Kind::P256));
@@ -163,7 +163,7 @@ fn no_session_is_resumed_that_is_older_than_a_list_a_ca_or_a_revocation_list() {
 }
 
 #[test]
-fn a_session_whose_certificate_has_expired_is_not_resumed() {
+fn a_session_whose_certificate_expired_is_not_resumed() {
     for version in VERSIONS {
         let (pki, origin) = (Pki::new(), Origin::start());
         let ends = SystemTime::now() + Duration::from_secs(4);
@@ -190,7 +190,7 @@ fn a_session_whose_certificate_has_expired_is_not_resumed() {
 }
 
 #[test]
-fn a_handshake_that_began_before_a_swap_is_judged_by_the_filter_after_it() {
+fn a_handshake_that_began_before_a_reload_is_judged_by_the_new_filter() {
     for version in VERSIONS {
         let (pki, origin) = (Pki::new(), Origin::start());
         let turned = pki.client("turned", Kind::P256);
@@ -237,7 +237,7 @@ fn without_resumption_every_handshake_is_full() {
 }
 
 #[test]
-fn a_copied_certificate_without_its_key_raises_no_alarm() {
+fn a_copied_certificate_without_its_key_counts_no_hit() {
     for version in VERSIONS {
         let (pki, origin) = (Pki::new(), Origin::start());
         let (lost, thief) = (pki.client("lost", Kind::P256), pki.client("thief", Kind::P256));

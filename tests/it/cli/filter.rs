@@ -122,7 +122,7 @@ fn create_makes_the_filter_that_the_reference_implementation_would() {
 }
 
 #[test]
-fn create_replaces_nothing_unless_it_is_told_to() {
+fn create_overwrites_only_with_force() {
     let bench = Bench::with_filter();
     write(bench.path("keys"), lines(0..1)).unwrap();
     bench.run(0, &["add", "a.pkbf", "keys"]);
@@ -136,7 +136,7 @@ fn create_replaces_nothing_unless_it_is_told_to() {
 }
 
 #[test]
-fn create_says_which_wishes_it_cannot_fulfil() {
+fn create_names_parameters_that_are_out_of_range() {
     let bench = Bench::new();
     for arguments in [
         &["--entries", "0", "--fp-rate", "0.1"][..],
@@ -183,7 +183,7 @@ fn add_sets_the_bits_and_the_header_of_the_reference_implementation() {
 }
 
 #[test]
-fn add_counts_what_is_new_what_is_known_and_what_is_no_key() {
+fn add_counts_new_keys_known_keys_and_other_inputs() {
     let bench = Bench::with_filter();
     let key = vector("p256-a.key.pem");
     let added = bench.object(0, &["add", "a.pkbf", &key]);
@@ -234,7 +234,7 @@ fn add_counts_what_is_new_what_is_known_and_what_is_no_key() {
 }
 
 #[test]
-fn add_keeps_a_checksum_true_and_refuses_a_file_that_is_not_what_its_checksum_says() {
+fn add_updates_the_checksum_and_rejects_a_file_that_does_not_match_it() {
     let bench = Bench::with_filter();
     let sum =
         |bench: &Bench| system("sha256sum", &["-b", bench.path("a.pkbf").to_str().unwrap()]).stdout;
@@ -259,7 +259,7 @@ fn add_keeps_a_checksum_true_and_refuses_a_file_that_is_not_what_its_checksum_sa
 }
 
 #[test]
-fn additions_at_the_same_time_wait_for_each_other_and_none_is_lost() {
+fn concurrent_additions_wait_for_each_other_and_none_is_lost() {
     let bench = Bench::with_filter();
     let adding: Vec<Child> = (0..12)
         .map(|number| {
@@ -283,7 +283,7 @@ fn additions_at_the_same_time_wait_for_each_other_and_none_is_lost() {
 /// The limit on file sizes ends the process with a signal in the middle of a write, as the loss of
 /// power would; ignored, it is an error in the same place, as a full disk is.
 #[test]
-fn an_addition_that_dies_while_it_writes_leaves_the_old_file() {
+fn an_addition_killed_while_writing_leaves_the_old_file() {
     let bench = Bench::new();
     bench.run(0, &["create", "a.pkbf", "--hash-count", "20", "--hash-length", "23"]);
     write(bench.path("keys"), lines(0..10)).unwrap();
@@ -313,7 +313,7 @@ fn an_addition_that_dies_while_it_writes_leaves_the_old_file() {
 }
 
 #[test]
-fn query_waits_for_whoever_is_changing_the_file() {
+fn query_waits_for_the_lock_of_a_writer() {
     let bench = Bench::with_filter();
     write(bench.path("keys"), lines(0..2)).unwrap();
     let file = std::fs::File::open(bench.path("a.pkbf")).unwrap();
@@ -332,7 +332,7 @@ fn query_waits_for_whoever_is_changing_the_file() {
 }
 
 #[test]
-fn a_directory_is_read_with_everything_below_it() {
+fn a_directory_is_read_recursively() {
     let bench = Bench::with_filter();
     create_dir_all(bench.path("keys/a/b")).unwrap();
     write(bench.path("keys/one"), line(1)).unwrap();
@@ -359,7 +359,7 @@ fn a_directory_is_read_with_everything_below_it() {
 }
 
 #[test]
-fn a_pipe_that_is_named_is_read() {
+fn a_named_pipe_is_read() {
     let bench = Bench::with_filter();
     let script = format!("{BINARY} filter add a.pkbf <(printf '%s' {})", line(7));
     let output = Command::new("bash").args(["-c", &script]).current_dir(bench.0.path()).output();
@@ -405,7 +405,7 @@ fn every_json_object_has_exactly_the_documented_fields() {
 }
 
 #[test]
-fn diff_tells_what_changed_and_for_which_keys() {
+fn diff_shows_the_changes_and_the_keys_they_concern() {
     let bench = Bench::with_filter();
     std::fs::copy(bench.path("a.pkbf"), bench.path("b.pkbf")).unwrap();
     let same = bench.object(0, &["diff", "a.pkbf", "b.pkbf"]);
@@ -448,7 +448,7 @@ fn diff_tells_what_changed_and_for_which_keys() {
 
 /// `script` gives a command a terminal.
 #[test]
-fn long_work_shows_how_far_it_is_on_a_terminal_and_nothing_in_a_pipe() {
+fn long_work_shows_progress_on_a_terminal_and_none_in_a_pipe() {
     let bench = Bench::with_filter();
     write(bench.path("keys"), lines(0..20_000)).unwrap();
     let on_terminal = |command: &str| {

@@ -142,7 +142,7 @@ fn every_form_that_ssh_keygen_writes_gives_the_same_spki() {
 }
 
 #[test]
-fn lines_of_base64_and_hex_are_keys_and_the_others_are_named_by_number() {
+fn lines_of_base64_and_hex_are_keys_and_other_lines_are_named_by_number() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let spkis: Vec<Vec<u8>> = (0..4)
@@ -182,7 +182,7 @@ fn lines_of_base64_and_hex_are_keys_and_the_others_are_named_by_number() {
 }
 
 #[test]
-fn a_bundle_gives_all_its_keys_whatever_stands_between_them() {
+fn a_bundle_gives_all_its_keys_with_other_text_between_them() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let (mut bundle, mut spkis) = (Vec::new(), Vec::new());
@@ -229,7 +229,7 @@ fn a_bundle_gives_all_its_keys_whatever_stands_between_them() {
 }
 
 #[test]
-fn what_has_no_key_that_can_be_taken_says_what_it_is() {
+fn an_input_without_a_usable_key_is_reported_with_its_kind() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     openssl(at, "genpkey -algorithm ec -pkeyopt ec_paramgen_curve:P-256 -out key.pem");
@@ -252,7 +252,7 @@ fn what_has_no_key_that_can_be_taken_says_what_it_is() {
 }
 
 #[test]
-fn an_input_is_the_same_in_whatever_pieces_it_comes() {
+fn the_findings_do_not_depend_on_the_size_of_the_pieces() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     openssl(at, "genpkey -algorithm ec -pkeyopt ec_paramgen_curve:P-384 -out key.pem");
@@ -278,7 +278,7 @@ fn an_input_is_the_same_in_whatever_pieces_it_comes() {
 }
 
 #[test]
-fn what_is_larger_than_any_key_is_told_and_not_kept() {
+fn an_input_larger_than_any_key_is_reported_and_not_buffered() {
     let spki = BASE64.encode(
         b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     );

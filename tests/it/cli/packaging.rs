@@ -66,7 +66,7 @@ fn bash_completes_commands_options_and_values() {
 
 /// A syntax error, or a function that is not there, ends it.
 #[test]
-fn zsh_and_fish_read_what_is_for_them() {
+fn zsh_and_fish_load_their_completions() {
     let directory = TempDir::new().unwrap();
     for (shell, file) in [("zsh", "_keygate"), ("fish", "keygate.fish")] {
         let path = directory.path().join(file);
@@ -109,7 +109,7 @@ fn commands(help: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_command_has_a_page_with_every_option_and_what_else_belongs_there() {
+fn every_command_has_a_man_page_with_every_option_and_section() {
     let directory = TempDir::new().unwrap();
     let mut pages = pages(directory.path());
     let mut known = Vec::new();
@@ -179,7 +179,7 @@ fn the_page_on_the_configuration_has_every_line_of_the_example() {
 }
 
 #[test]
-fn the_pages_can_be_shown_without_a_warning() {
+fn the_man_pages_render_without_a_warning() {
     let directory = TempDir::new().unwrap();
     for name in pages(directory.path()).into_keys() {
         let path = directory.path().join("made/for/it").join(name);

@@ -91,7 +91,7 @@ fn info_as_json_has_every_field_as_the_reference_implementation_reads_it() {
 }
 
 #[test]
-fn info_as_text_says_the_same_to_people() {
+fn info_as_text_has_the_same_values() {
     let path = vector("20_20.pkbf");
     let reference = parsed(&format!("{path}.json"));
     let shown = lines(&keygate(&["filter", "info", &path]), 0);
@@ -115,7 +115,7 @@ fn info_as_text_says_the_same_to_people() {
 }
 
 #[test]
-fn info_about_what_is_no_filter_names_the_file() {
+fn info_names_a_file_that_is_no_filter() {
     let key = key_file("ed25519");
     for (path, problem) in [(&*key, "not a pkbfv1 filter"), ("missing.pkbf", "No such file")] {
         let output = keygate(&["filter", "info", path]);
@@ -126,7 +126,7 @@ fn info_about_what_is_no_filter_names_the_file() {
 }
 
 #[test]
-fn query_answers_as_the_reference_implementation_does() {
+fn query_agrees_with_the_reference_implementation() {
     let filter = vector("20_20.pkbf");
     let reference = parsed(&format!("{filter}.json"));
     for (key, algorithm) in [
@@ -207,7 +207,7 @@ fn query_reads_standard_input() {
 }
 
 #[test]
-fn an_input_that_cannot_be_read_is_named_and_the_others_are_answered() {
+fn an_unreadable_input_is_named_and_the_others_get_their_verdicts() {
     let filter = vector("20_20.pkbf");
     let (hit, clean) = (key_file("p256-a"), key_file("p256-b"));
     let inputs = [&*hit, "missing.pem", &filter, &clean];
@@ -253,7 +253,7 @@ fn key_shows_the_fingerprints_of_every_encoding() {
 }
 
 #[test]
-fn wrong_usage_is_told_from_everything_else() {
+fn wrong_usage_has_an_exit_code_of_its_own() {
     let filter = vector("20_20.pkbf");
     for arguments in [
         &["serve"][..],

@@ -49,7 +49,7 @@ fn the_shortest_configuration_has_the_documented_defaults() {
 }
 
 #[test]
-fn the_complete_configuration_is_the_shortest_one_with_every_default_written_out() {
+fn the_complete_configuration_equals_the_shortest_one_with_every_default() {
     let mut complete = example("keygate.toml");
     for service in &mut complete.services {
         service.server_names.clear(); // they have no default that could be shown
@@ -65,7 +65,7 @@ fn the_complete_configuration_has_every_key_there_is() {
 }
 
 #[test]
-fn what_is_off_by_default_is_shown_as_it_can_be_turned_on() {
+fn settings_that_are_off_by_default_are_shown_as_valid_comments() {
     let config = Config::parse(Path::new("/etc/keygate/keygate.toml"), &uncommented()).unwrap();
     assert_eq!(config.state_dir.as_deref(), Some(Path::new("/var/lib/keygate")));
     assert_eq!(config.filters[0].max_age, Some(Duration::from_secs(30 * 86_400)));

@@ -218,7 +218,7 @@ fn every_configuration_of_keygate_is_loaded() {
 }
 
 #[test]
-fn every_configuration_of_nginx_and_haproxy_is_accepted_by_it() {
+fn nginx_and_haproxy_accept_every_configuration_of_theirs() {
     let scene = Scene::new();
     let address = reserved_address();
     let placed = |text: &str| scene.placed(text, address, address, scene.origin.address());
@@ -293,7 +293,7 @@ const FORGED: [&str; 8] = [
 ];
 
 #[test]
-fn nginx_and_keygate_tell_a_service_what_the_page_says() {
+fn nginx_and_keygate_send_the_headers_on_the_page() {
     if skip::without("nginx") {
         return;
     }
@@ -335,7 +335,7 @@ fn nginx_and_keygate_tell_a_service_what_the_page_says() {
 }
 
 #[test]
-fn nginx_can_remove_client_cert_until_it_is_gone() {
+fn nginx_can_remove_client_cert_until_it_is_replaced() {
     if skip::without("nginx") {
         return;
     }
@@ -356,7 +356,7 @@ fn first_toml(heading: &str) -> String {
 }
 
 #[test]
-fn haproxy_and_keygate_tell_a_service_what_the_page_says() {
+fn haproxy_and_keygate_send_the_headers_on_the_page() {
     if skip::without("haproxy") {
         return;
     }
@@ -437,7 +437,7 @@ fn has_alert(output: &Output, alert: &str) -> bool {
 }
 
 #[test]
-fn what_the_page_says_is_different_is() {
+fn the_differences_on_the_page_are_real() {
     let scene = Scene::new();
     let keygate = scene.keygate(&first_toml("## nginx"), reserved_address());
     let mut fronts = vec![("keygate", keygate.address())];
@@ -547,7 +547,7 @@ fn rules_by_name_in_an_nginx_behind_keygate_hold() {
 }
 
 #[test]
-fn a_service_behind_envoy_finds_the_keys_that_the_page_names() {
+fn a_service_behind_envoy_finds_the_keys_on_the_page() {
     let scene = Scene::new();
     let text = block("## Envoy", "toml").replace("h2c://", "http://");
     let keygate = scene.keygate(&text, reserved_address());
@@ -566,7 +566,7 @@ fn a_service_behind_envoy_finds_the_keys_that_the_page_names() {
 }
 
 #[test]
-fn every_directive_that_the_page_names_is_one() {
+fn every_directive_on_the_page_exists() {
     if !skip::without("nginx") {
         let scene = Scene::new();
         for row in table("## nginx", "| nginx | keygate |") {
@@ -614,7 +614,7 @@ fn every_directive_that_the_page_names_is_one() {
 
 /// Those in tables and those in sentences, where `services.` is left out now and then.
 #[test]
-fn every_key_of_keygate_that_the_page_names_is_one() {
+fn every_configuration_key_on_the_page_exists() {
     let minimal = include_str!("../../../config/minimal.toml");
     let example = format!(
         "{minimal}\n\
@@ -644,7 +644,7 @@ fn every_key_of_keygate_that_the_page_names_is_one() {
 /// The commands of the last section, one after the other, with nginx as the old front: keygate beside
 /// it, compared with it, in its place, and nginx back again.
 #[test]
-fn the_way_there_and_back_is_as_the_page_has_it() {
+fn the_migration_and_its_way_back_work_as_described() {
     if skip::without("nginx") {
         return;
     }

@@ -142,7 +142,7 @@ fn message(text: &str) -> impl Fn(&Value) -> bool {
 }
 
 #[test]
-fn every_setting_on_the_page_can_be_used() {
+fn every_setting_on_the_page_is_valid() {
     let scene = Scene::new();
     let settings = blocks(PAGE, "toml");
     assert_eq!(settings.len(), 2);
@@ -155,7 +155,7 @@ fn every_setting_on_the_page_can_be_used() {
 }
 
 #[test]
-fn the_way_from_flag_to_reject_is_as_the_page_has_it() {
+fn the_way_from_flag_to_reject_works_as_described() {
     let scene = Scene::new();
     let page = section("## From flag to reject");
     let [policy] = blocks(page, "toml").try_into().unwrap();
@@ -214,7 +214,7 @@ fn the_way_from_flag_to_reject_is_as_the_page_has_it() {
 }
 
 #[test]
-fn a_fingerprint_is_that_of_the_key_and_an_exception_that_ends_is_told_of() {
+fn a_fingerprint_is_that_of_the_key_and_an_expired_exception_is_logged() {
     let scene = Scene::new();
     let until = humantime::format_rfc3339_seconds(SystemTime::now() + A_DAY).to_string();
     let of_key = keygate::spki::Fingerprint::of(&scene.shop.spki).to_string();
@@ -239,7 +239,7 @@ fn a_fingerprint_is_that_of_the_key_and_an_exception_that_ends_is_told_of() {
 }
 
 #[test]
-fn a_ca_is_replaced_and_only_clients_of_the_old_one_notice() {
+fn replacing_a_ca_affects_only_clients_of_the_old_one() {
     let scene = Scene::new();
     let other = Pki::named("New CA");
     std::fs::copy(other.path("ca.pem"), scene.pki.path("new-ca.pem")).unwrap();
@@ -271,7 +271,7 @@ fn a_ca_is_replaced_and_only_clients_of_the_old_one_notice() {
 }
 
 #[test]
-fn a_certificate_of_our_own_is_replaced_in_whichever_order_its_files_come() {
+fn a_server_certificate_and_its_key_are_replaced_in_either_order() {
     let scene = Scene::new();
     let keygate = scene.keygate("", "");
     let [command] = blocks(section("### Own certificates"), "sh").try_into().unwrap();
@@ -318,7 +318,7 @@ fn publisher() -> (Origin, Published) {
 }
 
 #[test]
-fn the_script_that_fetches_filters_brings_good_ones_and_no_others() {
+fn the_fetch_script_installs_good_filters_only() {
     let scene = Scene::new();
     let (origin, files) = publisher();
     let [script] = blocks(section("## Distributing filters"), "bash").try_into().unwrap();
@@ -386,7 +386,7 @@ fn the_script_that_fetches_filters_brings_good_ones_and_no_others() {
 }
 
 #[test]
-fn systemd_takes_the_units() {
+fn systemd_accepts_the_units() {
     if skip::without("systemd-analyze") {
         return;
     }
@@ -410,7 +410,7 @@ fn systemd_takes_the_units() {
 }
 
 #[test]
-fn the_numbers_to_ask_for_are_there() {
+fn the_metrics_on_the_page_exist() {
     let scene = Scene::new();
     let keygate = scene.keygate("state = { dir = \".\" }", "");
     let [commands] = blocks(section("## Alerts"), "sh").try_into().unwrap();
@@ -460,7 +460,7 @@ fn sources(directory: &Path) -> String {
 }
 
 #[test]
-fn every_line_of_the_log_on_the_page_is_written_somewhere_with_that_level() {
+fn every_log_line_on_the_page_is_in_the_source_with_that_level() {
     let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     let mut seen = 0;
     for row in table("## Logs") {
@@ -492,7 +492,7 @@ fn every_line_of_the_log_on_the_page_is_written_somewhere_with_that_level() {
 /// The examples on the page have the fields that the lines of a running keygate have, and say the
 /// same wherever it is not about keys, addresses and times.
 #[test]
-fn the_examples_of_lines_are_as_they_come() {
+fn the_example_log_lines_are_real() {
     let scene = Scene::new();
     let [examples] = blocks(section("## Logs"), "json").try_into().unwrap();
     let keygate = scene.keygate("", "policy = { on_probable = \"flag\" }");
@@ -533,7 +533,7 @@ fn the_examples_of_lines_are_as_they_come() {
 }
 
 #[test]
-fn it_starts_and_stops_as_the_page_says() {
+fn start_and_stop_are_as_described() {
     let scene = Scene::new();
     let mut keygate = scene.keygate("", "");
     let [command] = blocks(section("## Start, reload, stop"), "sh").try_into().unwrap();
@@ -652,7 +652,7 @@ struct Case {
 }
 
 #[test]
-fn every_way_to_fail_is_counted_logged_and_told_as_the_page_says() {
+fn every_failure_is_counted_logged_and_signalled_as_described() {
     let scene = Scene::new();
     let page = section("## A client cannot connect");
     let listed: BTreeSet<_> =

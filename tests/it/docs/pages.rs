@@ -35,7 +35,7 @@ fn directory() -> Pki {
 }
 
 #[test]
-fn the_commands_of_the_page_on_filters_do_what_it_says() {
+fn the_commands_on_the_filters_page_work_as_described() {
     let pki = directory();
     let output = shell(pki.directory(), &blocks(FILTERS, "sh").concat());
     let shown = said(&output);
@@ -73,7 +73,7 @@ fn the_commands_of_the_page_on_filters_do_what_it_says() {
 
 /// Each piece of configuration on the page on proxying, in a service of its own.
 #[test]
-fn the_settings_of_the_page_on_proxying_can_be_used() {
+fn the_settings_on_the_proxying_page_are_valid() {
     let page = include_str!("../../../docs/proxying.md");
     let settings = blocks(page, "toml");
     assert_eq!(settings.len(), 3);
@@ -94,7 +94,7 @@ fn the_settings_of_the_page_on_proxying_can_be_used() {
 }
 
 #[test]
-fn the_settings_of_the_page_on_systemd_can_be_used() {
+fn the_settings_on_the_systemd_page_are_valid() {
     let [settings] = blocks(include_str!("../../../docs/systemd.md"), "toml").try_into().unwrap();
     let pki = Pki::new();
     crate::support::write_filter(&pki.path("lost.pkbf"), &[]);
@@ -106,7 +106,7 @@ fn the_settings_of_the_page_on_systemd_can_be_used() {
 }
 
 #[test]
-fn every_reason_for_a_refusal_is_explained() {
+fn every_rejection_reason_is_explained() {
     for reason in RejectionReason::ALL {
         let row = format!("| `{}` | ", reason.as_str());
         assert!(FILTERS.contains(&row), "{row}");
@@ -205,7 +205,7 @@ fn sources() -> String {
 }
 
 #[test]
-fn every_test_that_the_page_on_security_names_is_there() {
+fn every_test_named_on_the_security_page_exists() {
     let (page, sources) = (include_str!("../../../docs/security.md"), sources());
     let names: Vec<_> = code(page).filter(|word| word.matches('_').count() > 3).collect();
     assert!(names.len() > 25, "{names:?}");
@@ -229,7 +229,7 @@ fn every_new_log_message_in_the_changelog_is_written_somewhere() {
 }
 
 #[test]
-fn the_changelog_has_this_version_and_names_only_commands_that_are_there() {
+fn the_changelog_has_this_version_and_names_existing_commands() {
     let page = include_str!("../../../docs/changelog.md");
     assert!(page.contains(&format!("\n## [{}] ", env!("CARGO_PKG_VERSION"))));
     let paragraph = page.split("\n\n").find(|text| text.starts_with("**The command line.**"));

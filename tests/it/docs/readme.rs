@@ -70,7 +70,7 @@ fn directory() -> Pki {
 }
 
 #[test]
-fn the_commands_that_look_at_things_succeed() {
+fn the_inspection_commands_succeed() {
     let pki = directory();
     let blocks: String = blocks("sh")
         .into_iter()
@@ -89,7 +89,7 @@ fn the_commands_that_look_at_things_succeed() {
 }
 
 #[test]
-fn the_configuration_serves_once_its_ports_are_free_ones() {
+fn the_configuration_serves_on_free_ports() {
     let pki = directory();
     let [configuration] = blocks("toml").try_into().unwrap();
     write_filter(&pki.path("pwnedkeys.pkbf"), &[]);
@@ -104,7 +104,7 @@ fn the_configuration_serves_once_its_ports_are_free_ones() {
 }
 
 #[test]
-fn the_two_commands_are_there() {
+fn the_demo_and_test_commands_are_in_the_readme() {
     let blocks = blocks("sh");
     assert_eq!(blocks[0], "cargo run -- demo\n");
     assert_eq!(blocks[1], "scripts/install-test-packages tests && cargo test --locked\n");

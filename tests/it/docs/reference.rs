@@ -83,7 +83,7 @@ fn value(text: &str) -> Value {
 }
 
 #[test]
-fn the_page_has_every_key_and_what_it_takes() {
+fn the_page_has_every_key_and_its_type() {
     let found = keys(&example());
     let policy = |place: &str| -> BTreeSet<String> {
         found.keys().filter_map(|key| key.strip_prefix(place)).map(str::to_owned).collect()
@@ -123,7 +123,7 @@ fn split(takes: &'static str) -> (&'static str, &'static str) {
 }
 
 #[test]
-fn every_bound_on_the_page_is_one() {
+fn every_bound_on_the_page_is_enforced() {
     let mut seen = 0;
     for (key, row) in rows() {
         let takes = |value: Value| read_with(&key, Some(value)).is_ok();
@@ -162,7 +162,7 @@ fn every_bound_on_the_page_is_one() {
 }
 
 #[test]
-fn every_default_on_the_page_is_what_the_code_takes() {
+fn every_default_on_the_page_is_that_of_the_code() {
     for (key, row) in rows() {
         let without = read_with(&key, None);
         let (_, last) = key.rsplit_once('.').unwrap_or(("", &key));
@@ -214,7 +214,7 @@ fn candidates(kind: &Kind) -> Vec<Value> {
 /// With another value something is different, or it is refused for a reason of its own: no key is
 /// read and forgotten.
 #[test]
-fn every_key_has_an_effect_and_needs_a_restart_where_the_page_says_so() {
+fn every_key_has_an_effect_and_needs_a_restart_as_described() {
     let found = keys(&example());
     for (key, row) in rows() {
         let before = read(&example_for(&key)).unwrap();
@@ -250,7 +250,7 @@ fn every_key_has_an_effect_and_needs_a_restart_where_the_page_says_so() {
 }
 
 #[test]
-fn what_is_written_in_a_configuration_is_as_the_page_shows() {
+fn values_are_written_as_the_page_shows() {
     let duration = |text: &str| {
         let config = read_with("shutdown.drain_timeout", Some(Value::String(text.to_owned())));
         config.unwrap().shutdown.drain_timeout.as_millis()
@@ -295,7 +295,7 @@ fn what_is_written_in_a_configuration_is_as_the_page_shows() {
 
 /// The page's four words, on connections that were open before a reload and on new ones.
 #[test]
-fn what_open_connections_keep_over_a_reload_is_what_the_page_says() {
+fn open_connections_keep_settings_over_a_reload_as_described() {
     let rows = rows();
     let (pki, origin) = (Pki::new(), Origin::start());
     let good = pki.client("good", KeyKind::P256);

@@ -46,7 +46,7 @@ impl Scene {
 }
 
 #[test]
-fn an_upload_that_is_reset_never_looks_complete_to_a_server_of_http1() {
+fn a_reset_upload_never_looks_complete_to_an_http1_server() {
     for code in CODES {
         let scene = scene("http://");
         let mut client = scene.uploading();
@@ -62,7 +62,7 @@ fn an_upload_that_is_reset_never_looks_complete_to_a_server_of_http1() {
 }
 
 #[test]
-fn an_upload_that_is_reset_never_looks_complete_to_a_server_of_http2() {
+fn a_reset_upload_never_looks_complete_to_an_http2_server() {
     for code in CODES {
         let scene = scene("h2c://");
         let mut client = scene.uploading();
@@ -76,7 +76,7 @@ fn an_upload_that_is_reset_never_looks_complete_to_a_server_of_http2() {
 }
 
 #[test]
-fn an_upload_whose_client_hangs_up_never_looks_complete_to_a_server_of_http2() {
+fn an_upload_whose_client_disconnects_never_looks_complete_to_an_http2_server() {
     let scene = scene("h2c://");
     let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
     client.send(
@@ -91,7 +91,7 @@ fn an_upload_whose_client_hangs_up_never_looks_complete_to_a_server_of_http2() {
 }
 
 #[test]
-fn an_answer_that_is_reset_never_looks_complete() {
+fn a_reset_response_never_looks_complete() {
     for code in CODES {
         for http in ["--http1.1", "--http2"] {
             let scene = scene("h2c://");
@@ -116,7 +116,7 @@ fn an_answer_that_is_reset_never_looks_complete() {
 }
 
 #[test]
-fn an_early_answer_is_whole_however_long_it_is_and_however_slowly_it_is_taken() {
+fn a_long_early_response_is_complete_for_a_slow_client() {
     let scene = scene("http://");
     let mut client = scene.uploading();
     let mut server = scene.server.connection();
@@ -148,7 +148,7 @@ fn an_early_answer_is_whole_however_long_it_is_and_however_slowly_it_is_taken() 
 }
 
 #[test]
-fn an_early_answer_is_seen_by_a_client_that_is_still_sending() {
+fn a_client_that_is_still_sending_reads_an_early_response() {
     let scene = scene("http://");
     let path = scene.pki.path("large");
     std::fs::write(&path, vec![b'x'; 20 << 20]).unwrap();
@@ -173,7 +173,7 @@ fn an_early_answer_is_seen_by_a_client_that_is_still_sending() {
 }
 
 #[test]
-fn a_connection_that_ends_with_an_upload_unread_is_not_closed_over_what_is_still_sent() {
+fn a_connection_that_ends_with_an_unread_upload_is_drained_before_it_is_closed() {
     let scene = scene("http://");
     let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
     client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\npart");

@@ -85,7 +85,7 @@ fn no_forged_identity_reaches_the_origin_in_a_trailer() {
 }
 
 #[test]
-fn what_belongs_to_one_connection_ends_there() {
+fn hop_by_hop_headers_are_removed() {
     let origin = Origin::answering(|_, tcp| {
         tcp.write_all(
             b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: keep-alive, X-Hop\r\n\
@@ -127,7 +127,7 @@ fn status_of(setting: &Running, request: &str) -> String {
 }
 
 #[test]
-fn a_request_without_one_clear_host_is_refused() {
+fn a_request_without_exactly_one_valid_host_is_rejected() {
     let setting = setting(Origin::start(), "");
     for (request, status) in [
         ("GET / HTTP/1.1\r\n\r\n", "400"),
@@ -143,7 +143,7 @@ fn a_request_without_one_clear_host_is_refused() {
 }
 
 #[test]
-fn an_absolute_target_is_passed_on_as_its_path_and_host() {
+fn an_absolute_target_is_forwarded_as_path_and_host() {
     let setting = setting(Origin::start(), "");
     let found = status_of(&setting, "GET https://a.test/p?q HTTP/1.1\r\nHost: other\r\n\r\n");
     assert!(found.starts_with("HTTP/1.1 200"), "{found}");
@@ -153,7 +153,7 @@ fn an_absolute_target_is_passed_on_as_its_path_and_host() {
 }
 
 #[test]
-fn a_request_of_http_1_0_without_a_host_gets_that_of_the_upstream() {
+fn an_http_1_0_request_without_a_host_gets_the_host_of_the_upstream() {
     let setting = setting(Origin::start(), "");
     let found = status_of(&setting, "GET / HTTP/1.0\r\n\r\n");
     assert!(found.contains(" 200 "), "{found}");
@@ -161,7 +161,7 @@ fn a_request_of_http_1_0_without_a_host_gets_that_of_the_upstream() {
 }
 
 #[test]
-fn a_length_beside_chunks_does_not_reach_the_origin() {
+fn content_length_beside_chunked_does_not_reach_the_origin() {
     let setting = setting(Origin::start(), "");
     let request = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\
                    Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
@@ -176,7 +176,7 @@ fn a_length_beside_chunks_does_not_reach_the_origin() {
 }
 
 #[test]
-fn cookies_that_http2_split_arrive_as_one() {
+fn cookies_split_by_http2_arrive_as_one() {
     let Running { pki: _pki, origin, keygate, good, .. } = setting(Origin::start(), "");
     let arguments = ["--http2", "-H", "Cookie: a=1", "-H", "Cookie: b=2"];
     let answered = keygate.curl(&good, &arguments);
@@ -196,7 +196,7 @@ fn two_services(pki: &Pki, first: &Origin, second: &Origin) -> Keygate {
 }
 
 #[test]
-fn services_on_one_address_are_told_apart_by_sni_and_the_host_must_fit() {
+fn services_on_one_address_are_chosen_by_sni_and_the_host_must_match() {
     let (pki, first, second) = (Pki::new(), Origin::start(), Origin::start());
     let good = pki.client("good", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);

@@ -26,7 +26,7 @@ fn people() -> (Pki, Party) {
 }
 
 #[test]
-fn hints_are_there_before_the_answer_without_what_is_between_server_and_proxy() {
+fn early_hints_arrive_before_the_response_without_hop_by_hop_headers() {
     let (pki, good) = people();
     let (release, held) = channel();
     let held = Mutex::new(held);
@@ -47,7 +47,7 @@ fn hints_are_there_before_the_answer_without_what_is_between_server_and_proxy() 
 }
 
 #[test]
-fn hints_that_come_with_the_answer_come_before_it_each_with_its_request() {
+fn early_hints_sent_with_the_response_arrive_before_it_for_their_own_request() {
     let (pki, good) = people();
     let origin = Origin::answering(|request, tcp| {
         let name = request.head.split(' ').nth(1).unwrap();
@@ -87,7 +87,7 @@ fn hints_that_come_with_the_answer_come_before_it_each_with_its_request() {
 }
 
 #[test]
-fn curl_sees_them_and_clients_that_cannot_do_not() {
+fn curl_gets_informational_responses_and_http_1_0_clients_do_not() {
     let (pki, good) = people();
     let origin = Origin::answering(|_, tcp| write!(tcp, "{HINTS}\r\n{ANSWER}"));
     let keygate = Configuration::new(origin.address()).start(&pki);
@@ -126,7 +126,7 @@ fn hint(mut tcp: TcpStream) -> std::io::Result<()> {
 }
 
 #[test]
-fn those_of_a_server_of_http2_are_passed_on_too() {
+fn informational_responses_of_an_http2_server_are_forwarded() {
     let (pki, good) = people();
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -147,7 +147,7 @@ fn those_of_a_server_of_http2_are_passed_on_too() {
 }
 
 #[test]
-fn a_client_of_http2_that_asks_first_is_told_to_go_on_when_its_body_is_wanted() {
+fn an_http2_client_that_expects_100_continue_gets_it_when_its_body_is_read() {
     let (pki, good) = people();
     let origin = Origin::start();
     let keygate = Configuration::new(origin.address()).start(&pki);
@@ -173,7 +173,7 @@ fn a_client_of_http2_that_asks_first_is_told_to_go_on_when_its_body_is_wanted() 
 }
 
 #[test]
-fn a_flood_of_hints_is_not_kept_for_a_client_of_http2() {
+fn a_flood_of_early_hints_is_not_buffered_for_an_http2_client() {
     let (pki, good) = people();
     let flood =
         format!("HTTP/1.1 103 Early Hints\r\nx: {}\r\n\r\n", "x".repeat(4000)).repeat(20_000);
@@ -191,7 +191,7 @@ fn a_flood_of_hints_is_not_kept_for_a_client_of_http2() {
 }
 
 #[test]
-fn a_flood_of_hints_is_not_kept() {
+fn a_flood_of_early_hints_is_not_buffered() {
     let (pki, good) = people();
     let (all_out, is_all_out) = channel();
     let flood =

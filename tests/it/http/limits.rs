@@ -27,7 +27,7 @@ fn failures(keygate: &Keygate) -> f64 {
 }
 
 #[test]
-fn a_body_that_is_too_long_is_a_413_whether_its_length_is_said_or_not() {
+fn a_body_that_is_too_long_gets_413_with_and_without_content_length() {
     let scene = scene(Origin::start(), "max_body_size = \"1KiB\"");
     let said =
         format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1025\r\n\r\n{}", "x".repeat(1025));
@@ -52,7 +52,7 @@ fn a_body_that_is_too_long_is_a_413_whether_its_length_is_said_or_not() {
 }
 
 #[test]
-fn an_answer_of_our_own_is_seen_by_a_client_that_is_still_sending() {
+fn a_client_that_is_still_sending_reads_a_response_of_the_proxy() {
     let limited = scene(Origin::start(), "max_body_size = \"64KiB\"");
     let path = limited.pki.path("large");
     std::fs::write(&path, vec![b'x'; 20 << 20]).unwrap();
@@ -86,7 +86,7 @@ fn a_client_that_stalls_inside_its_body_gets_408_and_the_upstream_is_not_blamed(
 }
 
 #[test]
-fn a_client_that_takes_nothing_of_its_answer_is_cut_and_its_upstream_connection_is_free() {
+fn a_client_that_does_not_read_its_response_is_closed_and_frees_the_upstream_connection() {
     let origin = Origin::answering(|_, tcp| {
         tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100000000\r\n\r\n")?;
         tcp.write_all(&vec![b'x'; 100_000_000])
@@ -100,7 +100,7 @@ fn a_client_that_takes_nothing_of_its_answer_is_cut_and_its_upstream_connection_
 }
 
 #[test]
-fn an_upstream_that_stalls_inside_its_response_ends_the_response_and_nothing_looks_complete() {
+fn an_upstream_that_stalls_inside_its_response_never_looks_complete() {
     let origin = Origin::answering(|_, tcp| {
         tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")?;
         tcp.flush()?;
@@ -115,7 +115,7 @@ fn an_upstream_that_stalls_inside_its_response_ends_the_response_and_nothing_loo
 }
 
 #[test]
-fn a_request_has_its_time_from_its_head_to_the_end_of_its_response() {
+fn the_request_timeout_runs_from_the_request_head_to_the_end_of_the_response() {
     let origin = Origin::answering(|_, tcp| {
         tcp.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")?;
         loop {
@@ -133,7 +133,7 @@ fn a_request_has_its_time_from_its_head_to_the_end_of_its_response() {
 }
 
 #[test]
-fn an_old_connection_is_closed_after_the_answer_in_flight() {
+fn an_old_connection_is_closed_after_the_response_in_flight() {
     let scene = scene(Origin::start(), "max_connection_age = \"1s\"");
     let mut client = scene.connect();
     let start = Instant::now();
@@ -153,7 +153,7 @@ fn an_old_connection_is_closed_after_the_answer_in_flight() {
 }
 
 #[test]
-fn an_address_with_too_many_connections_is_told_so_and_then_closed() {
+fn an_address_with_too_many_connections_gets_429_and_is_closed() {
     let scene = scene(Origin::start(), "max_connections_per_ip = 2");
     let ask = |client: &mut Client| {
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -176,7 +176,7 @@ fn an_address_with_too_many_connections_is_told_so_and_then_closed() {
 }
 
 #[test]
-fn an_http2_connection_has_so_many_requests_at_a_time() {
+fn an_http2_connection_is_limited_to_max_streams_requests() {
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
     let origin = Origin::answering(move |_, tcp| {
@@ -198,7 +198,7 @@ fn an_http2_connection_has_so_many_requests_at_a_time() {
 }
 
 #[test]
-fn a_request_that_names_itself_keeps_its_name_if_its_sender_is_believed() {
+fn a_request_id_is_kept_if_its_sender_is_trusted() {
     for (from, is_kept) in [("[\"127.0.0.0/8\"]", true), ("[\"192.0.2.0/24\"]", false)] {
         let keygate = Proxy::new()
             .global("access_log = { requests = \"all\" }")
@@ -228,7 +228,7 @@ fn a_request_that_names_itself_keeps_its_name_if_its_sender_is_believed() {
 }
 
 #[test]
-fn only_what_went_wrong_is_written_down_if_that_is_asked_for() {
+fn the_access_log_has_only_failed_requests_if_configured() {
     let keygate = Proxy::new().global("access_log = { requests = \"errors\" }").start();
     keygate.curl(&keygate.good, &["--http1.1"]);
     keygate.curl(&keygate.good, &["--http1.1", "-H", "Host: a b"]);

@@ -55,7 +55,7 @@ impl Running {
 }
 
 #[test]
-fn grpc_is_passed_on_with_its_streams_trailers_and_status() {
+fn grpc_is_forwarded_with_streams_trailers_and_status() {
     let Some(python) = python_with("grpc") else { return };
     let server = Server::start(python, "grpc_echo");
     let scene = scene(&format!("h2c://127.0.0.1:{}", server.port), "");
@@ -67,7 +67,7 @@ fn grpc_is_passed_on_with_its_streams_trailers_and_status() {
 }
 
 #[test]
-fn a_websocket_is_passed_on_in_both_directions_until_it_is_closed() {
+fn a_websocket_is_forwarded_in_both_directions_until_it_is_closed() {
     let Some(python) = python_with("websockets") else { return };
     let server = Server::start(python, "websocket_echo");
     let scene = scene(&format!("http://127.0.0.1:{}", server.port), "");
@@ -92,7 +92,7 @@ fn websocket_over_http2(server: &str) -> Option<(String, serde_json::Value)> {
 }
 
 #[test]
-fn a_websocket_over_http2_reaches_a_server_that_speaks_it() {
+fn a_websocket_over_http2_reaches_a_server_that_supports_it() {
     let Some(python) = python_with("hypercorn, h2, wsproto") else { return };
     let server = Server::start(python, "websocket_http2");
     let url = format!("h2c://127.0.0.1:{}", server.port);
@@ -106,7 +106,7 @@ fn a_websocket_over_http2_reaches_a_server_that_speaks_it() {
 }
 
 #[test]
-fn a_websocket_over_http2_is_an_upgrade_for_a_server_of_http1() {
+fn a_websocket_over_http2_is_an_upgrade_for_an_http1_server() {
     let Some(python) = python_with("websockets") else { return };
     let server = Server::start(python, "websocket_echo");
     let outcome = websocket_over_http2(&format!("http://127.0.0.1:{}", server.port));
@@ -116,7 +116,7 @@ fn a_websocket_over_http2_is_an_upgrade_for_a_server_of_http1() {
 }
 
 #[test]
-fn no_stream_is_opened_that_the_server_has_not_agreed_to() {
+fn no_tunnel_opens_without_the_consent_of_the_server() {
     let Some(python) = python_with("grpc") else { return };
     let server = Server::start(python, "grpc_echo");
     let outcome = websocket_over_http2(&format!("h2c://127.0.0.1:{}", server.port));
@@ -131,7 +131,7 @@ fn no_stream_is_opened_that_the_server_has_not_agreed_to() {
 }
 
 #[test]
-fn nghttp_and_h2load_are_answered() {
+fn nghttp_and_h2load_are_served() {
     if skip::without("nghttp") || skip::without("h2load") {
         return;
     }

@@ -28,7 +28,7 @@ impl Running {
 const HOST: &str = "Host: localhost\r\n";
 
 #[test]
-fn what_can_be_read_in_two_ways_is_refused_and_the_connection_closed() {
+fn ambiguous_requests_are_rejected_and_the_connection_closed() {
     let scene = scene();
     let post = |fields: &str, body: &str| format!("POST / HTTP/1.1\r\n{HOST}{fields}\r\n{body}");
     let get = |fields: &str| format!("GET / HTTP/1.1\r\n{HOST}{fields}\r\n");
@@ -99,7 +99,7 @@ fn what_can_be_read_in_two_ways_is_refused_and_the_connection_closed() {
 }
 
 #[test]
-fn what_is_odd_and_clear_reaches_the_origin_as_exactly_one_request() {
+fn odd_but_unambiguous_requests_reach_the_origin_as_exactly_one_request() {
     let scene = scene();
     let post = |fields: &str, body: &str| format!("POST / HTTP/1.1\r\n{HOST}{fields}\r\n{body}");
     let chunked = |body: &str| post("Transfer-Encoding: chunked\r\n", body);
@@ -146,7 +146,7 @@ fn what_is_odd_and_clear_reaches_the_origin_as_exactly_one_request() {
 }
 
 #[test]
-fn a_body_that_breaks_off_never_makes_a_whole_request() {
+fn a_truncated_body_never_makes_a_complete_request() {
     let scene = scene();
     let chunked =
         |body: &str| format!("POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n{body}");
@@ -170,7 +170,7 @@ fn a_body_that_breaks_off_never_makes_a_whole_request() {
 }
 
 #[test]
-fn what_takes_too_much_room_is_told_so() {
+fn requests_over_the_header_limits_get_431_or_414() {
     let scene = scene();
     let long = "x".repeat(70_000);
     for (what, request, status) in [
@@ -189,7 +189,7 @@ const PROTOCOL_ERROR: u32 = 1;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
 #[test]
-fn what_http_2_forbids_does_not_reach_the_origin() {
+fn requests_that_http_2_forbids_do_not_reach_the_origin() {
     let scene = scene();
     let with = |more: &[(&str, &str)]| request("GET", more);
     let pseudo = |fields: &[(&str, &str)]| {

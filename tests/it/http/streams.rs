@@ -71,7 +71,7 @@ fn ping(client: &mut Http2) -> Vec<u8> {
 }
 
 #[test]
-fn requests_that_wait_for_a_free_stream_are_not_sent_and_nothing_is_lost_of_them() {
+fn requests_wait_for_a_free_stream_and_are_sent_completely() {
     let scene = scene("h2c://", "");
     let (mut client, mut server) = scene.acquainted(&[(MAX_CONCURRENT_STREAMS, 1)]);
     for stream in [3, 5, 7] {
@@ -98,7 +98,7 @@ fn requests_that_wait_for_a_free_stream_are_not_sent_and_nothing_is_lost_of_them
 }
 
 #[test]
-fn a_server_that_takes_more_gets_what_has_waited() {
+fn a_raised_stream_limit_releases_waiting_requests() {
     let scene = scene("h2c://", "");
     let (mut client, mut server) = scene.acquainted(&[(MAX_CONCURRENT_STREAMS, 1)]);
     for stream in [3, 5, 7] {
@@ -123,7 +123,7 @@ fn a_server_that_takes_more_gets_what_has_waited() {
 }
 
 #[test]
-fn a_server_that_is_full_is_a_503_and_its_connection_is_kept() {
+fn a_server_without_free_streams_gives_503_and_its_connection_is_kept() {
     let scene = scene("h2c://", "upstream = { response_timeout = \"3s\" }");
     let (mut client, mut server) = scene.acquainted(&[(MAX_CONCURRENT_STREAMS, 1)]);
     client.ask(3);
@@ -143,7 +143,7 @@ fn a_server_that_is_full_is_a_503_and_its_connection_is_kept() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_keeps_no_stream_of_the_server() {
+fn a_client_that_does_not_read_holds_no_stream_of_the_server() {
     let scene = scene("h2c://", "");
     let (mut client, mut server) = scene.acquainted(&[(MAX_CONCURRENT_STREAMS, 1)]);
     let mut greedy = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
@@ -162,7 +162,7 @@ fn a_client_that_takes_nothing_keeps_no_stream_of_the_server() {
 }
 
 #[test]
-fn an_early_answer_whose_server_wants_no_more_ends_when_the_client_has_sent_all() {
+fn an_early_response_with_no_error_ends_when_the_client_has_sent_its_body() {
     let scene = scene("h2c://", "");
     let (mut client, mut server) = scene.acquainted(&[]);
     // More than a client may send ahead: somebody must read it.
@@ -192,7 +192,7 @@ fn an_early_answer_whose_server_wants_no_more_ends_when_the_client_has_sent_all(
 }
 
 #[test]
-fn clients_that_go_away_while_they_wait_for_a_stream_leave_nothing_at_the_server() {
+fn requests_cancelled_while_they_wait_for_a_stream_are_not_sent() {
     let scene = scene("h2c://", "");
     let (mut client, mut server) = scene.acquainted(&[(MAX_CONCURRENT_STREAMS, 1)]);
     post(&mut client, 3);
@@ -215,7 +215,7 @@ fn clients_that_go_away_while_they_wait_for_a_stream_leave_nothing_at_the_server
 }
 
 #[test]
-fn an_upload_that_waits_for_the_server_ends_with_its_answer() {
+fn an_upload_that_waits_for_window_ends_with_the_response() {
     let scene = scene("h2c://", "");
     let (mut client, mut server) = scene.acquainted(&[(INITIAL_WINDOW_SIZE, 4)]);
     client.send(&frame(HEADERS, END_HEADERS, 3, &request("POST", &[])));
@@ -235,7 +235,7 @@ fn an_upload_that_waits_for_the_server_ends_with_its_answer() {
 }
 
 #[test]
-fn what_is_left_of_an_upload_is_read_before_a_server_that_is_late_is_answered_for() {
+fn the_rest_of_an_upload_is_drained_before_the_504_for_a_slow_server() {
     let scene = scene("h2c://", "limits = { request_timeout = \"1s\" }");
     let (mut client, mut server) = scene.acquainted(&[]);
     let length = [("content-length", "8")];
@@ -256,7 +256,7 @@ fn what_is_left_of_an_upload_is_read_before_a_server_that_is_late_is_answered_fo
 }
 
 #[test]
-fn an_answer_that_ends_with_an_empty_frame_or_with_trailers_is_complete() {
+fn a_response_that_ends_with_an_empty_frame_or_trailers_is_complete() {
     let http2 = scene("h2c://", "");
     let (mut client, mut server) = http2.acquainted(&[]);
     client.send(&frame(HEADERS, END_STREAM | END_HEADERS, 3, &request("HEAD", &[])));
@@ -285,7 +285,7 @@ fn an_answer_that_ends_with_an_empty_frame_or_with_trailers_is_complete() {
 }
 
 #[test]
-fn a_stream_of_bytes_that_is_said_to_have_a_length_is_not_asked_for() {
+fn an_extended_connect_with_a_length_is_rejected() {
     // A server of HTTP/1.1 that declines would wait for that, in what others say.
     let scene = scene("http://", "");
     let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
@@ -298,7 +298,7 @@ fn a_stream_of_bytes_that_is_said_to_have_a_length_is_not_asked_for() {
 }
 
 #[test]
-fn a_server_whose_fields_have_no_end_is_not_listened_to() {
+fn a_server_whose_header_block_never_ends_is_closed() {
     let scene = scene("h2c://", "");
     let (mut client, mut server) = scene.acquainted(&[]);
     post(&mut client, 3); // a GET would be asked once more
@@ -317,7 +317,7 @@ fn a_server_whose_fields_have_no_end_is_not_listened_to() {
 }
 
 #[test]
-fn the_access_log_has_the_bytes_of_a_connection_that_left_http() {
+fn the_access_log_has_the_bytes_of_a_tunnel() {
     let scene = scene("http://", "");
     let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
     let upgrade = "Connection: upgrade\r\nUpgrade: echo\r\n";
@@ -337,7 +337,7 @@ fn the_access_log_has_the_bytes_of_a_connection_that_left_http() {
 }
 
 #[test]
-fn an_answer_over_http2_has_a_date_and_one_of_our_own_a_length() {
+fn an_http2_response_has_a_date_and_one_of_the_proxy_a_length() {
     let scene = scene("http://", "limits = { max_body_size = \"1KiB\" }");
     let seen = std::thread::scope(|scope| {
         let asking = scope.spawn(|| scene.keygate.curl(&scene.good, &["-i", "--http2"]));

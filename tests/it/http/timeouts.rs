@@ -22,7 +22,7 @@ fn setting(origin: &Origin, limits: &str) -> (Pki, Party, Keygate) {
 }
 
 #[test]
-fn a_client_that_does_not_begin_its_handshake_is_closed() {
+fn a_client_that_starts_no_handshake_is_closed() {
     let (_pki, _, keygate) = setting(&Origin::start(), "handshake_timeout = \"200ms\"");
     let mut silent = TcpStream::connect(keygate.address()).unwrap();
     silent.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -32,7 +32,7 @@ fn a_client_that_does_not_begin_its_handshake_is_closed() {
 }
 
 #[test]
-fn something_else_than_tls_is_told_apart() {
+fn a_client_without_tls_is_counted_as_such() {
     let (_pki, _, keygate) = setting(&Origin::start(), "");
     let mut plain = TcpStream::connect(keygate.address()).unwrap();
     plain.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -43,7 +43,7 @@ fn something_else_than_tls_is_told_apart() {
 }
 
 #[test]
-fn half_a_request_head_is_a_408() {
+fn half_a_request_head_gets_408() {
     let (pki, good, keygate) = setting(&Origin::start(), "header_timeout = \"400ms\"");
     let mut slow = Client::connect(&pki, keygate.address(), &good);
     slow.send("GET / HTTP/1.1\r\nHost: loc");
@@ -75,7 +75,7 @@ fn a_request_in_flight_may_take_longer_than_the_idle_timeout() {
 }
 
 #[test]
-fn a_head_larger_than_allowed_is_a_431() {
+fn a_head_over_the_limit_gets_431() {
     let (_pki, good, keygate) = setting(&Origin::start(), "max_header_size = \"8KiB\"");
     let header = format!("X-Long: {}", "x".repeat(10_000));
     let arguments = ["--http1.1", "-H", &header, "-w", "%{http_code}"];

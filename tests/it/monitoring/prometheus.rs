@@ -374,7 +374,7 @@ fn every_series_of_the_alerts_their_tests_and_the_dashboard_is_exposed() {
 }
 
 #[test]
-fn every_metric_is_alerted_on_or_shown_or_left_out_knowingly() {
+fn every_metric_has_an_alert_a_panel_or_a_documented_reason_for_neither() {
     let scrape = Scene::full().scrape();
     let types = scrape.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let exposed: BTreeSet<_> = types.map(|line| line.split(' ').next().unwrap()).collect();
@@ -392,7 +392,7 @@ fn every_metric_is_alerted_on_or_shown_or_left_out_knowingly() {
 }
 
 #[test]
-fn every_alert_says_what_to_do_and_has_tests_and_a_section() {
+fn every_alert_has_a_runbook_section_and_tests() {
     let (alerts, tests) = (alerts(), unit_tests());
     let tests: Vec<_> = tests.iter().flat_map(|test| &test.alert_rule_test).collect();
     for alert in &alerts {
@@ -423,7 +423,7 @@ fn every_alert_says_what_to_do_and_has_tests_and_a_section() {
 }
 
 #[test]
-fn the_runbook_of_an_alert_is_its_section_of_the_page_on_alerts() {
+fn the_runbook_url_of_an_alert_is_its_section_on_the_alerts_page() {
     for alert in alerts() {
         let section = format!("docs/alerts.md#{}", alert.alert.to_lowercase());
         assert_eq!(alert.annotations["runbook_url"], section);
@@ -471,7 +471,7 @@ fn grafana_knows_everything_in_the_dashboard() {
 
 /// An alert must not end because its series does.
 #[test]
-fn another_configuration_leaves_every_series_where_it_was() {
+fn a_changed_configuration_keeps_every_series() {
     let scene = Scene::full();
     let before: Vec<_> = scene.keygate.metrics().into_keys().collect();
     let file = scene.pki.path("keygate.toml");
@@ -487,7 +487,7 @@ fn another_configuration_leaves_every_series_where_it_was() {
 }
 
 #[test]
-fn a_filter_that_has_no_max_age_any_more_is_not_stale() {
+fn a_filter_whose_max_age_was_removed_is_not_stale() {
     let scene = Scene::new(|pki, configuration| {
         write_filter(&pki.path("lost.pkbf"), &[]); // of 2023
         configuration.filter("max_age = \"1d\"")
@@ -567,7 +567,7 @@ impl Prometheus {
 const OTHERS: &str = "ALERTS{alertname!~\"KeygateAllDown|KeygateDown\"}";
 
 #[test]
-fn prometheus_tells_of_a_compromised_key_and_of_nothing_else_and_no_panel_is_empty() {
+fn prometheus_alerts_on_a_compromised_key_only_and_no_panel_is_empty() {
     if skip::without("prometheus") {
         return;
     }

@@ -132,7 +132,7 @@ fn call(method: &str, url: &str, body: &Value) -> Value {
 }
 
 #[test]
-fn a_browser_shows_it_and_it_stays_up_to_date() {
+fn a_browser_shows_the_page_and_it_refreshes_itself() {
     if skip::without("chromium") || skip::without("chromedriver") {
         return;
     }
@@ -166,7 +166,7 @@ fn a_browser_shows_it_and_it_stays_up_to_date() {
 }
 
 #[test]
-fn it_is_whole_without_javascript_and_runs_nothing_of_others() {
+fn the_page_is_complete_without_javascript_and_loads_nothing_foreign() {
     let scene = scene("flag");
     assert!(scene.keygate.curl(&scene.lost, &[]).status.success());
     let url = format!("http://{}/", scene.keygate.admin_address());
@@ -190,7 +190,7 @@ fn it_is_whole_without_javascript_and_runs_nothing_of_others() {
 }
 
 #[test]
-fn a_page_of_another_host_reads_nothing_and_lets_nothing_through() {
+fn a_page_of_another_host_cannot_read_or_post() {
     let scene = scene("reject");
     let address = scene.keygate.admin_address();
     let ask = |path: &str, more: &[&str]| {
@@ -214,7 +214,7 @@ fn a_page_of_another_host_reads_nothing_and_lets_nothing_through() {
 }
 
 #[test]
-fn a_configuration_that_was_refused_is_on_the_page_and_in_the_status() {
+fn a_rejected_configuration_is_on_the_page_and_in_the_status() {
     let scene = scene("reject");
     assert_eq!(scene.keygate.status()["configuration"], Value::Null, "nobody has touched it");
     std::fs::write(scene.pki.path("keygate.toml"), "workers = \"<many>\"\n").unwrap();
@@ -232,7 +232,7 @@ fn clients(count: u8) -> &'static str {
 }
 
 #[test]
-fn the_report_tells_who_was_refused_and_who_would_have_been() {
+fn the_report_lists_rejected_clients_and_those_a_stricter_policy_would_reject() {
     for (action, refused, would) in [("reject", 1, 0), ("flag", 0, 1), ("header", 0, 1)] {
         let scene = scene(action);
         let admin = format!("admin = {{ listen = \"{}\" }}", scene.keygate.admin_address());
@@ -262,7 +262,7 @@ fn the_report_tells_who_was_refused_and_who_would_have_been() {
 }
 
 #[test]
-fn the_log_says_the_same_of_a_client_once_and_of_a_failed_handshake_which_certificate() {
+fn a_repeated_rejection_is_logged_once_and_a_failed_handshake_names_its_certificate() {
     let scene = scene("reject");
     let strangers = Pki::named("Another CA");
     let stranger = strangers.client("stranger", Kind::P256);

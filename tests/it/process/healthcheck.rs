@@ -47,7 +47,7 @@ fn is_ready(output: &Output) {
 }
 
 #[test]
-fn a_proxy_is_ready_until_it_is_told_to_end_and_not_there_when_it_has() {
+fn a_proxy_is_ready_until_sigterm_and_unreachable_after_its_end() {
     let pki = Pki::new();
     write_filter(&pki.path("lost.pkbf"), &[]);
     let text = Configuration::new(Origin::start().address())
@@ -69,7 +69,7 @@ fn a_proxy_is_ready_until_it_is_told_to_end_and_not_there_when_it_has() {
 }
 
 #[test]
-fn a_wildcard_is_asked_on_loopback() {
+fn a_wildcard_address_is_checked_on_loopback() {
     let pki = Pki::new();
     write_filter(&pki.path("lost.pkbf"), &[]);
     let text = Configuration::new(Origin::start().address());
@@ -83,7 +83,7 @@ fn a_wildcard_is_asked_on_loopback() {
 /// A proxy refuses a configuration that it cannot use, and goes on: its health is not that of the
 /// file.
 #[test]
-fn what_is_wrong_elsewhere_in_the_configuration_is_not_asked_about() {
+fn healthcheck_ignores_errors_elsewhere_in_the_configuration() {
     let pki = Pki::new();
     write_filter(&pki.path("lost.pkbf"), &[]);
     let proxy = Configuration::new(Origin::start().address()).start(&pki);
@@ -98,7 +98,7 @@ fn what_is_wrong_elsewhere_in_the_configuration_is_not_asked_about() {
 }
 
 #[test]
-fn whoever_does_not_answer_in_time_is_not_ready() {
+fn a_proxy_that_does_not_respond_in_time_is_not_ready() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let text = with_admin(&silent.local_addr().unwrap().to_string());
     fails(&asks(&text, &["--timeout", "200ms"]), 1, &["no response within 200ms"]);
@@ -117,7 +117,7 @@ fn other_server(answer: &'static str) -> SocketAddr {
 }
 
 #[test]
-fn whatever_else_answers_is_not_ready_and_told_of_in_one_line() {
+fn any_other_response_is_not_ready_and_gives_one_line() {
     for (answer, problem) in [
         (
             "HTTP/1.1 404 Not Found\r\ncontent-length: 24\r\n\r\n<html>\u{1b}[1m\nnot\nhere\n</>\n",
@@ -133,7 +133,7 @@ fn whatever_else_answers_is_not_ready_and_told_of_in_one_line() {
 }
 
 #[test]
-fn a_configuration_that_does_not_tell_the_address_is_another_matter() {
+fn a_configuration_without_a_usable_admin_address_has_another_exit_code() {
     let address = reserved_address().to_string();
     for (wrong, problem) in [
         ("admin = [", "keygate.toml:1: "),

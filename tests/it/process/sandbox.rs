@@ -24,7 +24,7 @@ fn is_held(keygate: &Keygate) -> bool {
 }
 
 #[test]
-fn a_link_to_outside_is_refused_and_says_so() {
+fn a_link_that_leaves_the_sandbox_is_rejected_with_that_reason() {
     let scene = Scene::new();
     if !is_held(&scene.keygate) {
         return;
@@ -44,7 +44,7 @@ fn a_link_to_outside_is_refused_and_says_so() {
 
 /// Nothing but the kernel looks at where the checksum really is.
 #[test]
-fn the_kernel_itself_refuses_what_is_outside() {
+fn the_kernel_denies_access_outside_the_sandbox() {
     for (mode, is_refused) in [("auto", true), ("off", false)] {
         let sandbox = format!("sandbox = {{ mode = \"{mode}\" }}");
         let scene = Scene::configured(
@@ -72,7 +72,7 @@ fn the_kernel_itself_refuses_what_is_outside() {
 
 /// Not beside the configuration: the filter in a Kubernetes volume, and the state.
 #[test]
-fn what_the_configuration_names_can_be_read_and_written_wherever_it_is() {
+fn configured_paths_are_accessible_in_any_directory() {
     let [volume, state] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let at = |name: &str| volume.path().join(name);
     let state_dir = format!("state = {{ dir = {:?} }}", state.path());
@@ -106,7 +106,7 @@ fn what_the_configuration_names_can_be_read_and_written_wherever_it_is() {
 }
 
 #[test]
-fn a_server_that_is_given_by_name_is_found() {
+fn a_server_configured_by_host_name_is_resolved() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let client = pki.client("client", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
@@ -119,7 +119,7 @@ fn a_server_that_is_given_by_name_is_found() {
 }
 
 #[test]
-fn a_configuration_that_needs_another_port_is_refused_where_ports_are_limited() {
+fn a_configuration_with_a_port_outside_the_sandbox_is_rejected() {
     let (pki, origin, other) = (Pki::new(), Origin::start(), Origin::start());
     let client = pki.client("client", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);

@@ -24,7 +24,7 @@ fn set_mode(pki: &Pki, mode: u32) {
 const LOOSE: &str = "private key file has unsafe permissions";
 
 #[test]
-fn a_key_that_others_can_read_is_a_warning_at_start_reload_and_validation() {
+fn a_key_readable_by_others_is_a_warning_at_start_reload_and_validation() {
     let (pki, origin) = scene();
     set_mode(&pki, 0o640);
     let keygate_ = Configuration::new(origin.address()).start(&pki);
@@ -61,7 +61,7 @@ fn pieces(pki: &Pki) -> Vec<String> {
 }
 
 #[test]
-fn nothing_of_a_private_key_is_in_the_log_the_status_or_an_error() {
+fn no_part_of_a_private_key_is_in_the_log_the_status_or_an_error() {
     let (pki, origin) = scene();
     let client = pki.client("client", Kind::P256);
     let pieces = pieces(&pki);

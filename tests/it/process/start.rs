@@ -55,7 +55,7 @@ fn complains(output: &Output, code: i32, parts: &[&str]) {
 }
 
 #[test]
-fn a_filter_that_cannot_be_used_is_named_with_what_is_wrong() {
+fn an_unusable_filter_is_named_with_its_problem() {
     let (pki, text) = good();
     let path = pki.path("lost.pkbf");
     let content = std::fs::read(&path).unwrap();
@@ -105,7 +105,7 @@ fn a_filter_over_max_size_is_named_with_both_sizes() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_used_is_named_with_its_line() {
+fn an_invalid_configuration_is_named_with_its_line() {
     let (pki, text) = good();
     let path = pki.path("keygate.toml");
     let path = path.to_str().unwrap();
@@ -130,7 +130,7 @@ fn a_configuration_that_cannot_be_used_is_named_with_its_line() {
 }
 
 #[test]
-fn certificates_that_cannot_be_used_are_named_with_their_key_in_the_configuration() {
+fn unusable_certificates_are_named_with_their_configuration_key() {
     let (pki, text) = good();
     let other = pki.server("other");
     let with_key = text.clone().set("services.tls.private_key", "other.key");

@@ -66,7 +66,7 @@ impl Manager {
 const ALIVE: &str = "WATCHDOG=1\n";
 
 #[test]
-fn the_manager_is_told_of_start_reload_and_end_when_they_are_done() {
+fn the_service_manager_is_notified_of_start_reload_and_stop() {
     let (pki, origin) = (Pki::new(), Origin::start());
     write_filter(&pki.path("lost.pkbf"), &[]);
     let manager = Manager::new(&pki);
@@ -98,7 +98,7 @@ fn the_manager_is_told_of_start_reload_and_end_when_they_are_done() {
 
 /// A thread is stopped as by a debugger; the others go on.
 #[test]
-fn a_worker_that_hangs_makes_the_watchdog_bite() {
+fn a_hung_worker_triggers_the_watchdog() {
     let (pki, origin) = (Pki::new(), Origin::start());
     write_filter(&pki.path("lost.pkbf"), &[]);
     let manager = Manager::new(&pki);
@@ -155,7 +155,7 @@ fn on(address: SocketAddr, origin: &Origin) -> Configuration {
 }
 
 #[test]
-fn a_restart_with_a_socket_that_is_handed_over_refuses_nobody() {
+fn a_restart_with_an_inherited_socket_drops_no_client() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let client = pki.client("client", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
@@ -188,7 +188,7 @@ fn a_restart_with_a_socket_that_is_handed_over_refuses_nobody() {
 }
 
 #[test]
-fn a_socket_that_no_address_is_configured_for_is_an_error_that_names_both() {
+fn an_inherited_socket_without_a_configured_address_is_an_error_that_names_both() {
     let (pki, origin) = (Pki::new(), Origin::start());
     write_filter(&pki.path("lost.pkbf"), &[]);
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -210,7 +210,7 @@ fn a_socket_that_no_address_is_configured_for_is_an_error_that_names_both() {
 }
 
 #[test]
-fn systemd_hands_over_a_socket_and_starts_it_with_the_first_client() {
+fn systemd_passes_a_socket_and_starts_keygate_with_the_first_client() {
     if skip::without("systemd-socket-activate") {
         return;
     }
@@ -235,7 +235,7 @@ fn systemd_hands_over_a_socket_and_starts_it_with_the_first_client() {
 const MOST_EXPOSED: &str = "20";
 
 #[test]
-fn systemd_finds_nothing_wrong_with_the_unit_and_little_exposed() {
+fn systemd_analyze_finds_no_fault_in_the_unit_and_little_exposure() {
     if skip::without("systemd-analyze") {
         return;
     }

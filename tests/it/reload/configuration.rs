@@ -90,7 +90,7 @@ fn ask(client: &mut Client) {
 }
 
 #[test]
-fn a_service_comes_and_another_goes_and_nobody_else_notices() {
+fn services_are_added_and_removed_without_effect_on_others() {
     let scene = scene();
     let (mut stays, mut goes) = (scene.connect(0), scene.connect(1));
     ask(&mut stays);
@@ -138,7 +138,7 @@ fn a_changed_policy_holds_for_open_connections_too() {
 }
 
 #[test]
-fn who_came_without_a_certificate_goes_when_one_is_needed() {
+fn clients_without_a_certificate_are_evicted_when_it_becomes_required() {
     let scene = scene();
     let second = service("two", scene.addresses[1], &scene.origin, "");
     let first = service("one", scene.addresses[0], &scene.origin, "on_unchecked = \"flag\"");
@@ -155,7 +155,7 @@ fn who_came_without_a_certificate_goes_when_one_is_needed() {
 }
 
 #[test]
-fn another_name_of_the_header_is_the_one_that_nobody_can_forge_on_open_connections() {
+fn a_renamed_status_header_cannot_be_forged_on_open_connections() {
     let scene = scene();
     let second = service("two", scene.addresses[1], &scene.origin, "");
     let mut client = scene.connect(0);
@@ -223,7 +223,7 @@ fn a_filter_an_exception_and_a_list_can_be_added_without_a_restart() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_used_changes_nothing_and_says_why() {
+fn an_invalid_configuration_changes_nothing_and_is_logged() {
     let scene = scene();
     let mut stays = scene.connect(1);
     ask(&mut stays);
@@ -254,7 +254,7 @@ fn a_configuration_that_cannot_be_used_changes_nothing_and_says_why() {
 }
 
 #[test]
-fn sighup_reads_the_configuration_again_also_when_it_is_the_same() {
+fn sighup_reads_the_configuration_again_even_if_unchanged() {
     let scene = scene();
     scene.keygate.signal("HUP");
     let unchanged = "keygate_config_reloads_total{result=\"unchanged\"}";

@@ -16,7 +16,7 @@ fn open(path: &Path) -> File {
 }
 
 #[test]
-fn a_filter_that_is_renamed_over_the_old_one_is_put_in_use() {
+fn a_filter_renamed_over_the_old_one_is_loaded() {
     let scene = Scene::new();
     let update = scene.update();
     let content = read(&update).unwrap();
@@ -25,7 +25,7 @@ fn a_filter_that_is_renamed_over_the_old_one_is_put_in_use() {
 }
 
 #[test]
-fn a_filter_that_is_edited_in_place_under_a_lock_is_put_in_use_once_it_is_whole() {
+fn a_filter_edited_in_place_under_a_lock_is_loaded_once_complete() {
     let scene = Scene::new();
     let content = read(scene.update()).unwrap();
     let file = open(&scene.pki.path("lost.pkbf"));
@@ -39,7 +39,7 @@ fn a_filter_that_is_edited_in_place_under_a_lock_is_put_in_use_once_it_is_whole(
 }
 
 #[test]
-fn a_filter_that_is_truncated_and_written_in_pieces_without_a_lock_is_put_in_use_when_whole() {
+fn a_filter_written_in_pieces_without_a_lock_is_loaded_once_complete() {
     let scene = Scene::new();
     let content = read(scene.update()).unwrap();
     let mut file = File::create(scene.pki.path("lost.pkbf")).unwrap();
@@ -51,7 +51,7 @@ fn a_filter_that_is_truncated_and_written_in_pieces_without_a_lock_is_put_in_use
 }
 
 #[test]
-fn a_filter_that_is_deleted_and_made_again_is_put_in_use() {
+fn a_filter_that_is_deleted_and_recreated_is_loaded() {
     let scene = Scene::new();
     let update = scene.update();
     let content = read(&update).unwrap();
@@ -97,7 +97,7 @@ fn a_link_into_another_directory_is_followed_to_where_its_target_changes() {
 }
 
 #[test]
-fn a_torn_filter_is_refused_until_it_is_completed() {
+fn a_torn_filter_is_rejected_until_it_is_complete() {
     let scene = Scene::new();
     let content = read(scene.update()).unwrap();
     let file = open(&scene.pki.path("lost.pkbf"));
@@ -116,7 +116,7 @@ fn a_torn_filter_is_refused_until_it_is_completed() {
 }
 
 #[test]
-fn a_filter_that_its_writer_holds_locked_is_not_put_in_use_before_it_is_let_go() {
+fn a_filter_locked_by_its_writer_is_not_loaded_until_unlocked() {
     let other = "[[filters]]
 name = \"other\"
 path = \"other.pkbf\"";
@@ -152,7 +152,7 @@ path = \"other.pkbf\"";
 }
 
 #[test]
-fn an_update_that_is_not_a_usable_filter_is_refused_with_its_reason() {
+fn an_unusable_filter_update_is_rejected_with_its_reason() {
     let scene = Scene::new();
     let content = read(scene.update()).unwrap();
     let header = |position: usize, value: u8| {
@@ -184,7 +184,7 @@ fn an_update_that_is_not_a_usable_filter_is_refused_with_its_reason() {
 }
 
 #[test]
-fn the_same_content_written_again_makes_no_new_snapshot() {
+fn unchanged_content_written_again_makes_no_new_snapshot() {
     let scene = Scene::new();
     let path = scene.pki.path("made/same.pkbf");
     std::fs::copy(scene.pki.path("lost.pkbf"), &path).unwrap();
@@ -201,7 +201,7 @@ fn the_same_content_written_again_makes_no_new_snapshot() {
 }
 
 #[test]
-fn another_ca_admits_its_own_clients_and_no_longer_those_of_the_one_before() {
+fn a_replaced_ca_admits_its_own_clients_and_no_longer_those_of_the_old_one() {
     let scene = Scene::configured(
         |pki, first| {
             rename(first, pki.path("lost.pkbf")).unwrap();
@@ -226,7 +226,7 @@ fn another_ca_admits_its_own_clients_and_no_longer_those_of_the_one_before() {
 }
 
 #[test]
-fn another_server_certificate_is_shown_to_new_connections() {
+fn a_replaced_server_certificate_is_served_on_new_connections() {
     let scene = Scene::new();
     let pins = |server: &Party| {
         let pin = scene.pki.path(&format!("made/{}.der", server.name));
@@ -246,7 +246,7 @@ fn another_server_certificate_is_shown_to_new_connections() {
 }
 
 #[test]
-fn a_server_certificate_without_its_key_is_refused_and_the_old_one_is_shown() {
+fn a_server_certificate_without_its_key_is_rejected_and_the_old_one_is_served() {
     let scene = Scene::new();
     let server = scene.pki.server("another");
     rename(&server.certificate, scene.pki.path("server.pem")).unwrap();
@@ -271,7 +271,7 @@ fn a_server_certificate_without_its_key_is_refused_and_the_old_one_is_shown() {
 }
 
 #[test]
-fn sighup_has_all_files_looked_at_without_waiting_for_the_next_poll() {
+fn sighup_checks_all_files_without_waiting_for_the_next_poll() {
     // No event tells of a link in the middle of a chain: without the signal, the poll finds it.
     let scene = Scene::with("lost.pkbf", |pki, first| {
         for directory in ["middle", "one", "two"] {

@@ -88,7 +88,7 @@ fn sha256sum(path: &Path, as_name: &str) -> String {
 }
 
 #[test]
-fn an_update_that_does_not_match_its_checksum_is_refused_until_both_agree() {
+fn an_update_is_rejected_until_it_matches_its_checksum() {
     let scene = Scene::new();
     let update = scene.update();
     let sidecar = scene.pki.path("lost.pkbf.sha256");
@@ -130,7 +130,7 @@ fn every_changed_byte_of_a_file_with_a_checksum_is_a_clear_error() {
 }
 
 #[test]
-fn an_older_filter_is_refused_by_its_time_and_then_by_its_revision() {
+fn an_older_filter_is_rejected_by_time_and_then_by_revision() {
     let scene = Scene::new();
     scene.publish(7, 1_750_000_000);
     scene.in_use(7);
@@ -150,7 +150,7 @@ fn an_older_filter_is_refused_by_its_time_and_then_by_its_revision() {
 }
 
 #[test]
-fn an_older_filter_is_put_in_use_where_the_operator_allows_it() {
+fn an_older_filter_is_loaded_if_configured() {
     let scene = scene_with("rollback = \"allow\"");
     scene.publish(9, 1_500_000_000);
     scene.in_use(9);
@@ -158,7 +158,7 @@ fn an_older_filter_is_put_in_use_where_the_operator_allows_it() {
 }
 
 #[test]
-fn after_a_restart_an_older_filter_is_refused_as_before_it() {
+fn an_older_filter_is_rejected_after_a_restart_too() {
     let mut scene = scene_with_state();
     let first = scene.pki.path("made/older.pkbf");
     std::fs::copy(scene.file(), &first).unwrap();
@@ -199,7 +199,7 @@ fn scene_with_state() -> Scene {
 }
 
 #[test]
-fn a_filter_from_the_future_is_refused_and_one_whose_clock_is_a_little_ahead_is_not() {
+fn a_filter_from_the_future_is_rejected_with_some_tolerance_for_clocks() {
     let scene = Scene::new();
     scene.publish(2, now() + 3 * 86_400);
     scene.is_refused("future", "more than one day in the future");
@@ -213,7 +213,7 @@ fn a_filter_from_the_future_is_refused_and_one_whose_clock_is_a_little_ahead_is_
 }
 
 #[test]
-fn bits_that_the_header_cannot_explain_are_refused_with_what_is_wrong_with_them() {
+fn a_filter_whose_bits_contradict_its_header_is_rejected_with_the_reason() {
     let scene = Scene::new();
     scene.publish_changed(|file| file[24..].fill(0xff));
     scene.is_refused("plausibility", "more bits are set than");
@@ -234,7 +234,7 @@ fn bits_that_the_header_cannot_explain_are_refused_with_what_is_wrong_with_them(
 }
 
 #[test]
-fn an_implausible_filter_is_put_in_use_with_a_warning_where_the_operator_says_so() {
+fn an_implausible_filter_is_loaded_with_a_warning_if_configured() {
     let scene = scene_with("implausible = \"warn\"");
     // An entry was lost from the count, as with a writer that does not keep it.
     scene.publish_changed(|file| file[18..22].copy_from_slice(&1_u32.to_be_bytes()));
@@ -250,7 +250,7 @@ fn an_implausible_filter_is_put_in_use_with_a_warning_where_the_operator_says_so
 }
 
 #[test]
-fn a_filter_without_its_canaries_is_refused() {
+fn a_filter_without_its_canaries_is_rejected() {
     let scene = Scene::configured(
         |pki, first| {
             rename(first, pki.path("lost.pkbf")).unwrap();
@@ -279,7 +279,7 @@ fn a_filter_without_its_canaries_is_refused() {
 }
 
 #[test]
-fn an_update_that_would_refuse_too_many_clients_waits_for_the_operator() {
+fn an_update_over_max_new_hits_waits_for_the_operator() {
     let scene = scene_with("max_new_hits = 0");
     let update = scene.update();
     let sha256 = sha256sum(&update, "").trim().to_owned();
@@ -323,7 +323,7 @@ fn an_update_that_would_refuse_too_many_clients_waits_for_the_operator() {
 }
 
 #[test]
-fn an_update_that_refuses_as_many_clients_as_it_may_is_put_in_use_at_once() {
+fn an_update_within_max_new_hits_is_loaded_at_once() {
     let scene = scene_with("max_new_hits = 1");
     scene.publish(2, 1_750_000_000);
     scene.in_use(2);
@@ -332,7 +332,7 @@ fn an_update_that_refuses_as_many_clients_as_it_may_is_put_in_use_at_once() {
 }
 
 #[test]
-fn clients_that_are_only_flagged_do_not_hold_an_update_up() {
+fn flagged_clients_do_not_count_as_new_hits() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let next = pki.client("next", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
@@ -347,7 +347,7 @@ fn clients_that_are_only_flagged_do_not_hold_an_update_up() {
 }
 
 #[test]
-fn an_accepted_update_that_was_replaced_meanwhile_is_judged_anew() {
+fn an_accepted_update_that_was_replaced_meanwhile_is_checked_again() {
     let scene = scene_with("max_new_hits = 0");
     scene.publish(2, 1_750_000_000);
     scene.is_refused("new_hits", "would reject 1 of");
@@ -362,7 +362,7 @@ fn an_accepted_update_that_was_replaced_meanwhile_is_judged_anew() {
 }
 
 #[test]
-fn the_admin_call_wants_json_that_names_the_update() {
+fn the_accept_call_requires_json_that_names_the_update() {
     let scene = scene_with("max_new_hits = 0");
     let path = "/filters/lost/accept";
     let (json, zeros) = ("application/json", format!("{{\"sha256\":\"{}\"}}", "0".repeat(64)));
@@ -386,7 +386,7 @@ fn the_admin_call_wants_json_that_names_the_update() {
 }
 
 #[test]
-fn a_filter_that_is_too_old_is_told_of_and_used_all_the_same() {
+fn a_filter_that_is_too_old_is_reported_and_used() {
     let scene = scene_with("max_age = \"30d\"");
     let stale = "keygate_filter_stale{filter=\"lost\"}";
     scene.keygate.wait_for("a warning", |line| {
@@ -403,7 +403,7 @@ fn a_filter_that_is_too_old_is_told_of_and_used_all_the_same() {
 }
 
 #[test]
-fn an_update_over_max_size_is_refused() {
+fn an_update_over_max_size_is_rejected() {
     let scene = scene_with("max_size = \"64KiB\"");
     let path = scene.pki.path("made/large.pkbf");
     let large = Filter::new(Parameters::new(20, 20).unwrap()).unwrap();

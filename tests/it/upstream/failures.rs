@@ -22,7 +22,7 @@ fn failures(keygate: &Keygate, reason: &str) -> f64 {
 const CODE: [&str; 2] = ["-w", "%{http_code}"];
 
 #[test]
-fn an_upstream_that_is_down_is_a_502() {
+fn an_upstream_that_is_down_gives_502() {
     // Bound, so that nobody else gets it, and not listened on.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -37,7 +37,7 @@ fn an_upstream_that_is_down_is_a_502() {
 
 /// A short `response_timeout`.
 #[test]
-fn an_upstream_that_is_silent_is_a_504_after_the_response_timeout() {
+fn a_silent_upstream_gives_504_after_the_response_timeout() {
     let (release, held) = channel::<()>();
     let held = Mutex::new(held);
     let origin = Origin::answering(move |_, _| {
@@ -88,7 +88,7 @@ fn an_upload_that_makes_progress_outlasts_the_response_timeout() {
 }
 
 #[test]
-fn requests_share_a_connection_and_one_that_the_upstream_closed_is_replaced() {
+fn requests_share_an_upstream_connection_and_a_closed_one_is_replaced() {
     let (closing, told) = (channel::<()>(), Mutex::new(0));
     let (closed, wait_closed) = closing;
     let closed = Mutex::new(closed);
@@ -131,7 +131,7 @@ const BODY: usize = 64 << 20;
 const ROOM: u64 = 16 << 20;
 
 #[test]
-fn a_client_that_does_not_read_stops_the_upstream_and_fills_no_memory() {
+fn a_client_that_does_not_read_slows_the_upstream_and_memory_stays_bounded() {
     let (stalled, wait_stalled) = channel();
     let stalled = Mutex::new(stalled);
     let origin = Origin::answering(move |_, tcp| {
@@ -165,7 +165,7 @@ fn a_client_that_does_not_read_stops_the_upstream_and_fills_no_memory() {
 }
 
 #[test]
-fn an_upstream_that_does_not_read_stops_the_client_and_fills_no_memory() {
+fn an_upstream_that_does_not_read_slows_the_client_and_memory_stays_bounded() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let deaf = listener.local_addr().unwrap(); // accepts by its backlog and never reads
     let keygate = Proxy::before(format!("http://{deaf}")).start();

@@ -115,7 +115,7 @@ fn scene(server: &Server, settings: &str) -> Running {
 }
 
 #[test]
-fn a_request_that_the_server_did_not_look_at_is_asked_once_more_if_it_is_safe_to() {
+fn an_unprocessed_request_is_retried_once_if_it_is_safe() {
     for second in [Does::GoAway, Does::Hangup, Does::Reset(REFUSED_STREAM)] {
         let script = match second {
             Does::GoAway => |request| if request == 1 { Does::GoAway } else { Does::Answer },
@@ -135,7 +135,7 @@ fn a_request_that_the_server_did_not_look_at_is_asked_once_more_if_it_is_safe_to
 }
 
 #[test]
-fn a_connection_that_is_ending_costs_nobody_anything_while_others_still_use_it() {
+fn a_connection_after_goaway_serves_its_open_streams_to_the_end() {
     let server = Server::start(|request| match request {
         0 => Does::Nothing,
         1 => Does::LastAnswer,
@@ -174,7 +174,7 @@ fn half_asked(scene: &Running, is_counted: bool) -> (Http2, bool) {
 }
 
 #[test]
-fn an_answer_does_not_end_before_the_rest_of_its_request_if_that_is_sure_to_come() {
+fn a_response_does_not_end_before_a_request_body_of_known_length() {
     // It answers as soon as it has the head.
     let server = Server::start(|_| Does::Answer);
     let scene = scene(&server, "");
@@ -193,7 +193,7 @@ fn an_answer_does_not_end_before_the_rest_of_its_request_if_that_is_sure_to_come
 }
 
 #[test]
-fn a_client_whose_answer_is_out_need_not_send_the_rest() {
+fn a_client_need_not_send_the_rest_after_its_response() {
     let server = Server::start(|_| Does::Answer);
     let scene = scene(&server, "");
     for is_counted in [true, false] {
@@ -205,7 +205,7 @@ fn a_client_whose_answer_is_out_need_not_send_the_rest() {
 }
 
 #[test]
-fn it_is_asked_once_more_and_not_again_and_again() {
+fn a_request_is_retried_only_once() {
     for script in [|_| Does::GoAway, |_| Does::Hangup, |_| Does::Reset(REFUSED_STREAM)]
         as [fn(usize) -> Does; 3]
     {
@@ -217,7 +217,7 @@ fn it_is_asked_once_more_and_not_again_and_again() {
 }
 
 #[test]
-fn a_request_that_the_server_failed_at_is_not_asked_again() {
+fn a_request_that_the_server_processed_is_not_retried() {
     let server = Server::start(|_| Does::Reset(INTERNAL_ERROR));
     let scene = scene(&server, "");
     assert_eq!(scene.code(&[]), "502");
@@ -226,7 +226,7 @@ fn a_request_that_the_server_failed_at_is_not_asked_again() {
 }
 
 #[test]
-fn a_connection_that_is_idle_or_old_is_closed() {
+fn an_idle_or_old_upstream_connection_is_closed() {
     for settings in ["idle_timeout = \"1s\", ", "max_connection_age = \"1s\", "] {
         let server = Server::start(|_| Does::Answer);
         let scene = scene(&server, settings);

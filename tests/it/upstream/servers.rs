@@ -22,7 +22,7 @@ fn scene(servers: &[SocketAddr], settings: &str) -> Running {
 }
 
 #[test]
-fn servers_are_asked_in_turn() {
+fn round_robin_uses_servers_in_turn() {
     let origins = [Origin::start(), Origin::start(), Origin::start()];
     let addresses = origins.each_ref().map(Origin::address);
     let scene = scene(&addresses, "balance = \"round-robin\"");
@@ -33,7 +33,7 @@ fn servers_are_asked_in_turn() {
 }
 
 #[test]
-fn a_request_goes_to_another_server_when_one_cannot_be_reached() {
+fn an_unreachable_server_is_skipped() {
     for balance in ["round-robin", "random", "least-requests"] {
         let origin = Origin::start();
         let scene =
@@ -46,7 +46,7 @@ fn a_request_goes_to_another_server_when_one_cannot_be_reached() {
 }
 
 #[test]
-fn a_server_that_fails_again_and_again_is_left_alone_and_asked_again_later() {
+fn a_failing_server_is_ejected_and_tried_again_later() {
     let origin = Origin::start();
     let down = reserved_address();
     let settings = "balance = \"round-robin\", max_failures = 2, retry_after = \"1s\", ";
@@ -73,7 +73,7 @@ fn a_server_that_fails_again_and_again_is_left_alone_and_asked_again_later() {
 }
 
 #[test]
-fn with_all_servers_down_a_request_is_refused_at_once() {
+fn with_all_servers_down_a_request_fails_at_once() {
     let settings = "max_failures = 1, retry_after = \"1h\", ";
     let scene = scene(&[reserved_address(), reserved_address()], settings);
     assert_eq!(scene.code(&[]), "502", "both were tried");
@@ -83,7 +83,7 @@ fn with_all_servers_down_a_request_is_refused_at_once() {
 }
 
 #[test]
-fn a_server_that_does_not_pass_its_checks_gets_no_request_until_it_does() {
+fn a_server_that_fails_health_checks_gets_no_requests() {
     let is_well = Arc::new(AtomicBool::new(true));
     let answers = Arc::clone(&is_well);
     let sick = Origin::answering(move |request, tcp| {
@@ -138,7 +138,7 @@ fn closing_origin() -> (Origin, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn a_request_that_is_safe_to_repeat_is_once_when_a_kept_connection_closes_under_it() {
+fn an_idempotent_request_is_retried_when_a_kept_connection_closes() {
     for (method, body, code, sent) in [
         ("GET", "", "200", 3),
         ("HEAD", "", "200", 3),
@@ -162,7 +162,7 @@ fn a_request_that_is_safe_to_repeat_is_once_when_a_kept_connection_closes_under_
 }
 
 #[test]
-fn no_more_connections_are_made_than_may_be() {
+fn upstream_connections_are_limited_to_max_connections() {
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
     let origin = Origin::answering(move |_, tcp| {

@@ -88,7 +88,7 @@ impl Scene {
 const TLS: &str = "tls = { trust_anchors = \"upstream-ca.pem\", certificate = \"me.pem\", private_key = \"me.key\", server_name = \"localhost\" }";
 
 #[test]
-fn an_upstream_is_spoken_to_over_tls_with_a_certificate_of_our_own() {
+fn an_upstream_over_tls_gets_a_client_certificate() {
     if skip::without("nginx") {
         return;
     }
@@ -121,7 +121,7 @@ fn an_upstream_is_spoken_to_over_tls_with_a_certificate_of_our_own() {
 }
 
 #[test]
-fn an_upstream_that_nobody_vouches_for_is_sent_nothing() {
+fn an_upstream_with_an_untrusted_certificate_gets_no_request() {
     if skip::without("nginx") {
         return;
     }
@@ -145,7 +145,7 @@ fn an_upstream_that_nobody_vouches_for_is_sent_nothing() {
 }
 
 #[test]
-fn the_keys_that_we_have_towards_upstreams_are_judged_like_our_others() {
+fn client_keys_for_upstreams_are_judged_like_server_keys() {
     for (file, role) in
         [("me.pem", "upstream_client"), ("upstream-ca.pem", "upstream_trust_anchor")]
     {
@@ -179,7 +179,7 @@ fn the_keys_that_we_have_towards_upstreams_are_judged_like_our_others() {
 }
 
 #[test]
-fn an_upstream_is_spoken_to_over_http_2_in_the_clear_and_over_a_unix_socket() {
+fn upstreams_over_h2c_and_unix_sockets_work() {
     if skip::without("nginx") {
         return;
     }
@@ -200,7 +200,7 @@ fn an_upstream_is_spoken_to_over_http_2_in_the_clear_and_over_a_unix_socket() {
 }
 
 #[test]
-fn tls_towards_an_upstream_that_cannot_be_had_is_an_error_at_the_start() {
+fn unusable_upstream_tls_settings_are_an_error_at_the_start() {
     let scene = scene("https://localhost:1", "");
     let config = scene.pki.path("keygate.toml");
     let check = |text: &str, code: i32, problem: &str| {
