@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use hyper::body::Body;
 use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::{StatusCode, Version, header};
@@ -91,7 +92,7 @@ impl RequestInFlight {
     pub(crate) fn begin(http: Rc<HttpConnection>, parts: &Parts, body: &Incoming) -> Self {
         let began = Instant::now();
         http.open.state.begin_request(began);
-        let upload = RequestUpload::new(body, began);
+        let upload = (!body.is_end_stream()).then(|| RequestUpload::new(body, began));
         let record = http.worker.access_log.as_ref().map(|log| {
             let mut record = log.begin(&http.open);
             record.request_line = request_line(parts);

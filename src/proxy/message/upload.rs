@@ -68,12 +68,9 @@ enum State<B> {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
-    /// The upload of `body`; `None` if the body is empty.
-    pub(crate) fn new(body: &B, began: Instant) -> Option<Self> {
-        if body.is_end_stream() {
-            return None;
-        }
-        Some(Self(Rc::new(Inner {
+    /// The upload of `body`, which is not empty.
+    pub(crate) fn new(body: &B, began: Instant) -> Self {
+        Self(Rc::new(Inner {
             state: RefCell::new(State::Streaming { waits_for_client: false }),
             fault: Cell::new(None),
             bytes: Cell::new(0),
@@ -81,7 +78,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             is_bounded: Cell::new(body.size_hint().exact().is_some()),
             reader: AtomicWaker::new(),
             waiter: AtomicWaker::new(),
-        })))
+        }))
     }
 
     /// Bytes of the body that went to the server.

@@ -1,7 +1,6 @@
 //! Active health checks: made by the control thread, read by every worker.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,21 +15,11 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
 
 use super::dial::{DialError, Dialed, Dialer, HttpVersion, Io};
+use super::server::ServerHealth;
 use crate::config::{HealthCheckConfig, ServerConfig};
 use crate::metrics::ControlMetrics;
 use crate::proxy::message::body::HttpError;
 use crate::snapshot::{Current, Service};
-
-/// The health of one server, by its checks.
-#[derive(Debug)]
-pub(crate) struct ServerHealth(AtomicBool);
-
-impl ServerHealth {
-    /// Whether the server may get requests. It may until its checks have failed.
-    pub(crate) fn is_healthy(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// The health of every server of every service. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -44,8 +33,7 @@ impl HealthRegistry {
     pub(crate) fn of(&self, service: &str, server: &ServerConfig) -> Arc<ServerHealth> {
         let key = (service.to_owned(), server.to_string());
         let mut servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let healthy = || Arc::new(ServerHealth(AtomicBool::new(true)));
-        Arc::clone(servers.entry(key).or_insert_with(healthy))
+        Arc::clone(servers.entry(key).or_default())
     }
 }
 
@@ -104,7 +92,7 @@ fn start_checks(
         let name = service.config.name.clone();
         let health = registry.of(&name, server);
         let Some(check) = upstream.health_check.clone() else {
-            health.0.store(true, Ordering::Relaxed); // no check is configured any more
+            health.set(true); // no check is configured any more
             continue;
         };
         let dialer = Dialer::new(upstream, server, service.upstream_tls.as_ref());
@@ -140,7 +128,7 @@ async fn check_forever(
             continue;
         }
         contradicting = 0;
-        health.0.store(result.is_ok(), Ordering::Relaxed);
+        health.set(result.is_ok());
         metrics.set_upstream_up(service, &server, result.is_ok());
         match result {
             Ok(()) => info!(service, server, "upstream server healthy"),

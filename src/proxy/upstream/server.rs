@@ -10,6 +10,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,6 @@ use super::UpstreamResponse;
 use super::balance::Candidate;
 use super::dial::{ConnectionGuard, ConnectionLimit, Dialer, HttpVersion, Io};
 use super::error::{RequestError, SendError, UpstreamError};
-use super::health::ServerHealth;
 use super::http1::{Http1Connection, Http1Pool};
 use super::http2::StreamPermit;
 use super::http2_pool::SharedHttp2;
@@ -31,6 +31,28 @@ use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
 use crate::permit::{Count, CountGuard};
 use crate::proxy::message::body::{HttpError, OutgoingRequest, RequestBody, RequestUpload};
+
+/// The health of one server by its checks, which the control thread makes.
+#[derive(Debug)]
+pub(crate) struct ServerHealth(AtomicBool);
+
+impl Default for ServerHealth {
+    /// A server may get requests until its checks have failed.
+    fn default() -> Self {
+        Self(AtomicBool::new(true))
+    }
+}
+
+impl ServerHealth {
+    /// Whether the server may get requests.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, is_healthy: bool) {
+        self.0.store(is_healthy, Ordering::Relaxed);
+    }
+}
 
 /// A server, in one worker.
 #[derive(Debug)]
