@@ -10,10 +10,10 @@ use tokio::sync::{AcquireError, Semaphore};
 /// A limit that falls below the number of permits that are out revokes none of them. Permits that
 /// are returned then go nowhere until the number that is out is below the limit.
 #[derive(Debug, Clone)]
-pub(crate) struct ResizableSemaphore(Arc<Inner>);
+pub(crate) struct ResizableSemaphore(Arc<SemaphoreState>);
 
 #[derive(Debug)]
-struct Inner {
+struct SemaphoreState {
     free: Semaphore,
     limit: AtomicUsize,
     /// Permits that are out above the limit: so many are not returned.
@@ -22,13 +22,13 @@ struct Inner {
 
 /// One permit of a [`ResizableSemaphore`], returned when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Permit(Arc<Inner>);
+pub(crate) struct Permit(Arc<SemaphoreState>);
 
 impl ResizableSemaphore {
     /// A semaphore with `limit` permits, at most [`Semaphore::MAX_PERMITS`].
     pub(crate) fn new(limit: usize) -> Self {
         let limit = limit.min(Semaphore::MAX_PERMITS);
-        Self(Arc::new(Inner {
+        Self(Arc::new(SemaphoreState {
             free: Semaphore::new(limit),
             limit: AtomicUsize::new(limit),
             over_limit: AtomicUsize::new(0),
@@ -69,7 +69,7 @@ impl ResizableSemaphore {
     }
 }
 
-impl Inner {
+impl SemaphoreState {
     /// Lowers the number of permits above the limit by one; returns whether there was one.
     fn take_over_limit(&self) -> bool {
         let less = |over: usize| over.checked_sub(1);

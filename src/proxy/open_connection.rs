@@ -75,7 +75,7 @@ impl Judgement {
 
 /// The response to every further request of a client that may send none.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rejection {
+pub(crate) struct RequestRejection {
     pub(crate) status: StatusCode,
     /// The reason, in words for the client.
     pub(crate) reason: &'static str,
@@ -100,7 +100,7 @@ pub(crate) struct OpenConnection {
     is_evicted: Cell<bool>,
     /// Set for a client that may send no more requests. A client may ignore GOAWAY and send
     /// requests until its connection is closed.
-    rejection: Cell<Option<Rejection>>,
+    rejection: Cell<Option<RequestRejection>>,
     has_responded: Cell<bool>,
     fingerprint: OnceCell<Option<String>>,
 }
@@ -193,14 +193,14 @@ impl OpenConnection {
 
     /// Rejects every request with 429, because the client's address has too many connections.
     pub(crate) fn reject_over_limit(&self) {
-        self.rejection.set(Some(Rejection {
+        self.rejection.set(Some(RequestRejection {
             status: StatusCode::TOO_MANY_REQUESTS,
             reason: "too many connections from this address",
         }));
     }
 
     /// The response to new requests, if the client may send none.
-    pub(crate) fn rejection(&self) -> Option<Rejection> {
+    pub(crate) fn rejection(&self) -> Option<RequestRejection> {
         self.rejection.get()
     }
 
@@ -244,7 +244,7 @@ impl OpenConnection {
             let (peer, service) = (self.identity.peer(), &before.config.name);
             info!(%peer, %service, "service removed, closing connection");
             let reason = "the service has been removed";
-            self.evict(Rejection { status: StatusCode::MISDIRECTED_REQUEST, reason });
+            self.evict(RequestRejection { status: StatusCode::MISDIRECTED_REQUEST, reason });
             return false;
         };
         self.follow(snapshot, service);
@@ -290,7 +290,7 @@ impl OpenConnection {
     }
 
     /// Drains the connection: requests in flight finish, new ones get `rejection`.
-    fn evict(&self, rejection: Rejection) {
+    fn evict(&self, rejection: RequestRejection) {
         self.is_evicted.set(true);
         self.rejection.set(Some(rejection));
         let within = self.service.borrow().config.evict_within;
@@ -298,12 +298,12 @@ impl OpenConnection {
     }
 }
 
-fn forbidden(reason: &'static str) -> Rejection {
-    Rejection { status: StatusCode::FORBIDDEN, reason }
+fn forbidden(reason: &'static str) -> RequestRejection {
+    RequestRejection { status: StatusCode::FORBIDDEN, reason }
 }
 
 /// The response to a client that is rejected for this verdict.
-fn rejection_of(verdict: &Verdict) -> Rejection {
+fn rejection_of(verdict: &Verdict) -> RequestRejection {
     let is_issuer = verdict.position().is_some_and(|position| position > 0);
     forbidden(match verdict {
         Verdict::Confirmed(_) | Verdict::Listed(_) | Verdict::Probable(_) if is_issuer => {

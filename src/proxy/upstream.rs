@@ -26,7 +26,7 @@ use self::dial::{ConnectionGuard, ConnectionLimit, Io};
 use self::error::{SendError, UpstreamError};
 use self::health::HealthRegistry;
 use self::http1::Tunnel;
-use self::server::{Lease, Server};
+use self::server::{Lease, UpstreamServer};
 use super::message::body::{Incoming, OutgoingRequest};
 use crate::config::{Scheme, ServerConfig, ServiceConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
@@ -38,7 +38,7 @@ pub(crate) struct Upstream {
     config: Arc<ServiceConfig>,
     tls: Option<Arc<ClientConfig>>,
     metrics: Rc<ServiceMetrics>,
-    servers: Vec<Rc<Server>>,
+    servers: Vec<Rc<UpstreamServer>>,
     balancer: Balancer,
 }
 
@@ -89,7 +89,14 @@ impl Upstream {
         let limit = ConnectionLimit { open: Count::default(), max };
         let servers = upstream.servers.iter().map(|server| {
             let health = health.of(&config.name, server);
-            Rc::new(Server::new(upstream, server, tls, health, Rc::clone(&metrics), limit.clone()))
+            Rc::new(UpstreamServer::new(
+                upstream,
+                server,
+                tls,
+                health,
+                Rc::clone(&metrics),
+                limit.clone(),
+            ))
         });
         Self {
             servers: servers.collect(),
@@ -184,7 +191,7 @@ impl Upstream {
     }
 
     /// Chooses one of the healthy servers that were not tried yet, and its index.
-    fn choose(&self, tried: &[usize]) -> Option<(usize, Rc<Server>)> {
+    fn choose(&self, tried: &[usize]) -> Option<(usize, Rc<UpstreamServer>)> {
         let candidates = self.servers.iter().enumerate();
         let candidates: SmallVec<[_; 8]> = candidates
             .filter(|(index, _)| !tried.contains(index))
@@ -198,7 +205,7 @@ impl Upstream {
     }
 
     /// Ejects a server that fails too often, if there is another one.
-    fn record_failure(&self, server: &Server, error: &UpstreamError) {
+    fn record_failure(&self, server: &UpstreamServer, error: &UpstreamError) {
         if error.is_of_server() && self.servers.len() > 1 {
             server.record_failure(self.settings().max_failures, self.settings().retry_after);
         }
@@ -214,7 +221,7 @@ impl Upstream {
 struct Attempts<'a> {
     upstream: &'a Upstream,
     tried: SmallVec<[usize; 4]>,
-    server: Option<Rc<Server>>,
+    server: Option<Rc<UpstreamServer>>,
     last_error: Option<UpstreamError>,
     /// A server that refuses an upgrade is not at fault.
     is_upgrade: bool,
@@ -243,7 +250,7 @@ impl<'a> Attempts<'a> {
     }
 
     /// The next server; if none is left, the failure of the request.
-    fn next(&mut self) -> Result<Rc<Server>, RequestFailure> {
+    fn next(&mut self) -> Result<Rc<UpstreamServer>, RequestFailure> {
         let Some((index, server)) = self.upstream.choose(&self.tried) else {
             let error = self.last_error.take().unwrap_or(UpstreamError::NoHealthyServer);
             return Err(self.failure(error));

@@ -37,12 +37,12 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 
 /// A client's HTTP/2 connection.
 pub(crate) struct Http2Server<IO> {
-    phase: Phase<IO>,
+    phase: Http2Phase<IO>,
     http: Rc<HttpConnection>,
     is_closing: bool,
 }
 
-enum Phase<IO> {
+enum Http2Phase<IO> {
     Handshake(Handshake<IO, Bytes>),
     Open(Connection<IO, Bytes>),
 }
@@ -58,14 +58,14 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Http2Server<IO> {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .enable_connect_protocol()
             .handshake(io);
-        Self { phase: Phase::Handshake(handshake), http, is_closing: false }
+        Self { phase: Http2Phase::Handshake(handshake), http, is_closing: false }
     }
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> ClientConnection for Http2Server<IO> {
     fn close_gracefully(&mut self) {
         self.is_closing = true;
-        if let Phase::Open(connection) = &mut self.phase {
+        if let Http2Phase::Open(connection) = &mut self.phase {
             connection.graceful_shutdown();
         }
     }
@@ -73,14 +73,14 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientConnection for Http2Server<IO> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         loop {
             match &mut self.phase {
-                Phase::Handshake(handshake) => {
+                Http2Phase::Handshake(handshake) => {
                     let mut connection = ready!(Pin::new(handshake).poll(context))?;
                     if self.is_closing {
                         connection.graceful_shutdown();
                     }
-                    self.phase = Phase::Open(connection);
+                    self.phase = Http2Phase::Open(connection);
                 }
-                Phase::Open(connection) => {
+                Http2Phase::Open(connection) => {
                     let Some(accepted) = ready!(connection.poll_accept(context)).transpose()?
                     else {
                         return Poll::Ready(Ok(()));

@@ -16,7 +16,7 @@ use crate::proxy::lingering_close::LINGER_TIME;
 use crate::proxy::message::body::{HttpError, IdleTimeout, Incoming};
 use crate::proxy::message::headers;
 use crate::proxy::message::upload::ClientFault;
-use crate::proxy::open_connection::Rejection;
+use crate::proxy::open_connection::RequestRejection;
 use crate::proxy::open_connection::state::UpstreamWait;
 use crate::proxy::upstream::UpstreamResponse;
 use crate::proxy::upstream::error::UpstreamError;
@@ -55,10 +55,10 @@ pub(crate) fn plain(status: StatusCode, in_flight: RequestInFlight) -> Response<
 /// The response to a client that may send no more requests: JSON if it accepts JSON, else text.
 pub(crate) fn rejection(
     parts: &Parts,
-    rejection: Rejection,
+    rejection: RequestRejection,
     in_flight: RequestInFlight,
 ) -> Response<ResponseBody> {
-    let Rejection { status, reason } = rejection;
+    let RequestRejection { status, reason } = rejection;
     let (code, words) = (status.as_u16(), status.canonical_reason().unwrap_or_default());
     let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let (content_type, text) = if accept.is_some_and(|accept| accept.contains("application/json")) {
@@ -139,14 +139,14 @@ pub(crate) struct ResponseLimits {
 /// A response body on its way to the client, read from the upstream when the client takes it. The
 /// request ends with it.
 pub(crate) struct ResponseBody {
-    content: Content,
+    content: BodySource,
     /// `None` for a request that goes on as a tunnel.
     request: Option<RequestInFlight>,
     /// The end of the wait for the upload.
     upload_deadline: Option<Pin<Box<Sleep>>>,
 }
 
-enum Content {
+enum BodySource {
     /// A body that keygate makes itself.
     Own(Option<Bytes>),
     Upstream(StreamedResponse),
@@ -174,16 +174,16 @@ pub(crate) enum BodyError {
 }
 
 impl ResponseBody {
-    fn new(content: Content, request: Option<RequestInFlight>) -> Self {
+    fn new(content: BodySource, request: Option<RequestInFlight>) -> Self {
         Self { content, request, upload_deadline: None }
     }
 
     fn own(text: Bytes, request: RequestInFlight) -> Self {
-        Self::new(Content::Own(Some(text)), Some(request))
+        Self::new(BodySource::Own(Some(text)), Some(request))
     }
 
     fn empty() -> Self {
-        Self::new(Content::Own(None), None)
+        Self::new(BodySource::Own(None), None)
     }
 
     fn upstream(
@@ -200,12 +200,12 @@ impl ResponseBody {
             wait: None,
             trailers: None,
         };
-        Self::new(Content::Upstream(streamed), Some(request))
+        Self::new(BodySource::Upstream(streamed), Some(request))
     }
 
     /// Whether keygate made the response itself.
     pub(crate) fn is_own(&self) -> bool {
-        matches!(self.content, Content::Own(_))
+        matches!(self.content, BodySource::Own(_))
     }
 
     pub(crate) fn record_status(&self, status: u16) {
@@ -291,12 +291,12 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
         match &mut this.content {
-            Content::Own(text) => {
+            BodySource::Own(text) => {
                 if let Some(text) = text.take().filter(|text| !text.is_empty()) {
                     return Poll::Ready(Some(Ok(Frame::data(text))));
                 }
             }
-            Content::Upstream(streamed) => {
+            BodySource::Upstream(streamed) => {
                 let frame = ready!(streamed.poll_frame(context, this.request.as_ref()));
                 if !streamed.has_ended {
                     return Poll::Ready(frame);
@@ -308,25 +308,29 @@ impl Body for ResponseBody {
         }
         ready!(this.poll_upload_end(context));
         Poll::Ready(match &mut this.content {
-            Content::Own(_) => None,
-            Content::Upstream(streamed) => streamed.trailers.take().map(|trailers| Ok(*trailers)),
+            BodySource::Own(_) => None,
+            BodySource::Upstream(streamed) => {
+                streamed.trailers.take().map(|trailers| Ok(*trailers))
+            }
         })
     }
 
     fn is_end_stream(&self) -> bool {
         let has_ended = match &self.content {
-            Content::Own(text) => text.as_ref().is_none_or(Bytes::is_empty),
-            Content::Upstream(streamed) => streamed.incoming.is_end_stream(),
+            BodySource::Own(text) => text.as_ref().is_none_or(Bytes::is_empty),
+            BodySource::Upstream(streamed) => streamed.incoming.is_end_stream(),
         };
         has_ended && !self.awaits_upload()
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Own(text) => SizeHint::with_exact(text.as_ref().map_or(0, Bytes::len) as u64),
-            // The length of an empty rest would become the Content-Length of the response.
-            Content::Upstream(_) if self.awaits_upload() => SizeHint::default(),
-            Content::Upstream(streamed) => streamed.incoming.size_hint(),
+            BodySource::Own(text) => {
+                SizeHint::with_exact(text.as_ref().map_or(0, Bytes::len) as u64)
+            }
+            // The length of an empty rest would become the BodySource-Length of the response.
+            BodySource::Upstream(_) if self.awaits_upload() => SizeHint::default(),
+            BodySource::Upstream(streamed) => streamed.incoming.size_hint(),
         }
     }
 }
@@ -334,8 +338,8 @@ impl Body for ResponseBody {
 impl Drop for ResponseBody {
     fn drop(&mut self) {
         let is_complete = match &mut self.content {
-            Content::Own(_) => true,
-            Content::Upstream(streamed) => {
+            BodySource::Own(_) => true,
+            BodySource::Upstream(streamed) => {
                 let has_ended = streamed.has_ended || streamed.incoming.is_end_stream();
                 if has_ended {
                     streamed.return_lease();

@@ -64,10 +64,10 @@ impl InformationalSender {
 
 /// The informational responses that wait to be written to one client.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Http1Informational(Arc<Mutex<State>>);
+pub(crate) struct Http1Informational(Arc<Mutex<Http1Queue>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct Http1Queue {
     waiting: Vec<u8>,
     /// The number of the current request. Responses for earlier requests are late and dropped.
     request: u64,
@@ -84,7 +84,7 @@ pub(crate) struct Http1Sender {
 }
 
 impl Http1Informational {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Http1Queue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -33,7 +33,7 @@ pub(crate) enum ClientFault {
 
 /// The upload of a request that has a body of type `B`. Clones share it.
 #[derive(Debug)]
-pub(crate) struct Upload<B>(Rc<Inner<B>>);
+pub(crate) struct Upload<B>(Rc<SharedUpload<B>>);
 
 impl<B> Clone for Upload<B> {
     fn clone(&self) -> Self {
@@ -41,8 +41,8 @@ impl<B> Clone for Upload<B> {
     }
 }
 
-struct Inner<B> {
-    state: RefCell<State<B>>,
+struct SharedUpload<B> {
+    state: RefCell<UploadState<B>>,
     fault: Cell<Option<ClientFault>>,
     /// Bytes of the body that went to the server.
     bytes: Cell<u64>,
@@ -56,7 +56,7 @@ struct Inner<B> {
     waiter: AtomicWaker,
 }
 
-enum State<B> {
+enum UploadState<B> {
     /// The response is out, so the rest is not wanted.
     Abandoned,
     /// The whole body has come.
@@ -70,8 +70,8 @@ enum State<B> {
 impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     /// The upload of `body`, which is not empty.
     pub(crate) fn new(body: &B, began: Instant) -> Self {
-        Self(Rc::new(Inner {
-            state: RefCell::new(State::Streaming { waits_for_client: false }),
+        Self(Rc::new(SharedUpload {
+            state: RefCell::new(UploadState::Streaming { waits_for_client: false }),
             fault: Cell::new(None),
             bytes: Cell::new(0),
             last_progress: Cell::new(began),
@@ -93,7 +93,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
 
     /// Whether the server has taken all that the client has sent, and more is to come.
     pub(crate) fn waits_for_client(&self) -> bool {
-        matches!(*self.0.state.borrow(), State::Streaming { waits_for_client: true })
+        matches!(*self.0.state.borrow(), UploadState::Streaming { waits_for_client: true })
     }
 
     pub(crate) fn fault(&self) -> Option<ClientFault> {
@@ -113,7 +113,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     }
 
     fn set_waits_for_client(&self, waits: bool) {
-        if let State::Streaming { waits_for_client } = &mut *self.0.state.borrow_mut() {
+        if let UploadState::Streaming { waits_for_client } = &mut *self.0.state.borrow_mut() {
             *waits_for_client = waits;
         }
     }
@@ -135,8 +135,8 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     /// Ends the upload: the whole body has come.
     pub(crate) fn end(&self) {
         let mut state = self.0.state.borrow_mut();
-        if !matches!(*state, State::Abandoned) {
-            *state = State::Ended;
+        if !matches!(*state, UploadState::Abandoned) {
+            *state = UploadState::Ended;
         }
         self.0.waiter.wake();
     }
@@ -144,21 +144,21 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     /// Takes the rest of the body from the reader, because the server reads no more.
     pub(crate) fn stop(&self, rest: B) {
         let mut state = self.0.state.borrow_mut();
-        if let State::Streaming { .. } = *state {
-            *state = State::Unread { rest, discarded: 0 };
+        if let UploadState::Streaming { .. } = *state {
+            *state = UploadState::Unread { rest, discarded: 0 };
         }
         self.0.waiter.wake();
     }
 
     /// Drops the rest of the body, because the response is out.
     pub(crate) fn abandon(&self) {
-        let before = self.0.state.replace(State::Abandoned);
+        let before = self.0.state.replace(UploadState::Abandoned);
         self.0.reader.wake();
         drop(before); // resets the client's stream, which may use this upload
     }
 
     pub(crate) fn is_abandoned(&self) -> bool {
-        matches!(*self.0.state.borrow(), State::Abandoned)
+        matches!(*self.0.state.borrow(), UploadState::Abandoned)
     }
 
     /// Takes a body that no server will read. The response waits until it has been discarded.
@@ -173,16 +173,16 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             return false;
         }
         match &*self.0.state.borrow() {
-            State::Streaming { .. } | State::Unread { .. } => true,
-            State::Abandoned | State::Ended => false,
+            UploadState::Streaming { .. } | UploadState::Unread { .. } => true,
+            UploadState::Abandoned | UploadState::Ended => false,
         }
     }
 
     /// Whether the response should wait for the end of the upload.
     pub(crate) fn is_awaited(&self) -> bool {
         let is_enough = match &*self.0.state.borrow() {
-            State::Unread { discarded, .. } => *discarded >= LINGER_BYTES,
-            State::Abandoned | State::Ended | State::Streaming { .. } => false,
+            UploadState::Unread { discarded, .. } => *discarded >= LINGER_BYTES,
+            UploadState::Abandoned | UploadState::Ended | UploadState::Streaming { .. } => false,
         };
         self.0.is_bounded.get() && self.is_unfinished() && !is_enough
     }
@@ -190,8 +190,8 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     /// Whether the rest that the server left unread has a known length.
     pub(crate) fn has_unread_of_known_length(&self) -> bool {
         match &*self.0.state.borrow() {
-            State::Unread { rest, .. } => rest.size_hint().exact().is_some(),
-            State::Abandoned | State::Ended | State::Streaming { .. } => false,
+            UploadState::Unread { rest, .. } => rest.size_hint().exact().is_some(),
+            UploadState::Abandoned | UploadState::Ended | UploadState::Streaming { .. } => false,
         }
     }
 
@@ -199,7 +199,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     /// discarded.
     pub(crate) fn poll_end(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.0.state.borrow_mut();
-        while let State::Unread { rest, discarded } = &mut *state
+        while let UploadState::Unread { rest, discarded } = &mut *state
             && *discarded < LINGER_BYTES
         {
             match Pin::new(&mut *rest).poll_frame(context) {
@@ -208,16 +208,16 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
                     let count = frame.data_ref().map_or(0, Bytes::len);
                     *discarded = discarded.saturating_add(count as u64);
                     if rest.is_end_stream() {
-                        *state = State::Ended;
+                        *state = UploadState::Ended;
                     }
                 }
-                Poll::Ready(None | Some(Err(_))) => *state = State::Ended,
+                Poll::Ready(None | Some(Err(_))) => *state = UploadState::Ended,
             }
         }
         let is_over = match &*state {
-            State::Unread { discarded, .. } => *discarded >= LINGER_BYTES,
-            State::Streaming { .. } => false,
-            State::Abandoned | State::Ended => true,
+            UploadState::Unread { discarded, .. } => *discarded >= LINGER_BYTES,
+            UploadState::Streaming { .. } => false,
+            UploadState::Abandoned | UploadState::Ended => true,
         };
         drop(state);
         if is_over || !self.is_unfinished() {
@@ -233,7 +233,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     }
 }
 
-impl<B> fmt::Debug for Inner<B> {
+impl<B> fmt::Debug for SharedUpload<B> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bytes, fault) = (self.bytes.get(), self.fault.get());
         let mut debug = formatter.debug_struct("Upload");

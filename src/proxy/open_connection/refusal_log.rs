@@ -17,15 +17,15 @@ use crate::tls::{CertificateSummary, HandshakeResult};
 #[derive(Debug)]
 pub(crate) struct RefusalLog {
     recent_hits: RecentHits,
-    hits: LogLimit<HitKey>,
+    hits: LogLimit<LoggedHit>,
     /// Anonymous clients have their own limiter, so that a flood of them cannot suppress lines about
     /// known clients.
-    anonymous: LogLimit<AnonymousKey>,
-    failures: LogLimit<FailureKey>,
+    anonymous: LogLimit<LoggedAnonymous>,
+    failures: LogLimit<LoggedFailure>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct HitKey {
+struct LoggedHit {
     service: String,
     fingerprint: String,
     verdict: &'static str,
@@ -34,14 +34,14 @@ struct HitKey {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct AnonymousKey {
+struct LoggedAnonymous {
     service: String,
     network: IpAddr,
     action: &'static str,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct FailureKey {
+struct LoggedFailure {
     network: IpAddr,
     result: &'static str,
 }
@@ -72,7 +72,7 @@ impl RefusalLog {
         let service = hit.service.clone();
         let (permitted, dropped) = match &hit.client {
             Some(client) => {
-                let key = HitKey {
+                let key = LoggedHit {
                     service,
                     fingerprint: client.fingerprint.clone(),
                     verdict: hit.verdict,
@@ -83,7 +83,7 @@ impl RefusalLog {
             }
             None => {
                 let network = network_of(peer.ip());
-                let key = AnonymousKey { service, network, action: hit.action };
+                let key = LoggedAnonymous { service, network, action: hit.action };
                 (self.anonymous.permit(key, now), self.anonymous.take_dropped(now))
             }
         };
@@ -108,7 +108,7 @@ impl RefusalLog {
             return;
         }
         let now = Instant::now();
-        let key = FailureKey { network: network_of(peer.ip()), result: result.as_str() };
+        let key = LoggedFailure { network: network_of(peer.ip()), result: result.as_str() };
         let permitted = self.failures.permit(key, now);
         log_dropped(self.failures.take_dropped(now));
         let Some(left_out) = permitted else { return };

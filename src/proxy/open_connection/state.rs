@@ -25,7 +25,7 @@ const DRAIN_GRACE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
     kind: Cell<ConnectionKind>,
-    phase: Cell<Phase>,
+    phase: Cell<ActivityPhase>,
     in_flight: Cell<InFlight>,
     /// When a piece of a body last went from or to the client.
     body_moved: Cell<Instant>,
@@ -54,7 +54,7 @@ pub(crate) enum ConnectionKind {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Phase {
+enum ActivityPhase {
     /// Requests are in flight.
     Busy,
     /// A close was requested at this time.
@@ -134,7 +134,7 @@ impl ConnectionState {
         let now = Instant::now();
         Rc::new(Self {
             kind: Cell::new(kind),
-            phase: Cell::new(Phase::Idle(now)),
+            phase: Cell::new(ActivityPhase::Idle(now)),
             in_flight: Cell::default(),
             body_moved: Cell::new(now),
             close: Cell::new(None),
@@ -156,7 +156,7 @@ impl ConnectionState {
     pub(crate) fn become_tunnel(&self) {
         self.kind.set(ConnectionKind::Tunnel);
         self.in_flight.take();
-        self.phase.set(Phase::Idle(Instant::now()));
+        self.phase.set(ActivityPhase::Idle(Instant::now()));
     }
 
     /// The close that was requested since the last call. Called whenever the connection is polled.
@@ -170,7 +170,7 @@ impl ConnectionState {
         // A tunnel has no requests after which it could close: it goes on until it is aborted.
         let is_tunnel = self.kind.get() == ConnectionKind::Tunnel;
         if close == Close::Graceful && self.in_flight.get().requests == 0 && !is_tunnel {
-            self.phase.set(Phase::Closing(Instant::now()));
+            self.phase.set(ActivityPhase::Closing(Instant::now()));
         }
         self.close.set(Some(close));
         self.waker.wake();
@@ -206,15 +206,17 @@ impl ConnectionState {
         }
         let in_flight = self.in_flight.get();
         let (since, timeout, close) = match self.phase.get() {
-            Phase::Busy if in_flight.waiting_for_upstream > 0 => return,
-            Phase::Busy if in_flight.tunnels == in_flight.requests => return,
-            Phase::Busy => (self.body_moved.get(), self.limits.body_timeout, Close::Abort),
-            Phase::Closing(since) => (since, CLOSE_GRACE, Close::Abort),
-            Phase::Head(since) => (since, self.limits.header_timeout, Close::RequestTimeout),
-            Phase::Idle(since) if self.is_draining.get() && !is_tunnel => {
+            ActivityPhase::Busy if in_flight.waiting_for_upstream > 0 => return,
+            ActivityPhase::Busy if in_flight.tunnels == in_flight.requests => return,
+            ActivityPhase::Busy => (self.body_moved.get(), self.limits.body_timeout, Close::Abort),
+            ActivityPhase::Closing(since) => (since, CLOSE_GRACE, Close::Abort),
+            ActivityPhase::Head(since) => {
+                (since, self.limits.header_timeout, Close::RequestTimeout)
+            }
+            ActivityPhase::Idle(since) if self.is_draining.get() && !is_tunnel => {
                 (since, self.limits.idle_timeout.min(DRAIN_GRACE), idle_close)
             }
-            Phase::Idle(since) => (since, self.limits.idle_timeout, idle_close),
+            ActivityPhase::Idle(since) => (since, self.limits.idle_timeout, idle_close),
         };
         if now.saturating_duration_since(since) >= timeout {
             self.close(close);
@@ -225,7 +227,7 @@ impl ConnectionState {
         self.change_in_flight(|in_flight| {
             in_flight.requests = in_flight.requests.saturating_add(1);
         });
-        self.phase.set(Phase::Busy);
+        self.phase.set(ActivityPhase::Busy);
         self.body_moved.set(now);
     }
 
@@ -235,7 +237,7 @@ impl ConnectionState {
             in_flight.requests
         });
         if requests == 0 {
-            self.phase.set(Phase::Idle(Instant::now()));
+            self.phase.set(ActivityPhase::Idle(Instant::now()));
         }
     }
 
@@ -275,9 +277,11 @@ impl ConnectionState {
         // The tail of a response is written after its request has ended: a client that takes it is
         // alive.
         match (self.kind.get(), self.phase.get()) {
-            (ConnectionKind::Http1, Phase::Idle(_)) => self.phase.set(Phase::Idle(Instant::now())),
-            (ConnectionKind::Http1, Phase::Closing(_)) => {
-                self.phase.set(Phase::Closing(Instant::now()));
+            (ConnectionKind::Http1, ActivityPhase::Idle(_)) => {
+                self.phase.set(ActivityPhase::Idle(Instant::now()))
+            }
+            (ConnectionKind::Http1, ActivityPhase::Closing(_)) => {
+                self.phase.set(ActivityPhase::Closing(Instant::now()));
             }
             (ConnectionKind::Http1 | ConnectionKind::Http2 | ConnectionKind::Tunnel, _) => {}
         }
@@ -285,8 +289,10 @@ impl ConnectionState {
 
     fn record_read(&self, count: usize) {
         self.add_tunnel_bytes(count, 0);
-        if self.kind.get() == ConnectionKind::Http1 && matches!(self.phase.get(), Phase::Idle(_)) {
-            self.phase.set(Phase::Head(Instant::now()));
+        if self.kind.get() == ConnectionKind::Http1
+            && matches!(self.phase.get(), ActivityPhase::Idle(_))
+        {
+            self.phase.set(ActivityPhase::Head(Instant::now()));
         }
     }
 
@@ -299,7 +305,7 @@ impl ConnectionState {
             from_client: bytes.from_client.saturating_add(from_client as u64),
             to_client: bytes.to_client.saturating_add(to_client as u64),
         });
-        self.phase.set(Phase::Idle(Instant::now()));
+        self.phase.set(ActivityPhase::Idle(Instant::now()));
     }
 }
 
@@ -419,7 +425,7 @@ mod tests {
         let state = ConnectionState::new(LIMITS, ConnectionKind::Http1);
         state.close(Close::Graceful);
         assert_eq!(close_after(&state, 4), Some(Close::Graceful));
-        state.phase.set(Phase::Closing(Instant::now() - Duration::from_secs(4)));
+        state.phase.set(ActivityPhase::Closing(Instant::now() - Duration::from_secs(4)));
         state.record_write(1);
         assert_eq!(close_after(&state, 4), None);
         assert_eq!(close_after(&state, 5), Some(Close::Abort));

@@ -68,12 +68,12 @@ impl ConnectionLimit {
 #[derive(Debug)]
 pub(crate) struct Dialer {
     server: ServerConfig,
-    tls: Option<Tls>,
+    tls: Option<ServerTls>,
     connect_timeout: Duration,
 }
 
 #[derive(Debug)]
-struct Tls {
+struct ServerTls {
     config: Arc<ClientConfig>,
     /// A copy of `config` that offers HTTP/1.1 only.
     http1: Arc<ClientConfig>,
@@ -115,7 +115,7 @@ impl Dialer {
             let mut http1 = ClientConfig::clone(config);
             http1.alpn_protocols = vec![AlpnProtocol::Http11.as_bytes().to_vec()];
             let name = name.and_then(|name| ServerName::try_from(name).ok());
-            Tls { config: Arc::clone(config), http1: Arc::new(http1), name }
+            ServerTls { config: Arc::clone(config), http1: Arc::new(http1), name }
         });
         Self { server: server.clone(), tls, connect_timeout: upstream.connect_timeout }
     }

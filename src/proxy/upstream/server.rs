@@ -56,7 +56,7 @@ impl ServerHealth {
 
 /// A server, in one worker.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct UpstreamServer {
     dialer: Dialer,
     timeouts: ServerTimeouts,
     metrics: Rc<ServiceMetrics>,
@@ -91,7 +91,7 @@ pub(crate) struct ServerConnection {
     pub(crate) guard: ConnectionGuard,
 }
 
-impl Server {
+impl UpstreamServer {
     pub(crate) fn new(
         upstream: &UpstreamConfig,
         server: &ServerConfig,
@@ -270,7 +270,7 @@ impl Server {
 /// The share of a server that one request uses, until its response has ended.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    server: Rc<Server>,
+    server: Rc<UpstreamServer>,
     _in_flight: CountGuard,
     carrier: Option<Carrier>,
 }
@@ -283,7 +283,7 @@ pub(crate) enum Carrier {
 }
 
 impl Lease {
-    pub(crate) fn new(server: &Rc<Server>) -> Self {
+    pub(crate) fn new(server: &Rc<UpstreamServer>) -> Self {
         Self { server: Rc::clone(server), _in_flight: server.in_flight.enter(), carrier: None }
     }
 

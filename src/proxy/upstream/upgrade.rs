@@ -17,7 +17,7 @@ use super::dial::HttpVersion;
 use super::error::{SendError, UpstreamError};
 use super::http1::{Http1Connection, Tunnel};
 use super::http2::{self, Http2Connection, StreamPermit};
-use super::server::{Carrier, Lease, Server, ServerConnection, exchange, maybe_sent};
+use super::server::{Carrier, Lease, ServerConnection, UpstreamServer, exchange, maybe_sent};
 use super::{UpgradeResponse, UpstreamResponse};
 use crate::config::Scheme;
 use crate::proxy::message::body::{HttpError, OutgoingRequest, RequestBody};
@@ -28,7 +28,7 @@ enum UpgradeTransport {
     Http2(Http2Connection, StreamPermit),
 }
 
-impl Server {
+impl UpstreamServer {
     /// Sends a request for an upgrade, on a connection or stream of its own.
     pub(crate) async fn send_upgrade(
         self: &Rc<Self>,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use tokio::time::timeout;
 
-use super::{Carrier, ConnectionGuard, Lease, Server, exchange, try_clone};
+use super::{Carrier, ConnectionGuard, Lease, UpstreamServer, exchange, try_clone};
 use crate::proxy::message::body::{HttpError, OutgoingRequest};
 use crate::proxy::upstream::UpstreamResponse;
 use crate::proxy::upstream::dial::{HttpVersion, Io};
@@ -13,7 +13,7 @@ use crate::proxy::upstream::error::{SendError, UpstreamError};
 use crate::proxy::upstream::http2::{self, Http2Connection};
 use crate::proxy::upstream::http2_pool::SharedHttp2;
 
-impl Server {
+impl UpstreamServer {
     /// Sends a request on the shared connection and waits for the head of the response.
     pub(super) async fn send_http2(
         self: &Rc<Self>,
