@@ -31,7 +31,7 @@
 //! [`guard`] and [`tls::KeyVerifier`], a client verifier for any rustls server. It then needs no
 //! async runtime, no HTTP and no command line.
 
-// The tour links to rooms that are not part of the library alone.
+// The tour links to modules of the feature `proxy`.
 #![cfg_attr(not(feature = "proxy"), allow(rustdoc::broken_intra_doc_links))]
 
 #[cfg(feature = "proxy")]

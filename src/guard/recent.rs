@@ -20,7 +20,7 @@ pub struct RecentKeys {
 #[derive(Debug, Clone, Default)]
 pub struct RecentShard(Arc<Mutex<Generations>>);
 
-/// Number of keys in a generation. A shard has two, some 3 MiB together, and drops the older one
+/// Number of keys in a generation, some 3 MiB. A shard has two generations and drops the older one
 /// when the newer one is full.
 const GENERATION: usize = 1 << 14;
 
