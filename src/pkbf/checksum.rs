@@ -60,8 +60,8 @@ fn read(sidecar: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// The checksum of the file at `path` in the output of `sha256sum`. A single line counts whatever
-/// name it has, because the file may have been renamed since. Of several, the one with the name.
+/// The checksum of the file at `path` in the output of `sha256sum`. If there is a single line, its
+/// name is ignored, because the file may have been renamed since.
 fn parse(text: &str, path: &Path) -> Result<[u8; 32], ChecksumFileError> {
     let lines: Vec<(&str, &str)> =
         text.lines().filter(|line| !line.trim().is_empty()).map(split).collect();

@@ -32,7 +32,7 @@ pub enum InputError {
     Broken {
         /// The kind of object.
         what: &'static str,
-        /// The damage.
+        /// The damage of the object.
         source: Damage,
     },
     /// A private key is encrypted.
@@ -72,7 +72,7 @@ pub enum InputError {
     },
 }
 
-/// What is wrong with a damaged object.
+/// The damage of an object.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Damage {
     /// The object is not a certificate with a public key.
