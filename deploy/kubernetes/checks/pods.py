@@ -197,7 +197,7 @@ class _Pod:
             status = self._get(service, "lost")
             rejected = 403 if policy.get("reject_with") == "http-403" else None
             expect(status == (rejected if action == "reject" else _admitted(service)), where, f"a compromised key gets {status}")
-            keygate.wait_for_line(f'"message":"client key {"refused" if action == "reject" else "flagged"}"')
+            keygate.wait_for_line(f'"message":"client key {"rejected" if action == "reject" else "flagged"}"')
 
     def _get(self, service: dict, client: str) -> int | None:
         """The status of the response, or None without a response."""
