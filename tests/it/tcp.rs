@@ -1,7 +1,7 @@
-//! Services without HTTP: bytes go through as they are, for those who may.
+//! TCP services: bytes are forwarded unchanged, for admitted clients only.
 //!
-//! What holds the door of open connections here is `Order::Cut` in `src/proxy/tunnel.rs`, given by
-//! the deadline that `evict` in `src/proxy/standing.rs` sets.
+//! Guards for open connections: `Close::Abort` in `src/proxy/tunnel.rs`, `evict` in
+//! `src/proxy/open_connection/state.rs` for the deadline.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

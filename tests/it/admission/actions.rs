@@ -1,4 +1,4 @@
-//! `reject`, `flag` and `header`: what the client sees, what the origin receives to the byte, the
+//! `reject`, `flag` and `header`: what the client gets, what the origin receives byte for byte, the
 //! metric and the log line.
 
 use base64::Engine;

@@ -1,9 +1,9 @@
-//! A client that is refused reads why, also while it is still sending. Under TLS 1.3 it has finished
-//! its handshake by then: a socket that is closed with bytes unread is reset by the kernel, and the
-//! alert is lost with it.
+//! A rejected client reads its alert even while it is still sending. Under TLS 1.3 the client has
+//! finished its handshake by then. The kernel resets a socket that is closed with unread bytes, and
+//! the alert is lost.
 //!
-//! What holds this door is `linger` in `src/proxy/connection.rs`: without its `copy` the clients here
-//! meet a reset. For a 403 it is `discard` in `src/proxy/http.rs`.
+//! Guards: `close` in `src/proxy/lingering_close.rs` for alerts, `discard` in
+//! `src/proxy/message/upload.rs` for responses with status 403.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

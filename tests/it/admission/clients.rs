@@ -1,4 +1,4 @@
-//! Every kind of key, both versions of TLS and of HTTP, with clients that nobody here wrote.
+//! Every kind of key, both versions of TLS and of HTTP, with third-party clients.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,9 +1,8 @@
-//! One private key has many encodings of its public half. Whichever the list has, and whichever the
-//! client's certificate has, the client is refused, over real handshakes.
+//! One private key has many encodings of its public half. A client is rejected in each encoding that
+//! the list or the certificate may have, over real handshakes.
 //!
-//! What holds this door is `for_each_related` in `src/spki/related.rs`: without the `visit` of a form
-//! (`src/spki/related/ec.rs`, `rsa.rs`) the client is admitted in that form. For encodings that nobody
-//! knows it is `is_known` in `judge_certificate` in `src/guard.rs`.
+//! Guards: `for_each_related` in `src/spki/related.rs`, `visit` in `src/spki/related/ec.rs`, `visit` in
+//! `src/spki/related/rsa.rs`, `is_known` in `src/guard.rs` for unknown encodings.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,8 +1,8 @@
 //! Exact lists and exceptions, over real handshakes.
 //!
-//! What holds this door is `exact_match` in `src/guard.rs`; that a list which was emptied is not
-//! believed, `content.is_empty()` in `src/snapshot/load/source/list.rs`; that an exception ends at its moment,
-//! `now < exception.until` in `src/guard/lists.rs`.
+//! Guards: `exact_match` in `src/guard.rs`, `content.is_empty()` in
+//! `src/snapshot/load/source/list.rs` for an emptied list, `now < exception.until` in
+//! `src/guard/lists.rs` for the expiry of an exception.
 
 use std::fs::{rename, write};
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! Every way to connect, with every key, under every policy, before and after a reload: what the
-//! client sees, what the origin sees, the metrics and the log line. The cases are generated; what is
-//! expected of each follows from [`expected`].
+//! client gets, what the origin gets, the metrics and the log line. The cases are generated; the
+//! expected outcome of each follows from [`expected`].
 //!
-//! Any line that decides makes cases of it fail when it is taken away, such as `policy.decide` in
-//! `admit` in `src/proxy/connection.rs`.
+//! Guards: every line that decides. Without one, cases fail; an example is `Judgement::new` in
+//! `src/proxy/connection.rs`.
 
 use std::collections::BTreeMap;
 use std::fs::{rename, write};

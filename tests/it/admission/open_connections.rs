@@ -1,10 +1,9 @@
-//! Connections that are open when something changes: who is to be refused by now is not served on,
-//! and nobody else notices.
+//! Reloads with open connections: clients that the new snapshot rejects are evicted, and no others.
 //!
-//! What holds this door is `judge_again` in `src/proxy/standing.rs`: without its `evict`, or without
-//! the `judge_all` in `src/proxy/life.rs`, the tests here fail; without `has_expired` in `check` the one
-//! of the certificate that expires does, without `identity.check` those of CAs and revocation lists,
-//! and without `refusal.set` in `evict` the one of a client that asks on.
+//! Guards: `judge_again` in `src/proxy/open_connection.rs`, `self.evict` in
+//! `src/proxy/open_connection.rs`, `judge_all` in `src/proxy/threads/event_loop.rs`, `has_expired` in
+//! `src/proxy/open_connection.rs` for expired certificates, `identity.check` in
+//! `src/proxy/open_connection.rs` for CAs and revocation lists.
 
 use std::io::Write;
 use std::sync::mpsc::{Sender, channel};

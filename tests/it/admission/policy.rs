@@ -1,9 +1,9 @@
-//! What a service may say of whom it serves: how it refuses, whom it asks for a certificate, and how
-//! much of a chain it judges.
+//! The policy of a service: how it rejects, whether it requires a certificate, and how much of the
+//! chain it judges.
 //!
-//! What holds these doors: `standing.refusal()` in `handle` in `src/proxy/http.rs` (403), `Depth::Chain`
-//! in `verify_client_cert` in `src/tls/verifier.rs` and in `judge` in `src/guard.rs` (intermediates), and
-//! `check_own_keys` in `src/snapshot/load.rs`, which asks a guard without exceptions (keys of our own).
+//! Guards: `rejection()` in `src/proxy/http.rs` (403), `Depth::Chain` in `src/tls/verifier.rs` and
+//! `Depth::Chain` in `src/guard.rs` (intermediates), `check_own_keys` in `src/snapshot/load.rs` (keys
+//! of the proxy, judged without exceptions).
 
 use std::process::Output;
 

@@ -1,7 +1,7 @@
-//! Certificates that their CA has taken back.
+//! Revoked client certificates.
 //!
-//! What holds this door is `with_crls` in `src/tls/client_auth.rs`; for older lists, `follow` in
-//! `src/tls/material.rs`.
+//! Guards: `with_crls` in `src/tls/client_auth.rs`, `ensure_not_older_than` in `src/tls/crls.rs` for
+//! older revocation lists.
 
 use std::fs::rename;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

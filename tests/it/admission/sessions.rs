@@ -1,9 +1,9 @@
-//! A resumed session is judged like a new one, and nobody is judged by a copied certificate.
+//! A resumed session is judged like a full handshake, and a copied certificate counts for nothing.
 //!
-//! What holds these doors: `Dated` in `src/tls/server_config.rs` (a session ends with its
-//! certificate) and the ticket keys that are made there (and with its snapshot); `guard.judge` in
-//! `admit` in `src/proxy/connection.rs` (a resumed session, a handshake under way); in
-//! `src/tls/verifier.rs`, that the inner verifier is asked before `judge` (a copied certificate).
+//! Guards: `ExpiringSessions` in `src/tls/server_config.rs` (a session expires with its certificate),
+//! `Ticketer::new` in `src/tls/server_config.rs` (a session ends with its snapshot),
+//! `Judgement::new` in `src/proxy/connection.rs` (resumed sessions, handshakes during a reload),
+//! `self.inner.verify_client_cert` in `src/tls/verifier.rs` (a copied certificate).
 
 use std::fs::{rename, write};
 use std::io::{Read, Write};

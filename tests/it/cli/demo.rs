@@ -1,4 +1,4 @@
-//! `keygate demo`, as a first-time user sees it.
+//! `keygate demo`, as a new user sees it.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

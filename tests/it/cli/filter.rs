@@ -1,4 +1,4 @@
-//! Filters made, changed and compared by the command line.
+//! Filters made, changed and compared on the command line.
 
 use std::fs::{create_dir_all, read, write};
 use std::io::Write;

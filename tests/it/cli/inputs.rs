@@ -1,4 +1,4 @@
-//! Keys in every form that people have them in, made by the programs that people make them with.
+//! Keys in every input format, made by the programs that usually make them.
 
 use std::path::Path;
 use std::process::Command;

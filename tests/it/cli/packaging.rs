@@ -1,5 +1,4 @@
-//! What a package has besides the program: completions that complete, manual pages that can be
-//! shown and are true.
+//! Files that the program generates for packages: shell completions and manual pages.
 
 use std::collections::BTreeMap;
 use std::fs::read_to_string;

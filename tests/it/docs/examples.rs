@@ -1,4 +1,4 @@
-//! The example configurations work and show what there is.
+//! The example configurations load and show every key.
 
 use std::collections::HashMap;
 use std::path::Path;

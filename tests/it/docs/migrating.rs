@@ -1,5 +1,5 @@
-//! The page on moving to keygate is true: the old configurations on it and the new ones run side by
-//! side, with the same clients in front and the same service behind.
+//! The migration page is true: the old configurations and the new ones run side by side, with the
+//! same clients in front and the same service behind.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! The page for operators is true: its commands are run against a running keygate, its configuration
-//! is loaded, and what it says of logs, metrics and signals is what happens.
+//! The operations page is true: its commands are run against a running keygate, its configuration is
+//! loaded, and logs, metrics and signals are as described.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{read, read_to_string, rename, write};

@@ -1,4 +1,4 @@
-//! The pages in `docs/` are true: their commands are run, their configuration is loaded.
+//! The pages in `docs/` are true: their commands run and their configurations load.
 
 use std::path::{Path, PathBuf};
 
@@ -252,4 +252,31 @@ fn the_changelog_has_this_version_and_names_existing_commands() {
         seen += 1;
     }
     assert!(seen > 9, "{seen}");
+}
+
+/// The headers of test files point to the code that they guard, as `` `item` in `src/file.rs` ``.
+#[test]
+fn every_pointer_from_a_test_to_the_source_resolves() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut pointers = 0;
+    for entry in walkdir::WalkDir::new(root.join("tests/it")) {
+        let path = entry.unwrap().into_path();
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let header = text.lines().map_while(|line| line.strip_prefix("//!"));
+        let header = header.map(str::trim).collect::<Vec<_>>().join(" ");
+        for (before, after) in header.match_indices("` in `src/").map(|(at, _)| header.split_at(at))
+        {
+            let item = before.rsplit('`').next().unwrap();
+            let file = after.split('`').nth(2).unwrap();
+            let source = std::fs::read_to_string(root.join(file));
+            let source =
+                source.unwrap_or_else(|error| panic!("{}: {file}: {error}", path.display()));
+            assert!(source.contains(item), "{}: no {item} in {file}", path.display());
+            pointers += 1;
+        }
+    }
+    assert!(pointers > 20, "{pointers} pointers");
 }

@@ -1,4 +1,4 @@
-//! What the README tells people to type works when it is typed.
+//! The commands in the README work as written.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! The page with all keys of the configuration is true: what it says of each is compared with what
-//! the code that reads a configuration makes of it.
+//! The configuration reference is true: each key on the page is compared with the code that reads
+//! configurations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! What one side breaks off never looks complete to the other, whatever both speak.
+//! A truncated message never looks complete to the other side, over any pair of protocols.
 
 use std::io::{Read, Write};
 

@@ -1,9 +1,9 @@
-//! Nothing that an upstream could take for identity passes from a client, in any spelling; names
-//! lead to the service that the SNI chose.
+//! Identity headers from clients are removed in every spelling; the host must belong to the service
+//! that the SNI selected.
 //!
-//! What holds these doors: `remove_identity` in `prepare` in `src/proxy/http/prepare.rs` (and, for
-//! trailers, in `src/proxy/upstream/request_body.rs`), with `dash` in `src/proxy/headers.rs` for the
-//! spellings; for names, `is_for_us` in `host_of` in `src/proxy/http/prepare.rs`.
+//! Guards: `remove_identity` in `src/proxy/http/request.rs`, `remove_identity` in
+//! `src/proxy/message/body.rs` for trailers, `dash` in `src/proxy/message/headers.rs` for spellings,
+//! `serves_host` in `src/proxy/http/request.rs` for host names.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! What a server says before its answer (1xx), on its way to the client.
+//! Informational responses (1xx) on their way from the server to the client.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! What a client may take, and what it is told when it takes more.
+//! Limits of clients, and the response when a client exceeds one.
 
 use std::io::Write;
 use std::net::TcpListener;

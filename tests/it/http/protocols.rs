@@ -1,5 +1,4 @@
-//! Protocols on top of HTTP, spoken by programs that nobody here wrote: gRPC, WebSocket, HTTP/2 of
-//! nghttp2.
+//! Protocols on top of HTTP with third-party programs: gRPC, WebSocket, the HTTP/2 of nghttp2.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};

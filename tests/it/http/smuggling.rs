@@ -1,5 +1,5 @@
-//! Requests that two servers could read in two ways. Each is refused and its connection closed, or
-//! reaches the origin as exactly one request that can be read in one way only.
+//! Ambiguous requests: each is rejected and its connection closed, or reaches the origin as exactly
+//! one unambiguous request.
 
 use crate::support::client::Client;
 use crate::support::http2::{

@@ -1,4 +1,4 @@
-//! Requests as streams of HTTP/2, on either side of the proxy.
+//! Requests as HTTP/2 streams, on either side of the proxy.
 
 use std::io::Write;
 use std::net::TcpStream;

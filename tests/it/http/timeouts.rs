@@ -1,4 +1,4 @@
-//! A client that says nothing, half a request, or nothing more.
+//! Clients that send nothing, half a request, or nothing more.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

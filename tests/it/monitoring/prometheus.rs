@@ -1,4 +1,5 @@
-//! The alerts and the dashboard speak of what keygate exposes, and Prometheus and Grafana read them.
+//! The alerts and the dashboard use only series that keygate exposes, and Prometheus and Grafana
+//! accept them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! `keygate healthcheck` tells whoever supervises the proxy whether it is ready, by its exit code.
+//! `keygate healthcheck` reports readiness by its exit code.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};

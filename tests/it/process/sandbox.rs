@@ -1,5 +1,5 @@
-//! What the process can no longer do once it has read its configuration, and that everything it should
-//! do goes on. Where the kernel has no Landlock, what it would hold is skipped, with a message.
+//! The sandbox: what it denies once the configuration has been read, and that everything configured
+//! still works. A kernel without Landlock skips these tests.
 
 use std::fs::{create_dir, read, remove_file, rename};
 use std::os::unix::fs::symlink;

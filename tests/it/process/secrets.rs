@@ -1,4 +1,4 @@
-//! Private keys: who else can read their files is told, and nothing of them is ever shown.
+//! Private keys: files readable by others are reported, and no part of a key is ever shown.
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! How the process begins and ends: what it cannot use it names, with an exit code of its own.
+//! Start and stop of the process: errors name their cause, each kind with its own exit code.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};

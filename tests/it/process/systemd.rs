@@ -1,5 +1,5 @@
-//! The service manager, played by the test: what it is told, that a hung worker is noticed, the sockets
-//! that it hands over, and the unit as systemd's own tools see it.
+//! The service manager, played by the test: notifications, the watchdog, inherited sockets, and the
+//! unit as systemd's own tools see it.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener};

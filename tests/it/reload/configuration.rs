@@ -1,5 +1,4 @@
-//! Another configuration while the proxy runs: what it says is so from then on, and nobody notices
-//! whom it does not concern.
+//! A changed configuration takes effect while the proxy runs, without effect on other clients.
 
 use std::net::{SocketAddr, TcpListener};
 

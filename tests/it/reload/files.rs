@@ -1,5 +1,4 @@
-//! Files that change under the running proxy: however a good one arrives it is put in use, and
-//! nothing else is.
+//! Files that change under the running proxy: a valid one is loaded however it arrives, no other is.
 
 use std::fs::{File, OpenOptions, create_dir, read, remove_dir_all, remove_file, rename};
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! An upstream that is down, silent, slow, dying or greedy.
+//! Upstreams that are down, silent, slow, failing or slow to read.
 
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener};

@@ -1,4 +1,4 @@
-//! Servers that speak HTTP/2 and end connections and streams as they like.
+//! HTTP/2 servers that end connections and streams at any time.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

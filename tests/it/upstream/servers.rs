@@ -1,5 +1,4 @@
-//! Several servers behind one service: who gets a request, and what becomes of it when one of them
-//! is not well.
+//! Several servers behind one service: which one gets a request, and how failures are handled.
 
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;

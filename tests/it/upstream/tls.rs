@@ -1,4 +1,4 @@
-//! nginx as the upstream: over TLS with certificates on both sides, over HTTP/2, over a Unix socket.
+//! nginx as the upstream: over TLS with client certificates, over HTTP/2, over a Unix socket.
 
 use std::net::SocketAddr;
 use std::process::Command;
