@@ -77,7 +77,7 @@ fn upload(scene: &Scene, version: &str) -> Result<(), String> {
     check(answer.stdout == b"3000000 200", || said(&answer))
 }
 
-/// Whoever is on the list gets nothing, whatever happens.
+/// A client whose key is in the filter never gets a response.
 fn refused(scene: &Scene) -> Result<(), String> {
     let answer = scene.keygate.curl(&scene.lost, &[]);
     check(said(&answer).contains("access denied"), || said(&answer))
@@ -138,7 +138,7 @@ fn nothing_goes_wrong_and_nothing_grows() {
     let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
     write_revision(&pki.path("lost.pkbf"), &[&lost.spki], 1);
     std::fs::write(pki.path("body"), vec![b'b'; 3_000_000]).unwrap();
-    // Nobody reads millions of lines.
+    // Millions of lines would slow the test down.
     let configuration = Configuration::new(origin.address())
         .global("log = { level = \"info,keygate::client_key=off,keygate::proxy=off\" }");
     let keygate = configuration.start(&pki);

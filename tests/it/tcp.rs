@@ -158,7 +158,7 @@ fn redis_cli_works_through_the_proxy() {
         .wait_for_metric("keygate_key_actions_total{action=\"reject\",service=\"test\"}", 1.0);
 }
 
-/// What HAProxy says of a client before its TLS: its address.
+/// HAProxy sends the address of the client before the TLS handshake.
 #[test]
 fn a_proxy_header_is_accepted_from_haproxy_only() {
     if skip::without("haproxy") {

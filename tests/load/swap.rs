@@ -45,7 +45,7 @@ enum Outcome {
     Refused,
 }
 
-/// What came of the load between two swaps.
+/// Events of the load between two reloads.
 #[derive(Default)]
 struct Seen {
     kept: u32,
@@ -113,7 +113,7 @@ fn no_request_fails_while_filters_are_swapped_and_a_listed_key_gets_in_nowhere_a
             }
         }
     });
-    // What was still under way when the load was told to stop.
+    // Requests that were in flight when the load stopped.
     for event in events {
         match event {
             Event::Answered { .. } => answered += 1,

@@ -27,7 +27,7 @@ use crate::support::{said, wait_until};
 /// 2^26 bits, 8 MiB: a filter that is not given back shows.
 const HASH_LENGTH: u8 = 26;
 const FILTER_KIB: u64 = 8 << 10;
-/// What a process may have grown by for other reasons, in KiB.
+/// Growth of the process for other reasons, in KiB.
 const OTHER_KIB: u64 = 4 << 10;
 
 /// A proxy under load, and the filter file that it watches.
@@ -130,9 +130,9 @@ fn rewritten_in_place_in_small_pieces_over_seconds() {
     stage.ends_with(2);
 }
 
-/// Whoever writes without a lock may not be done: the file is left alone until it has been quiet.
+/// A writer without a lock may not be done, so that the file is read only after a quiet period.
 #[test]
-fn written_a_moment_ago_it_is_looked_at_later() {
+fn a_file_written_a_moment_ago_is_read_later() {
     let pki = Pki::new();
     rename(filter(&pki, &[], 1), pki.path("lost.pkbf")).unwrap();
     let text = Configuration::new("127.0.0.1:9");

@@ -49,7 +49,7 @@ fn spki_in(directory: &Path, name: &str) -> Vec<u8> {
     finding.key.unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// What the examples hold, by fingerprint: the two keys, the P-256 one in both encodings.
+/// The keys in the examples by fingerprint; the P-256 key is there in both encodings.
 fn entries(directory: &Path) -> [(&'static str, Vec<u8>); 3] {
     let p256 = spki_in(directory, "p256_cert.der");
     let compressed = related(&p256)

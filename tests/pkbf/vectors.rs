@@ -44,7 +44,7 @@ impl Vector {
     }
 }
 
-/// What the reference implementation reads in a filter and answers.
+/// The values and verdicts that the reference implementation reads from a filter.
 #[derive(Deserialize)]
 struct Reading {
     file: String,

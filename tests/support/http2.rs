@@ -59,7 +59,7 @@ pub fn request(method: &str, more: &[(&str, &str)]) -> Vec<u8> {
     pseudo.iter().chain(more).flat_map(|(name, value)| field(name, value)).collect()
 }
 
-/// What comes back.
+/// A frame from the proxy, or the end of the connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Came {
     /// The first byte of a field block, and the stream.

@@ -246,7 +246,7 @@ impl Drop for Keygate {
         let _ = self.child.wait();
         if std::thread::panicking() {
             let lines = self.log.lines.lock();
-            // Whoever waited in vain panicked with the lock in hand.
+            // A wait that timed out panicked while it held the lock.
             for line in lines.unwrap_or_else(PoisonError::into_inner).iter() {
                 eprintln!("{line}");
             }

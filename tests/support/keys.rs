@@ -7,7 +7,7 @@ use std::path::Path;
 use ::keygate::config::Config;
 use toml::{Table, Value};
 
-/// What a key takes.
+/// The type of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     Boolean,
@@ -57,7 +57,7 @@ fn words(text: &str) -> Vec<String> {
     line.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// What a key takes, `None` for a table: it is given what is wrong, and the error says what is right.
+/// The type of a key, `None` for a table. An invalid value makes the error name the valid ones.
 fn kind(example: &Table, key: &str) -> Option<Kind> {
     let given = |value: Value| problem_with(example, key, value);
     let table = Value::Table(Table::from_iter([(UNKNOWN.to_owned(), Value::Boolean(true))]));
@@ -102,7 +102,7 @@ fn kind(example: &Table, key: &str) -> Option<Kind> {
     })
 }
 
-/// What is wrong with a value; nothing if it can be used.
+/// The error that a value causes; empty if it is valid.
 fn problem_with(example: &Table, key: &str, value: Value) -> String {
     let text = written(&with(example, key, Some(value)));
     let read = Config::parse(Path::new("/etc/keygate/keygate.toml"), &text);

@@ -1,5 +1,5 @@
-//! What the tests of the running proxy share: certificates made at run time, an origin that records
-//! what it receives, and the real binary with its log as a stream of events.
+//! Shared code for tests of the running proxy: certificates made at run time, an origin that records
+//! every request, and the real binary with its log as a stream of events.
 //!
 //! A wait is for an event (a log line, a request, the end of a process) or polls with a pause. Every
 //! wait fails after [`TIMEOUT`].
@@ -66,7 +66,7 @@ pub fn system(program: &str, arguments: &[&str]) -> Output {
         .unwrap_or_else(|error| panic!("{program} is needed by this test: {error}"))
 }
 
-/// What a process said, for a message.
+/// Exit status and output of a process, for messages.
 pub fn said(output: &Output) -> String {
     format!(
         "{}\n{}\n{}",

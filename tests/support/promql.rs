@@ -1,5 +1,4 @@
-//! What an expression of Prometheus speaks of: series and labels. Whether it is one at all is
-//! promtool's business.
+//! The series and labels that a Prometheus expression uses. Its syntax is checked by promtool.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +18,7 @@ pub struct Matcher {
     pub value: String,
 }
 
-/// What one expression speaks of.
+/// The series and labels of one expression.
 #[derive(Debug, Default)]
 pub struct Expression {
     pub selectors: Vec<Selector>,
@@ -119,7 +118,7 @@ fn made(arguments: &[Token]) -> Option<String> {
     None
 }
 
-/// What is between the sign that `tokens` begins with and `end`, and what follows.
+/// The tokens between the first sign and `end`, and the tokens after `end`.
 fn list<'a>(tokens: &'a [Token], end: &str) -> (Vec<Token>, &'a [Token]) {
     let end = tokens.iter().position(|token| *token == Token::Sign(end.to_owned())).unwrap();
     (tokens[1..end].to_vec(), &tokens[end + 1..])

@@ -148,7 +148,7 @@ impl Configuration {
     }
 }
 
-/// What a proxy needs: certificates, a filter, an upstream, a configuration.
+/// A proxy before its start: certificates, a filter, an upstream, a configuration.
 pub struct Proxy {
     pub pki: Pki,
     /// A client whose key is in no filter.

@@ -69,7 +69,7 @@ pub fn next_frame(tcp: &mut TcpStream) -> (u8, u32, bool, Vec<u8>) {
     }
 }
 
-/// What is read up to and with `end`.
+/// Reads up to and including `end`.
 pub fn read_until(tcp: &mut TcpStream, end: &str) -> String {
     let mut read = Vec::new();
     while !read.ends_with(end.as_bytes()) {

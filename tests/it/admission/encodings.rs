@@ -53,7 +53,7 @@ fn wait_for_line(keygate: &Keygate, client: &Party, encoding: &str) {
     });
 }
 
-/// What a client that asks once hears: the answer, or what ended it.
+/// The response to one request of `client`, or the error that ended the connection.
 fn ask(pki: &Pki, keygate: &Keygate, client: &Party) -> Result<String, String> {
     let name = "localhost".try_into().unwrap();
     let connection = ClientConnection::new(Arc::new(config(pki, client)), name).unwrap();

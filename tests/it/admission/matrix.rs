@@ -34,7 +34,7 @@ use crate::support::{TIMEOUT, write_filter, write_revision};
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
 const PROTOCOLS: [&str; 2] = ["http/1.1", "h2"];
 
-/// What a service does about every verdict that is not clean.
+/// The action of a service for every verdict that is not clean.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Action {
     Alert,
@@ -164,7 +164,7 @@ fn fingerprints(clients: &[Client], phase: usize) -> String {
     keys.map(|spki| format!("{}\n", Fingerprint::of(spki))).collect()
 }
 
-/// What a client sees of one connection with one request.
+/// The outcome of one connection with one request, as the client sees it.
 #[derive(Debug, PartialEq)]
 enum Seen {
     /// The name of an alert.
@@ -172,7 +172,7 @@ enum Seen {
     Answer(u16, HandshakeKind),
 }
 
-/// What is to be seen of a connection from everywhere.
+/// The expected outcome of a connection: client, origin, metrics, log.
 struct Expected {
     client: Seen,
     /// The value of `Client-Key-Status` that the origin gets, if it gets the request.

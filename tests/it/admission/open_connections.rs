@@ -293,7 +293,7 @@ async fn an_http2_client_gets_goaway_and_the_response_to_its_request_in_flight()
     assert!(sender.send_request(request(), true).is_err());
 }
 
-/// What a field block begins with that says 200 (RFC 7541, appendix A).
+/// First byte of a field block with the status 200 (RFC 7541, appendix A).
 const OK: u8 = 0x88;
 
 #[test]

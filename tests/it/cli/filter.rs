@@ -207,7 +207,7 @@ fn add_counts_new_keys_known_keys_and_other_inputs() {
     assert_eq!(read(bench.path("a.pkbf")).unwrap(), before.0);
     assert_eq!(after.modified().unwrap(), before.1.modified().unwrap());
 
-    // What is no key does not stop the rest, and is named by file and line.
+    // An invalid line does not stop the others, and is named by file and line.
     write(bench.path("mixed"), format!("{}\nnonsense\n{}\n", line(1), line(2))).unwrap();
     write(
         bench.path("locked.pem"),

@@ -19,7 +19,7 @@ fn script(shell: &str) -> String {
     printed(keygate(&["completions", shell]))
 }
 
-/// What bash offers for the last of these words.
+/// The completions of bash for the last of these words.
 fn completed(words: &[&str]) -> Vec<String> {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("keygate");

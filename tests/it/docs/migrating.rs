@@ -47,7 +47,7 @@ fn table(heading: &str, header: &str) -> Vec<Vec<&'static str>> {
     rows
 }
 
-/// What is in code in a cell.
+/// The code spans in a cell.
 fn code(cell: &'static str) -> Vec<&'static str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
@@ -60,7 +60,7 @@ struct Scene {
     lost: Party,
     revoked: Party,
     version_1: Party,
-    /// Of a CA that is trusted and has no revocation list.
+    /// A client of a trusted CA without a revocation list.
     unlisted: Party,
 }
 
@@ -167,7 +167,7 @@ impl Scene {
         output.rsplit('\n').next().unwrap().parse().unwrap()
     }
 
-    /// What the service sees of a request of the good client through a front.
+    /// The request of the good client as the service gets it through `front`.
     fn seen(&self, front: SocketAddr, marker: &str, more: &[&str]) -> Received {
         let url = format!("https://orders.example.com/{marker}");
         let answer = self.ask(front, Some(&self.good), &[more, &[&url]].concat());
@@ -324,7 +324,7 @@ fn nginx_and_keygate_send_the_headers_on_the_page() {
     assert_eq!(new.fields("host"), ["orders.example.com:8443"]);
     assert_eq!(new.fields("x-forwarded-host"), ["orders.example.com:8443"]);
 
-    // What clients forge, with the line that the page has for the time in between.
+    // Forged headers, with the line that the page has for the transition.
     let both = scene.seen(front, "old-named", &FORGED);
     assert_eq!(both.fields("client-cert"), ["forged"], "nginx knows nothing of it");
     assert!(both.fields("x_ssl_client_verify").is_empty(), "it drops names with '_'");
@@ -414,7 +414,7 @@ fn haproxy_and_keygate_send_proxy_headers_with_the_name_of_the_client() {
         let from = client.tcp().local_addr().unwrap();
         client.send("hello");
         client.finish();
-        // Whoever asked whether the front listens made connections that say nothing.
+        // Waiting for the listener made empty connections.
         let bytes = std::iter::repeat_with(|| received.recv_timeout(TIMEOUT).unwrap())
             .find(|bytes| bytes.ends_with(b"hello"))
             .unwrap();
@@ -612,7 +612,7 @@ fn every_directive_on_the_page_exists() {
     }
 }
 
-/// Those in tables and those in sentences, where `services.` is left out now and then.
+/// Keys in tables and in sentences, which may omit `services.`.
 #[test]
 fn every_configuration_key_on_the_page_exists() {
     let minimal = include_str!("../../../config/minimal.toml");

@@ -555,7 +555,7 @@ fn start_and_stop_are_as_described() {
     assert_eq!(keygate.ended().code(), Some(0), "also when connections had to be cut");
     drop(busy);
 
-    // What starting again does not mend.
+    // Exit codes of errors that a restart does not fix.
     let unit = include_str!("../../../deploy/systemd/keygate.service");
     assert!(unit.contains("RestartPreventExitStatus=2 3"));
     let config = scene.pki.path("keygate.toml");
@@ -620,7 +620,7 @@ fn descriptors_are_one_or_two_for_each_connection() {
     assert!((39.0..=41.0).contains(&more), "{more} for 20 connections of TCP");
 }
 
-/// What OpenSSL says as a client whose key is RSA with 1,024 bits.
+/// The output of OpenSSL as a client with an RSA key of 1,024 bits.
 fn short_rsa(scene: &Scene, keygate: &Keygate) -> String {
     let path = |name: &str| scene.pki.path(name).to_str().unwrap().to_owned();
     let (key, public, certificate) = (path("short-rsa.key"), path("short.spki"), path("short.pem"));
@@ -647,7 +647,7 @@ struct Case {
     result: &'static str,
     /// In the line of the log, as the page has it or as the library says it.
     error: &'static str,
-    /// What the client is told.
+    /// The alert that the client gets.
     alert: &'static str,
 }
 

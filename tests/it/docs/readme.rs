@@ -20,8 +20,8 @@ fn blocks(language: &str) -> Vec<String> {
     crate::support::blocks(&sections().1, language)
 }
 
-/// What the section says, word by word, in an empty directory; only its ports are free ones. What
-/// it has started ends with it.
+/// Runs the section word by word in an empty directory, with reserved ports. A trap ends the
+/// programs that it started.
 #[test]
 fn the_quick_start_leads_from_nothing_to_a_protected_service() {
     let directory = tempfile::tempdir().unwrap();

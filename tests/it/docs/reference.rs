@@ -115,7 +115,7 @@ fn the_page_has_every_key_and_its_type() {
     }
 }
 
-/// What a key takes, and within which bounds.
+/// The type of a key and its bounds.
 fn split(takes: &'static str) -> (&'static str, &'static str) {
     let bounded = ["number", "size", "duration"].into_iter();
     let mut bounded = bounded.filter_map(|kind| Some((kind, takes.strip_prefix(kind)?)));

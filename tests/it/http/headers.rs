@@ -119,7 +119,7 @@ fn hop_by_hop_headers_are_removed() {
     assert_eq!(request.names(), names);
 }
 
-/// What a request gets on a connection of its own.
+/// The status line of the response to `request`, on a connection of its own.
 fn status_of(setting: &Running, request: &str) -> String {
     let mut client = Client::connect(&setting.pki, setting.keygate.address(), &setting.good);
     client.send(request);

@@ -164,7 +164,7 @@ fn an_http2_client_that_expects_100_continue_gets_it_when_its_body_is_read() {
     assert_eq!(client.next(), Came::Answer(0x88, 1));
     let received = origin.next();
     assert_eq!((received.body, received.head.contains("xpect")), (b"body".to_vec(), false));
-    // Whose body nobody wants is answered at once.
+    // A request whose body is not needed gets its response at once.
     let elsewhere = [&expects[..], &[("host", "elsewhere.example")]].concat();
     client.send(&frame(HEADERS, END_HEADERS, 3, &request("POST", &elsewhere)));
     let (_, _, stream, fields) = head(&mut client);

@@ -315,7 +315,7 @@ fn a_flood_of_frames_ends_its_own_connection() {
     let scene = scene();
     let connect = || Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
     let mut others = connect();
-    // What it is told is lost if it has not been read when the connection is closed over what it sent.
+    // GOAWAY is lost if the kernel resets the connection before the client reads it.
     let is_calmed = |came: &Came| matches!(came, Came::GoAway(ENHANCE_YOUR_CALM) | Came::Nothing);
     // Fields without an end (CVE-2024-27316).
     let mut client = connect();

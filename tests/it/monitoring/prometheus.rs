@@ -66,7 +66,7 @@ struct Rule {
     annotations: BTreeMap<String, String>,
 }
 
-/// What of a file of promtool's unit tests is looked at.
+/// The part of a promtool unit test file that is checked.
 #[derive(Debug, Deserialize)]
 struct TestFile {
     tests: Vec<TestGroup>,
@@ -223,7 +223,7 @@ struct Exposed(BTreeMap<String, Vec<BTreeMap<String, String>>>);
 impl Exposed {
     fn by(scene: &Scene) -> Self {
         let mut exposed: BTreeMap<String, Vec<_>> = BTreeMap::new();
-        // Of a target, Prometheus itself says whether it was scraped.
+        // Prometheus itself makes the series of scrape results.
         exposed.insert("up".to_owned(), vec![BTreeMap::new()]);
         for series in scene.keygate.metrics().keys() {
             let [Selector { metric, matchers }] =
@@ -279,7 +279,7 @@ fn words<'a>(text: &'a str, begin: &str) -> Vec<&'a str> {
     words.filter(|word| word.starts_with(begin)).collect()
 }
 
-/// What is between two marks, every time.
+/// Every piece of text between `begin` and `end`.
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> Vec<&'a str> {
     text.split(begin).skip(1).map(|rest| rest.split(end).next().unwrap()).collect()
 }

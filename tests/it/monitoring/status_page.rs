@@ -89,7 +89,7 @@ impl Browser {
         self.post("execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// What a person can read.
+    /// The visible text of the page.
     fn text(&self) -> String {
         self.run("return document.querySelector('main').innerText").as_str().unwrap().to_owned()
     }
@@ -145,7 +145,7 @@ fn a_browser_shows_the_page_and_it_refreshes_itself() {
     {
         assert!(text.contains(shown), "no {shown:?} in {text}");
     }
-    // Nobody loads the page again, and what happens is on it.
+    // The page refreshes itself.
     assert!(!scene.keygate.curl(&scene.lost, &[]).status.success());
     browser.wait_for(SHOWN);
     let text = browser.text();

@@ -162,7 +162,7 @@ fn a_configuration_with_a_port_outside_the_sandbox_is_rejected() {
         });
         served();
     }
-    // What stays within is put to use.
+    // A change within the sandbox is applied.
     put(&text.upstream("response_timeout = \"21s\""));
     keygate.wait_for_generation(2);
     write_revision(&pki.path("lost.pkbf"), &[], 2);

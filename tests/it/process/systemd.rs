@@ -45,7 +45,7 @@ impl Manager {
         std::iter::repeat_with(|| self.next()).find(|message| message != ALIVE).unwrap()
     }
 
-    /// What has been said so far.
+    /// The notifications so far.
     fn all(&self) -> Vec<String> {
         self.0.set_nonblocking(true).unwrap();
         let mut message = [0; 4096];

@@ -17,7 +17,7 @@ struct Scene {
     keygate: Keygate,
     good: Party,
     lost: Party,
-    /// Of the two services.
+    /// The addresses of the two services.
     addresses: [SocketAddr; 2],
 }
 

@@ -173,7 +173,7 @@ fn an_older_filter_is_rejected_after_a_restart_too() {
         assert_eq!(output.status.code(), Some(3), "{}", said(&output));
         assert!(said(&output).contains("older than revision 7"), "{}", said(&output));
     }
-    // What is no state is not taken for an empty one; without the file, the operator starts afresh.
+    // An invalid state file is an error and not an empty state; an operator may delete the file.
     let state = scene.pki.path("state/filters.json");
     let kept: Value = serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap();
     assert_eq!(kept, json!({ "filters": { "lost": { "updated": 1_750_000_000, "revision": 7 } } }));
@@ -366,7 +366,7 @@ fn the_accept_call_requires_json_that_names_the_update() {
     let scene = scene_with("max_new_hits = 0");
     let path = "/filters/lost/accept";
     let (json, zeros) = ("application/json", format!("{{\"sha256\":\"{}\"}}", "0".repeat(64)));
-    // What a form on a page in a browser could send.
+    // A content type that an HTML form can send.
     assert_eq!(scene.keygate.post(path, "text/plain", &zeros).0, 415);
     assert_eq!(scene.keygate.post(path, json, "{}").0, 400);
     assert_eq!(scene.keygate.post(path, json, "{\"sha256\":\"12\"}").0, 400);

@@ -12,7 +12,7 @@ use crate::support::http2::{
 use crate::support::proxy::{Configure, Proxy, Running};
 use crate::support::{said, wait_until};
 
-/// What a server does with a request.
+/// The reaction of a server to a request.
 #[derive(Debug, Clone, Copy)]
 enum Does {
     Answer,
