@@ -1,6 +1,7 @@
 //! A service with `protocol = "tcp"`: TLS ends here, and the bytes go to the upstream.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -9,6 +10,7 @@ use tracing::warn;
 
 use super::io_events::WithIoEvents;
 use super::open_connection::OpenConnection;
+use super::upstream::RequestFailure;
 use super::worker::Worker;
 use super::worker::access_log::RequestLine;
 use super::{proxy_protocol, tunnel};
@@ -20,13 +22,14 @@ pub(crate) async fn serve(
     connection: &Rc<OpenConnection>,
     stream: TlsStream<TcpStream>,
 ) {
-    let service = std::sync::Arc::clone(&connection.service());
+    let service = Arc::clone(&connection.service());
     let name = &service.config.name;
     let mut client = WithIoEvents::new(stream, Rc::clone(&connection.state));
     let mut upstream = match worker.upstream(&service).connect().await {
         Ok(upstream) => upstream,
-        Err(error) => {
-            warn!(service = %name, %error, "upstream failed");
+        Err(RequestFailure { server, error }) => {
+            let server = server.as_ref().map(tracing::field::display);
+            warn!(service = %name, server, %error, "upstream failed");
             let _ = client.shutdown().await; // no response exists in the client's protocol
             return;
         }

@@ -144,7 +144,9 @@ impl Upstream {
         Attempts::new(self).send(request).await
     }
 
-    /// Sends a request and waits for the head of the response, for at most `limit`.
+    /// Sends a request and waits for the head of the response, for at most `limit`, which is
+    /// `request_timeout`. Its expiry does not count as a failure of the upstream, because the client
+    /// may have been slow.
     pub(crate) async fn send_within(
         &self,
         limit: Duration,
@@ -152,7 +154,9 @@ impl Upstream {
     ) -> Result<UpstreamResponse, RequestFailure> {
         let mut attempts = Attempts::new(self);
         let outcome = timeout(limit, attempts.send(request)).await;
-        outcome.unwrap_or_else(|_| Err(attempts.failure(UpstreamError::ResponseTimeout(limit))))
+        outcome.unwrap_or_else(|_| {
+            Err(attempts.uncounted_failure(UpstreamError::ResponseTimeout(limit)))
+        })
     }
 
     /// Sends a request for an upgrade and waits for the head of the response.
@@ -290,6 +294,10 @@ impl<'a> Attempts<'a> {
         if let Some(kind) = error.kind() {
             self.upstream.metrics.upstream_failures.of(kind).inc();
         }
+        self.uncounted_failure(error)
+    }
+
+    fn uncounted_failure(&self, error: UpstreamError) -> RequestFailure {
         let server = self.server.as_ref().map(|server| server.config().clone());
         RequestFailure { server, error }
     }

@@ -211,7 +211,9 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
                         *state = UploadState::Ended;
                     }
                 }
-                Poll::Ready(None | Some(Err(_))) => *state = UploadState::Ended,
+                Poll::Ready(None) => *state = UploadState::Ended,
+                // More may follow a malformed piece, so the upload stays unfinished.
+                Poll::Ready(Some(Err(_))) => *discarded = LINGER_BYTES,
             }
         }
         let is_over = match &*state {

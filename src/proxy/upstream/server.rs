@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use hyper::body::Body;
 use hyper::http::uri;
-use hyper::{Method, Request};
+use hyper::{Method, Request, Response};
 use rustls::ClientConfig;
 use tokio::time::sleep_until;
 
@@ -30,7 +30,9 @@ use super::http2_pool::SharedHttp2;
 use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
 use crate::permit::{Count, CountGuard};
-use crate::proxy::message::body::{HttpError, OutgoingRequest, RequestBody, RequestUpload};
+use crate::proxy::message::body::{
+    HttpError, Incoming, OutgoingRequest, RequestBody, RequestUpload,
+};
 
 /// The health of one server by its checks, which the control thread makes.
 #[derive(Debug)]
@@ -168,25 +170,23 @@ impl UpstreamServer {
         self: &Rc<Self>,
         request: OutgoingRequest,
     ) -> Result<UpstreamResponse, SendError> {
-        match self.version.get() {
-            HttpVersion::Http1 => self.send_http1(request).await,
-            HttpVersion::Http2 => Box::pin(self.send_http2(request)).await,
-        }
+        // Counts the request while it waits for a connection or a stream slot.
+        let lease = Lease::new(self);
+        let CarriedResponse { response, carrier } = match self.version.get() {
+            HttpVersion::Http1 => self.send_http1(request).await?,
+            HttpVersion::Http2 => Box::pin(self.send_http2(request)).await?,
+        };
+        Ok(UpstreamResponse { response, lease: lease.with(carrier) })
     }
 
-    async fn send_http1(
-        self: &Rc<Self>,
-        mut request: OutgoingRequest,
-    ) -> Result<UpstreamResponse, SendError> {
-        let lease = Lease::new(self);
+    async fn send_http1(&self, mut request: OutgoingRequest) -> Result<CarriedResponse, SendError> {
         // The server may close a pooled connection at any moment. A request that was not written
         // goes to the next pooled connection, and to a new one when none is left.
         while let Some(mut http1) = self.http1.take(self.timeouts.age) {
             let second = try_clone(&request);
             match self.exchange_http1(&mut http1, request).await {
                 Ok(response) => {
-                    let lease = lease.with(Carrier::Http1(http1));
-                    return Ok(UpstreamResponse { response, lease });
+                    return Ok(CarriedResponse { response, carrier: Carrier::Http1(http1) });
                 }
                 Err(SendError::NotSent(unsent, _)) => request = unsent,
                 // Written, and closed without a response: an idempotent request is sent once more.
@@ -200,14 +200,13 @@ impl UpstreamServer {
             }
         }
         // Boxed, because its size would be part of every request's future.
-        Box::pin(self.send_on_new_connection(request, lease)).await
+        Box::pin(self.send_on_new_connection(request)).await
     }
 
     async fn send_on_new_connection(
-        self: &Rc<Self>,
+        &self,
         request: OutgoingRequest,
-        lease: Lease,
-    ) -> Result<UpstreamResponse, SendError> {
+    ) -> Result<CarriedResponse, SendError> {
         let connection = match self.connect().await {
             Ok(connection) => connection,
             Err(error) => return Err(SendError::NotSent(request, error)),
@@ -221,7 +220,7 @@ impl UpstreamServer {
         let started = Http1Connection::start(connection.io, connection.guard, None).await;
         let mut http1 = started.map_err(|error| maybe_sent(HttpError::from(error)))?;
         let response = self.exchange_http1(&mut http1, request).await?;
-        Ok(UpstreamResponse { response, lease: lease.with(Carrier::Http1(http1)) })
+        Ok(CarriedResponse { response, carrier: Carrier::Http1(http1) })
     }
 
     /// Opens a connection, over any version that the server speaks.
@@ -259,11 +258,11 @@ impl UpstreamServer {
         &self,
         http1: &mut Http1Connection,
         request: OutgoingRequest,
-    ) -> Result<hyper::Response<super::Incoming>, SendError> {
+    ) -> Result<Response<Incoming>, SendError> {
         let upload = request.body().upload();
         let response = pin!(http1.send(request));
         let response = exchange(response, upload.as_ref(), self.timeouts.response).await?;
-        Ok(response.map(super::Incoming::Http1))
+        Ok(response.map(Incoming::Http1))
     }
 }
 
@@ -280,6 +279,12 @@ pub(crate) struct Lease {
 pub(crate) enum Carrier {
     Http1(Http1Connection),
     Http2 { _permit: Rc<StreamPermit> },
+}
+
+/// The head of a response, and the connection or stream on which its body comes.
+struct CarriedResponse {
+    response: Response<Incoming>,
+    carrier: Carrier,
 }
 
 impl Lease {

@@ -1,14 +1,12 @@
 //! Requests to a server over HTTP/2, on one shared connection.
 
 use std::pin::pin;
-use std::rc::Rc;
 
 use tokio::time::timeout;
 
-use super::{Carrier, ConnectionGuard, Lease, UpstreamServer, exchange, try_clone};
+use super::{CarriedResponse, Carrier, UpstreamServer, exchange, try_clone};
 use crate::proxy::message::body::{HttpError, OutgoingRequest};
-use crate::proxy::upstream::UpstreamResponse;
-use crate::proxy::upstream::dial::{HttpVersion, Io};
+use crate::proxy::upstream::dial::{ConnectionGuard, HttpVersion, Io};
 use crate::proxy::upstream::error::{SendError, UpstreamError};
 use crate::proxy::upstream::http2::{self, Http2Connection};
 use crate::proxy::upstream::http2_pool::SharedHttp2;
@@ -16,9 +14,9 @@ use crate::proxy::upstream::http2_pool::SharedHttp2;
 impl UpstreamServer {
     /// Sends a request on the shared connection and waits for the head of the response.
     pub(super) async fn send_http2(
-        self: &Rc<Self>,
+        &self,
         request: OutgoingRequest,
-    ) -> Result<UpstreamResponse, SendError> {
+    ) -> Result<CarriedResponse, SendError> {
         let http2 = match self.shared_connection().await {
             Ok(http2) => http2,
             Err(error) => return Err(SendError::NotSent(request, error)),
@@ -47,11 +45,10 @@ impl UpstreamServer {
     }
 
     async fn try_http2(
-        self: &Rc<Self>,
+        &self,
         mut http2: Http2Connection,
         mut request: OutgoingRequest,
-    ) -> Result<UpstreamResponse, SendError> {
-        let lease = Lease::new(self);
+    ) -> Result<CarriedResponse, SendError> {
         let permit = match timeout(self.timeouts.response, http2.stream_permit()).await {
             Ok(Ok(permit)) => permit,
             Ok(Err(error)) => return Err(SendError::NotSent(request, error.into())),
@@ -67,8 +64,7 @@ impl UpstreamServer {
             self.http2.remove(&http2); // the server may be gone without closing the connection
         }
         let (response, permit) = sent?;
-        let lease = lease.with(Carrier::Http2 { _permit: permit });
-        Ok(UpstreamResponse { response, lease })
+        Ok(CarriedResponse { response, carrier: Carrier::Http2 { _permit: permit } })
     }
 
     /// The shared connection for requests; concurrent callers share one connection attempt.
