@@ -328,7 +328,7 @@ impl Body for ResponseBody {
             BodySource::Own(text) => {
                 SizeHint::with_exact(text.as_ref().map_or(0, Bytes::len) as u64)
             }
-            // The length of an empty rest would become the BodySource-Length of the response.
+            // The length of an empty rest would become the Content-Length of the response.
             BodySource::Upstream(_) if self.awaits_upload() => SizeHint::default(),
             BodySource::Upstream(streamed) => streamed.incoming.size_hint(),
         }
