@@ -145,6 +145,8 @@ enum CliError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
     Filter { path: PathBuf, source: FilterError },
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -175,6 +177,7 @@ impl CliError {
             | Self::Parameters(_)
             | Self::Server(ServerError::InheritedSockets(_) | ServerError::Metrics(_)) => 2,
             Self::Admin(_)
+            | Self::File { .. }
             | Self::Filter { .. }
             | Self::Load(_)
             | Self::Operation(_)

@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Builder, Runtime};
@@ -30,6 +31,8 @@ pub(super) struct AdminClient {
 pub(super) enum AdminError {
     #[error("the admin address {address}: {source}")]
     Exchange { address: AdminAddress, source: BoxedError },
+    #[error("the admin address {address}: unexpected response: {source}")]
+    Json { address: AdminAddress, source: serde_json::Error },
     #[error("the admin address {address}: no response within {timeout:?}")]
     Timeout { address: AdminAddress, timeout: Duration },
     /// A response other than 200; the body gives the reason.
@@ -41,7 +44,7 @@ impl AdminClient {
     /// `timeout` limits each request, from the connect to the last byte of the response.
     pub(super) fn new(address: &AdminAddress, timeout: Duration) -> Result<Self, CliError> {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| CliError::system("runtime", error))?;
+        let runtime = runtime.map_err(|error| CliError::system("cannot start a runtime", error))?;
         Ok(Self { address: address.clone(), timeout, runtime })
     }
 
@@ -50,9 +53,23 @@ impl AdminClient {
         self.request(Method::GET, path, String::new())
     }
 
-    /// Returns the response body of a POST with a JSON body.
-    pub(super) fn post(&self, path: &str, json: String) -> Result<Bytes, AdminError> {
-        self.request(Method::POST, path, json)
+    /// Returns the JSON value in the response to a GET.
+    pub(super) fn get_json<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
+        self.parse(&self.get(path)?)
+    }
+
+    /// Returns the JSON value in the response to a POST with a JSON body.
+    pub(super) fn post_json<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        json: String,
+    ) -> Result<T, AdminError> {
+        self.parse(&self.request(Method::POST, path, json)?)
+    }
+
+    fn parse<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, AdminError> {
+        serde_json::from_slice(body)
+            .map_err(|source| AdminError::Json { address: self.address.clone(), source })
     }
 
     fn request(&self, method: Method, path: &str, json: String) -> Result<Bytes, AdminError> {

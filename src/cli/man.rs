@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
                 .iter()
                 .try_for_each(|page| std::fs::write(args.out.join(&page.file_name), &page.roff))
         })
-        .map_err(|error| CliError::Operation(format!("{}: {error}", args.out.display())))?;
+        .map_err(|source| CliError::File { path: args.out.clone(), source })?;
     Ok(Exit::Done)
 }
 

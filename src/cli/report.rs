@@ -6,7 +6,7 @@ use clap::ValueHint;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::admin_client::AdminClient;
+use super::admin_client::{AdminClient, AdminError};
 use super::{CliError, CliOutput, ConfigArgs, Exit};
 use crate::config::AdminAddress;
 use crate::unix_time::{self, rfc3339};
@@ -60,19 +60,15 @@ struct ReportedClient {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let address = AdminAddress::read(&args.config.config)?;
-    let body = AdminClient::new(&address, TIMEOUT)?.get("/report")?;
-    let unreadable = |error: serde_json::Error| {
-        CliError::Operation(format!(
-            "the admin address {address}: the response is not a report: {error}"
-        ))
-    };
-    let report: ReportBody = serde_json::from_slice(&body).map_err(unreadable)?;
+    let report: ReportBody = AdminClient::new(&address, TIMEOUT)?.get_json("/report")?;
     let from = unix_time::now().saturating_sub(args.since.as_secs());
     let clients = report.clients.into_iter().map(|value| {
         let client: ReportedClient = serde_json::from_value(value.clone())?;
         Ok((value, client))
     });
-    let clients = clients.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    let clients = clients
+        .collect::<Result<Vec<_>, serde_json::Error>>()
+        .map_err(|source| AdminError::Json { address, source })?;
     let seen = clients.into_iter().filter(|(_, client)| client.last_seen >= from);
     let seen: Vec<(Value, ReportedClient)> = seen.collect();
     let mut output = CliOutput::new();

@@ -8,6 +8,7 @@ use crate::guard::RecentKeys;
 use crate::metrics::ControlMetrics;
 use crate::server::ServerError;
 use crate::snapshot::Loader;
+use crate::unix_time::{self, rfc3339};
 
 pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
     let config = Config::read(path)?;
@@ -31,7 +32,7 @@ pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
     }
     for (exception, known) in config.exceptions.iter().zip(&report.exceptions) {
         let state = if known.expired { "exception expired at" } else { "exception until" };
-        let until = humantime::format_rfc3339_seconds(exception.until);
+        let until = rfc3339(unix_time::seconds(exception.until));
         print(format_args!("{state} {until}: {}, {}", exception.fingerprint, exception.reason))?;
     }
     for service in &config.services {

@@ -37,9 +37,7 @@ pub(super) fn last(admin: &str) -> Result<Rejection, CliError> {
     let admin = AdminClient::new(&AdminAddress::Tcp(address), TIMEOUT)?;
     let deadline = Instant::now() + TIMEOUT;
     loop {
-        let report = admin.get("/report")?;
-        let report: RejectionReport =
-            serde_json::from_slice(&report).map_err(|error| failed(error.into()))?;
+        let report: RejectionReport = admin.get_json("/report")?;
         if let Some(client) = report.clients.into_iter().next() {
             return Ok(client);
         }

@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let waiting = waiting(&admin, &args.name)?;
     let sha256 = args.sha256.as_ref().unwrap_or(&waiting.sha256);
     let path = format!("/filters/{}/accept", args.name);
-    let response: AcceptResponse = parsed(&admin.post(&path, json(&AcceptRequest { sha256 })?)?)?;
+    let response: AcceptResponse = admin.post_json(&path, json(&AcceptRequest { sha256 })?)?;
     let accepted = AcceptedUpdate {
         filter: &args.name,
         sha256,
@@ -92,16 +92,10 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 }
 
 fn waiting(admin: &AdminClient, name: &str) -> Result<WaitingUpdate, CliError> {
-    let status: FilterStates = parsed(&admin.get("/status")?)?;
+    let status: FilterStates = admin.get_json("/status")?;
     match status.filters.into_iter().find(|filter| filter.name == name) {
         Some(FilterState { waiting: Some(waiting), .. }) => Ok(waiting),
         Some(_) => Err(CliError::Operation(format!("{name}: no update waits to be accepted"))),
         None => Err(CliError::Operation(format!("the running proxy has no filter {name:?}"))),
     }
-}
-
-fn parsed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, CliError> {
-    serde_json::from_slice(body).map_err(|error| {
-        CliError::Operation(format!("unexpected response from the admin address: {error}"))
-    })
 }
