@@ -52,6 +52,31 @@ fn a_silent_upstream_gives_504_after_the_response_timeout() {
 }
 
 #[test]
+fn a_failure_names_its_server_in_the_log_and_in_the_access_log() {
+    for timeout in
+        ["upstream = { response_timeout = \"300ms\" }", "limits = { request_timeout = \"300ms\" }"]
+    {
+        let (release, held) = channel::<()>();
+        let held = Mutex::new(held);
+        let origin = Origin::answering(move |_, _| {
+            let _ = held.lock().unwrap().recv(); // until the test has ended
+            Err(ErrorKind::ConnectionAborted.into())
+        });
+        let server = format!("http://{}", origin.address());
+        let keygate = Proxy::to(origin)
+            .global("access_log = { requests = \"errors\" }")
+            .service(timeout)
+            .start();
+        let response = keygate.curl(&keygate.good, &CODE);
+        assert!(response.stdout.ends_with(b"504"), "{timeout}: {}", said(&response));
+        let line = keygate.wait_for("the failure", |line| line["message"] == "upstream failed");
+        assert_eq!(line["server"], server.as_str(), "{timeout}");
+        assert_eq!(keygate.access_line()["upstream"], server.as_str(), "{timeout}");
+        drop(release);
+    }
+}
+
+#[test]
 fn an_upstream_that_dies_in_mid_response_never_looks_complete() {
     for dying in [
         &b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nten bytes."[..],
