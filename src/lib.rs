@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `regular_file` | opening and reading regular files up to a maximum size |
 //! | `unix_time` | times in seconds since the Unix epoch |
+//! | `permit` | counts of what is open, and limits that may change |
 //! | [`pkbf`] | the `pkbfv1` filter: query, insert, reading, atomic writing |
 //! | [`spki`] | public keys in certificates and files, their related encodings, fingerprints |
 //! | [`guard`] | verdicts and decisions: [`guard::Guard::judge`] and [`guard::Policy::decide`] |
@@ -16,6 +17,8 @@
 //! | [`metrics`] | all metrics, as typed handles |
 //! | [`recent_hits`] | recently rejected or flagged clients, in bounded memory |
 //! | [`snapshot`] | the state that a reload can change, as one immutable value |
+//! | [`listen`] | listening sockets, one per worker and address |
+//! | `dialect` | how a client certificate is written into a header field |
 //! | [`proxy`] | the data path: the life of a connection |
 //! | [`admin`] | metrics, liveness, readiness and status over HTTP |
 //! | [`server`] | the whole proxy in one process |

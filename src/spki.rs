@@ -63,7 +63,7 @@ pub struct CertificateError(#[from] der::Error);
 /// # Errors
 /// Returns an error if `certificate` is not the DER of an X.509 certificate.
 pub fn of_certificate(certificate: &[u8]) -> Result<&[u8], CertificateError> {
-    Ok(Fields::of(certificate)?.spki)
+    Ok(CertificateFields::of(certificate)?.spki)
 }
 
 /// The end of a certificate's validity, since the Unix epoch.
@@ -71,18 +71,18 @@ pub fn of_certificate(certificate: &[u8]) -> Result<&[u8], CertificateError> {
 /// # Errors
 /// Returns an error if `certificate` is not the DER of an X.509 certificate.
 pub fn not_after(certificate: &[u8]) -> Result<Duration, CertificateError> {
-    let validity: Validity = Validity::from_der(Fields::of(certificate)?.validity)?;
+    let validity: Validity = Validity::from_der(CertificateFields::of(certificate)?.validity)?;
     Ok(validity.not_after.to_unix_duration())
 }
 
 /// The parts of a certificate that every connection needs, borrowed from it. Decoding the whole
 /// certificate would allocate for each name and extension.
-struct Fields<'a> {
+struct CertificateFields<'a> {
     validity: &'a [u8],
     spki: &'a [u8],
 }
 
-impl<'a> Fields<'a> {
+impl<'a> CertificateFields<'a> {
     fn of(certificate: &'a [u8]) -> Result<Self, der::Error> {
         let mut certificate = sequence(certificate)?;
         let mut to_be_signed = sequence(certificate.tlv_bytes()?)?;

@@ -19,7 +19,7 @@ use crate::spki::Fingerprint;
 /// Maximum number of threads; a larger number is a typing error.
 const MAX_WORKERS: usize = 1024;
 
-pub(super) fn check(file: &Path, raw: raw::Config) -> Result<Config, ConfigError> {
+pub(super) fn check(file: &Path, raw: raw::RawConfig) -> Result<Config, ConfigError> {
     let checker = Checker { file };
     if raw.filters.is_empty() {
         return Err(checker.invalid(
@@ -144,7 +144,7 @@ impl Checker<'_> {
         }
     }
 
-    fn filter(self, filter: raw::Filter) -> Result<FilterConfig, ConfigError> {
+    fn filter(self, filter: raw::RawFilter) -> Result<FilterConfig, ConfigError> {
         Ok(FilterConfig {
             name: self.name("filters", &filter.name)?,
             path: self.path(&filter.path),
@@ -164,7 +164,7 @@ impl Checker<'_> {
         Ok(ListConfig { name: self.name("lists", &list.name)?, path: self.path(&list.path) })
     }
 
-    fn exception(self, raw: &raw::Exception) -> Result<Exception, ConfigError> {
+    fn exception(self, raw: &raw::RawException) -> Result<Exception, ConfigError> {
         let invalid =
             |key: &str, problem: String| self.invalid(format!("exceptions.{key}"), problem);
         let fingerprint = Fingerprint::parse(&raw.fingerprint).ok_or_else(|| {

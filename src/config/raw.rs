@@ -10,15 +10,15 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::value::Datetime;
 
-pub(super) use self::service::{Limits, Service, Tls};
-pub(super) use self::upstream::{Server, Upstream, UpstreamTls};
+pub(super) use self::service::{Limits, RawService, RawTls};
+pub(super) use self::upstream::{RawServer, RawUpstream, UpstreamTls};
 use super::units::{DurationText, SizeText};
 use super::{AccessLogConfig, Implausible, LogFormat, Rollback, SandboxConfig, ShutdownConfig};
 use crate::guard::{Decision, Depth, RejectWith};
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Config {
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) workers: usize,
     #[serde(default)]
@@ -26,19 +26,19 @@ pub(super) struct Config {
     #[serde(default)]
     pub(super) log: Log,
     #[serde(default)]
-    pub(super) access_log: AccessLog,
+    pub(super) access_log: RawAccessLog,
     #[serde(default)]
-    pub(super) state: State,
+    pub(super) state: RawState,
     #[serde(default)]
-    pub(super) filters: Vec<Filter>,
+    pub(super) filters: Vec<RawFilter>,
     #[serde(default)]
     pub(super) lists: Vec<List>,
     #[serde(default)]
-    pub(super) exceptions: Vec<Exception>,
+    pub(super) exceptions: Vec<RawException>,
     #[serde(default)]
-    pub(super) policy: Policy,
+    pub(super) policy: RawPolicy,
     #[serde(default)]
-    pub(super) services: Vec<Service>,
+    pub(super) services: Vec<RawService>,
     #[serde(default)]
     pub(super) shutdown: ShutdownConfig,
     #[serde(default)]
@@ -81,19 +81,19 @@ impl Default for Log {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct AccessLog {
+pub(super) struct RawAccessLog {
     pub(super) requests: AccessLogConfig,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct State {
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct RawState {
     pub(super) dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Filter {
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct RawFilter {
     pub(super) name: String,
     pub(super) path: PathBuf,
     #[serde(default = "one_gibibyte")]
@@ -122,15 +122,15 @@ fn one_gibibyte() -> SizeText {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct List {
     pub(super) name: String,
     pub(super) path: PathBuf,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Exception {
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct RawException {
     pub(super) fingerprint: String,
     pub(super) until: Datetime,
     pub(super) reason: String,
@@ -138,7 +138,7 @@ pub(super) struct Exception {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Policy {
+pub(super) struct RawPolicy {
     pub(super) on_confirmed: Option<Action>,
     pub(super) on_listed: Option<Action>,
     pub(super) on_probable: Option<Action>,

@@ -114,7 +114,7 @@ const PROBE: usize = 64;
 /// ```
 #[derive(Debug, Default)]
 pub struct KeyScanner {
-    kind: Kind,
+    kind: InputKind,
     /// The incomplete beginning, line or object.
     pending: Vec<u8>,
     /// Whether the current line exceeds [`LIMIT`]; its rest is not kept.
@@ -123,7 +123,7 @@ pub struct KeyScanner {
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-enum Kind {
+enum InputKind {
     /// Neither text nor a DER object; reported already.
     Binary,
     /// One DER object.
@@ -154,13 +154,13 @@ impl KeyScanner {
     /// Scans the next piece of the input and calls `found` with each finding that it completes.
     pub fn push(&mut self, piece: &[u8], found: &mut impl FnMut(Finding)) {
         match self.kind {
-            Kind::Binary => {}
-            Kind::Der => {
+            InputKind::Binary => {}
+            InputKind::Der => {
                 let room = (LIMIT + 1).saturating_sub(self.pending.len());
                 self.pending.extend(piece.iter().take(room));
             }
-            Kind::Text => self.lines(piece, found),
-            Kind::Unknown => {
+            InputKind::Text => self.lines(piece, found),
+            InputKind::Unknown => {
                 self.pending.extend_from_slice(piece);
                 if self.pending.len() >= PROBE {
                     self.begin(found);
@@ -171,20 +171,20 @@ impl KeyScanner {
 
     /// Ends the input and calls `found` with the findings that the end completes.
     pub fn finish(mut self, found: &mut impl FnMut(Finding)) {
-        if self.kind == Kind::Unknown {
+        if self.kind == InputKind::Unknown {
             self.begin(found);
         }
         match self.kind {
-            Kind::Der if self.pending.len() > LIMIT => {
+            InputKind::Der if self.pending.len() > LIMIT => {
                 let error = InputError::TooLarge { what: "a binary object", limit: LIMIT };
                 found(Finding { line: None, key: Err(error) });
             }
-            Kind::Der => found(Finding { line: None, key: der::key_in(&self.pending) }),
-            Kind::Text => {
+            InputKind::Der => found(Finding { line: None, key: der::key_in(&self.pending) }),
+            InputKind::Text => {
                 self.end_line(found);
                 self.text.end(found);
             }
-            Kind::Binary | Kind::Unknown => {}
+            InputKind::Binary | InputKind::Unknown => {}
         }
     }
 
@@ -195,11 +195,11 @@ impl KeyScanner {
         let is_text =
             !probe.iter().any(|byte| byte.is_ascii_control() && !b"\t\r\n".contains(byte));
         self.kind = match probe.first() {
-            _ if is_text => Kind::Text,
-            Some(&der::SEQUENCE) => Kind::Der,
-            Some(_) | None => Kind::Binary,
+            _ if is_text => InputKind::Text,
+            Some(&der::SEQUENCE) => InputKind::Der,
+            Some(_) | None => InputKind::Binary,
         };
-        if self.kind == Kind::Binary {
+        if self.kind == InputKind::Binary {
             found(Finding { line: None, key: Err(InputError::NoKey) });
         }
         let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&start); // a byte order mark

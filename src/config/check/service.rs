@@ -45,8 +45,8 @@ const RESERVED: [HeaderName; 14] = [
 impl Checker<'_> {
     pub(super) fn service(
         self,
-        service: raw::Service,
-        policy: &raw::Policy,
+        service: raw::RawService,
+        policy: &raw::RawPolicy,
     ) -> Result<ServiceConfig, ConfigError> {
         let name = self.name("services", &service.name)?;
         let field = |key: &str| format!("services.{name}.{key}");
@@ -153,7 +153,12 @@ impl Checker<'_> {
         Ok(forward)
     }
 
-    fn tls(self, field: &str, tls: raw::Tls, protocol: Protocol) -> Result<TlsConfig, ConfigError> {
+    fn tls(
+        self,
+        field: &str,
+        tls: raw::RawTls,
+        protocol: Protocol,
+    ) -> Result<TlsConfig, ConfigError> {
         let alpn = match (protocol, tls.alpn) {
             (Protocol::Http, None) => vec![AlpnProtocol::H2, AlpnProtocol::Http11],
             (Protocol::Http, Some(alpn)) if alpn.is_empty() => {
@@ -216,8 +221,8 @@ impl Checker<'_> {
 
     fn status_header(
         self,
-        policy: &raw::Policy,
-        service: &raw::Policy,
+        policy: &raw::RawPolicy,
+        service: &raw::RawPolicy,
         field: &str,
     ) -> Result<HeaderName, ConfigError> {
         let (field, name) = match (&service.header, &policy.header) {
@@ -234,7 +239,7 @@ impl Checker<'_> {
     }
 }
 
-fn merge(policy: &raw::Policy, service: &raw::Policy) -> Policy {
+fn merge(policy: &raw::RawPolicy, service: &raw::RawPolicy) -> Policy {
     let default = Policy::default();
     Policy {
         on_confirmed: service

@@ -22,7 +22,7 @@ impl Checker<'_> {
     pub(super) fn upstream(
         self,
         field: &str,
-        raw: raw::Upstream,
+        raw: raw::RawUpstream,
         protocol: Protocol,
     ) -> Result<UpstreamConfig, ConfigError> {
         let servers = format!("{field}.servers");
@@ -81,12 +81,12 @@ impl Checker<'_> {
     fn server(
         self,
         field: &str,
-        server: &raw::Server,
+        server: &raw::RawServer,
         protocol: Protocol,
     ) -> Result<ServerConfig, ConfigError> {
         let (text, weight) = match server {
-            raw::Server::Plain(url) => (url, 1),
-            raw::Server::Weighted { url, weight } => (url, *weight),
+            raw::RawServer::Plain(url) => (url, 1),
+            raw::RawServer::Weighted { url, weight } => (url, *weight),
         };
         if !(1..=MAX_WEIGHT).contains(&weight) {
             let problem = format!("weight {weight} of {text:?}; 1 to {MAX_WEIGHT} are possible");

@@ -7,11 +7,11 @@ use serde::Deserialize;
 
 use super::super::units::{DurationText, SizeText};
 use super::super::{AlpnProtocol, ClientAuthMode, ExpiredCrl, ForwardConfig, Protocol, TlsVersion};
-use super::{Policy, Upstream};
+use super::{RawPolicy, RawUpstream};
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::config) struct Service {
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(in crate::config) struct RawService {
     pub(in crate::config) name: String,
     pub(in crate::config) listen: String,
     #[serde(default)]
@@ -22,15 +22,15 @@ pub(in crate::config) struct Service {
     pub(in crate::config) accept_proxy: ProxyPeers,
     #[serde(default)]
     pub(in crate::config) request_id_from: Vec<String>,
-    pub(in crate::config) tls: Tls,
-    pub(in crate::config) client_auth: ClientAuth,
+    pub(in crate::config) tls: RawTls,
+    pub(in crate::config) client_auth: RawClientAuth,
     #[serde(default)]
     pub(in crate::config) forward: ForwardConfig,
-    pub(in crate::config) upstream: Upstream,
+    pub(in crate::config) upstream: RawUpstream,
     #[serde(default)]
     pub(in crate::config) limits: Limits,
     #[serde(default)]
-    pub(in crate::config) policy: Policy,
+    pub(in crate::config) policy: RawPolicy,
 }
 
 fn http() -> Protocol {
@@ -38,14 +38,14 @@ fn http() -> Protocol {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table")]
 pub(in crate::config) struct ProxyPeers {
     pub(in crate::config) from: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::config) struct Tls {
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(in crate::config) struct RawTls {
     pub(in crate::config) certificate: PathBuf,
     pub(in crate::config) private_key: PathBuf,
     #[serde(default = "oldest_version")]
@@ -65,8 +65,8 @@ fn enabled() -> bool {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::config) struct ClientAuth {
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(in crate::config) struct RawClientAuth {
     pub(in crate::config) trust_anchors: PathBuf,
     #[serde(default = "required")]
     pub(in crate::config) mode: ClientAuthMode,

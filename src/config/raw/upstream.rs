@@ -9,9 +9,9 @@ use super::super::Balance;
 use super::super::units::DurationText;
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::config) struct Upstream {
-    pub(in crate::config) servers: Vec<Server>,
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(in crate::config) struct RawUpstream {
+    pub(in crate::config) servers: Vec<RawServer>,
     #[serde(default = "least_requests")]
     pub(in crate::config) balance: Balance,
     #[serde(default = "two_seconds")]
@@ -35,8 +35,8 @@ pub(in crate::config) struct Upstream {
 
 /// A server with or without a weight.
 #[derive(Debug, Deserialize)]
-#[serde(untagged, deny_unknown_fields)]
-pub(in crate::config) enum Server {
+#[serde(untagged, deny_unknown_fields, expecting = "a URL, or a table with url and weight")]
+pub(in crate::config) enum RawServer {
     Plain(String),
     Weighted { url: String, weight: u32 },
 }
@@ -88,7 +88,7 @@ impl Default for HealthCheck {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table")]
 pub(in crate::config) struct UpstreamTls {
     pub(in crate::config) trust_anchors: PathBuf,
     pub(in crate::config) certificate: Option<PathBuf>,

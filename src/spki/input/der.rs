@@ -29,22 +29,24 @@ const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 /// The SubjectPublicKeyInfo (DER) of an object of any kind.
 pub(super) fn key_in(object: &[u8]) -> Result<Vec<u8>, InputError> {
     match kind_of(object) {
-        Some(Kind::Certificate) => {
+        Some(ObjectKind::Certificate) => {
             certificate(object).or_else(|error| request(object).map_err(|_| error))
         }
-        Some(Kind::EncryptedPrivateKey) => Err(InputError::Encrypted { what: "the private key" }),
-        Some(Kind::Pkcs1PublicKey) => pkcs1_public_key(object),
-        Some(Kind::Pkcs12) => Err(InputError::Unsupported {
+        Some(ObjectKind::EncryptedPrivateKey) => {
+            Err(InputError::Encrypted { what: "the private key" })
+        }
+        Some(ObjectKind::Pkcs1PublicKey) => pkcs1_public_key(object),
+        Some(ObjectKind::Pkcs12) => Err(InputError::Unsupported {
             what: "a PKCS #12 store".to_owned(),
             hint: ": take the certificates out of it first (`openssl pkcs12 -nokeys -in FILE`)",
         }),
-        Some(Kind::PrivateKey) => private_key(object),
-        Some(Kind::PublicKey) => public_key(object),
+        Some(ObjectKind::PrivateKey) => private_key(object),
+        Some(ObjectKind::PublicKey) => public_key(object),
         None => Err(InputError::NoKey),
     }
 }
 
-enum Kind {
+enum ObjectKind {
     /// A certificate or a request, which have the same structure.
     Certificate,
     EncryptedPrivateKey,
@@ -55,21 +57,25 @@ enum Kind {
 }
 
 /// The kind of an object, by the tags of its first fields.
-fn kind_of(object: &[u8]) -> Option<Kind> {
+fn kind_of(object: &[u8]) -> Option<ObjectKind> {
     let mut fields = sequence(object).ok()?;
     let first = fields.tlv_bytes().ok()?;
     let second = Tag::peek(&fields).ok()?;
     match (Tag::from_der(first.get(..1)?).ok()?, second) {
-        (Tag::Sequence, Tag::Sequence) => Some(Kind::Certificate),
-        (Tag::Sequence, Tag::BitString) => Some(Kind::PublicKey),
-        (Tag::Sequence, Tag::OctetString) => Some(Kind::EncryptedPrivateKey),
+        (Tag::Sequence, Tag::Sequence) => Some(ObjectKind::Certificate),
+        (Tag::Sequence, Tag::BitString) => Some(ObjectKind::PublicKey),
+        (Tag::Sequence, Tag::OctetString) => Some(ObjectKind::EncryptedPrivateKey),
         (Tag::Integer, Tag::Integer) => {
             fields.tlv_bytes().ok()?;
-            Some(if fields.is_finished() { Kind::Pkcs1PublicKey } else { Kind::PrivateKey })
+            Some(if fields.is_finished() {
+                ObjectKind::Pkcs1PublicKey
+            } else {
+                ObjectKind::PrivateKey
+            })
         }
-        (Tag::Integer, Tag::OctetString) => Some(Kind::PrivateKey),
-        (Tag::Integer, Tag::Sequence) if first == b"\x02\x01\x03" => Some(Kind::Pkcs12),
-        (Tag::Integer, Tag::Sequence) => Some(Kind::PrivateKey),
+        (Tag::Integer, Tag::OctetString) => Some(ObjectKind::PrivateKey),
+        (Tag::Integer, Tag::Sequence) if first == b"\x02\x01\x03" => Some(ObjectKind::Pkcs12),
+        (Tag::Integer, Tag::Sequence) => Some(ObjectKind::PrivateKey),
         _ => None,
     }
 }

@@ -49,7 +49,7 @@ impl<'a> Iterator for Words<'a> {
 /// The public key in the content of an OPENSSH PRIVATE KEY section, where it precedes the private
 /// key.
 pub(super) fn private_key(content: &[u8]) -> Result<Vec<u8>, InputError> {
-    let mut fields = Fields(content.strip_prefix(b"openssh-key-v1\0").ok_or_else(cut)?);
+    let mut fields = SshFields(content.strip_prefix(b"openssh-key-v1\0").ok_or_else(cut)?);
     let cipher = fields.string()?;
     if cipher != b"none" {
         return Err(InputError::Encrypted { what: "the OpenSSH private key" });
@@ -62,7 +62,7 @@ pub(super) fn private_key(content: &[u8]) -> Result<Vec<u8>, InputError> {
 
 /// The type name in a public key blob, and the SubjectPublicKeyInfo of the key.
 fn public_key(blob: &[u8]) -> Result<(Vec<u8>, Vec<u8>), InputError> {
-    let mut fields = Fields(blob);
+    let mut fields = SshFields(blob);
     let kind = fields.string()?;
     let spki = match kind {
         b"ssh-rsa" => {
@@ -99,9 +99,9 @@ fn public_key(blob: &[u8]) -> Result<(Vec<u8>, Vec<u8>), InputError> {
 }
 
 /// Decodes the data types of RFC 4251, section 5.
-struct Fields<'a>(&'a [u8]);
+struct SshFields<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> SshFields<'a> {
     fn number(&mut self) -> Result<usize, InputError> {
         let (number, rest) = self.0.split_first_chunk::<4>().ok_or_else(cut)?;
         self.0 = rest;
