@@ -87,6 +87,9 @@ impl Drop for Permit {
 
 #[cfg(test)]
 mod tests {
+    use std::mem;
+    use std::task::{Context, Waker};
+
     use super::*;
 
     impl ResizableSemaphore {
@@ -145,5 +148,32 @@ mod tests {
         let (outcome, ()) = tokio::join!(waiting.acquire(), async { semaphore.close() });
         assert!(outcome.is_err());
         assert!(!semaphore.has_free());
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_acquire_takes_no_permit() {
+        let semaphore = ResizableSemaphore::new(1);
+        let out = semaphore.acquire().await.unwrap();
+        let waiting = semaphore.clone();
+        let mut acquire = Box::pin(waiting.acquire());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(acquire.as_mut().poll(&mut context).is_pending());
+        drop(out); // goes to the waiting call, which is never polled again
+        assert!(!semaphore.has_free());
+        drop(acquire);
+        assert!(semaphore.has_free());
+    }
+
+    #[test]
+    fn no_permit_is_lost_or_gained_if_the_limit_changes_while_permits_return() {
+        let semaphore = ResizableSemaphore::new(1000);
+        let out: Vec<_> = std::iter::from_fn(|| semaphore.try_acquire()).collect();
+        let returning = std::thread::spawn(move || drop(out));
+        for limit in (1..1000).cycle().step_by(7).take(1000) {
+            semaphore.set_limit(limit);
+        }
+        returning.join().unwrap();
+        semaphore.set_limit(10);
+        assert_eq!(std::iter::from_fn(|| semaphore.try_acquire()).map(mem::forget).count(), 10);
     }
 }

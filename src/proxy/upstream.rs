@@ -302,3 +302,108 @@ impl<'a> Attempts<'a> {
         RequestFailure { server, error }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::net::{SocketAddr, TcpListener};
+    use std::path::Path;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use hyper::{Request, header};
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::metrics::{UpstreamFailure, WorkerMetrics};
+    use crate::proxy::message::body::{BodyLimits, RequestBody};
+
+    /// The upstream of a service with these servers; a server is ejected after one failure.
+    fn upstream(servers: &[String]) -> Upstream {
+        let text = format!(
+            r#"
+            [[filters]]
+            name = "lost"
+            path = "lost.pkbf"
+
+            [[services]]
+            name = "orders"
+            listen = "127.0.0.1:8443"
+            tls = {{ certificate = "s.pem", private_key = "s.key" }}
+            client_auth = {{ trust_anchors = "ca.pem" }}
+            upstream = {{ servers = {servers:?}, max_failures = 1 }}
+            "#
+        );
+        let mut config = Config::parse(Path::new("/etc/keygate/keygate.toml"), &text).unwrap();
+        let metrics = WorkerMetrics::new(&["orders"]).unwrap().service("orders");
+        let config = Arc::new(config.services.remove(0));
+        Upstream::new(&config, None, &HealthRegistry::default(), Rc::new(metrics), 1)
+    }
+
+    fn get() -> OutgoingRequest {
+        let limits = BodyLimits { max_size: None, idle_timeout: Duration::from_secs(1) };
+        let status_header = Rc::new(header::FORWARDED);
+        let body = RequestBody::new(Incoming::Empty, None, limits, status_header, None, false);
+        let request = Request::get("/").header(header::HOST, "a.example").body(body);
+        Box::new(request.unwrap())
+    }
+
+    /// An address on which nothing listens.
+    fn closed_address() -> SocketAddr {
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    }
+
+    fn failures(upstream: &Upstream, kind: UpstreamFailure) -> u64 {
+        upstream.metrics.upstream_failures.of(kind).get()
+    }
+
+    #[tokio::test]
+    async fn a_failure_names_the_server_that_was_tried_last() {
+        let servers =
+            [closed_address(), closed_address()].map(|address| format!("http://{address}"));
+        let upstream = upstream(&servers);
+        let failure = upstream.send(get()).await.unwrap_err();
+        assert!(matches!(failure.error, UpstreamError::Dial(_)), "{failure}");
+        let server = failure.server.unwrap().to_string();
+        assert!(servers.contains(&server), "{server}");
+        assert!(failure.error.to_string().contains(&server), "{} of {server}", failure.error);
+        assert_eq!(failures(&upstream, UpstreamFailure::Connect), 1, "one request failed");
+
+        let failure = upstream.send(get()).await.unwrap_err();
+        assert!(matches!(failure.error, UpstreamError::NoHealthyServer), "both are ejected");
+        assert_eq!(failure.server, None);
+        assert_eq!(failures(&upstream, UpstreamFailure::Unavailable), 1);
+    }
+
+    #[tokio::test]
+    async fn the_expiry_of_request_timeout_names_the_server_and_is_no_failure_of_it() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = format!("http://{}", silent.local_addr().unwrap());
+        let upstream = upstream(std::slice::from_ref(&server));
+        let limit = Duration::from_millis(50);
+        let sent = LocalSet::new().run_until(upstream.send_within(limit, get())).await;
+        let failure = sent.unwrap_err();
+        assert!(
+            matches!(failure.error, UpstreamError::ResponseTimeout(expired) if expired == limit)
+        );
+        assert_eq!(failure.server.unwrap().to_string(), server);
+        assert_eq!(failures(&upstream, UpstreamFailure::Timeout), 0);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_waits_for_a_shared_connection_is_in_flight() {
+        let upstream = upstream(&[format!("h2c://{}", closed_address())]);
+        let server = upstream.servers.first().unwrap();
+        let in_flight = || server.candidate(0).unwrap().in_flight;
+        let mut context = Context::from_waker(Waker::noop());
+        let mut connecting = pin!(server.http2.get(pending()));
+        assert!(connecting.as_mut().poll(&mut context).is_pending());
+        {
+            let mut sending = Box::pin(upstream.send(get()));
+            assert!(sending.as_mut().poll(&mut context).is_pending());
+            assert_eq!(in_flight(), 1);
+        }
+        assert_eq!(in_flight(), 0);
+    }
+}

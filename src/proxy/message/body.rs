@@ -327,7 +327,7 @@ mod tests {
     async fn body(field: &str) -> (RequestBody, RequestUpload, DuplexStream) {
         let (incoming, client) = post(field).await;
         let incoming = Incoming::Http1(incoming);
-        let upload = RequestUpload::new(&incoming, Instant::now()).unwrap();
+        let upload = RequestUpload::new(&incoming, Instant::now());
         let header = Rc::new(header::FORWARDED);
         let body = RequestBody::new(incoming, Some(upload.clone()), LIMITS, header, None, false);
         (body, upload, client)

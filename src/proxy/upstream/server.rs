@@ -66,7 +66,7 @@ pub(crate) struct UpstreamServer {
     health: Arc<ServerHealth>,
     http1: Http1Pool,
     /// The HTTP/2 connection for requests.
-    http2: SharedHttp2,
+    pub(super) http2: SharedHttp2,
     /// The HTTP/2 connection for tunnels.
     http2_tunnels: SharedHttp2,
     /// The version that the server spoke on the newest connection.
