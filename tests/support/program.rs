@@ -46,6 +46,9 @@ impl Drop for Program {
 /// (`net.ipv4.ip_local_port_range`, 32768 by default).
 const PORTS: std::ops::Range<u16> = 10_000..32_000;
 
+/// Ports in the documents. Tests replace them as text, so that no reserved port may contain one.
+const DOCUMENTED: [&str; 5] = ["8080", "8081", "8443", "9443", "9464"];
+
 /// Abstract sockets that reserve ports, until this process ends.
 static RESERVED: Mutex<(u16, Vec<UnixListener>)> = Mutex::new((0, Vec::new()));
 
@@ -63,7 +66,11 @@ pub fn reserved_address() -> SocketAddr {
     }
     for _ in PORTS {
         let port = *next;
+        let digits = port.to_string();
         *next = if port + 1 == PORTS.end { PORTS.start } else { port + 1 };
+        if DOCUMENTED.iter().any(|documented| digits.contains(documented)) {
+            continue;
+        }
         let name =
             std::os::unix::net::SocketAddr::from_abstract_name(format!("keygate-test-port-{port}"));
         let Ok(lock) = UnixListener::bind_addr(&name.unwrap()) else { continue };

@@ -649,141 +649,201 @@ struct Case {
     error: &'static str,
     /// The alert that the client gets.
     alert: &'static str,
+    /// More arguments of curl; `--no-ca` makes it trust no server.
+    arguments: &'static [&'static str],
 }
 
-#[test]
-fn every_failure_is_counted_logged_and_signalled_as_described() {
-    let scene = Scene::new();
-    let page = section("## A client cannot connect");
-    let listed: BTreeSet<_> =
-        table("## A client cannot connect").iter().map(|row| code(row[0])[0]).collect();
-    let all = HandshakeResult::ALL.iter().map(|result| result.as_str());
-    assert_eq!(listed, all.filter(|result| *result != "ok").collect());
+/// A proxy whose clients fail, and everything that they need for it.
+struct Failures {
+    scene: Scene,
+    keygate: Keygate,
+    /// A trusted CA without a revocation list.
+    other: Pki,
+    revoked: Party,
+}
 
-    let other = Pki::named("Another CA");
-    let anchors = read_to_string(scene.pki.path("ca.pem")).unwrap()
-        + &read_to_string(other.path("ca.pem")).unwrap();
-    write(scene.pki.path("clients-ca.pem"), anchors).unwrap();
-    let revoked = scene.pki.client("revoked", Kind::P256);
-    scene.pki.crl("clients.crl.pem", &[&revoked], A_DAY);
-    let keygate = scene.keygate("", "limits = { handshake_timeout = \"1s\" }");
-    let mut expired = CertificateParams::default();
-    expired.not_before = (SystemTime::now() - 2 * A_DAY).into();
-    expired.not_after = (SystemTime::now() - A_DAY).into();
-    let expired = scene.pki.client_with("expired", Kind::P256, expired);
-    let version_1 = scene.pki.client_of_version_1("version-1");
-    let unlisted = other.client("unlisted", Kind::P256);
-    let unknown = Pki::named("Unknown CA");
-    let stranger = unknown.client("stranger", Kind::P256);
+impl Failures {
+    fn new() -> Self {
+        let (scene, other) = (Scene::new(), Pki::named("Another CA"));
+        let anchors = read_to_string(scene.pki.path("ca.pem")).unwrap()
+            + &read_to_string(other.path("ca.pem")).unwrap();
+        write(scene.pki.path("clients-ca.pem"), anchors).unwrap();
+        let revoked = scene.pki.client("revoked", Kind::P256);
+        scene.pki.crl("clients.crl.pem", &[&revoked], A_DAY);
+        let keygate = scene.keygate("", "limits = { handshake_timeout = \"1s\" }");
+        Self { scene, keygate, other, revoked }
+    }
 
-    let count = |result: &str| {
-        let metrics = keygate.metrics();
-        let ours = metrics.iter().filter(|(name, _)| {
-            name.starts_with("keygate_handshakes_total")
-                && name.contains(&format!("result=\"{result}\""))
+    /// Handshakes with this result so far.
+    fn count(&self, result: &str) -> f64 {
+        let result = format!("result=\"{result}\"");
+        let metrics = self.keygate.metrics();
+        let counters = metrics.iter().filter(|(name, _)| {
+            name.starts_with("keygate_handshakes_total") && name.contains(&result)
         });
-        ours.map(|(_, value)| value).sum::<f64>()
-    };
-    let cases = |client: Option<&Party>, more: &[&str], case: &Case| {
-        let before = count(case.result);
-        let seen = keygate.lines("connection failed").len();
-        let ca = scene.pki.path("server-ca.pem");
+        counters.map(|(_, value)| value).sum()
+    }
+
+    fn wait_for_count(&self, result: &str, before: f64) {
+        wait_until(&format!("{result} is counted"), || self.count(result) > before);
+    }
+
+    /// Connects with curl and compares alert, log line and metric with the case.
+    fn check(&self, client: Option<&Party>, case: &Case) {
+        let before = self.count(case.result);
+        let seen = self.keygate.lines("connection failed").len();
+        let ca = self.scene.pki.path("server-ca.pem");
         let mut arguments = vec!["--silent", "--show-error", "--max-time", "30"];
-        let to = format!("::{}", keygate.address());
+        let to = format!("::{}", self.keygate.address());
         arguments.extend(["--connect-to", &to]);
-        if !more.contains(&"--no-ca") {
+        if !case.arguments.contains(&"--no-ca") {
             arguments.extend(["--cacert", ca.to_str().unwrap()]);
         }
         if let Some(client) = client {
             arguments.extend(["--cert", client.certificate.to_str().unwrap()]);
             arguments.extend(["--key", client.private_key.to_str().unwrap()]);
         }
-        arguments.extend(more.iter().filter(|argument| **argument != "--no-ca"));
-        if !more.iter().any(|argument| argument.contains("://")) {
+        arguments.extend(case.arguments.iter().filter(|argument| **argument != "--no-ca"));
+        if !case.arguments.iter().any(|argument| argument.contains("://")) {
             arguments.push("https://orders.example.com/");
         }
         let output = system("curl", &arguments);
-        assert!(!output.status.success(), "{}", case.result);
-        assert!(
-            said(&output).to_lowercase().contains(case.alert),
-            "{}: {}",
-            case.result,
-            said(&output)
-        );
-        let lines =
-            keygate.wait_for_lines("a failed handshake", seen + 1, message("connection failed"));
+        let (name, text) = (case.result, said(&output));
+        assert!(!output.status.success(), "{name}: {text}");
+        assert!(text.to_lowercase().contains(case.alert), "{name}: {text}");
+        let is_failure = message("connection failed");
+        let lines = self.keygate.wait_for_lines("a failed handshake", seen + 1, is_failure);
         let line = lines.last().unwrap();
         assert_eq!(line["result"], case.result, "{line}");
         let error = line["error"].as_str().unwrap_or_default();
-        assert!(error.contains(case.error), "{line}");
-        wait_until("it is counted", || count(case.result) > before);
-    };
-    let case = |result, error, alert| Case { result, error, alert };
-    cases(None, &[], &case("no_certificate", "no certificates", "certificate required"));
-    cases(Some(&stranger), &[], &case("unknown_issuer", "UnknownIssuer", "unknown ca"));
-    cases(Some(&expired), &[], &case("expired", "", "certificate expired"));
-    cases(Some(&revoked), &[], &case("revoked", "Revoked", "certificate revoked"));
-    let unknown = case("revoked", "UnknownRevocationStatus", "alert");
-    assert!(page.contains("`UnknownRevocationStatus`"));
-    cases(Some(&unlisted), &[], &unknown);
-    cases(Some(&scene.billing), &[], &case("compromised", "", "access denied"));
-    cases(
-        Some(&version_1),
-        &[],
-        &case("unsupported", "UnsupportedCertVersion", "certificate unknown"),
-    );
-    let server = scene.pki.server("other-server");
-    let purpose = "does not allow extended key usage";
-    cases(Some(&server), &[], &case("unsupported", purpose, "unsupported certificate"));
-    let old = ["--tls-max", "1.1", "--tlsv1.0", "--ciphers", "ALL:@SECLEVEL=0"];
-    cases(Some(&scene.good), &old, &case("unsupported", "", "handshake failure"));
-    let name = ["--insecure", "https://other.example.com/"];
-    cases(Some(&scene.good), &name, &case("unsupported", "", "unrecognized name"));
-    cases(Some(&scene.good), &["http://orders.example.com/"], &case("not_tls", "", ""));
-    cases(Some(&scene.good), &["--no-ca"], &case("client_gone", "", "certificate problem"));
+        assert!(error.contains(case.error), "{name}: {line}");
+        self.wait_for_count(case.result, before);
+    }
 
-    // A list that is out of date speaks for nobody.
-    scene.pki.crl("next.crl", &[], Duration::ZERO);
-    rename(scene.pki.path("next.crl"), scene.pki.path("clients.crl.pem")).unwrap();
-    keygate.wait_for_generation(2);
-    let out_of_date = "certificate revocation list expired";
-    assert!(page.contains(&format!("`{out_of_date}`")));
-    cases(Some(&scene.good), &[], &case("revoked", out_of_date, "alert"));
-    scene.pki.crl("next.crl", &[], A_DAY);
-    rename(scene.pki.path("next.crl"), scene.pki.path("clients.crl.pem")).unwrap();
-    keygate.wait_for_generation(3);
+    /// Replaces the revocation list by one that is valid for `lasts`.
+    fn replace_crl(&self, lasts: Duration, generation: u64) {
+        self.scene.pki.crl("next.crl", &[], lasts);
+        rename(self.scene.pki.path("next.crl"), self.scene.pki.path("clients.crl.pem")).unwrap();
+        self.keygate.wait_for_generation(generation);
+    }
+}
 
-    // A copied certificate with another key, and one who says nothing.
-    let before = count("bad_signature");
-    let mut config = config_of(&scene.pki, rustls::ALL_VERSIONS, None);
-    config.client_auth_cert_resolver = Presents::new(&scene.good, &scene.shop);
+fn case(result: &'static str, error: &'static str, alert: &'static str) -> Case {
+    Case { result, error, alert, arguments: &[] }
+}
+
+#[test]
+fn every_handshake_result_is_on_the_page() {
+    let listed: BTreeSet<_> =
+        table("## A client cannot connect").iter().map(|row| code(row[0])[0]).collect();
+    let all = HandshakeResult::ALL.iter().map(|result| result.as_str());
+    assert_eq!(listed, all.filter(|result| *result != "ok").collect());
+}
+
+#[test]
+fn every_failed_handshake_is_counted_logged_and_signalled_as_described() {
+    let failures = Failures::new();
+    let pki = &failures.scene.pki;
+    let mut dates = CertificateParams::default();
+    dates.not_before = (SystemTime::now() - 2 * A_DAY).into();
+    dates.not_after = (SystemTime::now() - A_DAY).into();
+    let expired = pki.client_with("expired", Kind::P256, dates);
+    let version_1 = pki.client_of_version_1("version-1");
+    let unlisted = failures.other.client("unlisted", Kind::P256);
+    let unknown = Pki::named("Unknown CA");
+    let stranger = unknown.client("stranger", Kind::P256);
+    let server = pki.server("other-server");
+    let (good, lost) = (&failures.scene.good, &failures.scene.billing);
+    assert!(section("## A client cannot connect").contains("`UnknownRevocationStatus`"));
+    for (client, case) in [
+        (None, case("no_certificate", "no certificates", "certificate required")),
+        (Some(&stranger), case("unknown_issuer", "UnknownIssuer", "unknown ca")),
+        (Some(&expired), case("expired", "", "certificate expired")),
+        (Some(&failures.revoked), case("revoked", "Revoked", "certificate revoked")),
+        (Some(&unlisted), case("revoked", "UnknownRevocationStatus", "alert")),
+        (Some(lost), case("compromised", "", "access denied")),
+        (Some(&version_1), case("unsupported", "UnsupportedCertVersion", "certificate unknown")),
+        (
+            Some(&server),
+            case("unsupported", "does not allow extended key usage", "unsupported certificate"),
+        ),
+        (Some(good), Case { arguments: &OLD_TLS, ..case("unsupported", "", "handshake failure") }),
+        (
+            Some(good),
+            Case { arguments: &OTHER_NAME, ..case("unsupported", "", "unrecognized name") },
+        ),
+        (
+            Some(good),
+            Case { arguments: &["http://orders.example.com/"], ..case("not_tls", "", "") },
+        ),
+        (
+            Some(good),
+            Case { arguments: &["--no-ca"], ..case("client_gone", "", "certificate problem") },
+        ),
+    ] {
+        failures.check(client, &case);
+    }
+}
+
+const OLD_TLS: [&str; 5] = ["--tls-max", "1.1", "--tlsv1.0", "--ciphers", "ALL:@SECLEVEL=0"];
+const OTHER_NAME: [&str; 2] = ["--insecure", "https://other.example.com/"];
+
+#[test]
+fn an_expired_revocation_list_is_logged_as_described() {
+    let failures = Failures::new();
+    failures.replace_crl(Duration::ZERO, 2);
+    let error = "certificate revocation list expired";
+    assert!(section("## A client cannot connect").contains(&format!("`{error}`")));
+    failures.check(Some(&failures.scene.good), &case("revoked", error, "alert"));
+}
+
+#[test]
+fn a_certificate_with_another_key_is_a_bad_signature() {
+    let failures = Failures::new();
+    let mut config = config_of(&failures.scene.pki, rustls::ALL_VERSIONS, None);
+    config.client_auth_cert_resolver = Presents::new(&failures.scene.good, &failures.scene.shop);
     let name = "localhost".try_into().unwrap();
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-    let mut tls = StreamOwned::new(connection, TcpStream::connect(keygate.address()).unwrap());
-    let _ = tls.write_all(b"GET / HTTP/1.1\r\n\r\n"); // it may be refused by then
+    let tcp = TcpStream::connect(failures.keygate.address()).unwrap();
+    let mut tls = StreamOwned::new(connection, tcp);
+    let _ = tls.write_all(b"GET / HTTP/1.1\r\n\r\n"); // the client may be rejected by then
     let _ = tls.read(&mut [0; 64]);
-    wait_until("it is counted", || count("bad_signature") > before);
+    failures.wait_for_count("bad_signature", 0.0);
+}
 
-    // A key that is too short, with which curl and rustls do not even begin.
-    let before = count("bad_signature");
-    let said_so = short_rsa(&scene, &keygate);
-    assert!(said_so.contains("decrypt error"), "{said_so}");
-    wait_until("it is counted", || count("bad_signature") > before);
+/// curl and rustls do not even start a handshake with such a key.
+#[test]
+fn a_key_that_is_too_short_is_a_bad_signature() {
+    let failures = Failures::new();
+    let text = short_rsa(&failures.scene, &failures.keygate);
+    assert!(text.contains("decrypt error"), "{text}");
+    failures.wait_for_count("bad_signature", 0.0);
+}
 
-    let mut silent = TcpStream::connect(keygate.address()).unwrap();
+#[test]
+fn a_client_that_sends_nothing_is_a_timeout() {
+    let failures = Failures::new();
+    let mut silent = TcpStream::connect(failures.keygate.address()).unwrap();
     silent.set_read_timeout(Some(TIMEOUT)).unwrap();
     match silent.read(&mut [0; 64]) {
         Ok(read) => assert_eq!(read, 0),
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
     }
-    wait_until("it is counted", || count("timeout") > 0.0);
+    failures.wait_for_count("timeout", 0.0);
+}
 
-    // The commands, for a client that is served.
+#[test]
+fn the_commands_about_clients_that_cannot_connect_work_as_described() {
+    let failures = Failures::new();
+    let unknown = Pki::named("Unknown CA");
+    let stranger = unknown.client("stranger", Kind::P256);
+    failures.check(Some(&stranger), &case("unknown_issuer", "UnknownIssuer", "unknown ca"));
+    let page = section("## A client cannot connect");
     let [counts, verbose, checks]: [String; 3] = blocks(page, "sh").try_into().unwrap();
-    let shown = scene.run(&counts, &keygate);
+    let shown = failures.scene.run(&counts, &failures.keygate);
     assert!(shown.contains("result=\"unknown_issuer\"") && !shown.contains("} 0\n"), "{shown}");
-    let shown = scene.run(&verbose, &keygate);
+    let shown = failures.scene.run(&verbose, &failures.keygate);
     assert!(shown.contains("hello") && shown.contains("TLSv1.3"), "{shown}");
-    let shown = scene.run(&checks, &keygate);
+    let shown = failures.scene.run(&checks, &failures.keygate);
     assert!(shown.contains("clean ") && shown.contains("client.pem: OK"), "{shown}");
 }

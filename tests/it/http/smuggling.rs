@@ -188,9 +188,8 @@ fn requests_over_the_header_limits_get_431_or_414() {
 const PROTOCOL_ERROR: u32 = 1;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-#[test]
-fn requests_that_http_2_forbids_do_not_reach_the_origin() {
-    let scene = scene();
+/// Frames of requests that RFC 9113 and RFC 8441 forbid, with the fault of each.
+fn forbidden_requests() -> Vec<(&'static str, Vec<u8>)> {
     let with = |more: &[(&str, &str)]| request("GET", more);
     let pseudo = |fields: &[(&str, &str)]| {
         fields.iter().flat_map(|(name, value)| field(name, value)).collect::<Vec<u8>>()
@@ -199,8 +198,7 @@ fn requests_that_http_2_forbids_do_not_reach_the_origin() {
         frame(HEADERS, END_HEADERS, 1, &request("CONNECT", &[(":protocol", protocol)]))
     };
     let whole = END_STREAM | END_HEADERS;
-    let mut wrong = Vec::new();
-    for (what, frames) in [
+    vec![
         ("HTTP again, on a stream", stream("h2c")),
         ("HTTP again, in capitals", stream("HTTP/2.0")),
         ("a protocol that is no token", stream("web socket")),
@@ -297,7 +295,14 @@ fn requests_that_http_2_forbids_do_not_reach_the_origin() {
         ("data on stream 0", frame(DATA, 0, 0, b"hi")),
         ("a frame that is too large", frame(DATA, 0, 1, &[0; 20_000])),
         ("a broken field block", frame(HEADERS, whole, 1, &[0xff, 0xff, 0xff, 0xff, 0xff])),
-    ] {
+    ]
+}
+
+#[test]
+fn requests_that_http_2_forbids_do_not_reach_the_origin() {
+    let scene = scene();
+    let mut wrong = Vec::new();
+    for (what, frames) in forbidden_requests() {
         let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
         client.send(&frames);
         let came = client.next();
