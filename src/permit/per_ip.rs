@@ -1,6 +1,6 @@
 //! Open connections for each client address, over all workers.
 //!
-//! Each connection takes one of many locks twice, for a moment: when it begins and when it ends.
+//! Each connection locks one of many shards twice: when it begins and when it ends.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

@@ -7,8 +7,8 @@ use tokio::sync::{AcquireError, Semaphore};
 
 /// A semaphore whose limit can change. Clones share it.
 ///
-/// A limit that falls below the number of permits that are out revokes none of them. Permits that
-/// are returned then go nowhere until the number that is out is below the limit.
+/// A limit that falls below the number of permits in use revokes none of them. Permits that are
+/// returned are then discarded until the number in use is below the limit.
 #[derive(Debug, Clone)]
 pub(crate) struct ResizableSemaphore(Arc<SemaphoreState>);
 
@@ -16,7 +16,7 @@ pub(crate) struct ResizableSemaphore(Arc<SemaphoreState>);
 struct SemaphoreState {
     free: Semaphore,
     limit: AtomicUsize,
-    /// Permits that are out above the limit: so many are not returned.
+    /// Number of permits in use above the limit. As many are discarded when they are returned.
     over_limit: AtomicUsize,
 }
 
@@ -100,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_below_the_permits_that_are_out_holds_as_they_return() {
+    fn a_limit_below_the_permits_in_use_applies_as_they_return() {
         let semaphore = ResizableSemaphore::new(10);
         let mut out: Vec<_> = std::iter::from_fn(|| semaphore.try_acquire()).collect();
         assert_eq!(out.len(), 10);
         semaphore.set_limit(4);
         while out.len() > 4 {
             out.pop();
-            assert!(semaphore.try_acquire().is_none(), "{} are out", out.len());
+            assert!(semaphore.try_acquire().is_none(), "{} are in use", out.len());
         }
         out.pop();
         out.extend(semaphore.try_acquire());
@@ -122,13 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_zero_and_one_without_bounds_are_limits() {
+    fn a_limit_may_be_zero_or_the_maximum() {
         let semaphore = ResizableSemaphore::new(100);
         semaphore.set_limit(2);
         let (first, second) = (semaphore.try_acquire().unwrap(), semaphore.try_acquire().unwrap());
         semaphore.set_limit(1);
         drop(first);
-        assert!(semaphore.try_acquire().is_none(), "one is out, and the limit is one");
+        assert!(semaphore.try_acquire().is_none(), "one is in use, and the limit is one");
         drop(second);
         let only = semaphore.try_acquire().unwrap();
         semaphore.set_limit(0);

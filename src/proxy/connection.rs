@@ -51,7 +51,7 @@ pub(crate) fn accept(socket: ListenSocket, worker: Rc<Worker>) -> io::Result<Joi
 async fn serve(worker: Rc<Worker>, accepted: Accepted) {
     let began = Instant::now();
     let Accepted { tcp, peer, listen, handshake_timeout, permit } = accepted;
-    let _ = tcp.set_nodelay(true); // fails only if the client is gone, which the handshake notices
+    let _ = tcp.set_nodelay(true); // fails only if the client has closed: the handshake fails next
     let mut progress = HandshakeProgress { peer, service: None, per_ip: None };
     let handshake = handshake(&worker, listen, tcp, &mut progress);
     let outcome = match timeout(handshake_timeout, handshake).await {
@@ -131,8 +131,8 @@ async fn handshake(
     if count > limit.saturating_mul(factor) {
         return Err(HandshakeFailure::over_limit());
     }
-    // The whole handshake runs inside `drive_handshake`, because rustls looks up sessions in the first
-    // call, before the first await.
+    // The whole handshake runs inside `drive_handshake`, because rustls looks up sessions in the
+    // first call, before the first await.
     let accepting = async { hello.into_stream(Arc::clone(&service.tls)).into_fallible().await };
     match tls::drive_handshake(accepting).await {
         (Ok(stream), _) => Ok(stream),
@@ -278,12 +278,12 @@ impl HandshakeFailure {
     }
 }
 
-/// A fatal `unrecognized_name` alert (RFC 6066, section 3) as a TLS record. rustls can send no alert
-/// before a server configuration is chosen.
+/// A fatal `unrecognized_name` alert (RFC 6066, section 3) as a TLS record. rustls can send no
+/// alert before a server configuration is chosen.
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
 async fn reject_name(mut tcp: TcpStream) -> HandshakeFailure {
-    let _ = tcp.write_all(&UNRECOGNIZED_NAME).await; // a client that is gone needs no alert
+    let _ = tcp.write_all(&UNRECOGNIZED_NAME).await; // a client that has closed needs no alert
     HandshakeFailure { tcp: Some(tcp), ..HandshakeFailure::new(HandshakeResult::Unsupported) }
 }
 

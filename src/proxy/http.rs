@@ -79,7 +79,7 @@ where
     });
     let mut builder = http1::Builder::new();
     builder
-        .header_read_timeout(None) // `ConnectionState` distinguishes a slow head from an idle client
+        .header_read_timeout(None) // `ConnectionState` has this timeout
         .max_header_size(limits.max_header_size.try_into().unwrap_or(usize::MAX));
     if limits.max_headers != HYPER_MAX_HEADERS {
         builder.max_headers(limits.max_headers);
@@ -113,7 +113,7 @@ where
 /// hyper has room for this many header fields on its stack; for any other limit it allocates.
 const HYPER_MAX_HEADERS: usize = 100;
 
-/// Time that a client with a slow request head has to take its 408.
+/// Maximum time to send a 408 to a client whose request head is late.
 const RESPOND_408_TIMEOUT: Duration = Duration::from_secs(1);
 
 async fn respond_408<IO: AsyncWrite + Unpin>(mut io: IO) {
@@ -181,7 +181,7 @@ async fn drive<C: ClientConnection>(connection: &mut C, state: &ConnectionState)
     .await
 }
 
-/// The ways to a client other than the response to its request.
+/// The channels to a client besides the response.
 struct ClientChannels {
     /// Forwards 1xx responses; `None` for clients of HTTP/1.0.
     informational: Option<InformationalSender>,
@@ -240,7 +240,7 @@ fn is_switching(response: &Response<ResponseBody>) -> bool {
     response.status() == StatusCode::SWITCHING_PROTOCOLS
 }
 
-/// Sends a request to the upstream. Returns its response, or one that says why there is none.
+/// Sends a request to the upstream. Returns its response, or an error response of keygate.
 async fn forward(
     http: &Rc<HttpConnection>,
     mut request: OutgoingRequest,

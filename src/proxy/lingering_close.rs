@@ -16,7 +16,7 @@ pub(crate) const LINGER_BYTES: u64 = 64 << 20;
 /// Shuts down the write side, discards what the client still sends, and closes the connection.
 pub(crate) async fn close<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) {
     let discarded = async {
-        let _ = io.shutdown().await; // fails if the client is gone, which the next read shows
+        let _ = io.shutdown().await; // fails if the client has closed, which the next read detects
         tokio::io::copy(&mut (&mut io).take(LINGER_BYTES), &mut tokio::io::sink()).await
     };
     let _ = timeout(LINGER_TIME, discarded).await; // closed in either case

@@ -177,10 +177,12 @@ impl OpenConnection {
         self.fingerprint.get_or_init(compute).as_deref()
     }
 
+    /// The name of the status header in the service's configuration.
     pub(crate) fn status_header(&self) -> Rc<HeaderName> {
         Rc::clone(&self.status_header.borrow())
     }
 
+    /// The value of the status header; `None` if the policy sets none.
     pub(crate) fn key_status(&self) -> Option<HeaderValue> {
         self.key_status.borrow().clone()
     }

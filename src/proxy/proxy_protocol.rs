@@ -20,7 +20,7 @@ const V2_FIXED: usize = 16;
 /// connection.
 const MAX_V2: usize = 4096;
 
-/// Reads the header at the begin of a connection, and no byte after it. Returns the client's
+/// Reads the header at the start of a connection, and no byte after it. Returns the client's
 /// address; `None` for a connection of the proxy itself (`LOCAL`, `UNKNOWN`).
 ///
 /// # Errors
@@ -68,11 +68,11 @@ fn malformed(reason: &str) -> io::Error {
 
 /// The TLV of the client certificate, inside the TLS TLV.
 const SSL_CLIENT_CERT: u8 = 0x28;
-/// Maximum length of a certificate in a header, which has room for 64 KiB. A longer one is left out.
+/// Maximum length of a certificate in a header, which has room for 64 KiB. A longer one is omitted.
 const MAX_CERTIFICATE: usize = 32 << 10;
 
-/// A version 2 header for an upstream: both addresses, TLS version and cipher, SNI, and the client's
-/// certificate with its common name.
+/// A version 2 header for an upstream: both addresses, TLS version and cipher, SNI, and the
+/// client's certificate with its common name.
 ///
 /// # Errors
 /// Returns an error if the header would be too long.

@@ -1,5 +1,5 @@
 //! Bytes in both directions: a TCP service, or a connection that has upgraded from HTTP. Each
-//! direction ends by itself (half-close).
+//! direction closes independently (half-close).
 
 use std::future::poll_fn;
 use std::pin::pin;

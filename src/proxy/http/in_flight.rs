@@ -89,6 +89,7 @@ pub(crate) struct RequestInFlight {
 }
 
 impl RequestInFlight {
+    /// Begins the request, its upload and its record.
     pub(crate) fn begin(http: Rc<HttpConnection>, parts: &Parts, body: &Incoming) -> Self {
         let began = Instant::now();
         http.open.state.begin_request(began);
@@ -127,7 +128,7 @@ impl RequestInFlight {
     }
 
     /// Discards the body before a response that keygate makes itself. Some clients (curl 7.88) lose
-    /// a response that arrives while they are still sending. Over HTTP/2 the response goes out
+    /// a response that arrives while they are still sending. Over HTTP/2 the response is sent
     /// first, and its end waits for the body.
     pub(crate) async fn discard_body(&self, body: Incoming) {
         let Some(upload) = &self.upload else { return };

@@ -10,14 +10,14 @@ use super::in_flight::HttpConnection;
 use crate::proxy::message::body::Incoming;
 use crate::proxy::message::headers;
 
-/// The kind of response that a request wants.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A tunnel on its stream (extended CONNECT of HTTP/2, RFC 8441).
+    /// A request for a tunnel on its stream (extended CONNECT of HTTP/2, RFC 8441).
     Connect,
-    /// A response.
+    /// A request for one response.
     Exchange,
-    /// Another protocol on its HTTP/1.1 connection.
+    /// A request for another protocol on its HTTP/1.1 connection.
     Upgrade,
 }
 
@@ -74,7 +74,7 @@ fn rewrite_headers(
     let upgrade = upgrade(parts).cloned();
     let headers = &mut parts.headers;
     if headers.contains_key(header::TRANSFER_ENCODING) {
-        headers.remove(header::CONTENT_LENGTH); // Transfer-Encoding overrides it (RFC 9112, section 6.3)
+        headers.remove(header::CONTENT_LENGTH); // overridden (RFC 9112, section 6.3)
     }
     let accepts_trailers = accepts_trailers(headers);
     let status_header = http.open.status_header();

@@ -136,11 +136,11 @@ pub(crate) struct ResponseLimits {
     pub(crate) deadline: Option<Instant>,
 }
 
-/// A response body on its way to the client, read from the upstream when the client takes it. The
-/// request ends with it.
+/// A response body on its way to the client, read from the upstream as the client reads it. The
+/// request ends with its response.
 pub(crate) struct ResponseBody {
     content: BodySource,
-    /// `None` for a request that goes on as a tunnel.
+    /// `None` for a request that has become a tunnel.
     request: Option<RequestInFlight>,
     /// The end of the wait for the upload.
     upload_deadline: Option<Pin<Box<Sleep>>>,
@@ -164,7 +164,7 @@ struct StreamedResponse {
     trailers: Option<Box<Frame<Bytes>>>,
 }
 
-/// An upstream response that ended early. The client sees it by the end of its connection or stream.
+/// An upstream response that ended early. The client's connection or stream is then aborted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error("the upstream broke off its response: {0}")]
@@ -208,6 +208,7 @@ impl ResponseBody {
         matches!(self.content, BodySource::Own(_))
     }
 
+    /// Sets the status in the access log.
     pub(crate) fn record_status(&self, status: u16) {
         if let Some(record) = self.record() {
             record.set_status(status);

@@ -42,8 +42,8 @@ impl HttpError {
         }
     }
 
-    /// Whether the server has processed nothing of the request, and the connection goes on (RFC 9113,
-    /// section 8.7).
+    /// Whether the server has processed nothing of the request, and the connection stays open
+    /// (RFC 9113, section 8.7).
     pub(crate) fn is_refused(&self) -> bool {
         match self {
             Self::Http1(_) => false,
@@ -95,8 +95,8 @@ pub(crate) type OutgoingRequest = Box<Request<RequestBody>>;
 /// The upload of a client's request.
 pub(crate) type RequestUpload = Upload<Incoming>;
 
-/// A client's request body on its way to the upstream: read from the client when the server takes
-/// it, bounded in size, and ended with an error if the client stalls.
+/// A client's request body on its way to the upstream: read from the client as the server reads it,
+/// bounded in size, and ended with an error if the client stalls.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     incoming: Option<Incoming>,
@@ -160,6 +160,7 @@ impl RequestBody {
         !matches!(self.informational, Some(InformationalSender::Http2(_)))
     }
 
+    /// The sender of informational responses to the client.
     pub(crate) fn informational(&self) -> Option<InformationalSender> {
         self.informational.clone()
     }
@@ -268,7 +269,7 @@ impl Drop for RequestBody {
 #[derive(Debug)]
 pub(crate) struct IdleTimeout {
     timeout: Duration,
-    /// The begin of the current wait.
+    /// Start of the current wait.
     since: Option<Instant>,
     /// A deadline for the whole body.
     deadline: Option<Instant>,
@@ -285,6 +286,7 @@ impl IdleTimeout {
         Self { deadline: self.deadline, ..Self::new(self.timeout) }
     }
 
+    /// Sets a deadline that progress does not move.
     pub(crate) fn with_deadline(self, deadline: Option<Instant>) -> Self {
         Self { deadline, ..self }
     }

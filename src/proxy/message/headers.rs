@@ -1,5 +1,5 @@
-//! Header fields: removes hop-by-hop fields, and every field that an upstream could take for the
-//! client's identity, in every spelling. Then sets keygate's own ([`Annotations`]).
+//! Header fields: removes hop-by-hop fields, and every field that an upstream could mistake for the
+//! client's identity, in every spelling. Then sets keygate's own fields ([`Annotations`]).
 //!
 //! Sources: RFC 9110, section 7.6.1 (hop-by-hop), RFC 9440 (`Client-Cert`).
 
@@ -182,8 +182,8 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// The fields that keygate sets on every request of a connection. Most are the same for all requests
-/// and are made once.
+/// The fields that keygate sets on every request of a connection. Most are the same for all
+/// requests and are computed once.
 #[derive(Debug)]
 pub(crate) struct Annotations {
     fixed: Vec<(HeaderName, HeaderValue)>,

@@ -1,8 +1,7 @@
 //! Informational responses (1xx, such as 103 Early Hints) on their way to a client.
 //!
-//! hyper writes none to HTTP/1.1 clients. So they are written between hyper's own writes, where the
-//! next byte begins a message: when hyper has nothing left to write, and before it writes the final
-//! response.
+//! hyper sends none over HTTP/1.1. keygate writes them between hyper's own writes, where the next
+//! byte begins a message: when hyper has nothing left to write, and before the final response.
 
 pub(crate) mod http2;
 
@@ -46,7 +45,7 @@ impl InformationalSender {
             return;
         }
         headers::remove_hop_by_hop(&mut headers);
-        headers.remove(header::CONTENT_LENGTH); // clients take it for the length of the final response
+        headers.remove(header::CONTENT_LENGTH); // would be the length of the final response
         match self {
             Self::Http1(request) => request.forward(status, &headers),
             Self::Http2(request) => request.forward(status, headers),
@@ -103,6 +102,7 @@ impl Http1Informational {
 }
 
 impl Http1Sender {
+    /// Queues a response, unless the final response has begun or the queue is full.
     pub(crate) fn forward(&self, status: StatusCode, headers: &HeaderMap) {
         let text = text_of(status, headers);
         let mut state = self.queue.state();
@@ -117,7 +117,7 @@ impl Http1Sender {
 fn text_of(status: StatusCode, headers: &HeaderMap) -> Vec<u8> {
     let reason = status.canonical_reason().unwrap_or_default();
     let mut text = Vec::new();
-    let _ = write!(text, "HTTP/1.1 {} {reason}\r\n", status.as_u16()); // a Vec takes any length
+    let _ = write!(text, "HTTP/1.1 {} {reason}\r\n", status.as_u16()); // a Vec never fails
     for (name, value) in headers {
         text.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
     }
@@ -260,7 +260,7 @@ mod tests {
     }
 
     fn flush(connection: &mut WithInformational<DuplexStream>) {
-        let _ = Pin::new(connection).poll_flush(&mut context()); // pending if the client reads nothing
+        let _ = Pin::new(connection).poll_flush(&mut context()); // pending without a reader
     }
 
     async fn take(client: &mut DuplexStream, count: usize) -> String {
@@ -272,11 +272,11 @@ mod tests {
     #[tokio::test]
     async fn a_hint_waits_for_the_end_of_the_previous_response() {
         let (mut connection, queue, mut client) = connection(8);
-        assert_eq!(write(&mut connection, b"the answer before"), 8);
+        assert_eq!(write(&mut connection, b"previous response"), 8);
         hint(&queue.begin_request());
-        assert_eq!(take(&mut client, 8).await, "the answ");
-        assert_eq!(write(&mut connection, b"er befor"), 8, "the rest of the first write");
-        assert_eq!(take(&mut client, 8).await, "er befor");
+        assert_eq!(take(&mut client, 8).await, "previous");
+        assert_eq!(write(&mut connection, b" respons"), 8, "the rest of the first write");
+        assert_eq!(take(&mut client, 8).await, " respons");
         assert_eq!(write(&mut connection, b"e"), 1);
         flush(&mut connection);
         assert_eq!(take(&mut client, 8).await, "eHTTP/1.");
@@ -285,13 +285,13 @@ mod tests {
     #[tokio::test]
     async fn a_hint_is_dropped_if_its_response_directly_follows_the_previous_one() {
         let (mut connection, queue, mut client) = connection(8);
-        assert_eq!(write(&mut connection, b"the answer before"), 8);
+        assert_eq!(write(&mut connection, b"previous response"), 8);
         hint(&queue.begin_request());
         queue.begin_response();
-        assert_eq!(take(&mut client, 8).await, "the answ");
+        assert_eq!(take(&mut client, 8).await, "previous");
         // hyper has the next response in the same buffer.
-        assert_eq!(write(&mut connection, b"er before, and another"), 8);
-        assert_eq!(take(&mut client, 8).await, "er befor");
+        assert_eq!(write(&mut connection, b" response, and another"), 8);
+        assert_eq!(take(&mut client, 8).await, " respons");
         assert_eq!(write(&mut connection, b"e, and a"), 8);
         flush(&mut connection);
         assert_eq!(take(&mut client, 8).await, "e, and a");
@@ -308,9 +308,9 @@ mod tests {
         let _second = queue.begin_request();
         hint(&first);
         flush(&mut connection);
-        assert_eq!(write(&mut connection, b"answer"), 6);
+        assert_eq!(write(&mut connection, b"201 OK"), 6);
         drop(connection);
-        assert_eq!(take(&mut client, 6).await, "answer");
+        assert_eq!(take(&mut client, 6).await, "201 OK");
         assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
     }
 

@@ -1,9 +1,8 @@
-//! The upload of one request: how far its body has come, and what becomes of the part that the
-//! server does not read.
+//! The upload of one request: its progress, and the rest of the body that the server does not read.
 //!
-//! Three places share it. The request body reports here as it is read. The exchange with the server
-//! takes its deadline from here. The response waits here for the end of the upload, because some
-//! clients (curl 7.88) lose a response that ends while they are still sending.
+//! Three places share an upload. The request body records its progress. The exchange with the
+//! server computes its deadline from that progress. The response waits for the end of the upload,
+//! because some clients (curl 7.88) lose a response that ends while they are still sending.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -46,7 +45,7 @@ struct SharedUpload<B> {
     fault: Cell<Option<ClientFault>>,
     /// Bytes of the body that went to the server.
     bytes: Cell<u64>,
-    /// When the server last took a piece of the body.
+    /// When the server last read a piece of the body.
     last_progress: Cell<Instant>,
     /// Whether the response waits for the rest: its length is known, or it will be discarded.
     is_bounded: Cell<bool>,
@@ -57,13 +56,13 @@ struct SharedUpload<B> {
 }
 
 enum UploadState<B> {
-    /// The response is out, so the rest is not wanted.
+    /// The response has ended, so the rest is dropped.
     Abandoned,
-    /// The whole body has come.
+    /// The whole body was received.
     Ended,
     /// The server reads the body.
     Streaming { waits_for_client: bool },
-    /// The server reads no more. The rest is kept until the response is out.
+    /// The server reads no more. The rest is kept until the response has ended.
     Unread { rest: B, discarded: u64 },
 }
 
@@ -86,16 +85,17 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         self.0.bytes.get()
     }
 
-    /// When the server last took a piece of the body; the begin of the request at first.
+    /// When the server last read a piece of the body; initially the start of the request.
     pub(crate) fn last_progress(&self) -> Instant {
         self.0.last_progress.get()
     }
 
-    /// Whether the server has taken all that the client has sent, and more is to come.
+    /// Whether the server has read every piece that the client has sent, and more must follow.
     pub(crate) fn waits_for_client(&self) -> bool {
         matches!(*self.0.state.borrow(), UploadState::Streaming { waits_for_client: true })
     }
 
+    /// The fault of the client that ended the upload.
     pub(crate) fn fault(&self) -> Option<ClientFault> {
         self.0.fault.get()
     }
@@ -106,7 +106,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         self.0.reader.register(context.waker());
     }
 
-    /// Records that the server took a piece of the body.
+    /// Records that the server read a piece of the body.
     pub(crate) fn record_progress(&self) {
         self.set_waits_for_client(false);
         self.0.last_progress.set(Instant::now());
@@ -118,12 +118,13 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         }
     }
 
+    /// Counts bytes that went to the server.
     pub(crate) fn add_bytes(&self, count: usize) {
         self.0.bytes.set(self.0.bytes.get().saturating_add(count as u64));
     }
 
-    /// Ends the upload by a fault of the client. A body that is too large goes on: the rest is
-    /// discarded, within bounds, so that the client sees its 413.
+    /// Ends the upload by a fault of the client. The rest of a body that is too large is discarded,
+    /// within bounds, because the client would otherwise lose the 413.
     pub(crate) fn fail(&self, fault: ClientFault) {
         self.0.fault.set(Some(fault));
         match fault {
@@ -132,7 +133,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         }
     }
 
-    /// Ends the upload: the whole body has come.
+    /// Ends the upload: the whole body was received.
     pub(crate) fn end(&self) {
         let mut state = self.0.state.borrow_mut();
         if !matches!(*state, UploadState::Abandoned) {
@@ -150,18 +151,19 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         self.0.waiter.wake();
     }
 
-    /// Drops the rest of the body, because the response is out.
+    /// Drops the rest of the body, because the response has ended.
     pub(crate) fn abandon(&self) {
         let before = self.0.state.replace(UploadState::Abandoned);
         self.0.reader.wake();
         drop(before); // resets the client's stream, which may use this upload
     }
 
+    /// Whether the response ended before the upload.
     pub(crate) fn is_abandoned(&self) -> bool {
         matches!(*self.0.state.borrow(), UploadState::Abandoned)
     }
 
-    /// Takes a body that no server will read. The response waits until it has been discarded.
+    /// Keeps a body that no server will read. The response waits until it has been discarded.
     pub(crate) fn reject(&self, body: B) {
         self.0.is_bounded.set(true);
         self.stop(body);
@@ -350,7 +352,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_is_gone_or_silent_ends_its_upload() {
+    async fn a_broken_or_stalled_body_ends_its_upload() {
         for fault in [ClientFault::Broken, ClientFault::Stalled] {
             let (upload, body, _client) = upload(KNOWN_LENGTH).await;
             let woken = Arc::default();
@@ -406,7 +408,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn the_server_is_not_blamed_while_the_client_sends_nothing() {
+    async fn an_upload_waits_for_its_client_until_a_piece_arrives_or_the_server_stops() {
         let (upload, body, _client) = upload(KNOWN_LENGTH).await;
         let began = upload.last_progress();
         assert!(!upload.waits_for_client());

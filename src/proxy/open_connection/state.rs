@@ -13,8 +13,8 @@ use atomic_waker::AtomicWaker;
 use crate::config::LimitsConfig;
 use crate::proxy::io_events::IoEvents;
 
-/// Time to close a connection that has no request in flight, because an HTTP/2 client that is gone
-/// never acknowledges. The connection is aborted then.
+/// Maximum time of a graceful close without requests in flight; the connection is aborted then. An
+/// HTTP/2 client that has disappeared never responds to GOAWAY.
 const CLOSE_GRACE: Duration = Duration::from_secs(5);
 
 /// Time that an idle connection stays open while the process drains, because the client may have
@@ -32,7 +32,7 @@ pub(crate) struct ConnectionState {
     /// The close that the connection must carry out at its next poll.
     close: Cell<Option<Close>>,
     waker: AtomicWaker,
-    /// The connection is aborted at this time, whatever its activity.
+    /// The connection is aborted at this time, regardless of its activity.
     deadline: Cell<Option<Instant>>,
     opened: Instant,
     limits: LimitsConfig,
@@ -42,7 +42,7 @@ pub(crate) struct ConnectionState {
     is_too_old: Cell<bool>,
 }
 
-/// What bytes mean that arrive between requests.
+/// The meaning of bytes that arrive between requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionKind {
     /// The beginning of a request head.
@@ -93,7 +93,7 @@ pub(crate) enum Close {
     RequestTimeout,
 }
 
-/// Excuses the client from `body_timeout` while a request waits for the upstream.
+/// Suspends `body_timeout` while a request waits for the upstream and not for the client.
 #[derive(Debug)]
 pub(crate) struct UpstreamWait(Rc<ConnectionState>);
 
@@ -105,7 +105,7 @@ impl Drop for UpstreamWait {
             in_flight.waiting_for_upstream
         });
         if waiting == 0 {
-            state.record_body_progress(); // the client's time begins now
+            state.record_body_progress(); // `body_timeout` starts again
         }
     }
 }
@@ -148,6 +148,7 @@ impl ConnectionState {
         })
     }
 
+    /// The protocol on the connection at this time.
     pub(crate) fn kind(&self) -> ConnectionKind {
         self.kind.get()
     }
@@ -167,7 +168,7 @@ impl ConnectionState {
 
     /// Closes the connection.
     pub(crate) fn close(&self, close: Close) {
-        // A tunnel has no requests after which it could close: it goes on until it is aborted.
+        // A tunnel has no requests to finish, so it stays open until it is aborted.
         let is_tunnel = self.kind.get() == ConnectionKind::Tunnel;
         if close == Close::Graceful && self.in_flight.get().requests == 0 && !is_tunnel {
             self.phase.set(ActivityPhase::Closing(Instant::now()));
@@ -223,6 +224,7 @@ impl ConnectionState {
         }
     }
 
+    /// Records that a request head is complete.
     pub(crate) fn begin_request(&self, now: Instant) {
         self.change_in_flight(|in_flight| {
             in_flight.requests = in_flight.requests.saturating_add(1);
@@ -231,6 +233,7 @@ impl ConnectionState {
         self.body_moved.set(now);
     }
 
+    /// Records that a request and its response have ended. Without others the connection is idle.
     pub(crate) fn end_request(&self) {
         let requests = self.change_in_flight(|in_flight| {
             in_flight.requests = in_flight.requests.saturating_sub(1);
@@ -274,8 +277,8 @@ impl ConnectionState {
 
     fn record_write(&self, count: usize) {
         self.add_tunnel_bytes(0, count);
-        // The tail of a response is written after its request has ended: a client that takes it is
-        // alive.
+        // The tail of a response is written after its request has ended. A client that reads it is
+        // active.
         match (self.kind.get(), self.phase.get()) {
             (ConnectionKind::Http1, ActivityPhase::Idle(_)) => {
                 self.phase.set(ActivityPhase::Idle(Instant::now()))

@@ -19,14 +19,14 @@ use crate::proxy::worker::{Lifecycle, Worker};
 use crate::snapshot::Service;
 
 /// The interval at which a worker checks the timeouts of its connections: an eighth of the shortest
-/// timeout, so that none expires later than that.
+/// timeout. No timeout expires later than one interval.
 pub(crate) fn tick_interval(config: &Config) -> Duration {
     let limits = config.services.iter().map(|service| service.limits);
     let shortest = limits.map(|limits| limits.header_timeout.min(limits.idle_timeout)).min();
     (shortest.unwrap_or_default() / 8).clamp(Duration::from_millis(50), Duration::from_secs(1))
 }
 
-/// The tick of a draining worker, which ends soon after its last connection.
+/// The tick of a draining worker. The worker ends at the first tick after its last connection.
 const DRAIN_TICK: Duration = Duration::from_millis(20);
 
 /// Connections that are judged without yielding: some tens of microseconds.

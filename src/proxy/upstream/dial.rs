@@ -95,6 +95,7 @@ pub(crate) enum DialError {
 }
 
 impl DialError {
+    /// Whether `connect_timeout` has expired.
     pub(crate) fn is_timeout(&self) -> bool {
         matches!(self, Self::Timeout { .. })
     }

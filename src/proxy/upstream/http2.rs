@@ -97,10 +97,12 @@ impl Http2Connection {
         Ok(Self { sender, opened: Instant::now(), shared })
     }
 
+    /// Whether both are clones of one connection.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.shared, &other.shared)
     }
 
+    /// Whether the connection has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.shared.has_ended.get()
     }
@@ -168,7 +170,8 @@ impl Http2Connection {
         self.shared.streams.has_free()
     }
 
-    /// Checks that the connection still takes requests; otherwise fails those that wait for a slot.
+    /// Checks that the connection accepts requests. If it does not, fails the requests that wait for
+    /// a slot.
     async fn check_open(&mut self) -> Result<(), HttpError> {
         poll_fn(|context| self.sender.poll_ready(context)).await.map_err(|error| {
             self.shared.streams.close();

@@ -161,6 +161,7 @@ impl UpstreamServer {
         }
     }
 
+    /// Ends the row of consecutive failures.
     pub(crate) fn record_success(&self) {
         self.failures.set(0);
     }
@@ -292,6 +293,7 @@ impl Lease {
         Self { server: Rc::clone(server), _in_flight: server.in_flight.enter(), carrier: None }
     }
 
+    /// The lease of a response that comes on `carrier`.
     pub(crate) fn with(self, carrier: Carrier) -> Self {
         Self { carrier: Some(carrier), ..self }
     }
@@ -308,6 +310,7 @@ impl Lease {
     }
 }
 
+/// The error of a request that the server may have read.
 pub(crate) fn maybe_sent(error: HttpError) -> SendError {
     SendError::MaybeSent(error.into())
 }

@@ -136,7 +136,7 @@ impl UpstreamServer {
         let connecting = pin!(http2.clone().connect(request));
         let sent = exchange(connecting, upload.as_ref(), limit).await;
         if sent.is_err() {
-            self.remove_tunnel_connection(&http2); // it may be ending, or the server may be gone
+            self.remove_tunnel_connection(&http2); // ending, or its server has crashed
         }
         let (response, stream) = sent?;
         let lease = lease.with(Carrier::Http2 { _permit: Rc::new(permit) });
@@ -154,7 +154,7 @@ struct ConnectRequest {
 }
 
 impl ConnectRequest {
-    /// Converts an extended CONNECT; `None` if the request is something else.
+    /// Converts an extended CONNECT; `None` for any other request.
     fn convert(request: &mut Request<RequestBody>) -> Option<Self> {
         let protocol = request.extensions_mut().remove::<Protocol>()?;
         let name = HeaderValue::from_str(protocol.as_str()).ok()?;

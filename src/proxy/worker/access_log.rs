@@ -1,7 +1,7 @@
 //! The access log: one JSON line for each request, and for each connection of a TCP service.
 //!
-//! A thread of its own writes the lines to standard output. If its reader stalls, lines are dropped,
-//! and no worker waits.
+//! A separate thread writes the lines to standard output. If the reader of standard output stalls,
+//! lines are dropped, and no worker waits.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt::Display;
@@ -91,7 +91,7 @@ struct Line<'a> {
 }
 
 impl AccessLog {
-    /// The access log that the configuration wants; `None` if it is off.
+    /// The access log of one worker; `None` if the configuration turns it off.
     pub(crate) fn new(config: AccessLogConfig, writer: NonBlocking) -> Option<Rc<Self>> {
         let only_errors = match config {
             AccessLogConfig::All => false,
@@ -144,6 +144,7 @@ impl RequestLine {
         }
     }
 
+    /// The request line of a TCP service, which has no requests.
     pub(crate) fn tunnel() -> Self {
         Self { protocol: "tcp", ..Self::default() }
     }

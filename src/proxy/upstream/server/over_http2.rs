@@ -61,7 +61,7 @@ impl UpstreamServer {
         let response = pin!(http2.clone().send(request, permit));
         let sent = exchange(response, upload.as_ref(), self.timeouts.response).await;
         if let Err(SendError::MaybeSent(UpstreamError::ResponseTimeout(_))) = &sent {
-            self.http2.remove(&http2); // the server may be gone without closing the connection
+            self.http2.remove(&http2); // a server that has crashed closes no connection
         }
         let (response, permit) = sent?;
         Ok(CarriedResponse { response, carrier: Carrier::Http2 { _permit: permit } })
