@@ -77,7 +77,7 @@ fn kind(example: &Table, key: &str) -> Option<Kind> {
         () if problem.contains("expected a sequence") => {
             let item = given(Value::Array(vec![Value::String("no such word".to_owned())]));
             let item_of_another_kind = given(Value::Array(vec![Value::Boolean(true)]));
-            if item_of_another_kind.contains("untagged enum Server") {
+            if item_of_another_kind.contains("a URL, or a table with url and weight") {
                 return Some(Kind::Servers);
             }
             assert!(!item_of_another_kind.is_empty(), "{key} takes anything");

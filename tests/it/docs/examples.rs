@@ -60,8 +60,8 @@ fn the_complete_configuration_equals_the_shortest_one_with_every_default() {
 #[test]
 fn the_complete_configuration_has_every_key_there_is() {
     let structs = structs();
-    assert!(structs.len() > 8 && structs["Config"].len() > 5, "the model was read: {structs:?}");
-    has_every_key(&structs, "Config", "", &toml::from_str(&uncommented()).unwrap());
+    assert!(structs.len() > 8 && structs["RawConfig"].len() > 5, "the model was read: {structs:?}");
+    has_every_key(&structs, "RawConfig", "", &toml::from_str(&uncommented()).unwrap());
 }
 
 #[test]
