@@ -104,7 +104,7 @@ pub async fn serve(listener: AdminListener, mut state: AdminState) -> io::Result
         let mut ticks = tokio::time::interval(HISTORY_INTERVAL);
         loop {
             ticks.tick().await;
-            history.update_history(now()); // without page views, too
+            history.update_history(now()); // also without page views
         }
     });
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -197,8 +197,8 @@ async fn respond(state: &AdminState, request: Request<Incoming>) -> Response<Ful
 
 /// Whether the `Host` of a request is an IP address or `localhost`.
 ///
-/// Prevents DNS rebinding: a page of another site, whose name now resolves to this address, sends
-/// the name of that site.
+/// Prevents DNS rebinding, in which the name of another site resolves to this address. Requests
+/// from pages of that site have its name in `Host`.
 fn is_for_loopback(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(header::HOST) else { return true };
     let Some(host) = host.to_str().ok().and_then(|host| Authority::from_str(host).ok()) else {
@@ -230,7 +230,7 @@ fn typed(content_type: &'static str, body: String) -> Response<Full<Bytes>> {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Pages show names that issuers chose; the policy is a second defence against script injection.
+    // Pages show names that issuers chose. The header is a second defence against script injection.
     headers
         .insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_SECURITY_POLICY));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

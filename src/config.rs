@@ -65,7 +65,7 @@ pub enum AdminAddress {
     Unix(PathBuf),
 }
 
-/// The notation of the configuration.
+/// The address as it is written in the configuration.
 impl std::fmt::Display for AdminAddress {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -130,7 +130,7 @@ pub struct FilterConfig {
     /// Files with keys that must be in the filter.
     pub canaries: Vec<PathBuf>,
     /// Maximum number of recent clients that an update may newly reject. An update above it waits
-    /// for `keygate filter accept`. `None` has no maximum.
+    /// for `keygate filter accept`. `None` sets no maximum.
     pub max_new_hits: Option<usize>,
 }
 

@@ -148,13 +148,13 @@ impl Guard {
         hit.map_or(Verdict::Clean, Verdict::Probable)
     }
 
-    /// The probability that a key that was never added is a hit in any of `lookups` in each filter.
+    /// The false-positive rate of a key that takes `lookups` lookups in each filter.
     fn false_positive_ratio(&self, lookups: usize) -> f64 {
         let lookups = i32::try_from(lookups).unwrap_or(i32::MAX);
         let missed = self.filters.iter().map(|named| {
             (f64::from(lookups) * (-named.filter.false_positive_ratio()).ln_1p()).exp_m1()
         });
-        // 1 − ∏(1 − p)^n, where `missed` is (1 − p)^n − 1. This is exact for the smallest p, too.
+        // 1 − ∏(1 − p)^n, where `missed` is (1 − p)^n − 1. This form is exact for a very small p.
         -missed.fold(0.0, |all, one| all + one + all * one)
     }
 

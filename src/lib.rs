@@ -18,7 +18,7 @@
 //! | [`recent_hits`] | recently rejected or flagged clients, in bounded memory |
 //! | [`snapshot`] | the state that a reload can change, as one immutable value |
 //! | [`listen`] | listening sockets, one per worker and address |
-//! | `dialect` | how a client certificate is written into a header field |
+//! | `dialect` | the form of client certificates and addresses in header fields |
 //! | [`proxy`] | the data path: the life of a connection |
 //! | [`admin`] | metrics, liveness, readiness and status over HTTP |
 //! | [`server`] | the whole proxy in one process |

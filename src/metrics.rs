@@ -3,7 +3,8 @@
 //! Each worker has its own registry, so that counting is an uncontended addition. A scrape sums the
 //! registries ([`Exposition`]). Handles are resolved once, not for each request. Series exist from
 //! the start, at zero. Label values come from enums and the configuration, never from a client.
-//! Enums of other rooms implement [`Label`] here, or beside the enum in rooms that use this one.
+//! [`Label`] is implemented here for enums of rooms that this room uses. A room that uses this one
+//! implements it beside its enum.
 
 mod control;
 mod exposition;

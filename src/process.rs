@@ -1,6 +1,6 @@
 //! The process and its host: the kernel's sandbox, the service manager, inherited sockets.
 //!
-//! Nothing here knows about HTTP or TLS.
+//! Nothing here handles HTTP or TLS.
 
 pub mod inherited_sockets;
 pub mod sandbox;

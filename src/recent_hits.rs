@@ -1,4 +1,4 @@
-//! Recently rejected or flagged clients: who they are, how often they came, and the action taken.
+//! Recently rejected or flagged clients: identity, number of connections, and action.
 //!
 //! The clients are kept in bounded memory and lost at a restart. If there are more than
 //! [`MAX_CLIENTS`], those not seen for the longest time are evicted and counted. Workers share this
@@ -108,7 +108,7 @@ pub struct HitSource {
 
 impl HitSource {
     fn new(chain: &[CertificateDer<'_>], verdict: &Verdict) -> Self {
-        // The client's own certificate, at position 0, is reported anyway.
+        // Position 0 is the client's own certificate, which `RecentHit` already shows.
         let issuer = verdict.position().filter(|position| *position > 0);
         let issuer = issuer.and_then(|position| chain.get(position)).map(CertificateSummary::of);
         let (found_subject, found_fingerprint) =
@@ -202,8 +202,8 @@ impl RecentHits {
 }
 
 impl Inner {
-    /// Evicts [`EVICTED_AT_ONCE`] clients. If enough of them have no certificate, only those are
-    /// evicted, because one attacker can be such a client from many addresses.
+    /// Evicts [`EVICTED_AT_ONCE`] clients. If enough clients have no certificate, only those are
+    /// evicted, because one attacker can cause many of them with many addresses.
     fn evict_oldest(&mut self) {
         let anonymous = self.hits.keys().filter(|key| key.address.is_some()).count();
         let only_anonymous = anonymous >= EVICTED_AT_ONCE;

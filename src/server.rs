@@ -138,7 +138,7 @@ impl Server {
         format!("serving, snapshot {generation}, services: {services}")
     }
 
-    /// Refreshes all files, and returns when the good ones are in use.
+    /// Reads changed files again, and returns when every usable file is in use.
     pub async fn reload(&self) {
         let (response, done) = oneshot::channel();
         if self.commands.send(Command::Reload(response)).await.is_ok() {
@@ -146,8 +146,8 @@ impl Server {
         }
     }
 
-    /// Fails readiness, waits `readiness_delay`, stops accepting, and gives open connections up to
-    /// `drain_timeout` to finish what they have in flight.
+    /// Fails readiness, waits `readiness_delay`, stops accepting, and drains open connections.
+    /// After `drain_timeout`, closes the connections that are left.
     pub async fn shut_down(mut self) {
         self.lifecycle.send_replace(Lifecycle::NotReady);
         info!(delay = ?self.shutdown.readiness_delay, "no longer ready");
@@ -222,7 +222,7 @@ struct Links {
     report: Arc<ArcSwap<Report>>,
     /// The lifecycle of the process, which ends the workers.
     lifecycle: watch::Sender<Lifecycle>,
-    /// Has workers judge open connections again.
+    /// Changes when workers must judge open connections again.
     judgements: watch::Sender<u64>,
     /// Commands to the control thread.
     commands: mpsc::Sender<Command>,

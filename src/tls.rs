@@ -45,11 +45,11 @@ pub use self::{
 };
 pub use verifier::KeyVerifier;
 
-/// Draws the first random number of this thread. aws-lc takes some 30 ms for it, so a worker does
-/// it before it accepts connections.
+/// Draws the first random number of this thread, which takes aws-lc some 30 ms. A worker calls this
+/// function before it accepts connections.
 #[cfg(feature = "proxy")]
 pub fn warm_up() {
     let mut byte = [0];
-    // A handshake without randomness fails by itself.
+    // An error needs no report here, because a handshake without randomness fails.
     let _ = aws_lc_rs::rand::fill(&mut byte);
 }

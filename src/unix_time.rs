@@ -15,7 +15,8 @@ pub(crate) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// `seconds` since the Unix epoch as RFC 3339 text; times after the year 9999 become its end.
+/// `seconds` since the Unix epoch as RFC 3339 text. A time after the year 9999 becomes the last
+/// second of that year.
 pub(crate) fn rfc3339(seconds: u64) -> String {
     let time = UNIX_EPOCH + Duration::from_secs(seconds.min(LAST));
     humantime::format_rfc3339_seconds(time).to_string()

@@ -21,7 +21,7 @@ use crate::snapshot::watch::{AcceptUpdate, Command};
 
 /// Maximum size of the request body, in bytes; a larger one gets 400.
 const MAX_BODY: usize = 4096;
-/// Maximum time to receive the request body; then the response is 400.
+/// Maximum time to receive the request body; a slower one gets 400.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]
@@ -52,7 +52,8 @@ pub(super) async fn respond(
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
-    // Browsers send these headers. They reject pages whose name was rebound to this address, too.
+    // Browsers send these headers. The check also stops pages whose host name was rebound to this
+    // address.
     let browser_headers = [header::ORIGIN, HeaderName::from_static("sec-fetch-site")];
     if browser_headers.iter().any(|name| request.headers().contains_key(name)) {
         return text(StatusCode::FORBIDDEN, "requests from browsers are not allowed");

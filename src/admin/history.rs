@@ -1,4 +1,6 @@
-//! Verdicts and actions per hour, for the last week: the growth of the counters.
+//! Verdicts and actions in each hour of the last week, for the status page.
+//!
+//! The counts are the growth of the counters in `/metrics`. A restart clears them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,9 +8,9 @@ use serde::Serialize;
 
 use crate::metrics::Exposition;
 
-/// Number of hours that are kept; the oldest one is dropped.
+/// Maximum number of hours, one week. A further hour replaces the oldest.
 const HOURS: usize = 7 * 24;
-/// One hour, in seconds.
+/// Seconds in an hour.
 const HOUR: u64 = 3600;
 
 /// Counts of each hour, oldest first, and the last value of each counter.
@@ -36,15 +38,19 @@ impl History {
         self.add(verdicts, actions, now);
     }
 
+    /// Adds the growth since the last call. `verdicts` and `actions` are values of the counters.
     fn add(&mut self, verdicts: BTreeMap<String, f64>, actions: BTreeMap<String, f64>, now: u64) {
         let start = now - now % HOUR;
-        // A clock that is set back must not add an hour twice: the counts go to the last hour.
+        // Counts go to the last hour if the clock was set back, because hours must be in order.
         if self.hours.back().is_none_or(|last| last.start < start) {
             if self.hours.len() >= HOURS {
                 self.hours.pop_front();
             }
-            let (verdicts, actions) = (BTreeMap::new(), BTreeMap::new());
-            self.hours.push_back(HourCounts { start, verdicts, actions });
+            self.hours.push_back(HourCounts {
+                start,
+                verdicts: BTreeMap::new(),
+                actions: BTreeMap::new(),
+            });
         }
         if let Some(hour) = self.hours.back_mut() {
             add_growth(&mut hour.verdicts, &verdicts, &self.verdicts);
@@ -53,6 +59,7 @@ impl History {
         (self.verdicts, self.actions) = (verdicts, actions);
     }
 
+    /// The hours, oldest first.
     pub(super) fn hours(&self) -> impl DoubleEndedIterator<Item = &HourCounts> {
         self.hours.iter()
     }

@@ -87,7 +87,7 @@ fn bind_unix(path: &Path, inherited: &InheritedSockets) -> io::Result<UnixListen
     Ok(listener)
 }
 
-/// Whether no process listens on a socket file, because its process was killed.
+/// Whether no process listens on the socket file at `path`. A killed process leaves such a file.
 fn is_stale(path: &Path) -> bool {
     UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }

@@ -103,7 +103,7 @@ struct Expiry {
     at: String,
     /// Kind of object, such as a certificate.
     kind: &'static str,
-    /// Service or exception that it belongs to.
+    /// Service or exception that the object belongs to.
     subject: String,
 }
 

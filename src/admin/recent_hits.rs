@@ -11,11 +11,12 @@ use crate::recent_hits::{AllHits, RecentHit};
 struct RecentHitsBody<'a> {
     /// Start of the process, in seconds since the Unix epoch.
     since: u64,
-    /// Clients that were evicted from memory since then.
+    /// Number of clients that were evicted from memory since the start.
     forgotten: u64,
     clients: Vec<&'a RecentHit>,
 }
 
+/// The body of `/report`.
 pub(super) fn json(state: &AdminState) -> serde_json::Result<String> {
     let AllHits { hits, evicted: forgotten } = state.recent_hits.all();
     let clients = hits.iter().map(Arc::as_ref).collect();

@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     }
     show_commands(directory, &filter, address)?;
     let signals = SignalHandler::install()?;
-    let _log = log::start(&config.log)?; // here, because the result of the clients is printed above
+    let _log = log::start(&config.log)?; // after the results of the clients, which log lines would interrupt
     print("\nServing until Ctrl-C.")?;
     Ok(signals.serve(server))
 }
@@ -64,7 +64,7 @@ const FILTER: &str = "compromised.pkbf";
 
 /// Writes a filter that holds the key of mallory.
 ///
-/// The size is realistic: in a tiny filter, any key may be a false positive.
+/// The filter has a realistic size, because any key may be a false positive in a tiny one.
 fn create_filter(pki: &DemoPki, directory: &Path) -> Result<PathBuf, pkbf::FilterError> {
     let path = directory.join(FILTER);
     let mut filter = Filter::new(Parameters::for_entries(1000, 1e-9)?)?;
@@ -139,8 +139,8 @@ fn show_commands(directory: &Path, filter: &Path, address: SocketAddr) -> Result
 
 /// Returns the command that runs this program from any directory.
 ///
-/// A program that the shell found in its path is `keygate`. Otherwise, for example under `cargo
-/// run`, it is the path of the executable.
+/// If the shell found the program in its `PATH`, the command is the name alone. Otherwise, for
+/// example under `cargo run`, the command is the path of the executable.
 fn program() -> String {
     let name = std::env::args_os().next().unwrap_or_default();
     match std::env::current_exe() {

@@ -1,6 +1,7 @@
 //! The INPUT arguments: files, directories with everything below them, or `-` for standard input.
 //!
-//! Finds the keys in them. An unusable input is reported on standard error; the others are read.
+//! Finds the keys in the inputs. An unusable input is reported on standard error, and the others
+//! are read.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -19,7 +19,8 @@ pub struct ServiceConfig {
     pub listen: SocketAddr,
     /// Protocol inside TLS. Default: HTTP.
     pub protocol: Protocol,
-    /// Peers that begin each connection with a PROXY header, version 1 or 2. Other peers must not.
+    /// Peers that begin each connection with a PROXY header, version 1 or 2. Other peers
+    /// must not send one.
     pub accept_proxy: Networks,
     /// Peers whose `X-Request-Id` is forwarded. Requests of other peers get a new one.
     pub request_id_from: Networks,
@@ -123,7 +124,7 @@ pub enum TlsVersion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExpiredCrl {
-    /// The list counts like one that has not expired.
+    /// The CRL is used as if it had not expired.
     Accept,
     /// Clients of the CA are rejected.
     Reject,
@@ -161,7 +162,7 @@ impl AlpnProtocol {
     }
 }
 
-/// Client data that is forwarded to the upstream, besides the verdict.
+/// Client data that is forwarded to the upstream, in addition to the verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ForwardConfig {

@@ -30,7 +30,7 @@ pub struct UpstreamConfig {
     pub max_failures: u32,
     /// Duration of an ejection. Default: 10 s.
     pub retry_after: Duration,
-    /// Health checks; `None` makes none.
+    /// Active health checks; `None` turns them off.
     pub health_check: Option<HealthCheckConfig>,
     /// TLS towards `https` and `tls` servers.
     pub tls: Option<UpstreamTlsConfig>,
@@ -107,7 +107,8 @@ impl fmt::Display for ServerAddress {
     }
 }
 
-/// The notation of the configuration, always with the port. Metrics use it as a label.
+/// The address as it is written in the configuration, always with the port. Metrics use this text
+/// as a label.
 impl fmt::Display for ServerConfig {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.address, self.scheme) {
@@ -133,8 +134,7 @@ pub enum Balance {
 /// The health checks of servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheckConfig {
-    /// Target of a GET whose response must be 2xx or 3xx. Without a path, a connection must be
-    /// possible.
+    /// Target of a GET whose response must be 2xx or 3xx. `None` only opens a connection.
     pub path: Option<String>,
     /// Interval between two checks. Default: 5 s.
     pub interval: Duration,

@@ -80,8 +80,8 @@ impl Policy {
         }
     }
 
-    /// Whether requests carry the verdict in a header. If any verdict does, the requests of clean
-    /// clients do as well, so that a request without the header did not come through the proxy.
+    /// Whether requests carry the verdict in a header. This includes requests of clean clients, so
+    /// that a request without the header did not come through the proxy.
     #[must_use]
     pub fn annotates(&self) -> bool {
         [self.on_confirmed, self.on_listed, self.on_probable, self.on_unchecked]

@@ -46,9 +46,9 @@ impl RecentKeys {
         self.shards.get(worker).cloned()
     }
 
-    /// The number of distinct keys for which `is_counted` returns true. It gets the index of the
-    /// service that admitted the key. While a shard is being read, its worker records nothing and
-    /// does not wait.
+    /// The number of distinct keys for which `is_counted` returns true. The first argument of
+    /// `is_counted` is the index of the service that admitted the key. While a shard is being read,
+    /// its worker records nothing and does not wait.
     #[must_use]
     pub fn count(&self, is_counted: impl Fn(usize, &KeyEncodings) -> bool) -> usize {
         let mut distinct = HashSet::new();

@@ -44,7 +44,7 @@ impl Exposition {
     /// The current values in Prometheus' text format 0.0.4.
     ///
     /// # Errors
-    /// Returns an error if the format cannot express a series. No series of this room is such.
+    /// Returns an error if the format cannot express a series, which no series of this room causes.
     pub fn render(&self) -> Result<String, prometheus::Error> {
         let mut families = self.control.gather();
         let workers = self.workers.iter().map(Registry::gather);

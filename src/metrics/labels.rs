@@ -95,7 +95,7 @@ labels! {
         Loaded = "loaded",
         /// The new version was rejected; the previous one stays in use.
         Rejected = "refused",
-        /// The file is the one in use.
+        /// The file has not changed.
         Unchanged = "unchanged",
     }
 

@@ -99,7 +99,7 @@ impl ServiceMetrics {
     }
 }
 
-/// The series of all services; the last label of each is the one of its [`Family`].
+/// The series of all services, before their labels are resolved to handles.
 #[derive(Debug, Clone)]
 struct Series {
     connections_active: IntGaugeVec,

@@ -56,8 +56,8 @@ impl FileStamp {
         Ok(Self::from_metadata(&std::fs::metadata(path)?))
     }
 
-    /// Whether the file was last changed at least `age` before `now`. A time of change in the
-    /// future, which a file server with another clock can set, counts as that long ago.
+    /// Whether the file was last changed at least `age` before `now`. Returns true if the time of
+    /// the change is in the future, which the clock of a file server can cause.
     #[must_use]
     pub fn changed_before(&self, now: SystemTime, age: Duration) -> bool {
         let (seconds, nanoseconds) = self.changed;
@@ -98,7 +98,7 @@ pub fn read(path: &Path, max_size: u64) -> Result<FilterFile, FilterError> {
     read_from(&mut file, path, max_size)
 }
 
-/// [`read`], but waits while a writer holds the lock.
+/// Like [`read`], but waits while a writer holds the lock.
 ///
 /// # Errors
 /// Returns the errors of [`read`].
@@ -233,7 +233,7 @@ mod tests {
                     writer.write_all_at(b"x", 1000).unwrap();
                 }
             });
-            // A read that overlaps no write succeeds, so that several are needed.
+            // Repeated, because a read that overlaps no write succeeds.
             let mut reads = std::iter::repeat_with(|| read(&path, u64::MAX));
             let is_detected = reads
                 .by_ref()

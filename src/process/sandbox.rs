@@ -1,8 +1,9 @@
 //! Restricts the process to what its configuration names, enforced by the kernel (Landlock).
 //!
 //! The sandbox is entered before there is a second thread and before any file but the configuration
-//! is read. Files that a reload needs are therefore tried at the start. A sandbox cannot be
-//! widened: [`check`] and [`check_config`] reject what lies outside. Rights: landlock(7).
+//! is read. A file that the sandbox denies therefore fails at the start and not at the first
+//! reload. A sandbox cannot be widened: [`check`] and [`check_config`] reject access outside it.
+//! Rights: landlock(7).
 
 mod access;
 
@@ -29,7 +30,7 @@ pub enum SandboxStatus {
     None,
     /// No restriction, because `sandbox.mode` is `"off"`.
     Off,
-    /// The restrictions that this kernel knows.
+    /// The restrictions that this kernel supports.
     Partial,
 }
 
@@ -51,7 +52,7 @@ impl SandboxStatus {
 pub enum SandboxError {
     /// `sandbox.mode` is `"required"`, and the kernel has no Landlock.
     #[error(
-        "sandbox.mode is \"required\", and this kernel has no Landlock (Linux 5.13 or later, with landlock among its lsm=); set it to \"auto\" to do without"
+        "sandbox.mode is \"required\", and this kernel has no Landlock (Linux 5.13 or later, with landlock among its lsm=); set it to \"auto\" to run without a sandbox"
     )]
     Missing,
     /// The kernel rejects the rules.
@@ -91,7 +92,7 @@ pub enum OutsideSandbox {
     Resolver,
 }
 
-/// The access of this process, once it has entered its only sandbox.
+/// The access that the sandbox of this process grants; empty without a sandbox.
 static GRANTED: OnceLock<Granted> = OnceLock::new();
 
 /// The access that a sandbox grants.
@@ -191,7 +192,7 @@ pub fn check(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, outside))
 }
 
-/// Checks that the sandbox allows what `config` needs, except for its files, which [`check`] is for.
+/// Checks that the sandbox allows the ports and host names in `config`. [`check`] is for files.
 ///
 /// # Errors
 /// Returns the first access outside the sandbox.

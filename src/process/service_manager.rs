@@ -60,7 +60,7 @@ fn notify(states: &[NotifyState<'_>]) {
     }
 }
 
-/// The heartbeats of all workers: counters that increase as long as the workers run.
+/// The heartbeats of all workers: counters that increase while the workers run.
 #[derive(Debug, Clone)]
 pub struct Heartbeats(Arc<[AtomicU64]>);
 

@@ -51,14 +51,14 @@ impl Control {
         let admin = admin::serve(self.admin, self.state);
         let admin = tokio::task::spawn_local(async move {
             let Err(error) = admin.await;
-            error!(%error, "the admin server ended");
+            error!(%error, "the admin server failed: no more metrics, restart the process");
         });
         tokio::task::spawn_local(service_manager::keep_alive(self.heartbeats));
         let HealthChecks { current, health, metrics, swaps } = self.health;
         tokio::task::spawn_local(proxy::supervise_health(current, swaps, health, metrics));
         if let Err(error) = self.watcher.run().await {
-            error!(%error, "reading files ended: no more reloads, restart the process");
-            let _ = admin.await; // metrics are served on
+            error!(%error, "the file watcher failed: no more reloads, restart the process");
+            let _ = admin.await; // metrics are still served
         }
     }
 }

@@ -31,7 +31,7 @@ pub struct Snapshot {
 /// One service in one snapshot.
 #[derive(Debug)]
 pub struct Service {
-    /// Id of the service: it means the same service as long as the process lives.
+    /// Id of the service, which no other service gets while the process runs.
     pub id: usize,
     /// Configuration of the service.
     pub config: Arc<ServiceConfig>,

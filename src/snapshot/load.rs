@@ -169,7 +169,8 @@ impl Loader {
     /// [`Loader::refresh`] uses it.
     ///
     /// # Errors
-    /// Returns an error if there is no such filter, no update waits, or another one.
+    /// Returns an error if there is no such filter, if no update waits, or if the waiting update
+    /// has another SHA-256.
     pub fn accept(&mut self, filter: &str, sha256: &[u8; 32]) -> Result<(), AcceptError> {
         match self.sources.filters.iter_mut().find(|source| source.name() == filter) {
             Some(source) => source.accept(sha256),
@@ -180,8 +181,8 @@ impl Loader {
     /// Checks that the accepted update with this SHA-256 is in use.
     ///
     /// # Errors
-    /// Returns an error if it was rejected for another reason, is being written, or if there is no
-    /// such filter.
+    /// Returns an error if the update was rejected for another reason, if its file is being
+    /// written, or if there is no such filter.
     pub fn ensure_in_use(&self, filter: &str, sha256: &[u8; 32]) -> Result<(), AcceptError> {
         match self.sources.filters.iter().find(|source| source.name() == filter) {
             Some(source) => source.ensure_in_use(sha256),
@@ -233,7 +234,7 @@ impl Loader {
         services.flat_map(|source| source.compromised_keys(&guard, now)).collect()
     }
 
-    /// The private key files with unsafe permissions. They are used all the same.
+    /// The private key files with unsafe permissions, which are used nevertheless.
     #[must_use]
     pub fn exposed_key_files(&self) -> Vec<ExposedKeyFile> {
         self.sources.services.iter().flat_map(ServiceSource::exposed_key_files).cloned().collect()

@@ -55,7 +55,7 @@ pub enum InputError {
     )]
     NoKey,
     /// The object is larger than any key.
-    #[error("{what} of more than {limit} bytes is no key")]
+    #[error("{what} of more than {limit} bytes is not a key")]
     TooLarge {
         /// The kind of object.
         what: &'static str,

@@ -15,7 +15,7 @@ pub enum TlsFileError {
         /// The reason that rustls gives.
         source: rustls::Error,
     },
-    /// A revocation list that is not the DER of one.
+    /// A revocation list that is not valid DER.
     #[error("revocation list {position} cannot be used: {source}")]
     CrlEncoding {
         /// Position of the list in the file, counted from 1.
@@ -25,7 +25,7 @@ pub enum TlsFileError {
     },
     /// A revocation list that is older than the one in use.
     #[error(
-        "the revocation list of {issuer} is older than the one in use; restart to go back to it"
+        "the revocation list of {issuer} is older than the one in use; restart to use the older one"
     )]
     CrlRollback {
         /// Distinguished name of the CA.

@@ -1,8 +1,8 @@
 //! The handshake in progress: what its client verifier reports to the code that drives it.
 //!
-//! rustls returns nothing but an error from a verifier that rejects. Task-locals carry the rest
-//! past rustls, for one handshake. Without the feature `proxy` there is no task, and reports are
-//! dropped.
+//! A verifier that rejects a client can return only an error through rustls. Task-locals carry the
+//! certificates and the verdict, for one handshake. Without the feature `proxy` there is no task,
+//! and reports are dropped.
 
 #[cfg(feature = "proxy")]
 use std::cell::RefCell;
@@ -17,10 +17,10 @@ use crate::guard::Verdict;
 #[cfg(feature = "proxy")]
 #[derive(Debug, Clone)]
 pub struct RejectedClient {
-    /// The certificates that the client presented, leaf first. If the leaf's key was rejected, the
-    /// leaf alone, and the client has proved that it holds the key.
+    /// The certificates that the client presented, leaf first. If the leaf's key was rejected, only
+    /// the leaf; the client has then proved that it holds the key.
     pub chain: Vec<CertificateDer<'static>>,
-    /// The verdict on its key. `None` if chain or signature failed verification: the certificate
+    /// The verdict on the rejected key. `None` if chain or signature failed verification: the certificate
     /// may then be a copy.
     pub verdict: Option<Verdict>,
 }

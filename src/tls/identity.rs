@@ -76,8 +76,8 @@ impl ClientIdentity {
     /// Whether the client's chain has expired. rustls calls no verifier for resumed sessions and
     /// open connections, both of which can outlive the chain.
     ///
-    /// The chain is verified again only when one of its certificates has expired. That can be a
-    /// certificate that the chain does not need.
+    /// The chain is verified again only when one of its certificates has expired, because the
+    /// chain may not need that certificate.
     #[must_use]
     pub fn has_expired(&self, verifier: &dyn ClientCertVerifier, now: SystemTime) -> bool {
         if !self.is_due_for_check(now) {

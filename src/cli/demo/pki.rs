@@ -11,14 +11,14 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The CA and the two clients.
+/// The certificates that the demo uses after they are written to files.
 pub(super) struct DemoPki {
     pub(super) ca: CertificateDer<'static>,
     pub(super) good: DemoParty,
     pub(super) mallory: DemoParty,
 }
 
-/// A certificate and its key.
+/// A server or client: its certificate and private key.
 pub(super) struct DemoParty {
     certificate: Certificate,
     key: KeyPair,
@@ -35,7 +35,8 @@ pub(super) enum PkiError {
 }
 
 impl DemoPki {
-    /// Generates certificates and keys, and writes them to `directory`, readable only by the owner.
+    /// Generates the CA, the server and the clients. Writes certificates and keys to `directory`;
+    /// only the owner can read the files.
     pub(super) fn generate(directory: &Path) -> Result<Self, PkiError> {
         let ca_key = KeyPair::generate()?;
         let mut parameters = named("keygate demo CA", Vec::new())?;
@@ -76,23 +77,26 @@ impl DemoParty {
         Ok(Self { spki: key.subject_public_key_info(), certificate, key })
     }
 
-    /// SubjectPublicKeyInfo (DER).
+    /// The public key: SubjectPublicKeyInfo (DER).
     pub(super) fn spki(&self) -> &[u8] {
         &self.spki
     }
 
+    /// The certificate chain and the private key, for rustls.
     pub(super) fn credentials(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
         let key = rustls::pki_types::PrivatePkcs8KeyDer::from(self.key.serialize_der());
         (vec![self.certificate.der().clone()], key.into())
     }
 }
 
+/// Parameters of a certificate with this common name, valid for `hosts`.
 fn named(name: &str, hosts: Vec<String>) -> Result<CertificateParams, rcgen::Error> {
     let mut parameters = CertificateParams::new(hosts)?;
     parameters.distinguished_name.push(DnType::CommonName, name);
     Ok(parameters)
 }
 
+/// Creates a file that only the owner can read. An existing file is an error.
 fn write(path: &Path, pem: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(pem.as_bytes())

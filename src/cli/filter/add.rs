@@ -42,7 +42,7 @@ struct AddSummary {
     false_positive_ratio: f64,
 }
 
-/// Maximum share of bits set, before a warning: a fuller filter exceeds its false-positive rate.
+/// Share of bits set above which a warning is printed: more false positives than planned.
 const MAX_FILL_RATIO: f64 = 0.5;
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {

@@ -25,7 +25,7 @@ pub(super) fn page() -> Vec<u8> {
         sections.iter().partition(|section| section.heading == "SEE ALSO");
     description.into_iter().for_each(|section| super::add(section, &mut roff));
     let mut text = Vec::new(); // in the example, the text of a table precedes its name
-    let mut is_first = false; // a heading starts a paragraph, so that the first one needs no `.PP`
+    let mut is_first = false; // the first paragraph of a section needs no `.PP`
     let example = join_continuations(EXAMPLE);
     for line in example.iter().map(|line| ExampleLine::parse(line)) {
         if let ExampleLine::Text(line) = line {

@@ -27,7 +27,7 @@ pub(super) enum Block<'a> {
 pub(super) fn parse(text: &str) -> Vec<ManSection<'_>> {
     let mut sections: Vec<ManSection<'_>> = Vec::new();
     let mut is_fenced = false;
-    let mut continues = false; // the last block goes on in the next line
+    let mut continues = false; // whether the next line may continue the last block
     for line in text.lines() {
         if let Some(heading) = line.strip_prefix("## ") {
             sections.push(ManSection { heading, blocks: Vec::new() });

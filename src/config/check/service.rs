@@ -184,11 +184,11 @@ impl Checker<'_> {
         let size = raw.max_header_size.0;
         let max_header_size = HEADER_SIZES.contains(&size).then(|| u32::try_from(size).ok());
         let Some(max_header_size) = max_header_size.flatten() else {
-            let problem = format!("{size} bytes; a request head may have 8KiB to 1MiB");
+            let problem = format!("{size} bytes are not between 8KiB and 1MiB");
             return Err(self.invalid(format!("{field}.max_header_size"), problem));
         };
         if !(1..=MAX_CONNECTIONS).contains(&raw.max_connections) {
-            let problem = format!("{}; 1 to {MAX_CONNECTIONS} are possible", raw.max_connections);
+            let problem = format!("{} is not between 1 and {MAX_CONNECTIONS}", raw.max_connections);
             return Err(self.invalid(format!("{field}.max_connections"), problem));
         }
         for (key, value, max) in [
@@ -197,7 +197,7 @@ impl Checker<'_> {
             ("max_streams", usize::try_from(raw.max_streams).unwrap_or(usize::MAX), MAX_STREAMS),
         ] {
             if !(1..=max).contains(&value) {
-                let problem = format!("{value}; 1 to {max} are possible");
+                let problem = format!("{value} is not between 1 and {max}");
                 return Err(self.invalid(format!("{field}.{key}"), problem));
             }
         }

@@ -27,7 +27,7 @@ impl Checker<'_> {
     ) -> Result<UpstreamConfig, ConfigError> {
         let servers = format!("{field}.servers");
         if !(1..=MAX_SERVERS).contains(&raw.servers.len()) {
-            let problem = format!("{} servers; 1 to {MAX_SERVERS} are possible", raw.servers.len());
+            let problem = format!("{} servers; give 1 to {MAX_SERVERS}", raw.servers.len());
             return Err(self.invalid(servers, problem));
         }
         let parsed = raw.servers.iter().map(|server| self.server(&servers, server, protocol));
@@ -58,7 +58,7 @@ impl Checker<'_> {
             }),
         };
         if !(1..=MAX_CONNECTIONS).contains(&raw.max_connections) {
-            let problem = format!("{}; 1 to {MAX_CONNECTIONS} are possible", raw.max_connections);
+            let problem = format!("{} is not between 1 and {MAX_CONNECTIONS}", raw.max_connections);
             return Err(self.invalid(format!("{field}.max_connections"), problem));
         }
         let age = raw.max_connection_age;
@@ -89,7 +89,8 @@ impl Checker<'_> {
             raw::RawServer::Weighted { url, weight } => (url, *weight),
         };
         if !(1..=MAX_WEIGHT).contains(&weight) {
-            let problem = format!("weight {weight} of {text:?}; 1 to {MAX_WEIGHT} are possible");
+            let problem =
+                format!("the weight {weight} of {text:?} is not between 1 and {MAX_WEIGHT}");
             return Err(self.invalid(field, problem));
         }
         let problem = || {

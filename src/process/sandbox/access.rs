@@ -17,7 +17,7 @@ const PROCESS_FILES: [&str; 5] = [
     "/sys/fs/cgroup",
 ];
 /// Files for the resolver of the C library: files in /etc that are replaced by renaming, and
-/// modules that are loaded by the first look-up.
+/// modules that are loaded by the first lookup.
 const RESOLVER_FILES: [&str; 6] =
     ["/etc", "/lib", "/lib64", "/run/systemd/resolve", "/usr/lib", "/usr/lib64"];
 /// Port of DNS over TCP, which is used for responses that are too long for UDP.

@@ -73,7 +73,7 @@ pub enum LoadError {
     },
     /// The rollback state cannot be read or written.
     #[error(
-        "state {}: {source}; make the directory writable, or remove the file to forget which filters were in use",
+        "state {}: {source}; make the directory writable, or remove the file to accept older filters",
         path.display()
     )]
     State {
@@ -102,9 +102,7 @@ pub enum ListFileError {
     #[error(transparent)]
     Content(#[from] ListError),
     /// The file is empty, but the list in use has keys.
-    #[error(
-        "empty, and {entries} keys are in use: write a comment into a list that is to have no keys"
-    )]
+    #[error("empty, and {entries} keys are in use: write a comment into a list without keys")]
     Emptied {
         /// Number of keys in use.
         entries: usize,

@@ -1,7 +1,7 @@
 //! Reads files again when they change, and keeps the last good value that was read from them.
 //!
-//! Filters, lists, service credentials and the configuration follow this one algorithm. What is
-//! read, and whether it is good, is decided by the caller.
+//! Filters, lists, service credentials and the configuration follow this one algorithm. The
+//! caller reads the files and decides whether their content is good.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -48,11 +48,11 @@ pub(crate) enum Reread<R> {
 /// Result of refreshing one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Nothing yet, because a file is being written.
+    /// The value in use stays for now, because a file is being written.
     Pending,
     /// A new value is in use.
     Replaced,
-    /// Nothing: the value in use stays.
+    /// The value in use stays.
     Same,
 }
 
@@ -127,7 +127,7 @@ impl<T> LastGood<T> {
         self.last_attempt = Some(ReloadReport::done(ReloadResult::Unchanged, now));
     }
 
-    /// Records that what the files hold was rejected.
+    /// Records that the content of the files was rejected.
     pub(crate) fn record_rejection(
         &mut self,
         reason: Option<RejectionReason>,
@@ -143,7 +143,7 @@ impl<T> LastGood<T> {
         &self.value
     }
 
-    /// The value in use, to change what does not come from its files.
+    /// The value in use, for changes to its parts that do not come from files.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         &mut self.value
     }

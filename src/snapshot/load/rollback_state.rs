@@ -15,7 +15,7 @@ const MAX_SIZE: u64 = 1 << 20;
 /// The watermarks of all filters, and the file that keeps them.
 #[derive(Debug, Default)]
 pub(super) struct RollbackState {
-    /// `None` without a state directory: the watermarks last as long as the process.
+    /// `None` without a state directory. The watermarks are then lost at a restart.
     path: Option<PathBuf>,
     watermarks: BTreeMap<String, Watermark>,
 }

@@ -54,7 +54,7 @@ enum Staged<S> {
     New(S),
 }
 
-/// The ids of services, by name. An id means the same service as long as the process lives.
+/// The ids of services, by name. An id is never given to another service.
 #[derive(Debug, Default)]
 pub(super) struct ServiceIds(Vec<String>);
 
@@ -200,7 +200,7 @@ impl Sources {
             });
         let lists = self.lists.iter_mut().map(|list| list.refresh(now));
         let services = self.services.iter_mut().map(|service| service.refresh(now));
-        // Collected, because every source is refreshed whatever the result of the others is.
+        // `collect` refreshes every source; `any` would stop at the first change.
         filters.chain(lists).chain(services).collect()
     }
 

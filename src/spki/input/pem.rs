@@ -68,7 +68,7 @@ impl Section {
 
     /// The error if the input ends within the section.
     pub(super) fn without_end(&self) -> InputError {
-        self.broken(format!("there is no end to the section {}", shown(&self.label)))
+        self.broken(format!("the section {} has no END line", shown(&self.label)))
     }
 
     /// The key in the section, which ends with the label `end`; `None` if this kind has no key.

@@ -59,7 +59,7 @@ impl Text {
                 }
             }
             (Some(Boundary::Broken | Boundary::End(_)), None) => {
-                let reason = "a boundary without its other half".to_owned();
+                let reason = "a damaged BEGIN line, or an END line without one".to_owned();
                 let error = InputError::Broken { what: "PEM", source: Damage::Text(reason) };
                 self.report(self.number, Err(error), found);
             }

@@ -222,7 +222,7 @@ fn a_bundle_gives_all_its_keys_with_other_text_between_them() {
     // An input that ends within a section, and one where the next section begins too early.
     let cut = text.split_at(text.rfind("-----END").unwrap()).0;
     let last = keys_in(cut.as_bytes()).pop().unwrap();
-    assert!(last.key.unwrap_err().to_string().contains("there is no end to the section"));
+    assert!(last.key.unwrap_err().to_string().contains("has no END line"));
     let run_on = text.replacen("-----END CERTIFICATE-----\n", "", 1);
     let findings = keys_in(run_on.as_bytes());
     assert!(findings[0].key.is_err() && findings[1..].iter().all(|finding| finding.key.is_ok()));

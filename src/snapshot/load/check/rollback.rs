@@ -35,7 +35,7 @@ impl Watermark {
 /// make every later update look older.
 ///
 /// # Errors
-/// Returns an error if it is.
+/// Returns an error if the date is later.
 pub(crate) fn ensure_not_from_the_future(
     header: &Header,
     now: SystemTime,
@@ -50,7 +50,7 @@ pub(crate) fn ensure_not_from_the_future(
 /// Checks that a filter is not older than the `watermark`.
 ///
 /// # Errors
-/// Returns an error if it is older and `rollback` is `"refuse"`.
+/// Returns an error if the filter is older and `rollback` is `"refuse"`.
 pub(crate) fn ensure_not_older(
     rollback: Rollback,
     header: &Header,

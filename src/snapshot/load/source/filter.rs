@@ -50,7 +50,7 @@ enum HeldUpdate {
 /// Why an update cannot be accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptError {
-    /// Another update waits than the one that was inspected.
+    /// The waiting update is not the one that was inspected.
     #[error(
         "filter {filter:?}: the waiting update has the SHA-256 {waiting}: inspect it, then accept it"
     )]
@@ -200,7 +200,7 @@ impl FilterSource {
 
     fn reject(&mut self, rejection: FilterRejection, now: SystemTime) -> Change {
         match rejection {
-            FilterRejection::NewHits { .. } => {} // held since its new hits were counted
+            FilterRejection::NewHits { .. } => {} // `within_new_hit_limit` has set `held`
             FilterRejection::Future { updated } => {
                 self.held = Some(HeldUpdate::Until(updated.saturating_sub(MAX_CLOCK_SKEW)));
             }
@@ -232,11 +232,11 @@ impl FilterSource {
         self.held = None;
     }
 
-    /// Accepts the waiting update with this SHA-256. The next refresh uses it, however many new
-    /// hits it has.
+    /// Accepts the waiting update with this SHA-256. The next refresh uses the update and ignores
+    /// `max_new_hits`.
     ///
     /// # Errors
-    /// Returns an error if no update waits, or another one.
+    /// Returns an error if no update waits, or if the waiting update has another SHA-256.
     pub(crate) fn accept(&mut self, sha256: &[u8; 32]) -> Result<(), AcceptError> {
         let filter = || self.config.name.clone();
         match &self.held {
@@ -256,7 +256,8 @@ impl FilterSource {
     /// Checks that the accepted update with this SHA-256 is in use.
     ///
     /// # Errors
-    /// Returns an error if it was rejected for another reason, or is being written.
+    /// Returns an error if the update was rejected for another reason, or if its file is being
+    /// written.
     pub(crate) fn ensure_in_use(&self, sha256: &[u8; 32]) -> Result<(), AcceptError> {
         if self.filter().sha256 == *sha256 {
             return Ok(());
@@ -340,7 +341,7 @@ impl FilterSource {
     }
 }
 
-/// Every file that decides whether the filter is used.
+/// The paths of the filter, its checksum file and its canaries.
 fn paths(config: &FilterConfig) -> Vec<PathBuf> {
     let own = [config.path.clone(), pkbf::sidecar_of(&config.path)];
     own.into_iter().chain(config.canaries.iter().cloned()).collect()
