@@ -231,6 +231,7 @@ mod tests {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     writer.write_all_at(b"x", 1000).unwrap();
+                    std::thread::sleep(Duration::from_millis(1)); // a read takes longer
                 }
             });
             // Repeated, because a read that overlaps no write succeeds.

@@ -73,6 +73,7 @@ mod process {
 
 mod reload {
     mod configuration;
+    mod events;
     mod files;
     mod rejected_updates;
 }

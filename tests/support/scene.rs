@@ -1,9 +1,7 @@
 //! A proxy whose filter changes under it.
 
-use std::cell::Cell;
 use std::fs::{create_dir, rename};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
@@ -23,8 +21,6 @@ pub struct Scene {
     pub lost: Party,
     /// Will be in the next filter.
     pub next: Party,
-    /// When the update was made.
-    updated: Cell<Instant>,
 }
 
 impl Scene {
@@ -48,7 +44,7 @@ impl Scene {
         write_filter(&first, &[&lost.spki]);
         prepare(&pki, &first);
         let keygate = change(Configuration::new(origin.address())).start(&pki);
-        let scene = Self { pki, keygate, good, lost, next, updated: Cell::new(Instant::now()) };
+        let scene = Self { pki, keygate, good, lost, next };
         scene.admits(&scene.good);
         scene.admits(&scene.next);
         scene.refuses(&scene.lost);
@@ -59,7 +55,6 @@ impl Scene {
     pub fn update(&self) -> PathBuf {
         let path = self.pki.path("made/update.pkbf");
         write_revision(&path, &[&self.lost.spki, &self.next.spki], 2);
-        self.updated.set(Instant::now());
         path
     }
 
@@ -85,9 +80,6 @@ impl Scene {
     pub fn is_replaced_by(&self, update: &[u8]) {
         let keygate = &self.keygate;
         keygate.wait_for_generation(2);
-        // It takes a fraction of a second; what no event told, the poll finds after ten.
-        let took = self.updated.get().elapsed();
-        assert!(took < Duration::from_secs(8), "{took:?}: it was found by the poll alone");
         self.refuses(&self.next);
         self.refuses(&self.lost);
         self.admits(&self.good);
