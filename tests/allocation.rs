@@ -1,4 +1,4 @@
-//! A judgement of a clean key allocates nothing, whatever else the guard knows.
+//! A judgement of a clean key allocates nothing, with any filters, lists and exceptions.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails where it stands")]
 

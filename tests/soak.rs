@@ -1,8 +1,8 @@
-//! Mixed traffic for a long time: HTTP/1.1 and HTTP/2, uploads, clients that go away, upstreams that
-//! die, and filters and configurations that are replaced all the while. Not one wrong answer, and
-//! nothing that grows.
+//! Mixed traffic for a long time: HTTP/1.1 and HTTP/2, uploads, clients that disconnect, upstreams
+//! that fail, and reloads of filters and configurations. No response is wrong, and memory and file
+//! descriptors do not grow.
 //!
-//! It takes ten seconds; `KEYGATE_SOAK_SECONDS=600 cargo test --release --test soak` takes ten minutes.
+//! Takes ten seconds; `KEYGATE_SOAK_SECONDS=600 cargo test --release --test soak` takes ten minutes.
 
 #![allow(
     clippy::indexing_slicing,
@@ -29,9 +29,9 @@ use support::pki::{Kind, Party, Pki};
 use support::proxy::{Configuration, Configure};
 use support::{said, write_revision};
 
-/// How much more memory there may be at the end than after the first tenth, in KiB.
+/// Maximum growth of memory after the first tenth of the test, in KiB.
 const MAX_GROWTH: u64 = 16 << 10;
-/// How many descriptors more: connections that a pool keeps.
+/// Maximum growth of the number of file descriptors, for pooled connections.
 const MAX_FILES: usize = 64;
 
 struct Scene {
@@ -69,7 +69,7 @@ fn check(is_so: bool, problem: impl FnOnce() -> String) -> Result<(), String> {
     if is_so { Ok(()) } else { Err(problem()) }
 }
 
-/// A body that is sent whole arrives whole, over both versions of HTTP.
+/// A complete body arrives complete, over HTTP/1.1 and HTTP/2.
 fn upload(scene: &Scene, version: &str) -> Result<(), String> {
     let body = format!("@{}", scene.pki.path("body").display());
     let answer =
@@ -83,14 +83,14 @@ fn refused(scene: &Scene) -> Result<(), String> {
     check(said(&answer).contains("access denied"), || said(&answer))
 }
 
-/// An upstream that dies in the middle never looks complete.
+/// A response that the upstream truncates never looks complete.
 fn dying(scene: &Scene) -> Result<(), String> {
     let url = format!("https://{}/die", scene.keygate.address());
     let answer = scene.keygate.curl(&scene.good, &[&url]);
     check(!answer.status.success(), || said(&answer))
 }
 
-/// Clients that go away: in the handshake, in a head, in a body, in a response, in a stream.
+/// Clients that disconnect in the handshake, in a head, in a body, in a response, in a stream.
 fn going_away(scene: &Scene) -> Result<(), String> {
     drop(std::net::TcpStream::connect(scene.keygate.address()));
     scene.connect().send("GET / HTTP/1.1\r\nHost: loc");
@@ -170,7 +170,7 @@ fn nothing_goes_wrong_and_nothing_grows() {
     let start = Instant::now();
     let (mut memory, mut files, mut round) = (0, 0, 1);
     while start.elapsed() < length {
-        // The pace of those who replace files.
+        // The interval between replaced files.
         std::thread::sleep(Duration::from_secs(1));
         round += 1;
         origin.taken(|_| true); // or the bodies of all uploads are kept
@@ -198,7 +198,7 @@ fn nothing_goes_wrong_and_nothing_grows() {
     assert!(done > 50, "only {done} things were done");
     assert!(memory_now <= memory + MAX_GROWTH, "{memory} KiB became {memory_now} KiB");
     assert!(files_now <= files + MAX_FILES, "{files} files became {files_now}");
-    // Everybody is gone, and so is all that was theirs.
+    // All connections are closed.
     scene.keygate.wait_for_metric("keygate_connections_active{service=\"test\"}", 0.0);
     let failed = "keygate_config_reloads_total{result=\"refused\"}";
     assert_eq!(scene.keygate.metric(failed), 0.0);

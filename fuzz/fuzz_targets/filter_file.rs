@@ -1,5 +1,5 @@
-//! Any bytes as a filter file, with any bytes as the checksum beside it: an error, or a filter that
-//! answers, counts and writes itself as it was read.
+//! Any bytes as a filter file, with any bytes as its checksum file: an error, or a filter that can
+//! be queried, counted, and written back unchanged.
 
 #![no_main]
 

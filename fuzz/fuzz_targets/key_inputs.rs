@@ -1,5 +1,5 @@
-//! Any bytes as an input with keys, in pieces of any size: the same findings as in one piece, at
-//! least one, and every key that is found has its encodings.
+//! Any bytes as an input with keys, in pieces of any size. The findings are the same as for one
+//! piece, there is at least one, and every key has its encodings.
 
 #![no_main]
 

@@ -17,12 +17,12 @@ use crate::support::program::{Program, reserved_address};
 use crate::support::proxy::{Configuration, Configure, Proxy, Running};
 use crate::support::{TIMEOUT, said, skip, write_filter, write_revision};
 
-/// A TCP service in front of `server`, with more of its own configuration.
+/// A TCP service in front of `server`, with `extra` settings.
 fn scene(server: SocketAddr, extra: &str) -> Running {
     Proxy::before(server).global("access_log = { requests = \"all\" }").service(extra).start()
 }
 
-/// A server that shows what it receives on each connection up to its end, and then answers.
+/// A server that sends all bytes of each connection to the channel, and then writes `answer`.
 fn server(answer: &'static [u8]) -> (SocketAddr, Receiver<Vec<u8>>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -187,13 +187,13 @@ fn a_proxy_header_is_accepted_from_haproxy_only() {
         assert_eq!(answer.stdout, b"hello\n", "{send_proxy}: {}", said(&answer));
         assert_eq!(origin.next().fields("x-forwarded-for"), ["127.0.0.2"], "{send_proxy}");
 
-        // A client that speaks for itself is who it is, whatever it says.
+        // A client outside `accept_proxy.from` has its own address. Its PROXY header is an error.
         let direct = keygate.curl(&good, &["--interface", "127.0.0.3"]);
         assert_eq!(direct.stdout, b"hello\n", "{}", said(&direct));
         assert_eq!(origin.next().fields("x-forwarded-for"), ["127.0.0.3"]);
         let forged = ["--interface", "127.0.0.3", "--haproxy-protocol"];
         assert!(!keygate.curl(&good, &forged).status.success());
-        // And one that must say who it speaks for, and does not, is nobody.
+        // A peer in `accept_proxy.from` that sends no PROXY header is closed.
         let mut silent = TcpStream::connect(keygate.address()).unwrap();
         silent.set_read_timeout(Some(TIMEOUT)).unwrap();
         silent.write_all(b"\x16\x03\x01\x00\x05hello, I am TLS").unwrap();

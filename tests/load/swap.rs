@@ -16,7 +16,7 @@ use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::Configuration;
 use crate::support::{TIMEOUT, write_revision};
 
-/// Connections that ask one request after the other.
+/// Connections that send one request after another.
 const KEPT_ALIVE: usize = 8;
 /// Threads that make a new connection for each request.
 const NEW: usize = 2;
@@ -41,7 +41,7 @@ enum Outcome {
     Admitted,
     /// Closed in an orderly way after the handshake: the filter changed in between.
     Closed,
-    /// Refused in the handshake, by the alert `access_denied`.
+    /// Rejected in the handshake with the alert `access_denied`.
     Refused,
 }
 
@@ -54,7 +54,7 @@ struct Seen {
 }
 
 #[test]
-fn no_request_fails_while_filters_are_swapped_and_a_listed_key_gets_in_nowhere_any_more() {
+fn no_request_fails_while_filters_are_swapped_and_every_listed_key_is_rejected() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let (good, lost) = (pki.client("good", Kind::P256), pki.client("lost", Kind::P256));
     let path = pki.path("lost.pkbf");
@@ -68,7 +68,7 @@ fn no_request_fails_while_filters_are_swapped_and_a_listed_key_gets_in_nowhere_a
     let (mut answered, mut admitted) = (0, 0);
 
     std::thread::scope(|scope| {
-        // Without this, a failure here would wait for the load to end, which waits for a word.
+        // Stops the load after a failure, which would otherwise wait for the load to end.
         let _stop = StopAtEnd(&stop);
         for _ in 0..KEPT_ALIVE {
             let (sender, config) = (sender.clone(), &good);

@@ -1,5 +1,5 @@
-//! However an update arrives, under traffic: no client that is to be served notices, the last good
-//! filter is in use at the end, and memory returns to where it was.
+//! Filter updates that arrive in every way under load: admitted clients see no failure, the last
+//! good filter is in use at the end, and memory is freed.
 
 use std::fs::{
     File, OpenOptions, Permissions, create_dir, read, remove_dir_all, remove_file, rename,
@@ -24,7 +24,7 @@ use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, wait_until};
 
-/// 2^26 bits, 8 MiB: a filter that is not given back shows.
+/// 2^26 bits, 8 MiB: large enough that a filter that is not freed is detected.
 const HASH_LENGTH: u8 = 26;
 const FILTER_KIB: u64 = 8 << 10;
 /// Growth of the process for other reasons, in KiB.
@@ -65,7 +65,7 @@ impl Stage {
         self.pki.path("lost.pkbf")
     }
 
-    /// A good update that holds the lost key, where nobody looks.
+    /// A good update that holds the lost key, outside the watched directory.
     fn update(&self) -> PathBuf {
         self.update_as(2)
     }
@@ -91,15 +91,15 @@ impl Stage {
         assert_eq!(self.load.failures(), Vec::<String>::new(), "clean clients");
         let answer = self.keygate.curl(&self.lost, &[]);
         assert!(said(&answer).contains("access denied"), "{}", said(&answer));
-        // The old filter is given back when the last connection that began with it is done.
+        // The old filter is freed when the last connection that began with it has ended.
         let most = self.memory + OTHER_KIB;
         wait_until("memory is back", || self.keygate.memory("VmRSS") <= most);
     }
 }
 
-/// A filter of [`HASH_LENGTH`] in a file of its own.
+/// A filter of [`HASH_LENGTH`] in a new file.
 fn filter(pki: &Pki, keys: &[&[u8]], revision: u32) -> PathBuf {
-    let _ = create_dir(pki.path("made")); // it may be there
+    let _ = create_dir(pki.path("made")); // may exist
     let mut filter = Filter::new(Parameters::new(20, HASH_LENGTH).unwrap()).unwrap();
     keys.iter().for_each(|key| {
         filter.insert(key);
@@ -111,20 +111,20 @@ fn filter(pki: &Pki, keys: &[&[u8]], revision: u32) -> PathBuf {
 }
 
 #[test]
-fn renamed_over() {
+fn a_renamed_update_is_loaded() {
     let stage = Stage::new();
     rename(stage.update(), stage.file()).unwrap();
     stage.ends_with(2);
 }
 
 #[test]
-fn rewritten_in_place_in_small_pieces_over_seconds() {
+fn an_update_written_in_place_over_seconds_is_loaded_once_complete() {
     let stage = Stage::new();
     let content = read(stage.update()).unwrap();
     let file = OpenOptions::new().write(true).open(stage.file()).unwrap();
     for (position, piece) in content.chunks(128 << 10).enumerate() {
         file.write_all_at(piece, position as u64 * (128 << 10)).unwrap();
-        sleep(Duration::from_millis(40)); // the pace of the writer is what is tried
+        sleep(Duration::from_millis(40)); // a slow writer
     }
     drop(file);
     stage.ends_with(2);
@@ -144,14 +144,14 @@ fn a_file_written_a_moment_ago_is_read_later() {
     let is_left_alone = (2..50).any(|revision| {
         rename(filter(&pki, &[], revision), pki.path("lost.pkbf")).unwrap();
         let progress = loader.refresh(Trigger::Poll, &mut prepare);
-        // On a machine that was busy elsewhere for a fifth of a second it is put to use at once.
+        // If the machine is busy for 200 ms, the file settles and is loaded.
         progress.pending && progress.snapshot.is_none()
     });
     assert!(is_left_alone);
 }
 
 #[test]
-fn truncated_and_written_again_so_slowly_that_each_piece_is_looked_at() {
+fn a_torn_update_is_rejected_until_its_last_piece_is_written() {
     let stage = Stage::new();
     let content = read(stage.update()).unwrap();
     let mut file = File::create(stage.file()).unwrap();
@@ -171,7 +171,7 @@ fn truncated_and_written_again_so_slowly_that_each_piece_is_looked_at() {
 }
 
 #[test]
-fn deleted_and_made_again() {
+fn a_filter_that_is_deleted_and_made_again_is_loaded() {
     let stage = Stage::new();
     let update = stage.update();
     remove_file(stage.file()).unwrap();
@@ -181,7 +181,7 @@ fn deleted_and_made_again() {
 }
 
 #[test]
-fn its_directory_replaced() {
+fn a_filter_in_a_replaced_directory_is_loaded() {
     let stage = Stage::with("volume/lost.pkbf", |pki, first| {
         create_dir(pki.path("volume")).unwrap();
         rename(first, pki.path("volume/lost.pkbf")).unwrap();
@@ -196,7 +196,7 @@ fn its_directory_replaced() {
 }
 
 #[test]
-fn swapped_as_kubernetes_swaps_a_volume() {
+fn an_update_in_a_swapped_kubernetes_volume_is_loaded() {
     let stage = Stage::with("volume/lost.pkbf", |pki, first| {
         create_dir(pki.path("volume")).unwrap();
         create_dir(pki.path("volume/..a")).unwrap();
@@ -213,7 +213,7 @@ fn swapped_as_kubernetes_swaps_a_volume() {
 }
 
 #[test]
-fn made_unreadable_and_readable_again() {
+fn an_unreadable_update_is_loaded_once_readable() {
     let stage = Stage::new();
     let update = stage.update();
     set_permissions(&update, Permissions::from_mode(0o000)).unwrap();
@@ -224,10 +224,10 @@ fn made_unreadable_and_readable_again() {
 }
 
 #[test]
-fn a_thousand_updates_in_a_burst() {
+fn the_last_of_a_thousand_updates_in_a_burst_is_loaded() {
     let stage = Stage::new();
     for revision in 2..1002 {
-        // Small ones, and nobody waits for the disk: a burst.
+        // Small filters that are not synced to disk, to make a burst.
         let mut filter = Filter::new(Parameters::new(20, 16).unwrap()).unwrap();
         filter.insert(&stage.lost.spki);
         filter.stamp_as(revision, 1_700_000_000);
@@ -241,7 +241,7 @@ fn a_thousand_updates_in_a_burst() {
 }
 
 #[test]
-fn replaced_where_no_event_tells_of_it() {
+fn an_update_without_a_file_event_is_loaded() {
     let stage = Stage::with("lost.pkbf", |pki, first| {
         for directory in ["middle", "one", "two"] {
             create_dir(pki.path(directory)).unwrap();
@@ -257,14 +257,14 @@ fn replaced_where_no_event_tells_of_it() {
 }
 
 #[test]
-fn the_most_memory_during_a_reload_is_the_old_filter_and_the_new_one_and_16_mib() {
+fn peak_memory_during_a_reload_is_both_filters_and_16_mib() {
     let stage = Stage::new();
     let update = stage.update();
     stage.keygate.forget_peak();
     rename(update, stage.file()).unwrap();
     stage.keygate.wait_for_generation(2);
     let peak = stage.keygate.memory("VmHWM");
-    // The old one is in what the process has already.
+    // The memory of the process includes the old filter.
     let most = stage.memory + FILTER_KIB + (16 << 10);
     assert!(peak <= most, "{peak} KiB, {most} KiB are allowed");
     stage.ends_with(2);

@@ -1,5 +1,5 @@
 //! The filter against `tests/vectors`: fresh keys with their hashes and bit positions, and filters
-//! written by the reference implementation with what it reads in them and answers.
+//! written by the reference implementation, with the values and verdicts that it reads from them.
 //!
 //! Everything here is computed a second time from the published formula, over integers that do not
 //! wrap: <https://pwnedkeys.com/filter.html>
@@ -233,7 +233,7 @@ fn a_key_alone_in_a_filter_sets_its_positions_and_no_others() {
 }
 
 #[test]
-fn every_header_field_is_what_the_reference_implementation_reads() {
+fn every_header_field_equals_that_of_the_reference_implementation() {
     for (filter, reading) in readings() {
         let expected = Header {
             revision: reading.revision,
@@ -248,7 +248,7 @@ fn every_header_field_is_what_the_reference_implementation_reads() {
 }
 
 #[test]
-fn every_answer_is_that_of_the_reference_implementation() {
+fn every_verdict_equals_that_of_the_reference_implementation() {
     let vectors = vectors();
     for (filter, reading) in readings() {
         assert_eq!(reading.probably_includes.len(), vectors.len(), "{}", reading.file);
@@ -354,7 +354,7 @@ fn every_filter_file_with_a_byte_too_many_is_an_error() {
 }
 
 #[test]
-fn every_changed_byte_of_a_filter_file_is_an_error_or_a_filter_that_answers_as_the_model() {
+fn every_changed_byte_of_a_filter_file_is_an_error_or_matches_the_model() {
     let spkis: Vec<_> = vectors().iter().map(Vector::spki).collect();
     let whole = filter_file(SMALL);
     for offset in 0..whole.len() {

@@ -1,7 +1,7 @@
-"""Reads a dashboard with Grafana's own models of it, and says what they do not know or would not take.
+"""Reads a dashboard with Grafana's own models, and prints unknown fields and fields of a wrong type.
 
-The models drop what they do not know and check nothing. So whatever is not there any more when the dashboard is
-written again is unknown, and what each of them holds is compared with what it declares to hold.
+The models drop unknown fields and check no types. A field is therefore unknown if it is missing after the dashboard
+was written again. The type of each value is compared with the declared type of its field.
 """
 
 import enum
@@ -53,7 +53,7 @@ def wrong(place, value, declared):
             for index, part in enumerate(value):
                 yield from wrong(f"{place}[{index}]", part, arguments[0])
         else:
-            yield f"{place}: {value!r} is no list"
+            yield f"{place}: {value!r} is not a list"
     elif origin is dict:
         if isinstance(value, dict):
             for key, part in value.items():

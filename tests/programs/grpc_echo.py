@@ -47,7 +47,7 @@ def call(target, ca, certificate, key):
             assert error.code() == grpc.StatusCode.FAILED_PRECONDITION, error
             assert error.details() == "as you wish", error
             assert ("x-why", "asked for") in [tuple(it) for it in error.trailing_metadata()], error
-        # Each message is answered before the next is sent.
+        # Each message gets its response before the next is sent.
         sent = []
 
         def messages():

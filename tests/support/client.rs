@@ -1,4 +1,4 @@
-//! A client that speaks HTTP/1.1 byte by byte over real TLS.
+//! A client that sends HTTP/1.1 byte by byte over real TLS.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -19,12 +19,12 @@ pub struct Client {
     tls: StreamOwned<ClientConnection, TcpStream>,
 }
 
-/// A client as rustls makes it by default: it resumes sessions when it is let.
+/// A client configuration with the defaults of rustls, session resumption included.
 pub fn config(pki: &Pki, party: &Party) -> ClientConfig {
     config_of(pki, rustls::ALL_VERSIONS, Some(party))
 }
 
-/// The same with these versions of TLS, and with a certificate or none.
+/// A client configuration with these TLS versions, with or without a certificate.
 pub fn config_of(
     pki: &Pki,
     versions: &[&'static SupportedProtocolVersion],
@@ -88,13 +88,13 @@ impl Client {
         self.tls.flush().unwrap();
     }
 
-    /// Sends until the socket takes no more for its write time-out; how much was sent by then.
+    /// Sends until a write times out, and returns the number of bytes sent.
     pub fn send_until_stalled(&mut self, bytes: &[u8]) -> usize {
         let mut sent = 0;
         for piece in bytes.chunks(1 << 14) {
             self.tls.conn.writer().write_all(piece).unwrap();
             while self.tls.conn.wants_write() {
-                // rustls' own stream goes on after a write that timed out.
+                // The stream of rustls would retry after a write timeout.
                 if self.tls.conn.write_tls(&mut self.tls.sock).is_err() {
                     return sent;
                 }
@@ -104,7 +104,7 @@ impl Client {
         sent
     }
 
-    /// Says that nothing more comes, and goes on reading.
+    /// Closes the write side; reading remains possible.
     pub fn finish(&mut self) {
         self.tls.conn.send_close_notify();
         self.tls.flush().unwrap();
@@ -134,7 +134,7 @@ impl Client {
         rest
     }
 
-    /// Everything until the connection ends, in whatever way.
+    /// All bytes until the connection is closed or reset.
     pub fn whatever_comes(&mut self) -> String {
         let mut bytes = Vec::new();
         let _ = self.tls.read_to_end(&mut bytes); // a reset is an end, too

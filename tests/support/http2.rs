@@ -1,4 +1,4 @@
-//! A client that speaks HTTP/2 frame by frame: it can say what no library would.
+//! A client that sends HTTP/2 frame by frame, also frames that no library would send.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -110,7 +110,7 @@ impl Http2 {
             .is_ok()
     }
 
-    /// The next frame: type, flags, stream and payload. `None`: the connection ended.
+    /// The next frame: type, flags, stream and payload. `None` after the end of the connection.
     pub fn frame(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
         let mut header = [0; 9];
         if !self.read(&mut header) {
@@ -122,7 +122,7 @@ impl Http2 {
         self.read(&mut payload).then_some((header[3], header[4], stream, payload))
     }
 
-    /// The next frame that answers, refuses or ends anything.
+    /// The next HEADERS, RST_STREAM or GOAWAY frame, or the end of the connection.
     pub fn next(&mut self) -> Came {
         while let Some((kind, _, stream, payload)) = self.frame() {
             let code = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().unwrap());

@@ -152,7 +152,7 @@ impl Keygate {
         self.ask_admin(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n"), "")
     }
 
-    /// Status and body of the answer of the admin address to something that is posted.
+    /// Status and body of the response of the admin address to a POST.
     pub fn post(&self, path: &str, content_type: &str, body: &str) -> (u16, String) {
         let length = body.len();
         let head = format!(

@@ -1,5 +1,5 @@
-//! Every key that a configuration may have, found by asking the code that reads it: a table is given
-//! a key that no table has, and the error names those that it has.
+//! Every key that a configuration may have. The keys come from the code that reads configurations:
+//! each table gets an unknown key, and the error names the known ones.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,13 +14,13 @@ pub enum Kind {
     Date,
     Duration,
     Integer,
-    /// Several of something: strings, unless the words are known.
+    /// An array of strings, or of one of these strings.
     List(Vec<String>),
     /// Servers: strings, or tables with a share.
     Servers,
     Size,
     Text,
-    /// One of these words.
+    /// One of these strings.
     Word(Vec<String>),
 }
 
@@ -150,7 +150,7 @@ pub fn merge(table: &mut Table, more: Table) {
     }
 }
 
-/// TOML for a table, whatever is in it inline.
+/// The TOML of a table, with inline values.
 pub fn written(table: &Table) -> String {
     table.iter().map(|(key, value)| format!("{key} = {}\n", value_of(value))).collect()
 }

@@ -1,4 +1,4 @@
-//! Clients that keep asking, and notice when anything is not as it should be.
+//! Clients that send requests continuously and record every failure.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -31,7 +31,7 @@ pub fn ask(connection: &mut Connection, address: SocketAddr, close: bool) -> io:
     let mut reusable = !close;
     let mut line = String::new();
     if connection.read_line(&mut line)? == 0 {
-        // With close_notify; without, rustls has an error of its own.
+        // The connection ended with close_notify. Without it, rustls returns an error.
         return Err(io::ErrorKind::ConnectionAborted.into());
     }
     if !line.starts_with("HTTP/1.1 200 ") {
@@ -49,8 +49,8 @@ pub fn ask(connection: &mut Connection, address: SocketAddr, close: bool) -> io:
     if &body == b"hello\n" { Ok(reusable) } else { Err(io::Error::other("another body")) }
 }
 
-/// Threads that ask as a client that must be served, until the end of the test: half of them on
-/// connections that stay open, half on a new one for each request.
+/// Threads that send requests of an admitted client until the end of the test. Half of them keep
+/// their connections open, half open a new one for each request.
 pub struct Load {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -74,7 +74,7 @@ impl Load {
         Self { threads: threads.collect(), shared }
     }
 
-    /// Waits for so many more answers.
+    /// Waits for this number of further responses.
     pub fn wait_for(&self, answers: usize) {
         let wanted = self.shared.answered.load(Ordering::Relaxed) + answers;
         wait_for("more responses", || {

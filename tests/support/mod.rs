@@ -46,7 +46,7 @@ pub fn write_filter(path: &Path, keys: &[&[u8]]) {
     write_revision(path, keys, 1);
 }
 
-/// The same with a revision of its own.
+/// Writes such a filter with this revision.
 pub fn write_revision(path: &Path, keys: &[&[u8]], revision: u32) {
     let mut filter = Filter::new(Parameters::for_entries(1000, 1e-9).unwrap()).unwrap();
     for key in keys {

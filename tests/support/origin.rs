@@ -48,14 +48,14 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Answers every request with 200 and `hello`.
+    /// Responds to every request with 200 and `hello`.
     pub fn start() -> Self {
         Self::answering(|_, tcp| {
             tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n")
         })
     }
 
-    /// Writes what `answer` writes; an error of it closes the connection.
+    /// Responds with `answer`, whose error closes the connection.
     pub fn answering(
         answer: impl Fn(&Received, &mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static,
     ) -> Self {

@@ -75,14 +75,14 @@ pub fn elements(sequence: &[u8]) -> Vec<Vec<u8>> {
     elements
 }
 
-/// A CA with a directory of its own, where everybody's files are.
+/// A CA with its own directory, which has the files of all parties.
 pub struct Pki {
     directory: tempfile::TempDir,
     issuer: Issuer<'static, KeyPair>,
     ca: CertificateDer<'static>,
 }
 
-/// Somebody with a certificate.
+/// A holder of a certificate and its private key.
 pub struct Party {
     pub name: String,
     /// PEM files.
@@ -127,7 +127,7 @@ impl Pki {
         pki
     }
 
-    /// A CA that this one vouches for, with a directory of its own.
+    /// A subordinate CA with its own directory.
     pub fn subordinate(&self, name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut parameters = CertificateParams::default();
@@ -141,7 +141,7 @@ impl Pki {
         Self { directory, issuer: Issuer::new(parameters, key), ca }
     }
 
-    /// The CA as somebody with a certificate, for whoever takes it back.
+    /// The certificate of the CA as a party, for a CRL that revokes it.
     pub fn as_party(&self) -> Party {
         let certificate = self.path("ca.pem");
         let (name, private_key) = ("CA".to_owned(), PathBuf::new());
@@ -242,7 +242,7 @@ impl Pki {
         self.crl_made(name, Duration::from_secs(3600), revoked, lasts)
     }
 
-    /// A revocation list of yesterday, which names nobody.
+    /// An empty revocation list from yesterday.
     pub fn old_crl(&self, name: &str) -> PathBuf {
         let day = Duration::from_secs(86_400);
         self.crl_made(name, day, &[], day)

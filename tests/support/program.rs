@@ -55,7 +55,7 @@ static RESERVED: Mutex<(u16, Vec<UnixListener>)> = Mutex::new((0, Vec::new()));
 /// An address on loopback that nothing listens on, for programs that cannot be given a socket.
 ///
 /// The port is reserved for this process: an abstract Unix socket with its number, in the same
-/// network namespace, tells other test processes that it is taken.
+/// network namespace, shows other test processes that the port is in use.
 pub fn reserved_address() -> SocketAddr {
     let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
     let (next, locks) = &mut *reserved;

@@ -36,7 +36,7 @@ enum Token {
 }
 
 impl Matcher {
-    /// The values that it speaks of, one by one.
+    /// The alternatives in the value of the matcher.
     pub fn values(&self) -> Vec<&str> {
         if self.operator.ends_with('~') {
             self.value.split('|').collect()

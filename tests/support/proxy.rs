@@ -216,12 +216,12 @@ impl Deref for Running {
 }
 
 impl Running {
-    /// A connection of `good` that speaks HTTP/1.1.
+    /// An HTTP/1.1 connection of `good`.
     pub fn connect(&self) -> Client {
         Client::connect(&self.pki, self.address(), &self.good)
     }
 
-    /// A connection of `good` that speaks HTTP/2.
+    /// An HTTP/2 connection of `good`.
     pub fn connect_http2(&self) -> Http2 {
         Http2::connect(&self.pki, self.address(), &self.good)
     }

@@ -51,7 +51,7 @@ impl Scene {
         scene
     }
 
-    /// A finished filter of revision 2 that holds `lost` and `next`, where nobody looks.
+    /// A complete filter of revision 2 with `lost` and `next`, outside the watched directory.
     pub fn update(&self) -> PathBuf {
         let path = self.pki.path("made/update.pkbf");
         write_revision(&path, &[&self.lost.spki, &self.next.spki], 2);
@@ -98,7 +98,7 @@ impl Scene {
         assert_eq!(keygate.metric(SUCCESSFUL), 1.0);
     }
 
-    /// Waits for an update to be refused with `reason` and an error that contains `problem`.
+    /// Waits until an update is rejected with `reason` and an error that contains `problem`.
     pub fn is_refused(&self, reason: &str, problem: &str) {
         self.keygate.wait_for("a refused update", |line| {
             line["message"] == "filter update rejected, keeping the one in use"

@@ -31,7 +31,7 @@ impl Server {
         tcp
     }
 
-    /// A connection of HTTP/2 whose first words are said.
+    /// An HTTP/2 connection after the exchange of prefaces.
     pub fn http2(&self) -> TcpStream {
         self.http2_with(&[])
     }
@@ -80,7 +80,7 @@ pub fn read_until(tcp: &mut TcpStream, end: &str) -> String {
     String::from_utf8(read).unwrap()
 }
 
-/// Has the other side of HTTP/2 read whatever was sent until now.
+/// Waits until the HTTP/2 peer has read all frames sent so far.
 pub fn settle(tcp: &mut TcpStream) {
     tcp.write_all(&frame(PING, 0, 0, &[0; 8])).unwrap();
     loop {

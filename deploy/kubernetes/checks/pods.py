@@ -34,7 +34,7 @@ CURL = "docker.io/curlimages/curl:"
 
 
 def start(name: str, objects: list[dict]) -> subprocess.Popen:
-    """Runs a pod in a process and a network namespace of its own, where all ports are free."""
+    """Runs a pod in new process and network namespaces, where all ports are free."""
     command = ["unshare", "--net", "bash", "-c", 'ip link set lo up && exec "$@"', "-", sys.executable, "-B", __file__, name]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
     process.stdin.write(json.dumps(objects))

@@ -1,5 +1,5 @@
 """Runs a container as its manifest describes it: with its volumes only, as its user without capabilities, on a
-read-only file system, in a process namespace of its own.
+read-only file system, in a new process namespace.
 
 The containers of a pod share the network. Debian's busybox and curl replace the image.
 """

@@ -18,7 +18,7 @@ fn setting(action: &str) -> Running {
 }
 
 impl Running {
-    /// One request with nothing of curl's own choosing in it.
+    /// One request without the headers that curl adds.
     fn plain_request(&self, client: &Party) -> std::process::Output {
         self.keygate.curl(client, &["--http1.1", "-A", "test", "-H", "Accept:", "-H", "X-Own: 1"])
     }

@@ -18,7 +18,7 @@ use crate::support::{TIMEOUT, said, system};
 
 /// More than the buffers of a connection hold.
 const BODY: usize = 6 << 20;
-/// Each of these is a race with what the kernel has in its buffers.
+/// Repetitions, because each connection is a race with the buffers of the kernel.
 const ROUNDS: usize = 5;
 
 fn scene(policy: &str) -> Running {
@@ -71,7 +71,7 @@ fn openssl_reads_its_alert_while_it_is_sending() {
             .unwrap();
         let mut stdin = openssl.stdin.take().unwrap();
         let sending = std::thread::spawn(move || {
-            // It ends when it has read its alert, with the rest unread.
+            // The client ends when it has read its alert, and leaves the rest unread.
             let _ =
                 stdin.write_all(head().as_bytes()).and_then(|()| stdin.write_all(&[b'x'; BODY]));
         });

@@ -82,7 +82,7 @@ fn s_client(setting: &Setting, client: &Party, version: &str) -> Output {
         .spawn()
         .unwrap();
     let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    // A client that is refused may be gone before it has read its request.
+    // Fails if keygate rejects the client before openssl has read the request.
     let _ = openssl.stdin.take().unwrap().write_all(request);
     openssl.wait_with_output().unwrap()
 }

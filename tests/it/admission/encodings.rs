@@ -132,7 +132,7 @@ fn elements_of_octets(octets: &[u8]) -> Vec<u8> {
     octets[header..].to_vec()
 }
 
-/// Certificates for every encoding that an elliptic-curve key has, each with the private key to it.
+/// Certificates for every encoding of an elliptic-curve key, each with its private key.
 fn certificates_of(pki: &Pki, client: &Party, kind: Kind) -> Vec<(Party, Encoding)> {
     let forms = related(&client.spki).into_iter();
     let made = forms.map(|(encoding, spki)| {
@@ -145,7 +145,7 @@ fn certificates_of(pki: &Pki, client: &Party, kind: Kind) -> Vec<(Party, Encodin
             | Encoding::Uncompressed => negated(client, kind),
         };
         let name = format!("{}-{}", client.name, encoding.as_str());
-        // Seen from the certificate, the form on the list is another one.
+        // The relation of the listed encoding to the one in the certificate.
         let seen_from_it = if encoding == Encoding::Compressed {
             Encoding::Uncompressed
         } else if encoding == Encoding::NegatedCompressed {
@@ -175,7 +175,7 @@ fn a_certificate_with_another_encoding_of_a_listed_key_is_rejected() {
     write_filter(&pki.path("lost.pkbf"), &spkis);
     let keygate = Configuration::new(origin.address()).start(&pki);
 
-    // Nothing but the list stands in the way: the verifier takes all of these.
+    // The verifier accepts all of these keys, so that only the list rejects them.
     for (client, kind) in &good {
         for (certificate, encoding) in certificates_of(&pki, client, *kind) {
             let answer = ask(&pki, &keygate, &certificate);
@@ -239,7 +239,7 @@ fn an_encoding_that_no_list_can_have_is_rejected() {
         spki[at] = form;
         spki
     };
-    // The same lengths, with a byte more than needed.
+    // The same lengths, encoded in one byte more than needed.
     let long = {
         let content = elements(&p256.spki).concat();
         [&[0x30, 0x81, u8::try_from(content.len()).unwrap()], content.as_slice()].concat()
@@ -249,7 +249,7 @@ fn an_encoding_that_no_list_can_have_is_rejected() {
         let bits = [&[0x03, 0x81, bits[1]], &bits[2..]].concat();
         der(0x30, &[algorithm, bits].concat())
     };
-    // A whole key where the bare one should be, with something behind it.
+    // A whole SubjectPublicKeyInfo in place of the bare key, with trailing bytes.
     let nested = |client: &Party, behind: &[u8]| {
         let inner = [&[0], client.spki.as_slice(), behind].concat();
         let [algorithm, _] = elements(&client.spki).try_into().unwrap();

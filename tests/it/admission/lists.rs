@@ -29,12 +29,12 @@ struct Setting {
     stolen: Party,
 }
 
-/// The fingerprint of a client's key in the last of its encodings, which no certificate shows.
+/// The fingerprint of the last encoding of a client's key, which no certificate contains.
 fn another_encoding(client: &Party) -> Fingerprint {
     Fingerprint::of(&related(&client.spki).pop().unwrap().1)
 }
 
-/// A proxy with a list, what `more` adds to the top of its configuration and `policy` to its
+/// A proxy with a list. `more` is added to the top of its configuration, and `policy` to its
 /// service.
 fn setting(policy: &str, more: impl FnOnce(&Party, &Party) -> String) -> Setting {
     let (pki, origin) = (Pki::new(), Origin::start());
@@ -77,7 +77,7 @@ fn exception(fingerprint: &Fingerprint, until: &str) -> String {
     )
 }
 
-/// A moment from now, as TOML has it.
+/// A time in the future, in the notation of TOML.
 fn after(seconds: u64) -> String {
     let at = SystemTime::now() + Duration::from_secs(seconds);
     humantime::format_rfc3339_millis(at).to_string()
@@ -154,7 +154,7 @@ fn a_changed_list_is_loaded_and_a_broken_one_is_not() {
     let successful = "keygate_list_last_reload_successful{list=\"march\"}";
     assert_eq!(setting.keygate.metric(successful), 0.0);
 
-    // Somebody writes it in place, and has come as far as to empty it.
+    // An editor that writes in place empties the file first.
     replace("");
     setting.keygate.wait_for("a refused list", |line| {
         line["message"] == "list update rejected, keeping the one in use"
@@ -162,8 +162,8 @@ fn a_changed_list_is_loaded_and_a_broken_one_is_not() {
     });
     setting.refuses(&setting.good);
 
-    // One that is cut short is told by its checksum.
-    let checksum = Fingerprint::of(b"# none\n"); // SHA-256, of whatever
+    // The checksum reveals a truncated list.
+    let checksum = Fingerprint::of(b"# none\n"); // a SHA-256 of any content
     write(setting.pki.path("deny.txt.sha256"), format!("{checksum}  deny.txt\n")).unwrap();
     replace("# no\n");
     setting.keygate.wait_for("a refused list", |line| {

@@ -55,7 +55,7 @@ impl Action {
         }
     }
 
-    /// The word for it in metrics and logs.
+    /// The name of the action in metrics and logs.
     fn word(self) -> &'static str {
         match self {
             Self::Alert | Self::Http403 => "reject",
@@ -68,7 +68,7 @@ impl Action {
         self.word() == "reject"
     }
 
-    /// The service that does it. Where nobody is refused, a certificate is optional.
+    /// A service with this action. A certificate is optional unless the action rejects.
     fn service(self, origin: &Origin) -> String {
         let (host, word, origin) = (self.host(), self.word(), origin.address());
         let mode = if self.refuses() { "required" } else { "optional" };
@@ -88,11 +88,11 @@ policy = {{ on_probable = "{word}", on_listed = "{word}", on_unchecked = "{word}
     }
 }
 
-/// A client, and what is known of its key before and after the reload.
+/// A client, and the verdicts on its key before and after the reload.
 struct Client {
     name: &'static str,
     verdicts: [&'static str; 2],
-    /// None: it has no certificate.
+    /// `None` for a client without a certificate.
     party: Option<Party>,
 }
 
@@ -137,7 +137,7 @@ exceptions = [{{ fingerprint = "{excepted}", until = 2999-12-31, reason = "repla
         Self { pki, origin, keygate, clients }
     }
 
-    /// Puts the filter and the list to use that make the second verdicts true.
+    /// Installs the filter and the list that cause the verdicts of the second phase.
     fn reload(&self) {
         for action in Action::ALL {
             let open = format!("keygate_connections_active{{service=\"{}\"}}", action.host());
@@ -178,7 +178,7 @@ struct Expected {
     /// The value of `Client-Key-Status` that the origin gets, if it gets the request.
     origin: Option<Option<String>>,
     metrics: BTreeMap<String, f64>,
-    /// Whether a line speaks of the client.
+    /// Whether the client has a log line.
     is_logged: bool,
 }
 
@@ -186,7 +186,7 @@ fn expected(action: Action, verdict: &str, phase: usize, resumes: bool) -> Expec
     let host = action.host();
     let is_good = ["clean", "allowed"].contains(&verdict);
     let is_refused = !is_good && action.refuses();
-    // Where a certificate is required nobody comes to be judged without one.
+    // A service that requires a certificate judges no client without one.
     let is_turned_away = verdict == "unchecked" && action.refuses();
     let in_handshake = is_turned_away || (is_refused && action == Action::Alert);
     let kind = if resumes { HandshakeKind::Resumed } else { HandshakeKind::Full };
@@ -235,7 +235,7 @@ fn expected(action: Action, verdict: &str, phase: usize, resumes: bool) -> Expec
     }
 }
 
-/// One connection with one request; what comes of it, or an error with all its causes in words.
+/// The outcome of one connection with one request, or the text of an error with all its causes.
 async fn connect(
     scene: &Scene,
     config: &Arc<ClientConfig>,
@@ -295,7 +295,7 @@ struct Case<'a> {
     resumes: bool,
 }
 
-/// Fails a case with its reason, and not the test: the other cases run all the same.
+/// Fails one case with its reason. The other cases still run.
 macro_rules! check {
     ($condition:expr, $($reason:tt)+) => {
         if !$condition {

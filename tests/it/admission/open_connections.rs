@@ -74,7 +74,7 @@ impl Scene {
     }
 }
 
-/// One request on a connection that stays open; returns the head of the answer.
+/// Sends a request on a connection that stays open, and returns the head of the response.
 fn ask(client: &mut Client) -> String {
     client.send(GET);
     let head = client.head();
@@ -130,14 +130,14 @@ fn an_expired_exception_evicts_its_open_connection() {
     ask(&mut client);
     assert_eq!(client.rest(), "");
     assert!(SystemTime::now() >= ends, "not before its time");
-    // Nor because nothing was asked for a minute.
+    // The connection was not closed as idle either: the log has the reason.
     keygate.wait_for("the line about the client", |line| {
         line["message"] == "client key rejected, closing connection"
     });
     assert_eq!(keygate.status()["generation"], 1, "nothing was loaded");
 }
 
-/// An origin that answers when the test says so.
+/// An origin that responds when the test sends on the channel.
 fn waiting_origin() -> (Origin, Sender<()>) {
     let (go, wait) = channel();
     let wait = Mutex::new(wait);
@@ -174,12 +174,12 @@ fn an_evicted_connection_is_closed_at_the_deadline() {
     scene.turn();
     scene.count("connections_active", "service=\"test\"", 0.0);
     assert!(start.elapsed() >= Duration::from_millis(700), "it had its time");
-    // It was cut while it waited; left alone, the silent upstream would have ended it with a 504.
+    // The request was aborted while it waited. Otherwise the silent upstream would cause a 504.
     let answered = "keygate_requests_total{code=\"5xx\",service=\"test\"}";
     assert_eq!(scene.keygate.metric(answered), 0.0);
 }
 
-/// One who was admitted is revoked, or the CA is trusted no more.
+/// The certificate of an admitted client is revoked, or its CA is removed.
 #[test]
 fn a_client_whose_certificate_is_no_longer_accepted_is_evicted() {
     for what in ["crl", "ca"] {
@@ -255,7 +255,7 @@ fn a_connection_does_not_outlive_the_certificate_of_its_client() {
     ask(&mut good);
     ask(&mut brief);
     assert_eq!(brief.rest(), "");
-    // A certificate's time has whole seconds.
+    // Times in certificates are whole seconds.
     assert!(SystemTime::now() + Duration::from_secs(1) >= ends, "not before its time");
     scene.keygate.wait_for("a line", |line| {
         line["message"] == "client certificate has expired, closing connection"
@@ -288,7 +288,7 @@ async fn an_http2_client_gets_goaway_and_the_response_to_its_request_in_flight()
     assert_eq!(body.data().await.unwrap().unwrap(), "hello\n");
     // GOAWAY without an error, and the end of the connection.
     let ended = connection.await.unwrap();
-    // Or the last that the client had to say found nobody.
+    // The last write of the client may fail, because the connection is closed.
     assert!(ended.as_ref().map_or_else(h2::Error::is_io, |()| true), "{ended:?}");
     assert!(sender.send_request(request(), true).is_err());
 }
@@ -300,8 +300,8 @@ const OK: u8 = 0x88;
 fn an_http2_client_gets_no_response_to_requests_after_goaway() {
     let (origin, go) = waiting_origin();
     let scene = scene_with(origin, "", "");
-    // One request keeps the connection open. This client never answers the PING that h2 sends with
-    // its GOAWAY to learn that the client has read it.
+    // One request keeps the connection open. h2 sends a PING with its GOAWAY, to detect that the
+    // client has read it. This client never acknowledges the PING.
     let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.turned);
     client.ask(1);
     scene.origin.next();
@@ -317,7 +317,7 @@ fn an_http2_client_gets_no_response_to_requests_after_goaway() {
     scene.count("requests_total", "code=\"4xx\",service=\"test\"", 1.0);
 }
 
-/// A server that agrees to any other protocol, and then sends whatever comes back.
+/// A server that accepts any upgrade, and then echoes all bytes.
 fn echo() -> Origin {
     Origin::answering(|request, tcp| {
         let protocol = request.fields("upgrade")[0];
@@ -347,7 +347,7 @@ fn a_tunnel_over_http2_ends_with_the_connection_of_its_client() {
 
 #[test]
 fn reset_streams_leave_no_request_at_the_upstream() {
-    // It says nothing, whatever it is told.
+    // The server accepts the upgrade and then sends nothing.
     let (_go, wait) = channel::<()>();
     let wait = Mutex::new(wait);
     let origin = Origin::answering(move |_, tcp| {
@@ -365,7 +365,7 @@ fn reset_streams_leave_no_request_at_the_upstream() {
     scene.count("upstream_connections_active", open, 1.0);
     let cancel = 8_u32.to_be_bytes();
     client.send(&frame(RST_STREAM, 0, 1, &cancel));
-    // Long before `idle_timeout`, and the connection goes on.
+    // Long before `idle_timeout`, and the connection stays open.
     scene.count("upstream_connections_active", open, 0.0);
     scene.count("connections_active", open, 1.0);
 }

@@ -11,7 +11,7 @@ use crate::support::pki::Party;
 use crate::support::proxy::{Configure, Proxy, Running};
 use crate::support::{write_filter, write_revision};
 
-/// By the ticket of the client, or by the store of the server.
+/// With the ticket of the client, or with the session store of the server.
 const WAYS: [&[&str]; 3] = [&["-tls1_2"], &["-tls1_2", "-no_ticket"], &["-tls1_3"]];
 
 /// Two services, `a.example` and `b.example`, on one address.
@@ -24,7 +24,7 @@ fn scene() -> Running {
 }
 
 impl Running {
-    /// One GET for `name`; what `openssl` says of it.
+    /// Sends a GET for `name`, and returns the output of `openssl`.
     fn openssl_get(&self, client: &Party, way: &[&str], name: &str, session: &[&str]) -> String {
         let mut openssl = Command::new("openssl")
             .args(["s_client", "-ign_eof"])
@@ -45,7 +45,7 @@ impl Running {
             .spawn()
             .unwrap();
         let request = format!("GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n");
-        // A client that is refused may be gone before it has read its request.
+        // Fails if keygate rejects the client before openssl has read the request.
         let _ = openssl.stdin.take().unwrap().write_all(request.as_bytes());
         let output = openssl.wait_with_output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()

@@ -66,7 +66,7 @@ fn a_403_gives_the_reason_and_the_origin_gets_no_request() {
 #[test]
 fn a_client_without_a_certificate_is_unchecked_where_one_is_optional() {
     let optional = Proxy::new().client_auth("mode = \"optional\"");
-    // It cannot be asked for and refused at the same time.
+    // A certificate cannot be optional while clients without one are rejected.
     write_filter(&optional.pki.path("lost.pkbf"), &[&optional.lost.spki]);
     let config = optional.pki.path("keygate.toml");
     std::fs::write(&config, optional.configuration.text()).unwrap();
@@ -83,7 +83,7 @@ fn a_client_without_a_certificate_is_unchecked_where_one_is_optional() {
     assert_eq!(scene.origin.next().fields("client-key-status"), ["clean"]);
     let refused = scene.keygate.curl(&scene.lost, &[]);
     assert!(said(&refused).contains("access denied"), "{}", said(&refused));
-    // A certificate of a CA that nobody trusts is no way to be taken for anonymous.
+    // A client with an untrusted certificate does not count as one without a certificate.
     let theirs = Pki::named("Another CA");
     let stranger = theirs.client("stranger", Kind::P256);
     let answer = scene.keygate.curl(&stranger, &[]);
@@ -147,7 +147,7 @@ fn an_intermediate_with_a_compromised_key_counts_if_the_chain_is_judged() {
 
 #[test]
 fn an_intermediate_is_judged_after_the_handshake_too() {
-    // Refused by 403, the verifier lets everybody pass: what refuses is the judgement after it.
+    // With `http-403`, the verifier rejects no client; the judgement after the handshake does.
     let (pki, origin) = (Pki::new(), Origin::start());
     let (client, intermediate) = pki.client_of_intermediate("client");
     write_filter(&pki.path("lost.pkbf"), &[&intermediate]);

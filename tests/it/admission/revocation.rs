@@ -69,7 +69,7 @@ fn a_revoked_certificate_is_rejected_and_a_new_list_is_loaded() {
     scene.refuses(&scene.good, "certificate revoked");
     scene.admits(&scene.revoked);
 
-    // One that was made before it would let in whom the CA has taken back since.
+    // An older list would admit clients that the CA has revoked since.
     let old = scene.pki.old_crl("next.crl");
     rename(old, scene.pki.path("clients.crl")).unwrap();
     scene.keygate.wait_for("a refused list", |line| {
@@ -78,7 +78,7 @@ fn a_revoked_certificate_is_rejected_and_a_new_list_is_loaded() {
     });
     scene.refuses(&scene.good, "certificate revoked");
 
-    // One that is broken is not put in use.
+    // A broken list is not used.
     std::fs::write(scene.pki.path("next.crl"), "nonsense").unwrap();
     rename(scene.pki.path("next.crl"), scene.pki.path("clients.crl")).unwrap();
     scene.keygate.wait_for("a refused list", |line| {
@@ -151,7 +151,7 @@ fn an_older_revocation_list_is_rejected_also_with_a_changed_configuration() {
     let config = scene.pki.path("keygate.toml");
     let changed = configuration(&scene.origin, "").limits("max_streams = 7");
     std::fs::write(scene.pki.path("next.toml"), changed.text()).unwrap();
-    // Both at once: the list is refused by itself, and must not come in with the configuration.
+    // Both files change. The list alone is rejected, and the new configuration must not load it.
     rename(scene.pki.old_crl("old.crl"), scene.pki.path("clients.crl")).unwrap();
     rename(scene.pki.path("next.toml"), config).unwrap();
     scene.keygate.wait_for("a refusal", |line| {

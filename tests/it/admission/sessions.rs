@@ -34,7 +34,7 @@ const VERSIONS: [Way; 3] = [
 #[derive(Debug, Clone, Copy)]
 struct Way {
     version: &'static SupportedProtocolVersion,
-    /// By the store of the server, not by the ticket of the client.
+    /// With the session store of the server, not with the ticket of the client.
     stored: bool,
 }
 
@@ -47,7 +47,7 @@ fn client(pki: &Pki, way: Way, party: &Party) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// One GET on a connection of its own: how the handshake went, and the response.
+/// Sends a GET on a new connection. Returns the kind of the handshake and the response.
 fn get(
     keygate: &Keygate,
     config: &Arc<ClientConfig>,
@@ -175,7 +175,7 @@ fn a_session_whose_certificate_expired_is_not_resumed() {
         let config = client(&pki, version, &brief);
         assert!(get(&keygate, &config).1.is_ok());
         assert_eq!(get(&keygate, &config).0, Some(HandshakeKind::Resumed), "{version:?}");
-        // Nothing but the clock tells of the end of a certificate; its last second belongs to it.
+        // The clock alone shows that a certificate expires, and its last second is still valid.
         let left = ends.duration_since(SystemTime::now()).unwrap();
         std::thread::sleep(left + Duration::from_secs(1));
         let (_, response) = get(&keygate, &config);

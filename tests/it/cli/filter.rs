@@ -81,7 +81,7 @@ fn problem(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A line of base64: the SPKI of an Ed25519 key that nobody has.
+/// A line of base64: the SPKI of an Ed25519 key without a private key.
 fn line(number: u64) -> String {
     let prefix = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00";
     BASE64.encode(&[&prefix[..], &[0; 24], &number.to_be_bytes()].concat())
@@ -303,7 +303,7 @@ fn an_addition_killed_while_writing_leaves_the_old_file() {
     assert_eq!(read(bench.path("a.pkbf")).unwrap(), before);
     assert_eq!(bench.names().len(), 3, "an error leaves nothing behind: {:?}", bench.names());
 
-    // Nor does one that dies while it still reads its keys.
+    // A process that is killed while it reads its keys also leaves the file as it was.
     let mut child = bench.command(&["add", "a.pkbf", "-"]).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(lines(0..10).as_bytes()).unwrap();
     child.kill().unwrap();
@@ -426,7 +426,7 @@ fn diff_shows_the_changes_and_the_keys_they_concern() {
         assert_eq!((&changed["before"], &changed["after"]), (&json!("clean"), &json!("probable")));
         assert_eq!(changed["line"], line);
     }
-    // The other way round they are lost, and a filter of another size has no bits to compare.
+    // In the other direction keys are lost. Filters of different sizes have no bits to compare.
     let back = bench.json(1, &["diff", "b.pkbf", "a.pkbf", "keys"]);
     assert_eq!((&back[0]["bits_lost"], &back[1]["after"]), (&gained.into(), &json!("clean")));
     bench.run(0, &["create", "c.pkbf", "--hash-count", "20", "--hash-length", "17"]);
@@ -481,7 +481,7 @@ fn memory_does_not_grow_with_the_number_of_keys() {
     let many = lines(0..100_000);
     assert!(many.len() > 6_000_000);
     for command in ["add", "query"] {
-        // In KiB, with all of the input read but its end.
+        // In KiB, after the whole input was read and before its end.
         let peak = |input: &str| {
             let mut command = bench.command(&[command, "a.pkbf", "-"]);
             command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());

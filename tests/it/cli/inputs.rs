@@ -31,7 +31,7 @@ fn keys(what: &str, input: &[u8]) -> Vec<Vec<u8>> {
     findings.into_iter().map(key).collect()
 }
 
-/// The only finding of an input, which is no key.
+/// The error in an input whose only finding is not a key.
 fn problem(what: &str, input: &[u8]) -> InputError {
     match <[Finding; 1]>::try_from(keys_in(input)) {
         Ok([Finding { key: Err(error), .. }]) => error,
@@ -196,7 +196,7 @@ fn a_bundle_gives_all_its_keys_with_other_text_between_them() {
     spkis.push(spkis[2].clone());
     assert_eq!(keys("bundle", &bundle), spkis);
 
-    // Damage to one section is told with its line, and the others are found.
+    // A damaged section is reported with its line, and the keys of the others are found.
     let text = String::from_utf8(bundle.clone()).unwrap();
     let broken =
         text.replacen("-----BEGIN CERTIFICATE-----\nMI", "-----BEGIN CERTIFICATE-----\n??", 1);
@@ -207,13 +207,13 @@ fn a_bundle_gives_all_its_keys_with_other_text_between_them() {
     assert!(matches!(findings[0].key, Err(InputError::Broken { what: "PEM", .. })));
     assert!(findings[1..].iter().all(|finding| finding.key.is_ok()));
 
-    // A section whose beginning is damaged is not taken for prose.
+    // A section with a damaged BEGIN line is reported, not skipped as text.
     let lost = text.replacen("-----BEGIN CERTIFICATE-----", "----BEGIN CERTIFICATE-----", 1);
     let findings = keys_in(lost.as_bytes());
     assert_eq!(findings.iter().filter(|finding| finding.key.is_ok()).count(), 3);
     assert!(findings.iter().any(|finding| finding.line == Some(line) && finding.key.is_err()));
 
-    // Nor is its base64, if the beginning is not there at all.
+    // Base64 without a BEGIN line is reported as well.
     let headless = text.replacen("-----BEGIN CERTIFICATE-----\n", "", 1);
     let findings = keys_in(headless.as_bytes());
     assert_eq!(findings.iter().filter(|finding| finding.key.is_ok()).count(), 3);
@@ -298,7 +298,7 @@ fn an_input_larger_than_any_key_is_reported_and_not_buffered() {
     assert!(matches!(problem("object", &object), InputError::TooLarge { .. }));
 }
 
-/// No input makes the scanner panic, and none is passed over in silence.
+/// No input makes the scanner panic, and every input has a finding.
 #[test]
 fn every_truncation_and_every_changed_byte_is_a_finding() {
     let directory = tempfile::tempdir().unwrap();

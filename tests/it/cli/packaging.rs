@@ -189,8 +189,7 @@ fn the_man_pages_render_without_a_warning() {
         if !skip::without("mandoc") {
             let output = system("mandoc", &["-T", "lint", "-W", "warning", path]);
             let warnings = String::from_utf8_lossy(&output.stdout);
-            // The date is left out with intent; the generator puts breaks between the values of an
-            // argument.
+            // The pages have no date. The generator puts breaks between the values of an argument.
             let known = ["missing date, using \"\"", "skipping paragraph macro: br "];
             let unknown = warnings.lines().find(|line| !known.iter().any(|it| line.contains(it)));
             assert_eq!(unknown, None);

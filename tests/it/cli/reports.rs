@@ -43,7 +43,7 @@ fn lines(output: &Output, code: i32) -> Vec<String> {
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
-/// The same, where each line is JSON.
+/// The lines of standard output as JSON, if the command ended with `code`.
 fn objects(output: &Output, code: i32) -> Vec<Value> {
     lines(output, code).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -253,7 +253,7 @@ fn key_shows_the_fingerprints_of_every_encoding() {
 }
 
 #[test]
-fn wrong_usage_has_an_exit_code_of_its_own() {
+fn wrong_usage_has_its_own_exit_code() {
     let filter = vector("20_20.pkbf");
     for arguments in [
         &["serve"][..],

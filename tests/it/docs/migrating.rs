@@ -52,7 +52,7 @@ fn code(cell: &'static str) -> Vec<&'static str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
-/// A directory with everything that the configurations name, and those who come.
+/// A directory with all files that the configurations name, and the clients.
 struct Scene {
     pki: Pki,
     origin: Origin,
@@ -111,7 +111,7 @@ impl Scene {
         Keygate::configured(&self.pki, &running(&text))
     }
 
-    /// nginx with a block of the page, and the command that asks whether it is right.
+    /// The command that runs nginx with a block of the page.
     fn nginx_command(&self, block: &str) -> Command {
         let text = format!(
             "daemon off; master_process off; pid nginx.pid; error_log error.log;\nevents {{}}\n\
@@ -180,7 +180,7 @@ impl Scene {
     }
 }
 
-/// A configuration of the page, with what a test needs besides.
+/// A configuration of the page, with the settings that a test needs.
 fn running(text: &str) -> String {
     let text = text.replace("admin = { listen = \"127.0.0.1:9464\" }\n", "");
     format!(
@@ -240,19 +240,19 @@ fn nginx_and_haproxy_accept_every_configuration_of_theirs() {
     }
 }
 
-/// The names of the fields of a request that are about the client: what curl sends besides is not.
+/// The names of the header fields of a request, without those that curl adds.
 fn told(request: &Received) -> BTreeSet<String> {
     let of_curl = ["accept", "user-agent"];
     request.names().into_iter().filter(|name| !of_curl.contains(&name.as_str())).collect()
 }
 
-/// The service is told by both fronts what the table says, and nothing else.
+/// Checks that the service gets the headers in the table from both proxies, and no others.
 fn is_as_the_table_says(rows: &[Vec<&'static str>], old: &Received, new: &Received) {
     let column = |index: usize| {
         let cells = rows.iter().map(move |row| row[index]);
         cells.flat_map(code).map(str::to_ascii_lowercase).collect::<BTreeSet<_>>()
     };
-    // `Host` is sent by whoever speaks HTTP/1.1, also where no row has it.
+    // Every HTTP/1.1 client sends `Host`, which no row may have.
     let with_host = |mut names: BTreeSet<String>| {
         names.insert("host".to_owned());
         names
@@ -499,7 +499,7 @@ fn the_differences_on_the_page_are_real() {
         assert!(has_alert(&output, alert), "{alert}: {}", said(&output));
         assert!(page.contains(&format!("`{name}`")), "{name}");
     }
-    // Where the page says that they are counted.
+    // The metrics that the page names count the rejected clients.
     let unsupported =
         "keygate_handshakes_total{result=\"unsupported\",resumed=\"false\",service=\"orders\"}";
     assert!(keygate.metric(unsupported) >= 1.0);
@@ -641,8 +641,8 @@ fn every_configuration_key_on_the_page_exists() {
     assert!(seen > 80, "{seen}");
 }
 
-/// The commands of the last section, one after the other, with nginx as the old front: keygate beside
-/// it, compared with it, in its place, and nginx back again.
+/// Runs the commands of the last section in order, with nginx as the old proxy: keygate beside
+/// nginx, the comparison, keygate in place of nginx, and nginx again.
 #[test]
 fn the_migration_and_its_way_back_work_as_described() {
     if skip::without("nginx") {
@@ -688,7 +688,7 @@ fn the_migration_and_its_way_back_work_as_described() {
         "{shown}"
     );
 
-    // As long as the port is taken, nothing changes.
+    // While the port is in use, the configuration does not change.
     shell(here, &switch);
     keygate.wait_for("a refusal", |line| {
         line["message"] == "configuration rejected, keeping the one in use"
@@ -703,7 +703,7 @@ fn the_migration_and_its_way_back_work_as_described() {
     assert_eq!(scene.code(old, Some(&scene.good), &[]), 200);
     assert!(!scene.origin.next().fields("x-request-id").is_empty());
 
-    // And back.
+    // nginx runs again.
     let back = switch.replace(
         &format!(":{}\"/:{}\"", new.port(), old.port()),
         &format!(":{}\"/:{}\"", old.port(), new.port()),
@@ -713,7 +713,7 @@ fn the_migration_and_its_way_back_work_as_described() {
     keygate.wait_for("the old port to be given back", |line| {
         line["message"] == "no longer listening" && line["address"] == old.to_string()
     });
-    // The line comes a moment before the workers have closed it.
+    // The workers close the address shortly after the log line.
     wait_until("nobody listens", || TcpStream::connect(old).is_err());
     let _nginx = scene.nginx(&block("## nginx", "nginx"), old);
     scene.origin.taken(|_| true);

@@ -1,5 +1,5 @@
-//! The operations page is true: its commands are run against a running keygate, its configuration is
-//! loaded, and logs, metrics and signals are as described.
+//! The operations page is true: its commands work with a running keygate, its configuration loads,
+//! and logs, metrics and signals are as described.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{read, read_to_string, rename, write};
@@ -35,7 +35,7 @@ fn section(heading: &str) -> &'static str {
     &rest[..ends[0].min(ends[1])]
 }
 
-/// A directory as the page speaks of it, and a running keygate.
+/// A directory as on the page, and a running keygate.
 struct Scene {
     pki: Pki,
     origin: Origin,
@@ -44,7 +44,7 @@ struct Scene {
     shop: Party,
 }
 
-/// The first settings are those of the test; the filter and the service are the page's.
+/// The first settings belong to the test, the filter and the service to the page.
 fn text(origin: &Origin, top: &str, extra: &str) -> String {
     format!(
         r#"admin = {{ listen = "127.0.0.1:0" }}
@@ -95,7 +95,7 @@ impl Scene {
             .replace("127.0.0.1:8443", &keygate.address().to_string())
     }
 
-    /// Runs commands of the page; what they say.
+    /// Runs commands of the page, and returns their output.
     fn run(&self, command: &str, keygate: &Keygate) -> String {
         said(&shell(self.pki.directory(), &self.placed(command, keygate)))
     }
@@ -171,7 +171,7 @@ fn the_way_from_flag_to_reject_works_as_described() {
     write(scene.pki.path("keygate.log"), log).unwrap();
 
     let [report, count, reject, actions]: [String; 4] = blocks(page, "sh").try_into().unwrap();
-    // Only the process knows its port.
+    // The port is known only after the start.
     let admin = format!("admin = {{ listen = \"{}\" }}", keygate.admin_address());
     write(scene.pki.path("admin.toml"), admin).unwrap();
     let shown = scene.run(&report.replace("keygate.toml", "admin.toml"), &keygate);
@@ -230,7 +230,7 @@ fn a_fingerprint_is_that_of_the_key_and_an_expired_exception_is_logged() {
     let [command] = blocks(section("## Exceptions"), "sh").try_into().unwrap();
     std::fs::copy(&scene.shop.certificate, scene.pki.path("client.pem")).unwrap();
     assert!(scene.run(&command, &keygate).contains(&of_key));
-    // To end one, remove it.
+    // Removing an exception ends it.
     let config = read_to_string(scene.pki.path("keygate.toml")).unwrap();
     scene.replace("keygate.toml", config.replace(&exception, ""));
     keygate.wait_for("the configuration", message("configuration loaded"));
@@ -354,7 +354,7 @@ fn the_fetch_script_installs_good_filters_only() {
         assert!(incoming.is_empty(), "{incoming:?}");
     };
 
-    // Nothing there, half of it, and what does not match: the file stays, and the script fails.
+    // A missing file, half a file, a wrong checksum: the old file stays, and the script fails.
     let before = read(scene.pki.path("pwnedkeys.pkbf")).unwrap();
     for (content, checksum) in [
         (None, ""),
@@ -376,7 +376,7 @@ fn the_fetch_script_installs_good_filters_only() {
     keygate.wait_for_generation(2);
     scene.is_refused(&keygate, &scene.good, "access denied");
     is_as_before();
-    // The same again is not fetched.
+    // An unchanged file is not downloaded again.
     origin.taken(|_| true);
     assert!(fetch().status.success());
     assert_eq!(origin.taken(|request| request.head.starts_with("GET /pwnedkeys.pkbf ")), 0);
@@ -393,7 +393,7 @@ fn systemd_accepts_the_units() {
     let scene = Scene::new();
     let [service, timer]: [String; 2] =
         blocks(section("## Distributing filters"), "ini").try_into().unwrap();
-    // It asks whether there is such a program.
+    // systemd-analyze requires that the program exists.
     let program = service.replace("/usr/local/lib/keygate/fetch-filter", "/bin/true");
     assert_ne!(program, service);
     for (name, text) in [("keygate-filter.service", program), ("keygate-filter.timer", timer)] {
@@ -432,7 +432,7 @@ fn the_metrics_on_the_page_exist() {
     let unit = include_str!("../../../deploy/systemd/keygate.service");
     assert!(unit.contains("LimitNOFILE=65536") && section("## Resources").contains("65536"));
 
-    // The state, which is all that is written.
+    // The rollback state is the only file that keygate writes.
     let state = read_to_string(scene.pki.path("filters.json")).unwrap();
     let state: Value = serde_json::from_str(&state).unwrap();
     assert!(state["filters"]["pwnedkeys"]["revision"].is_number(), "{state}");
@@ -466,7 +466,7 @@ fn every_log_line_on_the_page_is_in_the_source_with_that_level() {
     for row in table("## Logs") {
         let levels: Vec<_> = row[1].split(", ").collect();
         for (index, text) in code(row[0]).into_iter().enumerate() {
-            // Some end in words of their own.
+            // Some messages have a part that varies.
             let pieces = [("client key ", "client key {outcome}")];
             let piece = pieces.into_iter().find(|(begin, _)| text.starts_with(begin));
             let written = piece.map_or(text, |(begin, written)| {
@@ -489,8 +489,8 @@ fn every_log_line_on_the_page_is_in_the_source_with_that_level() {
     assert!(seen > 25, "{seen}");
 }
 
-/// The examples on the page have the fields that the lines of a running keygate have, and say the
-/// same wherever it is not about keys, addresses and times.
+/// The example log lines on the page have the fields of real log lines, and the same values except
+/// for keys, addresses and times.
 #[test]
 fn the_example_log_lines_are_real() {
     let scene = Scene::new();
@@ -538,7 +538,7 @@ fn start_and_stop_are_as_described() {
     let mut keygate = scene.keygate("", "");
     let [command] = blocks(section("## Start, reload, stop"), "sh").try_into().unwrap();
     assert!(scene.run(&command, &keygate).contains("valid"));
-    // SIGHUP looks at all of it.
+    // SIGHUP checks every file.
     let looks = "keygate_config_reloads_total{result=\"unchanged\"}";
     assert_eq!(keygate.metric(looks), 0.0);
     keygate.signal("HUP");
@@ -570,7 +570,7 @@ fn start_and_stop_are_as_described() {
     assert_eq!(code(&missing), Some(3));
 }
 
-/// How many descriptors so many connections take on which something was asked.
+/// Number of file descriptors that `count` connections take, with one request on each.
 fn descriptors(keygate: &Keygate, connect: impl Fn() -> Client, count: usize) -> f64 {
     let _first = connect();
     let open = || keygate.metric("process_open_fds");
@@ -590,8 +590,8 @@ fn descriptors_are_one_or_two_for_each_connection() {
         get(&mut client);
         client
     };
-    // A worker that had no request before makes a connection to the upstream of its own, and the
-    // answer to whoever asks for the metrics has one, too.
+    // A worker without an earlier request opens its own upstream connection. The request for the
+    // metrics takes another descriptor.
     let more = descriptors(&keygate, connect, 20);
     assert!((20.0..=22.0).contains(&more), "{more} for 20 connections of HTTP");
 
@@ -642,10 +642,10 @@ fn short_rsa(scene: &Scene, keygate: &Keygate) -> String {
     said(&openssl.wait_with_output().unwrap())
 }
 
-/// A handshake that fails, and how it is told.
+/// A handshake that fails, with its metric, log line and alert.
 struct Case {
     result: &'static str,
-    /// In the line of the log, as the page has it or as the library says it.
+    /// Error in the log line, from the page or from rustls.
     error: &'static str,
     /// The alert that the client gets.
     alert: &'static str,

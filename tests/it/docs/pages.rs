@@ -14,7 +14,7 @@ use crate::support::{blocks, said, shell};
 
 const FILTERS: &str = include_str!("../../../docs/filters.md");
 
-/// A directory with what the page on filters speaks of.
+/// A directory with the files that the page on filters names.
 fn directory() -> Pki {
     let pki = Pki::new();
     std::fs::create_dir(pki.path("leaked")).unwrap();
@@ -71,7 +71,7 @@ fn the_commands_on_the_filters_page_work_as_described() {
     assert!(valid.status.success(), "{}", said(&valid));
 }
 
-/// Each piece of configuration on the page on proxying, in a service of its own.
+/// Each block of settings on the page on proxying is loaded in a separate service.
 #[test]
 fn the_settings_on_the_proxying_page_are_valid() {
     let page = include_str!("../../../docs/proxying.md");

@@ -54,7 +54,7 @@ fn the_quick_start_leads_from_nothing_to_a_protected_service() {
     }
 }
 
-/// A directory as the README describes it, with a client of its own.
+/// A directory as the README describes it, with a client.
 fn directory() -> Pki {
     let pki = Pki::new();
     for (ours, theirs) in

@@ -60,7 +60,8 @@ fn example() -> Table {
     toml::from_str(&lines.collect::<Vec<_>>().join("\n")).unwrap()
 }
 
-/// The same for questions about `key`: a service's own policy hides that of all.
+/// The example without the policy of the service if `key` is in the global policy, which the other
+/// hides.
 fn example_for(key: &str) -> Table {
     match key.starts_with("policy.") {
         true => with(&example(), "services.policy", None),
@@ -172,7 +173,7 @@ fn every_default_on_the_page_is_that_of_the_code() {
                 let missing = format!("missing field `{last}`");
                 assert!(problem.contains(&missing), "{key}: {problem}");
             }
-            // Its effect is looked at below; here: that it may be left out. Two belong together.
+            // The key may be left out, except for two that belong together.
             "off" => {
                 let together = "certificate and private_key belong together";
                 let is_fine = without
@@ -211,8 +212,8 @@ fn candidates(kind: &Kind) -> Vec<Value> {
     }
 }
 
-/// With another value something is different, or it is refused for a reason of its own: no key is
-/// read and forgotten.
+/// Another value of a key changes the configuration or is rejected for its own reason, so that no
+/// key is read and then ignored.
 #[test]
 fn every_key_has_an_effect_and_needs_a_restart_as_described() {
     let found = keys(&example());
@@ -293,7 +294,7 @@ fn values_are_written_as_the_page_shows() {
     assert!(!many(0) && many(1000) && !many(1001));
 }
 
-/// The page's four words, on connections that were open before a reload and on new ones.
+/// The four values of the column on reloads, for connections from before a reload and new ones.
 #[test]
 fn open_connections_keep_settings_over_a_reload_as_described() {
     let rows = rows();

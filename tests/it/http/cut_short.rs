@@ -185,7 +185,7 @@ fn a_connection_that_ends_with_an_unread_upload_is_drained_before_it_is_closed()
     )
     .unwrap();
     drop(server);
-    // The client goes on sending although keygate has half-closed the connection.
+    // The client keeps sending although keygate has half-closed the connection.
     let answer = client.rest();
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
     for _ in 0..10 {

@@ -119,7 +119,7 @@ fn hop_by_hop_headers_are_removed() {
     assert_eq!(request.names(), names);
 }
 
-/// The status line of the response to `request`, on a connection of its own.
+/// Sends `request` on a new connection, and returns the status line of the response.
 fn status_of(setting: &Running, request: &str) -> String {
     let mut client = Client::connect(&setting.pki, setting.keygate.address(), &setting.good);
     client.send(request);

@@ -61,7 +61,7 @@ fn early_hints_sent_with_the_response_arrive_before_it_for_their_own_request() {
     });
     let keygate = Configuration::new(origin.address()).start(&pki);
     let mut client = Client::connect(&pki, keygate.address(), &good);
-    // All at once: while one answer waits for the client, the next request is read.
+    // All requests are sent first: while one response waits for the client, the next is read.
     let names: Vec<String> = (0..20).map(|number| format!("/{number}")).collect();
     for name in &names {
         client.send(format!("GET {name} HTTP/1.1\r\nhost: localhost\r\n\r\n"));
@@ -69,7 +69,7 @@ fn early_hints_sent_with_the_response_arrive_before_it_for_their_own_request() {
     let mut hints = 0;
     for name in &names {
         let mut head = client.head();
-        // A client that does not take its answers may miss a hint, and never sees one elsewhere.
+        // A client that does not read may miss a hint. No hint precedes another response.
         for hint in [format!("link: <{name}>"), "102 Processing".to_owned()] {
             if head.starts_with("HTTP/1.1 1") {
                 assert!(head.contains(&hint), "{head}");
@@ -103,7 +103,7 @@ fn curl_gets_informational_responses_and_http_1_0_clients_do_not() {
     assert!(seen.starts_with("HTTP/1.0 200"), "{seen}");
 }
 
-/// A server of HTTP/2 that hints before every answer.
+/// An HTTP/2 server that sends a 1xx response before every final response.
 fn hint(mut tcp: TcpStream) -> std::io::Result<()> {
     tcp.read_exact(&mut [0; 24])?; // the preface
     tcp.write_all(&frame(SETTINGS, 0, 0, b""))?;
@@ -132,7 +132,7 @@ fn informational_responses_of_an_http2_server_are_forwarded() {
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for tcp in listener.incoming() {
-            // One thread a connection: each worker of keygate has its own.
+            // One thread per connection, because each worker of keygate opens its own.
             std::thread::spawn(move || drop(hint(tcp.unwrap())));
         }
     });

@@ -167,7 +167,7 @@ fn an_address_with_too_many_connections_gets_429_and_is_closed() {
     }
     let limited = "keygate_connections_total{result=\"limited\",service=\"test\"}";
     assert_eq!(scene.keygate.metric(limited), 1.0);
-    // The client that was told is closed by and by; others from elsewhere are served meanwhile.
+    // Connections with a 429 close after a while. Clients from other addresses are served meanwhile.
     let elsewhere = scene.keygate.curl(&scene.good, &["--interface", "127.0.0.2"]);
     assert_eq!(elsewhere.stdout, b"hello\n");
     drop(open);
@@ -185,7 +185,7 @@ fn an_http2_connection_is_limited_to_max_streams_requests() {
     });
     let scene = scene(origin, "max_streams = 2");
     let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
-    // The client has not heard of the limit yet: what is too much is refused, and can be sent again.
+    // The client has not read the limit yet. The stream above it is refused and may be retried.
     for stream in [1, 3, 5] {
         client.send(&frame(HEADERS, END_HEADERS | 1, stream, &request("GET", &[])));
     }

@@ -79,7 +79,7 @@ fn a_websocket_is_forwarded_in_both_directions_until_it_is_closed() {
     assert!(said(&refused).contains("ALERT_ACCESS_DENIED"), "{}", said(&refused));
 }
 
-/// Asks for a WebSocket over HTTP/2, and tells what came of it and what the access log says.
+/// Opens a WebSocket over HTTP/2. Returns the output of the client and the access log line.
 fn websocket_over_http2(server: &str) -> Option<(String, serde_json::Value)> {
     let python = python_with("hypercorn, h2, wsproto")?;
     let scene = scene(server, "");
@@ -122,7 +122,7 @@ fn no_tunnel_opens_without_the_consent_of_the_server() {
     let Some((answer, line)) = outcome else { return };
     assert!(answer.contains("status 501"), "{answer}");
     assert_eq!(line["status"], 501);
-    // It takes the upgrade for any other request, and so it would be taken for a consent.
+    // The origin ignores the upgrade, and its 200 must not count as consent.
     let origin = Origin::start();
     let (answer, _) = websocket_over_http2(&format!("http://{}", origin.address())).unwrap();
     assert!(answer.contains("status 502"), "{answer}");
@@ -148,7 +148,7 @@ fn nghttp_and_h2load_are_served() {
     let answer = system("nghttp", &["--no-verify-peer", "-v", &cert, &key, &url]);
     let text = said(&answer);
     assert!(text.contains(":status: 200") && text.contains("hello"), "{text}");
-    // A client that asks before it sends its body: it is told 100 first.
+    // A client with `Expect: 100-continue` gets the 100 before it sends its body.
     let body = pki.path("body");
     std::fs::write(&body, "body").unwrap();
     let data = ["--expect-continue", "-d", body.to_str().unwrap()];

@@ -15,7 +15,7 @@ fn scene() -> Running {
 }
 
 impl Running {
-    /// The status of every answer up to the end of the connection, however that comes.
+    /// The status of every response until the connection is closed or reset.
     fn statuses(&self, request: &[u8]) -> String {
         let mut client = Client::connect(&self.pki, self.keygate.address(), &self.good);
         client.send(request);
@@ -330,7 +330,7 @@ fn a_flood_of_frames_ends_its_own_connection() {
     }
     let came = client.next();
     assert!(is_calmed(&came), "{came:?}");
-    // Requests that are taken back at once (CVE-2023-44487).
+    // Streams that the client resets immediately (CVE-2023-44487).
     let mut client = connect();
     let mut frames = Vec::new();
     for stream in (1..4000).step_by(2) {
@@ -340,7 +340,7 @@ fn a_flood_of_frames_ends_its_own_connection() {
     client.send(&frames);
     let came = client.next();
     assert!(is_calmed(&came), "{came:?}");
-    // Settings that nobody can need.
+    // Settings with an invalid value.
     let mut client = connect();
     client.send(&frame(SETTINGS, 0, 0, b"\x00\x05\x00\x00\x00\x01"));
     assert_eq!(client.next(), Came::GoAway(PROTOCOL_ERROR));

@@ -63,7 +63,7 @@ fn post(client: &mut Http2, stream: u32) {
     client.send(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &request("POST", &[])));
 }
 
-/// Whatever was sent until now has been read; the types of the frames that came meanwhile.
+/// Waits until keygate has read all frames sent so far. Returns the types of the frames received.
 fn ping(client: &mut Http2) -> Vec<u8> {
     client.send(&frame(PING, 0, 0, &[0; 8]));
     let kinds = std::iter::from_fn(|| client.frame()).map(|(kind, ..)| kind);
@@ -80,8 +80,8 @@ fn requests_wait_for_a_free_stream_and_are_sent_completely() {
     let (kind, stream, ..) = next_frame(&mut server);
     assert_eq!(kind, HEADERS);
     ping(&mut client);
-    // It takes no more: what waits goes elsewhere, although it may not be sent twice, as soon as
-    // anybody notices.
+    // The server accepts no more streams. The waiting requests use another connection, although
+    // they must not be sent twice.
     let last = [stream.to_be_bytes(), NO_ERROR.to_be_bytes()].concat();
     server.write_all(&frame(GOAWAY, 0, 0, &last)).unwrap();
     settle(&mut server);
@@ -109,7 +109,7 @@ fn a_raised_stream_limit_releases_waiting_requests() {
     server.write_all(&settings(&[(MAX_CONCURRENT_STREAMS, 2)])).unwrap();
     let (kind, second, ..) = next_frame(&mut server);
     assert_eq!((kind, second), (HEADERS, first + 2));
-    // And fewer again: both must end before the third is sent.
+    // The limit is lowered: both requests must end before the third is sent.
     server.write_all(&settings(&[(MAX_CONCURRENT_STREAMS, 1)])).unwrap();
     answer(&mut server, first);
     assert_eq!(client.next(), Came::Answer(OK, 3));
@@ -165,7 +165,7 @@ fn a_client_that_does_not_read_holds_no_stream_of_the_server() {
 fn an_early_response_with_no_error_ends_when_the_client_has_sent_its_body() {
     let scene = scene("h2c://", "");
     let (mut client, mut server) = scene.acquainted(&[]);
-    // More than a client may send ahead: somebody must read it.
+    // More than the flow-control window, so that keygate must read the body.
     let (piece, pieces) = ([b'x'; 16 << 10], 40);
     let length = (piece.len() * pieces).to_string();
     let fields = request("POST", &[("content-length", &length)]);
@@ -181,9 +181,9 @@ fn an_early_response_with_no_error_ends_when_the_client_has_sent_its_body() {
         let came = ping(&mut client); // its window has been updated, if it is
         assert!(!came.contains(&RST_STREAM), "after {number} pieces");
     }
-    // Nothing is left of that stream: no reset comes before the next answer.
+    // The stream is complete: no reset precedes the next response.
     client.ask(5);
-    // Some of the body was on its way to the server before it said so.
+    // Skips the part of the first body that was in flight before the server's reset.
     let (_, next, ..) = std::iter::repeat_with(|| next_frame(&mut server))
         .find(|(kind, ..)| *kind == HEADERS)
         .unwrap();
@@ -220,7 +220,7 @@ fn an_upload_that_waits_for_window_ends_with_the_response() {
     let (mut client, mut server) = scene.acquainted(&[(INITIAL_WINDOW_SIZE, 4)]);
     client.send(&frame(HEADERS, END_HEADERS, 3, &request("POST", &[])));
     for _ in 0..2 {
-        // The first goes as far as there is room for it, the second waits.
+        // The first request is sent up to the window, and the second waits.
         client.send(&frame(DATA, 0, 3, b"part and more"));
         ping(&mut client);
     }
@@ -247,7 +247,7 @@ fn the_rest_of_an_upload_is_drained_before_the_504_for_a_slow_server() {
     assert_eq!(next_frame(&mut server).0, RST_STREAM, "after a second");
     client.send(&frame(DATA, END_STREAM, 3, b"rest"));
     assert!(matches!(client.next(), Came::Answer(status, 3) if status != OK));
-    // Nothing is left of that stream: no reset comes before the next answer.
+    // The stream is complete: no reset precedes the next response.
     client.ask(5);
     let (kind, next, ..) = next_frame(&mut server);
     assert_eq!((kind, next), (HEADERS, late + 2));
@@ -275,7 +275,7 @@ fn a_response_that_ends_with_an_empty_frame_or_trailers_is_complete() {
         let mut server = http1.server.connection();
         read_until(&mut server, "\r\n\r\n");
         let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n";
-        // A field that HTTP/2 knows nothing of is left out, and the answer is whole.
+        // A trailer field that HTTP/2 forbids is removed, and the response is complete.
         write!(server, "{head}5\r\nhello\r\n0\r\nx-sum: 1\r\nkeep-alive: 5\r\n\r\n").unwrap();
         let answer = asking.join().unwrap();
         assert!(answer.status.success() && answer.stdout == b"hello", "{}", said(&answer));

@@ -24,7 +24,7 @@ const RULES: &str = include_str!("../../../deploy/prometheus/keygate.rules.yml")
 const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
 const ALERTS: &str = include_str!("../../../docs/alerts.md");
 
-/// Exposed, and neither alerted on nor shown.
+/// Metrics that neither an alert nor the dashboard uses.
 const LEFT_OUT: [(&str, &str); 2] = [
     ("process_threads", "it does not change: one for each worker, and a few for files"),
     ("process_virtual_memory_bytes", "address space costs nothing"),
@@ -135,8 +135,7 @@ fn queries(job: &str, interval: &str) -> Vec<Query> {
     queries.collect()
 }
 
-/// A proxy that has everything of which there are series only if it is configured, and what it
-/// needs. It refuses `lost`.
+/// A proxy with every feature that has series only if it is configured. The proxy rejects `lost`.
 struct Scene {
     pki: Pki,
     keygate: Keygate,
@@ -149,7 +148,7 @@ impl Scene {
     fn new(change: impl FnOnce(&Pki, Configuration) -> Configuration) -> Self {
         let (pki, origin) = (Pki::new(), Origin::start());
         let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
-        // By the command, which dates it: an old filter is something to be told of.
+        // The command sets the date of the filter, because an old filter causes an alert.
         let filter = pki.path("lost.pkbf");
         let filter = filter.to_str().unwrap();
         let lost_key = lost.certificate.to_str().unwrap();
@@ -205,7 +204,7 @@ tls = {{ trust_anchors = "ca.pem", certificate = "keygate-client.pem", private_k
                 .upstream("health_check = { interval = \"1s\" }")
                 .global(&more)
         });
-        // It is ready a moment before it asks its servers how they are.
+        // The first health checks follow shortly after the proxy is ready.
         wait_until("the servers are shown", || {
             scene.keygate.metrics().keys().any(|it| it.starts_with("keygate_upstream_server_up"))
         });
@@ -241,7 +240,7 @@ impl Exposed {
         ours.chain(["job", "instance"]).collect()
     }
 
-    /// Whatever a selector names must be there: the metric, its labels, and their values.
+    /// Checks that the metric, labels and label values of a selector exist.
     fn check(&self, selector: &Selector, of: &str) {
         let metric = selector.metric.as_str();
         let labels = self.labels(metric, of);
@@ -257,7 +256,7 @@ impl Exposed {
         }
     }
 
-    /// The same for all of an expression. Returns the labels that its series can have.
+    /// Checks all selectors of an expression. Returns the labels that its series can have.
     fn check_expression(&self, text: &str) -> BTreeSet<String> {
         let expression = Expression::read(text);
         assert!(!expression.selectors.is_empty(), "no series: {text}");
@@ -416,7 +415,7 @@ fn every_alert_has_a_runbook_section_and_tests() {
     assert_eq!(tested, names);
     let sections: BTreeSet<_> = between(ALERTS, "\n### ", "\n").into_iter().collect();
     assert_eq!(sections, names);
-    // Whom a text sends to another alert.
+    // The alerts that the texts refer to.
     let texts = alerts.iter().flat_map(|alert| alert.annotations.values());
     for word in texts.chain([&ALERTS.to_owned()]).flat_map(|text| words(text, "Keygate")) {
         assert!(names.contains(word), "there is no alert {word}");
@@ -447,7 +446,7 @@ fn the_configuration_of_prometheus_on_the_page_on_alerts_is_valid() {
 }
 
 #[test]
-fn grafana_knows_everything_in_the_dashboard() {
+fn grafana_supports_everything_in_the_dashboard() {
     let Some(python) = python_with("grafana_foundation_sdk") else { return };
     let (program, dashboard) =
         (path("tests/programs/grafana_dashboard.py"), path("deploy/grafana/keygate.json"));
@@ -534,7 +533,7 @@ impl Prometheus {
         Self { _program: program, address, _directory: directory }
     }
 
-    /// The `data` of an answer of the API, if there is one yet.
+    /// The `data` in a response of the API, if there is one yet.
     fn ask(&self, page: &str, parameters: &[String]) -> Value {
         let url = format!("http://{}/api/v1/{page}", self.address);
         let parameters = parameters.iter().flat_map(|it| ["--data-urlencode", it.as_str()]);
@@ -545,7 +544,7 @@ impl Prometheus {
         answer["data"].clone()
     }
 
-    /// The series that an expression is now, each with its value.
+    /// The current series of an expression, each with its value.
     fn query(&self, expression: &str) -> Vec<(Value, f64)> {
         let data = self.ask("query", &[format!("query={expression}")]);
         let series = data["result"].as_array().cloned().unwrap_or_default();
@@ -553,7 +552,7 @@ impl Prometheus {
         series.iter().map(|series| (series["metric"].clone(), value(series))).collect()
     }
 
-    /// Asks until there is a series with a value.
+    /// Queries until a series has a value.
     fn wait_for(&self, what: &str, expression: &str) -> Vec<(Value, f64)> {
         wait_for(what, || {
             let series = self.query(expression);
@@ -563,8 +562,8 @@ impl Prometheus {
     }
 }
 
-/// Before the first scrape all are down, and a scrape can come too late where the machine is busy:
-/// both are over before anybody is told.
+/// Excludes two alerts that may be pending for a moment: before the first scrape, and after a late
+/// scrape on a busy machine.
 const OTHERS: &str = "ALERTS{alertname!~\"KeygateAllDown|KeygateDown\"}";
 
 #[test]
@@ -582,7 +581,7 @@ fn prometheus_alerts_on_a_compromised_key_only_and_no_panel_is_empty() {
     }
     assert_eq!(prometheus.query(OTHERS), [], "nothing has happened");
 
-    // Everything that is shown is there on a proxy that does its work, whatever it is configured for.
+    // Every panel has data for a working proxy with any configuration.
     for (scene, job) in [(&plain, "keygate-plain"), (&full, "keygate-full")] {
         let answer = scene.keygate.curl(&scene.good, &[]);
         assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));

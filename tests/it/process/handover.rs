@@ -15,8 +15,8 @@ use crate::support::program::{Program, reserved_address};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, skip, wait_until, write_filter};
 
-/// A client keeps its connection as long as it may, and goes to whichever instance is ready when it
-/// needs another: what a load balancer does that asks `/readyz`.
+/// A client keeps its connection until keygate closes it, and then connects to an instance that is
+/// ready. A load balancer that checks `/readyz` does the same.
 #[test]
 fn no_request_fails_while_one_instance_drains_and_another_takes_over() {
     let (pki, origin) = (Pki::new(), Origin::start());
@@ -65,7 +65,7 @@ fn no_request_fails_while_one_instance_drains_and_another_takes_over() {
     }
 }
 
-/// HAProxy in front, which asks whether an instance is ready; h2load as many clients.
+/// HAProxy in front checks `/readyz` of both instances; h2load is many clients.
 #[test]
 fn behind_haproxy_h2load_notices_no_restart() {
     if skip::without("haproxy") || skip::without("h2load") {
@@ -100,7 +100,7 @@ fn behind_haproxy_h2load_notices_no_restart() {
     command.arg("-db").arg("-f").arg(pki.path("haproxy.cfg"));
     let _haproxy = Program::start(&mut command).listening_on(front);
     let url = format!("https://{front}/");
-    // Each run is a crowd of clients with connections of their own.
+    // Each run has many clients with new connections.
     let run = move || crate::support::system("h2load", &["-n", "400", "-c", "8", "-m", "4", &url]);
     let crowd = std::thread::spawn(move || (0..12).map(|_| run()).collect::<Vec<_>>());
     let requests = "keygate_requests_total{code=\"2xx\",service=\"test\"}";

@@ -13,7 +13,7 @@ use crate::support::program::reserved_address;
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, write_filter};
 
-/// Asks by a configuration of which nothing else is there: no filter, no certificate, no key.
+/// Runs `healthcheck` with a configuration whose files do not exist.
 fn asks(configuration: &str, arguments: &[&str]) -> Output {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("keygate.toml");
@@ -27,7 +27,7 @@ fn with_admin(address: &str) -> String {
     Configuration::new("127.0.0.1:9").set("admin.listen", address).text()
 }
 
-/// It ended with `code`, and one line says why.
+/// Checks that the command ended with `code` and printed one line with the reason.
 fn fails(output: &Output, code: i32, parts: &[&str]) {
     assert_eq!(output.status.code(), Some(code), "{}", said(output));
     assert!(output.stdout.is_empty(), "{}", said(output));
@@ -80,8 +80,7 @@ fn a_wildcard_address_is_checked_on_loopback() {
     }
 }
 
-/// A proxy refuses a configuration that it cannot use, and goes on: its health is not that of the
-/// file.
+/// A running proxy rejects a configuration that it cannot use and stays healthy.
 #[test]
 fn healthcheck_ignores_errors_elsewhere_in_the_configuration() {
     let pki = Pki::new();
@@ -104,7 +103,7 @@ fn a_proxy_that_does_not_respond_in_time_is_not_ready() {
     fails(&asks(&text, &["--timeout", "200ms"]), 1, &["no response within 200ms"]);
 }
 
-/// Answers one connection with these bytes.
+/// A server that writes these bytes to one connection.
 fn other_server(answer: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -42,7 +42,7 @@ fn a_link_that_leaves_the_sandbox_is_rejected_with_that_reason() {
     scene.is_replaced_by(&content);
 }
 
-/// Nothing but the kernel looks at where the checksum really is.
+/// The checksum file is a link out of the sandbox, which only the kernel detects.
 #[test]
 fn the_kernel_denies_access_outside_the_sandbox() {
     for (mode, is_refused) in [("auto", true), ("off", false)] {
@@ -70,7 +70,7 @@ fn the_kernel_denies_access_outside_the_sandbox() {
     }
 }
 
-/// Not beside the configuration: the filter in a Kubernetes volume, and the state.
+/// The filter is in a Kubernetes volume and the state in another directory.
 #[test]
 fn configured_paths_are_accessible_in_any_directory() {
     let [volume, state] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -96,7 +96,7 @@ fn configured_paths_are_accessible_in_any_directory() {
     scene.is_replaced_by(&content);
     let marks = std::fs::read_to_string(state.path().join("filters.json")).unwrap();
     assert!(marks.contains("\"revision\": 2"), "{marks}");
-    // Its own numbers are in /proc.
+    // The metrics of the process come from /proc.
     let metrics = scene.keygate.metrics();
     for series in
         ["process_open_fds", "process_start_time_seconds", "process_resident_memory_bytes"]
@@ -170,7 +170,7 @@ fn a_configuration_with_a_port_outside_the_sandbox_is_rejected() {
     served();
 }
 
-/// A kernel without Landlock, played by strace.
+/// strace simulates a kernel without Landlock.
 #[test]
 fn without_landlock_a_sandbox_that_is_required_is_an_error() {
     if skip::without("strace") {

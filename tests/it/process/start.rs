@@ -43,7 +43,7 @@ fn ends_with(arguments: &[&str]) -> Output {
     })
 }
 
-/// It ended with `code`, served nothing, and said what is wrong.
+/// Checks that the process ended with `code`, served nothing, and printed these parts of an error.
 fn complains(output: &Output, code: i32, parts: &[&str]) {
     assert_eq!(output.status.code(), Some(code), "{}", said(output));
     assert!(output.stdout.is_empty(), "{}", said(output));
@@ -197,7 +197,7 @@ fn validate_sums_up_a_good_configuration() {
     }
 }
 
-/// An origin that answers when it is told to.
+/// An origin that responds when the test sends on the channel.
 fn waiting_origin() -> (Origin, std::sync::mpsc::Sender<()>) {
     let (sender, told) = channel();
     let told = Mutex::new(told);
@@ -276,7 +276,7 @@ fn a_stale_admin_socket_is_replaced_and_one_in_use_is_not() {
     assert_eq!(asked(&socket, "/readyz"), "ready\n");
     assert!(asked(&socket, "/metrics").contains("keygate_filter_revision{filter=\"lost\"} 1\n"));
 
-    // The command asks over the socket, and is told that there is nothing to accept.
+    // The command sends its request over the socket, and no update waits.
     let accept = ends_with(&["filter", "accept", "lost", "--config", config.to_str().unwrap()]);
     complains(&accept, 3, &["lost: no update waits to be accepted"]);
     let health = ["healthcheck", "--config", config.to_str().unwrap()];

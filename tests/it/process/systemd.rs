@@ -1,4 +1,4 @@
-//! The service manager, played by the test: notifications, the watchdog, inherited sockets, and the
+//! The test acts as the service manager: notifications, the watchdog, inherited sockets, and the
 //! unit as systemd's own tools see it.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -16,7 +16,7 @@ use crate::support::program::{Program, reserved_address};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::{TIMEOUT, said, skip, system, write_filter, write_revision};
 
-/// The end of a service manager that is told things.
+/// The socket of a service manager, which receives notifications.
 struct Manager(UnixDatagram);
 
 impl Manager {
@@ -40,7 +40,7 @@ impl Manager {
         String::from_utf8(message[..length].to_vec()).unwrap()
     }
 
-    /// The next message but for those that say that all is alive.
+    /// The next message that is not `WATCHDOG=1`.
     fn told(&self) -> String {
         std::iter::repeat_with(|| self.next()).find(|message| message != ALIVE).unwrap()
     }
@@ -86,7 +86,7 @@ fn the_service_manager_is_notified_of_start_reload_and_stop() {
     let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
     let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
     assert!((uptime - since_boot / 1e6).abs() < 60.0, "{since_boot} us, up for {uptime} s");
-    // Not before the file, which was being written to a moment ago, is in use.
+    // `READY=1` follows when the file, which has just been written, is in use.
     assert_eq!(manager.told(), "READY=1\nSTATUS=serving, snapshot 2, services: 1\n");
     assert_eq!(keygate.status()["generation"], 2);
 
@@ -96,7 +96,7 @@ fn the_service_manager_is_notified_of_start_reload_and_stop() {
     assert!(keygate.ended().success());
 }
 
-/// A thread is stopped as by a debugger; the others go on.
+/// A thread is stopped as by a debugger, and the others run.
 #[test]
 fn a_hung_worker_triggers_the_watchdog() {
     let (pki, origin) = (Pki::new(), Origin::start());
@@ -142,7 +142,7 @@ libc.ptrace(17, {worker}, 0, 0)"
     while manager.next() != ALIVE {}
 }
 
-/// A process that is handed this socket as systemd does it: as descriptor 3.
+/// Starts a process with this socket as descriptor 3, as systemd does.
 fn activated(socket: &TcpListener) -> Command {
     let mut command = Command::new("sh");
     let script = "exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" \"$@\"";
@@ -243,7 +243,7 @@ fn systemd_analyze_finds_no_fault_in_the_unit_and_little_exposure() {
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/systemd");
     for name in ["keygate.service", "keygate.socket"] {
         let unit = std::fs::read_to_string(units.join(name)).unwrap();
-        // The pages are installed by the package, and looked at there.
+        // The check of the package covers the pages, which the package installs.
         let lines = unit.lines().filter(|line| !line.starts_with("Documentation="));
         let unit = lines.collect::<Vec<_>>().join("\n").replace("/usr/bin/keygate", BINARY);
         std::fs::write(directory.path().join(name), unit).unwrap();

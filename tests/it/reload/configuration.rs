@@ -99,7 +99,7 @@ fn services_are_added_and_removed_without_effect_on_others() {
         + &service("three", third, &scene.origin, "")
         + &service("one", scene.addresses[0], &scene.origin, "");
     scene.reconfigure(&text, 1);
-    // It is told to go, and its address accepts nobody.
+    // The connection of the removed service drains, and its address is closed.
     assert_eq!(goes.rest(), "");
     wait_until("the address is closed", || {
         std::net::TcpStream::connect(scene.addresses[1]).is_err()
@@ -108,7 +108,7 @@ fn services_are_added_and_removed_without_effect_on_others() {
     assert!(scene.get(&scene.good, third).contains("hello"));
     assert!(scene.get(&scene.good, scene.addresses[0]).contains("hello"));
     assert!(scene.get(&scene.lost, third).contains("access denied"));
-    // Numbers are given once: what is counted of one is not counted of another.
+    // Ids are never reused, so that the metrics of one service do not become those of another.
     let requests = |service: &str| {
         scene
             .keygate

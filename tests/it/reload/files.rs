@@ -131,8 +131,8 @@ path = \"other.pkbf\"";
     file.lock().unwrap();
     file.write_all_at(&content[..content.len() / 2], 0).unwrap();
 
-    // All files are looked at together: when this one is in use, the locked one, which changed
-    // earlier and has settled, was looked at too.
+    // One refresh checks all files. When this file is in use, the locked one, which changed earlier
+    // and has settled, was checked as well.
     write_revision(&scene.pki.path("other.pkbf"), &[], 2);
     scene.keygate.wait_for_generation(2);
     let status = scene.keygate.wait_for_status("the other", |status| status["generation"] == 2);
@@ -235,7 +235,7 @@ fn a_replaced_server_certificate_is_served_on_new_connections() {
     let server = scene.pki.server("another");
     assert_eq!(pins(&server).status.code(), Some(90), "curl: the key is not the pinned one");
 
-    // Between the two renames they may not match: then the old ones stay until they do.
+    // Between the two renames the files may not match. The old ones then stay in use.
     rename(&server.private_key, scene.pki.path("server.key")).unwrap();
     rename(&server.certificate, scene.pki.path("server.pem")).unwrap();
     scene.keygate.wait_for_generation(2);
@@ -271,7 +271,7 @@ fn a_server_certificate_without_its_key_is_rejected_and_the_old_one_is_served() 
 
 #[test]
 fn sighup_checks_all_files_without_waiting_for_the_next_poll() {
-    // No event tells of a link in the middle of a chain: without the signal, the poll finds it.
+    // A changed link in the middle of a chain causes no event. Without the signal, the poll finds it.
     let scene = Scene::with("lost.pkbf", |pki, first| {
         for directory in ["middle", "one", "two"] {
             create_dir(pki.path(directory)).unwrap();
@@ -281,7 +281,7 @@ fn sighup_checks_all_files_without_waiting_for_the_next_poll() {
         symlink("middle/link", pki.path("lost.pkbf")).unwrap();
         write_filter(&pki.path("other.pkbf"), &[]);
     });
-    // A look at all files ends now, and the next poll is ten seconds away.
+    // After this refresh of all files, the next poll is ten seconds away.
     let same = scene.pki.path("made/same.pkbf");
     std::fs::copy(scene.pki.path("one/lost.pkbf"), &same).unwrap();
     rename(same, scene.pki.path("one/lost.pkbf")).unwrap();

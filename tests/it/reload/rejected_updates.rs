@@ -68,7 +68,7 @@ impl Scene {
 
     fn accept(&self, arguments: &[&str]) -> Output {
         let config = self.pki.path("keygate.toml");
-        // The configuration asks for a free port: the commands need the one that was given.
+        // The configuration has port 0. The commands need the actual port.
         let text = std::fs::read_to_string(&config).unwrap();
         let text = text.replace(
             "admin = { listen = \"127.0.0.1:0\" }",
@@ -92,7 +92,7 @@ fn an_update_is_rejected_until_it_matches_its_checksum() {
     let scene = Scene::new();
     let update = scene.update();
     let sidecar = scene.pki.path("lost.pkbf.sha256");
-    // The checksum arrives first, and speaks of a file that is not there yet.
+    // The checksum arrives before its file.
     std::fs::write(&sidecar, sha256sum(&update, "lost.pkbf")).unwrap();
     scene.is_refused("checksum", "one of the two is damaged or outdated");
     scene.is_as_it_was();
@@ -244,7 +244,7 @@ fn an_implausible_filter_is_loaded_with_a_warning_if_configured() {
         line["message"] == "the filter is implausible" && line["filter"] == "lost"
     });
     assert_eq!(scene.keygate.status()["filters"][0]["plausible"], false);
-    // One that would refuse everybody is refused even so: random keys are hits.
+    // A filter that would reject every client is rejected even then, because random keys are hits.
     scene.publish_changed(|file| file[24..].fill(0xff));
     scene.is_refused("canary", "512 of 512 random keys are hits");
 }
@@ -266,7 +266,7 @@ fn a_filter_without_its_canaries_is_rejected() {
 
     scene.publish(2, 1_750_000_000);
     scene.in_use(2);
-    // Canaries are looked at when they change, too; one that cannot be read speaks against a file.
+    // A changed file of canaries causes a check. An unusable one rejects the filter.
     std::fs::write(scene.pki.path("canary.pem"), "nothing\n").unwrap();
     scene.keygate.wait_for_status("a look", |status| {
         status["filters"][0]["last_reload"]["result"] == "unchanged"

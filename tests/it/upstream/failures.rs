@@ -13,7 +13,7 @@ use crate::support::origin::Origin;
 use crate::support::proxy::{Configure, Proxy};
 use crate::support::{TIMEOUT, said};
 
-/// A good client, and a filter that holds nobody.
+/// The value of the failure counter for `reason`.
 fn failures(keygate: &Keygate, reason: &str) -> f64 {
     let series = format!("keygate_upstream_failures_total{{reason=\"{reason}\",service=\"test\"}}");
     keygate.metric(&series)
@@ -23,7 +23,7 @@ const CODE: [&str; 2] = ["-w", "%{http_code}"];
 
 #[test]
 fn an_upstream_that_is_down_gives_502() {
-    // Bound, so that nobody else gets it, and not listened on.
+    // The port is bound, so that no other process uses it, and does not listen.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();

@@ -16,11 +16,11 @@ use crate::support::{said, wait_until};
 #[derive(Debug, Clone, Copy)]
 enum Does {
     Answer,
-    /// Takes no more than what it has answered, and ends the connection.
+    /// Sends GOAWAY for the last response, and closes the connection.
     GoAway,
-    /// Closes the connection without a word.
+    /// Closes the connection without a frame.
     Hangup,
-    /// Answers, takes no more, and goes on with what it has.
+    /// Responds, sends GOAWAY, and completes the open streams.
     LastAnswer,
     /// Does nothing.
     Nothing,
@@ -30,7 +30,7 @@ enum Does {
 const REFUSED_STREAM: u32 = 7;
 const INTERNAL_ERROR: u32 = 2;
 
-/// A server of HTTP/2 that does with the n-th request, from 0 on, what `does` says.
+/// An HTTP/2 server. `does` gives the reaction to the n-th request, counted from 0.
 struct Server {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -48,7 +48,7 @@ impl Server {
             for tcp in listener.incoming() {
                 opened.fetch_add(1, Ordering::SeqCst);
                 let requests = Arc::clone(&asked);
-                // One thread a connection: there are few.
+                // One thread per connection, because there are few.
                 std::thread::spawn(move || drop(serve(tcp.unwrap(), &requests, does)));
             }
         });
@@ -98,7 +98,8 @@ fn serve(
                 let (status_200, no_error) = ([0x88], 0_u32);
                 let answer = frame(HEADERS, END_STREAM | END_HEADERS, stream, &status_200);
                 let payload = [stream.to_be_bytes(), no_error.to_be_bytes()].concat();
-                // At once: what is sent before it is known would be lost, if it has a body.
+                // In one write, because a request with a body is lost if it is sent before the
+                // GOAWAY arrives.
                 tcp.write_all(&[answer, frame(GOAWAY, 0, 0, &payload)].concat())?;
             }
             Does::Nothing => {}
@@ -157,8 +158,8 @@ fn a_connection_after_goaway_serves_its_open_streams_to_the_end() {
     assert_eq!(server.connections(), 2);
 }
 
-/// A client that has sent the head of a request and owes four bytes of its body, or a body of unknown
-/// length, and has the head of its answer; and whether that is all of it.
+/// Sends the head of a request with a body of four bytes or of unknown length, then reads the head
+/// of the response. Returns the client, and whether the response is complete.
 fn half_asked(scene: &Running, is_counted: bool) -> (Http2, bool) {
     let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
     let length = [("content-length", "4")];
@@ -175,7 +176,7 @@ fn half_asked(scene: &Running, is_counted: bool) -> (Http2, bool) {
 
 #[test]
 fn a_response_does_not_end_before_a_request_body_of_known_length() {
-    // It answers as soon as it has the head.
+    // The server responds as soon as it has the request head.
     let server = Server::start(|_| Does::Answer);
     let scene = scene(&server, "");
     let (mut client, has_ended) = half_asked(&scene, true);
@@ -187,7 +188,7 @@ fn a_response_does_not_end_before_a_request_body_of_known_length() {
         })
     };
     assert_eq!(ends(&mut client), Some(DATA));
-    // Nothing is left of that stream: the next has its answer, and no reset comes before it.
+    // The stream is complete: the next frame is the response on the next stream, not a reset.
     client.ask(3);
     assert_eq!(client.next(), Came::Answer(0x88, 3));
 }

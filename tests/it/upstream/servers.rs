@@ -16,7 +16,7 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n";
 /// A proxy in front of `servers`, with more settings of its upstream.
 fn scene(servers: &[SocketAddr], settings: &str) -> Running {
     let urls: Vec<_> = servers.iter().map(|server| format!("http://{server}")).collect();
-    // One worker, because each worker finds out about the servers by itself.
+    // One worker, because each worker ejects servers by itself.
     Proxy::new().servers(&urls).upstream(settings).workers(1).start()
 }
 
@@ -58,14 +58,14 @@ fn a_failing_server_is_ejected_and_tried_again_later() {
     assert_eq!(line["server"], format!("http://{down}"));
     let failed = "keygate_upstream_connections_total{service=\"test\"}";
     assert!(scene.keygate.metric(failed) > 0.0);
-    // It comes back, and is asked after its time.
+    // The server is back, and gets a request after the ejection.
     let back = std::net::TcpListener::bind(down).unwrap();
     let (asked, is_asked) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let _ = back.accept(); // whoever comes is told nothing
+        let _ = back.accept(); // no response
         let _ = asked.send(());
     });
-    wait_until("the server is asked again", || {
+    wait_until("a request to the server", || {
         scene.code(&[]);
         is_asked.try_recv().is_ok()
     });
@@ -120,8 +120,8 @@ fn a_server_that_fails_health_checks_gets_no_requests() {
     });
 }
 
-/// An origin that closes every connection when the second request has come, without a word. Counts
-/// the requests.
+/// An origin that closes every connection without a response to the second request. Counts the
+/// requests.
 fn closing_origin() -> (Origin, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);

@@ -11,16 +11,16 @@ use crate::support::program::{Program, reserved_address};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::{said, skip, wait_until, write_filter, write_revision};
 
-/// nginx, which says what it knows of who asks. Ends with the test.
+/// nginx, which responds with the properties of its client. Ends with the test.
 struct Nginx {
     _program: Program,
     tls: SocketAddr,
     plain: SocketAddr,
-    /// Where its certificates are from.
+    /// The CA of its certificates.
     pki: Pki,
 }
 
-/// It takes clients of its own CA only, speaks TLS with HTTP/2 or without, and HTTP/2 in the clear.
+/// Starts nginx with three listeners: TLS for clients of its own CA, h2c, and a Unix socket.
 fn nginx(alpn: &str) -> Nginx {
     let (pki, tls, plain) = (Pki::named("Upstream CA"), reserved_address(), reserved_address());
     let socket = pki.path("nginx.sock");
@@ -110,7 +110,7 @@ fn an_upstream_over_tls_gets_a_client_certificate() {
         let end = "keygate_certificate_not_after_timestamp_seconds{role=\"upstream_client\",service=\"test\"}";
         assert!(keygate.metric(end) > 0.0);
 
-        // Replaced like the rest.
+        // The client certificate is reloaded like other files.
         scene.take(&nginx.pki, ["second.pem", "second.key"], "me");
         wait_until("the new certificate is shown", || {
             let answer = ask();
