@@ -281,7 +281,7 @@ impl ConnectionState {
         // active.
         match (self.kind.get(), self.phase.get()) {
             (ConnectionKind::Http1, ActivityPhase::Idle(_)) => {
-                self.phase.set(ActivityPhase::Idle(Instant::now()))
+                self.phase.set(ActivityPhase::Idle(Instant::now()));
             }
             (ConnectionKind::Http1, ActivityPhase::Closing(_)) => {
                 self.phase.set(ActivityPhase::Closing(Instant::now()));
