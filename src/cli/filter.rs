@@ -9,7 +9,8 @@ mod query;
 
 use std::path::Path;
 
-use super::input::{self, PerKeyOutput};
+use super::input;
+use super::progress::PerKeyOutput;
 use super::{CliError, CliOutput, ConfigArgs, Exit, json, print, print_error, print_json};
 use crate::pkbf::{self, FilterFile};
 

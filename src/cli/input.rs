@@ -8,7 +8,7 @@ use std::io::{self, Read};
 
 use walkdir::{DirEntry, WalkDir};
 
-use super::progress::InputProgress;
+use super::progress::{InputProgress, PerKeyOutput};
 use super::{CliError, Exit};
 use crate::spki::{Algorithm, Finding, Fingerprint, KeyScanner};
 
@@ -64,13 +64,6 @@ impl InputCounts {
 
 /// Bytes per read.
 const CHUNK_SIZE: usize = 64 << 10;
-
-/// Whether a command prints a line for each key. Its output then takes the place of a progress bar.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PerKeyOutput {
-    No,
-    Yes,
-}
 
 /// Calls `visit` with every key of every input.
 ///

@@ -3,7 +3,8 @@
 use clap::ValueHint;
 use serde::Serialize;
 
-use super::input::{self, PerKeyOutput};
+use super::input;
+use super::progress::PerKeyOutput;
 use super::{CliError, CliOutput, Exit};
 use crate::spki::{Fingerprint, related};
 

@@ -6,7 +6,12 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::input::PerKeyOutput;
+/// Whether a command prints a line for each key. Its output then takes the place of a progress bar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PerKeyOutput {
+    No,
+    Yes,
+}
 
 /// A bar if the size of all inputs is known, else a spinner. Both show the number of keys.
 pub(super) struct InputProgress {
