@@ -83,7 +83,7 @@ pub(crate) struct RequestInFlight {
     /// `None` if the request has no body.
     upload: Option<RequestUpload>,
     record: Option<Box<Record>>,
-    pub(crate) is_http2: bool,
+    is_http2: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub(crate) expects_continue: bool,
 }

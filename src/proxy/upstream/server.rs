@@ -51,6 +51,7 @@ impl ServerHealth {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// Sets the result of the health checks, for every worker.
     pub(crate) fn set(&self, is_healthy: bool) {
         self.0.store(is_healthy, Ordering::Relaxed);
     }
