@@ -54,8 +54,8 @@ impl Exposition {
     }
 }
 
-/// Adds up two scrapes. One may have series that the other does not have yet, because workers apply
-/// a new service one after the other.
+/// Adds up two scrapes. One may have series that the other does not have yet, because workers do
+/// not apply a new service at the same moment.
 fn add_families(mut sum: Vec<MetricFamily>, more: Vec<MetricFamily>) -> Vec<MetricFamily> {
     for mut family in more {
         let Some(known) = sum.iter_mut().find(|known| known.name() == family.name()) else {

@@ -1,7 +1,7 @@
 //! TLS sessions that expire with the client certificate they were made with.
 //!
-//! rustls resumes a session for as long as it is stored and calls no verifier. Here each session is
-//! stored with the expiry of its client's chain and is not found after it. The client then goes
+//! rustls resumes every session in its store and calls no verifier. This module stores each session
+//! with the expiry of its client's chain and does not find the session after the expiry. The client then goes
 //! through a full handshake, which rejects the expired certificate.
 
 use std::cell::Cell;

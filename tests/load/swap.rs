@@ -22,7 +22,7 @@ const KEPT_ALIVE: usize = 8;
 const NEW: usize = 2;
 /// Filters that are put in use under load.
 const SWAPS: u32 = 8;
-/// At least so many requests, of both kinds together, and handshakes are seen between two swaps.
+/// Minimum numbers of requests of both kinds, new connections and handshakes between two swaps.
 const REQUESTS_BETWEEN: u32 = 700;
 const NEW_CONNECTIONS_BETWEEN: u32 = 20;
 const HANDSHAKES_BETWEEN: u32 = 10;

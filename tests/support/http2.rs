@@ -92,15 +92,15 @@ impl Http2 {
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
-        let _ = self.tls.write_all(bytes).and_then(|()| self.tls.flush()); // it may be ended
+        let _ = self.tls.write_all(bytes).and_then(|()| self.tls.flush()); // the connection may be closed
     }
 
-    /// A whole request on a stream.
+    /// Sends a GET on a stream.
     pub fn ask(&mut self, stream: u32) {
         self.send(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &request("GET", &[])));
     }
 
-    /// Whether there was so much before the end of the connection, which must come.
+    /// Fills `bytes`. Returns false if the connection ends first, and fails if nothing arrives.
     fn read(&mut self, bytes: &mut [u8]) -> bool {
         self.tls
             .read_exact(bytes)

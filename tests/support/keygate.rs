@@ -110,13 +110,13 @@ impl Keygate {
         self.access_lines(1).remove(0)
     }
 
-    /// Waits for so many lines of the access log.
+    /// Waits for `count` lines of the access log.
     pub fn access_lines(&self, count: usize) -> Vec<Value> {
         let enough = |lines: &[Value]| (lines.len() >= count).then(|| lines.to_vec());
         self.access.wait_for("a line of the access log", enough)
     }
 
-    /// Waits for so many such lines, and returns all there are.
+    /// Waits for `count` log lines that are `wanted`, and returns all of them.
     pub fn wait_for_lines(
         &self,
         what: &str,

@@ -109,7 +109,7 @@ impl Pki {
         Self::named("Test CA")
     }
 
-    /// The same with a CA of this name.
+    /// The files of [`Pki::new`] with a CA of this name.
     pub fn named(ca: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut parameters = CertificateParams::default();
@@ -167,7 +167,7 @@ impl Pki {
         self.server_for(name, &["localhost", "127.0.0.1"])
     }
 
-    /// The same for these hosts.
+    /// `NAME.pem` and `NAME.key` of a server for these hosts.
     pub fn server_for(&self, name: &str, hosts: &[&str]) -> Party {
         let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let parameters = CertificateParams::new(hosts).unwrap();
@@ -197,12 +197,12 @@ impl Pki {
         self.client_with(name, kind, CertificateParams::default())
     }
 
-    /// The same with a certificate of your making.
+    /// `NAME.pem` and `NAME.key` of a client whose certificate has these parameters.
     pub fn client_with(&self, name: &str, kind: Kind, parameters: CertificateParams) -> Party {
         self.issue(name, kind, parameters, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
-    /// A client whose certificate was issued by an intermediate, which `NAME.pem` has behind it.
+    /// A client whose certificate was issued by an intermediate. `NAME.pem` contains both.
     /// Returns the SPKI of the intermediate, too.
     pub fn client_of_intermediate(&self, name: &str) -> (Party, Vec<u8>) {
         let key = KeyPair::generate().unwrap();

@@ -1,4 +1,4 @@
-//! A server that says what the test says, byte by byte.
+//! A server whose bytes the test reads and writes.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use super::TIMEOUT;
 use super::http2::{DATA, END_STREAM, HEADERS, PING, RST_STREAM, SETTINGS, frame};
 
-/// A server whose connections are in the test's hands.
+/// A server that passes its connections to the test.
 pub struct Server {
     pub address: SocketAddr,
     connections: Receiver<TcpStream>,
@@ -19,7 +19,7 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let (sender, connections) = channel();
         std::thread::spawn(move || {
-            // Until the test is over.
+            // Ends when the test drops the receiver.
             listener.incoming().try_for_each(|tcp| sender.send(tcp.unwrap()))
         });
         Self { address, connections }
@@ -36,7 +36,7 @@ impl Server {
         self.http2_with(&[])
     }
 
-    /// The same, with these settings (RFC 9113, section 6.5.2).
+    /// An HTTP/2 connection with these settings of the server (RFC 9113, section 6.5.2).
     pub fn http2_with(&self, settings: &[(u16, u32)]) -> TcpStream {
         let mut tcp = self.connection();
         tcp.read_exact(&mut [0; 24]).unwrap(); // the preface

@@ -1,5 +1,5 @@
 //! A rejected client reads its alert even while it is still sending. Under TLS 1.3 the client has
-//! finished its handshake by then. The kernel resets a socket that is closed with unread bytes, and
+//! finished its handshake before the alert. The kernel resets a socket that is closed with unread bytes, and
 //! the alert is lost.
 //!
 //! Guards: `close` in `src/proxy/lingering_close.rs` for alerts, `discard` in

@@ -195,7 +195,7 @@ fn add_counts_new_keys_known_keys_and_other_inputs() {
     assert_eq!(added, expected);
     assert!(added["fill_ratio"].as_f64().unwrap() > 0.0);
 
-    // Nothing new: the file stays as it is.
+    // A run without new keys does not change the file.
     let before =
         (read(bench.path("a.pkbf")).unwrap(), std::fs::metadata(bench.path("a.pkbf")).unwrap());
     let added = bench.object(0, &["add", "a.pkbf", &key]);

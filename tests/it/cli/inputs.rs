@@ -125,7 +125,7 @@ fn every_form_that_ssh_keygen_writes_gives_the_same_spki() {
         let [spki] = keys(kind, &file("id.pub")).try_into().unwrap();
         assert_eq!(keys(kind, &file("id")), std::slice::from_ref(&spki), "{kind}");
         if kind != "ed25519" {
-            // The same key in a form that openssl reads.
+            // Converts the key to a form that openssl reads.
             let pkcs8 = run(at, "ssh-keygen", "-e -m PKCS8 -f id.pub");
             assert_eq!(keys(kind, &pkcs8), std::slice::from_ref(&spki), "{kind}");
             std::fs::write(at.join("public.pem"), pkcs8).unwrap();

@@ -305,7 +305,7 @@ fn nginx_and_keygate_send_the_headers_on_the_page() {
     let new = scene.seen(keygate.address(), "new", &[]);
     is_as_the_table_says(&table("## nginx", "| by nginx, as above |"), &old, &new);
 
-    // The same certificate, in the two ways that the page shows.
+    // Both services get the same certificate, each in the encoding that the page shows.
     assert_eq!(client_cert(&new), *scene.good.der);
     let [escaped] = old.fields("x-ssl-client-cert")[..] else { panic!("{}", old.head) };
     let begin = "-----BEGIN%20CERTIFICATE-----%0A";

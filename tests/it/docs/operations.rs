@@ -87,7 +87,7 @@ impl Scene {
         Keygate::configured(&self.pki, &text(&self.origin, top, extra))
     }
 
-    /// A command of the page, as it is for this directory and process.
+    /// A command of the page with the directory and addresses of this test.
     fn placed(&self, command: &str, keygate: &Keygate) -> String {
         command
             .replace("/etc/keygate", self.pki.directory().to_str().unwrap())
@@ -638,7 +638,7 @@ fn short_rsa(scene: &Scene, keygate: &Keygate) -> String {
     let mut openssl = Command::new("openssl");
     openssl.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut openssl = openssl.spawn().unwrap();
-    let _ = openssl.stdin.take().unwrap().write_all(b"hello"); // it may be refused by then
+    let _ = openssl.stdin.take().unwrap().write_all(b"hello"); // openssl may have exited
     said(&openssl.wait_with_output().unwrap())
 }
 
@@ -806,7 +806,7 @@ fn a_certificate_with_another_key_is_a_bad_signature() {
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
     let tcp = TcpStream::connect(failures.keygate.address()).unwrap();
     let mut tls = StreamOwned::new(connection, tcp);
-    let _ = tls.write_all(b"GET / HTTP/1.1\r\n\r\n"); // the client may be rejected by then
+    let _ = tls.write_all(b"GET / HTTP/1.1\r\n\r\n"); // fails if the client is already rejected
     let _ = tls.read(&mut [0; 64]);
     failures.wait_for_count("bad_signature", 0.0);
 }

@@ -163,7 +163,7 @@ fn a_client_that_is_still_sending_reads_an_early_response() {
                 let head = "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\n";
                 write!(server, "{head}content-length: 6\r\n\r\nlarge\n").unwrap();
                 server.shutdown(std::net::Shutdown::Write).unwrap();
-                let _ = std::io::copy(&mut server, &mut std::io::sink()); // whatever still comes
+                let _ = std::io::copy(&mut server, &mut std::io::sink()); // the rest of the upload
                 asking.join().unwrap()
             });
             let text = said(&answer);

@@ -19,9 +19,9 @@ struct Scene {
     lost: Party,
 }
 
-/// A client whose name is a script, as far as an issuer can do that.
+/// Name of a client that contains a script.
 const NAME: &str = "<script>alert(1)</script>";
-/// The same in a distinguished name (RFC 4514).
+/// [`NAME`] as escaped in a distinguished name (RFC 4514).
 const SHOWN: &str = r"\<script\>alert(1)\</script\>";
 
 fn scene(action: &str) -> Scene {
@@ -274,7 +274,7 @@ fn a_repeated_rejection_is_logged_once_and_a_failed_handshake_names_its_certific
         "keygate_handshakes_total{result=\"unknown_issuer\",resumed=\"false\",service=\"test\"}",
         5.0,
     );
-    // Each worker says it for itself.
+    // Each worker limits its own log lines.
     let refused = scene.keygate.lines("client key rejected");
     assert!((1..=2).contains(&refused.len()), "{refused:?}");
     assert_eq!(refused[0]["left_out"], 0);

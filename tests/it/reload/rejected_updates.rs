@@ -142,7 +142,7 @@ fn an_older_filter_is_rejected_by_time_and_then_by_revision() {
         scene.refuses(&scene.next);
     }
     assert_eq!(scene.keygate.metric(&refusals("rollback")), 2.0);
-    // The same time with a higher revision, and a later time with a lower one.
+    // An equal time with a higher revision, and a later time with a lower revision.
     scene.publish(8, 1_750_000_000);
     scene.in_use(8);
     scene.publish(1, 1_750_000_001);

@@ -43,7 +43,8 @@ pub(crate) fn ensure_canaries_hit(
 /// Checks that random keys are hits about as often as the header of `filter` explains.
 ///
 /// # Errors
-/// Returns an error if so many hits have a probability below [`FALSE_REJECTION`].
+/// Returns an error if the probability of at least this number of hits is below
+/// [`FALSE_REJECTION`].
 pub(crate) fn ensure_random_keys_miss(filter: &Filter) -> Result<(), FilterRejection> {
     let mut keys = [[0; RANDOM_KEY_SIZE]; RANDOM_KEYS];
     rand::fill(keys.as_flattened_mut())
