@@ -27,7 +27,7 @@ use support::load::Load;
 use support::origin::Origin;
 use support::pki::{Kind, Party, Pki};
 use support::proxy::{Configuration, Configure};
-use support::{said, write_revision};
+use support::{output_text, write_revision};
 
 /// Maximum growth of memory after the first tenth of the test, in KiB.
 const MAX_GROWTH: u64 = 16 << 10;
@@ -72,22 +72,22 @@ fn check(is_so: bool, problem: impl FnOnce() -> String) -> Result<(), String> {
 /// A complete body arrives complete, over HTTP/1.1 and HTTP/2.
 fn upload(scene: &Scene, version: &str) -> Result<(), String> {
     let body = format!("@{}", scene.pki.path("body").display());
-    let answer =
+    let response =
         scene.keygate.curl(&scene.good, &[version, "--data-binary", &body, "-w", " %{http_code}"]);
-    check(answer.stdout == b"3000000 200", || said(&answer))
+    check(response.stdout == b"3000000 200", || output_text(&response))
 }
 
 /// A client whose key is in the filter never gets a response.
 fn refused(scene: &Scene) -> Result<(), String> {
-    let answer = scene.keygate.curl(&scene.lost, &[]);
-    check(said(&answer).contains("access denied"), || said(&answer))
+    let response = scene.keygate.curl(&scene.lost, &[]);
+    check(output_text(&response).contains("access denied"), || output_text(&response))
 }
 
 /// A response that the upstream truncates never looks complete.
 fn dying(scene: &Scene) -> Result<(), String> {
     let url = format!("https://{}/die", scene.keygate.address());
-    let answer = scene.keygate.curl(&scene.good, &[&url]);
-    check(!answer.status.success(), || said(&answer))
+    let response = scene.keygate.curl(&scene.good, &[&url]);
+    check(!response.status.success(), || output_text(&response))
 }
 
 /// Clients that disconnect in the handshake, in a head, in a body, in a response, in a stream.
@@ -102,9 +102,9 @@ fn going_away(scene: &Scene) -> Result<(), String> {
     let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
     client.send(&frame(HEADERS, END_HEADERS, 1, &request("POST", &[])));
     client.send(&frame(RST_STREAM, 0, 1, &8_u32.to_be_bytes()));
-    client.ask(3);
+    client.send_get(3);
     let came = client.next();
-    check(head.starts_with("HTTP/1.1 200 ") && came == Came::Answer(0x88, 3), || {
+    check(head.starts_with("HTTP/1.1 200 ") && came == Came::Response(0x88, 3), || {
         format!("{head:?} {came:?}")
     })
 }
@@ -114,7 +114,7 @@ fn nothing_goes_wrong_and_nothing_grows() {
     let seconds = std::env::var("KEYGATE_SOAK_SECONDS").map_or(10, |text| text.parse().unwrap());
     let length = Duration::from_secs(seconds);
     let large = vec![b'x'; 8 << 20];
-    let origin = Origin::answering(move |request, tcp| {
+    let origin = Origin::responding(move |request, tcp| {
         let target = request.head.split(' ').nth(1).unwrap();
         match target {
             "/die" => {

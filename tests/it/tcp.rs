@@ -15,15 +15,15 @@ use crate::support::client::Client;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::{Program, reserved_address};
 use crate::support::proxy::{Configuration, Configure, Proxy, Running};
-use crate::support::{TIMEOUT, said, skip, write_filter, write_revision};
+use crate::support::{TIMEOUT, output_text, skip, write_filter, write_revision};
 
 /// A TCP service in front of `server`, with `extra` settings.
 fn scene(server: SocketAddr, extra: &str) -> Running {
     Proxy::before(server).global("access_log = { requests = \"all\" }").service(extra).start()
 }
 
-/// A server that sends all bytes of each connection to the channel, and then writes `answer`.
-fn server(answer: &'static [u8]) -> (SocketAddr, Receiver<Vec<u8>>) {
+/// A server that sends all bytes of each connection to the channel, and then writes `response`.
+fn server(response: &'static [u8]) -> (SocketAddr, Receiver<Vec<u8>>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, received) = channel();
@@ -34,7 +34,7 @@ fn server(answer: &'static [u8]) -> (SocketAddr, Receiver<Vec<u8>>) {
                 let mut bytes = Vec::new();
                 let _ = tcp.read_to_end(&mut bytes); // it may be cut
                 let _ = sender.send(bytes);
-                let _ = tcp.write_all(answer);
+                let _ = tcp.write_all(response);
                 let _ = tcp.shutdown(Shutdown::Both);
             });
         }
@@ -73,8 +73,8 @@ fn each_direction_ends_separately() {
 fn a_listed_key_gets_an_alert_and_the_server_no_connection() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let scene = scene(listener.local_addr().unwrap(), TCP);
-    let answer = scene.keygate.curl(&scene.lost, &[]);
-    assert!(said(&answer).contains("access denied"), "{}", said(&answer));
+    let response = scene.keygate.curl(&scene.lost, &[]);
+    assert!(output_text(&response).contains("access denied"), "{}", output_text(&response));
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err());
 }
@@ -147,12 +147,16 @@ fn redis_cli_works_through_the_proxy() {
     let scene = scene(address, TCP);
     let value = "x".repeat(1 << 20);
     std::fs::write(scene.pki.path("value"), &value).unwrap();
-    let run = |client, arguments: &[&str]| said(&redis_cli(&scene, client, arguments));
+    let run = |client, arguments: &[&str]| output_text(&redis_cli(&scene, client, arguments));
     assert!(run(&scene.good, &["SET", "key", "value"]).contains("OK"));
     assert!(run(&scene.good, &["GET", "key"]).contains("value"));
     assert!(run(&scene.good, &["-r", "100", "INCR", "count"]).contains("\n100\n"));
     let refused = redis_cli(&scene, &scene.lost, &["GET", "key"]);
-    assert!(!refused.status.success() && !said(&refused).contains("value"), "{}", said(&refused));
+    assert!(
+        !refused.status.success() && !output_text(&refused).contains("value"),
+        "{}",
+        output_text(&refused)
+    );
     scene
         .keygate
         .wait_for_metric("keygate_key_actions_total{action=\"reject\",service=\"test\"}", 1.0);
@@ -183,13 +187,13 @@ fn a_proxy_header_is_accepted_from_haproxy_only() {
         let _haproxy = Program::start(&mut command).listening_on(front);
 
         let url = format!("https://{front}/");
-        let answer = keygate.curl(&good, &["--interface", "127.0.0.2", &url]);
-        assert_eq!(answer.stdout, b"hello\n", "{send_proxy}: {}", said(&answer));
+        let response = keygate.curl(&good, &["--interface", "127.0.0.2", &url]);
+        assert_eq!(response.stdout, b"hello\n", "{send_proxy}: {}", output_text(&response));
         assert_eq!(origin.next().fields("x-forwarded-for"), ["127.0.0.2"], "{send_proxy}");
 
         // A client outside `accept_proxy.from` has its own address. Its PROXY header is an error.
         let direct = keygate.curl(&good, &["--interface", "127.0.0.3"]);
-        assert_eq!(direct.stdout, b"hello\n", "{}", said(&direct));
+        assert_eq!(direct.stdout, b"hello\n", "{}", output_text(&direct));
         assert_eq!(origin.next().fields("x-forwarded-for"), ["127.0.0.3"]);
         let forged = ["--interface", "127.0.0.3", "--haproxy-protocol"];
         assert!(!keygate.curl(&good, &forged).status.success());

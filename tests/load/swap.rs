@@ -10,7 +10,7 @@ use std::time::Instant;
 use rustls::{AlertDescription, ClientConfig, Error};
 
 use crate::support::client::config;
-use crate::support::load::{ask, connect};
+use crate::support::load::{connect, send_get};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::Configuration;
@@ -29,7 +29,7 @@ const HANDSHAKES_BETWEEN: u32 = 10;
 
 enum Event {
     /// A request of the good client; whether on a new connection.
-    Answered { new: bool },
+    Served { new: bool },
     /// A request of the good client that did not get what it should.
     Failed(String),
     /// A whole connection of the client whose key comes and goes.
@@ -65,14 +65,14 @@ fn no_request_fails_while_filters_are_swapped_and_every_listed_key_is_rejected()
     let (good, lost) = (Arc::new(config(&pki, &good)), Arc::new(config(&pki, &lost)));
     let stop = AtomicBool::new(false);
     let (sender, events) = channel();
-    let (mut answered, mut admitted) = (0, 0);
+    let (mut response, mut admitted) = (0, 0);
 
     std::thread::scope(|scope| {
         // Stops the load after a failure, which would otherwise wait for the load to end.
         let _stop = StopAtEnd(&stop);
         for _ in 0..KEPT_ALIVE {
             let (sender, config) = (sender.clone(), &good);
-            scope.spawn(|| keep_asking(address, config, &stop, sender));
+            scope.spawn(|| keep_requesting(address, config, &stop, sender));
         }
         for _ in 0..NEW {
             let (sender, config) = (sender.clone(), &good);
@@ -94,9 +94,9 @@ fn no_request_fails_while_filters_are_swapped_and_every_listed_key_is_rejected()
                 || seen.tried < HANDSHAKES_BETWEEN
             {
                 match next(&events) {
-                    Event::Answered { new } => {
+                    Event::Served { new } => {
                         *(if new { &mut seen.new } else { &mut seen.kept }) += 1;
-                        answered += 1;
+                        response += 1;
                     }
                     Event::Failed(error) => panic!("after swap {swap}: {error}"),
                     Event::Tried { since, outcome } => {
@@ -116,13 +116,13 @@ fn no_request_fails_while_filters_are_swapped_and_every_listed_key_is_rejected()
     // Requests that were in flight when the load stopped.
     for event in events {
         match event {
-            Event::Answered { .. } => answered += 1,
+            Event::Served { .. } => response += 1,
             Event::Failed(error) => panic!("at the end: {error}"),
             Event::Tried { outcome, .. } => admitted += usize::from(outcome == Outcome::Admitted),
         }
     }
-    assert!(answered >= 5000, "{answered} requests are no load");
-    assert_eq!(origin.untaken(), answered + admitted, "each request arrives once, no other does");
+    assert!(response >= 5000, "{response} requests are no load");
+    assert_eq!(origin.untaken(), response + admitted, "each request arrives once, no other does");
     let status = keygate
         .wait_for_status("the last filter", |status| status["filters"][0]["revision"] == SWAPS + 1);
     assert_eq!(status["generation"], SWAPS + 1);
@@ -140,7 +140,7 @@ fn next(events: &Receiver<Event>) -> Event {
     events.recv_timeout(TIMEOUT).unwrap()
 }
 
-fn keep_asking(
+fn keep_requesting(
     address: SocketAddr,
     config: &Arc<ClientConfig>,
     stop: &AtomicBool,
@@ -148,14 +148,14 @@ fn keep_asking(
 ) {
     let mut connection = None;
     while !stop.load(Ordering::Relaxed) {
-        let asked =
+        let requested =
             connection.take().map_or_else(|| connect(address, config), Ok).and_then(|mut kept| {
-                ask(&mut kept, address, false).map(|reusable| reusable.then_some(kept))
+                send_get(&mut kept, address, false).map(|reusable| reusable.then_some(kept))
             });
-        let event = match asked {
+        let event = match requested {
             Ok(kept) => {
                 connection = kept;
-                Event::Answered { new: false }
+                Event::Served { new: false }
             }
             Err(error) => Event::Failed(format!("on a kept connection: {error}")),
         };
@@ -170,9 +170,10 @@ fn keep_connecting(
     sender: Sender<Event>,
 ) {
     while !stop.load(Ordering::Relaxed) {
-        let asked = connect(address, config).and_then(|mut new| ask(&mut new, address, true));
-        let event = match asked {
-            Ok(_) => Event::Answered { new: true },
+        let requested =
+            connect(address, config).and_then(|mut new| send_get(&mut new, address, true));
+        let event = match requested {
+            Ok(_) => Event::Served { new: true },
             Err(error) => Event::Failed(format!("on a new connection: {error}")),
         };
         let _ = sender.send(event);
@@ -187,12 +188,13 @@ fn keep_trying(
 ) {
     while !stop.load(Ordering::Relaxed) {
         let since = Instant::now();
-        let asked = connect(address, config).and_then(|mut new| ask(&mut new, address, true));
-        let outcome = match asked {
+        let requested =
+            connect(address, config).and_then(|mut new| send_get(&mut new, address, true));
+        let outcome = match requested {
             Ok(_) => Ok(Outcome::Admitted),
             Err(error) if is_refusal(&error) => Ok(Outcome::Refused),
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(Outcome::Closed),
-            Err(error) => Err(format!("of the client that comes and goes: {error}")),
+            Err(error) => Err(format!("the rejected client: {error}")),
         };
         let event = outcome.map_or_else(Event::Failed, |outcome| Event::Tried { since, outcome });
         let _ = sender.send(event);

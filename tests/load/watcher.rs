@@ -22,7 +22,7 @@ use crate::support::load::Load;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{said, wait_until};
+use crate::support::{output_text, wait_until};
 
 /// 2^26 bits, 8 MiB: large enough that a filter that is not freed is detected.
 const HASH_LENGTH: u8 = 26;
@@ -89,8 +89,8 @@ impl Stage {
         });
         self.load.wait_for(300);
         assert_eq!(self.load.failures(), Vec::<String>::new(), "clean clients");
-        let answer = self.keygate.curl(&self.lost, &[]);
-        assert!(said(&answer).contains("access denied"), "{}", said(&answer));
+        let response = self.keygate.curl(&self.lost, &[]);
+        assert!(output_text(&response).contains("access denied"), "{}", output_text(&response));
         // The old filter is freed when the last connection that began with it has ended.
         let most = self.memory + OTHER_KIB;
         wait_until("memory is back", || self.keygate.memory("VmRSS") <= most);

@@ -63,7 +63,7 @@ pub fn request(method: &str, more: &[(&str, &str)]) -> Vec<u8> {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Came {
     /// The first byte of a field block, and the stream.
-    Answer(u8, u32),
+    Response(u8, u32),
     /// The code of GOAWAY.
     GoAway(u32),
     /// The connection ended.
@@ -96,7 +96,7 @@ impl Http2 {
     }
 
     /// Sends a GET on a stream.
-    pub fn ask(&mut self, stream: u32) {
+    pub fn send_get(&mut self, stream: u32) {
         self.send(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &request("GET", &[])));
     }
 
@@ -127,7 +127,7 @@ impl Http2 {
         while let Some((kind, _, stream, payload)) = self.frame() {
             let code = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().unwrap());
             match kind {
-                HEADERS => return Came::Answer(payload[0], stream),
+                HEADERS => return Came::Response(payload[0], stream),
                 RST_STREAM => return Came::Reset(stream, code(0)),
                 GOAWAY => return Came::GoAway(code(4)),
                 _ => {}

@@ -149,7 +149,7 @@ impl Keygate {
 
     /// Status and body of a page of the admin address.
     pub fn admin(&self, path: &str) -> (u16, String) {
-        self.ask_admin(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n"), "")
+        self.request_admin(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n"), "")
     }
 
     /// Status and body of the response of the admin address to a POST.
@@ -158,10 +158,10 @@ impl Keygate {
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n"
         );
-        self.ask_admin(&head, body)
+        self.request_admin(&head, body)
     }
 
-    fn ask_admin(&self, head: &str, body: &str) -> (u16, String) {
+    fn request_admin(&self, head: &str, body: &str) -> (u16, String) {
         let mut tcp = TcpStream::connect(self.admin).unwrap();
         tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
         write!(tcp, "{head}Connection: close\r\n\r\n{body}").unwrap();

@@ -24,7 +24,7 @@ pub fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Co
 }
 
 /// One request and its response; returns whether the connection may be used again.
-pub fn ask(connection: &mut Connection, address: SocketAddr, close: bool) -> io::Result<bool> {
+pub fn send_get(connection: &mut Connection, address: SocketAddr, close: bool) -> io::Result<bool> {
     let field = if close { "connection: close\r\n" } else { "" };
     let request = format!("GET / HTTP/1.1\r\nhost: {address}\r\n{field}\r\n");
     connection.get_mut().write_all(request.as_bytes())?;
@@ -35,7 +35,7 @@ pub fn ask(connection: &mut Connection, address: SocketAddr, close: bool) -> io:
         return Err(io::ErrorKind::ConnectionAborted.into());
     }
     if !line.starts_with("HTTP/1.1 200 ") {
-        return Err(io::Error::other(format!("the answer begins with {line:?}")));
+        return Err(io::Error::other(format!("the response begins with {line:?}")));
     }
     while line != "\r\n" {
         reusable &= !line.eq_ignore_ascii_case("connection: close\r\n");
@@ -59,7 +59,7 @@ pub struct Load {
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
-    answered: AtomicUsize,
+    response: AtomicUsize,
     failures: Mutex<Vec<String>>,
 }
 
@@ -69,17 +69,17 @@ impl Load {
         let shared = Arc::new(Shared::default());
         let threads = (0..4).map(|number| {
             let (shared, config) = (Arc::clone(&shared), Arc::clone(&config));
-            std::thread::spawn(move || shared.keep_asking(address, &config, number % 2 == 0))
+            std::thread::spawn(move || shared.keep_requesting(address, &config, number % 2 == 0))
         });
         Self { threads: threads.collect(), shared }
     }
 
     /// Waits for this number of further responses.
-    pub fn wait_for(&self, answers: usize) {
-        let wanted = self.shared.answered.load(Ordering::Relaxed) + answers;
+    pub fn wait_for(&self, responses: usize) {
+        let wanted = self.shared.response.load(Ordering::Relaxed) + responses;
         wait_for("more responses", || {
-            let answered = self.shared.answered.load(Ordering::Relaxed);
-            if answered < wanted { Err(format!("{:?}", self.failures())) } else { Ok(()) }
+            let response = self.shared.response.load(Ordering::Relaxed);
+            if response < wanted { Err(format!("{:?}", self.failures())) } else { Ok(()) }
         });
     }
 
@@ -98,18 +98,18 @@ impl Drop for Load {
 }
 
 impl Shared {
-    fn keep_asking(&self, address: SocketAddr, config: &Arc<ClientConfig>, keeps: bool) {
+    fn keep_requesting(&self, address: SocketAddr, config: &Arc<ClientConfig>, keeps: bool) {
         let mut kept = None;
         while !self.stop.load(Ordering::Relaxed) {
             let connection = kept.take().map_or_else(|| connect(address, config), Ok);
-            let asked = connection.and_then(|mut connection| {
-                let reusable = ask(&mut connection, address, !keeps)?;
+            let requested = connection.and_then(|mut connection| {
+                let reusable = send_get(&mut connection, address, !keeps)?;
                 Ok(reusable.then_some(connection))
             });
-            match asked {
+            match requested {
                 Ok(connection) => {
                     kept = connection;
-                    self.answered.fetch_add(1, Ordering::Relaxed);
+                    self.response.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(error) => self.failures.lock().unwrap().push(error.to_string()),
             }

@@ -67,7 +67,7 @@ pub fn system(program: &str, arguments: &[&str]) -> Output {
 }
 
 /// Exit status and output of a process, for messages.
-pub fn said(output: &Output) -> String {
+pub fn output_text(output: &Output) -> String {
     format!(
         "{}\n{}\n{}",
         output.status,
@@ -88,6 +88,6 @@ pub fn shell(directory: &Path, commands: &str) -> Output {
     let path = Path::new(keygate::BINARY).parent().unwrap().display();
     let script = format!("set -e; cd {}; PATH={path}:$PATH\n{commands}", directory.display());
     let output = system("sh", &["-c", &script]);
-    assert!(output.status.success(), "{commands}: {}", said(&output));
+    assert!(output.status.success(), "{commands}: {}", output_text(&output));
     output
 }

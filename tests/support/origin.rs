@@ -39,7 +39,7 @@ impl Received {
     }
 }
 
-type Answer = dyn Fn(&Received, &mut TcpStream) -> std::io::Result<()> + Send + Sync;
+type Responder = dyn Fn(&Received, &mut TcpStream) -> std::io::Result<()> + Send + Sync;
 
 /// A listening origin; its threads end with the process.
 pub struct Origin {
@@ -50,24 +50,24 @@ pub struct Origin {
 impl Origin {
     /// Responds to every request with 200 and `hello`.
     pub fn start() -> Self {
-        Self::answering(|_, tcp| {
+        Self::responding(|_, tcp| {
             tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n")
         })
     }
 
-    /// Responds with `answer`, whose error closes the connection.
-    pub fn answering(
-        answer: impl Fn(&Received, &mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static,
+    /// Responds with `respond`, whose error closes the connection.
+    pub fn responding(
+        respond: impl Fn(&Received, &mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, received) = channel();
-        let answer: Arc<Answer> = Arc::new(answer);
+        let respond: Arc<Responder> = Arc::new(respond);
         std::thread::spawn(move || {
             for tcp in listener.incoming() {
-                let (sender, answer) = (sender.clone(), Arc::clone(&answer));
+                let (sender, respond) = (sender.clone(), Arc::clone(&respond));
                 // One thread a connection: there are few.
-                std::thread::spawn(move || drop(serve(&tcp.unwrap(), &sender, &*answer)));
+                std::thread::spawn(move || drop(serve(&tcp.unwrap(), &sender, &*respond)));
             }
         });
         Self { address, received: Mutex::new(received) }
@@ -94,13 +94,13 @@ impl Origin {
     }
 }
 
-fn serve(tcp: &TcpStream, sender: &Sender<Received>, answer: &Answer) -> std::io::Result<()> {
+fn serve(tcp: &TcpStream, sender: &Sender<Received>, respond: &Responder) -> std::io::Result<()> {
     tcp.set_nodelay(true)?;
     let mut reader = BufReader::new(tcp.try_clone()?);
     let mut writer = tcp.try_clone()?;
     while let Some(request) = read_request(&mut reader)? {
         let _ = sender.send(request.clone()); // the test may have ended
-        answer(&request, &mut writer)?;
+        respond(&request, &mut writer)?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::keygate::Keygate;
 use super::keys::{merge, with, written};
 use super::origin::Origin;
 use super::pki::{Kind, Party, Pki};
-use super::{said, write_filter};
+use super::{output_text, write_filter};
 
 /// Sets keys of a configuration. Settings are TOML: lines, or pairs with commas between them.
 /// In an array of tables, such as `services`, the first table is meant.
@@ -229,7 +229,7 @@ impl Running {
     /// The status code that `good` gets from curl.
     pub fn code(&self, arguments: &[&str]) -> String {
         let output = self.curl(&self.good, &[&["-w", "%{http_code}"], arguments].concat());
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         let (_, code) = output.stdout.split_at(output.stdout.len() - 3);
         String::from_utf8_lossy(code).into_owned()
     }
@@ -237,12 +237,17 @@ impl Running {
     /// Asserts that `client` gets the response of the origin.
     pub fn admits(&self, client: &Party) {
         let output = self.curl(client, &[]);
-        assert_eq!(output.stdout, b"hello\n", "{}: {}", client.name, said(&output));
+        assert_eq!(output.stdout, b"hello\n", "{}: {}", client.name, output_text(&output));
     }
 
     /// Asserts that `client` is rejected in the handshake because of its key.
     pub fn rejects(&self, client: &Party) {
         let output = self.curl(client, &[]);
-        assert!(said(&output).contains("access denied"), "{}: {}", client.name, said(&output));
+        assert!(
+            output_text(&output).contains("access denied"),
+            "{}: {}",
+            client.name,
+            output_text(&output)
+        );
     }
 }

@@ -11,7 +11,7 @@ use super::keygate::Keygate;
 use super::origin::Origin;
 use super::pki::{Kind, Party, Pki};
 use super::proxy::{Configuration, Configure};
-use super::{said, write_filter, write_revision};
+use super::{output_text, write_filter, write_revision};
 
 /// A proxy whose filter holds `lost`, and two clients that it admits.
 pub struct Scene {
@@ -59,13 +59,18 @@ impl Scene {
     }
 
     pub fn admits(&self, client: &Party) {
-        let answer = self.keygate.curl(client, &[]);
-        assert_eq!(answer.stdout, b"hello\n", "{}: {}", client.name, said(&answer));
+        let response = self.keygate.curl(client, &[]);
+        assert_eq!(response.stdout, b"hello\n", "{}: {}", client.name, output_text(&response));
     }
 
     pub fn refuses(&self, client: &Party) {
-        let answer = self.keygate.curl(client, &[]);
-        assert!(said(&answer).contains("access denied"), "{}: {}", client.name, said(&answer));
+        let response = self.keygate.curl(client, &[]);
+        assert!(
+            output_text(&response).contains("access denied"),
+            "{}: {}",
+            client.name,
+            output_text(&response)
+        );
     }
 
     /// The first filter is in use.

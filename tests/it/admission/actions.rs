@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::pki::{Kind, Party};
 use crate::support::proxy::{Configure, Proxy, Running};
-use crate::support::{said, write_revision};
+use crate::support::{output_text, write_revision};
 
 fn setting(action: &str) -> Running {
     let mut proxy = Proxy::new().policy(&format!("on_probable = \"{action}\""));
@@ -77,15 +77,15 @@ const CHECKED_PROBABLE: &str =
 #[test]
 fn reject_sends_an_alert_in_the_handshake_and_nothing_to_the_origin() {
     let setting = setting("reject");
-    let answered = setting.plain_request(&setting.good);
-    assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
+    let response = setting.plain_request(&setting.good);
+    assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
     assert_eq!(
         setting.origin.next().head_without("x-request-id"),
         setting.expected_head(&setting.good, None)
     );
 
     let refused = setting.plain_request(&setting.lost);
-    assert!(said(&refused).contains("access denied"), "{}", said(&refused));
+    assert!(output_text(&refused).contains("access denied"), "{}", output_text(&refused));
     assert_eq!(setting.origin.untaken(), 0);
     setting.key_line("client key rejected", "reject");
     setting.assert_counts(&[
@@ -105,8 +105,8 @@ fn reject_sends_an_alert_in_the_handshake_and_nothing_to_the_origin() {
 fn flag_serves_and_logs_and_adds_no_header() {
     let setting = setting("flag");
     for client in [&setting.good, &setting.lost] {
-        let answered = setting.plain_request(client);
-        assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
+        let response = setting.plain_request(client);
+        assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
         assert_eq!(
             setting.origin.next().head_without("x-request-id"),
             setting.expected_head(client, None)
@@ -127,8 +127,8 @@ fn header_serves_and_adds_the_verdict_of_every_client() {
     let setting = setting("header");
     let lost = r#"probable;filter="lost";revision=42"#;
     for (client, status) in [(&setting.good, "clean"), (&setting.lost, lost)] {
-        let answered = setting.plain_request(client);
-        assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
+        let response = setting.plain_request(client);
+        assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
         assert_eq!(
             setting.origin.next().head_without("x-request-id"),
             setting.expected_head(client, Some(status))

@@ -1,6 +1,6 @@
-//! A rejected client reads its alert even while it is still sending. Under TLS 1.3 the client has
-//! finished its handshake before the alert. The kernel resets a socket that is closed with unread bytes, and
-//! the alert is lost.
+//! A rejected client reads its alert even while it is still sending. Under TLS 1.3 the handshake of
+//! the client ends before the alert. If a socket is closed with unread bytes, the kernel resets the
+//! connection, and the alert is lost.
 //!
 //! Guards: `close` in `src/proxy/lingering_close.rs` for alerts, `discard` in
 //! `src/proxy/message/upload.rs` for responses with status 403.
@@ -14,7 +14,7 @@ use rustls::{ClientConnection, StreamOwned};
 
 use crate::support::client::config_of;
 use crate::support::proxy::{Configure, Proxy, Running};
-use crate::support::{TIMEOUT, said, system};
+use crate::support::{TIMEOUT, output_text, system};
 
 /// More than the buffers of a connection hold.
 const BODY: usize = 6 << 20;
@@ -41,11 +41,11 @@ fn rustls_reads_its_alert_while_it_is_sending() {
         let tcp = TcpStream::connect(scene.keygate.address()).unwrap();
         tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut tls = StreamOwned::new(connection, tcp);
-        let asked = tls
+        let requested = tls
             .write_all(head().as_bytes())
             .and_then(|()| tls.write_all(&vec![b'x'; BODY]))
             .and_then(|()| tls.read_to_end(&mut Vec::new()));
-        let error = asked.unwrap_err().to_string();
+        let error = requested.unwrap_err().to_string();
         assert!(error.contains("AccessDenied"), "{error}");
     }
     assert_eq!(scene.origin.untaken(), 0);
@@ -77,8 +77,8 @@ fn openssl_reads_its_alert_while_it_is_sending() {
         });
         let output = openssl.wait_with_output().unwrap();
         sending.join().unwrap();
-        let said = said(&output);
-        assert!(said.contains("SSL alert number 49"), "{said}");
+        let output_text = output_text(&output);
+        assert!(output_text.contains("SSL alert number 49"), "{output_text}");
     }
     assert_eq!(scene.origin.untaken(), 0);
 }
@@ -93,8 +93,12 @@ fn curl_reads_its_alert_or_403_while_it_is_sending() {
         for version in ["--http1.1", "--http2"] {
             for _ in 0..ROUNDS {
                 let upload = [version, "--tlsv1.3", "-T", body.to_str().unwrap()];
-                let answer = scene.keygate.curl(&scene.lost, &upload);
-                assert!(said(&answer).contains(wanted), "{version}: {}", said(&answer));
+                let response = scene.keygate.curl(&scene.lost, &upload);
+                assert!(
+                    output_text(&response).contains(wanted),
+                    "{version}: {}",
+                    output_text(&response)
+                );
             }
         }
         assert_eq!(scene.origin.untaken(), 0);
@@ -125,8 +129,8 @@ fn python_reads_its_alert_while_it_is_sending() {
     let (head, size) = (head(), BODY.to_string());
     for _ in 0..ROUNDS {
         let arguments = ["-c", PYTHON, &host, &port, ca, certificate, key, &head, &size];
-        let said = said(&system("python3", &arguments));
-        assert!(said.contains("ALERT_ACCESS_DENIED"), "{said}");
+        let output_text = output_text(&system("python3", &arguments));
+        assert!(output_text.contains("ALERT_ACCESS_DENIED"), "{output_text}");
     }
     assert_eq!(scene.origin.untaken(), 0);
 }

@@ -12,7 +12,7 @@ use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::Configuration;
-use crate::support::{TIMEOUT, said, write_filter};
+use crate::support::{TIMEOUT, output_text, write_filter};
 
 struct Setting {
     pki: Pki,
@@ -44,16 +44,20 @@ fn curl_with_every_kind_of_key_is_served_or_rejected() {
         for (http, version) in [("--http1.1", "1.1"), ("--http2", "2")] {
             let arguments = [&tls[..], &[http, "-w", "%{http_version}"]].concat();
             for client in &setting.good {
-                let answered = keygate.curl(client, &arguments);
+                let served = keygate.curl(client, &arguments);
                 let expected = format!("hello\n{version}");
-                let context = || format!("{} {arguments:?}: {}", client.name, said(&answered));
-                assert_eq!(String::from_utf8_lossy(&answered.stdout), expected, "{}", context());
+                let context = || format!("{} {arguments:?}: {}", client.name, output_text(&served));
+                assert_eq!(String::from_utf8_lossy(&served.stdout), expected, "{}", context());
             }
             for client in &setting.lost {
                 let refused = keygate.curl(client, &arguments);
-                let said = said(&refused);
-                assert!(!refused.status.success(), "{} was served: {said}", client.name);
-                assert!(said.contains("access denied"), "{} {arguments:?}: {said}", client.name);
+                let output_text = output_text(&refused);
+                assert!(!refused.status.success(), "{} was served: {output_text}", client.name);
+                assert!(
+                    output_text.contains("access denied"),
+                    "{} {arguments:?}: {output_text}",
+                    client.name
+                );
             }
         }
     }
@@ -92,11 +96,11 @@ fn openssl_with_every_kind_of_key_is_served_or_reads_its_alert() {
     let setting = setting();
     for version in ["-tls1_3", "-tls1_2"] {
         for client in &setting.good {
-            let output = said(&s_client(&setting, client, version));
+            let output = output_text(&s_client(&setting, client, version));
             assert!(output.contains("hello"), "{} {version}: {output}", client.name);
         }
         for client in &setting.lost {
-            let output = said(&s_client(&setting, client, version));
+            let output = output_text(&s_client(&setting, client, version));
             assert!(
                 output.contains("SSL alert number 49"),
                 "{} {version} should read access_denied: {output}",

@@ -17,7 +17,7 @@ use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki, der, elements};
 use crate::support::proxy::Configuration;
-use crate::support::{TIMEOUT, said, system, write_filter};
+use crate::support::{TIMEOUT, output_text, system, write_filter};
 
 #[test]
 fn a_key_is_rejected_in_each_encoding_the_filter_may_have() {
@@ -36,9 +36,13 @@ fn a_key_is_rejected_in_each_encoding_the_filter_may_have() {
     write_filter(&pki.path("lost.pkbf"), &spkis);
     let keygate = Configuration::new(origin.address()).start(&pki);
     for (client, encoding, _) in &listed {
-        let answer = keygate.curl(client, &[]);
-        let said = said(&answer);
-        assert!(said.contains("access denied"), "{} {encoding:?}: {said}", client.name);
+        let response = keygate.curl(client, &[]);
+        let output_text = output_text(&response);
+        assert!(
+            output_text.contains("access denied"),
+            "{} {encoding:?}: {output_text}",
+            client.name
+        );
         wait_for_line(&keygate, client, encoding.as_str());
     }
     assert_eq!(keygate.curl(&pki.client("good", Kind::P256), &[]).stdout, b"hello\n");
@@ -54,17 +58,17 @@ fn wait_for_line(keygate: &Keygate, client: &Party, encoding: &str) {
 }
 
 /// The response to one request of `client`, or the error that ended the connection.
-fn ask(pki: &Pki, keygate: &Keygate, client: &Party) -> Result<String, String> {
+fn send_get(pki: &Pki, keygate: &Keygate, client: &Party) -> Result<String, String> {
     let name = "localhost".try_into().unwrap();
     let connection = ClientConnection::new(Arc::new(config(pki, client)), name).unwrap();
     let tcp = TcpStream::connect(keygate.address()).unwrap();
     tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut tls = StreamOwned::new(connection, tcp);
-    let mut answer = String::new();
+    let mut response = String::new();
     write!(tls, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        .and_then(|()| tls.read_to_string(&mut answer))
+        .and_then(|()| tls.read_to_string(&mut response))
         .map_err(|error| error.to_string())?;
-    Ok(answer)
+    Ok(response)
 }
 
 /// The order of the curve's group. Source: SEC 2, version 2.0, section 2.
@@ -178,22 +182,22 @@ fn a_certificate_with_another_encoding_of_a_listed_key_is_rejected() {
     // The verifier accepts all of these keys, so that only the list rejects them.
     for (client, kind) in &good {
         for (certificate, encoding) in certificates_of(&pki, client, *kind) {
-            let answer = ask(&pki, &keygate, &certificate);
-            assert!(answer.is_ok_and(|text| text.ends_with("hello\n")), "{kind:?} {encoding:?}");
+            let response = send_get(&pki, &keygate, &certificate);
+            assert!(response.is_ok_and(|text| text.ends_with("hello\n")), "{kind:?} {encoding:?}");
             origin.next();
         }
     }
-    assert!(ask(&pki, &keygate, &good_rsa).unwrap().ends_with("hello\n"));
+    assert!(send_get(&pki, &keygate, &good_rsa).unwrap().ends_with("hello\n"));
     origin.next();
 
     for (client, kind) in &lost {
         for (certificate, encoding) in certificates_of(&pki, client, *kind) {
-            let error = ask(&pki, &keygate, &certificate).unwrap_err();
+            let error = send_get(&pki, &keygate, &certificate).unwrap_err();
             assert!(error.contains("AccessDenied"), "{kind:?} {encoding:?}: {error}");
             wait_for_line(&keygate, &certificate, encoding.as_str());
         }
     }
-    assert!(ask(&pki, &keygate, &lost_rsa).unwrap_err().contains("AccessDenied"));
+    assert!(send_get(&pki, &keygate, &lost_rsa).unwrap_err().contains("AccessDenied"));
     wait_for_line(&keygate, &lost_rsa, "rsa-exponent-65537");
     assert_eq!(origin.untaken(), 0);
 }
@@ -205,10 +209,10 @@ fn with_exponent_3(pki: &Pki, name: &str) -> Party {
     let exponent = "rsa_keygen_pubexp:3";
     let made = ["genpkey", "-algorithm", "RSA", "-out", path, "-pkeyopt", exponent];
     let made = system("openssl", &made);
-    assert!(made.status.success(), "{}", said(&made));
+    assert!(made.status.success(), "{}", output_text(&made));
     let convert = |arguments: &[&str]| {
         let output = system("openssl", &[arguments, &["-in", path, "-outform", "DER"]].concat());
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         output.stdout
     };
     let key = convert(&["pkcs8", "-topk8", "-nocrypt"]);
@@ -271,7 +275,7 @@ fn an_encoding_that_no_list_can_have_is_rejected() {
         ("a nested Ed25519 key and more", &ed25519, nested(&ed25519, b"more")),
     ] {
         let client = pki.client_with_spki("odd", &spki, &client.key);
-        let error = ask(&pki, &keygate, &client).unwrap_err();
+        let error = send_get(&pki, &keygate, &client).unwrap_err();
         assert!(error.contains("received fatal alert"), "{what}: {error}");
     }
     assert_eq!(origin.untaken(), 0);

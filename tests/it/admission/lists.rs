@@ -16,7 +16,7 @@ use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{said, write_filter};
+use crate::support::{output_text, write_filter};
 
 struct Setting {
     origin: Origin,
@@ -51,13 +51,18 @@ fn setting(policy: &str, more: impl FnOnce(&Party, &Party) -> String) -> Setting
 
 impl Setting {
     fn admits(&self, client: &Party) {
-        let answer = self.keygate.curl(client, &[]);
-        assert_eq!(answer.stdout, b"hello\n", "{}: {}", client.name, said(&answer));
+        let response = self.keygate.curl(client, &[]);
+        assert_eq!(response.stdout, b"hello\n", "{}: {}", client.name, output_text(&response));
     }
 
     fn refuses(&self, client: &Party) {
-        let answer = self.keygate.curl(client, &[]);
-        assert!(said(&answer).contains("access denied"), "{}: {}", client.name, said(&answer));
+        let response = self.keygate.curl(client, &[]);
+        assert!(
+            output_text(&response).contains("access denied"),
+            "{}: {}",
+            client.name,
+            output_text(&response)
+        );
     }
 
     fn list(&self) -> PathBuf {
@@ -238,8 +243,8 @@ fn an_unusable_list_or_exception_is_named() {
         for command in ["run", "validate"] {
             let path = pki.path("keygate.toml");
             let output = keygate(&[command, "--config", path.to_str().unwrap()]);
-            assert_eq!(output.status.code(), Some(code), "{}", said(&output));
-            assert!(said(&output).contains(problem), "{problem}: {}", said(&output));
+            assert_eq!(output.status.code(), Some(code), "{}", output_text(&output));
+            assert!(output_text(&output).contains(problem), "{problem}: {}", output_text(&output));
         }
     }
 }

@@ -169,7 +169,7 @@ fn fingerprints(clients: &[Client], phase: usize) -> String {
 enum Seen {
     /// The name of an alert.
     Alert(&'static str),
-    Answer(u16, HandshakeKind),
+    Response(u16, HandshakeKind),
 }
 
 /// The expected outcome of a connection: client, origin, metrics, log.
@@ -226,8 +226,8 @@ fn expected(action: Action, verdict: &str, phase: usize, resumes: bool) -> Expec
         client: match (is_turned_away, in_handshake, is_refused) {
             (true, _, _) => Seen::Alert("CertificateRequired"),
             (false, true, _) => Seen::Alert("AccessDenied"),
-            (false, false, true) => Seen::Answer(403, kind),
-            (false, false, false) => Seen::Answer(200, kind),
+            (false, false, true) => Seen::Response(403, kind),
+            (false, false, false) => Seen::Response(200, kind),
         },
         origin: (!is_refused).then(|| (action == Action::Header).then_some(status)),
         metrics: series.into_iter().map(|name| (format!("keygate_{name}"), 1.0)).collect(),
@@ -330,7 +330,7 @@ impl Case<'_> {
         match (&expected.client, seen) {
             // TLS 1.2 has no alert for a missing certificate; rustls sends the one of TLS 1.3.
             (Seen::Alert(alert), Err(error)) => check!(error.contains(alert), "{error}"),
-            (Seen::Answer(status, kind), Ok(seen)) => {
+            (Seen::Response(status, kind), Ok(seen)) => {
                 check!((*status, *kind) == seen, "{seen:?}, not {:?}", (status, kind));
             }
             (expected, seen) => return Err(format!("{seen:?}, not {expected:?}")),
@@ -415,7 +415,7 @@ async fn every_client_under_every_policy_has_the_expected_outcome() {
             let full = Case { client, config, action, is_tls12, phase, resumes: false };
             // A client that passed the handshake has a session. No session is older than the
             // snapshot, so that the first connection of a phase is never resumed.
-            let resumes = matches!(full.expected().client, Seen::Answer(..));
+            let resumes = matches!(full.expected().client, Seen::Response(..));
             for case in [full, Case { resumes, ..full }] {
                 // After a failure, later cases do not wait for the full timeout again.
                 let timeout = if failed.is_empty() { TIMEOUT } else { Duration::from_secs(2) };

@@ -75,7 +75,7 @@ impl Scene {
 }
 
 /// Sends a request on a connection that stays open, and returns the head of the response.
-fn ask(client: &mut Client) -> String {
+fn send_get(client: &mut Client) -> String {
     client.send(GET);
     let head = client.head();
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -87,11 +87,11 @@ fn ask(client: &mut Client) -> String {
 fn an_idle_connection_whose_key_is_in_the_new_filter_is_closed_and_others_stay() {
     let scene = scene("", "");
     let (mut good, mut turned) = (scene.connect(&scene.good), scene.connect(&scene.turned));
-    ask(&mut good);
-    ask(&mut turned);
+    send_get(&mut good);
+    send_get(&mut turned);
     scene.turn();
     assert_eq!(turned.rest(), "", "it ends in an orderly way, and nothing is served");
-    ask(&mut good);
+    send_get(&mut good);
     let line = scene.keygate.wait_for("the line about the client", |line| {
         line["message"] == "client key rejected, closing connection"
     });
@@ -107,7 +107,7 @@ fn an_idle_connection_whose_key_is_in_the_new_filter_is_closed_and_others_stay()
 fn a_changed_list_evicts_an_open_connection() {
     let scene = scene("", "");
     let mut turned = scene.connect(&scene.turned);
-    ask(&mut turned);
+    send_get(&mut turned);
     let fingerprint = Fingerprint::of(&scene.turned.spki);
     std::fs::write(scene.pki.path("deny.txt"), format!("{fingerprint}\n")).unwrap();
     assert_eq!(turned.rest(), "");
@@ -127,7 +127,7 @@ fn an_expired_exception_evicts_its_open_connection() {
     );
     let keygate = Configuration::new(origin.address()).global(&top).start(&pki);
     let mut client = Client::connect(&pki, keygate.address(), &turned);
-    ask(&mut client);
+    send_get(&mut client);
     assert_eq!(client.rest(), "");
     assert!(SystemTime::now() >= ends, "not before its time");
     // The connection was not closed as idle either: the log has the reason.
@@ -141,7 +141,7 @@ fn an_expired_exception_evicts_its_open_connection() {
 fn waiting_origin() -> (Origin, Sender<()>) {
     let (go, wait) = channel();
     let wait = Mutex::new(wait);
-    let origin = Origin::answering(move |_, tcp| {
+    let origin = Origin::responding(move |_, tcp| {
         let _ = wait.lock().unwrap().recv(); // the test may have ended
         tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n")
     });
@@ -175,8 +175,8 @@ fn an_evicted_connection_is_closed_at_the_deadline() {
     scene.count("connections_active", "service=\"test\"", 0.0);
     assert!(start.elapsed() >= Duration::from_millis(700), "it had its time");
     // The request was aborted while it waited. Otherwise the silent upstream would cause a 504.
-    let answered = "keygate_requests_total{code=\"5xx\",service=\"test\"}";
-    assert_eq!(scene.keygate.metric(answered), 0.0);
+    let served = "keygate_requests_total{code=\"5xx\",service=\"test\"}";
+    assert_eq!(scene.keygate.metric(served), 0.0);
 }
 
 /// The certificate of an admitted client is revoked, or its CA is removed.
@@ -200,8 +200,8 @@ fn a_client_whose_certificate_is_no_longer_accepted_is_evicted() {
         let connect = |client: &Party| Client::connect(&pki, keygate.address(), client);
         let mut stays = connect(&good);
         let mut goes = connect(if what == "crl" { &revoked } else { &stranger });
-        ask(&mut stays);
-        ask(&mut goes);
+        send_get(&mut stays);
+        send_get(&mut goes);
         match what {
             "crl" => std::fs::rename(pki.crl("next", &[&revoked], an_hour), pki.path(crls[0])),
             _ => std::fs::write(pki.path("clients-ca.pem"), pem(&pki)),
@@ -211,7 +211,7 @@ fn a_client_whose_certificate_is_no_longer_accepted_is_evicted() {
         keygate.wait_for("a line", |line| {
             line["message"] == "client certificate is no longer accepted, closing connection"
         });
-        ask(&mut stays);
+        send_get(&mut stays);
     }
 }
 
@@ -224,7 +224,7 @@ fn an_expired_revocation_list_ends_sessions_and_open_connections() {
     let text = Configuration::new(origin.address()).client_auth("crls = [\"clients.crl\"]");
     let keygate = text.start(&pki);
     let mut client = Client::connect(&pki, keygate.address(), &good);
-    ask(&mut client);
+    send_get(&mut client);
     assert_eq!(client.rest(), "");
     keygate.wait_for("a line", |line| line["message"] == "certificate revocation list has expired");
     keygate.wait_for_generation(2);
@@ -234,11 +234,11 @@ fn an_expired_revocation_list_ends_sessions_and_open_connections() {
 fn the_status_header_changes_with_the_next_request_on_an_open_connection() {
     let scene = scene("", "on_probable = \"header\"");
     let mut turned = scene.connect(&scene.turned);
-    ask(&mut turned);
+    send_get(&mut turned);
     assert_eq!(scene.origin.next().fields("client-key-status"), ["clean"]);
     scene.turn();
     scene.judged_live("probable", 1.0);
-    ask(&mut turned);
+    send_get(&mut turned);
     let status = "probable;filter=\"lost\";revision=2";
     assert_eq!(scene.origin.next().fields("client-key-status"), [status]);
     scene.count("key_actions_total", "action=\"header\",service=\"test\"", 1.0);
@@ -252,15 +252,15 @@ fn a_connection_does_not_outlive_the_certificate_of_its_client() {
     parameters.not_after = ends.into();
     let brief = scene.pki.client_with("brief", Kind::P256, parameters);
     let (mut good, mut brief) = (scene.connect(&scene.good), scene.connect(&brief));
-    ask(&mut good);
-    ask(&mut brief);
+    send_get(&mut good);
+    send_get(&mut brief);
     assert_eq!(brief.rest(), "");
     // Times in certificates are whole seconds.
     assert!(SystemTime::now() + Duration::from_secs(1) >= ends, "not before its time");
     scene.keygate.wait_for("a line", |line| {
         line["message"] == "client certificate has expired, closing connection"
     });
-    ask(&mut good);
+    send_get(&mut good);
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -303,23 +303,23 @@ fn an_http2_client_gets_no_response_to_requests_after_goaway() {
     // One request keeps the connection open. h2 sends a PING with its GOAWAY, to detect that the
     // client has read it. This client never acknowledges the PING.
     let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.turned);
-    client.ask(1);
+    client.send_get(1);
     scene.origin.next();
     scene.turn();
     scene.judged_live("probable", 1.0);
-    client.ask(3);
+    client.send_get(3);
     assert_eq!(client.next(), Came::GoAway(0));
-    let Came::Answer(status, 3) = client.next() else { panic!("no answer") };
+    let Came::Response(status, 3) = client.next() else { panic!("no response") };
     assert_ne!(status, OK);
     go.send(()).unwrap();
-    assert_eq!(client.next(), Came::Answer(OK, 1), "it was asked before");
+    assert_eq!(client.next(), Came::Response(OK, 1), "the request was sent before GOAWAY");
     assert_eq!(scene.origin.untaken(), 0);
     scene.count("requests_total", "code=\"4xx\",service=\"test\"", 1.0);
 }
 
 /// A server that accepts any upgrade, and then echoes all bytes.
 fn echo() -> Origin {
-    Origin::answering(|request, tcp| {
+    Origin::responding(|request, tcp| {
         let protocol = request.fields("upgrade")[0];
         write!(
             tcp,
@@ -336,7 +336,7 @@ fn a_tunnel_over_http2_ends_with_the_connection_of_its_client() {
     let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.turned);
     let fields = request("CONNECT", &[(":protocol", "echo")]);
     client.send(&frame(HEADERS, END_HEADERS, 1, &fields));
-    assert_eq!(client.next(), Came::Answer(OK, 1));
+    assert_eq!(client.next(), Came::Response(OK, 1));
     let open = "service=\"test\"";
     scene.count("upstream_connections_active", open, 1.0);
     scene.turn();
@@ -350,7 +350,7 @@ fn reset_streams_leave_no_request_at_the_upstream() {
     // The server accepts the upgrade and then sends nothing.
     let (_go, wait) = channel::<()>();
     let wait = Mutex::new(wait);
-    let origin = Origin::answering(move |_, tcp| {
+    let origin = Origin::responding(move |_, tcp| {
         tcp.write_all(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: echo\r\n\r\n")?;
         let _ = wait.lock().unwrap().recv(); // the test has ended
         Ok(())
@@ -360,7 +360,7 @@ fn reset_streams_leave_no_request_at_the_upstream() {
     let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
     let fields = request("CONNECT", &[(":protocol", "echo")]);
     client.send(&frame(HEADERS, END_HEADERS, 1, &fields));
-    assert_eq!(client.next(), Came::Answer(OK, 1));
+    assert_eq!(client.next(), Came::Response(OK, 1));
     let open = "service=\"test\"";
     scene.count("upstream_connections_active", open, 1.0);
     let cancel = 8_u32.to_be_bytes();

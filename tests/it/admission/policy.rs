@@ -13,7 +13,7 @@ use crate::support::keygate::keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure, Proxy, Running};
-use crate::support::{said, system, write_filter};
+use crate::support::{output_text, system, write_filter};
 
 fn scene(extra: &str) -> Running {
     Proxy::new().service(extra).start()
@@ -32,18 +32,18 @@ impl Running {
 fn a_403_gives_the_reason_and_the_origin_gets_no_request() {
     let scene = scene("policy = { reject_with = \"http-403\" }");
     for version in ["--http1.1", "--http2"] {
-        let answer = scene.keygate.curl(&scene.lost, &[version, "--include", "--tlsv1.3"]);
-        let text = String::from_utf8_lossy(&answer.stdout).to_lowercase();
+        let response = scene.keygate.curl(&scene.lost, &[version, "--include", "--tlsv1.3"]);
+        let text = String::from_utf8_lossy(&response.stdout).to_lowercase();
         let (head, body) =
-            text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{}", said(&answer)));
+            text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{}", output_text(&response)));
         assert!(head.contains(" 403"), "{head}");
         assert_eq!(head.contains("connection: close"), version == "--http1.1", "{head}");
         assert!(body.contains("probably compromised"), "{body}");
     }
-    let asks = ["-H", "Accept: application/json", "-d", "a body", "-w", "%{http_code}"];
-    let answer = scene.keygate.curl(&scene.lost, &asks);
-    let text = String::from_utf8_lossy(&answer.stdout);
-    let body = text.strip_suffix("403").unwrap_or_else(|| panic!("{}", said(&answer)));
+    let arguments = ["-H", "Accept: application/json", "-d", "a body", "-w", "%{http_code}"];
+    let response = scene.keygate.curl(&scene.lost, &arguments);
+    let text = String::from_utf8_lossy(&response.stdout);
+    let body = text.strip_suffix("403").unwrap_or_else(|| panic!("{}", output_text(&response)));
     let body: Value = serde_json::from_str(body).unwrap();
     assert_eq!(body["status"], 403);
     assert!(body["error"].as_str().unwrap().contains("probably compromised"));
@@ -71,8 +71,12 @@ fn a_client_without_a_certificate_is_unchecked_where_one_is_optional() {
     let config = optional.pki.path("keygate.toml");
     std::fs::write(&config, optional.configuration.text()).unwrap();
     let output = keygate(&["validate", "--config", config.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("services.test.client_auth.mode: "), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
+    assert!(
+        output_text(&output).contains("services.test.client_auth.mode: "),
+        "{}",
+        output_text(&output)
+    );
 
     let scene = optional.policy("on_unchecked = \"header\"").start();
     assert_eq!(scene.anonymous().stdout, b"hello\n");
@@ -82,12 +86,12 @@ fn a_client_without_a_certificate_is_unchecked_where_one_is_optional() {
     assert_eq!(scene.keygate.curl(&scene.good, &[]).stdout, b"hello\n");
     assert_eq!(scene.origin.next().fields("client-key-status"), ["clean"]);
     let refused = scene.keygate.curl(&scene.lost, &[]);
-    assert!(said(&refused).contains("access denied"), "{}", said(&refused));
+    assert!(output_text(&refused).contains("access denied"), "{}", output_text(&refused));
     // A client with an untrusted certificate does not count as one without a certificate.
     let theirs = Pki::named("Another CA");
     let stranger = theirs.client("stranger", Kind::P256);
-    let answer = scene.keygate.curl(&stranger, &[]);
-    assert!(said(&answer).contains("unknown ca"), "{}", said(&answer));
+    let response = scene.keygate.curl(&stranger, &[]);
+    assert!(output_text(&response).contains("unknown ca"), "{}", output_text(&response));
     let checks =
         r#"keygate_key_checks_total{service="test",stage="handshake",verdict="unchecked"}"#;
     assert_eq!(scene.keygate.metric(checks), 1.0);
@@ -103,19 +107,19 @@ fn a_key_in_any_of_several_filters_is_rejected_and_each_filter_reloads_separatel
     let text =
         Configuration::new(origin.address()).global(second).policy("on_probable = \"header\"");
     let keygate = text.start(&pki);
-    let told = |client: &Party| {
-        let answer = keygate.curl(client, &[]);
-        assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+    let forwarded = |client: &Party| {
+        let response = keygate.curl(client, &[]);
+        assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
         origin.next().fields("client-key-status").concat()
     };
-    assert_eq!(told(&good), "clean");
-    assert_eq!(told(&lost), "probable;filter=\"lost\";revision=1");
-    assert_eq!(told(&stolen), "probable;filter=\"stolen\";revision=1");
+    assert_eq!(forwarded(&good), "clean");
+    assert_eq!(forwarded(&lost), "probable;filter=\"lost\";revision=1");
+    assert_eq!(forwarded(&stolen), "probable;filter=\"stolen\";revision=1");
     crate::support::write_revision(&pki.path("stolen.pkbf"), &[&good.spki], 2);
     keygate.wait_for_generation(2);
-    assert_eq!(told(&good), "probable;filter=\"stolen\";revision=2");
-    assert_eq!(told(&lost), "probable;filter=\"lost\";revision=1");
-    assert_eq!(told(&stolen), "clean");
+    assert_eq!(forwarded(&good), "probable;filter=\"stolen\";revision=2");
+    assert_eq!(forwarded(&lost), "probable;filter=\"lost\";revision=1");
+    assert_eq!(forwarded(&stolen), "clean");
 }
 
 #[test]
@@ -128,9 +132,9 @@ fn an_intermediate_with_a_compromised_key_counts_if_the_chain_is_judged() {
         let keygate = Configuration::new(origin.address())
             .service(&format!("policy = {{ judge = \"{judge}\" }}"))
             .start(&pki);
-        let answer = keygate.curl(&client, &[]);
+        let response = keygate.curl(&client, &[]);
         if is_refused {
-            assert!(said(&answer).contains("access denied"), "{}", said(&answer));
+            assert!(output_text(&response).contains("access denied"), "{}", output_text(&response));
             assert_eq!(origin.untaken(), 0);
             let line =
                 keygate.wait_for("its line", |line| line["message"] == "client key rejected");
@@ -139,7 +143,7 @@ fn an_intermediate_with_a_compromised_key_counts_if_the_chain_is_judged() {
             assert_eq!(line["found_fingerprint"], found);
             assert_eq!(line["found_subject"], "CN=issuer of client");
         } else {
-            assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+            assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
         }
         assert_eq!(keygate.curl(&good, &[]).stdout, b"hello\n");
     }
@@ -153,8 +157,8 @@ fn an_intermediate_is_judged_after_the_handshake_too() {
     write_filter(&pki.path("lost.pkbf"), &[&intermediate]);
     let policy = "policy = { judge = \"chain\", reject_with = \"http-403\" }";
     let keygate = Configuration::new(origin.address()).service(policy).start(&pki);
-    let answer = keygate.curl(&client, &["-w", "%{http_code}"]);
-    assert!(answer.stdout.ends_with(b"403"), "{}", said(&answer));
+    let response = keygate.curl(&client, &["-w", "%{http_code}"]);
+    assert!(response.stdout.ends_with(b"403"), "{}", output_text(&response));
     assert_eq!(origin.untaken(), 0);
 }
 
@@ -175,13 +179,13 @@ fn a_service_with_a_compromised_key_of_its_own_starts_only_if_configured_to() {
         std::fs::write(&config, refused.text()).unwrap();
         for command in ["run", "validate"] {
             let output = keygate(&[command, "--config", config.to_str().unwrap()]);
-            assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+            assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
             let problem = format!("service \"test\": the key of its {role} (");
-            assert!(said(&output).contains(&problem), "{}", said(&output));
+            assert!(output_text(&output).contains(&problem), "{}", output_text(&output));
             assert!(
-                said(&output).contains("is in filter \"lost\", revision 1"),
+                output_text(&output).contains("is in filter \"lost\", revision 1"),
                 "{}",
-                said(&output)
+                output_text(&output)
             );
         }
         let allowed = "policy = { allow_compromised_own_key = true }";
@@ -205,8 +209,12 @@ fn a_reload_that_finds_the_key_of_the_proxy_warns_and_is_applied() {
         line["level"] == "ERROR" && line["message"] == "own key is compromised"
     });
     assert_eq!(scene.keygate.metric(series), 1.0);
-    let answer = scene.keygate.curl(&scene.good, &[]);
-    assert!(said(&answer).contains("access denied"), "it is carried out: {}", said(&answer));
+    let response = scene.keygate.curl(&scene.good, &[]);
+    assert!(
+        output_text(&response).contains("access denied"),
+        "it is carried out: {}",
+        output_text(&response)
+    );
     assert_eq!(scene.keygate.curl(&scene.lost, &[]).stdout, b"hello\n");
 }
 

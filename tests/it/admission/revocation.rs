@@ -10,7 +10,7 @@ use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{said, write_filter};
+use crate::support::{output_text, write_filter};
 
 const A_DAY: Duration = Duration::from_secs(86_400);
 
@@ -40,13 +40,18 @@ fn scene(lasts: Duration, expired: &str) -> Scene {
 
 impl Scene {
     fn admits(&self, client: &Party) {
-        let answer = self.keygate.curl(client, &[]);
-        assert_eq!(answer.stdout, b"hello\n", "{}: {}", client.name, said(&answer));
+        let response = self.keygate.curl(client, &[]);
+        assert_eq!(response.stdout, b"hello\n", "{}: {}", client.name, output_text(&response));
     }
 
     fn refuses(&self, client: &Party, problem: &str) {
-        let answer = self.keygate.curl(client, &[]);
-        assert!(said(&answer).contains(problem), "{}: {}", client.name, said(&answer));
+        let response = self.keygate.curl(client, &[]);
+        assert!(
+            output_text(&response).contains(problem),
+            "{}: {}",
+            client.name,
+            output_text(&response)
+        );
     }
 }
 
@@ -114,8 +119,8 @@ fn an_unusable_revocation_list_at_the_start_is_named() {
             std::fs::write(pki.path("clients.crl"), content).unwrap();
         }
         let output = keygate(&["validate", "--config", config.to_str().unwrap()]);
-        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-        assert!(said(&output).contains(problem), "{problem}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+        assert!(output_text(&output).contains(problem), "{problem}: {}", output_text(&output));
     }
 }
 
@@ -135,11 +140,15 @@ fn a_revoked_intermediate_counts_if_the_chain_is_judged() {
             .policy(&format!("judge = \"{judge}\""))
             .client_auth("crls = [\"clients.crl\", \"sub.crl\"]")
             .start(&pki);
-        let answer = keygate.curl(&client, &[]);
+        let response = keygate.curl(&client, &[]);
         if is_refused {
-            assert!(said(&answer).contains("certificate revoked"), "{}", said(&answer));
+            assert!(
+                output_text(&response).contains("certificate revoked"),
+                "{}",
+                output_text(&response)
+            );
         } else {
-            assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+            assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
         }
     }
 }

@@ -82,16 +82,17 @@ fn a_resumed_session_forwards_verdict_and_certificate_like_a_full_handshake() {
             Configuration::new(origin.address()).policy("on_probable = \"header\"").start(&pki);
         let config = client(&pki, version, &lost);
 
-        let mut told = Vec::new();
+        let mut forwarded = Vec::new();
         for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
             let (found, response) = get(&keygate, &config);
             assert!(response.unwrap().ends_with("hello\n"));
             assert_eq!(found, Some(kind), "{version:?}");
             let request: Received = origin.next();
-            told.push(["client-key-status", "client-cert"].map(|it| request.fields(it).concat()));
+            forwarded
+                .push(["client-key-status", "client-cert"].map(|it| request.fields(it).concat()));
         }
-        assert_eq!(told[0], told[1], "{version:?}");
-        assert!(told[0][0].starts_with("probable;"), "{told:?}");
+        assert_eq!(forwarded[0], forwarded[1], "{version:?}");
+        assert!(forwarded[0][0].starts_with("probable;"), "{forwarded:?}");
         for stage in ["handshake", "resumed"] {
             let series = format!(
                 "keygate_key_checks_total{{service=\"test\",stage=\"{stage}\",verdict=\"probable\"}}"
@@ -209,9 +210,9 @@ fn a_handshake_that_began_before_a_reload_is_judged_by_the_new_filter() {
 
         let mut tls = StreamOwned::new(connection, tcp);
         let mut response = String::new();
-        let asked = write!(tls, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        let requested = write!(tls, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             .and_then(|()| tls.read_to_string(&mut response));
-        let error = asked.unwrap_err().to_string();
+        let error = requested.unwrap_err().to_string();
         assert!(error.contains("AccessDenied"), "{version:?}: {error}: {response}");
         let series =
             r#"keygate_key_checks_total{service="test",stage="handshake",verdict="probable"}"#;

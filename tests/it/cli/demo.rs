@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 
 use crate::support::keygate::{BINARY, keygate};
-use crate::support::{TIMEOUT, said, system, wait_for};
+use crate::support::{TIMEOUT, output_text, system, wait_for};
 
 /// The directory that the output of a demo names.
 fn directory(shown: &str) -> &Path {
@@ -18,7 +18,7 @@ fn directory(shown: &str) -> &Path {
 fn the_demo_shows_an_admitted_and_a_rejected_client_and_deletes_its_files() {
     let output = keygate(&["demo", "--once"]);
     let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     for line in [
         "Status page:                 http://127.0.0.1:",
         "good is admitted:     HTTP/1.1 200 OK\n",
@@ -60,25 +60,29 @@ fn the_commands_that_the_demo_prints_work_until_ctrl_c() {
         panic!("three commands are expected in\n{shown}")
     };
     let admitted = run(good);
-    assert!(admitted.status.success(), "{}", said(&admitted));
-    assert!(admitted.stdout.starts_with(b"The upstream received:\n\nGET /"), "{}", said(&admitted));
+    assert!(admitted.status.success(), "{}", output_text(&admitted));
+    assert!(
+        admitted.stdout.starts_with(b"The upstream received:\n\nGET /"),
+        "{}",
+        output_text(&admitted)
+    );
     let is_rejected = |output: &std::process::Output| {
-        let text = said(output);
+        let text = output_text(output);
         !output.status.success() && output.stdout.is_empty() && text.contains("access denied")
     };
     let rejected = run(mallory);
-    assert!(is_rejected(&rejected), "{}", said(&rejected));
+    assert!(is_rejected(&rejected), "{}", output_text(&rejected));
 
     // The third command adds the key of good to the filter. The running demo reloads the filter.
     let added = run(add);
-    assert!(added.status.success(), "{}", said(&added));
+    assert!(added.status.success(), "{}", output_text(&added));
     wait_for("good to be rejected", || {
         let output = run(good);
         if is_rejected(&output) {
             return Ok(());
         }
-        assert!(output.status.success(), "{}", said(&output));
-        Err(said(&output))
+        assert!(output.status.success(), "{}", output_text(&output));
+        Err(output_text(&output))
     });
 
     assert!(system("kill", &["-s", "INT", &child.id().to_string()]).status.success());

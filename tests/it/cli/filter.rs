@@ -11,7 +11,7 @@ use data_encoding::BASE64;
 use serde_json::{Value, json};
 
 use crate::support::keygate::{BINARY, keygate};
-use crate::support::{said, system, wait_until};
+use crate::support::{output_text, system, wait_until};
 
 /// A directory, and the commands in it.
 struct Bench(tempfile::TempDir);
@@ -42,7 +42,7 @@ impl Bench {
     /// Runs `keygate filter`, which must end with `code`.
     fn run(&self, code: i32, arguments: &[&str]) -> Output {
         let output = self.command(arguments).output().unwrap();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", output_text(&output));
         output
     }
 
@@ -155,7 +155,7 @@ fn create_names_parameters_that_are_out_of_range() {
     }
     // More than any machine has.
     let output = bench.run(3, &["create", "a.pkbf", "--hash-count", "3", "--hash-length", "62"]);
-    assert!(problem(&output).contains("cannot allocate"), "{}", said(&output));
+    assert!(problem(&output).contains("cannot allocate"), "{}", output_text(&output));
     assert_eq!(bench.names(), Vec::<String>::new());
 }
 
@@ -253,7 +253,7 @@ fn add_updates_the_checksum_and_rejects_a_file_that_does_not_match_it() {
         [&["add", "a.pkbf", "keys"][..], &["info", "a.pkbf"], &["query", "a.pkbf", "keys"]]
     {
         let output = bench.run(3, command);
-        assert!(problem(&output).contains("one of the two is damaged"), "{}", said(&output));
+        assert!(problem(&output).contains("one of the two is damaged"), "{}", output_text(&output));
     }
     assert_eq!(read(bench.path("a.pkbf")).unwrap(), damaged);
 }
@@ -270,14 +270,14 @@ fn concurrent_additions_wait_for_each_other_and_none_is_lost() {
         .collect();
     for child in adding {
         let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
     }
     let info = bench.info();
     assert_eq!((&info["entries"], &info["revision"]), (&json!(60), &json!(12)));
     write(bench.path("all"), lines(0..60)).unwrap();
-    let answers = bench.json(1, &["query", "a.pkbf", "all"]);
-    assert!(answers.iter().all(|answer| answer["verdict"] == "probable"));
-    assert_eq!(answers[41]["line"], 42);
+    let responses = bench.json(1, &["query", "a.pkbf", "all"]);
+    assert!(responses.iter().all(|response| response["verdict"] == "probable"));
+    assert_eq!(responses[41]["line"], 42);
 }
 
 /// The limit on file sizes ends the process with a signal in the middle of a write, as the loss of
@@ -293,13 +293,13 @@ fn an_addition_killed_while_writing_leaves_the_old_file() {
         Command::new("bash").args(["-c", &script]).current_dir(bench.0.path()).output().unwrap()
     };
     let killed = limited("");
-    assert_eq!(killed.status.code(), None, "{}", said(&killed));
+    assert_eq!(killed.status.code(), None, "{}", output_text(&killed));
     assert_eq!(read(bench.path("a.pkbf")).unwrap(), before);
     assert_eq!(bench.names().len(), 3, "what was written so far is beside it: {:?}", bench.names());
 
     let failed = limited("trap '' XFSZ");
-    assert_eq!(failed.status.code(), Some(3), "{}", said(&failed));
-    assert!(problem(&failed).contains("File too large"), "{}", said(&failed));
+    assert_eq!(failed.status.code(), Some(3), "{}", output_text(&failed));
+    assert!(problem(&failed).contains("File too large"), "{}", output_text(&failed));
     assert_eq!(read(bench.path("a.pkbf")).unwrap(), before);
     assert_eq!(bench.names().len(), 3, "an error leaves nothing behind: {:?}", bench.names());
 
@@ -327,7 +327,7 @@ fn query_waits_for_the_lock_of_a_writer() {
     });
     file.unlock().unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 2);
 }
 
@@ -347,15 +347,20 @@ fn a_directory_is_read_recursively() {
 
     let output = bench.run(3, &["add", "a.pkbf", "keys", "--json"]);
     let added: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&added["keys"], &added["unusable"]), (&json!(4), &json!(3)), "{}", said(&output));
+    assert_eq!(
+        (&added["keys"], &added["unusable"]),
+        (&json!(4), &json!(3)),
+        "{}",
+        output_text(&output)
+    );
     for part in
         ["keys/a/README:1: neither", "keys/broken: No such file", "keys/pipe: not a regular file"]
     {
         assert!(problem(&output).contains(part), "{part} is not in {}", problem(&output));
     }
-    let answers = bench.json(1, &["query", "a.pkbf", "keys/a/b", "elsewhere"]);
-    assert_eq!(answers[0]["input"], "keys/a/b/three");
-    assert_eq!(answers[1]["input"], "elsewhere");
+    let responses = bench.json(1, &["query", "a.pkbf", "keys/a/b", "elsewhere"]);
+    assert_eq!(responses[0]["input"], "keys/a/b/three");
+    assert_eq!(responses[1]["input"], "elsewhere");
 }
 
 #[test]
@@ -364,7 +369,7 @@ fn a_named_pipe_is_read() {
     let script = format!("{BINARY} filter add a.pkbf <(printf '%s' {})", line(7));
     let output = Command::new("bash").args(["-c", &script]).current_dir(bench.0.path()).output();
     let output = output.unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     assert_eq!(bench.info()["entries"], 1);
 }
 
@@ -464,7 +469,7 @@ fn long_work_shows_progress_on_a_terminal_and_none_in_a_pipe() {
     bench.run(0, &["create", "b.pkbf", "--entries", "20000", "--fp-rate", "0.001"]);
     let shown = on_terminal("add b.pkbf keys");
     assert!(shown.contains(" % ") && shown.contains(" keys in "), "{shown:?}");
-    let shown = on_terminal("query b.pkbf keys > answers");
+    let shown = on_terminal("query b.pkbf keys > verdicts");
     assert!(shown.contains(" % "), "its report goes elsewhere: {shown:?}");
     let shown = on_terminal("query b.pkbf keys");
     assert!(!shown.contains(" % "), "the report itself is on the terminal");

@@ -8,10 +8,10 @@ use std::process::Output;
 use tempfile::TempDir;
 
 use crate::support::keygate::keygate;
-use crate::support::{said, skip, system};
+use crate::support::{output_text, skip, system};
 
 fn printed(output: Output) -> String {
-    assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", output_text(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -26,7 +26,7 @@ fn completed(words: &[&str]) -> Vec<String> {
     std::fs::write(&path, script("bash")).unwrap();
     let quoted: Vec<_> = words.iter().map(|word| format!("'{word}'")).collect();
     // As bash calls the function that `complete -p` names.
-    let asks = format!(
+    let script = format!(
         "source '{}'; f=$(complete -p keygate | sed 's/.*-F \\([^ ]*\\).*/\\1/')
          COMP_WORDS=({}); COMP_CWORD={}
          $f keygate \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"
@@ -35,7 +35,7 @@ fn completed(words: &[&str]) -> Vec<String> {
         quoted.join(" "),
         words.len() - 1
     );
-    let offered = printed(system("bash", &["--norc", "-c", &asks]));
+    let offered = printed(system("bash", &["--norc", "-c", &script]));
     offered.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 

@@ -9,7 +9,7 @@ use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 
 use crate::support::keygate::{BINARY, keygate};
-use crate::support::{said, write_filter};
+use crate::support::{output_text, write_filter};
 
 /// The path of a file of the vectors.
 fn vector(name: &str) -> String {
@@ -39,7 +39,7 @@ fn key_file(key: &str) -> String {
 
 /// Standard output, if the command ended with `code`.
 fn lines(output: &Output, code: i32) -> Vec<String> {
-    assert_eq!(output.status.code(), Some(code), "{}", said(output));
+    assert_eq!(output.status.code(), Some(code), "{}", output_text(output));
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
@@ -200,9 +200,9 @@ fn query_reads_standard_input() {
     for (key, code) in [("p256-a", 1), ("p256-b", 0)] {
         let pem = std::fs::read(key_file(key)).unwrap();
         let output = with_input(&["filter", "query", &filter, "-", "--json"], &pem);
-        let [answer] = objects(&output, code).try_into().unwrap();
-        assert_eq!(answer["input"], "-");
-        assert_eq!(answer["fingerprint"], fingerprint(key, "default"));
+        let [response] = objects(&output, code).try_into().unwrap();
+        assert_eq!(response["input"], "-");
+        assert_eq!(response["fingerprint"], fingerprint(key, "default"));
     }
 }
 
@@ -212,9 +212,12 @@ fn an_unreadable_input_is_named_and_the_others_get_their_verdicts() {
     let (hit, clean) = (key_file("p256-a"), key_file("p256-b"));
     let inputs = [&*hit, "missing.pem", &filter, &clean];
     let output = keygate(&[&["filter", "query", &filter][..], &inputs].concat());
-    let answers = lines(&output, 3);
-    assert_eq!(answers.len(), 2, "{answers:#?}");
-    assert!(answers[0].starts_with("probable ") && answers[1].starts_with("clean "), "{answers:?}");
+    let responses = lines(&output, 3);
+    assert_eq!(responses.len(), 2, "{responses:#?}");
+    assert!(
+        responses[0].starts_with("probable ") && responses[1].starts_with("clean "),
+        "{responses:?}"
+    );
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(message.contains("keygate: missing.pem: No such file"), "{message}");
     assert!(message.contains(&format!("keygate: {filter}: no key found")), "{message}");

@@ -19,7 +19,7 @@ use crate::support::keys::keys;
 use crate::support::origin::{Origin, Received};
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::{Program, reserved_address};
-use crate::support::{TIMEOUT, blocks, said, shell, skip, system, wait_until, write_filter};
+use crate::support::{TIMEOUT, blocks, output_text, shell, skip, system, wait_until, write_filter};
 
 const PAGE: &str = include_str!("../../../docs/migrating.md");
 
@@ -144,7 +144,7 @@ impl Scene {
     }
 
     /// `curl` to one of the fronts under the name of the service; the status is the last line.
-    fn ask(&self, front: SocketAddr, client: Option<&Party>, more: &[&str]) -> Output {
+    fn send_get(&self, front: SocketAddr, client: Option<&Party>, more: &[&str]) -> Output {
         let ca = self.pki.path("server-ca.pem");
         let to = format!("::{front}");
         let mut arguments = vec!["--silent", "--show-error", "--max-time", "30"];
@@ -163,15 +163,15 @@ impl Scene {
 
     /// The status that a client gets, 0 for none.
     fn code(&self, front: SocketAddr, client: Option<&Party>, more: &[&str]) -> u16 {
-        let output = String::from_utf8(self.ask(front, client, more).stdout).unwrap();
+        let output = String::from_utf8(self.send_get(front, client, more).stdout).unwrap();
         output.rsplit('\n').next().unwrap().parse().unwrap()
     }
 
     /// The request of the good client as the service gets it through `front`.
     fn seen(&self, front: SocketAddr, marker: &str, more: &[&str]) -> Received {
         let url = format!("https://orders.example.com/{marker}");
-        let answer = self.ask(front, Some(&self.good), &[more, &[&url]].concat());
-        assert_eq!(answer.stdout, b"hello\n\n200", "{}", said(&answer));
+        let response = self.send_get(front, Some(&self.good), &[more, &[&url]].concat());
+        assert_eq!(response.stdout, b"hello\n\n200", "{}", output_text(&response));
         // Health checks come, too.
         let wanted = format!("GET /{marker} ");
         std::iter::repeat_with(|| self.origin.next())
@@ -213,7 +213,7 @@ fn every_configuration_of_keygate_is_loaded() {
         let path = scene.pki.path("keygate.toml");
         std::fs::write(&path, &text).unwrap();
         let valid = keygate(&["validate", "--config", path.to_str().unwrap()]);
-        assert!(valid.status.success(), "{text}: {}", said(&valid));
+        assert!(valid.status.success(), "{text}: {}", output_text(&valid));
     }
 }
 
@@ -227,7 +227,7 @@ fn nginx_and_haproxy_accept_every_configuration_of_theirs() {
         assert_eq!(blocks.len(), 2);
         for block in blocks {
             let output = scene.nginx_command(&placed(&block)).arg("-t").output().unwrap();
-            assert!(output.status.success(), "{block}: {}", said(&output));
+            assert!(output.status.success(), "{block}: {}", output_text(&output));
         }
     }
     if !skip::without("haproxy") {
@@ -235,13 +235,13 @@ fn nginx_and_haproxy_accept_every_configuration_of_theirs() {
         assert_eq!(blocks.len(), 2);
         for block in blocks {
             let output = scene.haproxy_command(&placed(&block)).arg("-c").output().unwrap();
-            assert!(output.status.success(), "{block}: {}", said(&output));
+            assert!(output.status.success(), "{block}: {}", output_text(&output));
         }
     }
 }
 
 /// The names of the header fields of a request, without those that curl adds.
-fn told(request: &Received) -> BTreeSet<String> {
+fn forwarded_names(request: &Received) -> BTreeSet<String> {
     let of_curl = ["accept", "user-agent"];
     request.names().into_iter().filter(|name| !of_curl.contains(&name.as_str())).collect()
 }
@@ -257,9 +257,9 @@ fn is_as_the_table_says(rows: &[Vec<&'static str>], old: &Received, new: &Receiv
         names.insert("host".to_owned());
         names
     };
-    assert_eq!(told(old), with_host(column(0)), "{}", old.head);
+    assert_eq!(forwarded_names(old), with_host(column(0)), "{}", old.head);
     // A cell that says `not there` has no name in it.
-    assert_eq!(told(new), with_host(column(1)), "{}", new.head);
+    assert_eq!(forwarded_names(new), with_host(column(1)), "{}", new.head);
     for row in rows {
         let both = [row[0], row[1]];
         assert!(both.iter().all(|cell| *cell == "not there" || !code(cell).is_empty()), "{row:?}");
@@ -326,7 +326,7 @@ fn nginx_and_keygate_send_the_headers_on_the_page() {
 
     // Forged headers, with the line that the page has for the transition.
     let both = scene.seen(front, "old-named", &FORGED);
-    assert_eq!(both.fields("client-cert"), ["forged"], "nginx knows nothing of it");
+    assert_eq!(both.fields("client-cert"), ["forged"], "nginx forwards the field");
     assert!(both.fields("x_ssl_client_verify").is_empty(), "it drops names with '_'");
     let new = scene.seen(keygate.address(), "new-named", &FORGED);
     assert_eq!(client_cert(&new), *scene.good.der);
@@ -463,10 +463,10 @@ fn the_differences_on_the_page_are_real() {
         assert_eq!(code(good, &[]), 200, "{name}");
         assert_eq!(code(Some(&scene.lost), &[]), 200, "{name}: flagged, or not known");
 
-        let nobody = if name == "nginx" { 400 } else { 0 };
-        assert_eq!(code(None, &[]), nobody, "{name}");
-        assert_eq!(code(Some(&scene.revoked), &[]), nobody, "{name}");
-        assert_eq!(code(Some(&scene.unlisted), &[]), nobody, "{name}: its CA has no list");
+        let rejected = if name == "nginx" { 400 } else { 0 };
+        assert_eq!(code(None, &[]), rejected, "{name}");
+        assert_eq!(code(Some(&scene.revoked), &[]), rejected, "{name}");
+        assert_eq!(code(Some(&scene.unlisted), &[]), rejected, "{name}: its CA has no list");
 
         let served = if is_keygate { 0 } else { 200 };
         assert_eq!(code(Some(&scene.version_1), &[]), served, "{name}");
@@ -495,8 +495,8 @@ fn the_differences_on_the_page_are_real() {
             "unrecognized_name",
         ),
     ] {
-        let output = scene.ask(front, client, more);
-        assert!(has_alert(&output, alert), "{alert}: {}", said(&output));
+        let output = scene.send_get(front, client, more);
+        assert!(has_alert(&output, alert), "{alert}: {}", output_text(&output));
         assert!(page.contains(&format!("`{name}`")), "{name}");
     }
     // The metrics that the page names count the rejected clients.
@@ -579,8 +579,8 @@ fn every_directive_on_the_page_exists() {
                 let output = scene.nginx_command(&text).arg("-t").output().unwrap();
                 let is_one = ["unknown directive", "invalid parameter"]
                     .iter()
-                    .all(|problem| !said(&output).contains(problem));
-                assert!(is_one, "{directive}: {}", said(&output));
+                    .all(|problem| !output_text(&output).contains(problem));
+                assert!(is_one, "{directive}: {}", output_text(&output));
             }
         }
     }
@@ -595,9 +595,9 @@ fn every_directive_on_the_page_exists() {
                 let is_accepted = |line: &str| {
                     let text = format!("defaults\n mode http\n {line}\n");
                     let output = scene.haproxy_command(&text).arg("-c").output().unwrap();
-                    let said = said(&output);
+                    let output_text = output_text(&output);
                     let problems = ["unknown keyword", "unknown option", "'timeout' supports"];
-                    !problems.iter().any(|problem| said.contains(problem))
+                    !problems.iter().any(|problem| output_text.contains(problem))
                 };
                 assert!(!is_accepted("timeout nonsense 1s") && !is_accepted("option nonsense"));
                 assert!(!is_accepted("nonsense 1"));
@@ -671,18 +671,18 @@ fn the_migration_and_its_way_back_work_as_described() {
     let nginx = scene.nginx(&block("## nginx", "nginx"), old);
 
     // The last line of the loop is a certificate that is not of version 1: `set -e` is not for it.
-    let shown = said(&shell(here, &format!("set +e\n{before}")));
+    let shown = output_text(&shell(here, &format!("set +e\n{before}")));
     assert!(shown.contains("clients/c.pem is version 1\n"), "{shown}");
     assert!(!shown.contains("clients/a.pem is version 1"), "{shown}");
     assert!(
         shown.lines().any(|line| line.starts_with("probable ") && line.contains("b.pem")),
         "{shown}"
     );
-    assert!(said(&shell(here, &beside)).contains("valid"));
-    assert_eq!(said(&shell(here, &compare)).matches("200\n").count(), 2);
+    assert!(output_text(&shell(here, &beside)).contains("valid"));
+    assert_eq!(output_text(&shell(here, &compare)).matches("200\n").count(), 2);
     assert_eq!(scene.code(new, Some(&scene.lost), &[]), 200, "it is flagged only");
     keygate.wait_for("a flagged client", |line| line["message"] == "client key flagged");
-    let shown = said(&shell(here, &look));
+    let shown = output_text(&shell(here, &look));
     assert!(
         shown.contains("keygate_key_actions_total{action=\"flag\",service=\"orders\"} 1"),
         "{shown}"
@@ -714,7 +714,7 @@ fn the_migration_and_its_way_back_work_as_described() {
         line["message"] == "no longer listening" && line["address"] == old.to_string()
     });
     // The workers close the address shortly after the log line.
-    wait_until("nobody listens", || TcpStream::connect(old).is_err());
+    wait_until("the old port is closed", || TcpStream::connect(old).is_err());
     let _nginx = scene.nginx(&block("## nginx", "nginx"), old);
     scene.origin.taken(|_| true);
     assert_eq!(scene.code(old, Some(&scene.good), &[]), 200);

@@ -21,7 +21,7 @@ use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::{
-    TIMEOUT, blocks, said, shell, skip, system, wait_until, write_filter, write_revision,
+    TIMEOUT, blocks, output_text, shell, skip, system, wait_until, write_filter, write_revision,
 };
 
 const PAGE: &str = include_str!("../../../docs/operations.md");
@@ -97,24 +97,24 @@ impl Scene {
 
     /// Runs commands of the page, and returns their output.
     fn run(&self, command: &str, keygate: &Keygate) -> String {
-        said(&shell(self.pki.directory(), &self.placed(command, keygate)))
+        output_text(&shell(self.pki.directory(), &self.placed(command, keygate)))
     }
 
     /// The last line is the status.
-    fn ask(&self, keygate: &Keygate, client: &Party) -> Output {
+    fn send_get(&self, keygate: &Keygate, client: &Party) -> Output {
         let to = format!("::{}", keygate.address());
         let url = "https://orders.example.com/";
         keygate.curl(client, &["--connect-to", &to, "--write-out", "\n%{http_code}", url])
     }
 
     fn is_served(&self, keygate: &Keygate, client: &Party) {
-        let answer = self.ask(keygate, client);
-        assert_eq!(answer.stdout, b"hello\n\n200", "{}: {}", client.name, said(&answer));
+        let response = self.send_get(keygate, client);
+        assert_eq!(response.stdout, b"hello\n\n200", "{}: {}", client.name, output_text(&response));
     }
 
     fn is_refused(&self, keygate: &Keygate, client: &Party, alert: &str) {
-        let answer = said(&self.ask(keygate, client));
-        assert!(answer.contains(alert), "{}: {answer}", client.name);
+        let response = output_text(&self.send_get(keygate, client));
+        assert!(response.contains(alert), "{}: {response}", client.name);
     }
 
     /// More at the end of the configuration.
@@ -150,7 +150,7 @@ fn every_setting_on_the_page_is_valid() {
         let config = scene.pki.path("keygate.toml");
         write(&config, text(&scene.origin, "", "") + &setting).unwrap();
         let valid = keygate(&["validate", "--config", config.to_str().unwrap()]);
-        assert!(valid.status.success(), "{setting}: {}", said(&valid));
+        assert!(valid.status.success(), "{setting}: {}", output_text(&valid));
     }
 }
 
@@ -304,7 +304,7 @@ type Published = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 fn publisher() -> (Origin, Published) {
     let files = Published::default();
     let served = Arc::clone(&files);
-    let origin = Origin::answering(move |request, tcp| {
+    let origin = Origin::responding(move |request, tcp| {
         let path = request.head.split(' ').nth(1).unwrap();
         match served.lock().unwrap().get(path) {
             Some(body) => {
@@ -365,14 +365,14 @@ fn the_fetch_script_installs_good_filters_only() {
             publish(content, checksum);
         }
         let output = fetch();
-        assert!(!output.status.success(), "{}", said(&output));
+        assert!(!output.status.success(), "{}", output_text(&output));
         assert_eq!(read(scene.pki.path("pwnedkeys.pkbf")).unwrap(), before);
         is_as_before();
     }
     publish(&content, &sum);
     let output = fetch();
-    assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains("revision        2"), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
+    assert!(output_text(&output).contains("revision        2"), "{}", output_text(&output));
     keygate.wait_for_generation(2);
     scene.is_refused(&keygate, &scene.good, "access denied");
     is_as_before();
@@ -403,10 +403,10 @@ fn systemd_accepts_the_units() {
     let service = scene.pki.path("keygate-filter.service");
     let output = Command::new("systemd-analyze").arg("verify").arg(timer).arg(service).output();
     let output = output.unwrap();
-    let about_ours = said(&output);
+    let about_ours = output_text(&output);
     let about_ours: Vec<_> =
         about_ours.lines().filter(|line| line.contains("keygate-filter")).collect();
-    assert!(about_ours.is_empty() && output.status.success(), "{}", said(&output));
+    assert!(about_ours.is_empty() && output.status.success(), "{}", output_text(&output));
 }
 
 #[test]
@@ -639,7 +639,7 @@ fn short_rsa(scene: &Scene, keygate: &Keygate) -> String {
     openssl.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut openssl = openssl.spawn().unwrap();
     let _ = openssl.stdin.take().unwrap().write_all(b"hello"); // openssl may have exited
-    said(&openssl.wait_with_output().unwrap())
+    output_text(&openssl.wait_with_output().unwrap())
 }
 
 /// A handshake that fails, with its metric, log line and alert.
@@ -708,7 +708,7 @@ impl Failures {
             arguments.push("https://orders.example.com/");
         }
         let output = system("curl", &arguments);
-        let (name, text) = (case.result, said(&output));
+        let (name, text) = (case.result, output_text(&output));
         assert!(!output.status.success(), "{name}: {text}");
         assert!(text.to_lowercase().contains(case.alert), "{name}: {text}");
         let is_failure = message("connection failed");

@@ -10,7 +10,7 @@ use crate::support::keygate::keygate;
 use crate::support::keys::written;
 use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{blocks, said, shell};
+use crate::support::{blocks, output_text, shell};
 
 const FILTERS: &str = include_str!("../../../docs/filters.md");
 
@@ -38,7 +38,7 @@ fn directory() -> Pki {
 fn the_commands_on_the_filters_page_work_as_described() {
     let pki = directory();
     let output = shell(pki.directory(), &blocks(FILTERS, "sh").concat());
-    let shown = said(&output);
+    let shown = output_text(&output);
     for part in [
         "hash length (L) 19 (64.0 KiB of bits)",
         "2 keys read, 4 entries added",
@@ -68,7 +68,7 @@ fn the_commands_on_the_filters_page_work_as_described() {
     std::fs::create_dir(pki.path("state")).unwrap();
     std::fs::write(pki.path("keygate.toml"), text).unwrap();
     let valid = keygate(&["validate", "--config", pki.path("keygate.toml").to_str().unwrap()]);
-    assert!(valid.status.success(), "{}", said(&valid));
+    assert!(valid.status.success(), "{}", output_text(&valid));
 }
 
 /// Each block of settings on the page on proxying is loaded in a separate service.
@@ -89,7 +89,7 @@ fn the_settings_on_the_proxying_page_are_valid() {
         std::fs::write(pki.path("keygate.toml"), text.text()).unwrap();
         let config = pki.path("keygate.toml");
         let valid = keygate(&["validate", "--config", config.to_str().unwrap()]);
-        assert!(valid.status.success(), "{settings}: {}", said(&valid));
+        assert!(valid.status.success(), "{settings}: {}", output_text(&valid));
     }
 }
 
@@ -102,7 +102,7 @@ fn the_settings_on_the_systemd_page_are_valid() {
     std::fs::write(pki.path("keygate.toml"), text).unwrap();
     let config = pki.path("keygate.toml");
     let valid = keygate(&["validate", "--config", config.to_str().unwrap()]);
-    assert!(valid.status.success(), "{}", said(&valid));
+    assert!(valid.status.success(), "{}", output_text(&valid));
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn the_changelog_has_this_version_and_names_existing_commands() {
         let arguments = [group.as_str(), last, "--help"];
         let arguments: Vec<_> = arguments.into_iter().filter(|word| !word.is_empty()).collect();
         let output = keygate(&arguments);
-        assert!(output.status.success(), "{command}: {}", said(&output));
+        assert!(output.status.success(), "{command}: {}", output_text(&output));
         seen += 1;
     }
     assert!(seen > 9, "{seen}");

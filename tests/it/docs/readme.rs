@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::support::keygate::Keygate;
 use crate::support::pki::{Kind, Pki};
 use crate::support::program::reserved_address;
-use crate::support::{said, shell, write_filter};
+use crate::support::{output_text, shell, write_filter};
 
 const README: &str = include_str!("../../../README.md");
 
@@ -40,7 +40,7 @@ fn the_quick_start_leads_from_nothing_to_a_protected_service() {
     };
     let script: String = script.lines().map(|line| format!("{line}\n{}", wait(line))).collect();
     let script = format!("trap 'pkill -P $$' EXIT\n{script}");
-    let said = said(&shell(directory.path(), &script));
+    let output_text = output_text(&shell(directory.path(), &script));
     for expected in [
         "2 entries added",
         "keygate.toml: valid",
@@ -50,7 +50,7 @@ fn the_quick_start_leads_from_nothing_to_a_protected_service() {
         "1 client rejected since",
         "CN=mallory",
     ] {
-        assert!(said.contains(expected), "no {expected} in {said}");
+        assert!(output_text.contains(expected), "no {expected} in {output_text}");
     }
 }
 
@@ -76,7 +76,7 @@ fn the_inspection_commands_succeed() {
         .into_iter()
         .filter(|block| block.contains("keygate validate") || block.contains("filter create"))
         .collect();
-    let said = said(&shell(pki.directory(), &blocks));
+    let output_text = output_text(&shell(pki.directory(), &blocks));
     for expected in [
         "keygate.toml: valid",
         "revision        1",
@@ -84,7 +84,7 @@ fn the_inspection_commands_succeed() {
         "negated-compressed",
         "2 entries added",
     ] {
-        assert!(said.contains(expected), "no {expected} in {said}");
+        assert!(output_text.contains(expected), "no {expected} in {output_text}");
     }
 }
 

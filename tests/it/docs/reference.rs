@@ -89,7 +89,7 @@ fn the_page_has_every_key_and_its_type() {
     let policy = |place: &str| -> BTreeSet<String> {
         found.keys().filter_map(|key| key.strip_prefix(place)).map(str::to_owned).collect()
     };
-    assert_eq!(policy("services.policy."), policy("policy."), "as the page says in one sentence");
+    assert_eq!(policy("services.policy."), policy("policy."), "the page has one sentence for both");
     assert!(PAGE.contains("\n## `services.policy`\n"));
     let rows = rows();
     let expected: BTreeSet<_> =
@@ -303,7 +303,7 @@ fn open_connections_keep_settings_over_a_reload_as_described() {
     write_filter(&pki.path("lost.pkbf"), &[]);
     let configuration = Configuration::new(origin.address());
     let keygate = configuration.clone().limits("handshake_timeout = \"1h\"").start(&pki);
-    let ask = |client: &mut Client, length: usize| {
+    let send_get = |client: &mut Client, length: usize| {
         let body = "x".repeat(length);
         client.send(format!(
             "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
@@ -311,7 +311,7 @@ fn open_connections_keep_settings_over_a_reload_as_described() {
         client.head()[9..12].parse::<u16>().unwrap()
     };
     let mut open = Client::connect(&pki, keygate.address(), &good);
-    assert_eq!(ask(&mut open, 100), 200);
+    assert_eq!(send_get(&mut open, 100), 200);
     open.exactly(6);
     let before = origin.next();
     assert!(before.fields("x-forwarded-client-cert").is_empty());
@@ -328,16 +328,16 @@ fn open_connections_keep_settings_over_a_reload_as_described() {
     for key in ["services.forward.xfcc", "services.limits.max_body_size"] {
         assert_eq!(rows[key].changed, "new connections", "{key}");
     }
-    assert_eq!(ask(&mut open, 100), 200, "its limits are those that it began with");
+    assert_eq!(send_get(&mut open, 100), 200, "its limits are those that it began with");
     open.exactly(6);
     let kept = origin.next();
     assert!(kept.fields("x-forwarded-client-cert").is_empty());
     assert_eq!(kept.fields("x-verdict"), ["clean"]);
     let mut new = Client::connect(&pki, keygate.address(), &good);
-    assert_eq!(ask(&mut new, 10), 200);
+    assert_eq!(send_get(&mut new, 10), 200);
     new.exactly(6);
     assert_eq!(origin.next().fields("x-forwarded-client-cert").len(), 1);
-    assert_eq!(ask(&mut new, 100), 413);
+    assert_eq!(send_get(&mut new, 100), 413);
 
     let mut silent = TcpStream::connect(keygate.address()).unwrap();
     silent.set_read_timeout(Some(TIMEOUT)).unwrap();

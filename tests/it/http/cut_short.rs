@@ -10,7 +10,7 @@ use crate::support::keygate::Keygate;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::server::{Server, next_frame, read_until};
-use crate::support::{said, write_filter};
+use crate::support::{output_text, write_filter};
 
 /// Codes of RST_STREAM (RFC 9113, section 7).
 const NO_ERROR: u32 = 0;
@@ -96,21 +96,21 @@ fn a_reset_response_never_looks_complete() {
         for http in ["--http1.1", "--http2"] {
             let scene = scene("h2c://");
             let broken = std::thread::scope(|scope| {
-                let asking = scope.spawn(|| scene.keygate.curl(&scene.good, &[http]));
+                let client_thread = scope.spawn(|| scene.keygate.curl(&scene.good, &[http]));
                 let mut server = scene.server.http2();
                 assert_eq!(next_frame(&mut server).0, HEADERS);
                 let status_200 = [0x88];
-                let answer = [
+                let response = [
                     frame(HEADERS, END_HEADERS, 1, &status_200),
                     frame(DATA, 0, 1, b"ten bytes."),
                     frame(RST_STREAM, 0, 1, &code.to_be_bytes()),
                 ];
-                server.write_all(&answer.concat()).unwrap();
-                asking.join().unwrap()
+                server.write_all(&response.concat()).unwrap();
+                client_thread.join().unwrap()
             });
             // Partial file, empty reply, receive error, error in an HTTP/2 stream.
             let broken_off = [18, 52, 56, 92].map(Some).contains(&broken.status.code());
-            assert!(broken_off, "{code} {http}: {}", said(&broken));
+            assert!(broken_off, "{code} {http}: {}", output_text(&broken));
         }
     }
 }
@@ -156,18 +156,18 @@ fn a_client_that_is_still_sending_reads_an_early_response() {
     for http in ["--http1.1", "--http2"] {
         for _ in 0..5 {
             let arguments = [&[http], &own[..], &[path.to_str().unwrap()]].concat();
-            let answer = std::thread::scope(|threads| {
-                let asking = threads.spawn(|| scene.keygate.curl(&scene.good, &arguments));
+            let response = std::thread::scope(|threads| {
+                let client_thread = threads.spawn(|| scene.keygate.curl(&scene.good, &arguments));
                 let mut server = scene.server.connection();
                 read_until(&mut server, "\r\n\r\n");
                 let head = "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\n";
                 write!(server, "{head}content-length: 6\r\n\r\nlarge\n").unwrap();
                 server.shutdown(std::net::Shutdown::Write).unwrap();
                 let _ = std::io::copy(&mut server, &mut std::io::sink()); // the rest of the upload
-                asking.join().unwrap()
+                client_thread.join().unwrap()
             });
-            let text = said(&answer);
-            assert!(answer.status.success() && text.contains("413"), "{http}: {text}");
+            let text = output_text(&response);
+            assert!(response.status.success() && text.contains("413"), "{http}: {text}");
         }
     }
 }
@@ -186,8 +186,8 @@ fn a_connection_that_ends_with_an_unread_upload_is_drained_before_it_is_closed()
     .unwrap();
     drop(server);
     // The client keeps sending although keygate has half-closed the connection.
-    let answer = client.rest();
-    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    let response = client.rest();
+    assert!(response.starts_with("HTTP/1.1 413 "), "{response}");
     for _ in 0..10 {
         client.send([b'x'; 10_000]);
     }

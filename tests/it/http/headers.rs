@@ -12,7 +12,7 @@ use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::{Configuration, Configure, Proxy, Running};
-use crate::support::{said, write_filter};
+use crate::support::{output_text, write_filter};
 
 fn setting(origin: Origin, extra: &str) -> Running {
     Proxy::to(origin).service(extra).start()
@@ -50,8 +50,8 @@ fn no_forged_identity_reaches_the_origin() {
         for header in &forged {
             arguments.extend(["-H", header, "-H", header]); // twice
         }
-        let answered = keygate.curl(&good, &arguments);
-        assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
+        let response = keygate.curl(&good, &arguments);
+        assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
         let request = origin.next();
         assert!(!request.head.contains("forged"), "{http}: {}", request.head);
         let names = [
@@ -86,7 +86,7 @@ fn no_forged_identity_reaches_the_origin_in_a_trailer() {
 
 #[test]
 fn hop_by_hop_headers_are_removed() {
-    let origin = Origin::answering(|_, tcp| {
+    let origin = Origin::responding(|_, tcp| {
         tcp.write_all(
             b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: keep-alive, X-Hop\r\n\
               X-Hop: 1\r\nKeep-Alive: timeout=5\r\nX-Own: 1\r\n\r\n",
@@ -179,8 +179,8 @@ fn content_length_beside_chunked_does_not_reach_the_origin() {
 fn cookies_split_by_http2_arrive_as_one() {
     let Running { pki: _pki, origin, keygate, good, .. } = setting(Origin::start(), "");
     let arguments = ["--http2", "-H", "Cookie: a=1", "-H", "Cookie: b=2"];
-    let answered = keygate.curl(&good, &arguments);
-    assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
+    let response = keygate.curl(&good, &arguments);
+    assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
     assert_eq!(origin.next().fields("cookie"), ["a=1; b=2"]);
 }
 
@@ -207,8 +207,8 @@ fn services_on_one_address_are_chosen_by_sni_and_the_host_must_match() {
 
     for (name, origin) in [("a", &first), ("b", &second)] {
         for http in ["--http1.1", "--http2"] {
-            let answered = keygate.curl(&good, &[http, "--resolve", &resolve(name), &url(name)]);
-            assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
+            let response = keygate.curl(&good, &[http, "--resolve", &resolve(name), &url(name)]);
+            assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
             assert_eq!(origin.next().fields("host"), [format!("{name}.example:{port}")]);
         }
     }
@@ -224,11 +224,11 @@ fn services_on_one_address_are_chosen_by_sni_and_the_host_must_match() {
             &url("a"),
         ];
         let misdirected = keygate.curl(&good, &arguments);
-        assert!(said(&misdirected).contains("421"), "{http}: {}", said(&misdirected));
+        assert!(output_text(&misdirected).contains("421"), "{http}: {}", output_text(&misdirected));
     }
     let unknown = keygate.curl(&good, &["--resolve", &resolve("c"), &url("c")]);
-    assert!(said(&unknown).contains("unrecognized name"), "{}", said(&unknown));
+    assert!(output_text(&unknown).contains("unrecognized name"), "{}", output_text(&unknown));
     let nameless = keygate.curl(&good, &[]);
-    assert!(said(&nameless).contains("unrecognized name"), "{}", said(&nameless));
+    assert!(output_text(&nameless).contains("unrecognized name"), "{}", output_text(&nameless));
     assert_eq!((first.untaken(), second.untaken()), (0, 0));
 }

@@ -12,7 +12,7 @@ use crate::support::http2::{
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{TIMEOUT, said, write_filter};
+use crate::support::{TIMEOUT, output_text, write_filter};
 
 const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n";
 const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n";
@@ -30,7 +30,7 @@ fn early_hints_arrive_before_the_response_without_hop_by_hop_headers() {
     let (pki, good) = people();
     let (release, held) = channel();
     let held = Mutex::new(held);
-    let origin = Origin::answering(move |_, tcp| {
+    let origin = Origin::responding(move |_, tcp| {
         write!(tcp, "{HINTS}content-length: 5\r\nconnection: x-secret\r\nx-secret: 1\r\n\r\n")?;
         held.lock().unwrap().recv_timeout(TIMEOUT).unwrap();
         tcp.write_all(ANSWER.as_bytes())
@@ -49,7 +49,7 @@ fn early_hints_arrive_before_the_response_without_hop_by_hop_headers() {
 #[test]
 fn early_hints_sent_with_the_response_arrive_before_it_for_their_own_request() {
     let (pki, good) = people();
-    let origin = Origin::answering(|request, tcp| {
+    let origin = Origin::responding(|request, tcp| {
         let name = request.head.split(' ').nth(1).unwrap();
         let body = "x".repeat(300_000);
         let length = body.len();
@@ -89,13 +89,13 @@ fn early_hints_sent_with_the_response_arrive_before_it_for_their_own_request() {
 #[test]
 fn curl_gets_informational_responses_and_http_1_0_clients_do_not() {
     let (pki, good) = people();
-    let origin = Origin::answering(|_, tcp| write!(tcp, "{HINTS}\r\n{ANSWER}"));
+    let origin = Origin::responding(|_, tcp| write!(tcp, "{HINTS}\r\n{ANSWER}"));
     let keygate = Configuration::new(origin.address()).start(&pki);
     for http in ["--http1.1", "--http2"] {
-        let seen = said(&keygate.curl(&good, &["-i", http]));
-        let (hints, answer) = seen.split_once(" 200 ").unwrap();
+        let seen = output_text(&keygate.curl(&good, &["-i", http]));
+        let (hints, response) = seen.split_once(" 200 ").unwrap();
         assert!(hints.contains(" 103 ") && hints.contains("link: </a.css>"), "{seen}");
-        assert!(answer.contains("hello") && !answer.contains("link"), "{seen}");
+        assert!(response.contains("hello") && !response.contains("link"), "{seen}");
     }
     let mut client = Client::connect(&pki, keygate.address(), &good);
     client.send("GET / HTTP/1.0\r\n\r\n");
@@ -115,12 +115,12 @@ fn hint(mut tcp: TcpStream) -> std::io::Result<()> {
         if header[3] == HEADERS {
             let stream = u32::from_be_bytes(*header.last_chunk().unwrap());
             let hints = [field(":status", "103"), field("link", "</a.css>; rel=preload")].concat();
-            let said = [
+            let frames = [
                 frame(HEADERS, END_HEADERS, stream, &hints),
                 frame(HEADERS, END_HEADERS, stream, &field(":status", "200")),
                 frame(DATA, END_STREAM, stream, b"hello\n"),
             ];
-            tcp.write_all(&said.concat())?;
+            tcp.write_all(&frames.concat())?;
         }
     }
 }
@@ -139,10 +139,10 @@ fn informational_responses_of_an_http2_server_are_forwarded() {
     let url = format!("h2c://{address}");
     let keygate = Configuration::new(address).servers(&[url]).start(&pki);
     for http in ["--http1.1", "--http2"] {
-        let seen = said(&keygate.curl(&good, &["-i", http]));
-        let (hints, answer) = seen.split_once(" 200 ").unwrap();
+        let seen = output_text(&keygate.curl(&good, &["-i", http]));
+        let (hints, response) = seen.split_once(" 200 ").unwrap();
         assert!(hints.contains(" 103 ") && hints.contains("link: </a.css>"), "{seen}");
-        assert!(answer.contains("hello") && !answer.contains("link"), "{seen}");
+        assert!(response.contains("hello") && !response.contains("link"), "{seen}");
     }
 }
 
@@ -161,7 +161,7 @@ fn an_http2_client_that_expects_100_continue_gets_it_when_its_body_is_read() {
     let is_interim = |fields: &[u8]| fields.len() <= 5; // nothing but the status
     assert!(is_interim(&fields) && flags & END_STREAM == 0, "{fields:x?}");
     client.send(&frame(DATA, END_STREAM, 1, b"body"));
-    assert_eq!(client.next(), Came::Answer(0x88, 1));
+    assert_eq!(client.next(), Came::Response(0x88, 1));
     let received = origin.next();
     assert_eq!((received.body, received.head.contains("xpect")), (b"body".to_vec(), false));
     // A request whose body is not needed gets its response at once.
@@ -177,13 +177,13 @@ fn a_flood_of_early_hints_is_not_buffered_for_an_http2_client() {
     let (pki, good) = people();
     let flood =
         format!("HTTP/1.1 103 Early Hints\r\nx: {}\r\n\r\n", "x".repeat(4000)).repeat(20_000);
-    let origin = Origin::answering(move |_, tcp| {
+    let origin = Origin::responding(move |_, tcp| {
         tcp.write_all(flood.as_bytes())?;
         tcp.write_all(ANSWER.as_bytes())
     });
     let keygate = Configuration::new(origin.address()).start(&pki);
     keygate.forget_peak();
-    let seen = said(&keygate.curl(&good, &["-i", "--http2"]));
+    let seen = output_text(&keygate.curl(&good, &["-i", "--http2"]));
     let hints = seen.matches("HTTP/2 103").count();
     assert!((1..=4).contains(&hints) && seen.contains("HTTP/2 200"), "{hints}");
     let peak = keygate.memory("VmHWM");
@@ -197,7 +197,7 @@ fn a_flood_of_early_hints_is_not_buffered() {
     let flood =
         format!("HTTP/1.1 103 Early Hints\r\nx: {}\r\n\r\n", "x".repeat(4000)).repeat(20_000);
     let size = flood.len();
-    let origin = Origin::answering(move |_, tcp| {
+    let origin = Origin::responding(move |_, tcp| {
         tcp.write_all(flood.as_bytes())?;
         all_out.send(()).unwrap();
         tcp.write_all(ANSWER.as_bytes())

@@ -8,8 +8,8 @@ use crate::support::client::Client;
 use crate::support::http2::{Came, END_HEADERS, HEADERS, Http2, frame, request};
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
+use crate::support::output_text;
 use crate::support::proxy::{Configure, Proxy, Running};
-use crate::support::said;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n";
 
@@ -29,13 +29,13 @@ fn failures(keygate: &Keygate) -> f64 {
 #[test]
 fn a_body_that_is_too_long_gets_413_with_and_without_content_length() {
     let scene = scene(Origin::start(), "max_body_size = \"1KiB\"");
-    let said =
+    let output_text =
         format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1025\r\n\r\n{}", "x".repeat(1025));
     let chunked = format!(
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n401\r\n{}\r\n0\r\n\r\n",
         "x".repeat(1025)
     );
-    for request in [said, chunked] {
+    for request in [output_text, chunked] {
         let mut client = scene.connect();
         client.send(request);
         let head = client.head();
@@ -60,16 +60,16 @@ fn a_client_that_is_still_sending_reads_a_response_of_the_proxy() {
     let own = ["-w", "%{http_code}", "-o", "/dev/null", "-H", "Expect:", "-T", large];
     let is_seen = |scene: &Running, arguments: &[&str], code: &str| {
         for _ in 0..5 {
-            let answer = scene.keygate.curl(&scene.good, &[arguments, &own].concat());
-            let text = said(&answer);
-            assert!(answer.status.success() && text.contains(code), "{arguments:?}: {text}");
+            let response = scene.keygate.curl(&scene.good, &[arguments, &own].concat());
+            let text = output_text(&response);
+            assert!(response.status.success() && text.contains(code), "{arguments:?}: {text}");
         }
     };
     is_seen(&limited, &["--http1.1"], "413");
     is_seen(&limited, &["--http1.1", "-H", "Transfer-Encoding: chunked"], "413");
     is_seen(&limited, &["--http2"], "413");
-    let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
-    let dead = Proxy::before(format!("http://{nobody}")).start();
+    let unused = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let dead = Proxy::before(format!("http://{unused}")).start();
     is_seen(&dead, &["--http1.1"], "502");
     is_seen(&dead, &["--http2"], "502");
 }
@@ -87,7 +87,7 @@ fn a_client_that_stalls_inside_its_body_gets_408_and_the_upstream_is_not_blamed(
 
 #[test]
 fn a_client_that_does_not_read_its_response_is_closed_and_frees_the_upstream_connection() {
-    let origin = Origin::answering(|_, tcp| {
+    let origin = Origin::responding(|_, tcp| {
         tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100000000\r\n\r\n")?;
         tcp.write_all(&vec![b'x'; 100_000_000])
     });
@@ -101,7 +101,7 @@ fn a_client_that_does_not_read_its_response_is_closed_and_frees_the_upstream_con
 
 #[test]
 fn an_upstream_that_stalls_inside_its_response_never_looks_complete() {
-    let origin = Origin::answering(|_, tcp| {
+    let origin = Origin::responding(|_, tcp| {
         tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")?;
         tcp.flush()?;
         std::thread::park(); // until the test ends
@@ -109,14 +109,14 @@ fn an_upstream_that_stalls_inside_its_response_never_looks_complete() {
     });
     let keygate = Proxy::to(origin).upstream("body_timeout = \"500ms\"").start();
     for version in ["--http1.1", "--http2"] {
-        let answer = keygate.curl(&keygate.good, &[version]);
-        assert!(!answer.status.success(), "{}", crate::support::said(&answer));
+        let response = keygate.curl(&keygate.good, &[version]);
+        assert!(!response.status.success(), "{}", crate::support::output_text(&response));
     }
 }
 
 #[test]
 fn the_request_timeout_runs_from_the_request_head_to_the_end_of_the_response() {
-    let origin = Origin::answering(|_, tcp| {
+    let origin = Origin::responding(|_, tcp| {
         tcp.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")?;
         loop {
             tcp.write_all(b"1\r\nx\r\n")?;
@@ -137,32 +137,32 @@ fn an_old_connection_is_closed_after_the_response_in_flight() {
     let scene = scene(Origin::start(), "max_connection_age = \"1s\"");
     let mut client = scene.connect();
     let start = Instant::now();
-    let mut answers = 0;
+    let mut responses = 0;
     loop {
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         let head = client.head();
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         client.exactly(6);
-        answers += 1;
+        responses += 1;
         if head.contains("connection: close") || start.elapsed() > Duration::from_secs(1) {
             break;
         }
     }
     assert_eq!(client.rest(), "");
-    assert!(answers > 1 && start.elapsed() >= Duration::from_millis(900));
+    assert!(responses > 1 && start.elapsed() >= Duration::from_millis(900));
 }
 
 #[test]
 fn an_address_with_too_many_connections_gets_429_and_is_closed() {
     let scene = scene(Origin::start(), "max_connections_per_ip = 2");
-    let ask = |client: &mut Client| {
+    let send_get = |client: &mut Client| {
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         client.head().split(' ').nth(1).unwrap().to_owned()
     };
     let mut open: Vec<Client> = Vec::new();
     for expected in ["200", "200", "429"] {
         let mut client = scene.connect();
-        assert_eq!(ask(&mut client), expected);
+        assert_eq!(send_get(&mut client), expected);
         open.push(client);
     }
     let limited = "keygate_connections_total{result=\"limited\",service=\"test\"}";
@@ -172,14 +172,14 @@ fn an_address_with_too_many_connections_gets_429_and_is_closed() {
     assert_eq!(elsewhere.stdout, b"hello\n");
     drop(open);
     scene.keygate.wait_for_metric("keygate_connections_active{service=\"test\"}", 0.0);
-    assert_eq!(ask(&mut scene.connect()), "200");
+    assert_eq!(send_get(&mut scene.connect()), "200");
 }
 
 #[test]
 fn an_http2_connection_is_limited_to_max_streams_requests() {
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
-    let origin = Origin::answering(move |_, tcp| {
+    let origin = Origin::responding(move |_, tcp| {
         let _ = wait.lock().unwrap().recv(); // the test may have ended
         tcp.write_all(OK)
     });
@@ -194,7 +194,7 @@ fn an_http2_connection_is_limited_to_max_streams_requests() {
     scene.origin.next();
     go.send(()).unwrap();
     go.send(()).unwrap();
-    assert!(matches!(client.next(), Came::Answer(0x88, 1 | 3)));
+    assert!(matches!(client.next(), Came::Response(0x88, 1 | 3)));
 }
 
 #[test]

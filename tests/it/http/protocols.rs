@@ -7,7 +7,7 @@ use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::python_with;
 use crate::support::proxy::{Configuration, Configure, Proxy, Running};
-use crate::support::{said, skip, system, write_filter};
+use crate::support::{output_text, skip, system, write_filter};
 
 /// One of the programs beside the tests, which serves on a port that it prints. Ends with the test.
 struct Server {
@@ -59,10 +59,10 @@ fn grpc_is_forwarded_with_streams_trailers_and_status() {
     let server = Server::start(python, "grpc_echo");
     let scene = scene(&format!("h2c://127.0.0.1:{}", server.port), "");
     let target = format!("localhost:{}", scene.keygate.address().port());
-    let answer = scene.run_program(python, "grpc_echo", &target, &scene.good);
-    assert!(said(&answer).contains("all is well"), "{}", said(&answer));
+    let response = scene.run_program(python, "grpc_echo", &target, &scene.good);
+    assert!(output_text(&response).contains("all is well"), "{}", output_text(&response));
     let refused = scene.run_program(python, "grpc_echo", &target, &scene.lost);
-    assert!(said(&refused).contains("UNAVAILABLE"), "{}", said(&refused));
+    assert!(output_text(&refused).contains("UNAVAILABLE"), "{}", output_text(&refused));
 }
 
 #[test]
@@ -71,12 +71,12 @@ fn a_websocket_is_forwarded_in_both_directions_until_it_is_closed() {
     let server = Server::start(python, "websocket_echo");
     let scene = scene(&format!("http://127.0.0.1:{}", server.port), "");
     let port = scene.keygate.address().port().to_string();
-    let answer = scene.run_program(python, "websocket_echo", &port, &scene.good);
-    assert!(said(&answer).contains("closed with 1000"), "{}", said(&answer));
+    let response = scene.run_program(python, "websocket_echo", &port, &scene.good);
+    assert!(output_text(&response).contains("closed with 1000"), "{}", output_text(&response));
     let line = scene.keygate.access_line();
     assert_eq!((&line["status"], &line["target"]), (&101.into(), &"/echo".into()));
     let refused = scene.run_program(python, "websocket_echo", &port, &scene.lost);
-    assert!(said(&refused).contains("ALERT_ACCESS_DENIED"), "{}", said(&refused));
+    assert!(output_text(&refused).contains("ALERT_ACCESS_DENIED"), "{}", output_text(&refused));
 }
 
 /// Opens a WebSocket over HTTP/2. Returns the output of the client and the access log line.
@@ -85,9 +85,9 @@ fn websocket_over_http2(server: &str) -> Option<(String, serde_json::Value)> {
     let scene = scene(server, "");
     let port = scene.keygate.address().port().to_string();
     let refused = scene.run_program(python, "websocket_http2", &port, &scene.lost);
-    assert!(said(&refused).contains("ALERT_ACCESS_DENIED"), "{}", said(&refused));
-    let answer = scene.run_program(python, "websocket_http2", &port, &scene.good);
-    Some((said(&answer), scene.keygate.access_line()))
+    assert!(output_text(&refused).contains("ALERT_ACCESS_DENIED"), "{}", output_text(&refused));
+    let response = scene.run_program(python, "websocket_http2", &port, &scene.good);
+    Some((output_text(&response), scene.keygate.access_line()))
 }
 
 #[test]
@@ -95,8 +95,8 @@ fn a_websocket_over_http2_reaches_a_server_that_supports_it() {
     let Some(python) = python_with("hypercorn, h2, wsproto") else { return };
     let server = Server::start(python, "websocket_http2");
     let url = format!("h2c://127.0.0.1:{}", server.port);
-    let (answer, line) = websocket_over_http2(&url).unwrap();
-    assert!(answer.contains("closed with 1000"), "{answer}");
+    let (response, line) = websocket_over_http2(&url).unwrap();
+    assert!(response.contains("closed with 1000"), "{response}");
     assert_eq!((&line["status"], &line["method"]), (&200.into(), &"CONNECT".into()), "{line}");
     assert_eq!(line["upstream"], url);
     for bytes in [&line["request_bytes"], &line["response_bytes"]] {
@@ -109,8 +109,8 @@ fn a_websocket_over_http2_is_an_upgrade_for_an_http1_server() {
     let Some(python) = python_with("websockets") else { return };
     let server = Server::start(python, "websocket_echo");
     let outcome = websocket_over_http2(&format!("http://127.0.0.1:{}", server.port));
-    let Some((answer, line)) = outcome else { return };
-    assert!(answer.contains("closed with 1000"), "{answer}");
+    let Some((response, line)) = outcome else { return };
+    assert!(response.contains("closed with 1000"), "{response}");
     assert_eq!((&line["status"], &line["method"]), (&200.into(), &"CONNECT".into()), "{line}");
 }
 
@@ -119,13 +119,13 @@ fn no_tunnel_opens_without_the_consent_of_the_server() {
     let Some(python) = python_with("grpc") else { return };
     let server = Server::start(python, "grpc_echo");
     let outcome = websocket_over_http2(&format!("h2c://127.0.0.1:{}", server.port));
-    let Some((answer, line)) = outcome else { return };
-    assert!(answer.contains("status 501"), "{answer}");
+    let Some((response, line)) = outcome else { return };
+    assert!(response.contains("status 501"), "{response}");
     assert_eq!(line["status"], 501);
     // The origin ignores the upgrade, and its 200 must not count as consent.
     let origin = Origin::start();
-    let (answer, _) = websocket_over_http2(&format!("http://{}", origin.address())).unwrap();
-    assert!(answer.contains("status 502"), "{answer}");
+    let (response, _) = websocket_over_http2(&format!("http://{}", origin.address())).unwrap();
+    assert!(response.contains("status 502"), "{response}");
     assert_eq!(origin.next().fields("upgrade"), ["websocket"]);
 }
 
@@ -145,15 +145,15 @@ fn nghttp_and_h2load_are_served() {
     let url = format!("https://{}/", keygate.address());
     let cert = format!("--cert={}", good.certificate.display());
     let key = format!("--key={}", good.private_key.display());
-    let answer = system("nghttp", &["--no-verify-peer", "-v", &cert, &key, &url]);
-    let text = said(&answer);
+    let response = system("nghttp", &["--no-verify-peer", "-v", &cert, &key, &url]);
+    let text = output_text(&response);
     assert!(text.contains(":status: 200") && text.contains("hello"), "{text}");
     // A client with `Expect: 100-continue` gets the 100 before it sends its body.
     let body = pki.path("body");
     std::fs::write(&body, "body").unwrap();
     let data = ["--expect-continue", "-d", body.to_str().unwrap()];
-    let asked = [&["--no-verify-peer", "-v", &cert, &key][..], &data, &[&url]].concat();
-    let text = said(&system("nghttp", &asked));
+    let requested = [&["--no-verify-peer", "-v", &cert, &key][..], &data, &[&url]].concat();
+    let text = output_text(&system("nghttp", &requested));
     let (before, after) = text.split_once(":status: 100").unwrap();
     assert!(!before.contains("send DATA") && after.contains("send DATA"), "{text}");
     assert!(after.contains(":status: 200"), "{text}");
@@ -161,7 +161,7 @@ fn nghttp_and_h2load_are_served() {
     assert_eq!(origin.next().body, b"body");
     // h2load has no certificate to show.
     let load = system("h2load", &["-n", "2000", "-c", "8", "-m", "10", &url]);
-    let text = said(&load);
+    let text = output_text(&load);
     assert!(text.contains("2000 succeeded, 0 failed, 0 errored"), "{text}");
     assert_eq!(origin.untaken(), 2000);
 }

@@ -20,8 +20,8 @@ impl Running {
         let mut client = Client::connect(&self.pki, self.keygate.address(), &self.good);
         client.send(request);
         let text = client.whatever_comes();
-        let answers = text.split("HTTP/1.1 ").skip(1);
-        answers.map(|answer| answer.split(' ').next().unwrap()).collect::<Vec<_>>().join(" ")
+        let responses = text.split("HTTP/1.1 ").skip(1);
+        responses.map(|response| response.split(' ').next().unwrap()).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -163,8 +163,8 @@ fn a_truncated_body_never_makes_a_complete_request() {
         ("LF in an extension", "2;a=\nb\r\nhi\r\n0\r\n\r\n"),
         ("a trailer without a colon", "2\r\nhi\r\n0\r\nnonsense\r\n\r\n"),
     ] {
-        let answers = scene.statuses(chunked(body).as_bytes());
-        assert!(["400", ""].contains(&answers.as_str()), "{what}: {answers}");
+        let responses = scene.statuses(chunked(body).as_bytes());
+        assert!(["400", ""].contains(&responses.as_str()), "{what}: {responses}");
         assert_eq!(scene.origin.untaken(), 0, "{what}");
     }
 }
@@ -307,7 +307,7 @@ fn requests_that_http_2_forbids_do_not_reach_the_origin() {
         client.send(&frames);
         let came = client.next();
         let is_refused = matches!(came, Came::Reset(..) | Came::GoAway(_))
-            || matches!(came, Came::Answer(first, _) if first != 0x88);
+            || matches!(came, Came::Response(first, _) if first != 0x88);
         if !is_refused || scene.origin.untaken() > 0 {
             wrong.push(format!("{what}: {came:?}"));
         }
@@ -344,6 +344,6 @@ fn a_flood_of_frames_ends_its_own_connection() {
     let mut client = connect();
     client.send(&frame(SETTINGS, 0, 0, b"\x00\x05\x00\x00\x00\x01"));
     assert_eq!(client.next(), Came::GoAway(PROTOCOL_ERROR));
-    others.ask(1);
-    assert_eq!(others.next(), Came::Answer(0x88, 1), "nobody else notices");
+    others.send_get(1);
+    assert_eq!(others.next(), Came::Response(0x88, 1), "other connections are not affected");
 }

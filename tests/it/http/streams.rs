@@ -12,7 +12,7 @@ use crate::support::keygate::Keygate;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::server::{Server, next_frame, read_until, settings, settle};
-use crate::support::{TIMEOUT, said, write_filter};
+use crate::support::{TIMEOUT, output_text, write_filter};
 
 const OK: u8 = 0x88;
 /// Settings (RFC 9113, section 6.5.2).
@@ -46,16 +46,16 @@ impl Scene {
     /// A client, and a server with these settings, who have exchanged one request.
     fn acquainted(&self, settings: &[(u16, u32)]) -> (Http2, TcpStream) {
         let mut client = Http2::connect(&self.pki, self.keygate.address(), &self.good);
-        client.ask(1);
+        client.send_get(1);
         let mut server = self.server.http2_with(settings);
         assert_eq!(next_frame(&mut server).0, HEADERS);
-        answer(&mut server, 1);
-        assert_eq!(client.next(), Came::Answer(OK, 1));
+        respond(&mut server, 1);
+        assert_eq!(client.next(), Came::Response(OK, 1));
         (client, server)
     }
 }
 
-fn answer(server: &mut TcpStream, stream: u32) {
+fn respond(server: &mut TcpStream, stream: u32) {
     server.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &[OK])).unwrap();
 }
 
@@ -87,14 +87,14 @@ fn requests_wait_for_a_free_stream_and_are_sent_completely() {
     settle(&mut server);
     post(&mut client, 9);
     let mut other = scene.server.http2();
-    for asked in [1, 3, 5] {
+    for requested in [1, 3, 5] {
         let (kind, stream, ..) = next_frame(&mut other);
-        assert_eq!((kind, stream), (HEADERS, asked));
-        answer(&mut other, stream);
-        assert!(matches!(client.next(), Came::Answer(OK, 5 | 7 | 9)));
+        assert_eq!((kind, stream), (HEADERS, requested));
+        respond(&mut other, stream);
+        assert!(matches!(client.next(), Came::Response(OK, 5 | 7 | 9)));
     }
-    answer(&mut server, stream);
-    assert_eq!(client.next(), Came::Answer(OK, 3));
+    respond(&mut server, stream);
+    assert_eq!(client.next(), Came::Response(OK, 3));
 }
 
 #[test]
@@ -111,35 +111,35 @@ fn a_raised_stream_limit_releases_waiting_requests() {
     assert_eq!((kind, second), (HEADERS, first + 2));
     // The limit is lowered: both requests must end before the third is sent.
     server.write_all(&settings(&[(MAX_CONCURRENT_STREAMS, 1)])).unwrap();
-    answer(&mut server, first);
-    assert_eq!(client.next(), Came::Answer(OK, 3));
+    respond(&mut server, first);
+    assert_eq!(client.next(), Came::Response(OK, 3));
     ping(&mut client);
-    answer(&mut server, second);
-    assert_eq!(client.next(), Came::Answer(OK, 5));
+    respond(&mut server, second);
+    assert_eq!(client.next(), Came::Response(OK, 5));
     let (kind, third, ..) = next_frame(&mut server);
     assert_eq!((kind, third), (HEADERS, second + 2));
-    answer(&mut server, third);
-    assert_eq!(client.next(), Came::Answer(OK, 7));
+    respond(&mut server, third);
+    assert_eq!(client.next(), Came::Response(OK, 7));
 }
 
 #[test]
 fn a_server_without_free_streams_gives_503_and_its_connection_is_kept() {
     let scene = scene("h2c://", "upstream = { response_timeout = \"3s\" }");
     let (mut client, mut server) = scene.acquainted(&[(MAX_CONCURRENT_STREAMS, 1)]);
-    client.ask(3);
+    client.send_get(3);
     let (_, slow, ..) = next_frame(&mut server);
     server.write_all(&frame(HEADERS, END_HEADERS, slow, &[OK])).unwrap();
-    assert_eq!(client.next(), Came::Answer(OK, 3));
-    client.ask(5);
-    assert!(matches!(client.next(), Came::Answer(status, 5) if status != OK));
+    assert_eq!(client.next(), Came::Response(OK, 3));
+    client.send_get(5);
+    assert!(matches!(client.next(), Came::Response(status, 5) if status != OK));
     let line = scene.keygate.access_lines(2).remove(1);
     assert_eq!(line["status"], 503, "{line}");
     server.write_all(&frame(DATA, END_STREAM, slow, b"")).unwrap();
-    client.ask(7);
+    client.send_get(7);
     let (kind, next, ..) = next_frame(&mut server);
     assert_eq!((kind, next), (HEADERS, slow + 2));
-    answer(&mut server, next);
-    assert_eq!(client.next(), Came::Answer(OK, 7));
+    respond(&mut server, next);
+    assert_eq!(client.next(), Came::Response(OK, 7));
 }
 
 #[test]
@@ -149,16 +149,16 @@ fn a_client_that_does_not_read_holds_no_stream_of_the_server() {
     let mut greedy = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
     greedy.send(&settings(&[(INITIAL_WINDOW_SIZE, 0)]));
     ping(&mut greedy);
-    greedy.ask(1);
+    greedy.send_get(1);
     let (_, stream, ..) = next_frame(&mut server);
     server.write_all(&frame(HEADERS, END_HEADERS, stream, &[OK])).unwrap();
     server.write_all(&frame(DATA, END_STREAM, stream, b"hello")).unwrap();
-    assert_eq!(greedy.next(), Came::Answer(OK, 1));
-    client.ask(3);
+    assert_eq!(greedy.next(), Came::Response(OK, 1));
+    client.send_get(3);
     let (kind, next, ..) = next_frame(&mut server);
     assert_eq!((kind, next), (HEADERS, stream + 2));
-    answer(&mut server, next);
-    assert_eq!(client.next(), Came::Answer(OK, 3));
+    respond(&mut server, next);
+    assert_eq!(client.next(), Came::Response(OK, 3));
 }
 
 #[test]
@@ -172,9 +172,9 @@ fn an_early_response_with_no_error_ends_when_the_client_has_sent_its_body() {
     client.send(&frame(HEADERS, END_HEADERS, 3, &fields));
     let (kind, stream, ..) = next_frame(&mut server);
     assert_eq!(kind, HEADERS);
-    answer(&mut server, stream);
+    respond(&mut server, stream);
     server.write_all(&frame(RST_STREAM, 0, stream, &NO_ERROR.to_be_bytes())).unwrap();
-    assert_eq!(client.next(), Came::Answer(OK, 3));
+    assert_eq!(client.next(), Came::Response(OK, 3));
     for number in 1..=pieces {
         let flags = if number == pieces { END_STREAM } else { 0 };
         client.send(&frame(DATA, flags, 3, &piece));
@@ -182,13 +182,13 @@ fn an_early_response_with_no_error_ends_when_the_client_has_sent_its_body() {
         assert!(!came.contains(&RST_STREAM), "after {number} pieces");
     }
     // The stream is complete: no reset precedes the next response.
-    client.ask(5);
+    client.send_get(5);
     // Skips the part of the first body that was in flight before the server's reset.
     let (_, next, ..) = std::iter::repeat_with(|| next_frame(&mut server))
         .find(|(kind, ..)| *kind == HEADERS)
         .unwrap();
-    answer(&mut server, next);
-    assert_eq!(client.next(), Came::Answer(OK, 5));
+    respond(&mut server, next);
+    assert_eq!(client.next(), Came::Response(OK, 5));
 }
 
 #[test]
@@ -206,12 +206,12 @@ fn requests_cancelled_while_they_wait_for_a_stream_are_not_sent() {
     }
     post(&mut client, 25);
     ping(&mut client);
-    answer(&mut server, slow);
-    assert_eq!(client.next(), Came::Answer(OK, 3));
+    respond(&mut server, slow);
+    assert_eq!(client.next(), Came::Response(OK, 3));
     let (kind, next, ..) = next_frame(&mut server);
-    assert_eq!((kind, next), (HEADERS, slow + 2), "the only one that still wants an answer");
-    answer(&mut server, next);
-    assert_eq!(client.next(), Came::Answer(OK, 25));
+    assert_eq!((kind, next), (HEADERS, slow + 2), "the only request that still waits");
+    respond(&mut server, next);
+    assert_eq!(client.next(), Came::Response(OK, 25));
 }
 
 #[test]
@@ -227,8 +227,8 @@ fn an_upload_that_waits_for_window_ends_with_the_response() {
     let (kind, stream, ..) = next_frame(&mut server);
     assert_eq!(kind, HEADERS);
     assert_eq!(next_frame(&mut server), (DATA, stream, false, b"part".to_vec()));
-    answer(&mut server, stream);
-    assert_eq!(client.next(), Came::Answer(OK, 3));
+    respond(&mut server, stream);
+    assert_eq!(client.next(), Came::Response(OK, 3));
     assert_eq!(client.next(), Came::Reset(3, NO_ERROR));
     let (kind, ended, ..) = next_frame(&mut server);
     assert_eq!((kind, ended), (RST_STREAM, stream));
@@ -246,13 +246,13 @@ fn the_rest_of_an_upload_is_drained_before_the_504_for_a_slow_server() {
     assert_eq!(next_frame(&mut server).0, DATA);
     assert_eq!(next_frame(&mut server).0, RST_STREAM, "after a second");
     client.send(&frame(DATA, END_STREAM, 3, b"rest"));
-    assert!(matches!(client.next(), Came::Answer(status, 3) if status != OK));
+    assert!(matches!(client.next(), Came::Response(status, 3) if status != OK));
     // The stream is complete: no reset precedes the next response.
-    client.ask(5);
+    client.send_get(5);
     let (kind, next, ..) = next_frame(&mut server);
     assert_eq!((kind, next), (HEADERS, late + 2));
-    answer(&mut server, next);
-    assert_eq!(client.next(), Came::Answer(OK, 5));
+    respond(&mut server, next);
+    assert_eq!(client.next(), Came::Response(OK, 5));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn a_response_that_ends_with_an_empty_frame_or_trailers_is_complete() {
     let (kind, stream, ..) = next_frame(&mut server);
     assert_eq!(kind, HEADERS);
     server.write_all(&frame(HEADERS, END_HEADERS, stream, &[OK])).unwrap();
-    assert_eq!(client.next(), Came::Answer(OK, 3));
+    assert_eq!(client.next(), Came::Response(OK, 3));
     server.write_all(&frame(DATA, END_STREAM, stream, b"")).unwrap();
     let lines = http2.keygate.access_lines(2);
     for (line, method) in lines.iter().zip(["GET", "HEAD"]) {
@@ -271,14 +271,18 @@ fn a_response_that_ends_with_an_empty_frame_or_trailers_is_complete() {
     }
     let http1 = scene("http://", "");
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| http1.keygate.curl(&http1.good, &["--http2"]));
+        let client_thread = scope.spawn(|| http1.keygate.curl(&http1.good, &["--http2"]));
         let mut server = http1.server.connection();
         read_until(&mut server, "\r\n\r\n");
         let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n";
         // A trailer field that HTTP/2 forbids is removed, and the response is complete.
         write!(server, "{head}5\r\nhello\r\n0\r\nx-sum: 1\r\nkeep-alive: 5\r\n\r\n").unwrap();
-        let answer = asking.join().unwrap();
-        assert!(answer.status.success() && answer.stdout == b"hello", "{}", said(&answer));
+        let response = client_thread.join().unwrap();
+        assert!(
+            response.status.success() && response.stdout == b"hello",
+            "{}",
+            output_text(&response)
+        );
     });
     let line = http1.keygate.access_line();
     assert_eq!(line["complete"], true, "{line}");
@@ -294,8 +298,11 @@ fn an_extended_connect_with_a_length_is_rejected() {
     client.send(&frame(HEADERS, END_HEADERS, 1, &request("CONNECT", &fields)));
     assert_eq!(scene.keygate.access_line()["status"], 400);
     client.send(&frame(HEADERS, END_HEADERS, 3, &request("CONNECT", &fields[..1])));
-    let asked = read_until(&mut scene.server.connection(), "\r\n\r\n").to_ascii_lowercase();
-    assert!(asked.contains("upgrade: websocket") && !asked.contains("length"), "{asked}");
+    let requested = read_until(&mut scene.server.connection(), "\r\n\r\n").to_ascii_lowercase();
+    assert!(
+        requested.contains("upgrade: websocket") && !requested.contains("length"),
+        "{requested}"
+    );
 }
 
 #[test]
@@ -312,7 +319,7 @@ fn a_server_whose_header_block_never_ends_is_closed() {
     });
     let head = frame(HEADERS, END_STREAM, stream, &[OK]);
     let _ = server.write_all(&[head, more.collect::<Vec<_>>().concat()].concat()); // or cut off
-    assert!(matches!(client.next(), Came::Answer(status, 3) if status != OK));
+    assert!(matches!(client.next(), Came::Response(status, 3) if status != OK));
     let line = &scene.keygate.access_lines(2)[1];
     assert_eq!(line["status"], 502, "{line}");
 }
@@ -341,17 +348,17 @@ fn the_access_log_has_the_bytes_of_a_tunnel() {
 fn an_http2_response_has_a_date_and_one_of_the_proxy_a_length() {
     let scene = scene("http://", "limits = { max_body_size = \"1KiB\" }");
     let seen = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| scene.keygate.curl(&scene.good, &["-i", "--http2"]));
+        let client_thread = scope.spawn(|| scene.keygate.curl(&scene.good, &["-i", "--http2"]));
         let mut server = scene.server.connection();
         read_until(&mut server, "\r\n\r\n");
         server.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").unwrap();
-        said(&asking.join().unwrap())
+        output_text(&client_thread.join().unwrap())
     });
     let date = seen.lines().find_map(|line| line.strip_prefix("date: ")).unwrap();
     let age = httpdate::parse_http_date(date.trim()).unwrap().elapsed().unwrap();
     assert!(age < TIMEOUT, "{seen}");
     let large = "x".repeat(2000);
-    let seen = said(&scene.keygate.curl(&scene.good, &["-i", "--http2", "-d", &large]));
+    let seen = output_text(&scene.keygate.curl(&scene.good, &["-i", "--http2", "-d", &large]));
     let length = format!("content-length: {}", "413 Payload Too Large\n".len());
     assert!(seen.contains("HTTP/2 413") && seen.contains(&length), "{seen}");
     assert!(seen.contains("date: "), "{seen}");

@@ -9,7 +9,7 @@ use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{TIMEOUT, said, write_filter};
+use crate::support::{TIMEOUT, output_text, write_filter};
 
 fn setting(origin: &Origin, limits: &str) -> (Pki, Party, Keygate) {
     let pki = Pki::new();
@@ -47,8 +47,8 @@ fn half_a_request_head_gets_408() {
     let (pki, good, keygate) = setting(&Origin::start(), "header_timeout = \"400ms\"");
     let mut slow = Client::connect(&pki, keygate.address(), &good);
     slow.send("GET / HTTP/1.1\r\nHost: loc");
-    let answer = slow.rest();
-    assert!(answer.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{answer}");
+    let rest = slow.rest();
+    assert!(rest.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{rest}");
 }
 
 #[test]
@@ -62,15 +62,15 @@ fn an_idle_connection_is_closed_after_the_idle_timeout() {
 
 #[test]
 fn a_request_in_flight_may_take_longer_than_the_idle_timeout() {
-    let origin = Origin::answering(|_, tcp| {
+    let origin = Origin::responding(|_, tcp| {
         // The passing of time is what is tested: longer than the idle time-out and its tick.
         std::thread::sleep(Duration::from_millis(900));
         tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n")
     });
     let (_pki, good, keygate) = setting(&origin, "idle_timeout = \"200ms\"");
     for http in ["--http1.1", "--http2"] {
-        let answered = keygate.curl(&good, &[http]);
-        assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
+        let response = keygate.curl(&good, &[http]);
+        assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
     }
 }
 
@@ -80,5 +80,5 @@ fn a_head_over_the_limit_gets_431() {
     let header = format!("X-Long: {}", "x".repeat(10_000));
     let arguments = ["--http1.1", "-H", &header, "-w", "%{http_code}"];
     let refused = keygate.curl(&good, &arguments);
-    assert!(refused.stdout.ends_with(b"431"), "{}", said(&refused));
+    assert!(refused.stdout.ends_with(b"431"), "{}", output_text(&refused));
 }

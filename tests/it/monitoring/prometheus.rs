@@ -18,7 +18,7 @@ use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::{Program, python_with, reserved_address};
 use crate::support::promql::{Expression, Selector};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{blocks, said, skip, system, wait_for, wait_until, write_filter};
+use crate::support::{blocks, output_text, skip, system, wait_for, wait_until, write_filter};
 
 const RULES: &str = include_str!("../../../deploy/prometheus/keygate.rules.yml");
 const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
@@ -157,7 +157,7 @@ impl Scene {
             &["filter", "add", filter, lost_key][..],
         ] {
             let made = keygate(arguments);
-            assert!(made.status.success(), "{}", said(&made));
+            assert!(made.status.success(), "{}", output_text(&made));
         }
         let text = change(&pki, Configuration::new(origin.address()));
         let keygate = text.start(&pki);
@@ -296,7 +296,7 @@ fn promtool_finds_no_fault_with_a_scrape() {
         child.stdin.take().unwrap().write_all(scene.scrape().as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         let is_quiet = output.stdout.is_empty() && output.stderr.is_empty();
-        assert!(output.status.success() && is_quiet, "{}", said(&output));
+        assert!(output.status.success() && is_quiet, "{}", output_text(&output));
     }
 }
 
@@ -307,12 +307,12 @@ fn the_rules_are_valid_and_each_alert_fires_when_it_should() {
     }
     let rules = path("deploy/prometheus/keygate.rules.yml");
     let checked = system("promtool", &["check", "rules", rules.to_str().unwrap()]);
-    assert!(checked.status.success(), "{}", said(&checked));
+    assert!(checked.status.success(), "{}", output_text(&checked));
     let files = test_files();
     let files = files.iter().map(|file| file.to_str().unwrap());
     let tested =
         system("promtool", &["test", "rules"].into_iter().chain(files).collect::<Vec<_>>());
-    assert!(tested.status.success(), "{}", said(&tested));
+    assert!(tested.status.success(), "{}", output_text(&tested));
 }
 
 #[test]
@@ -329,9 +329,9 @@ fn promtool_reads_every_expression_of_the_dashboard() {
     let file = directory.path().join("rules.yml");
     std::fs::write(&file, rules.to_string()).unwrap(); // JSON is YAML
     let checked = system("promtool", &["check", "rules", file.to_str().unwrap()]);
-    assert!(checked.status.success(), "{}", said(&checked));
+    assert!(checked.status.success(), "{}", output_text(&checked));
     let expected = format!("{} rules found", queries.len());
-    assert!(said(&checked).contains(&expected), "{}", said(&checked));
+    assert!(output_text(&checked).contains(&expected), "{}", output_text(&checked));
 }
 
 #[test]
@@ -441,8 +441,8 @@ fn the_configuration_of_prometheus_on_the_page_on_alerts_is_valid() {
     let file = directory.path().join("prometheus.yml");
     std::fs::write(&file, text).unwrap();
     let checked = system("promtool", &["check", "config", file.to_str().unwrap()]);
-    assert!(checked.status.success(), "{}", said(&checked));
-    assert!(said(&checked).contains("29 rules found"), "{}", said(&checked));
+    assert!(checked.status.success(), "{}", output_text(&checked));
+    assert!(output_text(&checked).contains("29 rules found"), "{}", output_text(&checked));
 }
 
 #[test]
@@ -451,7 +451,7 @@ fn grafana_supports_everything_in_the_dashboard() {
     let (program, dashboard) =
         (path("tests/programs/grafana_dashboard.py"), path("deploy/grafana/keygate.json"));
     let checked = system(python, &[program.to_str().unwrap(), dashboard.to_str().unwrap()]);
-    assert!(checked.status.success(), "{}", said(&checked));
+    assert!(checked.status.success(), "{}", output_text(&checked));
 
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
@@ -534,19 +534,19 @@ impl Prometheus {
     }
 
     /// The `data` in a response of the API, if there is one yet.
-    fn ask(&self, page: &str, parameters: &[String]) -> Value {
+    fn send_get(&self, page: &str, parameters: &[String]) -> Value {
         let url = format!("http://{}/api/v1/{page}", self.address);
         let parameters = parameters.iter().flat_map(|it| ["--data-urlencode", it.as_str()]);
         let arguments = ["--silent", "--get", &url].into_iter().chain(parameters);
-        let answer = system("curl", &arguments.collect::<Vec<_>>());
-        let answer: Value = serde_json::from_slice(&answer.stdout).unwrap_or_default();
-        assert_ne!(answer["status"], "error", "{page}: {answer}");
-        answer["data"].clone()
+        let response = system("curl", &arguments.collect::<Vec<_>>());
+        let response: Value = serde_json::from_slice(&response.stdout).unwrap_or_default();
+        assert_ne!(response["status"], "error", "{page}: {response}");
+        response["data"].clone()
     }
 
     /// The current series of an expression, each with its value.
     fn query(&self, expression: &str) -> Vec<(Value, f64)> {
-        let data = self.ask("query", &[format!("query={expression}")]);
+        let data = self.send_get("query", &[format!("query={expression}")]);
         let series = data["result"].as_array().cloned().unwrap_or_default();
         let value = |series: &Value| series["value"][1].as_str().unwrap().parse().unwrap();
         series.iter().map(|series| (series["metric"].clone(), value(series))).collect()
@@ -583,8 +583,8 @@ fn prometheus_alerts_on_a_compromised_key_only_and_no_panel_is_empty() {
 
     // Every panel has data for a working proxy with any configuration.
     for (scene, job) in [(&plain, "keygate-plain"), (&full, "keygate-full")] {
-        let answer = scene.keygate.curl(&scene.good, &[]);
-        assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+        let response = scene.keygate.curl(&scene.good, &[]);
+        assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
         let of_all = queries(job, "1m");
         for query in &of_all {
             // Where only some of it is there, one part of a panel is enough.
@@ -595,14 +595,14 @@ fn prometheus_alerts_on_a_compromised_key_only_and_no_panel_is_empty() {
             prometheus.wait_for(&query.panel, expression);
         }
     }
-    let rules = prometheus.ask("rules", &[]);
+    let rules = prometheus.send_get("rules", &[]);
     let groups = rules["groups"].as_array().unwrap();
     for rule in groups.iter().flat_map(|group| group["rules"].as_array().unwrap()) {
         assert_eq!(rule["health"], "ok", "{rule}");
     }
 
     let refused = full.keygate.curl(&full.lost, &[]);
-    assert!(said(&refused).contains("access denied"), "{}", said(&refused));
+    assert!(output_text(&refused).contains("access denied"), "{}", output_text(&refused));
     let firing = prometheus.wait_for("an alert", "ALERTS{alertstate=\"firing\"}");
     let instance = full.keygate.admin_address().to_string();
     let alert = json!({

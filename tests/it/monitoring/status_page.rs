@@ -11,7 +11,7 @@ use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{said, skip, system, wait_for, write_filter};
+use crate::support::{output_text, skip, system, wait_for, write_filter};
 
 struct Scene {
     pki: Pki,
@@ -123,12 +123,12 @@ fn call(method: &str, url: &str, body: &Value) -> Value {
     let json = ["-H", "content-type: application/json", "-d", &body.to_string()].map(str::to_owned);
     let mut arguments = vec!["-s", "-X", method, url];
     arguments.extend(json.iter().map(String::as_str));
-    let answer = system("curl", &arguments);
-    let answer: Value = serde_json::from_slice(&answer.stdout).unwrap_or_else(|error| {
-        panic!("{url}: {error}: {}", said(&answer));
+    let response = system("curl", &arguments);
+    let response: Value = serde_json::from_slice(&response.stdout).unwrap_or_else(|error| {
+        panic!("{url}: {error}: {}", output_text(&response));
     });
-    assert!(answer["value"]["error"].is_null(), "{url}: {answer}");
-    answer["value"].clone()
+    assert!(response["value"]["error"].is_null(), "{url}: {response}");
+    response["value"].clone()
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn the_page_is_complete_without_javascript_and_loads_nothing_foreign() {
     let scene = scene("flag");
     assert!(scene.keygate.curl(&scene.lost, &[]).status.success());
     let url = format!("http://{}/", scene.keygate.admin_address());
-    let page = said(&system("curl", &["-s", "-i", &url]));
+    let page = output_text(&system("curl", &["-s", "-i", &url]));
     for shown in
         ["text/html", "default-src 'none'", r"\&#60;script\&#62;", "probable", "flag", "OPS-1412"]
     {
@@ -178,8 +178,8 @@ fn the_page_is_complete_without_javascript_and_loads_nothing_foreign() {
     }
     assert!(!page.contains(NAME), "{page}");
     for (asset, kind) in [("page.css", "text/css"), ("page.js", "text/javascript")] {
-        let answer = said(&system("curl", &["-s", "-i", &format!("{url}{asset}")]));
-        assert!(answer.contains("200 OK") && answer.contains(kind), "{answer}");
+        let response = output_text(&system("curl", &["-s", "-i", &format!("{url}{asset}")]));
+        assert!(response.contains("200 OK") && response.contains(kind), "{response}");
     }
     let mut pages = String::new();
     for asset in ["page.html", "page.css", "page.js"] {
@@ -193,30 +193,31 @@ fn the_page_is_complete_without_javascript_and_loads_nothing_foreign() {
 fn a_page_of_another_host_cannot_read_or_post() {
     let scene = scene("reject");
     let address = scene.keygate.admin_address();
-    let ask = |path: &str, more: &[&str]| {
+    let send_get = |path: &str, more: &[&str]| {
         let url = format!("http://{address}{path}");
-        said(&system("curl", &[&["-s", "-i", &url], more].concat()))
+        output_text(&system("curl", &[&["-s", "-i", &url], more].concat()))
     };
     // Its name was made to resolve to this address.
     for path in ["/", "/report", "/status", "/metrics"] {
-        let answer = ask(path, &["-H", "host: evil.example:9464"]);
-        assert!(answer.contains("421 Misdirected Request"), "{answer}");
+        let response = send_get(path, &["-H", "host: evil.example:9464"]);
+        assert!(response.contains("421 Misdirected Request"), "{response}");
         for host in ["localhost", "LOCALHOST:9464", "127.0.0.1:1", "[::1]:9464"] {
-            let answer = ask(path, &["-H", &format!("host: {host}")]);
-            assert!(answer.contains("200 OK"), "{host}: {answer}");
+            let response = send_get(path, &["-H", &format!("host: {host}")]);
+            assert!(response.contains("200 OK"), "{host}: {response}");
         }
     }
     let json = ["-H", "content-type: application/json", "-d", "{\"sha256\":\"00\"}"];
     for said_by_browsers in ["origin: http://127.0.0.1:9464", "sec-fetch-site: same-origin"] {
-        let answer = ask("/filters/lost/accept", &[&json[..], &["-H", said_by_browsers]].concat());
-        assert!(answer.contains("403 Forbidden"), "{answer}");
+        let response =
+            send_get("/filters/lost/accept", &[&json[..], &["-H", said_by_browsers]].concat());
+        assert!(response.contains("403 Forbidden"), "{response}");
     }
 }
 
 #[test]
 fn a_rejected_configuration_is_on_the_page_and_in_the_status() {
     let scene = scene("reject");
-    assert_eq!(scene.keygate.status()["configuration"], Value::Null, "nobody has touched it");
+    assert_eq!(scene.keygate.status()["configuration"], Value::Null, "the file has not changed");
     std::fs::write(scene.pki.path("keygate.toml"), "workers = \"<many>\"\n").unwrap();
     let status = scene
         .keygate
@@ -241,12 +242,12 @@ fn the_report_lists_rejected_clients_and_those_a_stricter_policy_would_reject() 
         let report = |more: &[&str]| {
             keygate(&[&["report", "--config", file.to_str().unwrap()], more].concat())
         };
-        let before = said(&report(&[]));
+        let before = output_text(&report(&[]));
         assert!(before.contains("0 clients rejected since"), "{before}");
         for _ in 0..3 {
             scene.keygate.curl(&scene.lost, &[]);
         }
-        let after = said(&report(&[]));
+        let after = output_text(&report(&[]));
         assert!(after.contains(&format!("{} rejected since", clients(refused))), "{after}");
         let line = format!("{} would have been rejected by \"reject\" since", clients(would));
         assert!(after.contains(&line) && after.contains("3 times"), "{after}");

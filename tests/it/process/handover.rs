@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::support::client::config;
 use crate::support::keygate::Keygate;
-use crate::support::load::{ask, connect};
+use crate::support::load::{connect, send_get};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::program::{Program, reserved_address};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{said, skip, wait_until, write_filter};
+use crate::support::{output_text, skip, wait_until, write_filter};
 
 /// A client keeps its connection until keygate closes it, and then connects to an instance that is
 /// ready. A load balancer that checks `/readyz` does the same.
@@ -27,29 +27,33 @@ fn no_request_fails_while_one_instance_drains_and_another_takes_over() {
     let mut first = text.start(&pki);
     let second = text.start(&pki);
     let config = Arc::new(config(&pki, &good));
-    let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (stop, responses) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let leaves = Arc::new(AtomicBool::new(false));
     let addresses: [SocketAddr; 2] = [first.address(), second.address()];
     let threads: Vec<_> = (0..4)
         .map(|_| {
-            let (config, stop, answers, leaves) =
-                (Arc::clone(&config), Arc::clone(&stop), Arc::clone(&answers), Arc::clone(&leaves));
+            let (config, stop, responses, leaves) = (
+                Arc::clone(&config),
+                Arc::clone(&stop),
+                Arc::clone(&responses),
+                Arc::clone(&leaves),
+            );
             std::thread::spawn(move || {
                 let mut kept = None;
                 while !stop.load(Ordering::Relaxed) {
                     let address = addresses[usize::from(leaves.load(Ordering::Relaxed))];
                     let mut connection =
                         kept.take().unwrap_or_else(|| connect(address, &config).unwrap());
-                    let is_reusable = ask(&mut connection, address, false).unwrap();
-                    answers.fetch_add(1, Ordering::Relaxed);
+                    let is_reusable = send_get(&mut connection, address, false).unwrap();
+                    responses.fetch_add(1, Ordering::Relaxed);
                     kept = is_reusable.then_some(connection);
                 }
             })
         })
         .collect();
     let wait_for = |more: usize| {
-        let wanted = answers.load(Ordering::Relaxed) + more;
-        wait_until("more answers", || answers.load(Ordering::Relaxed) >= wanted);
+        let wanted = responses.load(Ordering::Relaxed) + more;
+        wait_until("more responses", || responses.load(Ordering::Relaxed) >= wanted);
     };
     wait_for(200);
     first.signal("TERM");
@@ -57,8 +61,8 @@ fn no_request_fails_while_one_instance_drains_and_another_takes_over() {
     assert_eq!(first.admin("/readyz").0, 503);
     leaves.store(true, Ordering::Relaxed);
     assert!(first.ended().success());
-    let wanted = answers.load(Ordering::Relaxed) + 200;
-    wait_until("more answers", || answers.load(Ordering::Relaxed) >= wanted);
+    let wanted = responses.load(Ordering::Relaxed) + 200;
+    wait_until("more responses", || responses.load(Ordering::Relaxed) >= wanted);
     stop.store(true, Ordering::Relaxed);
     for thread in threads {
         thread.join().unwrap();
@@ -108,7 +112,7 @@ fn behind_haproxy_h2load_notices_no_restart() {
     first.signal("TERM");
     assert!(first.ended().success());
     for output in crowd.join().unwrap() {
-        let text = said(&output);
+        let text = output_text(&output);
         assert!(text.contains("400 succeeded, 0 failed, 0 errored"), "{text}");
     }
 }

@@ -11,15 +11,15 @@ use crate::support::origin::Origin;
 use crate::support::pki::Pki;
 use crate::support::program::reserved_address;
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{said, write_filter};
+use crate::support::{output_text, write_filter};
 
 /// Runs `healthcheck` with a configuration whose files do not exist.
-fn asks(configuration: &str, arguments: &[&str]) -> Output {
+fn run_healthcheck(configuration: &str, arguments: &[&str]) -> Output {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("keygate.toml");
     std::fs::write(&path, configuration).unwrap();
-    let asked = ["healthcheck", "--config", path.to_str().unwrap()];
-    keygate(&[&asked[..], arguments].concat())
+    let requested = ["healthcheck", "--config", path.to_str().unwrap()];
+    keygate(&[&requested[..], arguments].concat())
 }
 
 /// The configuration of a proxy whose admin address is this.
@@ -29,8 +29,8 @@ fn with_admin(address: &str) -> String {
 
 /// Checks that the command ended with `code` and printed one line with the reason.
 fn fails(output: &Output, code: i32, parts: &[&str]) {
-    assert_eq!(output.status.code(), Some(code), "{}", said(output));
-    assert!(output.stdout.is_empty(), "{}", said(output));
+    assert_eq!(output.status.code(), Some(code), "{}", output_text(output));
+    assert!(output.stdout.is_empty(), "{}", output_text(output));
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(message.starts_with("keygate: ") && message.ends_with('\n'), "{message:?}");
     for part in parts {
@@ -42,8 +42,8 @@ fn fails(output: &Output, code: i32, parts: &[&str]) {
 }
 
 fn is_ready(output: &Output) {
-    assert_eq!(output.status.code(), Some(0), "{}", said(output));
-    assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{}", said(output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(output));
+    assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{}", output_text(output));
 }
 
 #[test]
@@ -54,17 +54,17 @@ fn a_proxy_is_ready_until_sigterm_and_unreachable_after_its_end() {
         .global("shutdown = { readiness_delay = \"1h\" }");
     let mut proxy = text.start(&pki);
     let admin = proxy.admin_address();
-    is_ready(&asks(&with_admin(&admin.to_string()), &[]));
+    is_ready(&run_healthcheck(&with_admin(&admin.to_string()), &[]));
 
     proxy.signal("TERM");
     proxy.wait_for("the delay", |line| line["message"] == "no longer ready");
     let address = format!("the admin address {admin}: ");
-    let draining = asks(&with_admin(&admin.to_string()), &[]);
+    let draining = run_healthcheck(&with_admin(&admin.to_string()), &[]);
     fails(&draining, 1, &[&address, "503 Service Unavailable: shutting down"]);
 
     proxy.signal("TERM"); // an hour would be too long for the test
     assert_eq!(proxy.ended().code(), Some(0));
-    let gone = asks(&with_admin(&admin.to_string()), &[]);
+    let gone = run_healthcheck(&with_admin(&admin.to_string()), &[]);
     fails(&gone, 1, &[&address, "Connection refused"]);
 }
 
@@ -76,7 +76,7 @@ fn a_wildcard_address_is_checked_on_loopback() {
     let proxy = text.start(&pki);
     let port = proxy.admin_address().port();
     for wildcard in [format!("0.0.0.0:{port}"), format!("[::]:{port}")] {
-        is_ready(&asks(&with_admin(&wildcard), &[]));
+        is_ready(&run_healthcheck(&with_admin(&wildcard), &[]));
     }
 }
 
@@ -92,7 +92,7 @@ fn healthcheck_ignores_errors_elsewhere_in_the_configuration() {
         text.replace("\"127.0.0.1:0\"", "\"nowhere\""),
         format!("admin = {{ listen = \"{}\" }}", proxy.admin_address()),
     ] {
-        is_ready(&asks(&wrong, &[]));
+        is_ready(&run_healthcheck(&wrong, &[]));
     }
 }
 
@@ -100,24 +100,24 @@ fn healthcheck_ignores_errors_elsewhere_in_the_configuration() {
 fn a_proxy_that_does_not_respond_in_time_is_not_ready() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let text = with_admin(&silent.local_addr().unwrap().to_string());
-    fails(&asks(&text, &["--timeout", "200ms"]), 1, &["no response within 200ms"]);
+    fails(&run_healthcheck(&text, &["--timeout", "200ms"]), 1, &["no response within 200ms"]);
 }
 
 /// A server that writes these bytes to one connection.
-fn other_server(answer: &'static str) -> SocketAddr {
+fn other_server(response: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         let (mut tcp, _) = listener.accept().unwrap();
         let _ = tcp.read(&mut [0; 1024]).unwrap();
-        tcp.write_all(answer.as_bytes()).unwrap();
+        tcp.write_all(response.as_bytes()).unwrap();
     });
     address
 }
 
 #[test]
 fn any_other_response_is_not_ready_and_gives_one_line() {
-    for (answer, problem) in [
+    for (response, problem) in [
         (
             "HTTP/1.1 404 Not Found\r\ncontent-length: 24\r\n\r\n<html>\u{1b}[1m\nnot\nhere\n</>\n",
             "404 Not Found: <html>\\u{1b}[1m",
@@ -126,8 +126,8 @@ fn any_other_response_is_not_ready_and_gives_one_line() {
         ("+OK redis\r\n", "invalid HTTP version parsed"),
         ("", "connection closed before message completed"),
     ] {
-        let text = with_admin(&other_server(answer).to_string());
-        fails(&asks(&text, &[]), 1, &[problem]);
+        let text = with_admin(&other_server(response).to_string());
+        fails(&run_healthcheck(&text, &[]), 1, &[problem]);
     }
 }
 
@@ -139,12 +139,12 @@ fn a_configuration_without_a_usable_admin_address_has_another_exit_code() {
         ("admin = { listne = \"127.0.0.1:1\" }", "unknown field `listne`"),
         ("admin = { listen = \"localhost\" }", "admin.listen: \"localhost\" is not an address"),
     ] {
-        fails(&asks(wrong, &[]), 2, &[problem]);
+        fails(&run_healthcheck(wrong, &[]), 2, &[problem]);
     }
     let missing = keygate(&["healthcheck", "--config", "/nowhere/keygate.toml"]);
     fails(&missing, 2, &["/nowhere/keygate.toml: cannot read the configuration: No such file"]);
     for timeout in ["0s", "2", "soon"] {
-        let wrong = asks(&with_admin(&address), &["--timeout", timeout]);
-        assert_eq!(wrong.status.code(), Some(2), "{}", said(&wrong));
+        let wrong = run_healthcheck(&with_admin(&address), &["--timeout", timeout]);
+        assert_eq!(wrong.status.code(), Some(2), "{}", output_text(&wrong));
     }
 }

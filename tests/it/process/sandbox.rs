@@ -14,7 +14,7 @@ use crate::support::pki::{Kind, Pki};
 use crate::support::program::reserved_address;
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::scene::{Scene, contains};
-use crate::support::{said, skip, write_filter, write_revision};
+use crate::support::{output_text, skip, write_filter, write_revision};
 
 /// Returns true if the kernel enforces the sandbox; skips the test otherwise.
 fn is_held(keygate: &Keygate) -> bool {
@@ -114,8 +114,8 @@ fn a_server_configured_by_host_name_is_resolved() {
     let url = format!("http://localhost:{}", origin.address().port());
     let text = text.servers(&[url]);
     let keygate = text.start(&pki);
-    let answer = keygate.curl(&client, &[]);
-    assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+    let response = keygate.curl(&client, &[]);
+    assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
 }
 
 #[test]
@@ -133,8 +133,8 @@ fn a_configuration_with_a_port_outside_the_sandbox_is_rejected() {
         return;
     }
     let served = || {
-        let answer = keygate.curl(&client, &[]);
-        assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+        let response = keygate.curl(&client, &[]);
+        assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
     };
     served();
     let put = |configuration: &Configuration| {
@@ -192,9 +192,9 @@ fn without_landlock_a_sandbox_that_is_required_is_an_error() {
     let config = pki.path("keygate.toml");
     std::fs::write(&config, text("required").text()).unwrap();
     let output = old_kernel().args(["run", "--config"]).arg(&config).output().unwrap();
-    assert_eq!(output.status.code(), Some(4), "{}", said(&output));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("this kernel has no Landlock"), "{told}");
+    assert_eq!(output.status.code(), Some(4), "{}", output_text(&output));
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("this kernel has no Landlock"), "{printed}");
 
     std::fs::write(&config, text("auto").text()).unwrap();
     let mut child = old_kernel();

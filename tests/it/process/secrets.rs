@@ -9,7 +9,7 @@ use crate::support::keygate::keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{said, write_filter};
+use crate::support::{output_text, write_filter};
 
 fn scene() -> (Pki, Origin) {
     let (pki, origin) = (Pki::new(), Origin::start());
@@ -30,7 +30,7 @@ fn a_key_readable_by_others_is_a_warning_at_start_reload_and_validation() {
     let keygate_ = Configuration::new(origin.address()).start(&pki);
     assert!(keygate_.lines(LOOSE).is_empty());
     let config = pki.path("keygate.toml");
-    let validate = || said(&keygate(&["validate", "--config", config.to_str().unwrap()]));
+    let validate = || output_text(&keygate(&["validate", "--config", config.to_str().unwrap()]));
     assert!(!validate().contains("warning"), "{}", validate());
 
     let path = pki.path("server.key");
@@ -85,9 +85,9 @@ fn no_part_of_a_private_key_is_in_the_log_the_status_or_an_error() {
         let refused = "certificate update rejected, keeping those in use";
         keygate_.wait_for_lines("a refusal", count, |line| line["message"] == refused);
         let config = pki.path("keygate.toml");
-        let told = keygate(&["validate", "--config", config.to_str().unwrap()]);
-        assert_eq!(told.status.code(), Some(3), "{}", said(&told));
-        hides("an error", &said(&told));
+        let validated = keygate(&["validate", "--config", config.to_str().unwrap()]);
+        assert_eq!(validated.status.code(), Some(3), "{}", output_text(&validated));
+        hides("an error", &output_text(&validated));
     }
     for page in ["/status", "/metrics"] {
         hides(page, &keygate_.admin(page).1);

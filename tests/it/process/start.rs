@@ -14,7 +14,7 @@ use crate::support::keygate::BINARY;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{TIMEOUT, said, system, wait_until, write_filter};
+use crate::support::{TIMEOUT, output_text, system, wait_until, write_filter};
 
 /// Everything that a good configuration needs, and the configuration.
 fn good() -> (Pki, Configuration) {
@@ -45,8 +45,8 @@ fn ends_with(arguments: &[&str]) -> Output {
 
 /// Checks that the process ended with `code`, served nothing, and printed these parts of an error.
 fn complains(output: &Output, code: i32, parts: &[&str]) {
-    assert_eq!(output.status.code(), Some(code), "{}", said(output));
-    assert!(output.stdout.is_empty(), "{}", said(output));
+    assert_eq!(output.status.code(), Some(code), "{}", output_text(output));
+    assert!(output.stdout.is_empty(), "{}", output_text(output));
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(message.starts_with("keygate: "), "{message}");
     for part in parts {
@@ -185,7 +185,7 @@ fn a_second_proxy_does_not_share_the_address_of_the_first() {
 fn validate_sums_up_a_good_configuration() {
     let (pki, text) = good();
     let output = ends("validate", &pki, &text);
-    assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", output_text(&output));
     let summary = String::from_utf8(output.stdout).unwrap();
     for part in [
         "filter lost: revision 1, 1 entries, 2^",
@@ -199,10 +199,10 @@ fn validate_sums_up_a_good_configuration() {
 
 /// An origin that responds when the test sends on the channel.
 fn waiting_origin() -> (Origin, std::sync::mpsc::Sender<()>) {
-    let (sender, told) = channel();
-    let told = Mutex::new(told);
-    let origin = Origin::answering(move |_, tcp| {
-        let _ = told.lock().unwrap().recv(); // the test may have failed
+    let (sender, go) = channel();
+    let go = Mutex::new(go);
+    let origin = Origin::responding(move |_, tcp| {
+        let _ = go.lock().unwrap().recv(); // the test may have failed
         tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n")
     });
     (origin, sender)
@@ -212,7 +212,7 @@ fn waiting_origin() -> (Origin, std::sync::mpsc::Sender<()>) {
 fn sigterm_lets_requests_in_flight_finish_and_ends_with_zero() {
     let (pki, _) = good();
     let client = pki.client("client", Kind::P256);
-    let (origin, answer) = waiting_origin();
+    let (origin, go) = waiting_origin();
     let text = Configuration::new(origin.address()).global("shutdown = { drain_timeout = \"1h\" }");
     let mut keygate = text.start(&pki);
     assert_eq!(keygate.admin("/readyz"), (200, "ready\n".to_owned()));
@@ -226,9 +226,9 @@ fn sigterm_lets_requests_in_flight_finish_and_ends_with_zero() {
         assert_eq!(keygate.status()["ready"], false);
         assert_eq!(keygate.admin("/livez").0, 200);
         wait_until("the address to be closed", || TcpStream::connect(keygate.address()).is_err());
-        answer.send(()).unwrap();
-        let answered = request.join().unwrap();
-        assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
+        go.send(()).unwrap();
+        let response = request.join().unwrap();
+        assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
     });
     assert_eq!(keygate.ended().code(), Some(0));
     assert_eq!(keygate.lines("stopped").len(), 1);
@@ -247,8 +247,8 @@ fn while_readiness_fails_clients_are_served_and_a_second_sigterm_ends_at_once() 
     keygate.signal("TERM");
     keygate.wait_for("the delay", |line| line["message"] == "no longer ready");
     wait_until("readiness to fail", || keygate.admin("/readyz").0 == 503);
-    let answered = keygate.curl(&client, &[]);
-    assert_eq!(answered.stdout, b"hello\n", "{}", said(&answered));
+    let response = keygate.curl(&client, &[]);
+    assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
 
     keygate.signal("TERM"); // an hour would be too long for the test
     assert_eq!(keygate.ended().code(), Some(0));
@@ -261,7 +261,7 @@ fn a_stale_admin_socket_is_replaced_and_one_in_use_is_not() {
     let (pki, text) = good();
     let socket = pki.path("admin.sock");
     drop(UnixListener::bind(&socket).unwrap());
-    assert!(socket.exists(), "a socket that nobody listens on stays");
+    assert!(socket.exists(), "a stale socket stays");
     let text = text.set("admin.listen", format!("unix:{}", socket.display()));
     let config = pki.path("keygate.toml");
     std::fs::write(&config, text.text()).unwrap();
@@ -273,8 +273,10 @@ fn a_stale_admin_socket_is_replaced_and_one_in_use_is_not() {
         stderr.lines().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
     let ready = lines.find(|line| line["message"] == "ready").unwrap();
     assert_eq!(ready["address"], format!("unix:{}", socket.display()));
-    assert_eq!(asked(&socket, "/readyz"), "ready\n");
-    assert!(asked(&socket, "/metrics").contains("keygate_filter_revision{filter=\"lost\"} 1\n"));
+    assert_eq!(request_page(&socket, "/readyz"), "ready\n");
+    assert!(
+        request_page(&socket, "/metrics").contains("keygate_filter_revision{filter=\"lost\"} 1\n")
+    );
 
     // The command sends its request over the socket, and no update waits.
     let accept = ends_with(&["filter", "accept", "lost", "--config", config.to_str().unwrap()]);
@@ -284,7 +286,7 @@ fn a_stale_admin_socket_is_replaced_and_one_in_use_is_not() {
 
     let problem = format!("cannot listen on the admin address unix:{}", socket.display());
     complains(&ends("run", &pki, &text), 4, &[&problem, "Address already in use"]);
-    assert_eq!(asked(&socket, "/readyz"), "ready\n");
+    assert_eq!(request_page(&socket, "/readyz"), "ready\n");
 
     drop(child);
     let accept = ends_with(&["filter", "accept", "lost", "--config", config.to_str().unwrap()]);
@@ -302,9 +304,9 @@ impl Drop for KillAtEnd {
     }
 }
 
-fn asked(socket: &Path, path: &str) -> String {
+fn request_page(socket: &Path, path: &str) -> String {
     let url = format!("http://admin{path}");
     let output = system("curl", &["-sS", "--unix-socket", socket.to_str().unwrap(), &url]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     String::from_utf8(output.stdout).unwrap()
 }

@@ -14,7 +14,7 @@ use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::program::{Program, reserved_address};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{TIMEOUT, said, skip, system, write_filter, write_revision};
+use crate::support::{TIMEOUT, output_text, skip, system, write_filter, write_revision};
 
 /// The socket of a service manager, which receives notifications.
 struct Manager(UnixDatagram);
@@ -41,7 +41,7 @@ impl Manager {
     }
 
     /// The next message that is not `WATCHDOG=1`.
-    fn told(&self) -> String {
+    fn next_notification(&self) -> String {
         std::iter::repeat_with(|| self.next()).find(|message| message != ALIVE).unwrap()
     }
 
@@ -75,11 +75,11 @@ fn the_service_manager_is_notified_of_start_reload_and_stop() {
         &pki,
         &Configuration::new(origin.address()).text(),
     );
-    assert_eq!(manager.told(), "READY=1\nSTATUS=serving, snapshot 1, services: 1\n");
+    assert_eq!(manager.next_notification(), "READY=1\nSTATUS=serving, snapshot 1, services: 1\n");
 
     write_revision(&pki.path("lost.pkbf"), &[], 2);
     keygate.signal("HUP");
-    let message = manager.told();
+    let message = manager.next_notification();
     let reloading: Vec<&str> = message.lines().collect();
     assert_eq!((reloading[0], reloading[2]), ("RELOADING=1", "STATUS=reloading"));
     let since_boot: f64 = reloading[1].strip_prefix("MONOTONIC_USEC=").unwrap().parse().unwrap();
@@ -87,12 +87,12 @@ fn the_service_manager_is_notified_of_start_reload_and_stop() {
     let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
     assert!((uptime - since_boot / 1e6).abs() < 60.0, "{since_boot} us, up for {uptime} s");
     // `READY=1` follows when the file, which has just been written, is in use.
-    assert_eq!(manager.told(), "READY=1\nSTATUS=serving, snapshot 2, services: 1\n");
+    assert_eq!(manager.next_notification(), "READY=1\nSTATUS=serving, snapshot 2, services: 1\n");
     assert_eq!(keygate.status()["generation"], 2);
 
     while manager.next() != ALIVE {}
     keygate.signal("TERM");
-    assert_eq!(manager.told(), "STOPPING=1\nSTATUS=draining\n");
+    assert_eq!(manager.next_notification(), "STOPPING=1\nSTATUS=draining\n");
     assert!(keygate.ended().success());
 }
 
@@ -126,16 +126,16 @@ libc.ptrace(17, {worker}, 0, 0)"
     let mut command = Command::new("python3");
     command.args(["-c", &stop]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut debugger = command.spawn().unwrap();
-    let mut said = String::new();
-    BufReader::new(debugger.stdout.take().unwrap()).read_line(&mut said).unwrap();
-    assert_eq!(said, "stopped\n");
+    let mut line = String::new();
+    BufReader::new(debugger.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "stopped\n");
 
     let hangs = "a worker hangs, watchdog notifications stop";
     keygate.wait_for("the hung worker", |line| line["message"] == hangs);
     manager.all();
     keygate.wait_for_lines("two more looks", 3, |line| line["message"] == hangs);
     let since = manager.all();
-    assert!(since.is_empty(), "the watchdog was answered: {since:?}");
+    assert!(since.is_empty(), "watchdog notifications were sent: {since:?}");
 
     debugger.stdin.take().unwrap().write_all(b"\n").unwrap();
     assert!(debugger.wait().unwrap().success());
@@ -183,8 +183,8 @@ fn a_restart_with_an_inherited_socket_drops_no_client() {
         keygate.signal("HUP");
         keygate.wait_for_generation(generation);
     }
-    let answer = keygate.curl(&client, &[]);
-    assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+    let response = keygate.curl(&client, &[]);
+    assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
 }
 
 #[test]
@@ -195,11 +195,11 @@ fn an_inherited_socket_without_a_configured_address_is_an_error_that_names_both(
     let config = pki.path("keygate.toml");
     std::fs::write(&config, on("127.0.0.1:8443".parse().unwrap(), &origin).text()).unwrap();
     let output = activated(&socket).args(["run", "--config"]).arg(&config).output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
+    let printed = String::from_utf8_lossy(&output.stderr);
     let address = socket.local_addr().unwrap();
-    assert!(told.contains(&format!("listens on {address}")), "{told}");
-    assert!(told.contains("listens on 127.0.0.1:8443, 127.0.0.1:0 (admin)"), "{told}");
+    assert!(printed.contains(&format!("listens on {address}")), "{printed}");
+    assert!(printed.contains("listens on 127.0.0.1:8443, 127.0.0.1:0 (admin)"), "{printed}");
 
     // The admin address is one of them.
     let text = on("127.0.0.1:0".parse().unwrap(), &origin);
@@ -227,8 +227,8 @@ fn systemd_passes_a_socket_and_starts_keygate_with_the_first_client() {
         (file(&pki.path("ca.pem")), file(&client.certificate), file(&client.private_key));
     let url = format!("https://{address}/");
     let own = ["-sS", "--max-time", "30", "--cacert", &ca, "--cert", &certificate, "--key", &key];
-    let answer = system("curl", &[&own[..], &[&url]].concat());
-    assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+    let response = system("curl", &[&own[..], &[&url]].concat());
+    assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
 }
 
 /// In tenths: systemd calls up to 2.0 "OK" with a smile, and up to 4.9 plain "OK".
@@ -252,12 +252,12 @@ fn systemd_analyze_finds_no_fault_in_the_unit_and_little_exposure() {
         assert!(
             verified.status.success() && verified.stderr.is_empty() && verified.stdout.is_empty(),
             "{name}: {}",
-            said(&verified)
+            output_text(&verified)
         );
     }
     let unit = units.join("keygate.service");
     let threshold = format!("--threshold={MOST_EXPOSED}");
     let looked = ["security", "--offline=true", &threshold, unit.to_str().unwrap()];
     let looked = system("systemd-analyze", &looked);
-    assert!(looked.status.success(), "{}", said(&looked));
+    assert!(looked.status.success(), "{}", output_text(&looked));
 }

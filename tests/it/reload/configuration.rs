@@ -9,7 +9,7 @@ use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::reserved_address;
-use crate::support::{said, wait_until, write_filter, write_revision};
+use crate::support::{output_text, wait_until, write_filter, write_revision};
 
 struct Scene {
     pki: Pki,
@@ -72,7 +72,7 @@ impl Scene {
     }
 
     fn get(&self, client: &Party, address: SocketAddr) -> String {
-        said(&self.keygate.curl(client, &[&format!("https://{address}/")]))
+        output_text(&self.keygate.curl(client, &[&format!("https://{address}/")]))
     }
 
     fn connect(&self, number: usize) -> Client {
@@ -81,7 +81,7 @@ impl Scene {
 }
 
 /// One request on a connection that stays open.
-fn ask(client: &mut Client) {
+fn send_get(client: &mut Client) {
     client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let head = client.head();
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -92,8 +92,8 @@ fn ask(client: &mut Client) {
 fn services_are_added_and_removed_without_effect_on_others() {
     let scene = scene();
     let (mut stays, mut goes) = (scene.connect(0), scene.connect(1));
-    ask(&mut stays);
-    ask(&mut goes);
+    send_get(&mut stays);
+    send_get(&mut goes);
     let third = reserved_address();
     let text = top("lost.pkbf")
         + &service("three", third, &scene.origin, "")
@@ -104,7 +104,7 @@ fn services_are_added_and_removed_without_effect_on_others() {
     wait_until("the address is closed", || {
         std::net::TcpStream::connect(scene.addresses[1]).is_err()
     });
-    ask(&mut stays);
+    send_get(&mut stays);
     assert!(scene.get(&scene.good, third).contains("hello"));
     assert!(scene.get(&scene.good, scene.addresses[0]).contains("hello"));
     assert!(scene.get(&scene.lost, third).contains("access denied"));
@@ -115,7 +115,7 @@ fn services_are_added_and_removed_without_effect_on_others() {
             .metric(&format!("keygate_requests_total{{code=\"2xx\",service=\"{service}\"}}"))
     };
     assert_eq!((requests("one"), requests("two"), requests("three")), (3.0, 1.0, 1.0));
-    ask(&mut stays);
+    send_get(&mut stays);
 }
 
 #[test]
@@ -126,14 +126,14 @@ fn a_changed_policy_holds_for_open_connections_too() {
         + &service("two", scene.addresses[1], &scene.origin, "");
     scene.reconfigure(&flag, 1);
     let mut lost = Client::connect(&scene.pki, scene.addresses[0], &scene.lost);
-    ask(&mut lost);
+    send_get(&mut lost);
     assert!(scene.get(&scene.lost, scene.addresses[1]).contains("access denied"));
     let mut stays = scene.connect(1);
-    ask(&mut stays);
+    send_get(&mut stays);
     let reject = flag.replace("\"flag\"", "\"reject\"");
     scene.reconfigure(&reject, 2);
-    assert_eq!(lost.rest(), "", "who is refused by now is told to go");
-    ask(&mut stays);
+    assert_eq!(lost.rest(), "", "the connection of a rejected client drains");
+    send_get(&mut stays);
 }
 
 #[test]
@@ -146,11 +146,11 @@ fn clients_without_a_certificate_are_evicted_when_it_becomes_required() {
     scene.reconfigure(&(top("lost.pkbf") + &optional + &second), 1);
     let mut anonymous = Client::anonymous(&scene.pki, scene.addresses[0]);
     let mut stays = scene.connect(0);
-    ask(&mut anonymous);
-    ask(&mut stays);
+    send_get(&mut anonymous);
+    send_get(&mut stays);
     scene.reconfigure(&(top("lost.pkbf") + &first + &second), 2);
     assert_eq!(anonymous.rest(), "");
-    ask(&mut stays);
+    send_get(&mut stays);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_renamed_status_header_cannot_be_forged_on_open_connections() {
     let scene = scene();
     let second = service("two", scene.addresses[1], &scene.origin, "");
     let mut client = scene.connect(0);
-    ask(&mut client);
+    send_get(&mut client);
     scene.origin.next();
     let policy = "on_probable = \"header\", header = \"X-Key\"";
     let first = service("one", scene.addresses[0], &scene.origin, policy);
@@ -174,7 +174,7 @@ fn a_renamed_status_header_cannot_be_forged_on_open_connections() {
 fn the_next_request_on_an_open_connection_goes_to_the_new_upstream() {
     let scene = scene();
     let mut client = scene.connect(0);
-    ask(&mut client);
+    send_get(&mut client);
     scene.origin.next();
     let other = Origin::start();
     let text = top("lost.pkbf")
@@ -185,7 +185,7 @@ fn the_next_request_on_an_open_connection_goes_to_the_new_upstream() {
         "keygate_key_checks_total{service=\"one\",stage=\"live\",verdict=\"clean\"}",
         1.0,
     );
-    ask(&mut client);
+    send_get(&mut client);
     other.next();
     assert_eq!(scene.origin.untaken(), 0);
 }
@@ -225,7 +225,7 @@ fn a_filter_an_exception_and_a_list_can_be_added_without_a_restart() {
 fn an_invalid_configuration_changes_nothing_and_is_logged() {
     let scene = scene();
     let mut stays = scene.connect(1);
-    ask(&mut stays);
+    send_get(&mut stays);
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let good = service("one", scene.addresses[0], &scene.origin, "on_probable = \"flag\"");
     let blocked = service("new", taken.local_addr().unwrap(), &scene.origin, "");
@@ -247,7 +247,7 @@ fn an_invalid_configuration_changes_nothing_and_is_logged() {
         assert_eq!(scene.keygate.metric(count), f64::from(refused));
         assert_eq!(scene.keygate.metric("keygate_config_last_reload_successful"), 0.0);
         assert!(scene.get(&scene.lost, scene.addresses[0]).contains("access denied"), "{problem}");
-        ask(&mut stays);
+        send_get(&mut stays);
     }
     assert_eq!(scene.keygate.status()["generation"], 1);
 }

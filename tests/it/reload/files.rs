@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::Configure;
 use crate::support::scene::{LOADED, REFUSED, Scene, contains, refusals};
-use crate::support::{said, write_filter, write_revision};
+use crate::support::{output_text, write_filter, write_revision};
 
 fn open(path: &Path) -> File {
     OpenOptions::new().write(true).open(path).unwrap()
@@ -211,15 +211,15 @@ fn a_replaced_ca_admits_its_own_clients_and_no_longer_those_of_the_old_one() {
     );
     let theirs = Pki::named("Another CA");
     let stranger = theirs.client("stranger", Kind::P256);
-    let answer = scene.keygate.curl(&stranger, &[]);
-    assert!(said(&answer).contains("unknown ca"), "{}", said(&answer));
+    let response = scene.keygate.curl(&stranger, &[]);
+    assert!(output_text(&response).contains("unknown ca"), "{}", output_text(&response));
 
     std::fs::copy(theirs.path("ca.pem"), scene.pki.path("made/ca.pem")).unwrap();
     rename(scene.pki.path("made/ca.pem"), scene.pki.path("clients.pem")).unwrap();
     scene.keygate.wait_for_generation(2);
     scene.admits(&stranger);
-    let answer = scene.keygate.curl(&scene.good, &[]);
-    assert!(said(&answer).contains("unknown ca"), "{}", said(&answer));
+    let response = scene.keygate.curl(&scene.good, &[]);
+    assert!(output_text(&response).contains("unknown ca"), "{}", output_text(&response));
     let refused = r#"{result="unknown_issuer",resumed="false",service="test"}"#;
     scene.keygate.wait_for_metric(&format!("keygate_handshakes_total{refused}"), 2.0);
 }
@@ -239,8 +239,8 @@ fn a_replaced_server_certificate_is_served_on_new_connections() {
     rename(&server.private_key, scene.pki.path("server.key")).unwrap();
     rename(&server.certificate, scene.pki.path("server.pem")).unwrap();
     scene.keygate.wait_for_generation(2);
-    let answer = pins(&server);
-    assert_eq!(answer.stdout, b"hello\n", "{}", said(&answer));
+    let response = pins(&server);
+    assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
     scene.refuses(&scene.lost);
 }
 

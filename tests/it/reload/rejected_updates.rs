@@ -14,7 +14,7 @@ use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::scene::{LOADED, REFUSED, SUCCESSFUL, Scene, contains, refusals};
-use crate::support::{said, system, write_filter, write_revision};
+use crate::support::{output_text, system, write_filter, write_revision};
 
 /// A scene whose filter has more keys in its configuration.
 fn scene_with(keys: &str) -> Scene {
@@ -170,8 +170,8 @@ fn an_older_filter_is_rejected_after_a_restart_too() {
     rename(&first, scene.file()).unwrap();
     for command in ["run", "validate"] {
         let output = scene.command(command);
-        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-        assert!(said(&output).contains("older than revision 7"), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+        assert!(output_text(&output).contains("older than revision 7"), "{}", output_text(&output));
     }
     // An invalid state file is an error and not an empty state; an operator may delete the file.
     let state = scene.pki.path("state/filters.json");
@@ -179,8 +179,8 @@ fn an_older_filter_is_rejected_after_a_restart_too() {
     assert_eq!(kept, json!({ "filters": { "lost": { "updated": 1_750_000_000, "revision": 7 } } }));
     std::fs::write(&state, "{").unwrap();
     let output = scene.command("run");
-    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-    assert!(said(&output).contains("state/filters.json"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+    assert!(output_text(&output).contains("state/filters.json"), "{}", output_text(&output));
     std::fs::remove_file(&state).unwrap();
     let text = std::fs::read_to_string(scene.pki.path("keygate.toml")).unwrap();
     scene.keygate = Keygate::configured(&scene.pki, &text);
@@ -205,8 +205,12 @@ fn a_filter_from_the_future_is_rejected_with_some_tolerance_for_clocks() {
     scene.is_refused("future", "more than one day in the future");
     scene.is_as_it_was();
     let output = scene.command("validate");
-    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-    assert!(said(&output).contains("more than one day in the future"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+    assert!(
+        output_text(&output).contains("more than one day in the future"),
+        "{}",
+        output_text(&output)
+    );
     scene.publish(3, now() + 3600);
     scene.in_use(3);
     scene.refuses(&scene.next);
@@ -298,13 +302,13 @@ fn an_update_over_max_new_hits_waits_for_the_operator() {
         (&["lost", "--sha256", &"0".repeat(64)], "inspect it, then accept it"),
     ] {
         let output = scene.accept(arguments);
-        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-        assert!(said(&output).contains(problem), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+        assert!(output_text(&output).contains(problem), "{}", output_text(&output));
     }
     scene.is_as_it_was();
 
     let output = scene.accept(&["lost", "--sha256", &sha256, "--json"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let accepted: Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected = json!({
         "filter": "lost", "sha256": sha256, "revision": 2, "entries": 2, "new_hits": 1,
@@ -357,7 +361,7 @@ fn an_accepted_update_that_was_replaced_meanwhile_is_checked_again() {
         status["filters"][0]["waiting"]["revision"] == 3
     });
     let output = scene.accept(&["lost", "--sha256", first.as_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
     scene.is_as_it_was();
 }
 

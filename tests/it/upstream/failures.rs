@@ -11,7 +11,7 @@ use socket2::{Domain, Socket, Type};
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::proxy::{Configure, Proxy};
-use crate::support::{TIMEOUT, said};
+use crate::support::{TIMEOUT, output_text};
 
 /// The value of the failure counter for `reason`.
 fn failures(keygate: &Keygate, reason: &str) -> f64 {
@@ -28,8 +28,8 @@ fn an_upstream_that_is_down_gives_502() {
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
     let keygate = Proxy::before(format!("http://{address}")).start();
-    let answered = keygate.curl(&keygate.good, &CODE);
-    assert!(answered.stdout.ends_with(b"502"), "{}", said(&answered));
+    let served = keygate.curl(&keygate.good, &CODE);
+    assert!(served.stdout.ends_with(b"502"), "{}", output_text(&served));
     assert_eq!(failures(&keygate, "connect"), 1.0);
     assert_eq!(keygate.metric(r#"keygate_requests_total{code="5xx",service="test"}"#), 1.0);
     keygate.wait_for("a line about the upstream", |line| line["message"] == "upstream failed");
@@ -40,13 +40,13 @@ fn an_upstream_that_is_down_gives_502() {
 fn a_silent_upstream_gives_504_after_the_response_timeout() {
     let (release, held) = channel::<()>();
     let held = Mutex::new(held);
-    let origin = Origin::answering(move |_, _| {
+    let origin = Origin::responding(move |_, _| {
         let _ = held.lock().unwrap().recv(); // until the test has ended
         Err(ErrorKind::ConnectionAborted.into())
     });
     let keygate = Proxy::to(origin).upstream("response_timeout = \"400ms\"").start();
-    let answered = keygate.curl(&keygate.good, &CODE);
-    assert!(answered.stdout.ends_with(b"504"), "{}", said(&answered));
+    let served = keygate.curl(&keygate.good, &CODE);
+    assert!(served.stdout.ends_with(b"504"), "{}", output_text(&served));
     assert_eq!(failures(&keygate, "timeout"), 1.0);
     drop(release);
 }
@@ -58,7 +58,7 @@ fn a_failure_names_its_server_in_the_log_and_in_the_access_log() {
     {
         let (release, held) = channel::<()>();
         let held = Mutex::new(held);
-        let origin = Origin::answering(move |_, _| {
+        let origin = Origin::responding(move |_, _| {
             let _ = held.lock().unwrap().recv(); // until the test has ended
             Err(ErrorKind::ConnectionAborted.into())
         });
@@ -68,7 +68,7 @@ fn a_failure_names_its_server_in_the_log_and_in_the_access_log() {
             .service(timeout)
             .start();
         let response = keygate.curl(&keygate.good, &CODE);
-        assert!(response.stdout.ends_with(b"504"), "{timeout}: {}", said(&response));
+        assert!(response.stdout.ends_with(b"504"), "{timeout}: {}", output_text(&response));
         let line = keygate.wait_for("the failure", |line| line["message"] == "upstream failed");
         assert_eq!(line["server"], server.as_str(), "{timeout}");
         assert_eq!(keygate.access_line()["upstream"], server.as_str(), "{timeout}");
@@ -82,7 +82,7 @@ fn an_upstream_that_dies_in_mid_response_never_looks_complete() {
         &b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nten bytes."[..],
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\na\r\nten bytes.\r\n",
     ] {
-        let origin = Origin::answering(move |_, tcp| {
+        let origin = Origin::responding(move |_, tcp| {
             tcp.write_all(dying)?;
             Err(ErrorKind::ConnectionAborted.into())
         });
@@ -91,8 +91,8 @@ fn an_upstream_that_dies_in_mid_response_never_looks_complete() {
             let broken = keygate.curl(&keygate.good, &[http]);
             // Partial file, receive error, error in an HTTP/2 stream.
             let broken_off = [18, 56, 92].map(Some).contains(&broken.status.code());
-            assert!(broken_off, "{http}: {}", said(&broken));
-            assert_eq!(broken.stdout, b"ten bytes.", "{http}: {}", said(&broken));
+            assert!(broken_off, "{http}: {}", output_text(&broken));
+            assert_eq!(broken.stdout, b"ten bytes.", "{http}: {}", output_text(&broken));
         }
     }
 }
@@ -114,12 +114,12 @@ fn an_upload_that_makes_progress_outlasts_the_response_timeout() {
 
 #[test]
 fn requests_share_an_upstream_connection_and_a_closed_one_is_replaced() {
-    let (closing, told) = (channel::<()>(), Mutex::new(0));
+    let (closing, counted) = (channel::<()>(), Mutex::new(0));
     let (closed, wait_closed) = closing;
     let closed = Mutex::new(closed);
-    let origin = Origin::answering(move |_, tcp| {
+    let origin = Origin::responding(move |_, tcp| {
         tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n")?;
-        let mut count = told.lock().unwrap();
+        let mut count = counted.lock().unwrap();
         *count += 1;
         if *count == 3 {
             tcp.shutdown(std::net::Shutdown::Both)?;
@@ -130,19 +130,19 @@ fn requests_share_an_upstream_connection_and_a_closed_one_is_replaced() {
     });
     let keygate = Proxy::to(origin).workers(1).start();
     let mut client = keygate.connect();
-    let mut ask = || {
+    let mut send_get = || {
         client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(client.head().starts_with("HTTP/1.1 200 OK\r\n"));
         assert_eq!(client.exactly(6), b"hello\n");
     };
     for _ in 0..3 {
-        ask();
+        send_get();
     }
     let connections = || keygate.metric("keygate_upstream_connections_total{service=\"test\"}");
     assert_eq!(connections(), 1.0);
     wait_closed.recv_timeout(TIMEOUT).unwrap();
     keygate.wait_for_metric("keygate_upstream_connections_active{service=\"test\"}", 0.0);
-    ask();
+    send_get();
     assert_eq!(connections(), 2.0);
 }
 
@@ -159,7 +159,7 @@ const ROOM: u64 = 16 << 20;
 fn a_client_that_does_not_read_slows_the_upstream_and_memory_stays_bounded() {
     let (stalled, wait_stalled) = channel();
     let stalled = Mutex::new(stalled);
-    let origin = Origin::answering(move |_, tcp| {
+    let origin = Origin::responding(move |_, tcp| {
         tcp.set_write_timeout(Some(Duration::from_secs(1)))?;
         write!(tcp, "HTTP/1.1 200 OK\r\ncontent-length: {BODY}\r\n\r\n")?;
         let piece = vec![b'x'; 1 << 16];

@@ -10,18 +10,18 @@ use crate::support::http2::{
     request,
 };
 use crate::support::proxy::{Configure, Proxy, Running};
-use crate::support::{said, wait_until};
+use crate::support::{output_text, wait_until};
 
 /// The reaction of a server to a request.
 #[derive(Debug, Clone, Copy)]
 enum Does {
-    Answer,
+    Response,
     /// Sends GOAWAY for the last response, and closes the connection.
     GoAway,
     /// Closes the connection without a frame.
     Hangup,
     /// Responds, sends GOAWAY, and completes the open streams.
-    LastAnswer,
+    LastResponse,
     /// Does nothing.
     Nothing,
     Reset(u32),
@@ -43,11 +43,11 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let requests = Arc::new(AtomicUsize::new(0));
-        let (opened, asked) = (Arc::clone(&connections), Arc::clone(&requests));
+        let (opened, requested) = (Arc::clone(&connections), Arc::clone(&requests));
         std::thread::spawn(move || {
             for tcp in listener.incoming() {
                 opened.fetch_add(1, Ordering::SeqCst);
-                let requests = Arc::clone(&asked);
+                let requests = Arc::clone(&requested);
                 // One thread per connection, because there are few.
                 std::thread::spawn(move || drop(serve(tcp.unwrap(), &requests, does)));
             }
@@ -71,7 +71,7 @@ fn serve(
 ) -> std::io::Result<()> {
     tcp.read_exact(&mut [0; 24])?; // the preface
     tcp.write_all(&frame(SETTINGS, 0, 0, b""))?;
-    let mut answered = 0;
+    let mut response = 0;
     loop {
         let mut header = [0; 9];
         tcp.read_exact(&mut header)?;
@@ -82,25 +82,25 @@ fn serve(
         }
         let stream = u32::from_be_bytes(*header.last_chunk().unwrap());
         match does(requests.fetch_add(1, Ordering::SeqCst)) {
-            Does::Answer => {
-                answered = stream;
+            Does::Response => {
+                response = stream;
                 let status_200 = [0x88];
                 tcp.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &status_200))?;
             }
             Does::GoAway => {
                 let no_error = 0_u32;
-                let payload = [answered.to_be_bytes(), no_error.to_be_bytes()].concat();
+                let payload = [response.to_be_bytes(), no_error.to_be_bytes()].concat();
                 tcp.write_all(&frame(GOAWAY, 0, 0, &payload))?;
                 return Ok(());
             }
             Does::Hangup => return Ok(()),
-            Does::LastAnswer => {
+            Does::LastResponse => {
                 let (status_200, no_error) = ([0x88], 0_u32);
-                let answer = frame(HEADERS, END_STREAM | END_HEADERS, stream, &status_200);
+                let headers = frame(HEADERS, END_STREAM | END_HEADERS, stream, &status_200);
                 let payload = [stream.to_be_bytes(), no_error.to_be_bytes()].concat();
                 // In one write, because a request with a body is lost if it is sent before the
                 // GOAWAY arrives.
-                tcp.write_all(&[answer, frame(GOAWAY, 0, 0, &payload)].concat())?;
+                tcp.write_all(&[headers, frame(GOAWAY, 0, 0, &payload)].concat())?;
             }
             Does::Nothing => {}
             Does::Reset(code) => {
@@ -119,10 +119,10 @@ fn scene(server: &Server, settings: &str) -> Running {
 fn an_unprocessed_request_is_retried_once_if_it_is_safe() {
     for second in [Does::GoAway, Does::Hangup, Does::Reset(REFUSED_STREAM)] {
         let script = match second {
-            Does::GoAway => |request| if request == 1 { Does::GoAway } else { Does::Answer },
-            Does::Hangup => |request| if request == 1 { Does::Hangup } else { Does::Answer },
-            Does::Answer | Does::LastAnswer | Does::Nothing | Does::Reset(_) => {
-                |request| if request == 1 { Does::Reset(REFUSED_STREAM) } else { Does::Answer }
+            Does::GoAway => |request| if request == 1 { Does::GoAway } else { Does::Response },
+            Does::Hangup => |request| if request == 1 { Does::Hangup } else { Does::Response },
+            Does::Response | Does::LastResponse | Does::Nothing | Does::Reset(_) => {
+                |request| if request == 1 { Does::Reset(REFUSED_STREAM) } else { Does::Response }
             }
         };
         for (arguments, code) in [(&[][..], "200"), (&["-d", "body"], "502")] {
@@ -139,14 +139,14 @@ fn an_unprocessed_request_is_retried_once_if_it_is_safe() {
 fn a_connection_after_goaway_serves_its_open_streams_to_the_end() {
     let server = Server::start(|request| match request {
         0 => Does::Nothing,
-        1 => Does::LastAnswer,
-        _ => Does::Answer,
+        1 => Does::LastResponse,
+        _ => Does::Response,
     });
     let scene = scene(&server, "");
     std::thread::scope(|scope| {
         let slow = scope.spawn(|| {
-            let answer = scene.keygate.curl(&scene.good, &["--max-time", "4"]);
-            assert_eq!(answer.status.code(), Some(28), "{}", said(&answer));
+            let result = scene.keygate.curl(&scene.good, &["--max-time", "4"]);
+            assert_eq!(result.status.code(), Some(28), "{}", output_text(&result));
         });
         wait_until("the slow request is there", || server.requests() == 1);
         assert_eq!(scene.code(&[]), "200");
@@ -160,7 +160,7 @@ fn a_connection_after_goaway_serves_its_open_streams_to_the_end() {
 
 /// Sends the head of a request with a body of four bytes or of unknown length, then reads the head
 /// of the response. Returns the client, and whether the response is complete.
-fn half_asked(scene: &Running, is_counted: bool) -> (Http2, bool) {
+fn half_sent(scene: &Running, is_counted: bool) -> (Http2, bool) {
     let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
     let length = [("content-length", "4")];
     let fields = request("POST", if is_counted { &length } else { &[] });
@@ -177,9 +177,9 @@ fn half_asked(scene: &Running, is_counted: bool) -> (Http2, bool) {
 #[test]
 fn a_response_does_not_end_before_a_request_body_of_known_length() {
     // The server responds as soon as it has the request head.
-    let server = Server::start(|_| Does::Answer);
+    let server = Server::start(|_| Does::Response);
     let scene = scene(&server, "");
-    let (mut client, has_ended) = half_asked(&scene, true);
+    let (mut client, has_ended) = half_sent(&scene, true);
     assert!(!has_ended);
     client.send(&frame(DATA, END_STREAM, 1, b"body"));
     let ends = |client: &mut Http2| {
@@ -189,16 +189,16 @@ fn a_response_does_not_end_before_a_request_body_of_known_length() {
     };
     assert_eq!(ends(&mut client), Some(DATA));
     // The stream is complete: the next frame is the response on the next stream, not a reset.
-    client.ask(3);
-    assert_eq!(client.next(), Came::Answer(0x88, 3));
+    client.send_get(3);
+    assert_eq!(client.next(), Came::Response(0x88, 3));
 }
 
 #[test]
 fn a_client_need_not_send_the_rest_after_its_response() {
-    let server = Server::start(|_| Does::Answer);
+    let server = Server::start(|_| Does::Response);
     let scene = scene(&server, "");
     for is_counted in [true, false] {
-        let (mut client, has_ended) = half_asked(&scene, is_counted);
+        let (mut client, has_ended) = half_sent(&scene, is_counted);
         assert_eq!(has_ended, !is_counted, "what may take for ever is not waited for");
         let no_error = 0;
         assert_eq!(client.next(), Came::Reset(1, no_error));
@@ -229,7 +229,7 @@ fn a_request_that_the_server_processed_is_not_retried() {
 #[test]
 fn an_idle_or_old_upstream_connection_is_closed() {
     for settings in ["idle_timeout = \"1s\", ", "max_connection_age = \"1s\", "] {
-        let server = Server::start(|_| Does::Answer);
+        let server = Server::start(|_| Does::Response);
         let scene = scene(&server, settings);
         assert_eq!(scene.code(&[]), "200");
         let open = "keygate_upstream_connections_active{service=\"test\"}";

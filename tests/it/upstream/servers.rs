@@ -60,14 +60,14 @@ fn a_failing_server_is_ejected_and_tried_again_later() {
     assert!(scene.keygate.metric(failed) > 0.0);
     // The server is back, and gets a request after the ejection.
     let back = std::net::TcpListener::bind(down).unwrap();
-    let (asked, is_asked) = std::sync::mpsc::channel();
+    let (requested, is_requested) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let _ = back.accept(); // no response
-        let _ = asked.send(());
+        let _ = requested.send(());
     });
     wait_until("a request to the server", || {
         scene.code(&[]);
-        is_asked.try_recv().is_ok()
+        is_requested.try_recv().is_ok()
     });
 }
 
@@ -76,47 +76,47 @@ fn with_all_servers_down_a_request_fails_at_once() {
     let settings = "max_failures = 1, retry_after = \"1h\", ";
     let scene = scene(&[reserved_address(), reserved_address()], settings);
     assert_eq!(scene.code(&[]), "502", "both were tried");
-    assert_eq!(scene.code(&[]), "503", "nobody is tried any more");
+    assert_eq!(scene.code(&[]), "503", "no server is tried");
     let unavailable = "keygate_upstream_failures_total{reason=\"unavailable\",service=\"test\"}";
     assert_eq!(scene.keygate.metric(unavailable), 1.0);
 }
 
 #[test]
 fn a_server_that_fails_health_checks_gets_no_requests() {
-    let is_well = Arc::new(AtomicBool::new(true));
-    let answers = Arc::clone(&is_well);
-    let sick = Origin::answering(move |request, tcp| {
+    let is_healthy = Arc::new(AtomicBool::new(true));
+    let responses = Arc::clone(&is_healthy);
+    let unhealthy = Origin::responding(move |request, tcp| {
         let is_check = request.head.starts_with("GET /healthz ");
-        if is_check && !answers.load(Ordering::Relaxed) {
+        if is_check && !responses.load(Ordering::Relaxed) {
             return tcp.write_all(b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n");
         }
         tcp.write_all(OK)
     });
     let other = Origin::start();
     let settings = "balance = \"round-robin\", health_check = { path = \"/healthz\", interval = \"50ms\", healthy = 2, unhealthy = 2 }, ";
-    let scene = scene(&[sick.address(), other.address()], settings);
+    let scene = scene(&[unhealthy.address(), other.address()], settings);
     let up = format!(
         "keygate_upstream_server_up{{server=\"http://{}\",service=\"test\"}}",
-        sick.address()
+        unhealthy.address()
     );
     assert_eq!(scene.keygate.metric(&up), 1.0);
-    is_well.store(false, Ordering::Relaxed);
+    is_healthy.store(false, Ordering::Relaxed);
     let message = |text: &'static str| move |line: &serde_json::Value| line["message"] == text;
     let line = scene.keygate.wait_for("a line", message("upstream server unhealthy"));
     assert!(line["error"].as_str().unwrap().contains("/healthz returned 500"), "{line}");
     scene.keygate.wait_for_metric(&up, 0.0);
     let is_request = |request: &Received| request.head.starts_with("GET / ");
-    sick.taken(is_request);
+    unhealthy.taken(is_request);
     for _ in 0..6 {
         assert_eq!(scene.code(&[]), "200");
     }
-    assert_eq!(sick.taken(is_request), 0);
-    is_well.store(true, Ordering::Relaxed);
+    assert_eq!(unhealthy.taken(is_request), 0);
+    is_healthy.store(true, Ordering::Relaxed);
     scene.keygate.wait_for("a line", message("upstream server healthy"));
     scene.keygate.wait_for_metric(&up, 1.0);
-    wait_until("it is asked again", || {
+    wait_until("requests to the healthy server", || {
         assert_eq!(scene.code(&[]), "200");
-        sick.taken(is_request) > 0
+        unhealthy.taken(is_request) > 0
     });
 }
 
@@ -125,7 +125,7 @@ fn a_server_that_fails_health_checks_gets_no_requests() {
 fn closing_origin() -> (Origin, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
-    let origin = Origin::answering(move |request, tcp| {
+    let origin = Origin::responding(move |request, tcp| {
         counted.fetch_add(1, Ordering::Relaxed);
         // Odd ones come first on their connection.
         if request.head.contains("x-number: 2") && counted.load(Ordering::Relaxed) == 2 {
@@ -164,7 +164,7 @@ fn an_idempotent_request_is_retried_when_a_kept_connection_closes() {
 fn upstream_connections_are_limited_to_max_connections() {
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
-    let origin = Origin::answering(move |_, tcp| {
+    let origin = Origin::responding(move |_, tcp| {
         let _ = wait.lock().unwrap().recv(); // the test may have ended
         tcp.write_all(OK)
     });

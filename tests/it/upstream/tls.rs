@@ -9,7 +9,7 @@ use crate::support::keygate::keygate;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::{Program, reserved_address};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{said, skip, wait_until, write_filter, write_revision};
+use crate::support::{output_text, skip, wait_until, write_filter, write_revision};
 
 /// nginx, which responds with the properties of its client. Ends with the test.
 struct Nginx {
@@ -100,22 +100,22 @@ fn an_upstream_over_tls_gets_a_client_certificate() {
         nginx.pki.client("second", Kind::P256);
         scene.take(&nginx.pki, ["first.pem", "first.key"], "me");
         let keygate = scene.configuration.start(&scene.pki);
-        let ask = || {
-            let answer = keygate.curl(&scene.good, &[]);
-            String::from_utf8_lossy(&answer.stdout).into_owned()
+        let send_get = || {
+            let response = keygate.curl(&scene.good, &[]);
+            String::from_utf8_lossy(&response.stdout).into_owned()
         };
         let host = keygate.address();
-        assert_eq!(ask(), format!("{protocol} CN=first {host} clean\n"));
-        assert_eq!(ask(), format!("{protocol} CN=first {host} clean\n"));
+        assert_eq!(send_get(), format!("{protocol} CN=first {host} clean\n"));
+        assert_eq!(send_get(), format!("{protocol} CN=first {host} clean\n"));
         let end = "keygate_certificate_not_after_timestamp_seconds{role=\"upstream_client\",service=\"test\"}";
         assert!(keygate.metric(end) > 0.0);
 
         // The client certificate is reloaded like other files.
         scene.take(&nginx.pki, ["second.pem", "second.key"], "me");
         wait_until("the new certificate is shown", || {
-            let answer = ask();
-            assert!(answer.starts_with(protocol), "{answer}");
-            answer.contains("CN=second")
+            let response = send_get();
+            assert!(response.starts_with(protocol), "{response}");
+            response.contains("CN=second")
         });
     }
 }
@@ -135,8 +135,8 @@ fn an_upstream_with_an_untrusted_certificate_gets_no_request() {
         nginx.pki.client("me", Kind::P256);
         scene.take(&nginx.pki, ["me.pem", "me.key"], "me");
         let keygate = scene.configuration.start(&scene.pki);
-        let answer = keygate.curl(&scene.good, &["-w", "%{http_code}"]);
-        assert!(answer.stdout.ends_with(b"502"), "{}", said(&answer));
+        let response = keygate.curl(&scene.good, &["-w", "%{http_code}"]);
+        assert!(response.stdout.ends_with(b"502"), "{}", output_text(&response));
         keygate.wait_for("a line", |line| {
             line["message"] == "upstream failed"
                 && line["error"].as_str().unwrap().contains("TLS handshake with https://")
@@ -172,9 +172,9 @@ fn client_keys_for_upstreams_are_judged_like_server_keys() {
         // At the start it is an error.
         let config = scene.pki.path("keygate.toml");
         let output = keygate(&["validate", "--config", config.to_str().unwrap()]);
-        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
         let problem = format!("service \"test\": the key of its {role} (");
-        assert!(said(&output).contains(&problem), "{}", said(&output));
+        assert!(output_text(&output).contains(&problem), "{}", output_text(&output));
     }
 }
 
@@ -185,14 +185,15 @@ fn upstreams_over_h2c_and_unix_sockets_work() {
     }
     let nginx = nginx("http2");
     let unix = format!("unix:{}", nginx.pki.path("nginx.sock").display());
-    for (server, said) in [(format!("h2c://{}", nginx.plain), "HTTP/2.0 "), (unix, "HTTP/1.1 unix")]
+    for (server, output_text) in
+        [(format!("h2c://{}", nginx.plain), "HTTP/2.0 "), (unix, "HTTP/1.1 unix")]
     {
         let scene = scene(&server, "");
         let keygate = scene.configuration.start(&scene.pki);
         for version in ["--http1.1", "--http2"] {
-            let answer = keygate.curl(&scene.good, &[version]);
-            let text = String::from_utf8_lossy(&answer.stdout);
-            assert!(text.starts_with(said), "{server}: {text}");
+            let response = keygate.curl(&scene.good, &[version]);
+            let text = String::from_utf8_lossy(&response.stdout);
+            assert!(text.starts_with(output_text), "{server}: {text}");
         }
         let connections = keygate.metric("keygate_upstream_connections_total{service=\"test\"}");
         assert!(connections <= 2.0, "one for each worker at most: {connections}");
@@ -206,8 +207,8 @@ fn unusable_upstream_tls_settings_are_an_error_at_the_start() {
     let check = |text: &str, code: i32, problem: &str| {
         std::fs::write(&config, text).unwrap();
         let output = keygate(&["validate", "--config", config.to_str().unwrap()]);
-        assert_eq!(output.status.code(), Some(code), "{}", said(&output));
-        assert!(said(&output).contains(problem), "{problem}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(code), "{}", output_text(&output));
+        assert!(output_text(&output).contains(problem), "{problem}: {}", output_text(&output));
     };
     let text = scene.configuration.text();
     check(&text, 2, "services.test.upstream.tls: https://localhost:1 needs CAs");
