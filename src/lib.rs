@@ -1,5 +1,6 @@
-//! keygate: a TLS-terminating reverse proxy that checks the public key of every client's
-//! certificate against filters of keys whose private halves are known to have leaked.
+//! keygate: a TLS-terminating reverse proxy that checks the keys of client certificates.
+//!
+//! The key of every client is looked up in filters of keys whose private halves have leaked.
 //!
 //! The modules, from the ground up; each uses only those above it:
 //!

@@ -13,8 +13,8 @@ pub struct UpstreamConfig {
     pub balance: Balance,
     /// Maximum time to connect, TLS included. Default: 2 s.
     pub connect_timeout: Duration,
-    /// Maximum time from the end of the request, or from the last piece of it that the upstream
-    /// read, to the head of the response. Default: 60 s.
+    /// Maximum time to the head of the response, from the end of the request or from the last piece
+    /// that the upstream read. Default: 60 s.
     pub response_timeout: Duration,
     /// Maximum time between two pieces of a response. Default: 60 s.
     pub body_timeout: Duration,

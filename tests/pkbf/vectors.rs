@@ -1,5 +1,5 @@
-//! The filter against `tests/vectors`: fresh keys with their hashes and bit positions, and filters
-//! written by the reference implementation, with the values and verdicts that it reads from them.
+//! The filter against `tests/vectors`: fresh keys with their hashes and bit positions. The filters
+//! in it, their values and the verdicts come from the reference implementation.
 //!
 //! Everything here is computed a second time from the published formula, over integers that do not
 //! wrap: <https://pwnedkeys.com/filter.html>

@@ -40,8 +40,7 @@ use ::keygate::pkbf::{Filter, Overwrite, Parameters, create};
 
 pub use wait::{TIMEOUT, wait_for, wait_until};
 
-/// Writes a filter of a sensible size (a key that is not in it is a hit once in 10^9) that holds
-/// `keys` (SPKI, DER).
+/// Writes a filter that holds `keys` (SPKI, DER). Its size gives a false-positive rate of 10^-9.
 pub fn write_filter(path: &Path, keys: &[&[u8]]) {
     write_revision(path, keys, 1);
 }

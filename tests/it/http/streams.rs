@@ -290,8 +290,7 @@ fn a_response_that_ends_with_an_empty_frame_or_trailers_is_complete() {
 
 #[test]
 fn an_extended_connect_with_a_length_is_rejected() {
-    // Without the rejection, an HTTP/1.1 server that declines the upgrade would wait for a body, and
-    // could take later bytes of the connection for it.
+    // With the length, an HTTP/1.1 server that declines the upgrade would wait for a body.
     let scene = scene("http://", "");
     let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
     let fields = [(":protocol", "websocket"), ("content-length", "30")];
