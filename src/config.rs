@@ -2,11 +2,11 @@
 //!
 //! No file that the configuration names is opened here. [`crate::snapshot`] loads those files.
 //!
-//! A new key needs three steps. Add the field to the raw table in `raw`, with its default. Add the
-//! field to the model here or in `service` or `upstream`. Add the conversion to `check`. A table
-//! without conversions, such as [`ForwardConfig`], is parsed directly into the model: then one
-//! field with its default suffices. `docs/configuration.md` has a row for each key, which a test
-//! compares with the code.
+//! A new key takes three steps here. Add the field to the raw table in `raw`, with its default. Add
+//! the field to the model here or in `service` or `upstream`. Add the conversion to `check`. A
+//! table without conversions, such as [`ForwardConfig`], is parsed directly into the model: then
+//! one field with its default suffices. `CONTRIBUTING.md` lists the steps outside this module: the
+//! example, the reference and the test.
 
 mod check;
 mod raw;

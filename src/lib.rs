@@ -2,7 +2,7 @@
 //!
 //! The key of every client is looked up in filters of keys whose private halves have leaked.
 //!
-//! The modules, from the ground up; each uses only those above it:
+//! The modules. Each uses only modules above it in this table:
 //!
 //! | module | contents |
 //! | --- | --- |

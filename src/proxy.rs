@@ -1,8 +1,8 @@
 //! The data path: from an accepted connection to the upstream and back.
 //!
-//! The life of a connection, and the room of each step:
+//! The life of a connection, and the module of each step:
 //!
-//! | step | room | hands on |
+//! | step | module | hands on |
 //! | --- | --- | --- |
 //! | A worker thread is started and runs its event loop. | `threads` | a `worker::Worker`, the state that its connections share |
 //! | A connection is accepted. A trusted proxy's header names the client. | `connection`, `proxy_protocol` | the TCP stream and the client's address |
@@ -10,14 +10,14 @@
 //! | The client is judged by the current snapshot, so that resumed sessions are covered. | `connection`, `open_connection` | an `open_connection::OpenConnection` with verdict and decision |
 //! | HTTP: each request is checked, sanitised and annotated. | `http` | an outgoing request, whose parts are in `message` |
 //! | A server is chosen, and gets the request on a pooled or new connection. | `upstream` | a response and the lease of its connection |
-//! | The response body goes to the client as it reads. The upload may still be going on. | `http`, `message` | the lease, when the body has ended |
+//! | The response body goes to the client as fast as the client reads. The upload may not have ended yet. | `http`, `message` | the lease, when the body has ended |
 //! | TCP, or an upgrade: bytes go both ways. | `tcp`, `tunnel` | the number of bytes and how the tunnel ended |
 //! | Timeouts, eviction and shutdown close the connection. | `open_connection`, `worker` | |
 //! | A client that is still sending is read for a moment, or it would lose the response. | `lingering_close` | |
 //!
-//! A room imports only rooms below it: `threads`, `connection`, `http` and `tcp`, `tunnel` and
-//! `worker`, `open_connection`, `upstream`, `message`, and on the ground `proxy_protocol`,
-//! `io_events` and `lingering_close`.
+//! The floors, from the top: `threads`; `connection`; `http` and `tcp`; `worker`; `tunnel`;
+//! `open_connection`; `upstream`; `message`; `proxy_protocol`, `io_events` and `lingering_close`. A
+//! module imports only modules on the floors below its own.
 //!
 //! Workers share nothing hot. Each is an OS thread with a current-thread runtime, its own
 //! `SO_REUSEPORT` sockets ([`crate::listen`]), its own upstream connections and its own counters.

@@ -21,12 +21,12 @@ pub enum Plausibility {
     },
     /// The header explains the number of bits.
     Plausible,
-    /// Fewer bits are set than the entries set, because data was lost.
+    /// Fewer bits are set than the entries explain, because data was lost.
     TooFewBits {
         /// Distance below the expected number, in standard deviations.
         deviations: f64,
     },
-    /// More bits are set than the entries set, because bits were added by damage.
+    /// More bits are set than the entries explain, because damage has set bits.
     TooManyBits {
         /// Distance above the expected number, in standard deviations.
         deviations: f64,
