@@ -115,7 +115,7 @@ const PROBE: usize = 64;
 #[derive(Debug, Default)]
 pub struct KeyScanner {
     kind: InputKind,
-    /// The incomplete beginning, line or object.
+    /// Bytes of the first probe, of an incomplete line, or of an incomplete object.
     pending: Vec<u8>,
     /// Whether the current line exceeds [`LIMIT`]; its rest is not kept.
     is_too_long: bool,
