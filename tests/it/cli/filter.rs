@@ -459,6 +459,7 @@ fn long_work_shows_progress_on_a_terminal_and_none_in_a_pipe() {
     let on_terminal = |command: &str| {
         let command = format!("{BINARY} filter {command}");
         let output = Command::new("script")
+            .env("TERM", "xterm") // without a name of the terminal no bar is drawn
             .args(["-q", "-e", "-c", &command, "/dev/null"])
             .current_dir(bench.0.path())
             .stdin(Stdio::null())
