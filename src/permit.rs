@@ -7,7 +7,7 @@ mod resizable;
 use std::cell::Cell;
 use std::rc::Rc;
 
-pub(crate) use self::per_ip::{PerIpCounts, PerIpGuard};
+pub(crate) use self::per_ip::{PerIpCounts, PerIpGuard, network_of};
 pub(crate) use self::resizable::{Permit, ResizableSemaphore};
 
 /// A count that one thread shares.

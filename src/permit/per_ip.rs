@@ -1,10 +1,11 @@
-//! Open connections for each client address, over all workers.
+//! Open connections for each client network, over all workers: an IPv4 address, or the /64 of an
+//! IPv6 address, because one host may use all addresses of a /64.
 //!
 //! Each connection locks one of many shards twice: when it begins and when it ends.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 64;
@@ -31,9 +32,9 @@ impl PerIpCounts {
         Arc::new(Self { shards, hasher: RandomState::new() })
     }
 
-    /// Counts a connection from `address`. An IPv4-mapped address counts as IPv4.
+    /// Counts a connection from the network of `address`. An IPv4-mapped address counts as IPv4.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> PerIpGuard {
-        let address = address.to_canonical();
+        let address = network_of(address);
         let mut shard = self.shard(&address);
         let count = shard.entry(address).or_default();
         *count += 1;
@@ -45,6 +46,15 @@ impl PerIpCounts {
     fn shard(&self, address: &IpAddr) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
         let index = self.hasher.hash_one(address) as usize % SHARDS;
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The network that counts as one client: an IPv4 address, or the /64 of an IPv6 address. An
+/// IPv4-mapped address is its IPv4 address.
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
     }
 }
 
@@ -76,5 +86,14 @@ mod tests {
         assert_eq!(counts.enter(one).count, 2);
         drop(second);
         assert!(counts.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
+    }
+
+    #[test]
+    fn the_addresses_of_one_ipv6_network_count_as_one_client() {
+        let counts = PerIpCounts::new();
+        let [one, neighbour, other] = ["2001:db8::1", "2001:db8::ffff:2", "2001:db8:0:1::1"]
+            .map(|address| address.parse().unwrap());
+        let _first = counts.enter(one);
+        assert_eq!((counts.enter(neighbour).count, counts.enter(other).count), (2, 1));
     }
 }

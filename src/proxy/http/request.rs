@@ -31,10 +31,12 @@ pub(crate) fn prepare(
     body: &Incoming,
 ) -> Result<Purpose, StatusCode> {
     check(http, parts, body)?;
+    let content_length = content_length(&parts.headers)?;
     let host = http.host_of(parts)?;
-    let purpose = rewrite_headers(http, parts, body, &host);
-    parts.headers.insert(header::HOST, host);
     parts.uri = origin_form(std::mem::take(&mut parts.uri));
+    check_target(parts)?;
+    let purpose = rewrite_headers(http, parts, body, &host, content_length);
+    parts.headers.insert(header::HOST, host);
     parts.version = Version::HTTP_11;
     Ok(purpose)
 }
@@ -54,11 +56,35 @@ fn check(http: &HttpConnection, parts: &Parts, body: &Incoming) -> Result<(), St
     Ok(())
 }
 
+/// The length of the body, which is forwarded once and in canonical form; `None` if there is none,
+/// or if `Transfer-Encoding` overrides it (RFC 9112, section 6.3).
+///
+/// # Errors
+/// Returns 400 if it is not a number, above [`i64::MAX`], or if several differ.
+fn content_length(headers: &HeaderMap) -> Result<Option<u64>, StatusCode> {
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        return Ok(None);
+    }
+    let mut length = None;
+    for value in headers.get_all(header::CONTENT_LENGTH) {
+        let digits = value.to_str().ok().filter(|text| text.bytes().all(|it| it.is_ascii_digit()));
+        let number = digits.and_then(|digits| digits.parse::<u64>().ok());
+        let number = number.filter(|number| i64::try_from(*number).is_ok());
+        let number = number.ok_or(StatusCode::BAD_REQUEST)?;
+        if length.is_some_and(|length| length != number) {
+            return Err(StatusCode::BAD_REQUEST);
+        }
+        length = Some(number);
+    }
+    Ok(length)
+}
+
 fn check_connect(parts: &Parts) -> Result<(), StatusCode> {
     let protocol = parts.extensions.get::<Protocol>().ok_or(StatusCode::METHOD_NOT_ALLOWED)?;
     // An HTTP/1.1 server would wait for a body of this length inside the tunnel.
     let has_length = parts.headers.contains_key(header::CONTENT_LENGTH);
-    if has_length || !is_other_protocol(protocol.as_str()) {
+    let has_version = protocol.as_str().contains('/'); // not in a `:protocol` (RFC 8441, section 4)
+    if has_length || has_version || !is_other_protocol(protocol.as_str()) {
         return Err(StatusCode::BAD_REQUEST);
     }
     Ok(())
@@ -70,16 +96,21 @@ fn rewrite_headers(
     parts: &mut Parts,
     body: &Incoming,
     host: &HeaderValue,
+    content_length: Option<u64>,
 ) -> Purpose {
     let upgrade = upgrade(parts).cloned();
     let headers = &mut parts.headers;
-    if headers.contains_key(header::TRANSFER_ENCODING) {
-        headers.remove(header::CONTENT_LENGTH); // overridden (RFC 9112, section 6.3)
-    }
     let accepts_trailers = accepts_trailers(headers);
     let status_header = http.open.status_header();
+    // Taken out first, because `Connection: x-request-id` would remove it.
+    let request_id = headers::take_request_id(headers);
     headers::remove_hop_by_hop(headers);
     headers::remove_identity(headers, &status_header);
+    headers::insert_request_id(headers, request_id);
+    headers.remove(header::CONTENT_LENGTH);
+    if let Some(length) = content_length {
+        headers.insert(header::CONTENT_LENGTH, length.into());
+    }
     headers.remove(header::EXPECT); // `100 Continue` is sent when the body is read
     headers::join_cookies(headers);
     http.annotations.set(headers, host);
@@ -107,23 +138,31 @@ fn rewrite_headers(
     }
 }
 
-/// The protocol of an `Upgrade` (RFC 9110, section 7.8). `h2c` is ignored, because requests in the
-/// tunnel would reach the upstream unchecked.
+/// The protocols of an `Upgrade` (RFC 9110, section 7.8). Any other form than one field of ASCII
+/// tokens is ignored: hypercorn reads the field as Latin-1 and strips it, so that `h2c` followed by
+/// a no-break space is `h2c` there.
 fn upgrade(parts: &Parts) -> Option<&HeaderValue> {
     let is_upgrade = parts.version == Version::HTTP_11
         && has_token(&parts.headers, &header::CONNECTION, "upgrade");
-    let protocol = parts.headers.get(header::UPGRADE).filter(|_| is_upgrade)?;
-    (!has_token(&parts.headers, &header::UPGRADE, "h2c")).then_some(protocol)
+    let mut fields = parts.headers.get_all(header::UPGRADE).iter().filter(|_| is_upgrade);
+    let field = fields.next()?;
+    let mut protocols = field.to_str().ok()?.split(',');
+    let is_valid = fields.next().is_none()
+        && protocols.all(|protocol| is_other_protocol(protocol.trim_matches([' ', '\t'])));
+    is_valid.then_some(field)
 }
 
-/// Whether a tunnel may carry this protocol: a token (RFC 9110, section 5.6.2) other than HTTP,
-/// because requests in the tunnel would reach the upstream unchecked.
-fn is_other_protocol(name: &str) -> bool {
+/// Whether a tunnel may carry this protocol: a token (RFC 9110, section 5.6.2), with a version or
+/// without, other than HTTP or TLS. Requests inside those would reach the upstream unchecked.
+fn is_other_protocol(protocol: &str) -> bool {
     let is_token_byte =
         |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    let is_http = name.eq_ignore_ascii_case("h2c")
-        || name.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case("http"));
-    !is_http && (1..=64).contains(&name.len()) && name.bytes().all(is_token_byte)
+    let is_token = |text: &str| (1..=64).contains(&text.len()) && text.bytes().all(is_token_byte);
+    let (name, version) = protocol.split_once('/').unwrap_or((protocol, "1"));
+    let carries_requests =
+        ["h2", "h2c", "h3", "tls"].iter().any(|it| name.eq_ignore_ascii_case(it))
+            || name.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case("http"));
+    !carries_requests && is_token(name) && is_token(version)
 }
 
 /// Whether the client accepts trailers: the only member of `TE` that a proxy may forward.
@@ -192,6 +231,18 @@ fn name_of(authority: &str) -> Option<&str> {
     (!name.is_empty() && name.bytes().all(plain) && port_is_number).then_some(name)
 }
 
+/// Checks a target in origin form. Without a path (`:path: #x` in HTTP/2) the request line would be
+/// malformed; `*` is for OPTIONS only (RFC 9112, section 3.2.4).
+fn check_target(parts: &Parts) -> Result<(), StatusCode> {
+    let path = parts.uri.path();
+    let is_asterisk = path == "*" && parts.method == Method::OPTIONS;
+    if path.starts_with('/') || is_asterisk || parts.method == Method::CONNECT {
+        Ok(())
+    } else {
+        Err(StatusCode::BAD_REQUEST)
+    }
+}
+
 /// The target in origin form: path and query, or `*`.
 fn origin_form(uri: Uri) -> Uri {
     if uri.authority().is_none() {
@@ -236,6 +287,12 @@ mod tests {
             ("web socket", false),
             ("websocket\n", false),
             ("websocket, h2c", false),
+            ("websocket/13", true),
+            ("HTTP/2.0", false),
+            ("TLS/1.0", false),
+            ("h2c/", false),
+            ("websocket/", false),
+            ("h2", false),
             ("é", false),
             ("", false),
         ] {

@@ -28,6 +28,7 @@ pub(crate) fn status_of(error: &UpstreamError) -> StatusCode {
     match error {
         UpstreamError::ChangedProtocol
         | UpstreamError::Protocol(_)
+        | UpstreamError::UnexpectedUpgrade
         | UpstreamError::UpgradeRefused => StatusCode::BAD_GATEWAY,
         UpstreamError::Client(ClientFault::Broken) | UpstreamError::Host => StatusCode::BAD_REQUEST,
         UpstreamError::Client(ClientFault::Stalled) => StatusCode::REQUEST_TIMEOUT,
@@ -99,6 +100,9 @@ pub(crate) fn from_upstream(
 }
 
 fn without_hop_by_hop(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    if response.headers().contains_key(header::TRANSFER_ENCODING) {
+        response.headers_mut().remove(header::CONTENT_LENGTH); // RFC 9112, section 6.3
+    }
     headers::remove_hop_by_hop(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
     response

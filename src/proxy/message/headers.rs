@@ -19,20 +19,26 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// Fields that carry identity in the dialect of keygate or of another proxy.
-const IDENTITY: [&str; 13] = [
+const IDENTITY: [&str; 19] = [
+    "cf-connecting-ip",
     "client-cert",
     "client-cert-chain",
     "client-key-status",
     "forwarded",
     "l5d-client-id",
+    "proxy",
     "remote-user",
     "true-client-ip",
     "x-arr-clientcert",
     "x-client-dn",
     "x-client-ip",
     "x-client-verify",
+    "x-cluster-client-ip",
+    "x-forwarded",
+    "x-original-forwarded-for",
     "x-real-ip",
     "x-remote-user",
+    "x-request-id",
 ];
 /// Prefixes of further fields that carry identity.
 const IDENTITY_PREFIXES: [&str; 7] = [
@@ -170,6 +176,18 @@ pub(crate) fn request_id(headers: &HeaderMap) -> Option<&str> {
     headers.get(X_REQUEST_ID)?.to_str().ok()
 }
 
+/// Takes the `X-Request-Id` that was set.
+pub(crate) fn take_request_id(headers: &mut HeaderMap) -> Option<HeaderValue> {
+    headers.remove(X_REQUEST_ID)
+}
+
+/// Inserts an `X-Request-Id` that was taken, after the client's own spellings were removed.
+pub(crate) fn insert_request_id(headers: &mut HeaderMap, id: Option<HeaderValue>) {
+    if let Some(id) = id {
+        headers.insert(X_REQUEST_ID, id);
+    }
+}
+
 fn is_plain(id: &HeaderValue) -> bool {
     let id = id.as_bytes();
     (1..=MAX_REQUEST_ID_LENGTH).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
@@ -264,6 +282,13 @@ mod tests {
             "x_key_verdict",
             "forwarded",
             "x-forwarded-for",
+            "x-forwarded",
+            "x_request_id",
+            "x-request-id",
+            "proxy",
+            "cf-connecting-ip",
+            "x-cluster-client-ip",
+            "x_original_forwarded_for",
             "x_forwarded_client_cert",
             "x-forwarded-tls-client-cert-info",
             "x-forwarded-user",
@@ -278,8 +303,16 @@ mod tests {
 
     #[test]
     fn other_fields_stay() {
-        let names =
-            ["accept", "cookie", "client", "x-request-id", "ssl", "x-forwarded", "forwarding"];
+        let names = [
+            "accept",
+            "cookie",
+            "client",
+            "x-request",
+            "ssl",
+            "x-forward",
+            "forwarding",
+            "proxy-x",
+        ];
         assert_eq!(left_of(&names).len(), names.len());
     }
 

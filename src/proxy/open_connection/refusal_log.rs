@@ -1,7 +1,7 @@
 //! Log lines about rejected and flagged clients and about failed handshakes, limited in rate
 //! ([`super::log_limit`]).
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::CertificateDer;
@@ -9,6 +9,7 @@ use tracing::{info, warn};
 
 use super::log_limit::LogLimit;
 use crate::guard::{Decision, JudgedAt, Verdict};
+use crate::permit::network_of;
 use crate::recent_hits::{RecentHit, RecentHits};
 use crate::snapshot::Service;
 use crate::tls::{CertificateSummary, HandshakeResult};
@@ -146,14 +147,6 @@ fn is_of_certificate(result: HandshakeResult) -> bool {
         | HandshakeResult::NotTls
         | HandshakeResult::Ok
         | HandshakeResult::Timeout => false,
-    }
-}
-
-/// The address, or the /64 of an IPv6 address, because one host may use all addresses of a /64.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
     }
 }
 

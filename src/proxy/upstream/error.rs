@@ -32,6 +32,8 @@ pub(crate) enum UpstreamError {
     Protocol(#[source] Arc<HttpError>),
     #[error("no response within {0:?}")]
     ResponseTimeout(Duration),
+    #[error("upstream switched to a protocol that was not requested")]
+    UnexpectedUpgrade,
     #[error("upstream refused the protocol upgrade")]
     UpgradeRefused,
 }
@@ -43,7 +45,9 @@ impl UpstreamError {
             Self::Client(_) | Self::Host | Self::NoExtendedConnect => return None,
             Self::ChangedProtocol | Self::Dial(_) => UpstreamFailure::Connect,
             Self::ConnectionLimit | Self::NoHealthyServer => UpstreamFailure::Unavailable,
-            Self::Protocol(_) | Self::UpgradeRefused => UpstreamFailure::Response,
+            Self::Protocol(_) | Self::UnexpectedUpgrade | Self::UpgradeRefused => {
+                UpstreamFailure::Response
+            }
             Self::ResponseTimeout(_) => UpstreamFailure::Timeout,
         })
     }
@@ -55,6 +59,7 @@ impl UpstreamError {
             | Self::Dial(_)
             | Self::Protocol(_)
             | Self::ResponseTimeout(_)
+            | Self::UnexpectedUpgrade
             | Self::UpgradeRefused => true,
             Self::Client(_)
             | Self::ConnectionLimit

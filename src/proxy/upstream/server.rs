@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use hyper::body::Body;
 use hyper::http::uri;
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, StatusCode};
 use rustls::ClientConfig;
 use tokio::time::sleep_until;
 
@@ -178,6 +178,10 @@ impl UpstreamServer {
             HttpVersion::Http1 => self.send_http1(request).await?,
             HttpVersion::Http2 => Box::pin(self.send_http2(request)).await?,
         };
+        // What follows on the connection is another protocol, which this request did not ask for.
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(SendError::MaybeSent(UpstreamError::UnexpectedUpgrade));
+        }
         Ok(UpstreamResponse { response, lease: lease.with(carrier) })
     }
 

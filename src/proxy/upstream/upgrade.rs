@@ -104,6 +104,7 @@ impl UpstreamServer {
         request: OutgoingRequest,
     ) -> Result<UpgradeResponse, SendError> {
         let lease = Lease::new(self);
+        let requested = request.headers().get(header::UPGRADE).cloned();
         let (sender, tunnel) = oneshot::channel();
         let started = Http1Connection::start(connection.io, connection.guard, Some(sender)).await;
         let mut http1 = started.map_err(|error| maybe_sent(HttpError::from(error)))?;
@@ -114,6 +115,9 @@ impl UpstreamServer {
                 response: UpstreamResponse { response, lease },
                 tunnel: None,
             });
+        }
+        if !is_requested(requested.as_ref(), response.headers()) {
+            return Err(SendError::MaybeSent(UpstreamError::UnexpectedUpgrade));
         }
         let refused = |_| SendError::MaybeSent(UpstreamError::UpgradeRefused);
         let tunnel = tunnel.await.map_err(refused)?;
@@ -144,6 +148,17 @@ impl UpstreamServer {
             stream.map(|stream| Tunnel { io: Box::new(stream), read: Bytes::new(), guard: None });
         Ok(UpgradeResponse { response: UpstreamResponse { response, lease }, tunnel })
     }
+}
+
+/// Whether the one `Upgrade` field of a response names only protocols of the request's field.
+fn is_requested(requested: Option<&HeaderValue>, response: &HeaderMap) -> bool {
+    let mut fields = response.get_all(header::UPGRADE).iter();
+    let (Some(accepted), None) = (fields.next(), fields.next()) else { return false };
+    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_ascii_lowercase);
+    let (Some(requested), Some(accepted)) = (requested.and_then(text), text(accepted)) else {
+        return false;
+    };
+    accepted.split(',').all(|it| requested.split(',').any(|other| other.trim() == it.trim()))
 }
 
 /// An extended CONNECT that was converted to an upgrade.

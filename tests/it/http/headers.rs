@@ -20,7 +20,13 @@ fn setting(origin: Origin, extra: &str) -> Running {
 
 const HEADER: &str = "policy = { on_probable = \"header\" }";
 
-const FORGED: [&str; 18] = [
+const FORGED: [&str; 24] = [
+    "CF-Connecting-IP",
+    "Proxy",
+    "X-Cluster-Client-IP",
+    "X-Forwarded",
+    "X-Original-Forwarded-For",
+    "X_Request_Id",
     "Client-Cert",
     "client_cert",
     "CLIENT-CERT-CHAIN",
@@ -95,7 +101,7 @@ fn hop_by_hop_headers_are_removed() {
     let Running { pki, origin, keygate, good, .. } = setting(origin, "");
     let mut client = Client::connect(&pki, keygate.address(), &good);
     client.send(
-        "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, x-hop, client-cert\r\n\
+        "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, x-hop, client-cert, x-request-id\r\n\
          X-Hop: 1\r\nTE: trailers, deflate\r\nUpgrade: other\r\nProxy-Authorization: secret\r\n\r\n",
     );
     let head = client.head().to_ascii_lowercase();
@@ -158,6 +164,37 @@ fn an_http_1_0_request_without_a_host_gets_the_host_of_the_upstream() {
     let found = status_of(&setting, "GET / HTTP/1.0\r\n\r\n");
     assert!(found.contains(" 200 "), "{found}");
     assert_eq!(setting.origin.next().fields("host"), [setting.origin.address().to_string()]);
+}
+
+#[test]
+fn a_content_length_is_forwarded_in_canonical_form() {
+    let setting = setting(Origin::start(), "");
+    let request = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0002\r\n\r\nhi";
+    let status = status_of(&setting, request);
+    assert!(status.starts_with("HTTP/1.1 200"), "{status}");
+    let received = setting.origin.next();
+    assert_eq!(received.fields("content-length"), ["2"]);
+    assert_eq!(received.body, b"hi");
+    let request =
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9223372036854775808\r\n\r\n";
+    let status = status_of(&setting, request);
+    assert!(status.starts_with("HTTP/1.1 400"), "{status}");
+    assert_eq!(setting.origin.untaken(), 0);
+}
+
+#[test]
+fn a_response_with_a_length_beside_chunked_is_not_cut_to_the_length() {
+    let origin = Origin::responding(|_, tcp| {
+        tcp.write_all(
+            b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n\
+              5\r\nhello\r\n0\r\n\r\n",
+        )
+    });
+    let setting = setting(origin, "");
+    for http in ["--http1.1", "--http2"] {
+        let response = setting.keygate.curl(&setting.good, &[http]);
+        assert_eq!(response.stdout, b"hello", "{http}: {}", output_text(&response));
+    }
 }
 
 #[test]

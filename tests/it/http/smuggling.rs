@@ -80,6 +80,12 @@ fn ambiguous_requests_are_rejected_and_the_connection_closed() {
         ("CR in a value", get("X-A: a\rb\r\n"), "400"),
         ("a name that is no token", get("X(A): 1\r\n"), "400"),
         ("two hosts", get("Host: other\r\n"), "400"),
+        (
+            "a target that is only a fragment",
+            format!("GET http://localhost#x HTTP/1.1\r\n{HOST}\r\n"),
+            "400",
+        ),
+        ("an asterisk for GET", format!("GET * HTTP/1.1\r\n{HOST}\r\n"), "400"),
         ("a target with a space", format!("GET /a b HTTP/1.1\r\n{HOST}\r\n"), "400"),
         ("a target with NUL", format!("GET /a\0b HTTP/1.1\r\n{HOST}\r\n"), "400"),
         ("no target", format!("GET HTTP/1.1\r\n{HOST}\r\n"), "400"),
@@ -166,6 +172,39 @@ fn a_truncated_body_never_makes_a_complete_request() {
         let responses = scene.statuses(chunked(body).as_bytes());
         assert!(["400", ""].contains(&responses.as_str()), "{what}: {responses}");
         assert_eq!(scene.origin.untaken(), 0, "{what}");
+    }
+}
+
+#[test]
+fn an_upgrade_to_http_or_tls_is_ignored_in_every_spelling() {
+    let scene = scene();
+    let mut fields: Vec<Vec<u8>> = [
+        &b"h2c"[..],
+        b"H2C",
+        b"HTTP/2.0",
+        b"TLS/1.0",
+        b"websocket, h2c",
+        b"h2c/",
+        b"websocket\r\nUpgrade: h2c",
+    ]
+    .map(<[u8]>::to_vec)
+    .into();
+    for byte in 0x80..=0xff_u8 {
+        fields.push([b"h2c", &[byte][..]].concat());
+        fields.push([&[byte][..], b"h2c"].concat());
+        fields.push([&[byte][..], b", h2c"].concat());
+        fields.push([b"websocket", &[byte][..]].concat());
+    }
+    let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    for field in fields {
+        let begin = format!("HEAD / HTTP/1.1\r\n{HOST}Connection: upgrade\r\nUpgrade: ");
+        client.send([begin.as_bytes(), &field, b"\r\n\r\n"].concat());
+        let head = client.head();
+        let received = scene.origin.next();
+        let field = String::from_utf8_lossy(&field);
+        assert!(head.starts_with("HTTP/1.1 200"), "{field:?}: {head}");
+        assert!(received.fields("upgrade").is_empty(), "{field:?}: {}", received.head);
+        assert!(received.fields("connection").is_empty(), "{field:?}: {}", received.head);
     }
 }
 

@@ -77,6 +77,27 @@ fn a_failure_names_its_server_in_the_log_and_in_the_access_log() {
 }
 
 #[test]
+fn a_switch_of_protocols_that_was_not_requested_is_502() {
+    for (request, accepted) in [
+        ("", "websocket"),
+        ("Connection: upgrade\r\nUpgrade: websocket\r\n", "h2c"),
+        ("Connection: upgrade\r\nUpgrade: websocket\r\n", "websocket, h2c"),
+        ("Connection: upgrade\r\nUpgrade: websocket\r\n", "websocket\r\nUpgrade: h2c"),
+        ("Connection: upgrade\r\nUpgrade: websocket\r\n", "websocket\u{a0}"),
+    ] {
+        let head = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: {accepted}\r\n\r\n"
+        );
+        let origin = Origin::responding(move |_, tcp| tcp.write_all(head.as_bytes()));
+        let keygate = Proxy::to(origin).start();
+        let mut client = keygate.connect();
+        client.send(format!("GET / HTTP/1.1\r\nHost: localhost\r\n{request}\r\n"));
+        let head = client.head();
+        assert!(head.starts_with("HTTP/1.1 502"), "{request:?}, {accepted:?}: {head}");
+    }
+}
+
+#[test]
 fn an_upstream_that_dies_in_mid_response_never_looks_complete() {
     for dying in [
         &b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nten bytes."[..],
