@@ -9,6 +9,7 @@
 //! example, the reference and the test.
 
 mod check;
+mod log_level;
 mod raw;
 mod service;
 mod units;
@@ -19,6 +20,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use self::log_level::{LogLevel, LogLevelError};
 pub use self::service::{
     AlpnProtocol, ClientAuthMode, ExpiredCrl, ForwardConfig, Forwarded, LimitsConfig, Networks,
     Protocol, SendProxy, ServiceConfig, TlsConfig, TlsVersion,
@@ -82,7 +84,7 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// Directives of `tracing_subscriber`'s `EnvFilter`, such as `keygate::proxy=debug`. Default:
     /// `info`.
-    pub level: String,
+    pub level: LogLevel,
     /// Minimum interval between two lines of a worker about the same event of the same client;
     /// events in between are counted. Default: 60 s; 0 logs every event.
     pub repeat_after: Duration,

@@ -5,6 +5,7 @@
 //! sessions, reloads and the command line. Both are pure functions: no I/O, the time is a
 //! parameter, and a clean key causes no allocation.
 
+mod judgement;
 mod lists;
 mod policy;
 mod recent;
@@ -17,6 +18,7 @@ use arc_swap::ArcSwap;
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
+pub use judgement::Judgement;
 pub use lists::{Exception, FingerprintList, ListError};
 pub use policy::{Decision, Depth, Policy, RejectWith};
 pub use recent::{RecentKeys, RecentShard};

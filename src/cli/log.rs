@@ -17,7 +17,7 @@ use crate::config::{LogConfig, LogFormat};
 pub(super) fn start(config: &LogConfig) -> Result<WorkerGuard, CliError> {
     let failed = |source: BoxedError| CliError::system("cannot start the log", source);
     let filter: EnvFilter =
-        config.level.parse().map_err(|error: ParseError| failed(error.into()))?;
+        config.level.directives().parse().map_err(|error: ParseError| failed(error.into()))?;
     let (writer, guard) = NonBlocking::new(io::stderr());
     let builder = SubscriberBuilder::default().with_writer(writer).with_env_filter(filter);
     let started = match config.format {

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use super::units::{self, DurationText};
 use super::{
-    AdminAddress, Config, ConfigError, FilterConfig, ListConfig, LogConfig, ServiceConfig, raw,
+    AdminAddress, Config, ConfigError, FilterConfig, ListConfig, LogConfig, LogLevelError,
+    ServiceConfig, raw,
 };
 use crate::guard::Exception;
 use crate::spki::Fingerprint;
@@ -134,14 +135,11 @@ impl Checker<'_> {
     }
 
     fn log(self, log: raw::Log) -> Result<LogConfig, ConfigError> {
-        let directives: Result<tracing_subscriber::EnvFilter, _> = log.level.parse();
-        match directives {
-            Ok(_) => {
-                let repeat_after = log.repeat_after.0;
-                Ok(LogConfig { format: log.format, level: log.level, repeat_after })
-            }
-            Err(error) => Err(self.invalid("log.level", format!("{:?}: {error}", log.level))),
-        }
+        let level = log
+            .level
+            .parse()
+            .map_err(|error: LogLevelError| self.invalid("log.level", error.to_string()))?;
+        Ok(LogConfig { format: log.format, level, repeat_after: log.repeat_after.0 })
     }
 
     fn filter(self, filter: raw::RawFilter) -> Result<FilterConfig, ConfigError> {

@@ -26,6 +26,16 @@ impl Decision {
             Self::Reject => "reject",
         }
     }
+
+    /// The order of decisions, from the mildest: admit, flag, header, reject.
+    pub(super) fn hardness(self) -> u8 {
+        match self {
+            Self::Admit => 0,
+            Self::Flag => 1,
+            Self::Annotate => 2,
+            Self::Reject => 3,
+        }
+    }
 }
 
 /// The certificates of a client's chain that are judged.

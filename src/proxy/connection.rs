@@ -17,12 +17,12 @@ use tracing::debug;
 
 use super::http;
 use super::lingering_close::{self, LINGER_TIME};
-use super::open_connection::{Judgement, OpenConnection};
+use super::open_connection::{OpenConnection, record_judgement};
 use super::proxy_protocol;
 use super::tcp;
 use super::worker::Worker;
 use crate::config::{Networks, Protocol};
-use crate::guard::{Decision, JudgedAt, RejectWith};
+use crate::guard::{Decision, JudgedAt, Judgement, RejectWith};
 use crate::listen::{Accepted, ListenSocket};
 use crate::metrics::ConnectionResult;
 use crate::permit::PerIpGuard;
@@ -171,9 +171,10 @@ async fn admit(
         debug!(%peer, %service, "client certificate is no longer accepted");
         return close(stream).await;
     }
-    let judgement = Judgement::new(&snapshot, &service, &identity, now);
+    let judgement = Judgement::new(&snapshot.guard, &service.config.policy, identity.chain(), now);
     let is_rejected = judgement.decision == Decision::Reject;
-    judgement.record(&worker.refusal_log, &metrics, &service, &identity, identity.judged_at());
+    let judged_at = identity.judged_at();
+    record_judgement(&judgement, &worker.refusal_log, &metrics, &service, &identity, judged_at);
     metrics.connections.of(connection_result(is_rejected, is_over_limit)).inc();
     if is_rejected && service.config.policy.reject_with == RejectWith::Alert {
         return close(stream).await;

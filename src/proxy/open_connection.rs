@@ -21,55 +21,25 @@ use self::refusal_log::RefusalLog;
 use self::state::{ConnectionKind, ConnectionState};
 use super::message::headers::key_status;
 use crate::config::{AlpnProtocol, Protocol};
-use crate::guard::{Decision, JudgedAt, Verdict};
+use crate::guard::{Decision, JudgedAt, Judgement, Verdict};
 use crate::metrics::ServiceMetrics;
 use crate::snapshot::{Routes, Service, Snapshot};
 use crate::spki::{self, Fingerprint};
 use crate::tls::ClientIdentity;
 
-/// The verdict on a client's key, and the action that the service's policy takes.
-#[derive(Debug)]
-pub(crate) struct Judgement {
-    pub(crate) verdict: Verdict,
-    pub(crate) decision: Decision,
-}
-
-impl Judgement {
-    /// Judges a client of `service` by `snapshot`.
-    pub(crate) fn new(
-        snapshot: &Snapshot,
-        service: &Service,
-        identity: &ClientIdentity,
-        time: SystemTime,
-    ) -> Self {
-        let policy = &service.config.policy;
-        let verdict = snapshot.guard.judge(identity.chain(), policy.judge, time);
-        let decision = policy.decide(&verdict);
-        Self { verdict, decision }
-    }
-
-    /// Counts the judgement, and logs it unless the client is admitted.
-    pub(crate) fn record(
-        &self,
-        log: &RefusalLog,
-        metrics: &ServiceMetrics,
-        service: &Service,
-        identity: &ClientIdentity,
-        judged_at: JudgedAt,
-    ) {
-        metrics.count_judgement(judged_at, &self.verdict, self.decision);
-        if self.decision != Decision::Admit {
-            let (peer, chain) = (identity.peer(), identity.chain());
-            log.hit(peer, service, chain, &self.verdict, judged_at, self.decision);
-        }
-    }
-
-    /// Whether another filter could change the verdict.
-    pub(crate) fn depends_on_filters(&self) -> bool {
-        match self.verdict {
-            Verdict::Clean | Verdict::Confirmed(_) | Verdict::Probable(_) => true,
-            Verdict::Allowed | Verdict::Listed(_) | Verdict::Unchecked => false,
-        }
+/// Counts a judgement, and logs it unless the client is admitted.
+pub(crate) fn record_judgement(
+    judgement: &Judgement,
+    log: &RefusalLog,
+    metrics: &ServiceMetrics,
+    service: &Service,
+    identity: &ClientIdentity,
+    judged_at: JudgedAt,
+) {
+    let Judgement { verdict, decision } = judgement;
+    metrics.count_judgement(judged_at, verdict, *decision);
+    if *decision != Decision::Admit {
+        log.hit(identity.peer(), service, identity.chain(), verdict, judged_at, *decision);
     }
 }
 
@@ -250,14 +220,22 @@ impl OpenConnection {
             return false;
         };
         self.follow(snapshot, service);
-        let judgement = Judgement::new(snapshot, service, &self.identity, time);
+        let judgement =
+            Judgement::new(&snapshot.guard, &service.config.policy, self.identity.chain(), time);
         let is_new = {
             let before = self.judgement.borrow();
             before.decision != judgement.decision || before.verdict != judgement.verdict
         };
         let metrics = metrics_of(service);
         if is_new {
-            judgement.record(refusal_log, &metrics, service, &self.identity, JudgedAt::Reload);
+            record_judgement(
+                &judgement,
+                refusal_log,
+                &metrics,
+                service,
+                &self.identity,
+                JudgedAt::Reload,
+            );
         } else {
             metrics.count_judgement(JudgedAt::Reload, &judgement.verdict, judgement.decision);
         }

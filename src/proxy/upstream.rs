@@ -194,13 +194,18 @@ impl Upstream {
         }
     }
 
-    /// Chooses one of the healthy servers that were not tried yet, and its index.
+    /// Chooses one of the healthy servers that were not tried yet, and its index. If all of them
+    /// are ejected, one of those is chosen: a client can provoke slow and failing responses, and must
+    /// not leave the service without servers.
     fn choose(&self, tried: &[usize]) -> Option<(usize, Rc<UpstreamServer>)> {
-        let candidates = self.servers.iter().enumerate();
-        let candidates: SmallVec<[_; 8]> = candidates
-            .filter(|(index, _)| !tried.contains(index))
-            .filter_map(|(index, server)| server.candidate(index))
-            .collect();
+        let untried =
+            || self.servers.iter().enumerate().filter(|(index, _)| !tried.contains(index));
+        let mut candidates: SmallVec<[_; 8]> =
+            untried().filter_map(|(index, server)| server.candidate(index)).collect();
+        if candidates.is_empty() {
+            candidates =
+                untried().filter_map(|(index, server)| server.ejected_candidate(index)).collect();
+        }
         let index = match candidates.as_slice() {
             [only] => only.index,
             several => self.balancer.choose(several)?,
@@ -371,7 +376,12 @@ mod tests {
         assert_eq!(failures(&upstream, UpstreamFailure::Connect), 1, "one request failed");
 
         let failure = upstream.send(get()).await.unwrap_err();
-        assert!(matches!(failure.error, UpstreamError::NoHealthyServer), "both are ejected");
+        assert!(matches!(failure.error, UpstreamError::Dial(_)), "both are ejected, and are tried");
+        assert_eq!(failures(&upstream, UpstreamFailure::Connect), 2);
+
+        upstream.servers.iter().for_each(|server| server.set_healthy(false));
+        let failure = upstream.send(get()).await.unwrap_err();
+        assert!(matches!(failure.error, UpstreamError::NoHealthyServer), "{failure}");
         assert_eq!(failure.server, None);
         assert_eq!(failures(&upstream, UpstreamFailure::Unavailable), 1);
     }

@@ -145,7 +145,17 @@ impl UpstreamServer {
     /// The server as a candidate for the next request, unless it is unhealthy or ejected.
     pub(crate) fn candidate(&self, index: usize) -> Option<Candidate> {
         let is_ejected = self.ejected_until.get().is_some_and(|until| Instant::now() < until);
-        (self.health.is_healthy() && !is_ejected).then(|| Candidate {
+        self.ejected_candidate(index).filter(|_| !is_ejected)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_healthy(&self, is_healthy: bool) {
+        self.health.set(is_healthy);
+    }
+
+    /// The server as a candidate although it may be ejected, unless it is unhealthy.
+    pub(crate) fn ejected_candidate(&self, index: usize) -> Option<Candidate> {
+        self.health.is_healthy().then(|| Candidate {
             index,
             weight: self.config().weight,
             in_flight: self.in_flight.get(),

@@ -72,13 +72,39 @@ fn a_failing_server_is_ejected_and_tried_again_later() {
 }
 
 #[test]
-fn with_all_servers_down_a_request_fails_at_once() {
+fn with_all_servers_ejected_all_are_tried_again() {
     let settings = "max_failures = 1, retry_after = \"1h\", ";
     let scene = scene(&[reserved_address(), reserved_address()], settings);
     assert_eq!(scene.code(&[]), "502", "both were tried");
-    assert_eq!(scene.code(&[]), "503", "no server is tried");
-    let unavailable = "keygate_upstream_failures_total{reason=\"unavailable\",service=\"test\"}";
-    assert_eq!(scene.keygate.metric(unavailable), 1.0);
+    assert_eq!(scene.code(&[]), "502", "both are ejected, and were tried again");
+    let failures = "keygate_upstream_failures_total{reason=\"connect\",service=\"test\"}";
+    assert_eq!(scene.keygate.metric(failures), 2.0);
+}
+
+/// Requests for a page that ends the connection, which any client can send, eject every server.
+#[test]
+fn a_client_cannot_eject_all_servers_from_the_others() {
+    let servers: Vec<_> = (0..3)
+        .map(|_| {
+            Origin::responding(|request, tcp| {
+                if request.head.starts_with("GET /crash") {
+                    return Err(ErrorKind::ConnectionAborted.into());
+                }
+                tcp.write_all(OK)
+            })
+        })
+        .collect();
+    let addresses: Vec<_> = servers.iter().map(Origin::address).collect();
+    let settings = "max_failures = 1, retry_after = \"1h\", ";
+    let scene = scene(&addresses, settings);
+    for _ in 0..12 {
+        scene.code(&["--request-target", "/crash"]);
+    }
+    let ejected = |line: &serde_json::Value| line["message"] == "upstream server ejected";
+    scene.keygate.wait_for_lines("all servers ejected", 3, ejected);
+    for _ in 0..5 {
+        assert_eq!(scene.code(&[]), "200");
+    }
 }
 
 #[test]

@@ -1,0 +1,111 @@
+//! A judgement: the verdict on a client's chain, and the decision of a policy.
+
+use std::time::SystemTime;
+
+use rustls::pki_types::CertificateDer;
+
+use super::{Decision, Depth, Guard, Policy, Verdict};
+
+/// The verdict on a client, and the decision that follows from it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judgement {
+    /// The verdict that led to the decision.
+    pub verdict: Verdict,
+    /// The decision of the policy.
+    pub decision: Decision,
+}
+
+impl Judgement {
+    /// Judges a client's `chain`, leaf first, at `now`.
+    ///
+    /// Each certificate that `policy.judge` names is decided by itself, and the hardest decision
+    /// wins. So a client cannot soften the decision on its key with a further certificate, whose
+    /// verdict is worse and whose decision is milder. Between equal decisions the worse verdict wins.
+    #[must_use]
+    pub fn new(
+        guard: &Guard,
+        policy: &Policy,
+        chain: &[CertificateDer<'_>],
+        now: SystemTime,
+    ) -> Self {
+        let judge = |chain: &[CertificateDer<'_>], position| {
+            let verdict = guard.judge(chain, Depth::Leaf, now).at(position);
+            let decision = policy.decide(&verdict);
+            Self { verdict, decision }
+        };
+        let leaf = judge(chain.get(..1).unwrap_or_default(), 0);
+        let intermediates = match policy.judge {
+            Depth::Chain => chain.get(1..).unwrap_or_default(),
+            Depth::Leaf => &[],
+        };
+        (1..)
+            .zip(intermediates)
+            .map(|(position, certificate)| judge(std::slice::from_ref(certificate), position))
+            .fold(leaf, Self::harder)
+    }
+
+    /// Whether another filter could change the verdict.
+    #[must_use]
+    pub fn depends_on_filters(&self) -> bool {
+        match self.verdict {
+            Verdict::Clean | Verdict::Confirmed(_) | Verdict::Probable(_) => true,
+            Verdict::Allowed | Verdict::Listed(_) | Verdict::Unchecked => false,
+        }
+    }
+
+    fn harder(self, other: Self) -> Self {
+        match self.decision.hardness().cmp(&other.decision.hardness()) {
+            std::cmp::Ordering::Greater => self,
+            std::cmp::Ordering::Less => other,
+            std::cmp::Ordering::Equal => {
+                Self { verdict: self.verdict.worse(other.verdict), decision: self.decision }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rcgen::PublicKeyData;
+
+    use super::*;
+    use crate::guard::{FingerprintList, NamedFilter};
+    use crate::pkbf::{Filter, Parameters};
+    use crate::spki::Fingerprint;
+
+    fn certificate() -> (CertificateDer<'static>, Vec<u8>) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
+        (certificate.der().clone(), key.subject_public_key_info())
+    }
+
+    #[test]
+    fn a_further_certificate_never_softens_the_decision_on_the_leaf() {
+        let ((leaf, leaked), (issuer, listed)) = (certificate(), certificate());
+        let mut filter = Filter::new(Parameters::new(20, 20).unwrap()).unwrap();
+        filter.insert(&leaked);
+        let filter = NamedFilter { name: "lost".into(), filter, sha256: [0; 32] };
+        let list = FingerprintList::parse("march", &Fingerprint::of(&listed).to_string()).unwrap();
+        let guard = Guard::new(vec![Arc::new(filter)]).with_lists(vec![Arc::new(list)]);
+        let policy = Policy {
+            on_listed: Decision::Flag,
+            on_probable: Decision::Reject,
+            judge: Depth::Chain,
+            ..Policy::default()
+        };
+        let now = SystemTime::now();
+        for chain in [[leaf.clone(), issuer.clone()], [issuer.clone(), leaf.clone()]] {
+            let judgement = Judgement::new(&guard, &policy, &chain, now);
+            assert_eq!(judgement.decision, Decision::Reject);
+            assert!(matches!(judgement.verdict, Verdict::Probable(_)), "{:?}", judgement.verdict);
+        }
+        let equal = Policy { on_listed: Decision::Reject, ..policy };
+        let judgement = Judgement::new(&guard, &equal, &[leaf, issuer], now);
+        assert!(matches!(judgement.verdict, Verdict::Listed(_)), "the worse of equal decisions");
+        assert_eq!(judgement.verdict.position(), Some(1));
+        let none = Judgement::new(&guard, &equal, &[], now);
+        assert_eq!((none.verdict, none.decision), (Verdict::Unchecked, Decision::Reject));
+    }
+}
