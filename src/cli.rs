@@ -187,6 +187,7 @@ impl CliError {
                 ServerError::Admin(_)
                 | ServerError::Bind(_)
                 | ServerError::Control(_)
+                | ServerError::Loader(_)
                 | ServerError::Worker(_),
             )
             | Self::Sandbox(_)

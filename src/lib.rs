@@ -9,6 +9,7 @@
 //! | `regular_file` | opening and reading regular files up to a maximum size |
 //! | `unix_time` | times in seconds since the Unix epoch |
 //! | `permit` | counts of what is open, and limits that may change |
+//! | [`blocking`] | blocking calls on threads that exist from the start |
 //! | [`pkbf`] | the `pkbfv1` filter: query, insert, reading, atomic writing |
 //! | [`spki`] | public keys in certificates and files, their related encodings, fingerprints |
 //! | [`guard`] | verdicts and decisions: [`guard::Guard::judge`] and [`guard::Policy::decide`] |
@@ -40,6 +41,8 @@
 
 #[cfg(feature = "proxy")]
 pub mod admin;
+#[cfg(feature = "proxy")]
+pub mod blocking;
 #[cfg(feature = "proxy")]
 pub mod cli;
 #[cfg(feature = "proxy")]

@@ -18,6 +18,7 @@ use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
 
 use self::control::{Control, HealthChecks};
 use crate::admin::{self, AdminListener, AdminState};
+use crate::blocking::BlockingPool;
 use crate::config::{Config, ShutdownConfig};
 use crate::guard::RecentKeys;
 use crate::listen::{self, Addresses, Listener};
@@ -70,6 +71,9 @@ pub enum ServerError {
     /// A file that the configuration names cannot be used.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// The thread that reads files cannot be started.
+    #[error("cannot start the thread that reads files: {0}")]
+    Loader(#[source] io::Error),
     /// A metric cannot be registered.
     #[error("cannot set up the metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -104,7 +108,8 @@ impl Server {
         let context = links.worker_context(access_log);
         let sockets = proxy::Sockets { listeners, inherited };
         let workers = proxy::start(config, sockets, &metrics.workers, &recent, &context)?;
-        let watcher = links.watcher(loader, prepare_addresses(&workers), commands);
+        let thread = BlockingPool::new("keygate-loader", 1).map_err(ServerError::Loader)?;
+        let watcher = links.watcher(loader, prepare_addresses(&workers), commands, thread);
         links.control(watcher, admin, metrics).spawn().map_err(ServerError::Control)?;
         Ok(Self {
             addresses,
@@ -268,6 +273,7 @@ impl Links {
         loader: Loader,
         prepare: Prepare,
         commands: mpsc::Receiver<Command>,
+        thread: BlockingPool,
     ) -> FileWatcher {
         FileWatcher {
             loader,
@@ -277,6 +283,7 @@ impl Links {
             commands,
             judgements: self.judgements.clone(),
             poll_interval: POLL_INTERVAL,
+            thread,
         }
     }
 

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, timeout_at};
 use tracing::{error, info};
 
@@ -21,6 +20,7 @@ use super::load::source::configuration::{Prepare, Trigger};
 use super::load::source::filter::AcceptError;
 use super::load::{Loader, Refreshed};
 use super::report::Report;
+use crate::blocking::{BlockingError, BlockingPool};
 
 /// Interval at which files are polled, 10 s. A poll without changes takes one `stat` for each file.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
@@ -67,6 +67,8 @@ pub struct FileWatcher {
     pub judgements: watch::Sender<u64>,
     /// Interval of the poll.
     pub poll_interval: Duration,
+    /// The thread that reads the files.
+    pub thread: BlockingPool,
 }
 
 /// Why the watcher refreshes the files.
@@ -85,7 +87,7 @@ impl FileWatcher {
     ///
     /// # Errors
     /// Returns an error if the thread that reads files panicked.
-    pub async fn run(mut self) -> Result<(), JoinError> {
+    pub async fn run(mut self) -> Result<(), BlockingError> {
         let (sender, mut events) = mpsc::channel(1);
         let mut directories = Directories::new(sender);
         let mut requests = ReloadRequests::default();
@@ -109,7 +111,7 @@ impl FileWatcher {
             }
             let refreshed;
             (self.loader, self.prepare, refreshed) =
-                refresh(self.loader, self.prepare, trigger).await?;
+                refresh(&self.thread, self.loader, self.prepare, trigger).await?;
             pending = refreshed.pending;
             self.publish(refreshed);
             requests.complete(pending);
@@ -190,18 +192,19 @@ impl ReloadRequests {
 /// Refreshes the files and saves the rollback state on a separate thread, because reading a large
 /// filter takes seconds and metrics are served meanwhile.
 async fn refresh(
+    thread: &BlockingPool,
     mut loader: Loader,
     mut prepare: Prepare,
     trigger: Trigger,
-) -> Result<(Loader, Prepare, Refreshed), JoinError> {
-    spawn_blocking(move || {
+) -> Result<(Loader, Prepare, Refreshed), BlockingError> {
+    let refresh = move || {
         let refreshed = loader.refresh(trigger, &mut prepare);
         if let Err(error) = loader.save() {
             error!(%error, "cannot save rollback state");
         }
         (loader, prepare, refreshed)
-    })
-    .await
+    };
+    thread.run(refresh).await
 }
 
 /// Waits until no event has arrived for [`SETTLE`], at most [`MAX_SETTLE`].

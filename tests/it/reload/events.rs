@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use keygate::blocking::BlockingPool;
 use keygate::config::Config;
 use keygate::guard::RecentKeys;
 use keygate::metrics::ControlMetrics;
@@ -55,6 +56,7 @@ async fn check(path: &str, install: impl Fn(&Pki, &Path, u32)) {
         commands: received,
         judgements: watch::channel(0).0,
         poll_interval: Duration::from_secs(3600),
+        thread: BlockingPool::new("loader", 1).unwrap(),
     };
     let watcher = tokio::spawn(watcher.run());
     for revision in [2, 3] {
