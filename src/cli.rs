@@ -4,7 +4,7 @@
 //!
 //! - 0: success (`query`: no key found; `diff`: no difference; `healthcheck`: ready)
 //! - 1: `query`: a key was found; `diff`: the filters differ; `healthcheck`: not ready
-//! - 2: wrong usage or configuration
+//! - 2: wrong usage or configuration; `validate --strict`: a warning
 //! - 3: an unusable file or input
 //! - 4: an error of the operating system (address in use, no permission, no thread)
 
@@ -23,7 +23,7 @@ mod run;
 mod validate;
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueHint};
@@ -56,9 +56,11 @@ enum CliCommand {
     /// If a file cannot be used, prints which one and exits. Watches the configuration and its
     /// files and reloads them when they change. A new configuration is applied as a whole or not at
     /// all. The log goes to standard error, the access log to standard output.
-    Run(ConfigArgs),
+    Run(ConfigFile),
     /// Load everything that `run` would load, print a summary and exit.
-    Validate(ConfigArgs),
+    ///
+    /// Prints warnings about conditions that `run` accepts, such as a certificate that has expired.
+    Validate(validate::Args),
     /// Show an admitted and a rejected client on loopback.
     ///
     /// Creates a CA, two clients, an upstream server and a filter that holds the key of one client.
@@ -118,12 +120,29 @@ fn public_command() -> clap::Command {
 struct ConfigArgs {
     /// The configuration file.
     #[arg(
+        short,
         long,
         value_name = "FILE",
         default_value = "/etc/keygate/keygate.toml",
         value_hint = ValueHint::FilePath
     )]
     config: PathBuf,
+}
+
+/// The configuration file, as an argument or as the option `--config`.
+#[derive(Debug, clap::Args)]
+struct ConfigFile {
+    /// The configuration file, instead of --config.
+    #[arg(value_name = "CONFIG", conflicts_with = "config", value_hint = ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    option: ConfigArgs,
+}
+
+impl ConfigFile {
+    fn path(&self) -> &Path {
+        self.file.as_deref().unwrap_or(&self.option.config)
+    }
 }
 
 /// Outcome of a command that ran to its end.
@@ -135,6 +154,8 @@ enum Exit {
     Incomplete,
     /// The proxy is not ready or does not respond; the reason was reported on standard error.
     NotReady,
+    /// There are warnings, and `--strict` was given.
+    Warned,
 }
 
 /// Error that ends a command.
@@ -200,8 +221,8 @@ impl CliError {
 #[must_use]
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        CliCommand::Run(args) => run::run(&args.config),
-        CliCommand::Validate(args) => validate::run(&args.config),
+        CliCommand::Run(args) => run::run(args.path()),
+        CliCommand::Validate(args) => validate::run(&args),
         CliCommand::Demo(args) => demo::run(&args),
         CliCommand::Healthcheck(args) => healthcheck::run(&args),
         CliCommand::Report(args) => report::run(&args),
@@ -213,6 +234,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Found | Exit::NotReady) => ExitCode::from(1),
+        Ok(Exit::Warned) => ExitCode::from(2),
         Ok(Exit::Incomplete) => ExitCode::from(3),
         // The reader closed the pipe, for example `head`.
         Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {

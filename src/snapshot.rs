@@ -19,6 +19,7 @@ mod load;
 mod rejection_reason;
 mod report;
 mod routes;
+mod warning;
 pub mod watch;
 
 pub use current::{Current, Service, Snapshot};
@@ -34,3 +35,4 @@ pub use report::{
     ExceptionReport, FilterReport, ListReport, ReloadReport, Report, ServiceReport, WaitingReport,
 };
 pub use routes::Routes;
+pub use warning::{CertificateFile, PeriodProblem, Warning};

@@ -71,8 +71,16 @@ pub fn of_certificate(certificate: &[u8]) -> Result<&[u8], CertificateError> {
 /// # Errors
 /// Returns an error if `certificate` is not the DER of an X.509 certificate.
 pub fn not_after(certificate: &[u8]) -> Result<Duration, CertificateError> {
+    Ok(validity(certificate)?.1)
+}
+
+/// The start and the end of a certificate's validity, since the Unix epoch.
+///
+/// # Errors
+/// Returns an error if `certificate` is not the DER of an X.509 certificate.
+pub fn validity(certificate: &[u8]) -> Result<(Duration, Duration), CertificateError> {
     let validity: Validity = Validity::from_der(CertificateFields::of(certificate)?.validity)?;
-    Ok(validity.not_after.to_unix_duration())
+    Ok((validity.not_before.to_unix_duration(), validity.not_after.to_unix_duration()))
 }
 
 /// The parts of a certificate that every connection needs, borrowed from it. Decoding the whole

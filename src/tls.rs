@@ -34,7 +34,7 @@ pub use self::{
     certificate::{CertificateRole, CertificateSummary},
     client_auth::ClientAuth,
     client_config::client_config,
-    credentials::{Credentials, credentials},
+    credentials::{Credentials, credentials, uncovered_names},
     crls::Crls,
     error::TlsFileError,
     handshake::{RejectedClient, drive_handshake},

@@ -1,8 +1,6 @@
 //! `keygate validate`: loads everything that `run` would load, and opens no socket.
 
-use std::path::Path;
-
-use super::{CliError, Exit, print};
+use super::{CliError, ConfigFile, Exit, print, print_error};
 use crate::config::Config;
 use crate::guard::RecentKeys;
 use crate::metrics::ControlMetrics;
@@ -10,7 +8,17 @@ use crate::server::ServerError;
 use crate::snapshot::Loader;
 use crate::unix_time::{self, rfc3339};
 
-pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// Exit with code 2 if there is a warning.
+    #[arg(long)]
+    strict: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
+    let path = args.config.path();
     let config = Config::read(path)?;
     let metrics = ControlMetrics::new().map_err(ServerError::Metrics)?;
     let (loader, snapshot) = Loader::start(&config, metrics, RecentKeys::default())?;
@@ -52,12 +60,14 @@ pub(super) fn run(path: &Path) -> Result<Exit, CliError> {
             policy.on_unchecked.as_str()
         ))?;
     }
-    for problem in loader.exposed_key_files() {
-        print(format_args!("warning: {problem}"))?;
-    }
-    for problem in loader.compromised_own_keys() {
-        print(format_args!("warning: {problem}"))?;
+    let warnings = loader.warnings();
+    for warning in &warnings {
+        print(format_args!("warning: {warning}"))?;
     }
     print(format_args!("{}: valid", path.display()))?;
+    if args.strict && !warnings.is_empty() {
+        print_error(&"--strict: there are warnings");
+        return Ok(Exit::Warned);
+    }
     Ok(Exit::Done)
 }

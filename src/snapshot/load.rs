@@ -14,12 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tracing::{error, warn};
+use tracing::error;
 
 use self::error::{LoadError, ReconfigureError};
 use self::last_good::Change;
 use self::own_key::OwnKey;
-use self::private_key::ExposedKeyFile;
 use self::rollback_state::RollbackState;
 use self::source::configuration::{Commit, ConfigChange, Configuration, Prepare, Trigger};
 use self::source::filter::{AcceptError, FilterSource};
@@ -28,6 +27,7 @@ use self::source::service::ServiceSource;
 use self::source::{LoadContext, ServiceIds, Sources, StagedSources};
 use super::current::Snapshot;
 use super::report::Report;
+use super::warning::Warning;
 use crate::config::Config;
 use crate::guard::{CurrentGuard, Guard, RecentKeys};
 use crate::metrics::ControlMetrics;
@@ -234,10 +234,14 @@ impl Loader {
         services.flat_map(|source| source.compromised_keys(&guard, now)).collect()
     }
 
-    /// The private key files with unsafe permissions, which are used nevertheless.
+    /// The conditions that an operator must mend although everything can be used.
     #[must_use]
-    pub fn exposed_key_files(&self) -> Vec<ExposedKeyFile> {
-        self.sources.services.iter().flat_map(ServiceSource::exposed_key_files).cloned().collect()
+    pub fn warnings(&self) -> Vec<Warning> {
+        let now = SystemTime::now();
+        let services = self.sources.services.iter();
+        let services = services.flat_map(|source| source.warnings(now));
+        let own_keys = self.compromised_own_keys().into_iter().map(Box::new).map(Warning::OwnKey);
+        services.chain(own_keys).collect()
     }
 
     /// Sets the metrics of compromised keys, and logs those that their service tolerates.
@@ -255,7 +259,7 @@ impl Loader {
             }
             for key in keys() {
                 if source.tolerates_compromised_keys() {
-                    warn!(problem = %key, "own key is compromised");
+                    Warning::OwnKey(Box::new(key.clone())).log();
                 } else if first.is_ok() {
                     first = Err(LoadError::OwnKey(Box::new(key.clone())));
                 }

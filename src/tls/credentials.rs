@@ -4,9 +4,13 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use rustls::client::verify_server_name;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
+use rustls::pki_types::{
+    PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer, ServerName,
+};
+use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use zeroize::Zeroizing;
 
@@ -38,6 +42,19 @@ pub fn credentials(chain: &[u8], private_key: &[u8]) -> Result<Credentials, TlsF
         }
         Err(error) => Err(TlsFileError::PrivateKey(error)),
     }
+}
+
+/// The `names` that the leaf certificate is not valid for. A leading `*.` stands for any label.
+pub fn uncovered_names<'a>(credentials: &Credentials, names: &'a [String]) -> Vec<&'a str> {
+    let leaf = credentials.cert.first();
+    let leaf = leaf.and_then(|leaf| ParsedCertificate::try_from(leaf).ok());
+    let is_covered = |name: &str| {
+        let any_label = name.strip_prefix("*.").map(|parent| format!("any-label.{parent}"));
+        let name = ServerName::try_from(any_label.as_deref().unwrap_or(name));
+        let (Ok(name), Some(leaf)) = (name, &leaf) else { return false };
+        verify_server_name(leaf, &name).is_ok()
+    };
+    names.iter().map(String::as_str).filter(|name| !is_covered(name)).collect()
 }
 
 /// The first private key in a well-formed PEM file. Unlike rustls' reader it leaves no copy of the

@@ -35,6 +35,7 @@ mod cli {
     mod inputs;
     mod packaging;
     mod reports;
+    mod validate;
 }
 
 mod docs {

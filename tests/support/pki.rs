@@ -174,6 +174,11 @@ impl Pki {
         self.issue(name, Kind::P256, parameters, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
+    /// `NAME.pem` and `NAME.key` of a server whose certificate has these parameters.
+    pub fn server_with(&self, name: &str, parameters: CertificateParams) -> Party {
+        self.issue(name, Kind::P256, parameters, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
     /// `NAME.pem` and `NAME.key` of a client with a certificate of X.509 version 1: without the
     /// fields for the version and for extensions, signed by our CA like any other.
     pub fn client_of_version_1(&self, name: &str) -> Party {

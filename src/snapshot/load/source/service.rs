@@ -13,8 +13,8 @@ use crate::snapshot::current::Service;
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::last_good::{Change, LastGood, ReadIf, Reread};
 use crate::snapshot::load::own_key::OwnKey;
-use crate::snapshot::load::private_key::ExposedKeyFile;
 use crate::snapshot::report::{CertificateExpiry, ServiceReport};
+use crate::snapshot::warning::Warning;
 use crate::spki;
 use crate::tls::{self, CertificateRole, CertificateSummary};
 
@@ -50,7 +50,7 @@ impl ServiceSource {
             }
             Ok(credentials)
         })?;
-        log_exposed_key_files(credentials.get());
+        log_warnings(credentials.get(), &config, now);
         Ok(Self { id, config: Arc::new(config), credentials, has_expired_crl: false })
     }
 
@@ -72,7 +72,7 @@ impl ServiceSource {
 
     fn activate(&mut self, mut credentials: ServiceCredentials, now: SystemTime) -> Change {
         credentials.reuse_unchanged(&self.config, self.credentials.get(), &self.config);
-        log_exposed_key_files(&credentials);
+        log_warnings(&credentials, &self.config, now);
         self.credentials.replace(credentials, now);
         self.has_expired_crl = false;
         info!(service = %self.config.name, "certificates loaded");
@@ -152,9 +152,9 @@ impl ServiceSource {
         keys.collect()
     }
 
-    /// Private key files with unsafe permissions.
-    pub(crate) fn exposed_key_files(&self) -> &[ExposedKeyFile] {
-        &self.credentials.get().exposed_key_files
+    /// The conditions of the files that an operator must mend.
+    pub(crate) fn warnings(&self, now: SystemTime) -> Vec<Warning> {
+        self.credentials.get().warnings(&self.config, now)
     }
 
     /// Whether the service may run with compromised keys of its own.
@@ -216,8 +216,8 @@ impl ServiceSource {
     }
 }
 
-fn log_exposed_key_files(credentials: &ServiceCredentials) {
-    for problem in &credentials.exposed_key_files {
-        warn!(%problem, "private key file has unsafe permissions");
+fn log_warnings(credentials: &ServiceCredentials, config: &ServiceConfig, now: SystemTime) {
+    for warning in credentials.warnings(config, now) {
+        warning.log();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::ClientConfig;
@@ -14,10 +15,12 @@ use crate::config::{
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::file::read_bounded;
 use crate::snapshot::load::private_key::{self, ExposedKeyFile};
-use crate::spki::Fingerprint;
+use crate::snapshot::warning::{CertificateFile, PeriodProblem, Warning};
+use crate::spki::{self, Fingerprint};
 use crate::tls::{
     self, CertificateRole, ClientAuth, Credentials, Crls, TlsFileError, TrustAnchors,
 };
+use crate::unix_time;
 
 /// Maximum size of a PEM file, 16 MiB: about fifty times the size of all public CAs together.
 const MAX_PEM_SIZE: u64 = 16 << 20;
@@ -31,7 +34,7 @@ pub(super) struct ServiceCredentials {
     /// The CRLs of the `trust_anchors`.
     pub(super) crls: Crls,
     /// Private key files with unsafe permissions.
-    pub(super) exposed_key_files: Vec<ExposedKeyFile>,
+    exposed_key_files: Vec<ExposedKeyFile>,
     /// Verifies client certificates against the `trust_anchors` and `crls`.
     pub(super) client_verifier: Arc<dyn ClientCertVerifier>,
     /// The credentials for the upstream; `None` if it does not use TLS.
@@ -152,6 +155,30 @@ impl ServiceCredentials {
         })
     }
 
+    /// The conditions of the files that an operator must mend.
+    pub(super) fn warnings(&self, config: &ServiceConfig, now: SystemTime) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        let exposed = self.exposed_key_files.iter().cloned();
+        warnings.extend(exposed.map(Warning::UnsafePermissions));
+        let certificate = |key, path: &Path| CertificateFile {
+            service: config.name.clone(),
+            key,
+            path: path.to_owned(),
+        };
+        let file = certificate("tls.certificate", &config.tls.certificate);
+        warnings.extend(period_warnings(&self.server, &file, now));
+        for name in tls::uncovered_names(&self.server, &config.server_names) {
+            warnings.push(Warning::NameNotCovered { file: file.clone(), name: name.to_owned() });
+        }
+        let client = self.upstream.as_ref().and_then(|it| it.client.as_ref());
+        let files = config.upstream.tls.as_ref().and_then(|it| it.identity.as_ref());
+        if let (Some(client), Some(files)) = (client, files) {
+            let file = certificate("upstream.tls.certificate", &files.certificate);
+            warnings.extend(period_warnings(client, &file, now));
+        }
+        warnings
+    }
+
     /// The leaf certificates of the service and the CAs that it trusts on either side.
     pub(super) fn certificates(
         &self,
@@ -248,6 +275,27 @@ impl ServiceFile<'_> {
         let (service, path) = (self.service.to_owned(), self.path.to_owned());
         LoadError::Credentials { service, key: self.key, path, source }
     }
+}
+
+/// The certificates of a chain whose validity period is a problem.
+fn period_warnings(
+    credentials: &Credentials,
+    file: &CertificateFile,
+    now: SystemTime,
+) -> impl Iterator<Item = Warning> {
+    let now = unix_time::seconds(now);
+    let problems = (1..).zip(&credentials.cert).filter_map(move |(position, certificate)| {
+        let problem = match spki::validity(certificate) {
+            Ok((start, end)) => PeriodProblem::of(start.as_secs(), end.as_secs(), now)?,
+            Err(_) => PeriodProblem::Unreadable,
+        };
+        Some((position, problem))
+    });
+    problems.map(|(position, problem)| Warning::CertificatePeriod {
+        file: file.clone(),
+        position,
+        problem,
+    })
 }
 
 fn crl_file<'a>(config: &'a ServiceConfig, path: &'a Path) -> ServiceFile<'a> {

@@ -1,0 +1,167 @@
+//! Conditions that an operator must mend although keygate can start with them.
+//!
+//! `keygate validate` prints them, and `keygate run` logs them. A new condition is a variant here,
+//! and is collected by [`super::Loader::warnings`].
+
+use std::fmt;
+use std::path::PathBuf;
+
+use tracing::warn;
+
+use super::load::own_key::OwnKey;
+use super::load::private_key::ExposedKeyFile;
+use crate::unix_time::rfc3339;
+
+/// A condition that an operator must mend although keygate can start with it.
+#[derive(Debug, Clone)]
+pub enum Warning {
+    /// A certificate of a service has expired, expires soon, or is not valid yet.
+    CertificatePeriod {
+        /// The file with the certificate.
+        file: CertificateFile,
+        /// Position of the certificate in the file, counted from 1.
+        position: usize,
+        /// The reason for the warning.
+        problem: PeriodProblem,
+    },
+    /// The certificate of a service is not valid for one of its server names. TLS clients that
+    /// request that name abort the handshake.
+    NameNotCovered {
+        /// The file with the certificate.
+        file: CertificateFile,
+        /// The server name as configured.
+        name: String,
+    },
+    /// A key of a service that is in a filter or on a list.
+    OwnKey(Box<OwnKey>),
+    /// A private key file with unsafe permissions.
+    UnsafePermissions(ExposedKeyFile),
+}
+
+/// A certificate file of a service.
+#[derive(Debug, Clone)]
+pub struct CertificateFile {
+    /// Name of the service.
+    pub service: String,
+    /// Configuration key that names the file.
+    pub key: &'static str,
+    /// Path of the file.
+    pub path: PathBuf,
+}
+
+/// A validity period that does not contain the present, or ends soon. Times are in seconds since
+/// the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeriodProblem {
+    /// Ended at this time.
+    Expired(u64),
+    /// Ends at this time.
+    ExpiresSoon(u64),
+    /// Begins at this time.
+    NotYetValid(u64),
+    /// The validity period cannot be decoded.
+    Unreadable,
+}
+
+/// Remaining time below which a certificate expires soon, in seconds: 14 days, as in the alert
+/// `KeygateCertificateExpiresSoon`.
+const SOON: u64 = 14 * 86_400;
+/// A certificate does not expire soon while more than this share of its validity period remains,
+/// because short-lived certificates are renewed late.
+const SOON_SHARE: u64 = 3;
+
+impl PeriodProblem {
+    /// The problem of a certificate that is valid from `start` to `end`, in seconds since the Unix
+    /// epoch. `None` if there is none at the time `now`.
+    #[must_use]
+    pub fn of(start: u64, end: u64, now: u64) -> Option<Self> {
+        let soon = SOON.min(end.saturating_sub(start) / SOON_SHARE);
+        if now > end {
+            Some(Self::Expired(end))
+        } else if now < start {
+            Some(Self::NotYetValid(start))
+        } else if end - now < soon {
+            Some(Self::ExpiresSoon(end))
+        } else {
+            None
+        }
+    }
+}
+
+impl Warning {
+    /// Writes the warning to the log.
+    pub(super) fn log(&self) {
+        let problem = self;
+        match self {
+            Self::CertificatePeriod { problem: PeriodProblem::ExpiresSoon(_), .. } => {
+                warn!(%problem, "certificate expires soon");
+            }
+            Self::CertificatePeriod { .. } => warn!(%problem, "certificate is not valid now"),
+            Self::NameNotCovered { .. } => warn!(%problem, "certificate lacks a server name"),
+            Self::OwnKey(_) => warn!(%problem, "own key is compromised"),
+            Self::UnsafePermissions(_) => {
+                warn!(%problem, "private key file has unsafe permissions");
+            }
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CertificatePeriod { file, position, problem } => {
+                write!(formatter, "{file}: certificate {position} {problem}")
+            }
+            Self::NameNotCovered { file, name } => write!(
+                formatter,
+                "{file}: the certificate is not valid for server name {name:?}; \
+                 issue one with that name, or correct server_names"
+            ),
+            Self::OwnKey(key) => key.fmt(formatter),
+            Self::UnsafePermissions(file) => file.fmt(formatter),
+        }
+    }
+}
+
+impl fmt::Display for CertificateFile {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { service, key, path } = self;
+        write!(formatter, "service {service:?}: {key} {}", path.display())
+    }
+}
+
+impl fmt::Display for PeriodProblem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired(at) => write!(formatter, "expired at {}; renew it", rfc3339(*at)),
+            Self::ExpiresSoon(at) => write!(formatter, "expires at {}; renew it", rfc3339(*at)),
+            Self::NotYetValid(at) => {
+                write!(formatter, "is not valid before {}; check the clock", rfc3339(*at))
+            }
+            Self::Unreadable => formatter.write_str("has no readable validity period; replace it"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_is_a_problem_outside_of_it_and_near_its_end() {
+        const DAY: u64 = 86_400;
+        let year = |now| PeriodProblem::of(DAY, 366 * DAY, now);
+        assert_eq!(year(DAY - 1), Some(PeriodProblem::NotYetValid(DAY)));
+        assert_eq!(year(DAY), None);
+        assert_eq!(year(352 * DAY), None);
+        assert_eq!(year(352 * DAY + 1), Some(PeriodProblem::ExpiresSoon(366 * DAY)));
+        assert_eq!(year(366 * DAY), Some(PeriodProblem::ExpiresSoon(366 * DAY)));
+        assert_eq!(year(366 * DAY + 1), Some(PeriodProblem::Expired(366 * DAY)));
+        // A certificate of six days expires soon in its last two.
+        assert_eq!(PeriodProblem::of(0, 6 * DAY, 4 * DAY), None);
+        assert_eq!(
+            PeriodProblem::of(0, 6 * DAY, 4 * DAY + 1),
+            Some(PeriodProblem::ExpiresSoon(6 * DAY))
+        );
+    }
+}
