@@ -9,6 +9,7 @@
 //! | `regular_file` | opening and reading regular files up to a maximum size |
 //! | `unix_time` | times in seconds since the Unix epoch |
 //! | `permit` | counts of what is open, and limits that may change |
+//! | `keep_alive` | detection of TCP peers that have vanished |
 //! | [`blocking`] | blocking calls on threads that exist from the start |
 //! | [`pkbf`] | the `pkbfv1` filter: query, insert, reading, atomic writing |
 //! | [`spki`] | public keys in certificates and files, their related encodings, fingerprints |
@@ -50,6 +51,8 @@ pub mod config;
 #[cfg(feature = "proxy")]
 mod dialect;
 pub mod guard;
+#[cfg(feature = "proxy")]
+mod keep_alive;
 #[cfg(feature = "proxy")]
 pub mod listen;
 #[cfg(feature = "proxy")]

@@ -75,6 +75,12 @@ impl Scheme {
         }
     }
 
+    /// Whether the server speaks HTTP.
+    #[must_use]
+    pub fn is_http(self) -> bool {
+        matches!(self, Self::H2c | Self::Http | Self::Https)
+    }
+
     /// Whether the connection is encrypted.
     #[must_use]
     pub fn is_secure(self) -> bool {

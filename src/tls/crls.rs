@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::CertificateError;
+use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateRevocationListDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::config::{AlpnProtocol, Scheme, ServerAddress, ServerConfig, UpstreamConfig};
+use crate::keep_alive::detect_dead_peer;
 use crate::permit::{Count, CountGuard};
 
 /// A connection to a server: TCP or a Unix socket, with or without TLS.
@@ -70,6 +71,8 @@ pub(crate) struct Dialer {
     server: ServerConfig,
     tls: Option<ServerTls>,
     connect_timeout: Duration,
+    /// Maximum time that sent bytes of HTTP wait for an acknowledgement.
+    unacknowledged: Duration,
 }
 
 #[derive(Debug)]
@@ -118,7 +121,12 @@ impl Dialer {
             let name = name.and_then(|name| ServerName::try_from(name).ok());
             ServerTls { config: Arc::clone(config), http1: Arc::new(http1), name }
         });
-        Self { server: server.clone(), tls, connect_timeout: upstream.connect_timeout }
+        Self {
+            server: server.clone(),
+            tls,
+            connect_timeout: upstream.connect_timeout,
+            unacknowledged: upstream.response_timeout.max(upstream.body_timeout),
+        }
     }
 
     pub(crate) fn server(&self) -> &ServerConfig {
@@ -161,6 +169,10 @@ impl Dialer {
             }
         };
         tcp.set_nodelay(true).map_err(connect)?;
+        // A server may stop reading from a tunnel for longer than any timeout of HTTP.
+        let is_tunnel = offer == Offer::Http1Only || !self.server.scheme.is_http();
+        let unacknowledged = (!is_tunnel).then_some(self.unacknowledged);
+        detect_dead_peer(&tcp, unacknowledged).map_err(connect)?;
         let Some(tls) = &self.tls else {
             return Ok(Dialed { io: Box::new(tcp), version });
         };
@@ -178,8 +190,9 @@ impl Dialer {
 }
 
 /// The versions of HTTP that the TLS handshake offers.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Offer {
     AnyVersion,
+    /// HTTP/1.1, for a connection that becomes a tunnel.
     Http1Only,
 }
