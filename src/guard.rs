@@ -104,19 +104,24 @@ impl Guard {
     /// included.
     #[must_use]
     pub fn judge_key(&self, spki: &[u8], now: SystemTime) -> Verdict {
-        self.exact_match(spki, now)
-            .unwrap_or_else(|| self.judge_encodings(&KeyEncodings::from_spki(spki)))
+        let has_exact = !self.exceptions.is_empty() || !self.lists.is_empty();
+        let mut key = KeyEncodings::default();
+        let mut encodings = SmallVec::new();
+        spki::for_each_related(spki, |encoding, spki| {
+            key.push(encoding, spki);
+            if has_exact {
+                encodings.push((encoding, Fingerprint::of(spki)));
+            }
+        });
+        self.exact_match(&encodings, now).unwrap_or_else(|| self.judge_encodings(&key))
     }
 
     /// The verdict of the exceptions and lists, which hold keys by fingerprint.
-    fn exact_match(&self, spki: &[u8], now: SystemTime) -> Option<Verdict> {
-        if self.exceptions.is_empty() && self.lists.is_empty() {
-            return None;
-        }
-        let mut encodings = SmallVec::<[(Encoding, Fingerprint); 4]>::new();
-        spki::for_each_related(spki, |encoding, spki| {
-            encodings.push((encoding, Fingerprint::of(spki)));
-        });
+    fn exact_match(
+        &self,
+        encodings: &SmallVec<[(Encoding, Fingerprint); 4]>,
+        now: SystemTime,
+    ) -> Option<Verdict> {
         if encodings.iter().any(|(_, fingerprint)| self.exceptions.covers(fingerprint, now)) {
             return Some(Verdict::Allowed);
         }
@@ -194,7 +199,7 @@ impl From<Guard> for CurrentGuard {
 }
 
 /// The related encodings of a key with their hashes, ready for lookups in filters of any size.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct KeyEncodings {
     encodings: SmallVec<[Encoding; 4]>,
     hashes: SmallVec<[KeyHash; 4]>,
@@ -204,12 +209,14 @@ impl KeyEncodings {
     /// The encodings of the key with this SubjectPublicKeyInfo (DER).
     #[must_use]
     pub fn from_spki(spki: &[u8]) -> Self {
-        let mut key = Self { encodings: SmallVec::new(), hashes: SmallVec::new() };
-        spki::for_each_related(spki, |encoding, spki| {
-            key.encodings.push(encoding);
-            key.hashes.push(KeyHash::of(spki));
-        });
+        let mut key = Self::default();
+        spki::for_each_related(spki, |encoding, spki| key.push(encoding, spki));
         key
+    }
+
+    fn push(&mut self, encoding: Encoding, spki: &[u8]) {
+        self.encodings.push(encoding);
+        self.hashes.push(KeyHash::of(spki));
     }
 
     /// Whether any encoding of the key is probably in `filter`.

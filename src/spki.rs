@@ -138,10 +138,7 @@ impl Algorithm {
         if let Some(bits) = related::rsa_modulus_bits(spki) {
             return Self::Rsa(bits);
         }
-        match spki.strip_prefix(related::ED25519_PREFIX) {
-            Some(key) if key.len() == 32 => Self::Ed25519,
-            Some(_) | None => Self::Other,
-        }
+        if related::is_ed25519(spki) { Self::Ed25519 } else { Self::Other }
     }
 }
 

@@ -2,16 +2,19 @@
 //!
 //! A filter contains one encoding of a key. The holder of the private key can obtain a certificate
 //! for any encoding that the verifier accepts: an elliptic-curve point Q compressed or not, its
-//! negative −Q (the private key n − d follows from d), or an RSA modulus with another public
-//! exponent. A key is a hit if any of its encodings is in a filter.
+//! negative −Q (the private key n − d follows from d), an Ed25519 point A, −A, or either with a point
+//! of small order added, or an RSA modulus with another public exponent. A key is a hit if any of
+//! its encodings is in a filter.
 
 mod ec;
+mod ed25519;
 mod rsa;
 
 use smallvec::SmallVec;
 
 use self::ec::Point;
 pub(super) use self::ec::ec_spki;
+use self::ed25519::EdwardsKey;
 use self::rsa::RsaKey;
 pub(super) use self::rsa::{der_integer, rsa_spki};
 
@@ -20,6 +23,10 @@ pub(super) use self::rsa::{der_integer, rsa_spki};
 pub enum Encoding {
     /// The same point, compressed.
     Compressed,
+    /// The negative of an Ed25519 point.
+    Ed25519Negated,
+    /// An Ed25519 point or its negative, with a point of small order added.
+    Ed25519Torsion,
     /// The negative of the point, compressed.
     NegatedCompressed,
     /// The negative of the point, uncompressed.
@@ -40,6 +47,8 @@ impl Encoding {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Compressed => "compressed",
+            Self::Ed25519Negated => "ed25519-negated",
+            Self::Ed25519Torsion => "ed25519-torsion",
             Self::NegatedCompressed => "negated-compressed",
             Self::NegatedUncompressed => "negated-uncompressed",
             Self::Presented => "presented",
@@ -60,24 +69,28 @@ pub fn related(spki: &[u8]) -> Vec<(Encoding, Vec<u8>)> {
 
 /// Calls `visit` with each encoding of a key, the presented one first.
 ///
-/// Does not allocate for RSA up to 8192 bits nor for an uncompressed point. A compressed point is
-/// decompressed. If the point is not on its curve, only the compressed encodings are visited. No
+/// Does not allocate for RSA up to 8192 bits, for Ed25519, nor for an uncompressed point. A
+/// compressed point is decompressed. If the point is not on its curve, only the compressed encodings are visited. No
 /// verifier accepts such a key.
 pub fn for_each_related(spki: &[u8], mut visit: impl FnMut(Encoding, &[u8])) {
     visit(Encoding::Presented, spki);
     if let Some(point) = Point::parse(spki) {
         point.for_each_related(visit);
+    } else if let Some(key) = EdwardsKey::parse(spki) {
+        key.for_each_related(visit);
     } else if let Some(key) = RsaKey::parse(spki) {
         key.for_each_related(visit);
     }
 }
 
-/// The DER before the 32 bytes of an Ed25519 key (RFC 8410).
-pub(super) const ED25519_PREFIX: &[u8] = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00";
-
 /// The SubjectPublicKeyInfo (DER) of an Ed25519 key of 32 bytes.
 pub(super) fn ed25519_spki(key: &[u8]) -> Vec<u8> {
-    [ED25519_PREFIX, key].concat()
+    [ed25519::PREFIX, key].concat()
+}
+
+/// Whether the SubjectPublicKeyInfo (DER) holds an Ed25519 key.
+pub(super) fn is_ed25519(spki: &[u8]) -> bool {
+    EdwardsKey::parse(spki).is_some()
 }
 
 /// The usual name of an elliptic-curve key's curve.
@@ -100,7 +113,9 @@ type SpkiBuffer = SmallVec<[u8; 1104]>;
 pub fn for_each_point_form(spki: &[u8], mut visit: impl FnMut(&[u8])) {
     for_each_related(spki, |encoding, spki| match encoding {
         Encoding::Compressed | Encoding::Presented | Encoding::Uncompressed => visit(spki),
-        Encoding::NegatedCompressed
+        Encoding::Ed25519Negated
+        | Encoding::Ed25519Torsion
+        | Encoding::NegatedCompressed
         | Encoding::NegatedUncompressed
         | Encoding::RsaExponent3
         | Encoding::RsaExponent65537 => {}

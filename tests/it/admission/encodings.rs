@@ -1,18 +1,24 @@
 //! One private key has many encodings of its public half. A client is rejected in each encoding that
 //! the list or the certificate may have, over real handshakes.
 //!
-//! Guards: `for_each_related` in `src/spki/related.rs`, `visit` in `src/spki/related/ec.rs`, `visit` in
-//! `src/spki/related/rsa.rs`, `is_known` in `src/guard.rs` for unknown encodings.
+//! Guards: `for_each_related` in `src/spki/related.rs`, `visit` in `src/spki/related/ec.rs`,
+//! `src/spki/related/ed25519.rs` and `src/spki/related/rsa.rs`, `is_known` in `src/guard.rs` for
+//! unknown encodings.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use aws_lc_rs::digest::{SHA512, digest};
+use curve25519_dalek::constants::EIGHT_TORSION;
+use curve25519_dalek::scalar::clamp_integer;
+use curve25519_dalek::{EdwardsPoint, Scalar};
 use data_encoding::HEXLOWER;
 use keygate::spki::{Encoding, related};
-use rustls::{ClientConnection, StreamOwned};
+use rustls::sign::{CertifiedKey, Signer, SigningKey, SingleCertAndKey};
+use rustls::{ClientConfig, ClientConnection, SignatureAlgorithm, SignatureScheme, StreamOwned};
 
-use crate::support::client::config;
+use crate::support::client::{config, config_of};
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki, der, elements};
@@ -23,9 +29,11 @@ use crate::support::{TIMEOUT, output_text, system, write_filter};
 fn a_key_is_rejected_in_each_encoding_the_filter_may_have() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let mut listed: Vec<(Party, Encoding, Vec<u8>)> = Vec::new();
-    for kind in [Kind::P256, Kind::P384, Kind::P521, Kind::Rsa2048] {
+    for (kind, count) in
+        [(Kind::Ed25519, 2), (Kind::P256, 4), (Kind::P384, 4), (Kind::P521, 4), (Kind::Rsa2048, 2)]
+    {
         let forms = related(&pki.client("count", kind).spki).len();
-        assert_eq!(forms, if kind == Kind::Rsa2048 { 2 } else { 4 });
+        assert_eq!(forms, count, "{kind:?}");
         for form in 0..forms {
             let client = pki.client(&format!("{kind:?}-{form}"), kind);
             let (encoding, spki) = related(&client.spki).swap_remove(form);
@@ -59,8 +67,12 @@ fn wait_for_line(keygate: &Keygate, client: &Party, encoding: &str) {
 
 /// The response to one request of `client`, or the error that ended the connection.
 fn send_get(pki: &Pki, keygate: &Keygate, client: &Party) -> Result<String, String> {
+    send_get_with(config(pki, client), keygate)
+}
+
+fn send_get_with(config: ClientConfig, keygate: &Keygate) -> Result<String, String> {
     let name = "localhost".try_into().unwrap();
-    let connection = ClientConnection::new(Arc::new(config(pki, client)), name).unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
     let tcp = TcpStream::connect(keygate.address()).unwrap();
     tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut tls = StreamOwned::new(connection, tcp);
@@ -142,7 +154,9 @@ fn certificates_of(pki: &Pki, client: &Party, kind: Kind) -> Vec<(Party, Encodin
     let made = forms.map(|(encoding, spki)| {
         let key = match encoding {
             Encoding::Presented | Encoding::Compressed => client.key.clone(),
-            Encoding::NegatedCompressed
+            Encoding::Ed25519Negated
+            | Encoding::Ed25519Torsion
+            | Encoding::NegatedCompressed
             | Encoding::NegatedUncompressed
             | Encoding::RsaExponent3
             | Encoding::RsaExponent65537
@@ -199,6 +213,105 @@ fn a_certificate_with_another_encoding_of_a_listed_key_is_rejected() {
     }
     assert!(send_get(&pki, &keygate, &lost_rsa).unwrap_err().contains("AccessDenied"));
     wait_for_line(&keygate, &lost_rsa, "rsa-exponent-65537");
+    assert_eq!(origin.untaken(), 0);
+}
+
+/// An Ed25519 key that is presented as ±A + T, where T is a point of small order.
+#[derive(Debug, Clone)]
+struct Disguised {
+    /// The private key of ±A.
+    scalar: Scalar,
+    /// ±A + T, encoded.
+    public: [u8; 32],
+}
+
+impl Disguised {
+    /// All sixteen forms of the key of `client`: its own one first, its negative second.
+    fn all(client: &Party) -> Vec<Self> {
+        let seed = &client.key[client.key.len() - 32..];
+        let hash = digest(&SHA512, seed);
+        let scalar = clamp_integer(*hash.as_ref().first_chunk().unwrap());
+        let scalar = Scalar::from_bytes_mod_order(scalar);
+        let forms = EIGHT_TORSION.iter().flat_map(|offset| {
+            [scalar, -scalar].map(|scalar| {
+                let point = EdwardsPoint::mul_base(&scalar) + offset;
+                Self { scalar, public: point.compress().to_bytes() }
+            })
+        });
+        forms.collect()
+    }
+
+    fn spki(&self) -> Vec<u8> {
+        // RFC 8410: SEQUENCE { SEQUENCE { id-Ed25519 }, BIT STRING }
+        let bits = [&[0], self.public.as_slice()].concat();
+        der(0x30, &[der(0x30, b"\x06\x03\x2b\x65\x70"), der(0x03, &bits)].concat())
+    }
+
+    /// The configuration of a client that presents `certificate` and proves possession.
+    fn config(&self, pki: &Pki, certificate: &Party) -> ClientConfig {
+        let key = CertifiedKey::new(vec![certificate.der.clone()], Arc::new(self.clone()));
+        let mut config = config_of(pki, rustls::ALL_VERSIONS, None);
+        config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(key));
+        config
+    }
+}
+
+/// RFC 8032, section 5.1.6. The equation `[S]B = R + [k](±A + T)` holds if k is a multiple of the
+/// order of T, which is 8 at most. The nonce is changed until this is so.
+impl Signer for Disguised {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+        let attempts = (1_u64..).map(|nonce| {
+            let nonce = Scalar::from(nonce);
+            let point = EdwardsPoint::mul_base(&nonce).compress().to_bytes();
+            let hash = digest(&SHA512, &[&point, &self.public, message].concat());
+            let k = Scalar::from_bytes_mod_order_wide(hash.as_ref().try_into().unwrap());
+            (k, [point, (nonce + k * self.scalar).to_bytes()].concat())
+        });
+        let mut valid = attempts.filter(|(k, _)| k.as_bytes()[0].is_multiple_of(8));
+        Ok(valid.next().unwrap().1)
+    }
+
+    fn scheme(&self) -> SignatureScheme {
+        SignatureScheme::ED25519
+    }
+}
+
+impl SigningKey for Disguised {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        offered.contains(&self.scheme()).then(|| Box::new(self.clone()) as Box<dyn Signer>)
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        SignatureAlgorithm::ED25519
+    }
+}
+
+#[test]
+fn an_ed25519_key_that_is_negated_or_has_a_point_of_small_order_added_is_rejected() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::Ed25519));
+    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
+    let keygate = Configuration::new(origin.address()).start(&pki);
+    for (number, key) in Disguised::all(&good).into_iter().enumerate() {
+        let certificate = pki.client_with_spki(&format!("good-{number}"), &key.spki(), &good.key);
+        let response = send_get_with(key.config(&pki, &certificate), &keygate);
+        assert!(response.is_ok_and(|text| text.ends_with("hello\n")), "the verifier accepts it");
+        origin.next();
+    }
+    for (number, key) in Disguised::all(&lost).into_iter().enumerate() {
+        let certificate = pki.client_with_spki(&format!("lost-{number}"), &key.spki(), &lost.key);
+        let error = send_get_with(key.config(&pki, &certificate), &keygate).unwrap_err();
+        assert!(error.contains("AccessDenied"), "{number}: {error}");
+        wait_for_line(
+            &keygate,
+            &certificate,
+            match number {
+                0 => "presented",
+                1 => "ed25519-negated",
+                _ => "ed25519-torsion",
+            },
+        );
+    }
     assert_eq!(origin.untaken(), 0);
 }
 
