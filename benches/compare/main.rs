@@ -1,0 +1,209 @@
+//! CPU time and memory of mTLS reverse proxies under the same load.
+//!
+//! `cargo bench --bench compare` starts keygate, HAProxy, nginx and Envoy, as far as the machine
+//! has them, each with one worker on the first core. The origin and the load generator use the
+//! second core. Each round puts each scenario on each proxy in turn, so that a slow moment of the
+//! machine affects all of them. The figure of a scenario is the CPU time of the proxy, system
+//! calls included, for each handshake, request or MiB. Medians of the rounds are printed as a
+//! table, and `--json FILE` writes every single run.
+//!
+//! All proxies require and verify the client certificate, forward something of it, write no access
+//! log, and keep their connections to the origin open. The client offers one cipher suite and one
+//! key exchange, so that all proxies do the same cryptography. Connections of the scenarios without
+//! handshakes are opened before the CPU time is read.
+
+#![allow(
+    unreachable_pub,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a benchmark may fail loudly"
+)]
+
+mod load;
+mod origin;
+mod peer;
+mod report;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+mod usage;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use tokio::runtime::{Builder, Runtime};
+
+use load::{Clients, Idle, Scenario};
+use origin::Origin;
+use peer::{Peer, Running, Site};
+use report::{Report, Run};
+use support::pki::{Kind, Pki};
+use usage::Usage;
+
+/// Time for a proxy to close connections before its CPU time is read.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Compares mTLS reverse proxies by CPU time for each unit of work.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Rounds; the table shows their medians.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Proxies, separated by commas; all that are installed by default.
+    #[arg(long, value_delimiter = ',')]
+    peers: Vec<Peer>,
+    /// Scenarios, separated by commas; all by default.
+    #[arg(long, value_delimiter = ',')]
+    scenarios: Vec<Scenario>,
+    /// Idle connections for the memory of each connection; 0 leaves this row out.
+    #[arg(long, default_value_t = 1000)]
+    idle: usize,
+    /// Multiplies the number of handshakes, requests and MiB.
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Writes every run to this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Ignored: `cargo bench` passes it.
+    #[arg(long, hide = true)]
+    bench: bool,
+    /// Starts the origin and nothing else.
+    #[arg(long, hide = true)]
+    origin: bool,
+}
+
+fn main() {
+    if std::env::args().any(|argument| argument == "--test") {
+        return; // `cargo test --benches` only checks that the program starts
+    }
+    let arguments = Arguments::parse();
+    if arguments.origin {
+        return origin::serve();
+    }
+    let report = compare(&arguments);
+    println!("{report}");
+    if let Some(path) = &arguments.json {
+        std::fs::write(path, report.to_json()).unwrap();
+    }
+}
+
+fn compare(arguments: &Arguments) -> Report {
+    pin_to_load_core();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let bench = Bench::new(&runtime);
+    let peers: Vec<Peer> = match &arguments.peers[..] {
+        [] => Peer::ALL.into_iter().filter(Peer::is_installed).collect(),
+        chosen => chosen.to_vec(),
+    };
+    let scenarios = match &arguments.scenarios[..] {
+        [] => Scenario::ALL.to_vec(),
+        chosen => chosen.to_vec(),
+    };
+    let mut report = Report::new(&peers);
+    let running: Vec<_> = peers.iter().map(|peer| bench.start(*peer)).collect();
+    for round in 0..arguments.rounds {
+        for scenario in &scenarios {
+            for position in 0..running.len() {
+                let proxy = &running[(round + position) % running.len()];
+                report.add(bench.run(proxy, *scenario, arguments.scale));
+            }
+        }
+        eprintln!("round {} of {}", round + 1, arguments.rounds);
+    }
+    drop(running);
+    for idle in Idle::ALL.into_iter().filter(|_| arguments.idle > 0) {
+        for peer in &peers {
+            report.add(bench.idle(*peer, idle, arguments.idle));
+        }
+    }
+    report
+}
+
+/// The parties of a comparison, besides the proxies.
+struct Bench<'a> {
+    runtime: &'a Runtime,
+    pki: Pki,
+    clients: Clients,
+    origin: Origin,
+}
+
+impl<'a> Bench<'a> {
+    fn new(runtime: &'a Runtime) -> Self {
+        let pki = Pki::new();
+        let clients = Clients::new(&pki, pki.client("client", Kind::P256));
+        Self { runtime, origin: Origin::start(), pki, clients }
+    }
+
+    /// Starts a proxy, and checks that it admits a client with a certificate and no other.
+    fn start(&self, peer: Peer) -> Running {
+        let site = Site::new(&self.pki, self.origin.address());
+        let running = peer.start(site);
+        let checked = self.clients.check(running.address());
+        if let Err(error) = self.runtime.block_on(checked) {
+            panic!("{peer} is not usable: {error}");
+        }
+        running
+    }
+
+    /// One run of a scenario.
+    fn run(&self, proxy: &Running, scenario: Scenario, scale: f64) -> Run {
+        let count = (scenario.count() as f64 * scale).max(1.0) as usize;
+        let address = proxy.address();
+        self.runtime.block_on(async {
+            let prepared = self.clients.prepare(address, scenario).await;
+            tokio::time::sleep(SETTLE).await;
+            let before = Usage::of(proxy.id());
+            let start = Instant::now();
+            let latencies = prepared.run(count).await;
+            let elapsed = start.elapsed();
+            tokio::time::sleep(SETTLE).await;
+            let cpu = Usage::of(proxy.id()).cpu - before.cpu;
+            Run::of_work(proxy.peer(), scenario, cpu, elapsed, latencies)
+        })
+    }
+
+    /// The memory of a new proxy for each of `count` idle connections.
+    fn idle(&self, peer: Peer, idle: Idle, count: usize) -> Run {
+        let proxy = self.start(peer);
+        let bytes = self.runtime.block_on(async {
+            drop(self.clients.open(proxy.address(), idle, 16).await); // the first ones cost more
+            tokio::time::sleep(SETTLE).await;
+            let before = Usage::of(proxy.id()).resident;
+            let open = self.clients.open(proxy.address(), idle, count).await;
+            tokio::time::sleep(Duration::from_secs(2)).await; // proxies free buffers after a while
+            let after = Usage::of(proxy.id()).resident;
+            drop(open);
+            after.saturating_sub(before)
+        });
+        Run::of_memory(peer, idle, bytes as f64 / count as f64)
+    }
+}
+
+/// The core of proxies, and that of the origin and the load, as `taskset` takes them.
+const PROXY_CORE: &str = "0";
+const LOAD_CORE: &str = "1";
+
+/// `program` on this core.
+fn on_core(core: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["--cpu-list", core]).arg(program);
+    command
+}
+
+/// Pins this process, whose only thread is the one that drives the load.
+fn pin_to_load_core() {
+    let pid = std::process::id().to_string();
+    support::system("taskset", &["--cpu-list", "--pid", LOAD_CORE, &pid]);
+}
+
+/// An address on loopback for a proxy.
+fn address() -> SocketAddr {
+    support::program::reserved_address()
+}
