@@ -241,7 +241,11 @@ pub fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            print_error(&error);
+            if let CliError::Config(error) = &error {
+                error.lines().iter().for_each(|line| print_error(line));
+            } else {
+                print_error(&error);
+            }
             ExitCode::from(error.exit_code())
         }
     }

@@ -9,7 +9,9 @@
 //! example, the reference and the test.
 
 mod check;
+mod document;
 mod log_level;
+mod problem;
 mod raw;
 mod service;
 mod units;
@@ -21,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use self::log_level::{LogLevel, LogLevelError};
+pub use self::problem::{ConfigError, ConfigProblem};
 pub use self::service::{
     AlpnProtocol, ClientAuthMode, ExpiredCrl, ForwardConfig, Forwarded, LimitsConfig, Networks,
     Protocol, SendProxy, ServiceConfig, TlsConfig, TlsVersion,
@@ -217,39 +220,6 @@ pub enum SandboxPorts {
     Configured,
 }
 
-/// Why a configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// A value has the right type but cannot be used.
-    #[error("{}: {field}: {problem}", file.display())]
-    Invalid {
-        /// The configuration file.
-        file: PathBuf,
-        /// The key with the names of its tables, such as `services.orders.listen`.
-        field: String,
-        /// The value found and the remedy.
-        problem: String,
-    },
-    /// The file cannot be read.
-    #[error("{}: cannot read the configuration: {source}", file.display())]
-    Read {
-        /// The configuration file.
-        file: PathBuf,
-        /// The reason.
-        source: std::io::Error,
-    },
-    /// The file is not TOML, has an unknown key, or has a value of the wrong type.
-    #[error("{}:{line}: {}", file.display(), source.to_string().trim_end())]
-    Syntax {
-        /// The configuration file.
-        file: PathBuf,
-        /// Number of the line, counted from 1.
-        line: usize,
-        /// The value found, the value expected, and the line.
-        source: Box<toml::de::Error>,
-    },
-}
-
 /// Maximum size of the configuration file, in bytes; a larger file is an error.
 const MAX_CONFIG_SIZE: u64 = 1 << 20;
 
@@ -297,7 +267,7 @@ impl Config {
     /// # Errors
     /// Returns the errors of [`Config::read`], except those of reading the file.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
-        check::check(file, typed(file, text)?)
+        check::check(file, text)
     }
 }
 
@@ -308,8 +278,7 @@ impl AdminAddress {
     /// # Errors
     /// Returns an error if the file cannot be read, is not TOML, or has an invalid admin address.
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
-        let raw: raw::AdminOnly = typed(file, &text_of(file)?)?;
-        check::admin(file, &raw.admin)
+        check::admin(file, &text_of(file)?)
     }
 }
 
@@ -328,17 +297,4 @@ fn read_bounded(file: &Path) -> std::io::Result<String> {
         ));
     }
     Ok(text)
-}
-
-fn typed<T: serde::de::DeserializeOwned>(file: &Path, text: &str) -> Result<T, ConfigError> {
-    toml::from_str(text).map_err(|error| ConfigError::Syntax {
-        file: file.to_owned(),
-        line: line_of(text, error.span()),
-        source: Box::new(error),
-    })
-}
-
-fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {
-    let start = span.map_or(0, |span| span.start);
-    1 + text.bytes().take(start).filter(|byte| *byte == b'\n').count()
 }

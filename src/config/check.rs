@@ -3,16 +3,20 @@
 mod service;
 mod upstream;
 
+use std::cell::RefCell;
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
+use super::document::{Decoded, Document, decode};
 use super::units::{self, DurationText};
 use super::{
-    AdminAddress, Config, ConfigError, FilterConfig, ListConfig, LogConfig, LogLevelError,
-    ServiceConfig, raw,
+    AdminAddress, Config, ConfigError, ConfigProblem, FilterConfig, ListConfig, LogConfig,
+    LogLevel, LogLevelError, ServiceConfig, raw,
 };
 use crate::guard::Exception;
 use crate::spki::Fingerprint;
@@ -20,219 +24,275 @@ use crate::spki::Fingerprint;
 /// Maximum number of threads; a larger number is a typing error.
 const MAX_WORKERS: usize = 1024;
 
-pub(super) fn check(file: &Path, raw: raw::RawConfig) -> Result<Config, ConfigError> {
-    let checker = Checker { file };
-    if raw.filters.is_empty() {
-        return Err(checker.invalid(
-            "filters",
-            "none is configured; add a [[filters]] table with a name and the path of a .pkbf file",
-        ));
-    }
-    if raw.services.is_empty() {
-        return Err(checker.invalid("services", "none is configured; add a [[services]] table"));
-    }
-    let filters =
-        checker.each_once(raw.filters, "filters", |it| checker.filter(it), |it| &it.name)?;
-    let lists = checker.each_once(raw.lists, "lists", |it| checker.list(&it), |it| &it.name)?;
-    let exceptions = raw.exceptions.iter().map(|exception| checker.exception(exception));
-    let exceptions = checker.distinct(exceptions.collect::<Result<_, _>>()?)?;
-    let policy = raw.policy;
-    let service = |it| checker.service(it, &policy);
-    let services = checker.each_once(raw.services, "services", service, |it| &it.name)?;
-    checker.routes(&services)?;
-    Ok(Config {
-        workers: checker.workers(raw.workers)?,
-        admin: checker.admin(&raw.admin.listen)?,
-        log: checker.log(raw.log)?,
-        access_log: raw.access_log.requests,
-        filters,
-        lists,
-        exceptions,
-        services,
-        state_dir: raw.state.dir.map(|directory| checker.path(&directory)),
-        shutdown: raw.shutdown,
-        sandbox: raw.sandbox,
-    })
+/// Checks the configuration in `text`.
+pub(super) fn check(file: &Path, text: &str) -> Result<Config, ConfigError> {
+    let invalid = |problems| ConfigError::Invalid { file: file.to_owned(), problems };
+    let document = Document::parse(text).map_err(invalid)?;
+    let mut decoded: Decoded<raw::RawConfig> = decode(&document);
+    let Some(raw) = decoded.tables.take() else { return Err(invalid(decoded.problems)) };
+    let checker = Checker::new(file, &document);
+    let config = checker.config(raw);
+    let problems = checker.problems(decoded);
+    if problems.is_empty() { Ok(config) } else { Err(invalid(problems)) }
 }
 
-pub(super) fn admin(file: &Path, raw: &raw::Admin) -> Result<AdminAddress, ConfigError> {
-    Checker { file }.admin(&raw.listen)
+/// Checks the admin address in `text`, and nothing else.
+pub(super) fn admin(file: &Path, text: &str) -> Result<AdminAddress, ConfigError> {
+    let invalid = |problems| ConfigError::Invalid { file: file.to_owned(), problems };
+    let document = Document::parse(text).map_err(invalid)?;
+    let mut decoded: Decoded<raw::AdminOnly> = decode(&document);
+    let Some(raw) = decoded.tables.take() else { return Err(invalid(decoded.problems)) };
+    let checker = Checker::new(file, &document);
+    let address = checker.admin(&raw.admin.listen);
+    let problems = checker.problems(decoded);
+    if problems.is_empty() { Ok(address) } else { Err(invalid(problems)) }
 }
 
-/// Checks one configuration. The file is the base of relative paths and part of every error.
-#[derive(Clone, Copy)]
+/// Checks one configuration and collects its problems.
+///
+/// A value that is not valid becomes a placeholder in the model, so that the values after it are
+/// checked in the same pass. A model with a placeholder is never returned, because there is a
+/// problem then. Values are named by their path in the document, such as `services[0].listen`.
 struct Checker<'a> {
+    /// The configuration file, the base of relative paths.
     file: &'a Path,
+    document: &'a Document<'a>,
+    /// Paths and problems of single values.
+    invalid: RefCell<Vec<(String, String)>>,
+    /// Paths and problems of values that are valid, but not together with others.
+    conflicts: RefCell<Vec<(String, String)>>,
 }
 
-impl Checker<'_> {
-    fn invalid(self, field: impl Into<String>, problem: impl Into<String>) -> ConfigError {
-        ConfigError::Invalid {
-            file: self.file.to_owned(),
-            field: field.into(),
-            problem: problem.into(),
+impl<'a> Checker<'a> {
+    fn new(file: &'a Path, document: &'a Document<'a>) -> Self {
+        Self { file, document, invalid: RefCell::default(), conflicts: RefCell::default() }
+    }
+
+    /// All problems, in the order of their lines. Conflicts are reported only if every value is
+    /// valid by itself, because a placeholder could cause them.
+    fn problems<T>(self, mut decoded: Decoded<T>) -> Vec<ConfigProblem> {
+        let mut problems = std::mem::take(&mut decoded.problems);
+        let invalid = self.invalid.into_inner().into_iter();
+        let invalid = invalid.filter(|(path, _)| !decoded.is_faulty(path));
+        problems.extend(invalid.map(|(path, problem)| self.document.problem(&path, problem)));
+        if problems.is_empty() {
+            let conflicts = self.conflicts.into_inner().into_iter();
+            problems.extend(conflicts.map(|(path, problem)| self.document.problem(&path, problem)));
+        }
+        problems.sort_by_key(|problem| (problem.line, problem.column));
+        problems
+    }
+
+    /// Reports that the value at `path` cannot be used.
+    fn invalid(&self, path: impl Into<String>, problem: impl Into<String>) {
+        self.invalid.borrow_mut().push((path.into(), problem.into()));
+    }
+
+    /// Reports that the value at `path` contradicts another one.
+    fn conflict(&self, path: impl Into<String>, problem: impl Into<String>) {
+        self.conflicts.borrow_mut().push((path.into(), problem.into()));
+    }
+
+    fn config(&self, raw: raw::RawConfig) -> Config {
+        if raw.filters.is_empty() {
+            self.invalid(
+                "filters",
+                "none is configured; add a [[filters]] table with a name and the path of a .pkbf file",
+            );
+        }
+        if raw.services.is_empty() {
+            self.invalid("services", "none is configured; add a [[services]] table");
+        }
+        let filters = raw.filters.into_iter().enumerate();
+        let filters =
+            filters.map(|(index, filter)| self.filter(&format!("filters[{index}]"), filter));
+        let filters: Vec<_> = filters.collect();
+        let lists = raw.lists.iter().enumerate();
+        let lists = lists.map(|(index, list)| self.list(&format!("lists[{index}]"), list));
+        let lists: Vec<_> = lists.collect();
+        let exceptions = raw.exceptions.iter().enumerate();
+        let exceptions = exceptions
+            .map(|(index, exception)| self.exception(&format!("exceptions[{index}]"), exception));
+        let exceptions: Vec<_> = exceptions.collect();
+        let policy = raw.policy;
+        let services = raw.services.into_iter().enumerate();
+        let services = services
+            .map(|(index, service)| self.service(&format!("services[{index}]"), service, &policy));
+        let services: Vec<_> = services.collect();
+        self.names_once("filters", filters.iter().map(|it| it.name.as_str()));
+        self.names_once("lists", lists.iter().map(|it| it.name.as_str()));
+        self.names_once("services", services.iter().map(|it| it.name.as_str()));
+        self.fingerprints_once(&exceptions);
+        self.routes(&services);
+        Config {
+            workers: self.workers(raw.workers),
+            admin: self.admin(&raw.admin.listen),
+            log: self.log(raw.log),
+            access_log: raw.access_log.requests,
+            filters,
+            lists,
+            exceptions,
+            services,
+            state_dir: raw.state.dir.map(|directory| self.path(&directory)),
+            shutdown: raw.shutdown,
+            sandbox: raw.sandbox,
         }
     }
 
-    fn path(self, path: &Path) -> PathBuf {
+    fn path(&self, path: &Path) -> PathBuf {
         self.file.parent().map_or_else(|| path.to_owned(), |directory| directory.join(path))
     }
 
-    /// Converts all tables of an array and rejects a second table with the same name.
-    fn each_once<R, T>(
-        self,
-        tables: Vec<R>,
-        field: &str,
-        convert: impl Fn(R) -> Result<T, ConfigError>,
-        name: impl Fn(&T) -> &str,
-    ) -> Result<Vec<T>, ConfigError> {
-        let checked = tables.into_iter().map(convert).collect::<Result<Vec<_>, _>>()?;
-        let mut names = HashSet::new();
-        match checked.iter().map(name).find(|name| !names.insert(*name)) {
-            None => Ok(checked),
-            Some(twice) => Err(self.invalid(
-                format!("{field}.{twice}"),
-                "two tables have this name; give each its own",
-            )),
+    /// Checks that no two tables of an array have the same name.
+    fn names_once<'n>(&self, array: &str, names: impl Iterator<Item = &'n str>) {
+        let mut known = HashSet::new();
+        for (index, name) in names.enumerate() {
+            if !known.insert(name) {
+                let problem =
+                    format!("another of the {array} has the name {name:?}; give each its own");
+                self.invalid(format!("{array}[{index}].name"), problem);
+            }
         }
     }
 
     /// Checks a name. Its characters need no quoting in metrics, logs and headers.
-    fn name(self, table: &str, name: &str) -> Result<String, ConfigError> {
+    fn name(&self, path: &str, name: String) -> String {
         let plain =
             |character: char| character.is_ascii_alphanumeric() || ".-_".contains(character);
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
-            return Err(self.invalid(
-                format!("{table}.name"),
-                format!("{name:?}: a name has 1 to 64 letters, digits, '.', '-' and '_'"),
-            ));
+            let problem = format!("{name:?}: a name has 1 to 64 letters, digits, '.', '-' and '_'");
+            self.invalid(format!("{path}.name"), problem);
         }
-        Ok(name.to_owned())
+        name
     }
 
-    fn workers(self, workers: usize) -> Result<NonZeroUsize, ConfigError> {
+    fn workers(&self, workers: usize) -> NonZeroUsize {
         if workers > MAX_WORKERS {
-            return Err(self.invalid("workers", format!("{workers} is more than {MAX_WORKERS}")));
+            self.invalid("workers", format!("{workers} is not between 0 and {MAX_WORKERS}"));
         }
         let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        Ok(NonZeroUsize::new(workers).unwrap_or_else(cores))
+        NonZeroUsize::new(workers).unwrap_or_else(cores)
     }
 
-    fn admin(self, listen: &str) -> Result<AdminAddress, ConfigError> {
-        if let Some(path) = listen.strip_prefix("unix:") {
-            return Ok(AdminAddress::Unix(self.path(Path::new(path))));
+    fn admin(&self, listen: &str) -> AdminAddress {
+        match listen.strip_prefix("unix:") {
+            Some(path) => AdminAddress::Unix(self.path(Path::new(path))),
+            None => AdminAddress::Tcp(self.address("admin.listen", listen)),
         }
-        self.address("admin.listen", listen).map(AdminAddress::Tcp)
     }
 
-    fn address(self, field: &str, listen: &str) -> Result<SocketAddr, ConfigError> {
-        listen.parse().map_err(|_| {
+    fn address(&self, path: &str, listen: &str) -> SocketAddr {
+        listen.parse().unwrap_or_else(|_| {
             let problem = format!(
                 "{listen:?} is not an address and a port, such as \"0.0.0.0:8443\" or \"[::]:8443\""
             );
-            self.invalid(field, problem)
+            self.invalid(path, problem);
+            SocketAddr::from(([0; 4], 0))
         })
     }
 
-    fn log(self, log: raw::Log) -> Result<LogConfig, ConfigError> {
-        let level = log
-            .level
-            .parse()
-            .map_err(|error: LogLevelError| self.invalid("log.level", error.to_string()))?;
-        Ok(LogConfig { format: log.format, level, repeat_after: log.repeat_after.0 })
+    fn log(&self, log: raw::Log) -> LogConfig {
+        let level = log.level.parse().unwrap_or_else(|error: LogLevelError| {
+            self.invalid("log.level", error.to_string());
+            LogLevel::default()
+        });
+        LogConfig { format: log.format, level, repeat_after: log.repeat_after.0 }
     }
 
-    fn filter(self, filter: raw::RawFilter) -> Result<FilterConfig, ConfigError> {
-        Ok(FilterConfig {
-            name: self.name("filters", &filter.name)?,
+    fn filter(&self, path: &str, filter: raw::RawFilter) -> FilterConfig {
+        FilterConfig {
+            name: self.name(path, filter.name),
             path: self.path(&filter.path),
             max_size: filter.max_size.0,
-            max_age: match filter.max_age {
-                Some(age) => Some(self.positive("filters.max_age", age)?),
-                None => None,
-            },
+            max_age: filter.max_age.map(|age| self.positive(&format!("{path}.max_age"), age)),
             rollback: filter.rollback,
             implausible: filter.implausible,
             canaries: filter.canaries.iter().map(|path| self.path(path)).collect(),
             max_new_hits: filter.max_new_hits,
-        })
+        }
     }
 
-    fn list(self, list: &raw::List) -> Result<ListConfig, ConfigError> {
-        Ok(ListConfig { name: self.name("lists", &list.name)?, path: self.path(&list.path) })
+    fn list(&self, path: &str, list: &raw::List) -> ListConfig {
+        ListConfig { name: self.name(path, list.name.clone()), path: self.path(&list.path) }
     }
 
-    fn exception(self, raw: &raw::RawException) -> Result<Exception, ConfigError> {
-        let invalid =
-            |key: &str, problem: String| self.invalid(format!("exceptions.{key}"), problem);
-        let fingerprint = Fingerprint::parse(&raw.fingerprint).ok_or_else(|| {
+    fn exception(&self, path: &str, raw: &raw::RawException) -> Exception {
+        let fingerprint = Fingerprint::parse(&raw.fingerprint).unwrap_or_else(|| {
             let found = &raw.fingerprint;
             let problem = format!("{found:?} is not the SHA-256 of a key, in hex or base64");
-            invalid("fingerprint", problem)
-        })?;
-        let until = units::moment(raw.until).ok_or_else(|| {
-            let found = raw.until;
+            self.invalid(format!("{path}.fingerprint"), problem);
+            Fingerprint::of(found.as_bytes())
+        });
+        let until = units::moment(raw.until.0).unwrap_or_else(|| {
+            let found = raw.until.0;
             let problem = format!("{found}: write a date, such as 2026-12-31, or a time with an offset, such as 2026-12-31T12:00:00Z");
-            invalid("until", problem)
-        })?;
+            self.invalid(format!("{path}.until"), problem);
+            UNIX_EPOCH
+        });
         if raw.reason.trim().is_empty() {
-            return Err(invalid("reason", "empty; give the reason for the exception".to_owned()));
+            self.invalid(format!("{path}.reason"), "empty; give the reason for the exception");
         }
-        Ok(Exception { fingerprint, until, reason: raw.reason.clone() })
+        Exception { fingerprint, until, reason: raw.reason.clone() }
     }
 
-    fn distinct(self, exceptions: Vec<Exception>) -> Result<Vec<Exception>, ConfigError> {
+    fn fingerprints_once(&self, exceptions: &[Exception]) {
         let mut known = HashSet::new();
-        match exceptions.iter().find(|exception| !known.insert(exception.fingerprint)) {
-            None => Ok(exceptions),
-            Some(twice) => {
-                let problem = format!("{} occurs twice", twice.fingerprint);
-                Err(self.invalid("exceptions.fingerprint", problem))
+        for (index, exception) in exceptions.iter().enumerate() {
+            if !known.insert(exception.fingerprint) {
+                let problem = format!("{} occurs twice", exception.fingerprint);
+                self.invalid(format!("exceptions[{index}].fingerprint"), problem);
             }
         }
     }
 
-    fn positive(self, field: &str, duration: DurationText) -> Result<Duration, ConfigError> {
+    fn positive(&self, path: &str, duration: DurationText) -> Duration {
         if duration.0.is_zero() {
-            return Err(self.invalid(field, "0 would expire at once; give a longer time"));
+            self.invalid(path, "0 would expire at once; give a longer time");
         }
-        Ok(duration.0)
+        duration.0
+    }
+
+    /// Checks that a number is from `range`.
+    fn within<N: PartialOrd + Display + Copy>(
+        &self,
+        path: &str,
+        number: N,
+        range: RangeInclusive<N>,
+    ) -> N {
+        if !range.contains(&number) {
+            let problem = format!("{number} is not between {} and {}", range.start(), range.end());
+            self.invalid(path, problem);
+        }
+        number
     }
 
     /// Checks that services on one address have distinct names, by which connections are routed.
-    fn routes(self, services: &[ServiceConfig]) -> Result<(), ConfigError> {
+    fn routes(&self, services: &[ServiceConfig]) {
         let mut taken = HashSet::new();
-        for service in services {
-            let field = || format!("services.{}.server_names", service.name);
+        for (index, service) in services.iter().enumerate() {
+            let path = |key: &str| format!("services[{index}].{key}");
             // The PROXY header precedes the ClientHello with the name.
-            let others = services.iter().filter(|other| other.listen == service.listen);
-            if let Some(other) =
-                others.into_iter().find(|other| other.accept_proxy != service.accept_proxy)
-            {
-                return Err(self.invalid(
-                    format!("services.{}.accept_proxy", service.name),
-                    format!("differs from that of service {:?} on the same address", other.name),
-                ));
+            let mut others = services.iter().filter(|other| other.listen == service.listen);
+            if let Some(other) = others.find(|other| other.accept_proxy != service.accept_proxy) {
+                let problem =
+                    format!("differs from that of service {:?} on the same address", other.name);
+                self.conflict(path("accept_proxy"), problem);
             }
             if service.server_names.is_empty() && !taken.insert((service.listen, "")) {
-                return Err(self.invalid(
-                    field(),
-                    format!(
-                        "another service is already the default of {}; give the host names of this one",
-                        service.listen
-                    ),
-                ));
+                let problem = format!(
+                    "another service is already the default of {}; give the host names of this one",
+                    service.listen
+                );
+                self.conflict(path("server_names"), problem);
             }
             for name in &service.server_names {
                 if !taken.insert((service.listen, name)) {
-                    return Err(self.invalid(
-                        field(),
-                        format!("{name:?} occurs twice for the address {}", service.listen),
-                    ));
+                    let problem =
+                        format!("{name:?} occurs twice for the address {}", service.listen);
+                    self.conflict(path("server_names"), problem);
                 }
             }
         }
-        Ok(())
     }
 }
 
@@ -285,7 +345,7 @@ upstream = { servers = ["http://127.0.0.1:8080"] }
         let message =
             problem(&changed("path = \"lost.pkbf\"", "path = \"lost.pkbf\"\nmax_sice = 1"));
         assert!(message.starts_with("/etc/keygate/keygate.toml:5:"), "{message}");
-        assert!(message.contains("unknown field `max_sice`"), "{message}");
+        assert!(message.contains("did you mean \"max_size\"?"), "{message}");
     }
 
     #[test]
@@ -302,8 +362,8 @@ upstream = { servers = ["http://127.0.0.1:8080"] }
     #[test]
     fn an_error_names_the_field_of_the_invalid_value() {
         for (from, to, field, found) in [
-            ("[[filters]]", "[[ignored]]", ":2:", "unknown field `ignored`"),
-            ("name = \"lost\"", "name = \"a b\"", "filters.name", "\"a b\""),
+            ("[[filters]]", "[[ignored]]", ":2:", "there is no key \"ignored\""),
+            ("name = \"lost\"", "name = \"a b\"", ":3:8: filters.name", "\"a b\""),
             ("127.0.0.1:8443", "localhost", "services.orders.listen", "\"localhost\""),
             ("http://127", "https://127", "services.orders.upstream.tls", "https://127"),
             ("http://127", "ftp://127", "services.orders.upstream.servers", "ftp://127"),
@@ -320,17 +380,36 @@ upstream = { servers = ["http://127.0.0.1:8080"] }
             ("limits = { max_connections = 0 }", "services.orders.limits.max_connections"),
             ("policy = { header = \"a b\" }", "services.orders.policy.header"),
             ("policy = { header = \"Host\" }", "services.orders.policy.header"),
-            ("policy = { on_probable = \"admit\" }", "unknown variant `admit`"),
+            (
+                "policy = { on_probable = \"admit\" }",
+                "\"admit\" is not one of \"flag\", \"header\", \"reject\"",
+            ),
             ("limits = { max_streams = 0 }", "services.orders.limits.max_streams"),
             ("protocol = \"tcp\"", "services.orders.upstream.servers"),
             ("accept_proxy = { from = [\"10.0.0.0/33\"] }", "services.orders.accept_proxy.from"),
             ("forward = { send_proxy = \"v2\" }", "services.orders.forward.send_proxy"),
             ("server_names = [\"a b\"]", "services.orders.server_names"),
+            ("server_names = [\"a..b\"]", "\"a..b\" has an empty label"),
+            ("server_names = [\"a.b..\"]", "\"a.b..\" has an empty label"),
+            ("server_names = [\".\"]", "\".\" has an empty label"),
+            ("server_names = [\"*.\"]", "\"*.\" has '*' elsewhere"),
+            ("server_names = [\"a.*.b\"]", "has '*' elsewhere"),
+            ("server_names = [\"bücher.example\"]", "A-label"),
+            ("server_names = [\"10.0.0.1\"]", "is an address"),
+            ("server_names = [\"[::1]\"]", "is an address"),
+            ("server_names = [\"a.b:443\"]", "without scheme, user, port"),
+            ("server_names = [\"a.b\", \"a.B.\"]", "\"a.b\" occurs twice"),
             ("server_names = [\"a.b\", \"A.b\"]", "\"a.b\" occurs twice"),
         ] {
             let message = problem(&format!("{MINIMAL}{extra}"));
             assert!(message.contains(field), "{extra} gave {message}");
         }
+    }
+
+    #[test]
+    fn a_server_name_loses_the_dot_of_a_fully_qualified_name() {
+        let config = parse(&format!("{MINIMAL}server_names = [\"A.Example.\", \"*.b.\"]"));
+        assert_eq!(config.unwrap().services[0].server_names, ["a.example", "*.b"]);
     }
 
     #[test]

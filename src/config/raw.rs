@@ -8,11 +8,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use toml::value::Datetime;
 
 pub(super) use self::service::{Limits, RawService, RawTls};
 pub(super) use self::upstream::{RawServer, RawUpstream, UpstreamTls};
-use super::units::{DurationText, SizeText};
+use super::units::{DateText, DurationText, SizeText};
 use super::{AccessLogConfig, Implausible, LogFormat, Rollback, SandboxConfig, ShutdownConfig};
 use crate::guard::{Decision, Depth, RejectWith};
 
@@ -132,7 +131,7 @@ pub(super) struct List {
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct RawException {
     pub(super) fingerprint: String,
-    pub(super) until: Datetime,
+    pub(super) until: DateText,
     pub(super) reason: String,
 }
 

@@ -1,8 +1,9 @@
 //! Text forms of durations (`"5s"`), sizes (`"64KiB"`) and dates.
 
+use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::de::{Deserialize, Deserializer, Error};
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use toml::value::{Datetime, Offset};
 use x509_cert::der::DateTime;
 
@@ -33,23 +34,61 @@ fn within_years(time: SystemTime) -> Option<SystemTime> {
     (time < UNIX_EPOCH + YEAR_10000).then_some(time)
 }
 
+/// A date, or a time with or without an offset.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DateText(pub(super) Datetime);
+
+impl<'de> Deserialize<'de> for DateText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_bytes(DateVisitor) // the decoder gives dates as bytes
+    }
+}
+
+struct DateVisitor;
+
+impl Visitor<'_> for DateVisitor {
+    type Value = DateText;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a date without quotes, such as 2026-12-31")
+    }
+
+    fn visit_bytes<E: Error>(self, text: &[u8]) -> Result<DateText, E> {
+        let date = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+        date.map(DateText).ok_or_else(|| E::custom("not a date, such as 2026-12-31"))
+    }
+}
+
 /// A duration such as `"250ms"`, `"5s"`, `"1h 30m"`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DurationText(pub(super) Duration);
 
 impl<'de> Deserialize<'de> for DurationText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let duration = humantime::parse_duration(&text).map_err(|error| {
-            D::Error::custom(format!(
-                "{text:?} is not a duration ({error}); write a number and a unit, such as \"5s\""
+        deserializer.deserialize_str(DurationVisitor)
+    }
+}
+
+struct DurationVisitor;
+
+impl Visitor<'_> for DurationVisitor {
+    type Value = DurationText;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a duration in quotes, such as \"250ms\", \"5s\" or \"1h\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<DurationText, E> {
+        let duration = humantime::parse_duration(text).map_err(|_| {
+            E::custom(format!(
+                "{text:?} is not a duration; write a number and a unit, such as \"250ms\", \"5s\" or \"1h\""
             ))
         })?;
         // A sum with the current time must not overflow. No timeout needs a year.
         if duration > Duration::from_secs(365 * 86_400) {
-            return Err(D::Error::custom(format!("{text:?} is longer than a year")));
+            return Err(E::custom(format!("{text:?} is longer than a year, the maximum")));
         }
-        Ok(Self(duration))
+        Ok(DurationText(duration))
     }
 }
 
@@ -64,13 +103,27 @@ pub(super) struct SizeText(pub(super) u64);
 
 impl<'de> Deserialize<'de> for SizeText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let size: bytesize::ByteSize = text.parse().map_err(|_| {
-            D::Error::custom(format!(
+        deserializer.deserialize_str(SizeVisitor)
+    }
+}
+
+struct SizeVisitor;
+
+impl Visitor<'_> for SizeVisitor {
+    type Value = SizeText;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a size in quotes, such as \"64KiB\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<SizeText, E> {
+        let size: Result<bytesize::ByteSize, _> = text.parse();
+        let size = size.map_err(|_| {
+            E::custom(format!(
                 "{text:?} is not a size; write a number and a unit, such as \"64KiB\""
             ))
         })?;
-        Ok(Self(size.as_u64()))
+        Ok(SizeText(size.as_u64()))
     }
 }
 

@@ -41,6 +41,7 @@ mod cli {
 mod docs {
     mod examples;
     mod migrating;
+    mod mistakes;
     mod operations;
     mod pages;
     mod readme;

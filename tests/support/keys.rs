@@ -38,10 +38,10 @@ fn collect(example: &Table, place: &str, found: &mut BTreeMap<String, Kind>) {
     let inside =
         |key: &str| if place.is_empty() { key.to_owned() } else { format!("{place}.{key}") };
     let problem = problem_with(example, &inside(UNKNOWN), Value::Boolean(true));
-    assert!(problem.contains(&format!("unknown field `{UNKNOWN}`")), "{place}: {problem}");
-    let (_, expected) = problem.split_once("expected ").unwrap();
-    for key in words(expected) {
-        let key = inside(&key);
+    assert!(problem.contains(&format!("no key {UNKNOWN:?}; the keys here are")), "{problem}");
+    let (_, known) = problem.split_once("the keys here are ").unwrap();
+    for key in known.split("; ").next().unwrap().split(", ") {
+        let key = inside(key);
         match kind(example, &key) {
             Some(kind) => {
                 found.insert(key, kind);
@@ -51,10 +51,11 @@ fn collect(example: &Table, place: &str, found: &mut BTreeMap<String, Kind>) {
     }
 }
 
-/// The words between backticks in the first line.
-fn words(text: &str) -> Vec<String> {
-    let line = text.lines().next().unwrap();
-    line.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+/// The words between quotes after `is not`, which precedes the valid words.
+fn words(problem: &str) -> Vec<String> {
+    let (_, known) = problem.split_once(" is not ").unwrap();
+    let known = known.split("; ").next().unwrap();
+    known.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 /// The type of a key, `None` for a table. An invalid value makes the error name the valid ones.
@@ -62,42 +63,30 @@ fn kind(example: &Table, key: &str) -> Option<Kind> {
     let given = |value: Value| problem_with(example, key, value);
     let table = Value::Table(Table::from_iter([(UNKNOWN.to_owned(), Value::Boolean(true))]));
     let array = Value::Array(vec![table.clone()]);
-    let is_table = |problem: &str| problem.contains(&format!("unknown field `{UNKNOWN}`"));
+    let is_table = |problem: &str| problem.contains(&format!("no key {UNKNOWN:?}"));
+    let item = given(Value::Array(vec![Value::Boolean(true)]));
+    if item.contains("a URL in quotes, or a table with url and weight") {
+        return Some(Kind::Servers);
+    }
     if is_table(&given(table.clone())) || is_table(&given(array)) {
         return None;
     }
     let text = given(Value::String("no such word".to_owned()));
     let problem = given(table);
+    let is_word = |problem: &str| problem.contains(" is not one of \"");
     Some(match () {
-        () if text.contains("unknown variant") => {
-            Kind::Word(words(text.split_once("expected ").unwrap().1))
-        }
+        () if is_word(&text) => Kind::Word(words(&text)),
         () if text.contains("is not a duration") => Kind::Duration,
         () if text.contains("is not a size") => Kind::Size,
-        () if problem.contains("expected a sequence") => {
+        () if problem.contains("is not a list in brackets") => {
+            assert!(!item.is_empty(), "{key} takes anything");
             let item = given(Value::Array(vec![Value::String("no such word".to_owned())]));
-            let item_of_another_kind = given(Value::Array(vec![Value::Boolean(true)]));
-            if item_of_another_kind.contains("a URL, or a table with url and weight") {
-                return Some(Kind::Servers);
-            }
-            assert!(!item_of_another_kind.is_empty(), "{key} takes anything");
-            let is_word = item.contains("unknown variant");
-            Kind::List(match item.split_once("expected ") {
-                Some((_, expected)) if is_word => words(expected),
-                Some(_) | None => Vec::new(),
-            })
+            Kind::List(if is_word(&item) { words(&item) } else { Vec::new() })
         }
-        () if problem.contains("expected a boolean") => Kind::Boolean,
-        () if ["expected usize", "expected u32"].iter().any(|it| problem.contains(it)) => {
-            Kind::Integer
-        }
-        () if text.contains("expected a TOML datetime") => Kind::Date,
-        () if ["expected a string", "expected path string"]
-            .iter()
-            .any(|it| problem.contains(it)) =>
-        {
-            Kind::Text
-        }
+        () if problem.contains("is not true or false") => Kind::Boolean,
+        () if problem.contains("is not a whole number") => Kind::Integer,
+        () if text.contains("is not a date") => Kind::Date,
+        () if problem.contains("is not text in quotes") => Kind::Text,
         () => panic!("{key} takes what? {problem} {text}"),
     })
 }

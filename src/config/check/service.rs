@@ -7,8 +7,8 @@ use hyper::header::{self, HeaderName};
 use ipnet::IpNet;
 
 use super::super::{
-    AlpnProtocol, ClientAuthMode, ConfigError, ForwardConfig, LimitsConfig, Networks, Protocol,
-    SendProxy, ServiceConfig, TlsConfig, raw,
+    AlpnProtocol, ClientAuthMode, ForwardConfig, LimitsConfig, Networks, Protocol, SendProxy,
+    ServiceConfig, TlsConfig, raw,
 };
 use super::Checker;
 use crate::guard::{Decision, Policy, RejectWith};
@@ -20,7 +20,7 @@ const MAX_CONNECTIONS: usize = 1 << 24;
 /// Maximum of `max_headers`; servers reject longer heads.
 const MAX_HEADERS: usize = 1000;
 /// Maximum of `max_streams`; a larger number is a typing error.
-const MAX_STREAMS: usize = 10_000;
+const MAX_STREAMS: u32 = 10_000;
 /// Default of `evict_within`.
 const EVICT_WITHIN: Duration = Duration::from_secs(10);
 
@@ -43,199 +43,191 @@ const RESERVED: [HeaderName; 14] = [
 ];
 
 impl Checker<'_> {
+    /// Checks the service at `path`.
     pub(super) fn service(
-        self,
+        &self,
+        path: &str,
         service: raw::RawService,
         policy: &raw::RawPolicy,
-    ) -> Result<ServiceConfig, ConfigError> {
-        let name = self.name("services", &service.name)?;
-        let field = |key: &str| format!("services.{name}.{key}");
-        let names = service.server_names.iter();
+    ) -> ServiceConfig {
+        let at = |key: &str| format!("{path}.{key}");
         let merged = merge(policy, &service.policy);
         if service.client_auth.mode == ClientAuthMode::Optional
             && merged.on_unchecked == Decision::Reject
         {
             let problem = "\"optional\" admits clients without a certificate, but on_unchecked = \"reject\" rejects them; set on_unchecked to \"flag\" or \"header\"";
-            return Err(self.invalid(field("client_auth.mode"), problem));
+            self.conflict(at("client_auth.mode"), problem);
         }
         if service.protocol == Protocol::Tcp {
-            self.without_http(&name, &merged)?;
+            self.without_http(path, &merged);
         }
-        Ok(ServiceConfig {
-            listen: self.address(&field("listen"), &service.listen)?,
-            server_names: names
-                .map(|server_name| self.server_name(&field("server_names"), server_name))
-                .collect::<Result<_, _>>()?,
+        let names = service.server_names.iter();
+        ServiceConfig {
+            name: self.name(path, service.name),
+            listen: self.address(&at("listen"), &service.listen),
+            server_names: names.map(|name| self.server_name(&at("server_names"), name)).collect(),
             protocol: service.protocol,
-            accept_proxy: self.networks(&field("accept_proxy.from"), &service.accept_proxy.from)?,
-            request_id_from: self.networks(&field("request_id_from"), &service.request_id_from)?,
-            tls: self.tls(&field("tls.alpn"), service.tls, service.protocol)?,
+            accept_proxy: self.networks(&at("accept_proxy.from"), &service.accept_proxy.from),
+            request_id_from: self.networks(&at("request_id_from"), &service.request_id_from),
+            tls: self.tls(&at("tls.alpn"), service.tls, service.protocol),
             trust_anchors: self.path(&service.client_auth.trust_anchors),
             crls: service.client_auth.crls.iter().map(|path| self.path(path)).collect(),
             expired_crl: service.client_auth.expired_crl,
             client_auth_mode: service.client_auth.mode,
-            forward: self.forward(
-                &field("forward.send_proxy"),
-                service.forward,
-                service.protocol,
-            )?,
-            upstream: self.upstream(&field("upstream"), service.upstream, service.protocol)?,
-            limits: self.limits(&field("limits"), &service.limits)?,
+            forward: self.forward(&at("forward.send_proxy"), service.forward, service.protocol),
+            upstream: self.upstream(&at("upstream"), service.upstream, service.protocol),
+            limits: self.limits(&at("limits"), &service.limits),
             policy: merged,
             allow_compromised_own_key: (service.policy.allow_compromised_own_key)
                 .or(policy.allow_compromised_own_key)
                 .unwrap_or(false),
             evict_within: (service.policy.evict_within.or(policy.evict_within))
                 .map_or(EVICT_WITHIN, |within| within.0),
-            status_header: self.status_header(policy, &service.policy, &field("policy.header"))?,
-            name,
-        })
+            status_header: self.status_header(policy, &service.policy, &at("policy.header")),
+        }
     }
 
-    fn server_name(self, field: &str, server_name: &str) -> Result<String, ConfigError> {
-        let lower = server_name.to_ascii_lowercase();
-        let host = lower.strip_prefix("*.").unwrap_or(&lower);
-        match rustls::pki_types::DnsName::try_from(host) {
-            Ok(_) => Ok(lower),
-            Err(_) => Err(self.invalid(
-                field,
-                format!("{server_name:?} is not a host name, nor '*.' and a host name"),
-            )),
+    /// Returns the name in lower case and without the dot of a fully qualified name.
+    fn server_name(&self, path: &str, server_name: &str) -> String {
+        let name = server_name.strip_suffix('.').unwrap_or(server_name).to_ascii_lowercase();
+        let host = name.strip_prefix("*.").unwrap_or(&name);
+        if let Some(problem) = host_name_problem(host) {
+            self.invalid(path, format!("{server_name:?} {problem}"));
         }
+        name
     }
 
     /// Parses networks; an address alone is a network of one address.
-    fn networks(self, field: &str, texts: &[String]) -> Result<Networks, ConfigError> {
-        let networks = texts.iter().map(|text| {
+    fn networks(&self, path: &str, texts: &[String]) -> Networks {
+        let networks = texts.iter().filter_map(|text| {
             let address = || text.parse::<IpAddr>().map(IpNet::from);
-            text.parse::<IpNet>().or_else(|_| address()).map_err(|_| {
+            let network = text.parse::<IpNet>().or_else(|_| address()).ok();
+            if network.is_none() {
                 let problem =
                     format!("{text:?} is not a network, such as \"10.0.0.0/8\" or \"::1\"");
-                self.invalid(field, problem)
-            })
+                self.invalid(path, problem);
+            }
+            network
         });
-        Ok(Networks(networks.collect::<Result<_, _>>()?))
+        Networks(networks.collect())
     }
 
     /// Rejects HTTP-only policy settings for TCP services.
-    fn without_http(self, service: &str, policy: &Policy) -> Result<(), ConfigError> {
-        let field = |key: &str| format!("services.{service}.policy.{key}");
+    fn without_http(&self, path: &str, policy: &Policy) {
         let problem = "a service with protocol = \"tcp\" has no requests to";
         if policy.reject_with == RejectWith::Http403 {
-            return Err(
-                self.invalid(field("reject_with"), format!("{problem} respond to with 403"))
-            );
+            let problem = format!("{problem} respond to with 403; \"alert\" is for TCP");
+            self.conflict(format!("{path}.policy.reject_with"), problem);
         }
-        let actions = [
+        for (key, action) in [
             ("on_confirmed", policy.on_confirmed),
             ("on_listed", policy.on_listed),
             ("on_probable", policy.on_probable),
             ("on_unchecked", policy.on_unchecked),
-        ];
-        match actions.iter().find(|(_, action)| *action == Decision::Annotate) {
-            None => Ok(()),
-            Some((key, _)) => {
-                Err(self.invalid(field(key), format!("{problem} add a header to; \"flag\" logs")))
+        ] {
+            if action == Decision::Annotate {
+                let problem = format!("{problem} add a header to; \"flag\" logs");
+                self.conflict(format!("{path}.policy.{key}"), problem);
             }
         }
     }
 
-    fn forward(
-        self,
-        field: &str,
-        forward: ForwardConfig,
-        protocol: Protocol,
-    ) -> Result<ForwardConfig, ConfigError> {
+    fn forward(&self, path: &str, forward: ForwardConfig, protocol: Protocol) -> ForwardConfig {
         if forward.send_proxy != SendProxy::Off && protocol == Protocol::Http {
-            let problem = "needs protocol = \"tcp\"; HTTP upstreams get headers";
-            return Err(self.invalid(field, problem));
+            self.conflict(path, "needs protocol = \"tcp\"; HTTP upstreams get headers");
         }
-        Ok(forward)
+        forward
     }
 
-    fn tls(
-        self,
-        field: &str,
-        tls: raw::RawTls,
-        protocol: Protocol,
-    ) -> Result<TlsConfig, ConfigError> {
-        let alpn = match (protocol, tls.alpn) {
-            (Protocol::Http, None) => vec![AlpnProtocol::H2, AlpnProtocol::Http11],
-            (Protocol::Http, Some(alpn)) if alpn.is_empty() => {
-                return Err(self.invalid(field, "empty; give \"h2\", \"http/1.1\" or both"));
-            }
-            (Protocol::Http, Some(alpn)) => alpn,
-            (Protocol::Tcp, None) => Vec::new(),
-            (Protocol::Tcp, Some(_)) => {
-                return Err(self.invalid(field, "has no effect with protocol = \"tcp\"; remove it"));
-            }
+    fn tls(&self, path: &str, tls: raw::RawTls, protocol: Protocol) -> TlsConfig {
+        if tls.alpn.as_ref().is_some_and(Vec::is_empty) {
+            self.invalid(path, "empty; give \"h2\", \"http/1.1\" or both");
+        }
+        if protocol == Protocol::Tcp && tls.alpn.is_some() {
+            self.conflict(path, "has no effect with protocol = \"tcp\"; remove it");
+        }
+        let alpn = match protocol {
+            Protocol::Http => tls.alpn.unwrap_or(vec![AlpnProtocol::H2, AlpnProtocol::Http11]),
+            Protocol::Tcp => Vec::new(),
         };
-        Ok(TlsConfig {
+        TlsConfig {
             certificate: self.path(&tls.certificate),
             private_key: self.path(&tls.private_key),
             min_version: tls.min_version,
             alpn,
             resumption: tls.resumption,
-        })
+        }
     }
 
-    fn limits(self, field: &str, raw: &raw::Limits) -> Result<LimitsConfig, ConfigError> {
-        let positive = |key: &str, duration| self.positive(&format!("{field}.{key}"), duration);
+    fn limits(&self, path: &str, raw: &raw::Limits) -> LimitsConfig {
+        let at = |key: &str| format!("{path}.{key}");
+        let positive = |key: &str, duration| self.positive(&at(key), duration);
+        let number = |key: &str, number, max| self.within(&at(key), number, 1..=max);
         let size = raw.max_header_size.0;
-        let max_header_size = HEADER_SIZES.contains(&size).then(|| u32::try_from(size).ok());
-        let Some(max_header_size) = max_header_size.flatten() else {
+        if !HEADER_SIZES.contains(&size) {
             let problem = format!("{size} bytes are not between 8KiB and 1MiB");
-            return Err(self.invalid(format!("{field}.max_header_size"), problem));
-        };
-        if !(1..=MAX_CONNECTIONS).contains(&raw.max_connections) {
-            let problem = format!("{} is not between 1 and {MAX_CONNECTIONS}", raw.max_connections);
-            return Err(self.invalid(format!("{field}.max_connections"), problem));
+            self.invalid(at("max_header_size"), problem);
         }
-        for (key, value, max) in [
-            ("max_connections_per_ip", raw.max_connections_per_ip, MAX_CONNECTIONS),
-            ("max_headers", raw.max_headers, MAX_HEADERS),
-            ("max_streams", usize::try_from(raw.max_streams).unwrap_or(usize::MAX), MAX_STREAMS),
-        ] {
-            if !(1..=max).contains(&value) {
-                let problem = format!("{value} is not between 1 and {max}");
-                return Err(self.invalid(format!("{field}.{key}"), problem));
-            }
-        }
-        let optional =
-            |key: &str, time: Option<_>| time.map(|time| positive(key, time)).transpose();
-        Ok(LimitsConfig {
-            handshake_timeout: positive("handshake_timeout", raw.handshake_timeout)?,
-            header_timeout: positive("header_timeout", raw.header_timeout)?,
-            body_timeout: positive("body_timeout", raw.body_timeout)?,
-            idle_timeout: positive("idle_timeout", raw.idle_timeout)?,
-            request_timeout: optional("request_timeout", raw.request_timeout)?,
-            max_connection_age: optional("max_connection_age", raw.max_connection_age)?,
-            max_connections: raw.max_connections,
-            max_connections_per_ip: raw.max_connections_per_ip,
-            max_header_size,
-            max_headers: raw.max_headers,
+        LimitsConfig {
+            handshake_timeout: positive("handshake_timeout", raw.handshake_timeout),
+            header_timeout: positive("header_timeout", raw.header_timeout),
+            body_timeout: positive("body_timeout", raw.body_timeout),
+            idle_timeout: positive("idle_timeout", raw.idle_timeout),
+            request_timeout: raw.request_timeout.map(|time| positive("request_timeout", time)),
+            max_connection_age: (raw.max_connection_age)
+                .map(|time| positive("max_connection_age", time)),
+            max_connections: number("max_connections", raw.max_connections, MAX_CONNECTIONS),
+            max_connections_per_ip: number(
+                "max_connections_per_ip",
+                raw.max_connections_per_ip,
+                MAX_CONNECTIONS,
+            ),
+            max_header_size: u32::try_from(size).unwrap_or(u32::MAX),
+            max_headers: number("max_headers", raw.max_headers, MAX_HEADERS),
             max_body_size: raw.max_body_size.map(|size| size.0),
-            max_streams: raw.max_streams,
-        })
+            max_streams: self.within(&at("max_streams"), raw.max_streams, 1..=MAX_STREAMS),
+        }
     }
 
     fn status_header(
-        self,
+        &self,
         policy: &raw::RawPolicy,
         service: &raw::RawPolicy,
-        field: &str,
-    ) -> Result<HeaderName, ConfigError> {
-        let (field, name) = match (&service.header, &policy.header) {
-            (Some(name), _) => (field, name.as_str()),
+        path: &str,
+    ) -> HeaderName {
+        const DEFAULT: HeaderName = HeaderName::from_static("client-key-status");
+        let (path, name) = match (&service.header, &policy.header) {
+            (Some(name), _) => (path, name.as_str()),
             (None, Some(name)) => ("policy.header", name.as_str()),
-            (None, None) => return Ok(HeaderName::from_static("client-key-status")),
+            (None, None) => return DEFAULT,
         };
-        let unusable = |problem| self.invalid(field, format!("{name:?} {problem}"));
-        let header: HeaderName = name.parse().map_err(|_| unusable("is not a header name"))?;
+        let Ok(header) = name.parse::<HeaderName>() else {
+            self.invalid(path, format!("{name:?} is not a header name; write one like \"X-Key\""));
+            return DEFAULT;
+        };
         if RESERVED.contains(&header) {
-            return Err(unusable("is reserved; give a name like \"X-Key\""));
+            self.invalid(path, format!("{name:?} is reserved; give a name like \"X-Key\""));
         }
-        Ok(header)
+        header
+    }
+}
+
+/// Why a client cannot send `host`, in lower case, as SNI (RFC 6066, section 3).
+fn host_name_problem(host: &str) -> Option<&'static str> {
+    if host.contains('*') {
+        Some("has '*' elsewhere than for the whole first label; write \"*.example.com\"")
+    } else if !host.is_ascii() {
+        Some("is not in ASCII; write the A-label of each label (xn--...)")
+    } else if host.parse::<IpAddr>().is_ok() || host.starts_with('[') {
+        Some("is an address, and clients send no SNI for one; leave server_names out")
+    } else if host.split('.').any(str::is_empty) {
+        Some("has an empty label; write labels with one dot between them")
+    } else if host.contains([':', '/', '@']) {
+        Some("is not a host name; write it without scheme, user, port and path")
+    } else if rustls::pki_types::DnsName::try_from(host).is_err() {
+        Some("is not a host name, nor '*.' and a host name")
+    } else {
+        None
     }
 }
 

@@ -6,8 +6,8 @@ use hyper::Uri;
 use rustls::pki_types::ServerName;
 
 use super::super::{
-    ClientCertificateFiles, ConfigError, HealthCheckConfig, Protocol, Scheme, ServerAddress,
-    ServerConfig, UpstreamConfig, UpstreamTlsConfig, raw,
+    ClientCertificateFiles, HealthCheckConfig, Protocol, Scheme, ServerAddress, ServerConfig,
+    UpstreamConfig, UpstreamTlsConfig, raw,
 };
 use super::Checker;
 
@@ -19,125 +19,128 @@ const MAX_WEIGHT: u32 = 1000;
 const MAX_CONNECTIONS: usize = 1 << 24;
 
 impl Checker<'_> {
+    /// Checks the upstream at `path`.
     pub(super) fn upstream(
-        self,
-        field: &str,
+        &self,
+        path: &str,
         raw: raw::RawUpstream,
         protocol: Protocol,
-    ) -> Result<UpstreamConfig, ConfigError> {
-        let servers = format!("{field}.servers");
+    ) -> UpstreamConfig {
+        let at = |key: &str| format!("{path}.{key}");
+        let positive = |key: &str, duration| self.positive(&at(key), duration);
+        let one_or_more = |key: &str, count: u32| {
+            if count == 0 {
+                self.invalid(at(key), "0; give 1 or more");
+            }
+            count
+        };
         if !(1..=MAX_SERVERS).contains(&raw.servers.len()) {
             let problem = format!("{} servers; give 1 to {MAX_SERVERS}", raw.servers.len());
-            return Err(self.invalid(servers, problem));
+            self.invalid(at("servers"), problem);
         }
-        let parsed = raw.servers.iter().map(|server| self.server(&servers, server, protocol));
-        let parsed: Vec<ServerConfig> = parsed.collect::<Result<_, _>>()?;
-        let positive = |key: &str, duration| self.positive(&format!("{field}.{key}"), duration);
-        let one_or_more = |key: &str, count: u32| match count {
-            0 => Err(self.invalid(format!("{field}.{key}"), "0; give 1 or more")),
-            count => Ok(count),
-        };
-        let tls = match raw.tls {
-            Some(tls) => Some(self.upstream_tls(&format!("{field}.tls"), tls)?),
-            None => None,
-        };
-        if let Some(secure) = parsed.iter().find(|server| server.scheme.is_secure())
-            && tls.is_none()
+        let servers = raw.servers.iter().enumerate();
+        let servers = servers.filter_map(|(index, server)| {
+            self.server(&at(&format!("servers[{index}]")), server, protocol)
+        });
+        let servers: Vec<ServerConfig> = servers.collect();
+        if let Some(secure) = servers.iter().find(|server| server.scheme.is_secure())
+            && raw.tls.is_none()
         {
             let problem = format!("{secure} needs CAs: give tls = {{ trust_anchors = \"...\" }}");
-            return Err(self.invalid(format!("{field}.tls"), problem));
+            self.conflict(at("tls"), problem);
         }
-        let health_check = match raw.health_check {
-            None => None,
-            Some(check) => Some(HealthCheckConfig {
-                path: check.path.map(|path| self.health_path(field, protocol, path)).transpose()?,
-                interval: positive("health_check.interval", check.interval)?,
-                timeout: positive("health_check.timeout", check.timeout)?,
-                healthy: one_or_more("health_check.healthy", check.healthy)?,
-                unhealthy: one_or_more("health_check.unhealthy", check.unhealthy)?,
-            }),
-        };
-        if !(1..=MAX_CONNECTIONS).contains(&raw.max_connections) {
-            let problem = format!("{} is not between 1 and {MAX_CONNECTIONS}", raw.max_connections);
-            return Err(self.invalid(format!("{field}.max_connections"), problem));
-        }
-        let age = raw.max_connection_age;
-        Ok(UpstreamConfig {
-            servers: parsed,
+        UpstreamConfig {
+            servers,
             balance: raw.balance,
-            connect_timeout: positive("connect_timeout", raw.connect_timeout)?,
-            response_timeout: positive("response_timeout", raw.response_timeout)?,
-            body_timeout: positive("body_timeout", raw.body_timeout)?,
-            idle_timeout: positive("idle_timeout", raw.idle_timeout)?,
-            max_connection_age: age.map(|age| positive("max_connection_age", age)).transpose()?,
-            max_connections: raw.max_connections,
-            max_failures: one_or_more("max_failures", raw.max_failures)?,
-            retry_after: positive("retry_after", raw.retry_after)?,
-            health_check,
-            tls,
-        })
+            connect_timeout: positive("connect_timeout", raw.connect_timeout),
+            response_timeout: positive("response_timeout", raw.response_timeout),
+            body_timeout: positive("body_timeout", raw.body_timeout),
+            idle_timeout: positive("idle_timeout", raw.idle_timeout),
+            max_connection_age: (raw.max_connection_age)
+                .map(|age| positive("max_connection_age", age)),
+            max_connections: self.within(
+                &at("max_connections"),
+                raw.max_connections,
+                1..=MAX_CONNECTIONS,
+            ),
+            max_failures: one_or_more("max_failures", raw.max_failures),
+            retry_after: positive("retry_after", raw.retry_after),
+            health_check: raw.health_check.map(|check| HealthCheckConfig {
+                path: check.path.map(|it| self.health_path(&at("health_check.path"), protocol, it)),
+                interval: positive("health_check.interval", check.interval),
+                timeout: positive("health_check.timeout", check.timeout),
+                healthy: one_or_more("health_check.healthy", check.healthy),
+                unhealthy: one_or_more("health_check.unhealthy", check.unhealthy),
+            }),
+            tls: raw.tls.map(|tls| self.upstream_tls(&at("tls"), tls)),
+        }
     }
 
+    /// Checks a server. `None` if its URL is not valid.
     fn server(
-        self,
-        field: &str,
+        &self,
+        path: &str,
         server: &raw::RawServer,
         protocol: Protocol,
-    ) -> Result<ServerConfig, ConfigError> {
-        let (text, weight) = match server {
-            raw::RawServer::Plain(url) => (url, 1),
-            raw::RawServer::Weighted { url, weight } => (url, *weight),
-        };
-        if !(1..=MAX_WEIGHT).contains(&weight) {
+    ) -> Option<ServerConfig> {
+        let raw::RawServer { url, weight } = server;
+        if !(1..=MAX_WEIGHT).contains(weight) {
             let problem =
-                format!("the weight {weight} of {text:?} is not between 1 and {MAX_WEIGHT}");
-            return Err(self.invalid(field, problem));
+                format!("the weight {weight} of {url:?} is not between 1 and {MAX_WEIGHT}");
+            self.invalid(path, problem);
         }
-        let problem = || {
-            let forms = match protocol {
-                Protocol::Http => {
-                    "\"http://HOST:PORT\", \"https://HOST:PORT\", \"h2c://HOST:PORT\" or \"unix:/PATH\""
+        let parsed = self.server_address(url, protocol);
+        if parsed.is_none() {
+            let (forms, other) = match protocol {
+                Protocol::Http => (
+                    "\"http://HOST:PORT\", \"https://HOST:PORT\", \"h2c://HOST:PORT\" or \"unix:/PATH\"",
+                    Protocol::Tcp,
+                ),
+                Protocol::Tcp => {
+                    ("\"HOST:PORT\", \"tls://HOST:PORT\" or \"unix:/PATH\"", Protocol::Http)
                 }
-                Protocol::Tcp => "\"HOST:PORT\", \"tls://HOST:PORT\" or \"unix:/PATH\"",
             };
-            self.invalid(field, format!("{text:?} is not an upstream; write {forms}"))
-        };
-        let (scheme, rest) = match (text.split_once("://"), protocol) {
+            let problem = format!("{url:?} is not an upstream; write {forms}");
+            match self.server_address(url, other) {
+                Some(_) => self.conflict(path, problem),
+                None => self.invalid(path, problem),
+            }
+        }
+        parsed.map(|(scheme, address)| ServerConfig { scheme, address, weight: *weight })
+    }
+
+    fn server_address(&self, url: &str, protocol: Protocol) -> Option<(Scheme, ServerAddress)> {
+        let (scheme, rest) = match (url.split_once("://"), protocol) {
             (Some(("http", rest)), Protocol::Http) => (Scheme::Http, rest),
             (Some(("https", rest)), Protocol::Http) => (Scheme::Https, rest),
             (Some(("h2c", rest)), Protocol::Http) => (Scheme::H2c, rest),
             (Some(("tls", rest)), Protocol::Tcp) => (Scheme::Tls, rest),
-            (None, Protocol::Http) => (Scheme::Http, text.as_str()),
-            (None, Protocol::Tcp) => (Scheme::Tcp, text.as_str()),
-            (Some(_), _) => return Err(problem()),
+            (None, Protocol::Http) => (Scheme::Http, url),
+            (None, Protocol::Tcp) => (Scheme::Tcp, url),
+            (Some(_), _) => return None,
         };
-        if let Some(path) = text.strip_prefix("unix:") {
-            let address = ServerAddress::Unix(self.path(Path::new(path)));
-            return Ok(ServerConfig { scheme, address, weight });
+        if let Some(path) = url.strip_prefix("unix:") {
+            return Some((scheme, ServerAddress::Unix(self.path(Path::new(path)))));
         }
         // HTTP servers need a scheme.
-        if protocol == Protocol::Http && !text.contains("://") {
-            return Err(problem());
+        if protocol == Protocol::Http && !url.contains("://") {
+            return None;
         }
-        let uri: Uri = format!("http://{rest}").parse().map_err(|_| problem())?;
+        let uri: Uri = format!("http://{rest}").parse().ok()?;
         let (Some(authority), "/", None) = (uri.authority(), uri.path(), uri.query()) else {
-            return Err(problem());
+            return None;
         };
         let port = authority.port_u16().or(match scheme {
             Scheme::Http | Scheme::H2c => Some(80),
             Scheme::Https => Some(443),
             Scheme::Tcp | Scheme::Tls => None,
         });
-        let (Some(port), false) = (port, text.contains('@')) else { return Err(problem()) };
+        let (Some(port), false) = (port, url.contains('@')) else { return None };
         let host = authority.host().trim_matches(['[', ']']).to_owned();
-        Ok(ServerConfig { scheme, address: ServerAddress::Tcp { host, port }, weight })
+        Some((scheme, ServerAddress::Tcp { host, port }))
     }
 
-    fn upstream_tls(
-        self,
-        field: &str,
-        tls: raw::UpstreamTls,
-    ) -> Result<UpstreamTlsConfig, ConfigError> {
+    fn upstream_tls(&self, path: &str, tls: raw::UpstreamTls) -> UpstreamTlsConfig {
         let identity = match (&tls.certificate, &tls.private_key) {
             (Some(certificate), Some(key)) => Some(ClientCertificateFiles {
                 certificate: self.path(certificate),
@@ -146,37 +149,30 @@ impl Checker<'_> {
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => {
                 let problem = "certificate and private_key belong together; give both or none";
-                return Err(self.invalid(field, problem));
+                self.conflict(path, problem);
+                None
             }
         };
         if let Some(name) = &tls.server_name
             && ServerName::try_from(name.as_str()).is_err()
         {
             let problem = format!("{name:?} is neither a host name nor an address");
-            return Err(self.invalid(format!("{field}.server_name"), problem));
+            self.invalid(format!("{path}.server_name"), problem);
         }
-        Ok(UpstreamTlsConfig {
+        UpstreamTlsConfig {
             trust_anchors: self.path(&tls.trust_anchors),
             identity,
             server_name: tls.server_name,
-        })
+        }
     }
 
-    fn health_path(
-        self,
-        field: &str,
-        protocol: Protocol,
-        path: String,
-    ) -> Result<String, ConfigError> {
-        let field = format!("{field}.health_check.path");
+    fn health_path(&self, at: &str, protocol: Protocol, path: String) -> String {
         if protocol == Protocol::Tcp {
-            return Err(self.invalid(field, "has no effect with protocol = \"tcp\"; remove it"));
+            self.conflict(at, "has no effect with protocol = \"tcp\"; remove it");
         }
         if !path.starts_with('/') || path.parse::<Uri>().is_err() {
-            return Err(
-                self.invalid(field, format!("{path:?} is not a path, such as \"/healthz\""))
-            );
+            self.invalid(at, format!("{path:?} is not a path, such as \"/healthz\""));
         }
-        Ok(path)
+        path
     }
 }

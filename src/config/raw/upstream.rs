@@ -1,9 +1,12 @@
 //! The table of an upstream as it is written.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use super::super::Balance;
 use super::super::units::DurationText;
@@ -34,11 +37,42 @@ pub(in crate::config) struct RawUpstream {
 }
 
 /// A server with or without a weight.
+#[derive(Debug)]
+pub(in crate::config) struct RawServer {
+    pub(in crate::config) url: String,
+    pub(in crate::config) weight: u32,
+}
+
+impl<'de> Deserialize<'de> for RawServer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ServerVisitor)
+    }
+}
+
 #[derive(Debug, Deserialize)]
-#[serde(untagged, deny_unknown_fields, expecting = "a URL, or a table with url and weight")]
-pub(in crate::config) enum RawServer {
-    Plain(String),
-    Weighted { url: String, weight: u32 },
+#[serde(deny_unknown_fields)]
+struct WeightedServer {
+    url: String,
+    weight: u32,
+}
+
+struct ServerVisitor;
+
+impl<'de> Visitor<'de> for ServerVisitor {
+    type Value = RawServer;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a URL in quotes, or a table with url and weight")
+    }
+
+    fn visit_str<E: Error>(self, url: &str) -> Result<RawServer, E> {
+        Ok(RawServer { url: url.to_owned(), weight: 1 })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawServer, A::Error> {
+        let server = WeightedServer::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(RawServer { url: server.url, weight: server.weight })
+    }
 }
 
 fn least_requests() -> Balance {

@@ -170,7 +170,7 @@ fn every_default_on_the_page_is_that_of_the_code() {
         match row.default {
             "required" => {
                 let problem = without.unwrap_err().to_string();
-                let missing = format!("missing field `{last}`");
+                let missing = format!(".{last}: the key is missing");
                 assert!(problem.contains(&missing), "{key}: {problem}");
             }
             // The key may be left out, except for two that belong together.
@@ -229,10 +229,11 @@ fn every_key_has_an_effect_and_needs_a_restart_as_described() {
             .filter(|config| format!("{config:?}") != format!("{before:?}"))
             .collect();
         let is_about_it = |problem: &ConfigError| match problem {
-            ConfigError::Invalid { field, problem, .. } => {
-                field.ends_with(&format!(".{last}")) || problem.contains(&format!("{last} = "))
-            }
-            ConfigError::Read { .. } | ConfigError::Syntax { .. } => false,
+            ConfigError::Invalid { problems, .. } => problems.iter().any(|it| {
+                it.field.ends_with(&format!(".{last}"))
+                    || it.problem.contains(&format!("{last} = "))
+            }),
+            ConfigError::Read { .. } => false,
         };
         let is_refused = outcomes.iter().any(|outcome| outcome.as_ref().is_err_and(is_about_it));
         assert!(!changed.is_empty() || is_refused, "{key}: {outcomes:?}");

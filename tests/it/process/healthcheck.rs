@@ -135,8 +135,11 @@ fn any_other_response_is_not_ready_and_gives_one_line() {
 fn a_configuration_without_a_usable_admin_address_has_another_exit_code() {
     let address = reserved_address().to_string();
     for (wrong, problem) in [
-        ("admin = [", "keygate.toml:1: "),
-        ("admin = { listne = \"127.0.0.1:1\" }", "unknown field `listne`"),
+        ("admin = [", "keygate.toml:1:10: not valid TOML"),
+        (
+            "admin = { listne = \"127.0.0.1:1\" }",
+            "there is no key \"listne\"; did you mean \"listen\"?",
+        ),
         ("admin = { listen = \"localhost\" }", "admin.listen: \"localhost\" is not an address"),
     ] {
         fails(&run_healthcheck(wrong, &[]), 2, &[problem]);

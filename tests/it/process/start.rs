@@ -110,11 +110,11 @@ fn an_invalid_configuration_is_named_with_its_line() {
     let path = pki.path("keygate.toml");
     let path = path.to_str().unwrap();
     for (place, value, problem) in [
-        ("filters.colour", "red", "unknown field `colour`"),
-        ("services.upstream.retries", "3", "unknown field `retries`"),
+        ("filters.colour", "red", "there is no key \"colour\""),
+        ("services.upstream.retries", "3", "there is no key \"retries\""),
     ] {
         let changed = text.clone().set(place, value);
-        let key = problem.split('`').nth(1).unwrap();
+        let key = problem.split('"').nth(1).unwrap();
         let line = 1 + changed.text().lines().position(|line| line.contains(key)).unwrap();
         for command in ["run", "validate"] {
             let output = ends(command, &pki, &changed);

@@ -1,0 +1,117 @@
+//! A TOML document with the position of each value, and its conversion into typed tables.
+
+mod decode;
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+pub(super) use self::decode::{Decoded, decode};
+use super::ConfigProblem;
+
+/// A TOML document and its text.
+#[derive(Debug)]
+pub(super) struct Document<'a> {
+    text: &'a str,
+    root: DeValue<'a>,
+}
+
+impl<'a> Document<'a> {
+    /// Parses `text`.
+    ///
+    /// # Errors
+    /// Returns every place that is not TOML.
+    pub(super) fn parse(text: &'a str) -> Result<Self, Vec<ConfigProblem>> {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let document = Self { text, root: DeValue::Table(table.into_inner()) };
+        if errors.is_empty() {
+            return Ok(document);
+        }
+        let problems = errors.iter().map(|error| {
+            let (line, column) = document.position(error.span().unwrap_or_default().start);
+            let problem = format!("not valid TOML: {}", error.message());
+            ConfigProblem { line, column, field: String::new(), problem }
+        });
+        Err(problems.collect())
+    }
+
+    /// A problem of the value at `path`, such as `services[0].limits.idle_timeout`. A value that is
+    /// not there has the position of its table.
+    pub(super) fn problem(&self, path: &str, problem: impl Into<String>) -> ConfigProblem {
+        self.problem_at(&self.span(path), path, problem)
+    }
+
+    fn problem_at(
+        &self,
+        span: &Range<usize>,
+        path: &str,
+        problem: impl Into<String>,
+    ) -> ConfigProblem {
+        let (line, column) = self.position(span.start);
+        ConfigProblem { line, column, field: self.field(path), problem: problem.into() }
+    }
+
+    /// The line and the column of a byte of the text, counted from 1.
+    fn position(&self, start: usize) -> (usize, usize) {
+        let before = self.text.get(..start).unwrap_or(self.text);
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        let lines = before.bytes().filter(|byte| *byte == b'\n').count();
+        (lines + 1, line.chars().count() + 1)
+    }
+
+    /// The bytes of the value at `path`, or of the nearest table around it.
+    fn span(&self, path: &str) -> Range<usize> {
+        let (mut value, mut span) = (&self.root, 0..0);
+        for step in steps(path) {
+            let Some(next) = child(value, step) else { break };
+            (value, span) = (next.get_ref(), next.span());
+        }
+        span
+    }
+
+    /// `path` as people read it: tables of an array have their `name` for the index.
+    fn field(&self, path: &str) -> String {
+        let mut value = Some(&self.root);
+        let mut words: Vec<&str> = Vec::new();
+        for step in steps(path) {
+            value = value.and_then(|it| child(it, step)).map(Spanned::get_ref);
+            match step {
+                Step::Key(key) => words.push(key),
+                Step::Index(_) => {
+                    let name = value.and_then(|it| it.get("name")).map(Spanned::get_ref);
+                    words.extend(name.and_then(DeValue::as_str).filter(|name| is_plain(name)));
+                }
+            }
+        }
+        words.join(".")
+    }
+}
+
+/// A step from a value to one inside it.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Index(usize),
+    Key(&'a str),
+}
+
+fn steps(path: &str) -> impl Iterator<Item = Step<'_>> {
+    let steps = path.split(['.', '[']).filter(|step| !step.is_empty());
+    steps.map(|step| match step.strip_suffix(']').map(str::parse) {
+        Some(Ok(index)) => Step::Index(index),
+        Some(Err(_)) | None => Step::Key(step),
+    })
+}
+
+fn child<'v, 'a>(value: &'v DeValue<'a>, step: Step<'_>) -> Option<&'v Spanned<DeValue<'a>>> {
+    match step {
+        Step::Index(index) => value.as_array()?.get(index),
+        Step::Key(key) => value.as_table()?.get(key),
+    }
+}
+
+/// Whether a name needs no quotes in a message.
+fn is_plain(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    !name.is_empty() && name.len() <= 64 && name.bytes().all(is_plain)
+}
