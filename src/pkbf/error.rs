@@ -102,14 +102,17 @@ pub enum FilterError {
 /// Why a checksum file has no checksum for its filter.
 #[derive(Debug, thiserror::Error)]
 pub enum ChecksumFileError {
+    /// The path is a symbolic link that leads to no file.
+    #[error("it is a link to a missing file")]
+    Dangling,
     /// The file has no line.
     #[error("it is empty")]
     Empty,
     /// The file cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The line does not begin with a SHA-256 in hex.
-    #[error("it does not begin with the 64 hex digits of a SHA-256")]
+    /// The line for the filter has no SHA-256 in hex.
+    #[error("it does not have the 64 hex digits of a SHA-256")]
     NoDigest,
     /// The file has several lines, and none is for the filter.
     #[error("none of its {lines} lines names the filter")]

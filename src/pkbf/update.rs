@@ -1,16 +1,20 @@
 //! Creates and changes filter files.
 //!
 //! A file is written beside its target, synced, and renamed over it. A crash therefore leaves the
-//! old file or the new one.
+//! old file or the new one. Its checksum file has the checksums of both in between. A crash may
+//! leave temporary files; the next update of the same filter removes them.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use aws_lc_rs::digest;
 use tempfile::NamedTempFile;
 
-use super::checksum::{line, sidecar_of};
+use super::checksum::{check_sidecar, line, sidecar_of};
 use super::file::{read_from, tolerate};
 use super::{Filter, FilterError};
 use crate::regular_file;
@@ -30,10 +34,19 @@ pub enum Overwrite {
 /// Returns an error if the directory or the file cannot be written, or if the file exists and
 /// `overwrite` is [`Overwrite::Never`] ([`io::ErrorKind::AlreadyExists`]).
 pub fn create(filter: &Filter, path: &Path, overwrite: Overwrite) -> io::Result<()> {
-    let file = stage(filter, path)?;
     match overwrite {
-        Overwrite::Always => replace(filter, path, file),
+        Overwrite::Always if path.try_exists()? => {
+            let (file, path) = locked(path)?;
+            remove_leftovers(&path);
+            let checksums = checksum_files([path.as_path()])?;
+            let old = if checksums.is_empty() { None } else { Some(sha256_of(file)?) };
+            replace(filter, &path, stage(filter, &path)?, &checksums, old)
+        }
+        Overwrite::Always => {
+            replace(filter, path, stage(filter, path)?, &checksum_files([path])?, None)
+        }
         Overwrite::Never => {
+            let file = stage(filter, path)?;
             file.persist_noclobber(path).map_err(|error| error.error)?;
             File::open(directory_of(path))?.sync_all()
         }
@@ -48,6 +61,9 @@ pub struct FilterUpdate {
     pub filter: Filter,
     path: PathBuf,
     metadata: Metadata,
+    checksums: Vec<ChecksumFile>,
+    /// SHA-256 of the file before the change; `None` without a checksum file.
+    old: Option<[u8; 32]>,
     /// Holds the lock.
     _locked: File,
 }
@@ -59,18 +75,18 @@ impl FilterUpdate {
     /// Returns an error if the file cannot be read, is not a valid filter, or does not match its
     /// checksum.
     pub fn begin(path: &Path) -> Result<Self, FilterError> {
-        let path = path.canonicalize()?;
-        loop {
-            let mut file = regular_file::open(&path)?;
-            tolerate(file.lock())?;
-            let metadata = file.metadata()?;
-            let present = std::fs::metadata(&path)?;
-            // The previous holder of the lock may have replaced the file. Then open the new one.
-            if (present.dev(), present.ino()) == (metadata.dev(), metadata.ino()) {
-                let filter = read_from(&mut file, &path, u64::MAX)?.filter;
-                return Ok(Self { filter, path, metadata, _locked: file });
-            }
+        let named = path;
+        let (mut file, path) = locked(named)?;
+        let metadata = file.metadata()?;
+        let read = read_from(&mut file, &path, u64::MAX)?;
+        // Readers that use the link look for the checksum file beside the link.
+        if named.file_name() != path.file_name() || named.parent() != path.parent() {
+            check_sidecar(named, || *read.sha256())?;
         }
+        let checksums = checksum_files([path.as_path(), named])?;
+        let old = if checksums.is_empty() { None } else { Some(*read.sha256()) };
+        remove_leftovers(&path);
+        Ok(Self { filter: read.filter, path, metadata, checksums, old, _locked: file })
     }
 
     /// Replaces the file and keeps its mode and owner. Updates the checksum file if there is one.
@@ -85,8 +101,77 @@ impl FilterUpdate {
             fchown(file.as_file(), Some(old.uid()), Some(old.gid()))?;
         }
         file.as_file().set_permissions(old.permissions())?;
-        replace(&self.filter, &self.path, file)
+        replace(&self.filter, &self.path, file, &self.checksums, self.old)
     }
+}
+
+/// Waits for the exclusive lock on the file at `path`, following symbolic links. Returns the file
+/// and its path without links.
+fn locked(path: &Path) -> io::Result<(File, PathBuf)> {
+    let path = path.canonicalize()?;
+    loop {
+        let file = regular_file::open(&path)?;
+        tolerate(file.lock())?;
+        let (locked, present) = (file.metadata()?, std::fs::metadata(&path)?);
+        // The previous holder of the lock may have replaced the file. Then open the new one.
+        if (present.dev(), present.ino()) == (locked.dev(), locked.ino()) {
+            return Ok((file, path));
+        }
+    }
+}
+
+/// A checksum file to be written with the filter.
+#[derive(Debug)]
+struct ChecksumFile {
+    /// Path of the checksum file without symbolic links.
+    path: PathBuf,
+    /// Path of the filter beside it.
+    filter: PathBuf,
+}
+
+/// The checksum files that exist beside these paths of one filter.
+fn checksum_files<'a>(
+    filters: impl IntoIterator<Item = &'a Path>,
+) -> io::Result<Vec<ChecksumFile>> {
+    let mut found: Vec<ChecksumFile> = Vec::new();
+    for filter in filters {
+        let sidecar = sidecar_of(filter);
+        if sidecar.symlink_metadata().is_err() {
+            continue;
+        }
+        let path = sidecar.canonicalize().map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", sidecar.display()))
+        })?;
+        if found.iter().all(|known| known.path != path) {
+            found.push(ChecksumFile { path, filter: filter.to_owned() });
+        }
+    }
+    Ok(found)
+}
+
+impl ChecksumFile {
+    /// Replaces the file by one with a line for each of `sums`.
+    fn write(&self, sums: &[[u8; 32]]) -> io::Result<()> {
+        let mut staged = temporary(&self.path)?;
+        for sum in sums {
+            staged.write_all(line(&self.filter, sum).as_bytes())?;
+        }
+        staged.as_file().sync_all()?;
+        staged.persist(&self.path).map_err(|error| error.error)?;
+        File::open(directory_of(&self.path))?.sync_all()
+    }
+}
+
+/// SHA-256 of a file that may be anything.
+fn sha256_of(mut file: File) -> io::Result<[u8; 32]> {
+    let mut context = digest::Context::new(&digest::SHA256);
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let read = file.read(&mut buffer)?;
+        let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else { break };
+        context.update(chunk);
+    }
+    Ok(context.finish().as_ref().first_chunk().copied().unwrap_or_default()) // it has 32 bytes
 }
 
 /// Writes the whole filter to a temporary file beside `path` and syncs it.
@@ -99,30 +184,66 @@ fn stage(filter: &Filter, path: &Path) -> io::Result<NamedTempFile> {
     Ok(file)
 }
 
+/// A temporary file beside `path`, which [`remove_leftovers`] of the same path removes.
 fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new()
-        .prefix(".pkbf-")
+        .prefix(&temporary_prefix(path))
+        .rand_bytes(RANDOM_CHARACTERS)
         .permissions(PermissionsExt::from_mode(0o644))
         .tempfile_in(directory_of(path))
 }
 
-/// Renames the staged `file` over `path`, and a new checksum file over the old one. Both are staged
-/// first, so that a process that watches the directory sees the two renames together.
-fn replace(filter: &Filter, path: &Path, file: NamedTempFile) -> io::Result<()> {
-    let sidecar = sidecar_of(path);
-    let checksum = if sidecar.exists() {
-        let mut staged = temporary(path)?;
-        staged.write_all(line(path, &filter.sha256()).as_bytes())?;
-        staged.as_file().sync_all()?;
-        Some(staged)
-    } else {
-        None
+/// Number of random characters at the end of the name of a temporary file.
+const RANDOM_CHARACTERS: usize = 6;
+
+/// The start of the names of temporary files. It has the name of the file, because updates of other
+/// files in the directory may be in progress.
+fn temporary_prefix(path: &Path) -> OsString {
+    let mut prefix = OsString::from(".pkbf-");
+    prefix.push(path.file_name().unwrap_or_default());
+    prefix.push(".");
+    prefix
+}
+
+/// Removes temporary files of the filter at `path` and of its checksum file, which updates left when
+/// they were killed. The caller holds the lock of the filter, so that no update is in progress.
+fn remove_leftovers(path: &Path) {
+    let prefixes = [temporary_prefix(path), temporary_prefix(&sidecar_of(path))];
+    let is_leftover = |name: &OsStr| {
+        prefixes.iter().any(|prefix| {
+            let random = name.as_bytes().strip_prefix(prefix.as_bytes());
+            random.is_some_and(|random| {
+                random.len() == RANDOM_CHARACTERS && random.iter().all(u8::is_ascii_alphanumeric)
+            })
+        })
     };
-    file.persist(path).map_err(|error| error.error)?;
-    if let Some(checksum) = checksum {
-        checksum.persist(sidecar).map_err(|error| error.error)?;
+    let Ok(entries) = std::fs::read_dir(directory_of(path)) else { return };
+    for entry in entries.flatten().filter(|entry| is_leftover(&entry.file_name())) {
+        let _ = std::fs::remove_file(entry.path()); // the update reports a directory it cannot write
     }
-    File::open(directory_of(path))?.sync_all()
+}
+
+/// Renames the staged `file` over `path`. `old` is the SHA-256 of the file that it replaces.
+///
+/// The checksum files have both checksums before the filter changes, and the new one alone
+/// afterwards. Readers accept either, so that every step leaves a usable pair.
+fn replace(
+    filter: &Filter,
+    path: &Path,
+    file: NamedTempFile,
+    checksums: &[ChecksumFile],
+    old: Option<[u8; 32]>,
+) -> io::Result<()> {
+    if checksums.is_empty() {
+        file.persist(path).map_err(|error| error.error)?;
+        return File::open(directory_of(path))?.sync_all();
+    }
+    let new = filter.sha256();
+    let both: Vec<_> = old.into_iter().chain([new]).collect();
+    checksums.iter().try_for_each(|checksum| checksum.write(&both))?;
+    file.persist(path).map_err(|error| error.error)?;
+    File::open(directory_of(path))?.sync_all()?;
+    checksums.iter().try_for_each(|checksum| checksum.write(&[new]))
 }
 
 fn directory_of(path: &Path) -> &Path {
@@ -185,6 +306,47 @@ mod tests {
         let sum = std::fs::read_to_string(sidecar_of(&path)).unwrap();
         assert_eq!(sum, line(&path, changed.sha256()));
         assert_eq!(names(directory.path()), ["a.pkbf", "a.pkbf.sha256", "link"]);
+    }
+
+    #[test]
+    fn an_update_through_a_link_writes_the_checksum_file_beside_the_link_as_well() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, link) = (directory.path().join("a.pkbf"), directory.path().join("link"));
+        create(&filter(b"one"), &path, Overwrite::Never).unwrap();
+        std::os::unix::fs::symlink("a.pkbf", &link).unwrap();
+        for path in [&path, &link] {
+            std::fs::write(sidecar_of(path), line(path, &filter(b"one").sha256())).unwrap();
+        }
+        let mut update = FilterUpdate::begin(&link).unwrap();
+        update.filter.insert(b"two");
+        update.commit().unwrap();
+        for path in [&path, &link] {
+            let sum = std::fs::read_to_string(sidecar_of(path)).unwrap();
+            assert_eq!(sum, line(path, read(path, 1 << 20).unwrap().sha256()));
+        }
+        create(&filter(b"three"), &path, Overwrite::Always).unwrap();
+        assert_eq!(read(&path, 1 << 20).unwrap().filter, filter(b"three"));
+
+        std::fs::write(sidecar_of(&link), line(&link, &[0; 32])).unwrap();
+        let error = FilterUpdate::begin(&link).unwrap_err();
+        assert!(matches!(error, FilterError::Checksum { .. }), "{error}");
+    }
+
+    #[test]
+    fn only_leftovers_of_the_same_filter_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        create(&filter(b"one"), &path, Overwrite::Never).unwrap();
+        let others = [".pkbf-a.b.abcdef", ".pkbf-a.abcdefg", ".pkbf-b.abcdef", "a.pkbf-a.abcdef"];
+        let own = [".pkbf-a.abcdef", ".pkbf-a.sha256.012345"];
+        for name in others.iter().chain(&own) {
+            std::fs::write(directory.path().join(name), "").unwrap();
+        }
+        FilterUpdate::begin(&path).unwrap();
+        let mut left = vec!["a".to_owned()];
+        left.extend(others.map(str::to_owned));
+        left.sort();
+        assert_eq!(names(directory.path()), left);
     }
 
     #[test]

@@ -111,7 +111,9 @@ type SpkiBuffer = SmallVec<[u8; 1104]>;
 /// elliptic curve, the same point in its other form. Programs other than keygate look up only one
 /// of the two.
 pub fn for_each_point_form(spki: &[u8], mut visit: impl FnMut(&[u8])) {
-    for_each_related(spki, |encoding, spki| match encoding {
+    visit(spki);
+    let Some(point) = Point::parse(spki) else { return };
+    point.for_each_related(|encoding, spki| match encoding {
         Encoding::Compressed | Encoding::Presented | Encoding::Uncompressed => visit(spki),
         Encoding::Ed25519Negated
         | Encoding::Ed25519Torsion

@@ -11,7 +11,7 @@ use data_encoding::BASE64;
 use serde_json::{Value, json};
 
 use crate::support::keygate::{BINARY, keygate};
-use crate::support::{output_text, system, wait_until};
+use crate::support::{output_text, skip, system, wait_until};
 
 /// A directory, and the commands in it.
 struct Bench(tempfile::TempDir);
@@ -301,7 +301,7 @@ fn an_addition_killed_while_writing_leaves_the_old_file() {
     assert_eq!(failed.status.code(), Some(3), "{}", output_text(&failed));
     assert!(problem(&failed).contains("File too large"), "{}", output_text(&failed));
     assert_eq!(read(bench.path("a.pkbf")).unwrap(), before);
-    assert_eq!(bench.names().len(), 3, "an error leaves nothing behind: {:?}", bench.names());
+    assert_eq!(bench.names(), ["a.pkbf", "keys"], "nothing of this run or of the killed one");
 
     // A process that is killed while it reads its keys also leaves the file as it was.
     let mut child = bench.command(&["add", "a.pkbf", "-"]).stdin(Stdio::piped()).spawn().unwrap();
@@ -310,6 +310,42 @@ fn an_addition_killed_while_writing_leaves_the_old_file() {
     child.wait().unwrap();
     bench.run(0, &["add", "a.pkbf", "keys"]);
     assert_eq!(bench.info()["entries"], 10);
+}
+
+/// strace kills the command at its first call, the next run at its second call, and so on.
+#[test]
+fn an_add_that_is_killed_at_any_step_leaves_a_usable_filter_and_the_next_one_removes_its_files() {
+    if skip::without("strace") {
+        return;
+    }
+    for calls in ["fsync", "/^rename", "/^unlink", "openat"] {
+        let bench = Bench::with_filter();
+        let sum = |name: &str| {
+            let directory = bench.0.path().to_str().unwrap();
+            let sum = system("env", &["--chdir", directory, "sha256sum", name]);
+            write(bench.path(&format!("{name}.sha256")), sum.stdout).unwrap();
+        };
+        sum("a.pkbf");
+        for at in 1_u64.. {
+            write(bench.path("key"), line(at)).unwrap();
+            let mut command = Command::new("strace");
+            command.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}")]);
+            command.args(["-e", &format!("inject={calls}:signal=KILL:when={at}")]);
+            command.args([BINARY, "filter", "add", "a.pkbf", "key"]).current_dir(bench.0.path());
+            let output = command.output().unwrap();
+            // A filter that does not match its checksum file is an error.
+            bench.info();
+            if output.status.success() {
+                assert!(at > 2 || calls == "/^unlink", "{calls}: {at}");
+                break;
+            }
+            assert_eq!(output.status.code(), None, "{calls}: {at}: {}", output_text(&output));
+        }
+        bench.run(0, &["add", "a.pkbf", "key"]);
+        assert_eq!(bench.names(), ["a.pkbf", "a.pkbf.sha256", "key"], "{calls}");
+        let only = std::fs::read_to_string(bench.path("a.pkbf.sha256")).unwrap();
+        assert_eq!(only.lines().count(), 1, "{calls}: {only}");
+    }
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn an_update_is_rejected_until_it_matches_its_checksum() {
     assert_eq!(scene.keygate.metric(&refusals("checksum")), 1.0);
 
     std::fs::write(&sidecar, "<html>not found</html>\n").unwrap();
-    scene.is_refused("checksum", "lost.pkbf.sha256: it does not begin with the 64 hex digits");
+    scene.is_refused("checksum", "lost.pkbf.sha256: it does not have the 64 hex digits");
     std::fs::remove_file(sidecar).unwrap();
     scene.keygate.wait_for_status("no checksum", |status| {
         status["filters"][0]["last_reload"]["result"] == "unchanged"
