@@ -39,6 +39,8 @@ pub struct ServiceMetrics {
     pub requests: Family<CodeClass, IntCounter>,
     /// From the request head to the end of the response, in seconds.
     pub request_duration: Histogram,
+    /// Client connections that were ended with `ENHANCE_YOUR_CALM`.
+    pub http2_misuses: IntCounter,
     /// Open connections to the upstream, pooled ones included.
     pub upstream_connections_active: IntGauge,
     /// Connections opened to the upstream.
@@ -110,6 +112,7 @@ struct Series {
     key_actions: prometheus::IntCounterVec,
     requests: prometheus::IntCounterVec,
     request_duration: HistogramVec,
+    http2_misuses: prometheus::IntCounterVec,
     upstream_connections_active: IntGaugeVec,
     upstream_connections: prometheus::IntCounterVec,
     upstream_failures: prometheus::IntCounterVec,
@@ -133,6 +136,7 @@ impl Series {
             key_actions: counters("key_actions_total", "Actions that followed the verdicts on client keys.", &["service", "action"])?,
             requests: counters("requests_total", "Requests by status class of the response.", &["service", "code"])?,
             request_duration: seconds("request_duration_seconds", "Time from the request head to the end of the response.", REQUEST_BUCKETS)?,
+            http2_misuses: counters("http2_misuses_total", "Client HTTP/2 connections that were ended with ENHANCE_YOUR_CALM, because of too many reset streams or errors.", &["service"])?,
             upstream_connections_active: gauges("upstream_connections_active", "Open connections to the upstream, pooled ones included.")?,
             upstream_connections: counters("upstream_connections_total", "Connections opened to the upstream.", &["service"])?,
             upstream_failures: counters("upstream_failures_total", "Requests that got no response from the upstream, by reason.", &["service", "reason"])?,
@@ -157,6 +161,7 @@ impl Series {
             key_actions: Family::from_vec(&self.key_actions, &[service]),
             requests: Family::from_vec(&self.requests, &[service]),
             request_duration: self.request_duration.with_label_values(&[service]),
+            http2_misuses: self.http2_misuses.with_label_values(&[service]),
             upstream_connections_active: self
                 .upstream_connections_active
                 .with_label_values(&[service]),

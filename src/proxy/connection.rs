@@ -15,9 +15,11 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
+use super::client_socket::{ClientIo, detect_vanished};
 use super::http;
 use super::lingering_close::{self, LINGER_TIME};
 use super::open_connection::{OpenConnection, record_judgement};
+use super::plain_http::{self, FirstBytes};
 use super::proxy_protocol;
 use super::tcp;
 use super::worker::Worker;
@@ -105,6 +107,18 @@ async fn handshake(
     if count > worker.snapshot().max_connections_per_ip(listen).saturating_mul(2) {
         return Err(HandshakeFailure::over_limit());
     }
+    // A TCP service has a protocol of its own, which may look like HTTP.
+    if worker.snapshot().serves_http(listen) {
+        let result = match plain_http::respond(&mut tcp).await {
+            Ok(FirstBytes::Unread) => None,
+            Ok(FirstBytes::PlainHttp) => Some(HandshakeResult::PlainHttp),
+            Ok(FirstBytes::Other) => Some(HandshakeResult::NotTls),
+            Err(_) => Some(HandshakeResult::ClientGone),
+        };
+        if let Some(result) = result {
+            return Err(HandshakeFailure { tcp: Some(tcp), ..HandshakeFailure::new(result) });
+        }
+    }
     let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), tcp);
     let hello = match (&mut acceptor).await {
         Ok(hello) => hello,
@@ -182,6 +196,8 @@ async fn admit(
     if !is_rejected && judgement.depends_on_filters() {
         worker.record_admitted(service.id, identity.leaf());
     }
+    let limits = &service.config.limits;
+    detect_vanished(stream.tcp(), limits.body_timeout.max(limits.idle_timeout));
     let alpn = stream.get_ref().1.alpn_protocol();
     let open = OpenConnection::new(&snapshot, service, identity, judgement, alpn);
     if is_over_limit && !is_rejected {
@@ -271,6 +287,7 @@ impl HandshakeFailure {
             | HandshakeResult::NoCertificate
             | HandshakeResult::NotTls
             | HandshakeResult::Ok
+            | HandshakeResult::PlainHttp
             | HandshakeResult::Revoked
             | HandshakeResult::Timeout
             | HandshakeResult::UnknownIssuer

@@ -3,6 +3,7 @@
 mod http2;
 pub(crate) mod in_flight;
 mod request;
+mod resets;
 mod response;
 mod upgrade;
 
@@ -18,15 +19,16 @@ use hyper::server::conn::http1;
 use hyper::service::{HttpService, service_fn};
 use hyper::{Request, Response, StatusCode, Version, header};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use self::http2::Http2Server;
 use self::in_flight::{AcceptedUpgrade, HttpConnection, RequestInFlight};
 use self::request::Purpose;
 use self::response::{ResponseBody, ResponseLimits};
+use super::client_socket::{ClientIo, WithCloseCheck, reset_on_close};
 use super::io_events::WithIoEvents;
 use super::lingering_close;
 use super::message::body::{BodyLimits, HttpError, Incoming, OutgoingRequest, RequestBody};
@@ -47,7 +49,7 @@ pub(crate) async fn serve<IO>(
     open: &Rc<OpenConnection>,
     io: IO,
 ) where
-    IO: AsyncRead + AsyncWrite + Unpin + 'static,
+    IO: ClientIo,
 {
     let http = HttpConnection::new(worker, metrics, open);
     let io = WithIoEvents::new(io, Rc::clone(&open.state));
@@ -59,9 +61,12 @@ pub(crate) async fn serve<IO>(
     }
 }
 
+/// The layers between hyper and a client's connection.
+type Http1Io<IO> = TokioIo<WithInformational<WithCloseCheck<IO, ConnectionState>>>;
+
 async fn serve_http1<IO>(http: Rc<HttpConnection>, io: IO)
 where
-    IO: AsyncRead + AsyncWrite + Unpin + 'static,
+    IO: ClientIo,
 {
     let limits = http.service.config.limits;
     let state = Rc::clone(&http.open.state);
@@ -69,6 +74,7 @@ where
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let http = Rc::clone(&handled);
         async move {
+            http.is_http10.set(request.version() == Version::HTTP_10);
             let takes_informational = request.version() == Version::HTTP_11;
             let informational = takes_informational.then(|| http.informational.begin_request());
             let client = ClientChannels { informational, tunnel: None };
@@ -84,12 +90,13 @@ where
     if limits.max_headers != HYPER_MAX_HEADERS {
         builder.max_headers(limits.max_headers);
     }
+    let io = WithCloseCheck::new(io, Rc::clone(&state));
     let io = TokioIo::new(WithInformational::new(io, http.informational.clone()));
     let mut connection = builder.serve_connection(io, service);
     let end = drive(&mut connection, &state).await;
-    let into_io = |connection: http1::Connection<TokioIo<WithInformational<_>>, _>| {
+    let into_io = |connection: http1::Connection<Http1Io<_>, _>| {
         let parts = connection.into_parts();
-        (parts.io.into_inner().into_inner(), parts.read_buf)
+        (parts.io.into_inner().into_inner().into_inner(), parts.read_buf)
     };
     match (end, http.upgrade.take()) {
         (ConnectionEnd::Closed(Close::RequestTimeout), _) => {
@@ -102,8 +109,14 @@ where
         (ConnectionEnd::Done, None) if http.left_unread.get() => {
             Box::pin(lingering_close::close(into_io(connection).0)).await;
         }
+        // The end of the connection would be the end of the response.
+        (ConnectionEnd::Closed(Close::Abort) | ConnectionEnd::Truncated, _)
+            if http.is_http10.get() =>
+        {
+            reset_on_close(into_io(connection).0.tcp());
+        }
         // A client that broke the protocol got a 400, which a reset would lose.
-        (ConnectionEnd::Failed, _) => {
+        (ConnectionEnd::Failed | ConnectionEnd::Truncated, _) => {
             Box::pin(lingering_close::close(into_io(connection).0)).await;
         }
         (ConnectionEnd::Done | ConnectionEnd::Closed(_), _) => {}
@@ -131,6 +144,9 @@ trait ClientConnection {
     /// Closes the connection after the requests in flight.
     fn close_gracefully(&mut self);
 
+    /// Closes the connection because its client misuses it.
+    fn close_for_misuse(&mut self);
+
     /// Ready when the connection has ended.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>>;
 }
@@ -143,6 +159,10 @@ where
 {
     fn close_gracefully(&mut self) {
         Pin::new(self).graceful_shutdown();
+    }
+
+    fn close_for_misuse(&mut self) {
+        self.close_gracefully(); // only HTTP/2 has such a close
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
@@ -158,12 +178,15 @@ enum ConnectionEnd {
     Done,
     /// The client broke the protocol, or went away.
     Failed,
+    /// A response broke off (HTTP/1.1).
+    Truncated,
 }
 
 /// Polls a connection until it ends, or until the worker closes it at once.
 async fn drive<C: ClientConnection>(connection: &mut C, state: &ConnectionState) -> ConnectionEnd {
     poll_fn(|context| {
         match state.take_close(context) {
+            Some(Close::EnhanceYourCalm) => connection.close_for_misuse(),
             Some(Close::Graceful) => connection.close_gracefully(),
             Some(close @ (Close::Abort | Close::RequestTimeout)) => {
                 return Poll::Ready(ConnectionEnd::Closed(close));
@@ -174,7 +197,11 @@ async fn drive<C: ClientConnection>(connection: &mut C, state: &ConnectionState)
             Ok(()) => ConnectionEnd::Done,
             Err(error) => {
                 debug!(%error, "client connection ended");
-                ConnectionEnd::Failed
+                if error.is_of_own_body() {
+                    ConnectionEnd::Truncated
+                } else {
+                    ConnectionEnd::Failed
+                }
             }
         })
     })
@@ -253,6 +280,9 @@ async fn forward(
         request.headers_mut().remove(header::UPGRADE);
         request.headers_mut().remove(header::CONNECTION);
         purpose = Purpose::Exchange;
+    }
+    if let Some(delay) = http.resets.delay() {
+        Box::pin(sleep(delay)).await; // rare, as the client has reset many streams
     }
     let limit = http.service.config.limits.request_timeout;
     let deadline = limit.map(|limit| Instant::now() + limit);

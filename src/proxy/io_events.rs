@@ -14,6 +14,10 @@ pub(crate) trait IoEvents {
     fn on_eof(&self) {}
     /// `count` bytes were written.
     fn on_write(&self, _count: usize) {}
+    /// All bytes have been handed to the kernel.
+    fn on_flush(&self) {}
+    /// Bytes wait, because the kernel takes no more at the moment.
+    fn on_write_blocked(&self) {}
 }
 
 /// A connection that reports to `events`.
@@ -34,6 +38,16 @@ impl<IO, O> WithIoEvents<IO, O> {
 
     pub(crate) fn into_inner(self) -> IO {
         self.io
+    }
+}
+
+impl<IO, O: IoEvents> WithIoEvents<IO, O> {
+    fn report<T>(&self, polled: &Poll<io::Result<T>>, written: impl Fn(&O, &T)) {
+        match polled {
+            Poll::Ready(Ok(value)) => written(&self.events, value),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.events.on_write_blocked(),
+        }
     }
 }
 
@@ -62,14 +76,14 @@ impl<IO: AsyncWrite + Unpin, O: IoEvents + Unpin> AsyncWrite for WithIoEvents<IO
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.io).poll_write(context, bytes);
-        if let Poll::Ready(Ok(count)) = polled {
-            self.events.on_write(count);
-        }
+        self.report(&polled, |events, count| events.on_write(*count));
         polled
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
+        let polled = Pin::new(&mut self.io).poll_flush(context);
+        self.report(&polled, |events, ()| events.on_flush());
+        polled
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -82,9 +96,7 @@ impl<IO: AsyncWrite + Unpin, O: IoEvents + Unpin> AsyncWrite for WithIoEvents<IO
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.io).poll_write_vectored(context, slices);
-        if let Poll::Ready(Ok(count)) = polled {
-            self.events.on_write(count);
-        }
+        self.report(&polled, |events, count| events.on_write(*count));
         polled
     }
 

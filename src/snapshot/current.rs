@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use rustls::server::danger::ClientCertVerifier;
 
 use super::routes::Routes;
-use crate::config::{Networks, ServiceConfig};
+use crate::config::{Networks, Protocol, ServiceConfig};
 use crate::guard::Guard;
 
 /// The snapshot in use. Loading it never blocks.
@@ -67,6 +67,12 @@ impl Snapshot {
     #[must_use]
     pub fn accept_proxy(&self, listen: SocketAddr) -> Option<&Networks> {
         self.services_on(listen).map(|config| &config.accept_proxy).next()
+    }
+
+    /// Whether a service on the address `listen` speaks HTTP.
+    #[must_use]
+    pub fn serves_http(&self, listen: SocketAddr) -> bool {
+        self.services_on(listen).any(|config| config.protocol == Protocol::Http)
     }
 
     /// Maximum connections from one IP address to the address `listen`: the highest limit of its

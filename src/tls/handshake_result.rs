@@ -21,6 +21,8 @@ pub enum HandshakeResult {
     NotTls,
     /// The handshake succeeded.
     Ok,
+    /// The client sent HTTP without TLS, and got 400.
+    PlainHttp,
     /// The client's certificate is revoked, or its revocation status is unknown.
     Revoked,
     /// The handshake exceeded its timeout.
@@ -33,7 +35,7 @@ pub enum HandshakeResult {
 
 impl HandshakeResult {
     /// Every outcome, in the order of declaration.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::BadSignature,
         Self::ClientGone,
         Self::Compromised,
@@ -41,6 +43,7 @@ impl HandshakeResult {
         Self::NoCertificate,
         Self::NotTls,
         Self::Ok,
+        Self::PlainHttp,
         Self::Revoked,
         Self::Timeout,
         Self::UnknownIssuer,
@@ -58,6 +61,7 @@ impl HandshakeResult {
             Self::NoCertificate => "no_certificate",
             Self::NotTls => "not_tls",
             Self::Ok => "ok",
+            Self::PlainHttp => "plain_http",
             Self::Revoked => "revoked",
             Self::Timeout => "timeout",
             Self::UnknownIssuer => "unknown_issuer",

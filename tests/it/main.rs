@@ -57,6 +57,7 @@ mod http {
     mod smuggling;
     mod streams;
     mod timeouts;
+    mod unfair_clients;
 }
 
 mod monitoring {

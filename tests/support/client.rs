@@ -141,6 +141,13 @@ impl Client {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// Reads to the end of the connection. Returns what came, or the error that ended it.
+    pub fn to_end(&mut self) -> std::io::Result<String> {
+        let mut bytes = Vec::new();
+        self.tls.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
     /// The socket below, to read from it or not.
     pub fn tcp(&self) -> &TcpStream {
         self.tls.get_ref()

@@ -122,6 +122,11 @@ impl Http2 {
         self.read(&mut payload).then_some((header[3], header[4], stream, payload))
     }
 
+    /// The socket below.
+    pub fn tcp(&self) -> &TcpStream {
+        self.tls.get_ref()
+    }
+
     /// The next HEADERS, RST_STREAM or GOAWAY frame, or the end of the connection.
     pub fn next(&mut self) -> Came {
         while let Some((kind, _, stream, payload)) = self.frame() {

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use h2::server::{Connection, Handshake, SendResponse};
@@ -24,12 +24,16 @@ use super::{ClientChannels, ClientConnection, handle};
 use crate::proxy::message::body::{HttpError, Incoming};
 use crate::proxy::message::h2_duplex::Http2Duplex;
 use crate::proxy::message::h2_receive::ReceivedBody;
-use crate::proxy::message::h2_send::SendBody;
+use crate::proxy::message::h2_send::{SendBody, SendEnd};
 use crate::proxy::message::informational::InformationalSender;
 use crate::proxy::message::informational::http2::Http2Informational;
+use crate::proxy::open_connection::state::Close;
 
 /// Bytes of a response that are buffered for a client that does not read, besides the last piece.
 const SEND_BUFFER: usize = 64 << 10;
+/// Stream errors of a client in the lifetime of its connection; the next one ends the connection
+/// with `ENHANCE_YOUR_CALM`.
+const MAX_STREAM_ERRORS: usize = 200;
 /// Flow-control window of one stream, in bytes: what a client may send before the server reads.
 const STREAM_WINDOW: u32 = 256 << 10;
 /// Flow-control window of the connection, in bytes.
@@ -54,6 +58,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Http2Server<IO> {
             .max_header_list_size(limits.max_header_size)
             .max_concurrent_streams(limits.max_streams)
             .max_send_buffer_size(SEND_BUFFER)
+            .max_local_error_reset_streams(Some(MAX_STREAM_ERRORS))
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .enable_connect_protocol()
@@ -70,6 +75,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientConnection for Http2Server<IO> {
         }
     }
 
+    fn close_for_misuse(&mut self) {
+        if let Http2Phase::Open(connection) = &mut self.phase {
+            connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        }
+    }
+
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         loop {
             match &mut self.phase {
@@ -81,11 +92,15 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientConnection for Http2Server<IO> {
                     self.phase = Http2Phase::Open(connection);
                 }
                 Http2Phase::Open(connection) => {
-                    let Some(accepted) = ready!(connection.poll_accept(context)).transpose()?
-                    else {
+                    let accepted = ready!(connection.poll_accept(context)).transpose();
+                    let accepted = accepted.inspect_err(|error| {
+                        if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
+                            self.http.record_misuse(); // a limit of h2
+                        }
+                    });
+                    let Some((request, respond)) = accepted? else {
                         return Poll::Ready(Ok(()));
                     };
-                    let (request, respond) = accepted;
                     let http = Rc::clone(&self.http);
                     tokio::task::spawn_local(serve(http, request, respond));
                 }
@@ -98,14 +113,32 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientConnection for Http2Server<IO> {
 async fn serve(
     http: Rc<HttpConnection>,
     request: Request<RecvStream>,
-    mut respond: SendResponse<Bytes>,
+    respond: SendResponse<Bytes>,
 ) {
+    match exchange(&http, request, respond).await {
+        SendEnd::Aborted => {}
+        SendEnd::Complete => http.resets.record_complete(),
+        SendEnd::Reset => {
+            if http.resets.record_reset(Instant::now()) {
+                http.record_misuse();
+                http.open.state.close(Close::EnhanceYourCalm);
+            }
+        }
+    }
+}
+
+/// Handles the request on one stream and sends its response.
+async fn exchange(
+    http: &Rc<HttpConnection>,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+) -> SendEnd {
     let is_head = request.method() == Method::HEAD;
     let informational = Http2Informational::default();
     let StreamRequest { request, client, tunnel } = StreamRequest::new(request, &informational);
-    let handling = handle(http, request, client);
+    let handling = handle(Rc::clone(http), request, client);
     let response = response_to(handling, &mut respond, &informational).await;
-    let Some(response) = response else { return };
+    let Some(response) = response else { return SendEnd::Reset };
     let (mut head, body) = response.into_parts();
     if !head.headers.contains_key(header::DATE)
         && let Some(date) = date_now()
@@ -113,11 +146,10 @@ async fn serve(
         head.headers.insert(header::DATE, date);
     }
     if let Some(tunnel) = tunnel.filter(|_| head.status.is_success()) {
-        if let Some(send) = send_head(&mut respond, head, false) {
-            let duplex = Http2Duplex::new(send, tunnel.receive);
-            let _ = tunnel.sender.send(duplex); // fails if the upstream's side has ended
-        }
-        return;
+        let Some(send) = send_head(&mut respond, head, false) else { return SendEnd::Reset };
+        let duplex = Http2Duplex::new(send, tunnel.receive);
+        let _ = tunnel.sender.send(duplex); // fails if the upstream's side has ended
+        return SendEnd::Complete;
     }
     if !body.is_end_stream()
         && let Some(length) = body.size_hint().exact()
@@ -126,11 +158,12 @@ async fn serve(
     }
     // The end of an upstream's response to HEAD is awaited, because it may still have to be read.
     let is_bodiless = body.is_end_stream() || (is_head && body.is_own());
-    if let Some(send) = send_head(&mut respond, head, is_bodiless)
-        && !is_bodiless
-    {
-        SendBody::new(body, send, Reason::INTERNAL_ERROR).await;
+    let Some(send) = send_head(&mut respond, head, is_bodiless) else { return SendEnd::Reset };
+    if is_bodiless {
+        return SendEnd::Complete;
     }
+    let timeout = http.service.config.limits.body_timeout;
+    SendBody::new(body, send, Reason::INTERNAL_ERROR).with_stall_timeout(timeout).await
 }
 
 /// A request on a stream, ready to be handled.

@@ -12,6 +12,7 @@ use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::{StatusCode, Version, header};
 
+use super::resets::ResetBudget;
 use crate::metrics::ServiceMetrics;
 use crate::proxy::message::body::{Incoming, RequestUpload};
 use crate::proxy::message::headers::{self, Annotations};
@@ -39,6 +40,10 @@ pub(crate) struct HttpConnection {
     pub(crate) left_unread: Cell<bool>,
     /// Whether the client's `X-Request-Id` is forwarded.
     pub(crate) trust_request_id: bool,
+    /// Streams that the client reset (HTTP/2).
+    pub(crate) resets: ResetBudget,
+    /// Whether the last request was one of HTTP/1.0, whose response may end with the connection.
+    pub(crate) is_http10: Cell<bool>,
 }
 
 /// The server's side of an upgraded connection, and the access log's record of the request.
@@ -64,8 +69,17 @@ impl HttpConnection {
             informational: Http1Informational::default(),
             left_unread: Cell::new(false),
             trust_request_id: service.config.request_id_from.contains(identity.peer().ip()),
+            resets: ResetBudget::new(service.config.limits.max_streams),
+            is_http10: Cell::new(false),
             service,
         })
+    }
+
+    /// Counts and logs that the client's connection is ended with `ENHANCE_YOUR_CALM`.
+    pub(crate) fn record_misuse(&self) {
+        self.metrics.http2_misuses.inc();
+        let (peer, fingerprint) = (self.open.identity().peer(), self.open.fingerprint());
+        self.worker.refusal_log.misuse(peer, &self.service, fingerprint);
     }
 
     /// The upstream of the service by the current snapshot.

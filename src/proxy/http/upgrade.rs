@@ -66,18 +66,17 @@ pub(crate) fn begin_stream(
     in_flight.become_tunnel(StatusCode::OK);
     let UpstreamResponse { response, lease } = accepted;
     let idle_timeout = http.service.config.limits.idle_timeout;
-    let stream_tunnel = http.open.state.begin_stream_tunnel();
+    let end_of_life = http.open.state.end_of_life();
     tokio::task::spawn_local(async move {
         if let Ok(client) = client.await {
             let traffic = Rc::new(Traffic::new());
             let client = WithIoEvents::new(client, Rc::clone(&traffic));
-            let end_of_life = stream_tunnel.end_of_life();
             let end = carry_stream(client, tunnel, &traffic, idle_timeout, end_of_life).await;
             if let Some(record) = in_flight.record() {
                 record.set_tunnel(traffic.bytes.get(), end);
             }
         }
-        drop((in_flight, stream_tunnel, lease));
+        drop((in_flight, lease));
     });
     response::connected(response)
 }

@@ -42,6 +42,14 @@ impl HttpError {
         }
     }
 
+    /// Whether the body that was sent failed, and not the peer.
+    pub(crate) fn is_of_own_body(&self) -> bool {
+        match self {
+            Self::Http1(error) => error.is_user(),
+            Self::Http2(_) => false,
+        }
+    }
+
     /// Whether the server has processed nothing of the request, and the connection stays open
     /// (RFC 9113, section 8.7).
     pub(crate) fn is_refused(&self) -> bool {

@@ -7,6 +7,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::{Reason, SendStream};
@@ -14,15 +15,31 @@ use hyper::body::{Body, Frame};
 use tokio::task::AbortHandle;
 use tracing::debug;
 
+use crate::proxy::message::body::IdleTimeout;
+
 /// Sends a body until it ends or the peer resets the stream. A piece is read only when the piece
-/// before it has room in the peer's window.
+/// before it was sent, and sent only as far as it has room in the peer's window: h2 keeps no bytes
+/// that wait for the window, and the lack of room is seen here, for the last piece too.
 pub(crate) struct SendBody<B> {
     body: B,
     stream: SendStream<Bytes>,
-    /// A piece that waits for room in the window.
+    /// A piece, or the rest of one, that waits for room in the window.
     pending: Option<Piece>,
     /// The error code of the reset if the body ends early.
     abort_reason: Reason,
+    /// Maximum time without room; the stream is reset then. `None`: no maximum.
+    stall: Option<IdleTimeout>,
+}
+
+/// How a body was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SendEnd {
+    /// The body ended early, or its peer took nothing for too long. The stream was reset.
+    Aborted,
+    /// The whole body was sent.
+    Complete,
+    /// The peer reset the stream, or broke the protocol on it.
+    Reset,
 }
 
 struct Piece {
@@ -32,29 +49,57 @@ struct Piece {
 
 /// The state of a [`SendBody`] after one step.
 enum Progress {
-    Done,
+    Done(SendEnd),
     More,
 }
 
 impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
     pub(crate) fn new(body: B, stream: SendStream<Bytes>, abort_reason: Reason) -> Self {
-        Self { body, stream, pending: None, abort_reason }
+        Self { body, stream, pending: None, abort_reason, stall: None }
+    }
+
+    /// Resets the stream with `CANCEL` if the peer gives no room for `timeout`.
+    pub(crate) fn with_stall_timeout(mut self, timeout: Duration) -> Self {
+        self.stall = Some(IdleTimeout::new(timeout));
+        self
+    }
+
+    /// Waits for room in the windows of the stream and its connection. `None` if the stream ends.
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<usize>, h2::Error>> {
+        loop {
+            let room = self.stream.capacity();
+            if room > 0 {
+                self.stall.iter_mut().for_each(IdleTimeout::reset);
+                return Poll::Ready(Ok(Some(room)));
+            }
+            match self.stream.poll_capacity(context) {
+                Poll::Ready(Some(capacity)) => {
+                    capacity?;
+                }
+                Poll::Ready(None) => return Poll::Ready(Ok(None)), // the stream is closed
+                Poll::Pending => break,
+            }
+        }
+        if let Some(stall) = &mut self.stall
+            && stall.poll(context).is_ready()
+        {
+            debug!("the client takes nothing of its response, stream reset");
+            self.stream.send_reset(Reason::CANCEL);
+            return Poll::Ready(Ok(None));
+        }
+        Poll::Pending
     }
 
     fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Result<Progress, h2::Error>> {
         if let Poll::Ready(reason) = self.stream.poll_reset(context)? {
             debug!(%reason, "stream reset");
-            return Poll::Ready(Ok(Progress::Done));
+            return Poll::Ready(Ok(Progress::Done(SendEnd::Reset)));
         }
         if self.pending.is_some() {
-            while self.stream.capacity() == 0 {
-                match ready!(self.stream.poll_capacity(context)) {
-                    Some(capacity) => capacity?,
-                    None => return Poll::Ready(Ok(Progress::Done)), // the stream is closed
-                };
-            }
-            let sent = self.pending.take().map(|piece| self.send(piece));
-            return Poll::Ready(sent.unwrap_or(Ok(Progress::More)));
+            let Some(room) = ready!(self.poll_room(context))? else {
+                return Poll::Ready(Ok(Progress::Done(SendEnd::Aborted)));
+            };
+            return Poll::Ready(self.send_pending(room));
         }
         let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)) else {
             return Poll::Ready(self.send(Piece { data: Bytes::new(), is_last: true }));
@@ -63,7 +108,7 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
             Err(error) => {
                 debug!(%error, "body ended early");
                 self.stream.send_reset(self.abort_reason);
-                Ok(Progress::Done)
+                Ok(Progress::Done(SendEnd::Aborted))
             }
             Ok(Ok(data)) => {
                 let is_last = self.body.is_end_stream();
@@ -75,15 +120,15 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
                     });
                 }
                 // Capacity is reserved only now, because it is taken from the connection's window.
-                // h2 reserves the rest when it gets the data.
-                self.stream.reserve_capacity(1);
+                self.stream.reserve_capacity(data.len());
                 self.pending = Some(Piece { data, is_last });
                 Ok(Progress::More)
             }
             Ok(Err(frame)) => match frame.into_trailers() {
                 Ok(trailers) => {
                     self.stream.reserve_capacity(0);
-                    self.stream.send_trailers(trailers).map(|()| Progress::Done)
+                    let sent = self.stream.send_trailers(trailers);
+                    sent.map(|()| Progress::Done(SendEnd::Complete))
                 }
                 Err(_) => Ok(Progress::More), // no other kind of frame exists
             },
@@ -93,21 +138,32 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
     fn send(&mut self, piece: Piece) -> Result<Progress, h2::Error> {
         let Piece { data, is_last } = piece;
         self.stream.send_data(data, is_last)?;
-        Ok(if is_last { Progress::Done } else { Progress::More })
+        Ok(if is_last { Progress::Done(SendEnd::Complete) } else { Progress::More })
+    }
+
+    /// Sends as much of the pending piece as there is room for.
+    fn send_pending(&mut self, room: usize) -> Result<Progress, h2::Error> {
+        let Some(mut piece) = self.pending.take() else { return Ok(Progress::More) };
+        if piece.data.len() > room {
+            let data = piece.data.split_to(room);
+            self.pending = Some(piece);
+            return self.send(Piece { data, is_last: false });
+        }
+        self.send(piece)
     }
 }
 
 impl<B: Body<Data = Bytes, Error: Display> + Unpin> Future for SendBody<B> {
-    type Output = ();
+    type Output = SendEnd;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<SendEnd> {
         loop {
             match ready!(self.poll_step(context)) {
                 Ok(Progress::More) => {}
-                Ok(Progress::Done) => return Poll::Ready(()),
+                Ok(Progress::Done(end)) => return Poll::Ready(end),
                 Err(error) => {
                     debug!(%error, "stream ended");
-                    return Poll::Ready(());
+                    return Poll::Ready(SendEnd::Reset);
                 }
             }
         }
@@ -122,7 +178,7 @@ pub(crate) struct BackgroundSend {
     outlives_response: bool,
 }
 
-type BoxedSending = Pin<Box<dyn Future<Output = ()>>>;
+type BoxedSending = Pin<Box<dyn Future<Output = SendEnd>>>;
 
 impl BackgroundSend {
     /// Sends the body of a request, and drops `held` when it is sent. `None` if the body was sent at

@@ -23,6 +23,7 @@ pub(crate) struct RefusalLog {
     /// known clients.
     anonymous: LogLimit<LoggedAnonymous>,
     failures: LogLimit<LoggedFailure>,
+    misuses: LogLimit<LoggedMisuse>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -47,6 +48,12 @@ struct LoggedFailure {
     result: &'static str,
 }
 
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct LoggedMisuse {
+    service: String,
+    network: IpAddr,
+}
+
 impl RefusalLog {
     /// A log that repeats a line about one client after `interval` at the earliest.
     pub(crate) fn new(recent_hits: RecentHits, interval: Duration) -> Self {
@@ -55,6 +62,7 @@ impl RefusalLog {
             hits: LogLimit::new(interval),
             anonymous: LogLimit::new(interval),
             failures: LogLimit::new(interval),
+            misuses: LogLimit::new(interval),
         }
     }
 
@@ -93,6 +101,18 @@ impl RefusalLog {
         }
         log_dropped(dropped);
         self.recent_hits.record(peer.ip(), hit);
+    }
+
+    /// Logs a client whose HTTP/2 connection is ended because of too many resets or errors.
+    pub(crate) fn misuse(&self, peer: SocketAddr, service: &Service, fingerprint: Option<&str>) {
+        let now = Instant::now();
+        let service = &service.config.name;
+        let key = LoggedMisuse { service: service.clone(), network: network_of(peer.ip()) };
+        let permitted = self.misuses.permit(key, now);
+        log_dropped(self.misuses.take_dropped(now));
+        if let Some(left_out) = permitted {
+            warn!(%peer, %service, fingerprint, left_out, "too many reset streams, closing connection");
+        }
     }
 
     /// Logs a failed handshake if the client's certificate is the cause, or the lack of one. The
@@ -146,6 +166,7 @@ fn is_of_certificate(result: HandshakeResult) -> bool {
         | HandshakeResult::Compromised
         | HandshakeResult::NotTls
         | HandshakeResult::Ok
+        | HandshakeResult::PlainHttp
         | HandshakeResult::Timeout => false,
     }
 }

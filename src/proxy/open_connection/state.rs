@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use atomic_waker::AtomicWaker;
 
 use crate::config::LimitsConfig;
+use crate::proxy::client_socket::CloseCheck;
 use crate::proxy::io_events::IoEvents;
 
 /// Maximum time of a graceful close without requests in flight; the connection is aborted then. An
@@ -29,6 +30,10 @@ pub(crate) struct ConnectionState {
     in_flight: Cell<InFlight>,
     /// When a piece of a body last went from or to the client.
     body_moved: Cell<Instant>,
+    /// Since when bytes for the client wait, and none could be written.
+    blocked_since: Cell<Option<Instant>>,
+    /// Whether the next flush looks for the close of the client.
+    close_check: Cell<bool>,
     /// The close that the connection must carry out at its next poll.
     close: Cell<Option<Close>>,
     waker: AtomicWaker,
@@ -71,8 +76,6 @@ struct InFlight {
     requests: u32,
     /// Requests that wait for the upstream and not for the client.
     waiting_for_upstream: u32,
-    /// Requests that have become tunnels, which have an idle timeout of their own.
-    tunnels: u32,
 }
 
 /// Bytes that a tunnel has carried.
@@ -87,6 +90,8 @@ pub(crate) struct TunnelBytes {
 pub(crate) enum Close {
     /// At once.
     Abort,
+    /// At once, with GOAWAY and `ENHANCE_YOUR_CALM` (HTTP/2).
+    EnhanceYourCalm,
     /// After the requests in flight.
     Graceful,
     /// With 408, because the request head took too long.
@@ -110,25 +115,6 @@ impl Drop for UpstreamWait {
     }
 }
 
-/// Counts a request of HTTP/2 that has become a tunnel.
-#[derive(Debug)]
-pub(crate) struct StreamTunnel(Rc<ConnectionState>);
-
-impl StreamTunnel {
-    /// When the connection reaches `max_connection_age`.
-    pub(crate) fn end_of_life(&self) -> Option<Instant> {
-        self.0.limits.max_connection_age.map(|age| self.0.opened + age)
-    }
-}
-
-impl Drop for StreamTunnel {
-    fn drop(&mut self) {
-        self.0.change_in_flight(|in_flight| {
-            in_flight.tunnels = in_flight.tunnels.saturating_sub(1);
-        });
-    }
-}
-
 impl ConnectionState {
     pub(crate) fn new(limits: LimitsConfig, kind: ConnectionKind) -> Rc<Self> {
         let now = Instant::now();
@@ -137,6 +123,8 @@ impl ConnectionState {
             phase: Cell::new(ActivityPhase::Idle(now)),
             in_flight: Cell::default(),
             body_moved: Cell::new(now),
+            blocked_since: Cell::new(None),
+            close_check: Cell::new(false),
             close: Cell::new(None),
             waker: AtomicWaker::new(),
             deadline: Cell::new(None),
@@ -173,6 +161,9 @@ impl ConnectionState {
         if close == Close::Graceful && self.in_flight.get().requests == 0 && !is_tunnel {
             self.phase.set(ActivityPhase::Closing(Instant::now()));
         }
+        if close == Close::EnhanceYourCalm {
+            self.deadline.set(Some(Instant::now() + CLOSE_GRACE));
+        }
         self.close.set(Some(close));
         self.waker.wake();
     }
@@ -198,7 +189,12 @@ impl ConnectionState {
         if self.deadline.get().is_some_and(|deadline| now >= deadline) {
             return self.close(Close::Abort);
         }
-        let is_tunnel = self.kind.get() == ConnectionKind::Tunnel;
+        let kind = self.kind.get();
+        let is_tunnel = kind == ConnectionKind::Tunnel;
+        let blocked = self.blocked_since.get().filter(|_| !is_tunnel);
+        if blocked.is_some_and(|since| has_passed(now, since, self.limits.body_timeout)) {
+            return self.close(Close::Abort);
+        }
         let idle_close = if is_tunnel { Close::Abort } else { Close::Graceful };
         let age = now.saturating_duration_since(self.opened);
         let is_too_old = self.limits.max_connection_age.is_some_and(|max_age| age >= max_age);
@@ -207,8 +203,12 @@ impl ConnectionState {
         }
         let in_flight = self.in_flight.get();
         let (since, timeout, close) = match self.phase.get() {
-            ActivityPhase::Busy if in_flight.waiting_for_upstream > 0 => return,
-            ActivityPhase::Busy if in_flight.tunnels == in_flight.requests => return,
+            // Each stream has timeouts of its own.
+            ActivityPhase::Busy if kind == ConnectionKind::Http2 => return,
+            ActivityPhase::Busy if in_flight.waiting_for_upstream > 0 => {
+                self.close_check.set(true);
+                return self.waker.wake();
+            }
             ActivityPhase::Busy => (self.body_moved.get(), self.limits.body_timeout, Close::Abort),
             ActivityPhase::Closing(since) => (since, CLOSE_GRACE, Close::Abort),
             ActivityPhase::Head(since) => {
@@ -219,7 +219,7 @@ impl ConnectionState {
             }
             ActivityPhase::Idle(since) => (since, self.limits.idle_timeout, idle_close),
         };
-        if now.saturating_duration_since(since) >= timeout {
+        if has_passed(now, since, timeout) {
             self.close(close);
         }
     }
@@ -257,10 +257,9 @@ impl ConnectionState {
         UpstreamWait(Rc::clone(self))
     }
 
-    /// Suspends `body_timeout` for a request that becomes a tunnel.
-    pub(crate) fn begin_stream_tunnel(self: &Rc<Self>) -> StreamTunnel {
-        self.change_in_flight(|in_flight| in_flight.tunnels = in_flight.tunnels.saturating_add(1));
-        StreamTunnel(Rc::clone(self))
+    /// When the connection reaches `max_connection_age`.
+    pub(crate) fn end_of_life(&self) -> Option<Instant> {
+        self.limits.max_connection_age.map(|age| self.opened + age)
     }
 
     /// The bytes that the connection has carried since it became a tunnel.
@@ -312,13 +311,34 @@ impl ConnectionState {
     }
 }
 
+fn has_passed(now: Instant, since: Instant, timeout: Duration) -> bool {
+    now.saturating_duration_since(since) >= timeout
+}
+
 impl IoEvents for Rc<ConnectionState> {
     fn on_read(&self, bytes: &[u8]) {
         self.record_read(bytes.len());
     }
 
     fn on_write(&self, count: usize) {
+        self.blocked_since.set(None);
         self.record_write(count);
+    }
+
+    fn on_flush(&self) {
+        self.blocked_since.set(None);
+    }
+
+    fn on_write_blocked(&self) {
+        if self.blocked_since.get().is_none() {
+            self.blocked_since.set(Some(Instant::now()));
+        }
+    }
+}
+
+impl CloseCheck for ConnectionState {
+    fn take_due(&self) -> bool {
+        self.close_check.take()
     }
 }
 
@@ -383,8 +403,8 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_reads_nothing_is_aborted_unless_the_upstream_is_slow() {
-        let state = ConnectionState::new(LIMITS, ConnectionKind::Http2);
+    fn a_body_that_does_not_move_is_aborted_unless_the_upstream_is_slow() {
+        let state = ConnectionState::new(LIMITS, ConnectionKind::Http1);
         state.begin_request(Instant::now());
         let wait = state.wait_for_upstream();
         assert_eq!(close_after(&state, 3600), None);
@@ -394,14 +414,38 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_tunnel_has_no_body_timeout_and_suspends_none() {
+    fn a_client_that_takes_nothing_is_aborted_although_the_upstream_is_slow() {
+        for kind in [ConnectionKind::Http1, ConnectionKind::Http2] {
+            let state = ConnectionState::new(LIMITS, kind);
+            state.begin_request(Instant::now());
+            let _wait = state.wait_for_upstream();
+            state.on_write_blocked();
+            assert_eq!(close_after(&state, 29), None);
+            state.on_write(1);
+            assert_eq!(close_after(&state, 3600), None);
+            state.on_write_blocked();
+            state.on_flush();
+            assert_eq!(close_after(&state, 3600), None);
+            state.on_write_blocked();
+            state.record_body_progress();
+            assert_eq!(close_after(&state, 30), Some(Close::Abort), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn requests_of_http2_have_their_own_timeouts() {
         let state = ConnectionState::new(LIMITS, ConnectionKind::Http2);
         state.begin_request(Instant::now());
-        let _tunnel = state.begin_stream_tunnel();
         assert_eq!(close_after(&state, 3600), None);
+    }
+
+    #[test]
+    fn a_connection_of_a_client_that_misuses_it_is_aborted_soon() {
+        let state = ConnectionState::new(LIMITS, ConnectionKind::Http2);
         state.begin_request(Instant::now());
-        assert_eq!(close_after(&state, 29), None);
-        assert_eq!(close_after(&state, 30), Some(Close::Abort));
+        state.close(Close::EnhanceYourCalm);
+        assert_eq!(close_after(&state, 1), Some(Close::EnhanceYourCalm));
+        assert_eq!(close_after(&state, 5), Some(Close::Abort));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::proxy::message::h2_send::BackgroundSend;
 use crate::proxy::message::informational::InformationalSender;
 
 /// Flow-control window of one stream, in bytes: what a server may send before the client reads.
-const STREAM_WINDOW: u32 = 256 << 10;
+const STREAM_WINDOW: u32 = 64 << 10;
 /// Flow-control window of the connection, in bytes. It is the maximum, because a client that reads
 /// nothing would otherwise use it up for the others.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;

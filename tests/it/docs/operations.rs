@@ -772,9 +772,10 @@ fn every_failed_handshake_is_counted_logged_and_signalled_as_described() {
             Some(good),
             Case { arguments: &OTHER_NAME, ..case("unsupported", "", "unrecognized name") },
         ),
+        (Some(good), Case { arguments: &PLAIN_HTTP, ..case("plain_http", "", "error: 400") }),
         (
             Some(good),
-            Case { arguments: &["http://orders.example.com/"], ..case("not_tls", "", "") },
+            Case { arguments: &["mqtt://orders.example.com/"], ..case("not_tls", "", "") },
         ),
         (
             Some(good),
@@ -786,6 +787,7 @@ fn every_failed_handshake_is_counted_logged_and_signalled_as_described() {
 }
 
 const OLD_TLS: [&str; 5] = ["--tls-max", "1.1", "--tlsv1.0", "--ciphers", "ALL:@SECLEVEL=0"];
+const PLAIN_HTTP: [&str; 2] = ["--fail", "http://orders.example.com/"];
 const OTHER_NAME: [&str; 2] = ["--insecure", "https://other.example.com/"];
 
 #[test]

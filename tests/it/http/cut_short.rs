@@ -1,6 +1,9 @@
 //! A truncated message never looks complete to the other side, over any pair of protocols.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::time::Duration;
+
+use socket2::SockRef;
 
 use crate::support::client::Client;
 use crate::support::http2::{
@@ -10,7 +13,7 @@ use crate::support::keygate::Keygate;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::server::{Server, next_frame, read_until};
-use crate::support::{output_text, write_filter};
+use crate::support::{output_text, write_filter, write_revision};
 
 /// Codes of RST_STREAM (RFC 9113, section 7).
 const NO_ERROR: u32 = 0;
@@ -190,5 +193,45 @@ fn a_connection_that_ends_with_an_unread_upload_is_drained_before_it_is_closed()
     assert!(response.starts_with("HTTP/1.1 413 "), "{response}");
     for _ in 0..10 {
         client.send([b'x'; 10_000]);
+    }
+}
+
+#[test]
+fn a_response_that_breaks_off_is_reset_if_the_end_of_the_connection_is_its_end() {
+    for (length, how) in [
+        ("transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", "closed"),
+        ("transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", "stalled"),
+        ("\r\nhello", "reset"),
+        ("\r\nhello", "stalled"),
+        ("\r\nhello", "evicted"),
+    ] {
+        let pki = Pki::new();
+        let good = pki.client("good", Kind::P256);
+        write_filter(&pki.path("lost.pkbf"), &[]);
+        let server = Server::start();
+        let timeout = if how == "stalled" { "500ms" } else { "300s" };
+        let keygate = Configuration::new(server.address)
+            .upstream(&format!("body_timeout = \"{timeout}\""))
+            .policy("evict_within = \"200ms\"")
+            .start(&pki);
+        let mut client = Client::connect(&pki, keygate.address(), &good);
+        client.send("GET / HTTP/1.0\r\nHost: localhost\r\n\r\n");
+        let mut upstream = server.connection();
+        read_until(&mut upstream, "\r\n\r\n");
+        write!(upstream, "HTTP/1.1 200 OK\r\n{length}").unwrap();
+        let head = client.head();
+        assert!(!head.contains("transfer-encoding") && !head.contains("content-length"), "{head}");
+        assert_eq!(client.exactly(5), b"hello");
+        match how {
+            "closed" => drop(upstream),
+            "evicted" => write_revision(&pki.path("lost.pkbf"), &[&good.spki], 2),
+            "reset" => {
+                SockRef::from(&upstream).set_linger(Some(Duration::ZERO)).unwrap();
+                drop(upstream);
+            }
+            _ => {}
+        }
+        let ended = client.to_end().map_err(|error| error.kind());
+        assert_eq!(ended, Err(ErrorKind::ConnectionReset), "{length:?} {how}");
     }
 }

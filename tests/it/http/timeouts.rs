@@ -1,7 +1,7 @@
 //! Clients that send nothing, half a request, or nothing more.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::support::client::Client;
@@ -36,10 +36,62 @@ fn a_client_without_tls_is_counted_as_such() {
     let (_pki, _, keygate) = setting(&Origin::start(), "");
     let mut plain = TcpStream::connect(keygate.address()).unwrap();
     plain.set_read_timeout(Some(TIMEOUT)).unwrap();
-    plain.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    plain.write_all(b"EHLO localhost\r\n").unwrap();
     plain.read_to_end(&mut Vec::new()).unwrap();
     let series = r#"keygate_handshakes_total{result="not_tls",resumed="false",service=""}"#;
     keygate.wait_for_metric(series, 1.0);
+}
+
+/// What the proxy at `address` sends for these bytes without TLS, until it closes.
+fn plain(address: SocketAddr, pieces: &[&[u8]]) -> Vec<u8> {
+    let mut plain = TcpStream::connect(address).unwrap();
+    plain.set_nodelay(true).unwrap();
+    plain.set_read_timeout(Some(TIMEOUT)).unwrap();
+    pieces.iter().for_each(|piece| plain.write_all(piece).unwrap());
+    let mut response = Vec::new();
+    plain.read_to_end(&mut response).unwrap();
+    response
+}
+
+#[test]
+fn plain_http_on_a_port_for_tls_gets_400() {
+    let pki = Pki::new();
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let from = "accept_proxy = { from = [\"127.0.0.1\"] }";
+    for (settings, header) in [("", ""), (from, "PROXY TCP4 192.0.2.1 192.0.2.2 4711 443\r\n")] {
+        let keygate = Configuration::new("127.0.0.1:9").service(settings).start(&pki);
+        for pieces in [
+            &[&b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..]][..],
+            &[b"P", b"OS", b"T", b" /upload HTTP/1.1\r\nContent-Length: 9\r\n\r\nunread"],
+            &[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"],
+        ] {
+            let pieces = [&[header.as_bytes()], pieces].concat();
+            let response = String::from_utf8(plain(keygate.address(), &pieces)).unwrap();
+            assert!(response.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{response}");
+            assert!(response.ends_with("use https:// here.\n"), "{response}");
+        }
+        let series = r#"keygate_handshakes_total{result="plain_http",resumed="false",service=""}"#;
+        keygate.wait_for_metric(series, 3.0);
+    }
+}
+
+#[test]
+fn plain_bytes_that_are_no_http_or_for_a_tcp_service_get_an_alert() {
+    let pki = Pki::new();
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let http = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for (protocol, bytes) in [("http", &b"GET key\r\n"[..]), ("http", b"PING\r\n"), ("tcp", http)] {
+        let service = format!("protocol = \"{protocol}\"");
+        let keygate = Configuration::new("127.0.0.1:9").servers(&[match protocol {
+            "tcp" => "127.0.0.1:9",
+            _ => "http://127.0.0.1:9",
+        }]);
+        let keygate = keygate.service(&service).start(&pki);
+        let response = plain(keygate.address(), &[bytes]);
+        assert_eq!(response.first(), Some(&21), "an alert: {response:?}");
+        let series = r#"keygate_handshakes_total{result="not_tls",resumed="false",service=""}"#;
+        keygate.wait_for_metric(series, 1.0);
+    }
 }
 
 #[test]
