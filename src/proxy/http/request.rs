@@ -1,5 +1,7 @@
 //! The head of a request: checked, and rewritten for the upstream.
 
+use std::net::Ipv6Addr;
+
 use h2::ext::Protocol;
 use hyper::body::Body;
 use hyper::header::{HeaderName, HeaderValue};
@@ -220,15 +222,29 @@ fn single_host(parts: &Parts) -> Result<Option<&HeaderValue>, StatusCode> {
 /// The name in `name`, `name:port` or `[address]:port`; `None` for any other form.
 fn name_of(authority: &str) -> Option<&str> {
     let (name, port) = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']')?,
-        None => authority.find(':').map_or((authority, ""), |colon| authority.split_at(colon)),
+        Some(rest) => {
+            let (address, port) = rest.split_once(']')?;
+            address.parse::<Ipv6Addr>().ok()?;
+            (address, port)
+        }
+        None => {
+            let colon = authority.find(':').unwrap_or(authority.len());
+            let (name, port) = authority.split_at(colon);
+            is_host_name(name).then_some((name, port))?
+        }
     };
-    let port_is_number = port.is_empty()
-        || port
-            .strip_prefix(':')
-            .is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:".contains(&byte);
-    (!name.is_empty() && name.bytes().all(plain) && port_is_number).then_some(name)
+    let is_port =
+        |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    let has_valid_port = matches!(port, "" | ":") || port.strip_prefix(':').is_some_and(is_port);
+    has_valid_port.then_some(name)
+}
+
+/// Whether `name` consists of labels, with or without the dot of a fully qualified name. An empty
+/// label would make the name match no service, so that the default of the address would serve it.
+fn is_host_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    let name = name.strip_suffix('.').unwrap_or(name);
+    name.split('.').all(|label| !label.is_empty() && label.bytes().all(is_plain))
 }
 
 /// Checks a target in origin form. Without a path (`:path: #x` in HTTP/2) the request line would be
@@ -263,6 +279,25 @@ mod tests {
             ("[::1]:8443", Some("::1")),
             ("127.0.0.1", Some("127.0.0.1")),
             ("a.example:", Some("a.example")),
+            ("A.Example.", Some("A.Example.")),
+            ("a.example.:08443", Some("a.example.")),
+            ("xn--bcher-kva.example", Some("xn--bcher-kva.example")),
+            ("a_b.example", Some("a_b.example")),
+            ("a.example..", None),
+            ("a..example", None),
+            (".a.example", None),
+            (".", None),
+            ("..", None),
+            ("[a.example]", None),
+            ("[::1]x", None),
+            ("[127.0.0.1]", None),
+            ("::1", None),
+            ("a.example:65536", None),
+            ("a.example:+1", None),
+            ("a.example:1:2", None),
+            ("a%2eexample", None),
+            ("*.example", None),
+            ("a.example,b.example", None),
             ("", None),
             (":8443", None),
             ("user@a.example", None),

@@ -6,6 +6,7 @@
 //! `serves_host` in `src/proxy/http/request.rs` for host names.
 
 use std::io::Write;
+use std::process::{Command, Stdio};
 
 use crate::support::client::Client;
 use crate::support::keygate::Keygate;
@@ -230,6 +231,68 @@ fn two_services(pki: &Pki, first: &Origin, second: &Origin) -> Keygate {
             "server_names = [\"b.example\"], upstream = {{ servers = [\"http://{other}\"] }}"
         ))
         .start(pki)
+}
+
+/// `a.example.` in `server_names`, in the SNI, in Host and in `:authority` is the same name as
+/// `A.example`. A name with an empty label belongs to no service, not to the default of the address.
+#[test]
+fn a_trailing_dot_changes_no_name_and_an_empty_label_is_rejected() {
+    let (pki, named, default) = (Pki::new(), Origin::start(), Origin::start());
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let other = default.address();
+    let keygate = Configuration::new(named.address())
+        .second_service(&format!("upstream = {{ servers = [\"http://{other}\"] }}"))
+        .service("server_names = [\"A.example.\", \"*.b.example.\"]")
+        .start(&pki);
+    let port = keygate.address().port();
+    let resolve = format!("*:{port}:127.0.0.1");
+    let code = |http: &str, sni: &str, host: &str| {
+        let (url, host) = (format!("https://{sni}:{port}/"), format!("Host: {host}"));
+        let code = ["-o", "/dev/null", "-w", "%{http_code}", "--insecure"];
+        let request = [http, "--resolve", &resolve, "-H", &host, &url];
+        String::from_utf8(keygate.curl(&good, &[&code[..], &request].concat()).stdout).unwrap()
+    };
+    for http in ["--http1.1", "--http2"] {
+        for (sni, host) in [
+            ("a.example", "a.example."),
+            ("a.example", "A.EXAMPLE.:443"),
+            ("x.b.example", "x.b.example."),
+        ] {
+            assert_eq!(code(http, sni, host), "200", "{http} {host}");
+            assert_eq!(named.next().fields("host"), [host]);
+        }
+        for (sni, host, expected) in [
+            ("a.example", "a.example..", "400"),
+            ("x.b.example", "x.b.example..", "400"),
+            ("default.example", "x..b.example", "400"),
+            ("default.example", "x.b.example..", "400"),
+            ("default.example", ".b.example", "400"),
+            ("default.example", "[a.example]", "400"),
+            ("default.example", "a.example:65536", "400"),
+            ("default.example", "a.example.", "421"),
+            ("a.example", "default.example.", "421"),
+        ] {
+            assert_eq!(code(http, sni, host), expected, "{http} {sni} {host}");
+        }
+    }
+    // curl and rustls remove the dot from the SNI, OpenSSL does not.
+    let address = keygate.address().to_string();
+    let party = [&good.certificate, &good.private_key].map(|path| path.to_str().unwrap());
+    let mut openssl = Command::new("openssl")
+        .args(["s_client", "-quiet", "-connect", &address, "-servername", "a.example."])
+        .args(["-cert", party[0], "-key", party[1]])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut request = openssl.stdin.take().unwrap();
+    request.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n").unwrap();
+    let output = openssl.wait_with_output().unwrap();
+    assert!(output.stdout.starts_with(b"HTTP/1.1 200 "), "{}", output_text(&output));
+    assert_eq!(named.next().fields("host"), ["a.example"]);
+    assert_eq!((named.untaken(), default.untaken()), (0, 0));
 }
 
 #[test]
