@@ -8,8 +8,8 @@
 //! The server greets each client over HTTP/1.1 and closes the connection. A client whose key is in
 //! the filter gets the TLS alert `access_denied`.
 //!
-//! Sessions cannot be resumed: rustls calls no client verifier on resumption, so a resumed session
-//! would outlive a change of the filter.
+//! Sessions cannot be resumed, because `KeyVerifier::server_config` turns resumption off: rustls
+//! calls no client verifier on resumption, so a resumed session would outlive a change of the filter.
 
 #![allow(clippy::print_stderr, reason = "a command-line program")]
 
@@ -24,12 +24,12 @@ use std::time::Duration;
 
 use keygate::guard::{CurrentGuard, Guard, NamedFilter, Policy};
 use keygate::pkbf;
-use keygate::tls::KeyVerifier;
+use keygate::tls::{ClientVerifier, KeyVerifier, TrustAnchors};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// Maximum size of the filter file, in bytes; a larger file is an error.
 const MAX_FILTER_SIZE: u64 = 4 << 30;
@@ -71,26 +71,15 @@ struct Files {
 
 impl Files {
     fn server_config(&self) -> Result<Arc<ServerConfig>, Box<dyn Error>> {
-        let provider = Arc::new(default_provider());
-        let mut trust_anchors = RootCertStore::empty();
-        for certificate in certificates(&self.trust_anchors)? {
-            trust_anchors.add(certificate)?;
-        }
-        let inner = WebPkiClientVerifier::builder_with_provider(
-            Arc::new(trust_anchors),
-            Arc::clone(&provider),
-        )
-        .build()?;
+        let trust_anchors = TrustAnchors::new(certificates(&self.trust_anchors)?)?;
+        let clients = Arc::new(ClientVerifier::new(Arc::new(trust_anchors)));
         // `Policy::default()` rejects every key that is not known to be clean.
-        let verifier = KeyVerifier::new(inner, self.guard()?, Policy::default());
+        let verifier = KeyVerifier::new(clients, self.guard()?, Policy::default());
         let private_key = PrivateKeyDer::from_pem_file(&self.private_key)
             .map_err(|error| format!("{}: {error}", self.private_key.display()))?;
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_client_cert_verifier(Arc::new(verifier))
-            .with_single_cert(certificates(&self.certificate)?, private_key)?;
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
+        let chain = certificates(&self.certificate)?;
+        let certificate = CertifiedKey::from_der(chain, private_key, &default_provider())?;
+        let config = verifier.server_config(Arc::new(SingleCertAndKey::from(certificate)))?;
         Ok(Arc::new(config))
     }
 

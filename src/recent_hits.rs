@@ -107,10 +107,12 @@ pub struct HitSource {
 }
 
 impl HitSource {
-    fn new(chain: &[CertificateDer<'_>], verdict: &Verdict) -> Self {
+    fn new(chain: &[&CertificateDer<'_>], verdict: &Verdict) -> Self {
         // Position 0 is the client's own certificate, which `RecentHit` already shows.
         let issuer = verdict.position().filter(|position| *position > 0);
-        let issuer = issuer.and_then(|position| chain.get(position)).map(CertificateSummary::of);
+        let issuer = issuer
+            .and_then(|position| chain.get(position))
+            .map(|certificate| CertificateSummary::of(certificate));
         let (found_subject, found_fingerprint) =
             issuer.map(|issuer| (issuer.subject, issuer.fingerprint)).unzip();
         let hit = verdict.hit();
@@ -132,7 +134,7 @@ impl RecentHit {
     pub fn new(
         peer: SocketAddr,
         service: &str,
-        chain: &[CertificateDer<'_>],
+        chain: &[&CertificateDer<'_>],
         verdict: &Verdict,
         judged_at: JudgedAt,
         decision: Decision,
@@ -144,7 +146,7 @@ impl RecentHit {
             action: decision.as_str(),
             stage: judged_at.as_str(),
             address: peer.ip().to_string(),
-            client: chain.first().map(CertificateSummary::of),
+            client: chain.first().map(|leaf| CertificateSummary::of(leaf)),
             source: HitSource::new(chain, verdict),
             first_seen: now,
             last_seen: now,

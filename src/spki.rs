@@ -71,16 +71,35 @@ pub fn of_certificate(certificate: &[u8]) -> Result<&[u8], CertificateError> {
 /// # Errors
 /// Returns an error if `certificate` is not the DER of an X.509 certificate.
 pub fn not_after(certificate: &[u8]) -> Result<Duration, CertificateError> {
-    Ok(validity(certificate)?.1)
+    Ok(validity(certificate)?.not_after)
 }
 
-/// The start and the end of a certificate's validity, since the Unix epoch.
+/// The time in which a certificate is valid, first and last second included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValidityPeriod {
+    /// The first second, since the Unix epoch.
+    pub not_before: Duration,
+    /// The last second, since the Unix epoch.
+    pub not_after: Duration,
+}
+
+impl ValidityPeriod {
+    /// Whether `now`, since the Unix epoch, is within the validity.
+    #[must_use]
+    pub fn contains(&self, now: Duration) -> bool {
+        (self.not_before.as_secs()..=self.not_after.as_secs()).contains(&now.as_secs())
+    }
+}
+
+/// The validity of a certificate.
 ///
 /// # Errors
 /// Returns an error if `certificate` is not the DER of an X.509 certificate.
-pub fn validity(certificate: &[u8]) -> Result<(Duration, Duration), CertificateError> {
+pub fn validity(certificate: &[u8]) -> Result<ValidityPeriod, CertificateError> {
     let validity: Validity = Validity::from_der(CertificateFields::of(certificate)?.validity)?;
-    Ok((validity.not_before.to_unix_duration(), validity.not_after.to_unix_duration()))
+    let [not_before, not_after] =
+        [validity.not_before, validity.not_after].map(|time| time.to_unix_duration());
+    Ok(ValidityPeriod { not_before, not_after })
 }
 
 /// The parts of a certificate that every connection needs, borrowed from it. Decoding the whole

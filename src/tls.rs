@@ -1,49 +1,51 @@
 //! TLS towards clients and upstreams: client verification, credentials, sessions and identities.
 //!
-//! [`KeyVerifier`] works in any rustls server and is all of this room that is left without the
-//! feature `proxy`. It judges a key only after the client has proved that it holds the key. Nothing
-//! here speaks HTTP.
+//! [`ClientVerifier`] verifies chains and keeps their paths. [`KeyVerifier`] judges the keys on such
+//! a path, only after the client has proved that it holds the key. Both work in any rustls server
+//! and are left without the feature `proxy`. Nothing here speaks HTTP.
 
 #[cfg(feature = "proxy")]
 mod certificate;
 #[cfg(feature = "proxy")]
-mod client_auth;
-#[cfg(feature = "proxy")]
 mod client_config;
+mod client_verifier;
 #[cfg(feature = "proxy")]
 mod credentials;
 #[cfg(feature = "proxy")]
 mod crls;
-#[cfg(feature = "proxy")]
 mod error;
 mod handshake;
 #[cfg(feature = "proxy")]
 mod handshake_result;
 #[cfg(feature = "proxy")]
 mod identity;
+mod path;
 #[cfg(feature = "proxy")]
 mod server_config;
 #[cfg(feature = "proxy")]
 mod sessions;
-#[cfg(feature = "proxy")]
 mod trust_anchors;
+mod verification_error;
 mod verifier;
 
 #[cfg(feature = "proxy")]
 pub use self::{
     certificate::{CertificateRole, CertificateSummary},
-    client_auth::ClientAuth,
     client_config::client_config,
     credentials::{Credentials, credentials, uncovered_names},
     crls::Crls,
-    error::TlsFileError,
-    handshake::{RejectedClient, drive_handshake},
     handshake_result::HandshakeResult,
-    identity::ClientIdentity,
+    identity::{ClientIdentity, PathExpiry},
     server_config::server_config,
-    trust_anchors::{TrustAnchors, trust_anchors},
 };
-pub use verifier::KeyVerifier;
+pub use self::{
+    client_verifier::{ClientVerifier, MAX_CERTIFICATES},
+    error::TlsFileError,
+    handshake::{Handshake, RejectedClient},
+    path::VerifiedPath,
+    trust_anchors::{TrustAnchors, trust_anchors},
+    verifier::KeyVerifier,
+};
 
 /// Draws the first random number of this thread, which takes aws-lc some 30 ms. A worker calls this
 /// function before it accepts connections.

@@ -259,6 +259,7 @@ fn expiries(report: &Report, now: u64) -> Vec<Expiry> {
         let own = Some(service.certificate_not_after).filter(|not_after| *not_after > 0);
         [
             (own, "certificate"),
+            (service.trust_anchor_not_after, "CA of clients"),
             (service.upstream_certificate_not_after, "client certificate for the upstream"),
             (service.crl_next_update, "revocation list"),
         ]

@@ -1,4 +1,4 @@
-//! A judgement: the verdict on a client's chain, and the decision of a policy.
+//! A judgement: the verdict on a client's path, and the decision of a policy.
 
 use std::time::SystemTime;
 
@@ -16,31 +16,32 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Judges a client's `chain`, leaf first, at `now`.
+    /// Judges a client by its verified `path` at `now`: leaf first, trust anchor last.
     ///
     /// Each certificate that `policy.judge` names is decided by itself, and the hardest decision
     /// wins. So a client cannot soften the decision on its key with a further certificate, whose
     /// verdict is worse and whose decision is milder. Between equal decisions the worse verdict wins.
     #[must_use]
-    pub fn new(
+    pub fn new<'a, 'der: 'a>(
         guard: &Guard,
         policy: &Policy,
-        chain: &[CertificateDer<'_>],
+        path: impl IntoIterator<Item = &'a CertificateDer<'der>>,
         now: SystemTime,
     ) -> Self {
-        let judge = |chain: &[CertificateDer<'_>], position| {
-            let verdict = guard.judge(chain, Depth::Leaf, now).at(position);
+        let mut path = path.into_iter().map(std::slice::from_ref);
+        let judge = |certificate: &[CertificateDer<'_>], position| {
+            let verdict = guard.judge(certificate, Depth::Leaf, now).at(position);
             let decision = policy.decide(&verdict);
             Self { verdict, decision }
         };
-        let leaf = judge(chain.get(..1).unwrap_or_default(), 0);
-        let intermediates = match policy.judge {
-            Depth::Chain => chain.get(1..).unwrap_or_default(),
-            Depth::Leaf => &[],
+        let leaf = judge(path.next().unwrap_or_default(), 0);
+        let issuers = match policy.judge {
+            Depth::Chain => usize::MAX,
+            Depth::Leaf => 0,
         };
         (1..)
-            .zip(intermediates)
-            .map(|(position, certificate)| judge(std::slice::from_ref(certificate), position))
+            .zip(path.take(issuers))
+            .map(|(position, certificate)| judge(certificate, position))
             .fold(leaf, Self::harder)
     }
 

@@ -38,11 +38,11 @@ impl Decision {
     }
 }
 
-/// The certificates of a client's chain that are judged.
+/// The certificates of a client's verified path that are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "proxy", derive(serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum Depth {
-    /// The leaf and all intermediates that the client presents.
+    /// The leaf, the intermediates that lead to the trust anchor, and the trust anchor.
     Chain,
     /// The leaf only.
     Leaf,
@@ -71,7 +71,7 @@ pub struct Policy {
     pub on_probable: Decision,
     /// Decision for a key that could not be checked.
     pub on_unchecked: Decision,
-    /// The certificates of a client's chain that are judged.
+    /// The certificates of a client's verified path that are judged.
     pub judge: Depth,
     /// The way in which a client is rejected.
     pub reject_with: RejectWith,

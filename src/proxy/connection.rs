@@ -24,12 +24,12 @@ use super::proxy_protocol;
 use super::tcp;
 use super::worker::Worker;
 use crate::config::{Networks, Protocol};
-use crate::guard::{Decision, JudgedAt, Judgement, RejectWith};
+use crate::guard::{Decision, JudgedAt, RejectWith};
 use crate::listen::{Accepted, ListenSocket};
 use crate::metrics::ConnectionResult;
 use crate::permit::PerIpGuard;
 use crate::snapshot::Service;
-use crate::tls::{self, ClientIdentity, HandshakeResult, RejectedClient};
+use crate::tls::{ClientIdentity, Handshake, HandshakeResult, PathExpiry, RejectedClient};
 
 /// Accepts connections on a socket until the task is aborted. Each is served on a task of its own.
 ///
@@ -62,14 +62,16 @@ async fn serve(worker: Rc<Worker>, accepted: Accepted) {
     };
     let HandshakeProgress { peer, service, per_ip } = progress;
     match (outcome, service) {
-        (Ok(stream), Some(service)) => {
+        (Ok((stream, handshake)), Some(service)) => {
             let elapsed = began.elapsed().as_secs_f64();
             worker.service_metrics(&service).handshake_duration.observe(elapsed);
             let limit = service.config.limits.max_connections_per_ip;
             let is_over_limit = per_ip.as_ref().is_some_and(|per_ip| per_ip.count > limit);
-            admit(worker, &service, stream, peer, is_over_limit).await;
+            let verifier = &service.client_verifier;
+            let identity = ClientIdentity::new(peer, stream.get_ref().1, handshake, verifier);
+            admit(worker, &service, stream, identity, is_over_limit).await;
         }
-        (Ok(stream), None) => close(stream).await, // no handshake succeeds without a service
+        (Ok((stream, _)), None) => close(stream).await, // no handshake succeeds without a service
         (Err(failure), service) => failure.end(&worker, service.as_deref(), peer).await,
     }
     drop((per_ip, permit));
@@ -90,7 +92,7 @@ async fn handshake(
     listen: SocketAddr,
     mut tcp: TcpStream,
     progress: &mut HandshakeProgress,
-) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
+) -> Result<(TlsStream<TcpStream>, Handshake), HandshakeFailure> {
     let is_trusted_proxy = |networks: &Networks| networks.contains(progress.peer.ip());
     if worker.snapshot().accept_proxy(listen).is_some_and(is_trusted_proxy) {
         match proxy_protocol::read(&mut tcp).await {
@@ -145,13 +147,14 @@ async fn handshake(
     if count > limit.saturating_mul(factor) {
         return Err(HandshakeFailure::over_limit());
     }
-    // The whole handshake runs inside `drive_handshake`, because rustls looks up sessions in the
-    // first call, before the first await.
+    // `into_stream` is inside as well, because rustls looks up sessions in this first call.
     let accepting = async { hello.into_stream(Arc::clone(&service.tls)).into_fallible().await };
-    match tls::drive_handshake(accepting).await {
-        (Ok(stream), _) => Ok(stream),
-        (Err((error, tcp)), refusal) => {
+    let mut handshake = Handshake::default();
+    match handshake.drive(accepting).await {
+        Ok(stream) => Ok((stream, handshake)),
+        Err((error, tcp)) => {
             let failure = HandshakeFailure::new(HandshakeResult::from_error(&error));
+            let refusal = handshake.into_rejected();
             Err(HandshakeFailure { error: Some(error), refusal, tcp: Some(tcp), ..failure })
         }
     }
@@ -165,27 +168,28 @@ async fn admit(
     worker: Rc<Worker>,
     handshake_service: &Service,
     stream: TlsStream<TcpStream>,
-    peer: SocketAddr,
+    identity: ClientIdentity,
     is_over_limit: bool,
 ) {
     let snapshot = worker.snapshot();
-    let identity = ClientIdentity::new(peer, stream.get_ref().1);
     let metrics = worker.service_metrics(handshake_service);
     metrics.handshakes(HandshakeResult::Ok, identity.judged_at() == JudgedAt::Resumption).inc();
     let Some(service) = snapshot.current(handshake_service).map(Arc::clone) else {
         return close(stream).await; // a reload has removed the service
     };
     let now = SystemTime::now();
-    let is_outdated = identity.has_expired(&*service.client_verifier, now)
-        || (!Arc::ptr_eq(&handshake_service.client_verifier, &service.client_verifier)
-            && identity.check(&*service.client_verifier, now).is_err());
+    let is_outdated = if Arc::ptr_eq(&handshake_service.client_verifier, &service.client_verifier) {
+        identity.check_expiry(&service.client_verifier, now) == PathExpiry::Expired
+    } else {
+        identity.verify_again(&service.client_verifier, now).is_err()
+    };
     if is_outdated {
         metrics.connections.of(ConnectionResult::Rejected).inc();
-        let service = &service.config.name;
+        let (peer, service) = (identity.peer(), &service.config.name);
         debug!(%peer, %service, "client certificate is no longer accepted");
         return close(stream).await;
     }
-    let judgement = Judgement::new(&snapshot.guard, &service.config.policy, identity.chain(), now);
+    let judgement = identity.judge(&snapshot.guard, &service.config.policy, now);
     let is_rejected = judgement.decision == Decision::Reject;
     let judged_at = identity.judged_at();
     record_judgement(&judgement, &worker.refusal_log, &metrics, &service, &identity, judged_at);
@@ -257,7 +261,8 @@ impl HandshakeFailure {
             if let Some(RejectedClient { chain, verdict: Some(verdict) }) = &self.refusal {
                 let (stage, decision) = (JudgedAt::FullHandshake, Decision::Reject);
                 metrics.count_judgement(stage, verdict, decision);
-                worker.refusal_log.hit(peer, service, chain, verdict, stage, decision);
+                let path: Vec<_> = chain.iter().collect();
+                worker.refusal_log.hit(peer, service, &path, verdict, stage, decision);
             }
         } else {
             if !self.is_over_limit {

@@ -21,11 +21,11 @@ use self::refusal_log::RefusalLog;
 use self::state::{ConnectionKind, ConnectionState};
 use super::message::headers::key_status;
 use crate::config::{AlpnProtocol, Protocol};
-use crate::guard::{Decision, JudgedAt, Judgement, Verdict};
+use crate::guard::{Decision, Depth, JudgedAt, Judgement, Verdict};
 use crate::metrics::ServiceMetrics;
 use crate::snapshot::{Routes, Service, Snapshot};
 use crate::spki::{self, Fingerprint};
-use crate::tls::ClientIdentity;
+use crate::tls::{ClientIdentity, PathExpiry};
 
 /// Counts a judgement, and logs it unless the client is admitted.
 pub(crate) fn record_judgement(
@@ -39,9 +39,15 @@ pub(crate) fn record_judgement(
     let Judgement { verdict, decision } = judgement;
     metrics.count_judgement(judged_at, verdict, *decision);
     if *decision != Decision::Admit {
-        log.hit(identity.peer(), service, identity.chain(), verdict, judged_at, *decision);
+        identity.with_path(|path| {
+            log.hit(identity.peer(), service, path, verdict, judged_at, *decision);
+        });
     }
 }
+
+/// The work of verifying a client's chain again, in judged certificates: a signature takes about a
+/// hundred times as long as the judgement of a key.
+pub(crate) const VERIFICATION_WORK: usize = 100;
 
 /// The response to every further request of a client that may send none.
 #[derive(Debug, Clone, Copy)]
@@ -176,10 +182,16 @@ impl OpenConnection {
         self.rejection.get()
     }
 
-    /// Checks the timeouts of the connection and the expiry of the client's certificate.
-    pub(crate) fn check(&self, now: Instant, time: SystemTime) {
-        let clients = Arc::clone(&self.service.borrow().client_verifier);
-        if !self.is_evicted.get() && self.identity.has_expired(&*clients, time) {
+    /// Checks the timeouts of the connection and the expiry of the client's path. Returns whether the
+    /// client has another path now, which must be judged.
+    #[must_use]
+    pub(crate) fn check(&self, now: Instant, time: SystemTime) -> bool {
+        let expiry = if self.is_evicted.get() {
+            PathExpiry::Unexpired
+        } else {
+            self.identity.check_expiry(&self.service.borrow().client_verifier, time)
+        };
+        if expiry == PathExpiry::Expired {
             let (peer, service) = (self.identity.peer(), self.service.borrow());
             let service = &service.config.name;
             info!(%peer, %service, "client certificate has expired, closing connection");
@@ -194,22 +206,23 @@ impl OpenConnection {
             self.evict(rejection);
         }
         self.state.check(now);
+        expiry == PathExpiry::Replaced
     }
 
     /// Judges the client by a new snapshot. A client that is rejected now is evicted. For the
     /// others the next request carries the new verdict.
     ///
-    /// Returns whether signatures were verified, which takes a hundred times as long as a
-    /// judgement.
+    /// Returns the work that was done: the number of certificates that were judged. Verified
+    /// signatures count as [`VERIFICATION_WORK`].
     pub(crate) fn judge_again(
         &self,
         snapshot: &Snapshot,
         metrics_of: impl Fn(&Service) -> Rc<ServiceMetrics>,
         refusal_log: &RefusalLog,
         time: SystemTime,
-    ) -> bool {
+    ) -> usize {
         if self.is_evicted.get() || self.rejection.get().is_some() {
-            return false;
+            return 0;
         }
         let before = Arc::clone(&self.service.borrow());
         let Some(service) = snapshot.current(&before) else {
@@ -217,11 +230,25 @@ impl OpenConnection {
             info!(%peer, %service, "service removed, closing connection");
             let reason = "the service has been removed";
             self.evict(RequestRejection { status: StatusCode::MISDIRECTED_REQUEST, reason });
-            return false;
+            return 0;
         };
         self.follow(snapshot, service);
-        let judgement =
-            Judgement::new(&snapshot.guard, &service.config.policy, self.identity.chain(), time);
+        let mut work = 0;
+        // The path is found before it is judged, because another CA may now be its anchor.
+        if !Arc::ptr_eq(&before.client_verifier, &service.client_verifier) {
+            work = VERIFICATION_WORK;
+            if let Err(error) = self.identity.verify_again(&service.client_verifier, time) {
+                let (peer, service) = (self.identity.peer(), &service.config.name);
+                info!(%peer, %service, %error, "client certificate is no longer accepted, closing connection");
+                self.evict(forbidden("the client certificate is no longer accepted"));
+                return work;
+            }
+        }
+        let judgement = self.identity.judge(&snapshot.guard, &service.config.policy, time);
+        let judged = match service.config.policy.judge {
+            Depth::Chain => self.identity.path_length(),
+            Depth::Leaf => 1,
+        };
         let is_new = {
             let before = self.judgement.borrow();
             before.decision != judgement.decision || before.verdict != judgement.verdict
@@ -244,17 +271,8 @@ impl OpenConnection {
         self.judgement.replace(judgement);
         if is_rejected {
             self.evict(rejection_of(&self.judgement.borrow().verdict));
-            return false;
         }
-        if Arc::ptr_eq(&before.client_verifier, &service.client_verifier) {
-            return false;
-        }
-        if let Err(error) = self.identity.check(&*service.client_verifier, time) {
-            let (peer, service) = (self.identity.peer(), &service.config.name);
-            info!(%peer, %service, %error, "client certificate is no longer accepted, closing connection");
-            self.evict(forbidden("the client certificate is no longer accepted"));
-        }
-        true
+        work + judged
     }
 
     /// Takes the service's configuration and the routes from a new snapshot.

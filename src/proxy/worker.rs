@@ -213,10 +213,12 @@ impl ConnectionRegistry {
         self.serving.borrow().values().cloned().collect()
     }
 
-    /// Checks the timeouts of every connection.
-    pub(crate) fn check_all(&self) {
+    /// Checks the timeouts of every connection. Returns those that must be judged again, because
+    /// their clients' paths have expired and were replaced.
+    pub(crate) fn check_all(&self) -> Vec<Rc<OpenConnection>> {
         let (now, time) = (Instant::now(), SystemTime::now());
-        self.serving.borrow().values().for_each(|connection| connection.check(now, time));
+        let serving = self.serving.borrow();
+        serving.values().filter(|connection| connection.check(now, time)).cloned().collect()
     }
 
     /// Whether every HTTP/1.1 response carries `Connection: close`.

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rustls::server::danger::ClientCertVerifier;
 
 use super::routes::Routes;
 use crate::config::{Networks, Protocol, ServiceConfig};
 use crate::guard::Guard;
+use crate::tls::ClientVerifier;
 
 /// The snapshot in use. Loading it never blocks.
 pub type Current = Arc<ArcSwap<Snapshot>>;
@@ -36,7 +36,7 @@ pub struct Service {
     /// Configuration of the service.
     pub config: Arc<ServiceConfig>,
     /// Verifies client certificates. Snapshots share it while the CAs and CRLs stay unchanged.
-    pub client_verifier: Arc<dyn ClientCertVerifier>,
+    pub client_verifier: Arc<ClientVerifier>,
     /// TLS server configuration. Sessions of an older snapshot do not resume on it.
     pub tls: Arc<rustls::ServerConfig>,
     /// TLS client configuration for the upstream, if it uses TLS. Snapshots share it while its

@@ -142,6 +142,9 @@ pub struct ServiceReport {
     pub on_unchecked: &'static str,
     /// When the server certificate expires.
     pub certificate_not_after: u64,
+    /// Expiry of the client CA that expires first, in seconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trust_anchor_not_after: Option<u64>,
     /// When the client certificate for the upstream expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_certificate_not_after: Option<u64>,
@@ -157,6 +160,8 @@ pub struct ServiceReport {
 pub(super) struct CertificateExpiry {
     /// Expiry of the server certificate.
     pub(super) server: u64,
+    /// Expiry of the client CA that expires first.
+    pub(super) trust_anchor: Option<u64>,
     /// Expiry of the client certificate for the upstream, if there is one.
     pub(super) upstream_client: Option<u64>,
     /// Expiry of the first CRL that expires.
@@ -228,6 +233,7 @@ impl ServiceReport {
             on_probable: config.policy.on_probable.as_str(),
             on_unchecked: config.policy.on_unchecked.as_str(),
             certificate_not_after: expiry.server,
+            trust_anchor_not_after: expiry.trust_anchor,
             upstream_certificate_not_after: expiry.upstream_client,
             crl_next_update: expiry.crl,
             last_reload,

@@ -10,6 +10,7 @@ use tracing::warn;
 
 use super::load::own_key::OwnKey;
 use super::load::private_key::ExposedKeyFile;
+use crate::spki::ValidityPeriod;
 use crate::unix_time::rfc3339;
 
 /// A condition that an operator must mend although keygate can start with it.
@@ -34,6 +35,16 @@ pub enum Warning {
     },
     /// A key of a service that is in a filter or on a list.
     OwnKey(Box<OwnKey>),
+    /// A CA of clients has expired, expires soon, or is not valid yet. Outside its validity, its
+    /// clients are rejected.
+    TrustAnchorPeriod {
+        /// The file with the CA.
+        file: CertificateFile,
+        /// Distinguished name of the CA.
+        subject: String,
+        /// The reason for the warning.
+        problem: PeriodProblem,
+    },
     /// A private key file with unsafe permissions.
     UnsafePermissions(ExposedKeyFile),
 }
@@ -71,10 +82,11 @@ const SOON: u64 = 14 * 86_400;
 const SOON_SHARE: u64 = 3;
 
 impl PeriodProblem {
-    /// The problem of a certificate that is valid from `start` to `end`, in seconds since the Unix
-    /// epoch. `None` if there is none at the time `now`.
+    /// The problem of a certificate with this validity. `None` if there is none at the time `now`,
+    /// in seconds since the Unix epoch.
     #[must_use]
-    pub fn of(start: u64, end: u64, now: u64) -> Option<Self> {
+    pub fn of(period: ValidityPeriod, now: u64) -> Option<Self> {
+        let (start, end) = (period.not_before.as_secs(), period.not_after.as_secs());
         let soon = SOON.min(end.saturating_sub(start) / SOON_SHARE);
         if now > end {
             Some(Self::Expired(end))
@@ -99,6 +111,12 @@ impl Warning {
             Self::CertificatePeriod { .. } => warn!(%problem, "certificate is not valid now"),
             Self::NameNotCovered { .. } => warn!(%problem, "certificate lacks a server name"),
             Self::OwnKey(_) => warn!(%problem, "own key is compromised"),
+            Self::TrustAnchorPeriod { problem: PeriodProblem::ExpiresSoon(_), .. } => {
+                warn!(%problem, "trust anchor expires soon");
+            }
+            Self::TrustAnchorPeriod { .. } => {
+                warn!(%problem, "trust anchor is not valid now, its clients are rejected");
+            }
             Self::UnsafePermissions(_) => {
                 warn!(%problem, "private key file has unsafe permissions");
             }
@@ -118,6 +136,9 @@ impl fmt::Display for Warning {
                  issue one with that name, or correct server_names"
             ),
             Self::OwnKey(key) => key.fmt(formatter),
+            Self::TrustAnchorPeriod { file, subject, problem } => {
+                write!(formatter, "{file}: the CA {subject} {problem}")
+            }
             Self::UnsafePermissions(file) => file.fmt(formatter),
         }
     }
@@ -145,12 +166,18 @@ impl fmt::Display for PeriodProblem {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn a_period_is_a_problem_outside_of_it_and_near_its_end() {
         const DAY: u64 = 86_400;
-        let year = |now| PeriodProblem::of(DAY, 366 * DAY, now);
+        let problem = |start, end, now| {
+            let [not_before, not_after] = [start, end].map(Duration::from_secs);
+            PeriodProblem::of(ValidityPeriod { not_before, not_after }, now)
+        };
+        let year = |now| problem(DAY, 366 * DAY, now);
         assert_eq!(year(DAY - 1), Some(PeriodProblem::NotYetValid(DAY)));
         assert_eq!(year(DAY), None);
         assert_eq!(year(352 * DAY), None);
@@ -158,10 +185,7 @@ mod tests {
         assert_eq!(year(366 * DAY), Some(PeriodProblem::ExpiresSoon(366 * DAY)));
         assert_eq!(year(366 * DAY + 1), Some(PeriodProblem::Expired(366 * DAY)));
         // A certificate of six days expires soon in its last two.
-        assert_eq!(PeriodProblem::of(0, 6 * DAY, 4 * DAY), None);
-        assert_eq!(
-            PeriodProblem::of(0, 6 * DAY, 4 * DAY + 1),
-            Some(PeriodProblem::ExpiresSoon(6 * DAY))
-        );
+        assert_eq!(problem(0, 6 * DAY, 4 * DAY), None);
+        assert_eq!(problem(0, 6 * DAY, 4 * DAY + 1), Some(PeriodProblem::ExpiresSoon(6 * DAY)));
     }
 }

@@ -15,6 +15,12 @@ pub enum TlsFileError {
         /// The reason that rustls gives.
         source: rustls::Error,
     },
+    /// A trust anchor whose dates cannot be read.
+    #[error("certificate {position} cannot be a trust anchor: its validity cannot be read")]
+    AnchorValidity {
+        /// Position of the certificate in the file, counted from 1.
+        position: usize,
+    },
     /// A revocation list that is not valid DER.
     #[error("revocation list {position} cannot be used: {source}")]
     CrlEncoding {

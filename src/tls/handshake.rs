@@ -1,72 +1,158 @@
-//! The handshake in progress: what its client verifier reports to the code that drives it.
+//! The handshake in progress: its client verifier, session store and driver share it.
 //!
-//! A verifier that rejects a client can return only an error through rustls. Task-locals carry the
-//! certificates and the verdict, for one handshake. Without the feature `proxy` there is no task,
-//! and reports are dropped.
+//! A verifier that rejects a client can return only an error through rustls, and rustls passes no
+//! handle of the connection to verifiers and session stores. A thread-local refers to the handshake
+//! that this thread drives.
 
-#[cfg(feature = "proxy")]
 use std::cell::RefCell;
+use std::pin::pin;
 
 use rustls::pki_types::CertificateDer;
 
+use super::VerifiedPath;
 #[cfg(feature = "proxy")]
-use super::sessions;
+use super::sessions::StoredPath;
 use crate::guard::Verdict;
 
 /// A client that a [`KeyVerifier`](super::KeyVerifier) rejected in the handshake.
-#[cfg(feature = "proxy")]
 #[derive(Debug, Clone)]
 pub struct RejectedClient {
-    /// The certificates that the client presented, leaf first. If the leaf's key was rejected, only
-    /// the leaf; the client has then proved that it holds the key.
+    /// The verified path, leaf first, trust anchor last, as far as it was judged. If chain or
+    /// signature failed verification, only the leaf that the client presented.
     pub chain: Vec<CertificateDer<'static>>,
-    /// The verdict on the rejected key. `None` if chain or signature failed verification: the certificate
-    /// may then be a copy.
+    /// The verdict on the rejected key, whose position is one in `chain`; the client has then proved
+    /// that it holds the key of the leaf. `None` if chain or signature failed verification: the
+    /// certificate may then be a copy.
     pub verdict: Option<Verdict>,
 }
 
-#[cfg(feature = "proxy")]
-tokio::task_local! {
-    /// The client that was rejected in this task's handshake.
-    static REJECTED: RefCell<Option<RejectedClient>>;
-}
-
-/// Drives a handshake. Returns its outcome, and the client that a verifier rejected.
+/// One handshake, and the facts that its verifier found out.
 ///
-/// Sessions that the handshake creates expire with the client's chain.
-#[cfg(feature = "proxy")]
-pub async fn drive_handshake<T>(handshake: impl Future<Output = T>) -> (T, Option<RejectedClient>) {
-    let observed = async { (handshake.await, REJECTED.with(RefCell::take)) };
-    sessions::expiring_with_chain(REJECTED.scope(RefCell::default(), observed)).await
+/// A verifier that judges whole paths needs it in every handshake, as in
+/// [`KeyVerifier`](super::KeyVerifier).
+#[derive(Debug, Default)]
+pub struct Handshake {
+    verified: Option<VerifiedClient>,
+    rejected: Option<RejectedClient>,
+    #[cfg(feature = "proxy")]
+    pub(super) stored: Option<StoredPath>,
 }
 
-/// Reports a rejected client; no effect outside [`drive_handshake`].
-#[cfg(feature = "proxy")]
-pub(super) fn report_rejected(
-    leaf: &CertificateDer<'_>,
-    intermediates: &[CertificateDer<'_>],
-    verdict: Option<Verdict>,
-) {
-    let _ = REJECTED.try_with(|rejected| {
-        let chain = std::iter::once(leaf).chain(intermediates);
-        let chain = chain.map(|certificate| certificate.clone().into_owned()).collect();
-        rejected.replace(Some(RejectedClient { chain, verdict }))
+/// A client whose certificates are acceptable. It has not proved that it holds the key.
+#[derive(Debug)]
+pub(super) struct VerifiedClient {
+    pub(super) path: VerifiedPath,
+    /// The leaf and the intermediates of the path.
+    pub(super) certificates: Vec<CertificateDer<'static>>,
+}
+
+impl VerifiedClient {
+    /// The path of the client whose certificate is `leaf`, leaf first, trust anchor last; `None` if
+    /// the path is another certificate's.
+    pub(super) fn path_of<'a>(
+        &'a self,
+        leaf: &CertificateDer<'_>,
+    ) -> Option<impl Iterator<Item = &'a CertificateDer<'static>> + use<'a>> {
+        let anchor = self.path.anchor()?;
+        let is_of_leaf = self.certificates.first()? == leaf;
+        is_of_leaf.then(|| self.certificates.iter().chain([anchor]))
+    }
+}
+
+thread_local! {
+    /// The handshake that this thread drives now.
+    static CURRENT: RefCell<Option<Handshake>> = const { RefCell::new(None) };
+}
+
+impl Handshake {
+    /// Drives the handshake until `future` is complete.
+    pub async fn drive<T>(&mut self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        std::future::poll_fn(|context| self.step(|| future.as_mut().poll(context))).await
+    }
+
+    /// Takes one step of the handshake, such as
+    /// [`complete_io`](rustls::ConnectionCommon::complete_io).
+    pub fn step<T>(&mut self, step: impl FnOnce() -> T) -> T {
+        let outer = CURRENT.replace(Some(std::mem::take(self)));
+        let _scope = Scope { handshake: self, outer };
+        step()
+    }
+
+    /// The client that the verifier rejected.
+    #[must_use]
+    pub fn rejected(&self) -> Option<&RejectedClient> {
+        self.rejected.as_ref()
+    }
+
+    /// Returns the client that the verifier rejected.
+    #[must_use]
+    pub fn into_rejected(self) -> Option<RejectedClient> {
+        self.rejected
+    }
+
+    pub(super) fn verified(&self) -> Option<&VerifiedClient> {
+        self.verified.as_ref()
+    }
+
+    #[cfg(feature = "proxy")]
+    pub(super) fn take_path(&mut self) -> Option<VerifiedPath> {
+        self.verified.take().map(|verified| verified.path)
+    }
+}
+
+/// Ends a step, also if it panics.
+struct Scope<'a> {
+    handshake: &'a mut Handshake,
+    outer: Option<Handshake>,
+}
+
+impl Drop for Scope<'_> {
+    fn drop(&mut self) {
+        if let Some(handshake) = CURRENT.replace(self.outer.take()) {
+            *self.handshake = handshake;
+        }
+    }
+}
+
+/// Calls `use_handshake` with the handshake in progress; `None` outside one.
+pub(super) fn with_current<T>(use_handshake: impl FnOnce(Option<&mut Handshake>) -> T) -> T {
+    CURRENT.with_borrow_mut(|current| use_handshake(current.as_mut()))
+}
+
+/// Forgets what was found out about an earlier certificate of this handshake.
+pub(super) fn forget_path() {
+    with_current(|handshake| {
+        if let Some(handshake) = handshake {
+            handshake.verified = None;
+        }
     });
 }
 
-/// Reports a chain that the usual checks accepted; no effect outside [`drive_handshake`].
-#[cfg(feature = "proxy")]
-pub(super) fn report_verified(leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>]) {
-    sessions::record_chain(leaf, intermediates);
-}
-
-#[cfg(not(feature = "proxy"))]
-pub(super) fn report_rejected(
-    _: &CertificateDer<'_>,
-    _: &[CertificateDer<'_>],
-    _: Option<Verdict>,
+/// Records the path of a client that has not yet proved possession; no effect outside a handshake.
+pub(super) fn record_path(
+    path: VerifiedPath,
+    leaf: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
 ) {
+    with_current(|handshake| {
+        let Some(handshake) = handshake else { return };
+        let presented = |position: u8| match usize::from(position).checked_sub(1) {
+            None => Some(leaf),
+            Some(index) => intermediates.get(index),
+        };
+        let certificates = path.positions().filter_map(presented);
+        let certificates = certificates.map(|certificate| certificate.clone().into_owned());
+        let certificates = certificates.collect();
+        handshake.verified = Some(VerifiedClient { path, certificates });
+    });
 }
 
-#[cfg(not(feature = "proxy"))]
-pub(super) fn report_verified(_: &CertificateDer<'_>, _: &[CertificateDer<'_>]) {}
+/// Records a rejected client; no effect outside a handshake.
+pub(super) fn record_rejected(chain: Vec<CertificateDer<'static>>, verdict: Option<Verdict>) {
+    with_current(|handshake| {
+        if let Some(handshake) = handshake {
+            handshake.rejected = Some(RejectedClient { chain, verdict });
+        }
+    });
+}

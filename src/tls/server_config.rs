@@ -6,13 +6,12 @@
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
-use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, StoresServerSessions};
 use rustls::sign::SingleCertAndKey;
 use rustls::{ServerConfig, SupportedProtocolVersion};
 
 use super::sessions::ExpiringSessions;
-use super::{Credentials, KeyVerifier};
+use super::{ClientVerifier, Credentials, KeyVerifier};
 use crate::config::{AlpnProtocol, TlsConfig, TlsVersion};
 use crate::guard::{CurrentGuard, Policy};
 
@@ -27,7 +26,7 @@ const CACHED_SESSIONS: usize = 1024;
 pub fn server_config(
     tls: &TlsConfig,
     credentials: Credentials,
-    clients: Arc<dyn ClientCertVerifier>,
+    clients: Arc<ClientVerifier>,
     guard: CurrentGuard,
     policy: Policy,
 ) -> Result<ServerConfig, rustls::Error> {

@@ -1,62 +1,79 @@
-//! TLS sessions that expire with the client certificate they were made with.
+//! TLS sessions that expire with the path of the client certificate they were made with.
 //!
 //! rustls resumes every session in its store and calls no verifier. This module stores each session
-//! with the expiry of its client's chain and does not find the session after the expiry. The client then goes
-//! through a full handshake, which rejects the expired certificate.
+//! with the verified path of its client and does not find the session after the path has expired.
+//! The client then goes through a full handshake, which rejects the expired certificate. A resumed
+//! session has the path of the full handshake, by position among the certificates that the session
+//! contains.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustls::pki_types::CertificateDer;
 use rustls::server::{ProducesTickets, StoresServerSessions};
+use smallvec::SmallVec;
 
-use crate::{spki, unix_time};
+use super::handshake::{self, Handshake};
+use super::path::PathRoute;
+use crate::unix_time;
 
-tokio::task_local! {
-    /// Expiry of the client's chain in this task's handshake, in seconds since the Unix epoch.
-    /// rustls does not pass the client of a session to the session store.
-    static CHAIN_EXPIRY: Cell<Option<u64>>;
+/// The verified path of a session's client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StoredPath {
+    pub(super) route: PathRoute,
+    /// End of the earliest validity on the path, in seconds since the Unix epoch.
+    pub(super) expiry: u64,
 }
 
-/// Drives a handshake whose sessions expire with the client's chain.
-pub(super) async fn expiring_with_chain<T>(handshake: impl Future<Output = T>) -> T {
-    CHAIN_EXPIRY.scope(Cell::new(None), handshake).await
+impl StoredPath {
+    /// The path of the handshake's client; `None` if it presented no certificate.
+    fn of(handshake: &Handshake) -> Option<Self> {
+        match handshake.verified() {
+            None => handshake.stored.clone(), // issued in a resumed session
+            Some(verified) => Some(Self {
+                route: verified.path.route().clone(),
+                expiry: verified.path.not_after().as_secs(),
+            }),
+        }
+    }
 }
 
-/// Records the earliest expiry in the client's chain. A certificate that cannot be read has
-/// expired.
-pub(super) fn record_chain(leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>]) {
-    let chain = std::iter::once(leaf).chain(intermediates);
-    let expiries = chain.map(|cert| spki::not_after(cert).unwrap_or_default());
-    record_expiry(expiries.min().as_ref().map_or(0, Duration::as_secs));
-}
-
-fn record_expiry(seconds: u64) {
-    // Fails only outside `expiring_with_chain`, where no session is stored.
-    let _ = CHAIN_EXPIRY.try_with(|expiry| expiry.set(Some(seconds)));
-}
-
-/// Tickets or stored sessions, each preceded by its expiry: eight bytes, big-endian.
+/// Tickets or stored sessions, each preceded by its path.
+///
+/// The path is the expiry (eight bytes), the index of the trust anchor (four bytes), the number of
+/// positions (one byte), and each position (one byte). Integers are big-endian. The session of a
+/// client without a certificate has no positions and does not expire with a path.
 #[derive(Debug)]
 pub(super) struct ExpiringSessions<S>(pub(super) S);
 
-/// The session with its expiry in front. A client without a certificate has no expiry.
-fn with_expiry(session: &[u8]) -> Vec<u8> {
-    let expiry = CHAIN_EXPIRY.try_with(Cell::get).ok().flatten().unwrap_or(u64::MAX);
-    [&expiry.to_be_bytes(), session].concat()
+/// The session with its path in front. A session outside a handshake has expired.
+fn with_path(session: &[u8]) -> Vec<u8> {
+    let path = handshake::with_current(|handshake| handshake.map(|it| StoredPath::of(it)));
+    let (expiry, anchor, positions) = match &path {
+        None => (0, 0, &[][..]),
+        Some(None) => (u64::MAX, 0, &[][..]),
+        Some(Some(path)) => (path.expiry, path.route.anchor, &path.route.presented[..]),
+    };
+    let length = [u8::try_from(positions.len()).unwrap_or(0)];
+    [&expiry.to_be_bytes()[..], &anchor.to_be_bytes(), &length, positions, session].concat()
 }
 
-/// The session without its expiry; `None` if it has expired. A ticket that is issued in the resumed
-/// connection gets the same expiry.
+/// The session without its path; `None` if it has expired. The path becomes that of the handshake in
+/// progress, and of a ticket that is issued in the resumed connection.
 fn unexpired(session: &[u8]) -> Option<Vec<u8>> {
     let (expiry, session) = session.split_first_chunk()?;
+    let (anchor, session) = session.split_first_chunk()?;
+    let (length, session) = session.split_first()?;
+    let (positions, session) = session.split_at_checked(usize::from(*length))?;
     let expiry = u64::from_be_bytes(*expiry);
     if unix_time::now() > expiry {
         return None;
     }
-    record_expiry(expiry);
-    Some(session.to_vec())
+    let presented = SmallVec::from_slice(positions);
+    let route = PathRoute { presented, anchor: u32::from_be_bytes(*anchor) };
+    let stored = (!positions.is_empty()).then_some(StoredPath { route, expiry });
+    handshake::with_current(|handshake| {
+        handshake?.stored = stored;
+        Some(session.to_vec())
+    })
 }
 
 impl ProducesTickets for ExpiringSessions<Arc<dyn ProducesTickets>> {
@@ -69,7 +86,7 @@ impl ProducesTickets for ExpiringSessions<Arc<dyn ProducesTickets>> {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.0.encrypt(&with_expiry(plain))
+        self.0.encrypt(&with_path(plain))
     }
 
     fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
@@ -79,7 +96,7 @@ impl ProducesTickets for ExpiringSessions<Arc<dyn ProducesTickets>> {
 
 impl StoresServerSessions for ExpiringSessions<Arc<dyn StoresServerSessions>> {
     fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
-        self.0.put(key, with_expiry(&value))
+        self.0.put(key, with_path(&value))
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
@@ -92,5 +109,35 @@ impl StoresServerSessions for ExpiringSessions<Arc<dyn StoresServerSessions>> {
 
     fn can_cache(&self) -> bool {
         self.0.can_cache()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_returns_with_the_path_it_was_stored_with() {
+        let route = PathRoute { presented: SmallVec::from_slice(&[0, 3, 1]), anchor: 70_000 };
+        let path = StoredPath { route, expiry: unix_time::now() + 60 };
+        let mut first = Handshake { stored: Some(path.clone()), ..Handshake::default() };
+        let stored = first.step(|| with_path(b"session"));
+        let mut second = Handshake::default();
+        assert_eq!(second.step(|| unexpired(&stored)).unwrap(), b"session");
+        assert_eq!(second.stored, Some(path.clone()));
+        for length in 0..stored.len() - b"session".len() {
+            assert_eq!(second.step(|| unexpired(&stored[..length])), None, "{length}");
+        }
+        // A client without a certificate has no path.
+        let anonymous = Handshake::default().step(|| with_path(b"session"));
+        assert!(second.step(|| unexpired(&anonymous)).is_some());
+        assert_eq!(second.stored, None);
+
+        let expired = StoredPath { expiry: unix_time::now() - 1, ..path };
+        let mut third = Handshake { stored: Some(expired), ..Handshake::default() };
+        let stored = third.step(|| with_path(b"session"));
+        assert_eq!(second.step(|| unexpired(&stored)), None);
+        let outside = with_path(b"session");
+        assert_eq!(second.step(|| unexpired(&outside)), None, "fails closed");
     }
 }

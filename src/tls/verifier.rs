@@ -1,61 +1,87 @@
-//! The client verifier: the usual checks first, then the judgement of the key.
+//! The client verifier: the usual checks first, then the judgement of the keys.
 //!
 //! rustls verifies the chain (`verify_client_cert`) before the client has proved that it holds the
-//! key, and the signature afterwards. The leaf's key is judged with the signature. A copied
-//! certificate can therefore neither raise an alarm nor reveal whether its key is in a filter.
-//! Clients prove nothing about the keys of intermediates. A policy that judges the chain judges
-//! those in `verify_client_cert`.
+//! key, and the signature afterwards. All keys on the path are judged with the signature. A copied
+//! certificate can therefore neither raise an alarm nor reveal whether any key is in a filter.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, SignatureScheme};
+use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, ServerConfig, ServerConnection,
+    SignatureScheme,
+};
+use smallvec::SmallVec;
 
-use super::handshake;
-use crate::guard::{CurrentGuard, Decision, Depth, Policy, RejectWith, VerdictKind};
+use super::handshake::{self, Handshake, VerifiedClient};
+use super::verification_error::{UnknownPath, other};
+use crate::guard::{CurrentGuard, Decision, Depth, Judgement, Policy, RejectWith, VerdictKind};
 
 /// Accepts the clients that another verifier accepts, unless the policy rejects the verdict on
-/// their key.
+/// their keys.
 ///
-/// A rejected client gets the alert `access_denied`. rustls calls no verifier when a client resumes
-/// a session. Turn off session storage and tickets, or judge the client after the handshake.
+/// A rejected client gets the alert `access_denied`.
+///
+/// # Resumption
+///
+/// rustls calls no verifier when a client resumes a session, and a [`ServerConfig`] of rustls keeps
+/// 256 sessions by default. [`KeyVerifier::server_config`] makes a configuration without
+/// resumption:
 ///
 /// ```
 /// use std::sync::Arc;
 /// use keygate::guard::{CurrentGuard, Guard, NamedFilter, Policy};
 /// use keygate::pkbf::{Filter, Parameters};
-/// use keygate::tls::KeyVerifier;
-/// use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-/// use rustls::{RootCertStore, ServerConfig, crypto::aws_lc_rs::default_provider};
+/// use keygate::tls::{ClientVerifier, KeyVerifier, TrustAnchors};
+/// use rustls::crypto::aws_lc_rs::default_provider;
+/// use rustls::sign::{CertifiedKey, SingleCertAndKey};
 ///
 /// # let key = rcgen::KeyPair::generate()?;
 /// # let certificate = rcgen::CertificateParams::default().self_signed(&key)?;
 /// # let (chain, private_key) = (vec![certificate.der().clone()], key.serialize_der().try_into()?);
-/// # let mut trust_anchors = RootCertStore::empty();
-/// # trust_anchors.add(certificate.der().clone())?;
+/// # let cas = vec![certificate.der().clone()];
 /// # let filter = Filter::new(Parameters::for_entries(1000, 1e-6)?)?;
-/// let provider = Arc::new(default_provider());
-/// let inner = WebPkiClientVerifier::builder_with_provider(trust_anchors.into(), provider.clone())
-///     .build()?;
+/// let clients = Arc::new(ClientVerifier::new(Arc::new(TrustAnchors::new(cas)?)));
 /// let lost = NamedFilter { name: "lost".into(), filter, sha256: [0; 32] };
 /// let guard = CurrentGuard::from(Guard::new(vec![Arc::new(lost)]));
-/// let verifier = KeyVerifier::new(inner, guard.clone(), Policy::default());
-/// let mut config = ServerConfig::builder_with_provider(provider)
-///     .with_safe_default_protocol_versions()?
-///     .with_client_cert_verifier(Arc::new(verifier))
-///     .with_single_cert(chain, private_key)?;
-/// config.session_storage = Arc::new(NoServerSessionStorage {});
-/// config.send_tls13_tickets = 0;
+/// let verifier = KeyVerifier::new(clients, guard.clone(), Policy::default());
+/// let certificate = CertifiedKey::from_der(chain, private_key, &default_provider())?;
+/// let config = verifier.server_config(Arc::new(SingleCertAndKey::from(certificate)))?;
 /// // Later, with another filter; it applies to handshakes in progress as well:
 /// # let filter = Filter::new(Parameters::for_entries(1000, 1e-6)?)?;
 /// let lost = NamedFilter { name: "lost".into(), filter, sha256: [0; 32] };
 /// guard.replace(Arc::new(Guard::new(vec![Arc::new(lost)])));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+///
+/// A server that resumes sessions must call [`KeyVerifier::judge_connection`] after each handshake,
+/// and close the connection on an error. The same call judges an open connection after the guard was
+/// replaced.
+///
+/// # Whole paths
+///
+/// With [`Depth::Chain`] the inner verifier must be a
+/// [`ClientVerifier`](super::ClientVerifier), and each handshake must run in a [`Handshake`], which
+/// carries the path from one call of rustls to the next. Otherwise every client is rejected.
+///
+/// ```no_run
+/// # fn accept(config: std::sync::Arc<rustls::ServerConfig>, mut tcp: std::net::TcpStream)
+/// # -> Result<(), Box<dyn std::error::Error>> {
+/// let mut connection = rustls::ServerConnection::new(config)?;
+/// let mut handshake = keygate::tls::Handshake::default();
+/// while connection.is_handshaking() {
+///     handshake.step(|| connection.complete_io(&mut tcp))?;
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// In an async server, [`Handshake::drive`] wraps the future of the handshake.
+#[derive(Debug, Clone)]
 pub struct KeyVerifier {
     inner: Arc<dyn ClientCertVerifier>,
     guard: CurrentGuard,
@@ -70,34 +96,126 @@ impl KeyVerifier {
         Self { inner, guard, policy }
     }
 
-    /// Judges the certificate at `position` of the client's chain.
-    fn judge(
+    /// A server configuration with this verifier and without session resumption, for TLS 1.2 and
+    /// 1.3.
+    ///
+    /// # Errors
+    /// Returns an error if rustls cannot use the provider's protocol versions.
+    pub fn server_config(
         &self,
-        leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        position: usize,
-    ) -> Result<(), rustls::Error> {
-        let certificate = std::iter::once(leaf).chain(intermediates).nth(position);
-        let certificate = certificate.map_or(&[][..], std::slice::from_ref);
-        let verdict = self.guard.load().judge(certificate, Depth::Leaf, SystemTime::now());
-        let verdict = verdict.at(position);
-        match (self.policy.decide(&verdict), self.policy.reject_with) {
-            (Decision::Admit | Decision::Annotate | Decision::Flag, _) => Ok(()),
-            // The client gets the status 403 once it sends a request.
-            (Decision::Reject, RejectWith::Http403) => Ok(()),
-            (Decision::Reject, RejectWith::Alert) => {
-                let error = match verdict.kind() {
-                    VerdictKind::Confirmed => CertificateError::Revoked,
-                    VerdictKind::Allowed
-                    | VerdictKind::Clean
-                    | VerdictKind::Listed
-                    | VerdictKind::Probable
-                    | VerdictKind::Unchecked => CertificateError::ApplicationVerificationFailure,
-                };
-                handshake::report_rejected(leaf, intermediates, Some(verdict));
+        certificate: Arc<dyn ResolvesServerCert>,
+    ) -> Result<ServerConfig, rustls::Error> {
+        let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(Arc::new(self.clone()))
+            .with_cert_resolver(certificate);
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0; // tickets need a ticketer too, and there is none by default
+        Ok(config)
+    }
+
+    /// Verifies and judges the client of an established connection, at the current time and by the
+    /// guard in use. A session may be older than both.
+    ///
+    /// A client without a certificate is judged as [`Verdict::Unchecked`](crate::guard::Verdict),
+    /// unless the inner verifier requires one.
+    ///
+    /// # Errors
+    /// Returns an error if the handshake is not complete, if the inner verifier no longer accepts
+    /// the client's certificates, or if the policy rejects the client. Close the connection then.
+    pub fn judge_connection(
+        &self,
+        connection: &ServerConnection,
+    ) -> Result<Judgement, rustls::Error> {
+        if connection.is_handshaking() {
+            return Err(rustls::Error::HandshakeNotComplete);
+        }
+        let presented = connection.peer_certificates().unwrap_or_default();
+        let judgement = match presented.split_first() {
+            Some((leaf, intermediates)) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let now = UnixTime::since_unix_epoch(now);
+                let mut handshake = Handshake::default();
+                handshake.step(|| self.inner.verify_client_cert(leaf, intermediates, now))?;
+                self.judge(&self.path(leaf, handshake.verified())?)
+            }
+            None if self.inner.client_auth_mandatory() => {
+                return Err(rustls::Error::NoCertificatesPresented);
+            }
+            None => self.judge(&[]),
+        };
+        match judgement.decision {
+            Decision::Admit | Decision::Annotate | Decision::Flag => Ok(judgement),
+            Decision::Reject => Err(rejection(&judgement).into()),
+        }
+    }
+
+    fn judge(&self, path: &[&CertificateDer<'_>]) -> Judgement {
+        let path = path.iter().copied();
+        Judgement::new(&self.guard.load(), &self.policy, path, SystemTime::now())
+    }
+
+    /// The certificates that the policy may judge, leaf first.
+    ///
+    /// # Errors
+    /// Returns an error if the policy judges the whole path, and the path is not known.
+    fn path<'a>(
+        &self,
+        leaf: &'a CertificateDer<'a>,
+        verified: Option<&'a VerifiedClient>,
+    ) -> Result<SmallVec<[&'a CertificateDer<'a>; 4]>, CertificateError> {
+        match (self.policy.judge, verified.and_then(|verified| verified.path_of(leaf))) {
+            (Depth::Leaf, _) => Ok(SmallVec::from_slice(&[leaf])),
+            (Depth::Chain, Some(path)) => {
+                let mut certificates = SmallVec::new();
+                certificates
+                    .extend(path.map(|certificate| -> &'a CertificateDer<'a> { certificate }));
+                Ok(certificates)
+            }
+            (Depth::Chain, None) => Err(other(UnknownPath)),
+        }
+    }
+
+    /// Judges the client that has just proved that it holds the key of `leaf`.
+    fn judge_handshake(&self, leaf: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+        let rejected = handshake::with_current(|handshake| {
+            let path = self.path(leaf, handshake.as_deref().and_then(Handshake::verified))?;
+            let judgement = self.judge(&path);
+            match (judgement.decision, self.policy.reject_with) {
+                (Decision::Admit | Decision::Annotate | Decision::Flag, _) => Ok(None),
+                // The client gets the status 403 once it sends a request.
+                (Decision::Reject, RejectWith::Http403) => Ok(None),
+                (Decision::Reject, RejectWith::Alert) => {
+                    let chain = path.iter().map(|certificate| (*certificate).clone().into_owned());
+                    Ok(Some((chain.collect::<Vec<_>>(), judgement)))
+                }
+            }
+        });
+        match rejected.map_err(|error: CertificateError| rustls::Error::from(error))? {
+            None => Ok(()),
+            Some((chain, judgement)) => {
+                let error = rejection(&judgement);
+                handshake::record_rejected(chain, Some(judgement.verdict));
                 Err(error.into())
             }
         }
+    }
+
+    /// Records a client whose chain or signature failed verification. Its certificate may be a copy.
+    fn record_unproven(leaf: &CertificateDer<'_>) {
+        handshake::record_rejected(vec![leaf.clone().into_owned()], None);
+    }
+}
+
+/// The error whose alert a rejected client gets.
+fn rejection(judgement: &Judgement) -> CertificateError {
+    match judgement.verdict.kind() {
+        VerdictKind::Confirmed => CertificateError::Revoked,
+        VerdictKind::Allowed
+        | VerdictKind::Clean
+        | VerdictKind::Listed
+        | VerdictKind::Probable
+        | VerdictKind::Unchecked => CertificateError::ApplicationVerificationFailure,
     }
 }
 
@@ -120,15 +238,9 @@ impl ClientCertVerifier for KeyVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
+        handshake::forget_path();
         let verified = self.inner.verify_client_cert(end_entity, intermediates, now);
-        let verified =
-            verified.inspect_err(|_| handshake::report_rejected(end_entity, &[], None))?;
-        handshake::report_verified(end_entity, intermediates);
-        if self.policy.judge == Depth::Chain {
-            (1..=intermediates.len())
-                .try_for_each(|position| self.judge(end_entity, intermediates, position))?;
-        }
-        Ok(verified)
+        verified.inspect_err(|_| Self::record_unproven(end_entity))
     }
 
     fn verify_tls12_signature(
@@ -138,8 +250,8 @@ impl ClientCertVerifier for KeyVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let valid = self.inner.verify_tls12_signature(message, cert, dss);
-        let valid = valid.inspect_err(|_| handshake::report_rejected(cert, &[], None))?;
-        self.judge(cert, &[], 0)?;
+        let valid = valid.inspect_err(|_| Self::record_unproven(cert))?;
+        self.judge_handshake(cert)?;
         Ok(valid)
     }
 
@@ -150,8 +262,8 @@ impl ClientCertVerifier for KeyVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let valid = self.inner.verify_tls13_signature(message, cert, dss);
-        let valid = valid.inspect_err(|_| handshake::report_rejected(cert, &[], None))?;
-        self.judge(cert, &[], 0)?;
+        let valid = valid.inspect_err(|_| Self::record_unproven(cert))?;
+        self.judge_handshake(cert)?;
         Ok(valid)
     }
 

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use data_encoding::HEXLOWER;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, header};
+use rustls::pki_types::CertificateDer;
 
 use crate::config::{Forwarded, ServiceConfig};
 use crate::dialect;
@@ -209,6 +210,14 @@ pub(crate) struct Annotations {
     peer: IpAddr,
 }
 
+/// The value of `Client-Cert-Chain` (RFC 9440, section 2.3), which leaves out the trust anchor;
+/// `None` if it issued the client certificate itself.
+fn client_cert_chain(intermediates: &[&CertificateDer<'_>]) -> Option<String> {
+    let members = intermediates.iter().map(|certificate| dialect::byte_sequence(certificate));
+    let members: Vec<_> = members.collect();
+    (!members.is_empty()).then(|| members.join(", "))
+}
+
 impl Annotations {
     pub(crate) fn new(service: &ServiceConfig, identity: &ClientIdentity) -> Self {
         let forward = &service.forward;
@@ -216,15 +225,11 @@ impl Annotations {
         // An IPv6 socket reports IPv4 clients as IPv4-mapped addresses.
         let peer = identity.peer().ip().to_canonical();
         let x_forwarded = matches!(forward.forwarded, Forwarded::Both | Forwarded::XForwarded);
-        let chain = identity.chain().get(1..).filter(|chain| !chain.is_empty());
+        let chain =
+            forward.client_cert_chain.then(|| identity.with_intermediates(client_cert_chain));
         let fixed = [
             (CLIENT_CERT, leaf.filter(|_| forward.client_cert).map(dialect::byte_sequence)),
-            (
-                CLIENT_CERT_CHAIN,
-                chain.filter(|_| forward.client_cert_chain).map(|chain| {
-                    chain.iter().map(dialect::byte_sequence).collect::<Vec<_>>().join(", ")
-                }),
-            ),
+            (CLIENT_CERT_CHAIN, chain.flatten()),
             (XFCC, leaf.filter(|_| forward.xfcc).map(dialect::xfcc)),
             (X_FORWARDED_FOR, x_forwarded.then(|| peer.to_string())),
             (X_FORWARDED_PROTO, x_forwarded.then(|| "https".to_owned())),

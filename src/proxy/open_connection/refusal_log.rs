@@ -66,17 +66,18 @@ impl RefusalLog {
         }
     }
 
-    /// Logs and remembers a client whose key was rejected or flagged.
+    /// Logs and remembers a client whose key was rejected or flagged. `path` is the verified path,
+    /// leaf first.
     pub(crate) fn hit(
         &self,
         peer: SocketAddr,
         service: &Service,
-        chain: &[CertificateDer<'_>],
+        path: &[&CertificateDer<'_>],
         verdict: &Verdict,
         judged_at: JudgedAt,
         decision: Decision,
     ) {
-        let hit = RecentHit::new(peer, &service.config.name, chain, verdict, judged_at, decision);
+        let hit = RecentHit::new(peer, &service.config.name, path, verdict, judged_at, decision);
         let now = Instant::now();
         let service = hit.service.clone();
         let (permitted, dropped) = match &hit.client {

@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::listen::ListenChange;
 use crate::process::service_manager::Heartbeat;
 use crate::proxy::connection;
+use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::worker::{Lifecycle, Worker};
 use crate::snapshot::Service;
 
@@ -58,11 +59,12 @@ impl EventLoop<'_> {
                     }
                     self.enter(lifecycle, worker, &mut ticks);
                 }
-                Ok(()) = self.judgements.changed() => judge_all(worker, self.heartbeat).await,
+                Ok(()) = self.judgements.changed() => judge_all(worker, self.heartbeat, worker.connections.serving()).await,
                 Some(change) = self.listen_changes.recv() => self.apply(change, worker),
                 _ = ticks.tick() => {
                     self.heartbeat.beat();
-                    worker.connections.check_all();
+                    let replaced = worker.connections.check_all();
+                    judge_all(worker, self.heartbeat, replaced).await;
                     worker.drop_stale_upstreams();
                 }
             }
@@ -103,22 +105,19 @@ impl EventLoop<'_> {
     }
 }
 
-/// Judges every open connection by the current snapshot. Yields often, so that no request waits for
-/// more than a few judgements.
-async fn judge_all(worker: &Worker, heartbeat: &Heartbeat) {
+/// Judges open connections by the current snapshot. Yields often, so that no request waits for more
+/// than a few judgements.
+async fn judge_all(worker: &Worker, heartbeat: &Heartbeat, connections: Vec<Rc<OpenConnection>>) {
     let (snapshot, time) = (worker.snapshot(), SystemTime::now());
-    let serving = worker.connections.serving();
     let metrics_of = |service: &Service| worker.service_metrics(service);
     let mut judged = 0;
-    for connection in &serving {
+    for connection in &connections {
         // Only this list still holds the connection: it has closed.
         if Rc::strong_count(connection) == 1 {
             continue;
         }
-        judged += 1;
-        if connection.judge_again(&snapshot, metrics_of, &worker.refusal_log, time)
-            || judged == JUDGED_AT_ONCE
-        {
+        judged += connection.judge_again(&snapshot, metrics_of, &worker.refusal_log, time);
+        if judged >= JUDGED_AT_ONCE {
             judged = 0;
             heartbeat.beat();
             tokio::task::yield_now().await;

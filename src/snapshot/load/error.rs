@@ -14,14 +14,6 @@ use crate::tls::TlsFileError;
 /// Why the files that a configuration names cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// rustls cannot build a client verifier.
-    #[error("service {service:?}: clients cannot be verified: {source}")]
-    ClientVerifier {
-        /// Name of the service.
-        service: String,
-        /// Why the client verifier cannot be built.
-        source: rustls::server::VerifierBuilderError,
-    },
     /// A certificate, key, trust anchor or CRL cannot be used.
     #[error("service {service:?}: {key} {}: {source}", path.display())]
     Credentials {

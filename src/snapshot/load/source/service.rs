@@ -93,16 +93,9 @@ impl ServiceSource {
         if !has_expired || std::mem::replace(&mut self.has_expired_crl, true) {
             return Change::Same;
         }
-        match self.credentials.get_mut().rebuild_client_verifier(&self.config) {
-            Ok(()) => {
-                warn!(service = %self.config.name, "certificate revocation list has expired");
-                Change::Replaced
-            }
-            Err(error) => {
-                warn!(%error, "cannot rebuild client verifier, keeping the old one");
-                Change::Same
-            }
-        }
+        self.credentials.get_mut().rebuild_client_verifier(&self.config);
+        warn!(service = %self.config.name, "certificate revocation list has expired");
+        Change::Replaced
     }
 
     /// Time until clients are rejected because a CRL expires, zero if it has expired. `None` if
@@ -195,6 +188,7 @@ impl ServiceSource {
         };
         let expiry = CertificateExpiry {
             server: expiry_of(CertificateRole::Server).unwrap_or_default(),
+            trust_anchor: expiry_of(CertificateRole::TrustAnchor),
             upstream_client: expiry_of(CertificateRole::UpstreamClient),
             crl: self.crl_next_update(),
         };
@@ -206,13 +200,22 @@ impl ServiceSource {
         self.credentials.get().crls.next_update.map(|next| next.as_secs())
     }
 
-    /// Expiry of the service's own leaf certificates, in seconds since the Unix epoch; 0 if it
-    /// cannot be parsed.
+    /// Expiry of the service's own leaf certificates, and of the client CA that expires first, in
+    /// seconds since the Unix epoch; 0 if it cannot be parsed.
     pub(crate) fn certificate_expiries(&self) -> impl Iterator<Item = (CertificateRole, u64)> {
-        let own = self.credentials.get().certificates().filter(|(role, _)| {
-            matches!(role, CertificateRole::Server | CertificateRole::UpstreamClient)
-        });
-        own.map(|(role, leaf)| (role, spki::not_after(leaf).unwrap_or_default().as_secs()))
+        let expiry = |wanted| {
+            let certificates = self.credentials.get().certificates();
+            let of_role = certificates.filter(|(role, _)| *role == wanted);
+            let expiries =
+                of_role.map(|(_, cert)| spki::not_after(cert).unwrap_or_default().as_secs());
+            expiries.min().map(|expiry| (wanted, expiry))
+        };
+        let roles = [
+            CertificateRole::Server,
+            CertificateRole::UpstreamClient,
+            CertificateRole::TrustAnchor,
+        ];
+        roles.into_iter().filter_map(expiry)
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::SystemTime;
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
-use rustls::server::danger::ClientCertVerifier;
 
 use crate::config::{
-    AlpnProtocol, ClientCertificateFiles, Protocol, ServiceConfig, UpstreamTlsConfig,
+    AlpnProtocol, ClientAuthMode, ClientCertificateFiles, Protocol, ServiceConfig,
+    UpstreamTlsConfig,
 };
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::file::read_bounded;
@@ -18,7 +18,8 @@ use crate::snapshot::load::private_key::{self, ExposedKeyFile};
 use crate::snapshot::warning::{CertificateFile, PeriodProblem, Warning};
 use crate::spki::{self, Fingerprint};
 use crate::tls::{
-    self, CertificateRole, ClientAuth, Credentials, Crls, TlsFileError, TrustAnchors,
+    self, CertificateRole, CertificateSummary, ClientVerifier, Credentials, Crls, TlsFileError,
+    TrustAnchors,
 };
 use crate::unix_time;
 
@@ -30,13 +31,13 @@ const MAX_PEM_SIZE: u64 = 16 << 20;
 pub(super) struct ServiceCredentials {
     /// The service's own certificate chain and key.
     pub(super) server: Credentials,
-    trust_anchors: TrustAnchors,
+    pub(super) trust_anchors: Arc<TrustAnchors>,
     /// The CRLs of the `trust_anchors`.
-    pub(super) crls: Crls,
+    pub(super) crls: Arc<Crls>,
     /// Private key files with unsafe permissions.
     exposed_key_files: Vec<ExposedKeyFile>,
     /// Verifies client certificates against the `trust_anchors` and `crls`.
-    pub(super) client_verifier: Arc<dyn ClientCertVerifier>,
+    pub(super) client_verifier: Arc<ClientVerifier>,
     /// The credentials for the upstream; `None` if it does not use TLS.
     pub(super) upstream: Option<UpstreamCredentials>,
 }
@@ -81,13 +82,14 @@ impl ServiceCredentials {
             file("tls.private_key", &config.tls.private_key),
         )?;
         let anchors = file("client_auth.trust_anchors", &config.trust_anchors);
-        let trust_anchors = anchors.trust_anchors(&anchors.read()?)?;
+        let trust_anchors = Arc::new(anchors.trust_anchors(&anchors.read()?)?);
         let mut crls = Crls::default();
         for path in &config.crls {
             let file = crl_file(config, path);
             crls.add(&file.read()?, &trust_anchors).map_err(|source| file.unusable(source))?;
         }
-        let client_verifier = client_verifier(config, &trust_anchors, &crls)?;
+        let crls = Arc::new(crls);
+        let client_verifier = client_verifier(config, &trust_anchors, &crls);
         let mut exposed_key_files = Vec::from_iter(server.exposed);
         let upstream = match &config.upstream.tls {
             Some(tls) => Some(UpstreamCredentials::read(config, tls, &mut exposed_key_files)?),
@@ -104,15 +106,8 @@ impl ServiceCredentials {
     }
 
     /// Builds a new client verifier, so that open connections are verified again.
-    ///
-    /// # Errors
-    /// Returns an error if rustls rejects the CAs or CRLs.
-    pub(super) fn rebuild_client_verifier(
-        &mut self,
-        config: &ServiceConfig,
-    ) -> Result<(), LoadError> {
-        self.client_verifier = client_verifier(config, &self.trust_anchors, &self.crls)?;
-        Ok(())
+    pub(super) fn rebuild_client_verifier(&mut self, config: &ServiceConfig) {
+        self.client_verifier = client_verifier(config, &self.trust_anchors, &self.crls);
     }
 
     /// Reuses the previous client verifier and TLS client configuration if nothing that they are
@@ -175,6 +170,13 @@ impl ServiceCredentials {
         if let (Some(client), Some(files)) = (client, files) {
             let file = certificate("upstream.tls.certificate", &files.certificate);
             warnings.extend(period_warnings(client, &file, now));
+        }
+        let file = certificate("client_auth.trust_anchors", &config.trust_anchors);
+        for (ca, period) in self.trust_anchors.with_validity() {
+            if let Some(problem) = PeriodProblem::of(period, unix_time::seconds(now)) {
+                let subject = CertificateSummary::of(ca).subject;
+                warnings.push(Warning::TrustAnchorPeriod { file: file.clone(), subject, problem });
+            }
         }
         warnings
     }
@@ -243,6 +245,7 @@ impl KeyPair {
             | TlsFileError::NoPrivateKey(_)
             | TlsFileError::PrivateKey(_) => key.unusable(source),
             TlsFileError::Anchor { .. }
+            | TlsFileError::AnchorValidity { .. }
             | TlsFileError::CrlEncoding { .. }
             | TlsFileError::CrlRollback { .. }
             | TlsFileError::CrlUnsupported { .. }
@@ -286,7 +289,7 @@ fn period_warnings(
     let now = unix_time::seconds(now);
     let problems = (1..).zip(&credentials.cert).filter_map(move |(position, certificate)| {
         let problem = match spki::validity(certificate) {
-            Ok((start, end)) => PeriodProblem::of(start.as_secs(), end.as_secs(), now)?,
+            Ok(period) => PeriodProblem::of(period, now)?,
             Err(_) => PeriodProblem::Unreadable,
         };
         Some((position, problem))
@@ -304,18 +307,13 @@ fn crl_file<'a>(config: &'a ServiceConfig, path: &'a Path) -> ServiceFile<'a> {
 
 fn client_verifier(
     config: &ServiceConfig,
-    trust_anchors: &TrustAnchors,
-    crls: &Crls,
-) -> Result<Arc<dyn ClientCertVerifier>, LoadError> {
-    let client_auth = ClientAuth {
-        trust_anchors,
-        crls,
-        expired_crl: config.expired_crl,
-        mode: config.client_auth_mode,
-        depth: config.policy.judge,
-    };
-    let service = || config.name.clone();
-    client_auth
-        .verifier()
-        .map_err(|source| LoadError::ClientVerifier { service: service(), source })
+    trust_anchors: &Arc<TrustAnchors>,
+    crls: &Arc<Crls>,
+) -> Arc<ClientVerifier> {
+    let verifier = ClientVerifier::new(Arc::clone(trust_anchors));
+    let verifier = verifier.with_crls(Arc::clone(crls), config.expired_crl, config.policy.judge);
+    Arc::new(match config.client_auth_mode {
+        ClientAuthMode::Optional => verifier.allow_unauthenticated(),
+        ClientAuthMode::Required => verifier,
+    })
 }
