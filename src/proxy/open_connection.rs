@@ -182,21 +182,10 @@ impl OpenConnection {
         self.rejection.get()
     }
 
-    /// Checks the timeouts of the connection and the expiry of the client's path. Returns whether the
-    /// client has another path now, which must be judged.
+    /// Checks the timeouts of the connection. Returns whether the client's path has expired, and the
+    /// client must be judged again.
     #[must_use]
     pub(crate) fn check(&self, now: Instant, time: SystemTime) -> bool {
-        let expiry = if self.is_evicted.get() {
-            PathExpiry::Unexpired
-        } else {
-            self.identity.check_expiry(&self.service.borrow().client_verifier, time)
-        };
-        if expiry == PathExpiry::Expired {
-            let (peer, service) = (self.identity.peer(), self.service.borrow());
-            let service = &service.config.name;
-            info!(%peer, %service, "client certificate has expired, closing connection");
-            self.evict(forbidden("the client certificate has expired"));
-        }
         // At the next tick, not with the response: h2 sends GOAWAY before pending DATA, and some
         // clients then abandon a request whose body they are still sending.
         if let Some(rejection) = self.rejection.get()
@@ -206,11 +195,12 @@ impl OpenConnection {
             self.evict(rejection);
         }
         self.state.check(now);
-        expiry == PathExpiry::Replaced
+        !self.is_evicted.get() && self.identity.is_due_for_check(time)
     }
 
-    /// Judges the client by a new snapshot. A client that is rejected now is evicted. For the
-    /// others the next request carries the new verdict.
+    /// Judges the client by a snapshot, which may be new, and over another path if the path has
+    /// expired. A client that is rejected now is evicted. For the others the next request carries
+    /// the new verdict.
     ///
     /// Returns the work that was done: the number of certificates that were judged. Verified
     /// signatures count as [`VERIFICATION_WORK`].
@@ -221,7 +211,7 @@ impl OpenConnection {
         refusal_log: &RefusalLog,
         time: SystemTime,
     ) -> usize {
-        if self.is_evicted.get() || self.rejection.get().is_some() {
+        if self.is_evicted.get() {
             return 0;
         }
         let before = Arc::clone(&self.service.borrow());
@@ -232,17 +222,12 @@ impl OpenConnection {
             self.evict(RequestRejection { status: StatusCode::MISDIRECTED_REQUEST, reason });
             return 0;
         };
-        self.follow(snapshot, service);
-        let mut work = 0;
         // The path is found before it is judged, because another CA may now be its anchor.
-        if !Arc::ptr_eq(&before.client_verifier, &service.client_verifier) {
-            work = VERIFICATION_WORK;
-            if let Err(error) = self.identity.verify_again(&service.client_verifier, time) {
-                let (peer, service) = (self.identity.peer(), &service.config.name);
-                info!(%peer, %service, %error, "client certificate is no longer accepted, closing connection");
-                self.evict(forbidden("the client certificate is no longer accepted"));
-                return work;
-            }
+        let is_new_verifier = !Arc::ptr_eq(&before.client_verifier, &service.client_verifier);
+        self.follow(snapshot, service);
+        let verified = self.verify_again(service, is_new_verifier, time);
+        if self.is_evicted.get() || self.rejection.get().is_some() {
+            return verified;
         }
         let judgement = self.identity.judge(&snapshot.guard, &service.config.policy, time);
         let judged = match service.config.policy.judge {
@@ -272,7 +257,30 @@ impl OpenConnection {
         if is_rejected {
             self.evict(rejection_of(&self.judgement.borrow().verdict));
         }
-        work + judged
+        verified + judged
+    }
+
+    /// Verifies the client again if its path has expired or the verifier is new, and evicts it if
+    /// there is no path any more. Returns the work that was done.
+    fn verify_again(&self, service: &Service, is_new_verifier: bool, time: SystemTime) -> usize {
+        let verifier = &*service.client_verifier;
+        let (peer, name) = (self.identity.peer(), &service.config.name);
+        if is_new_verifier {
+            if let Err(error) = self.identity.verify_again(verifier, time) {
+                info!(%peer, service = %name, %error, "client certificate is no longer accepted, closing connection");
+                self.evict(forbidden("the client certificate is no longer accepted"));
+            }
+            return VERIFICATION_WORK;
+        }
+        match self.identity.check_expiry(verifier, time) {
+            PathExpiry::Unexpired => 0,
+            PathExpiry::Replaced => VERIFICATION_WORK,
+            PathExpiry::Expired => {
+                info!(%peer, service = %name, "client certificate has expired, closing connection");
+                self.evict(forbidden("the client certificate has expired"));
+                VERIFICATION_WORK
+            }
+        }
     }
 
     /// Takes the service's configuration and the routes from a new snapshot.

@@ -214,7 +214,7 @@ impl ConnectionRegistry {
     }
 
     /// Checks the timeouts of every connection. Returns those that must be judged again, because
-    /// their clients' paths have expired and were replaced.
+    /// their clients' paths have expired.
     pub(crate) fn check_all(&self) -> Vec<Rc<OpenConnection>> {
         let (now, time) = (Instant::now(), SystemTime::now());
         let serving = self.serving.borrow();

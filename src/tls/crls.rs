@@ -62,7 +62,7 @@ impl Crls {
             return Err(CertificateError::UnknownRevocationStatus);
         }
         for (list, next_update) in covering {
-            let is_expired = next_update.is_none_or(|next| next.as_secs() < now.as_secs());
+            let is_expired = next_update.is_none_or(|next| next.as_secs() <= now.as_secs());
             if is_expired && expired == ExpiredCrl::Reject {
                 return Err(CertificateError::ExpiredRevocationList);
             }

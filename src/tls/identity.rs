@@ -151,7 +151,8 @@ impl ClientIdentity {
     }
 
     /// Whether the next verification is due. A validity includes its last second.
-    fn is_due_for_check(&self, now: SystemTime) -> bool {
+    #[must_use]
+    pub fn is_due_for_check(&self, now: SystemTime) -> bool {
         let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         since_epoch.as_secs() > self.next_check.get().as_secs()
     }

@@ -2,13 +2,14 @@
 //!
 //! rustls has the same table and does not export it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use rustls::{CertificateError, OtherError};
 use webpki::Error;
 
 /// More certificates than a client may present.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("the client presented {presented} certificates; at most {allowed} are accepted")]
 pub(super) struct TooManyCertificates {
     pub(super) presented: usize,
@@ -16,11 +17,24 @@ pub(super) struct TooManyCertificates {
 }
 
 /// A policy for the whole path, in a handshake whose path was not recorded.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error(
     "the policy judges the whole path, which is not known: verify with `ClientVerifier`, and run the handshake in a `Handshake`"
 )]
 pub(super) struct UnknownPath;
+
+// rustls writes the debug form of an error of others into its message.
+impl fmt::Debug for TooManyCertificates {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{self}")
+    }
+}
+
+impl fmt::Debug for UnknownPath {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{self}")
+    }
+}
 
 /// The error of rustls for any other error.
 pub(super) fn other(error: impl std::error::Error + Send + Sync + 'static) -> CertificateError {

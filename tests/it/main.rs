@@ -24,6 +24,7 @@ mod admission {
     mod matrix;
     mod open_connections;
     mod openssl_sessions;
+    mod paths;
     mod policy;
     mod revocation;
     mod sessions;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::aws_lc_rs::{default_provider, sign::any_supported_type};
+use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, SignatureScheme, StreamOwned,
@@ -42,14 +43,31 @@ pub fn config_of(
     }
 }
 
+/// A client configuration that presents `certificates`, leaf first, with the key of `party`.
+pub fn config_with_chain(
+    pki: &Pki,
+    version: &'static SupportedProtocolVersion,
+    certificates: Vec<CertificateDer<'static>>,
+    party: &Party,
+) -> ClientConfig {
+    let mut config = config_of(pki, &[version], None);
+    config.client_auth_cert_resolver = Presents::chain(certificates, party);
+    config
+}
+
 /// A certificate with a key; that they belong together is not checked.
 #[derive(Debug)]
 pub struct Presents(Arc<CertifiedKey>);
 
 impl Presents {
     pub fn new(certificate: &Party, key: &Party) -> Arc<Self> {
+        Self::chain(vec![certificate.der.clone()], key)
+    }
+
+    /// These certificates, leaf first, with the key of another party.
+    pub fn chain(certificates: Vec<CertificateDer<'static>>, key: &Party) -> Arc<Self> {
         let key = any_supported_type(&key.credentials().1).unwrap();
-        Arc::new(Self(Arc::new(CertifiedKey::new(vec![certificate.der.clone()], key))))
+        Arc::new(Self(Arc::new(CertifiedKey::new(certificates, key))))
     }
 }
 
@@ -74,7 +92,7 @@ impl Client {
         Self::with(config_of(pki, rustls::ALL_VERSIONS, None), address)
     }
 
-    fn with(config: ClientConfig, address: SocketAddr) -> Self {
+    pub fn with(config: ClientConfig, address: SocketAddr) -> Self {
         let name = "localhost".try_into().unwrap();
         let connection = ClientConnection::new(Arc::new(config), name).unwrap();
         let tcp = TcpStream::connect(address).unwrap();

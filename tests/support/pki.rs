@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use data_encoding::BASE64;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, PublicKeyData,
@@ -78,6 +79,7 @@ pub fn elements(sequence: &[u8]) -> Vec<Vec<u8>> {
 /// A CA with its own directory, which has the files of all parties.
 pub struct Pki {
     directory: tempfile::TempDir,
+    parameters: CertificateParams,
     issuer: Issuer<'static, KeyPair>,
     ca: CertificateDer<'static>,
 }
@@ -96,6 +98,22 @@ pub struct Party {
 }
 
 impl Party {
+    /// Adds certificates to the file with the party's own.
+    pub fn present_with(self, others: &[&CertificateDer<'_>]) -> Self {
+        let mut pem = std::fs::read_to_string(&self.certificate).unwrap();
+        for der in others {
+            let text = BASE64.encode(der);
+            let lines: Vec<_> =
+                text.as_bytes().chunks(64).map(|line| str::from_utf8(line).unwrap()).collect();
+            pem += &format!(
+                "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
+                lines.join("\n")
+            );
+        }
+        std::fs::write(&self.certificate, pem).unwrap();
+        self
+    }
+
     /// Certificate and key for a rustls client.
     pub fn credentials(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
         (vec![self.der.clone()], PrivatePkcs8KeyDer::from(self.key.clone()).into())
@@ -111,8 +129,12 @@ impl Pki {
 
     /// The files of [`Pki::new`] with a CA of this name.
     pub fn named(ca: &str) -> Self {
+        Self::with_parameters(ca, CertificateParams::default())
+    }
+
+    /// The files of [`Pki::new`] with a CA of this name and these parameters.
+    pub fn with_parameters(ca: &str, mut parameters: CertificateParams) -> Self {
         let key = KeyPair::generate().unwrap();
-        let mut parameters = CertificateParams::default();
         parameters.distinguished_name.push(DnType::CommonName, ca);
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -120,7 +142,8 @@ impl Pki {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
         let der = certificate.der().clone();
-        let pki = Self { directory, issuer: Issuer::new(parameters, key), ca: der };
+        let issuer = Issuer::new(parameters.clone(), key);
+        let pki = Self { directory, parameters, issuer, ca: der };
         let hosts = ["localhost", "a.example", "b.example", "c.example", "d.example", "127.0.0.1"];
         let server = CertificateParams::new(hosts.map(str::to_owned)).unwrap();
         pki.issue("server", Kind::P256, server, ExtendedKeyUsagePurpose::ServerAuth);
@@ -129,8 +152,12 @@ impl Pki {
 
     /// A subordinate CA with its own directory.
     pub fn subordinate(&self, name: &str) -> Self {
+        self.subordinate_with(name, CertificateParams::default())
+    }
+
+    /// A subordinate CA with these parameters and its own directory.
+    pub fn subordinate_with(&self, name: &str, mut parameters: CertificateParams) -> Self {
         let key = KeyPair::generate().unwrap();
-        let mut parameters = CertificateParams::default();
         parameters.distinguished_name.push(DnType::CommonName, name);
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -138,7 +165,18 @@ impl Pki {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
         let ca = certificate.der().clone();
-        Self { directory, issuer: Issuer::new(parameters, key), ca }
+        Self { directory, issuer: Issuer::new(parameters.clone(), key), parameters, ca }
+    }
+
+    /// A certificate of this CA for the name and key of the CA `other`.
+    pub fn cross_sign(&self, other: &Self) -> CertificateDer<'static> {
+        let certificate = other.parameters.signed_by(other.issuer.key(), &self.issuer).unwrap();
+        certificate.der().clone()
+    }
+
+    /// The SPKI of the CA.
+    pub fn spki(&self) -> Vec<u8> {
+        self.issuer.key().subject_public_key_info()
     }
 
     /// The certificate of the CA as a party, for a CRL that revokes it.

@@ -30,7 +30,7 @@ pub(crate) fn tick_interval(config: &Config) -> Duration {
 /// The tick of a draining worker. The worker ends at the first tick after its last connection.
 const DRAIN_TICK: Duration = Duration::from_millis(20);
 
-/// Connections that are judged without yielding: some tens of microseconds.
+/// Certificates that are judged without yielding: some tens of microseconds.
 const JUDGED_AT_ONCE: usize = 32;
 
 /// The inputs of a worker's event loop.
@@ -63,8 +63,8 @@ impl EventLoop<'_> {
                 Some(change) = self.listen_changes.recv() => self.apply(change, worker),
                 _ = ticks.tick() => {
                     self.heartbeat.beat();
-                    let replaced = worker.connections.check_all();
-                    judge_all(worker, self.heartbeat, replaced).await;
+                    let expired = worker.connections.check_all();
+                    judge_all(worker, self.heartbeat, expired).await;
                     worker.drop_stale_upstreams();
                 }
             }

@@ -2,7 +2,7 @@
 //! client gets, what the origin gets, the metrics and the log line. The cases are generated; the
 //! expected outcome of each follows from [`expected`].
 //!
-//! Guards: every line that decides. Without one, cases fail; an example is `Judgement::new` in
+//! Guards: every line that decides. Without one, cases fail; an example is `identity.judge` in
 //! `src/proxy/connection.rs`.
 
 use std::collections::BTreeMap;

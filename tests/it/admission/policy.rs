@@ -2,7 +2,7 @@
 //! chain it judges.
 //!
 //! Guards: `rejection()` in `src/proxy/http.rs` (403), `Depth::Chain` in `src/tls/verifier.rs` and
-//! `Depth::Chain` in `src/guard.rs` (intermediates), `check_own_keys` in `src/snapshot/load.rs` (keys
+//! `Depth::Chain` in `src/guard/judgement.rs` (intermediates), `check_own_keys` in `src/snapshot/load.rs` (keys
 //! of the proxy, judged without exceptions).
 
 use std::process::Output;

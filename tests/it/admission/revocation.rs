@@ -1,6 +1,6 @@
 //! Revoked client certificates.
 //!
-//! Guards: `with_crls` in `src/tls/client_auth.rs`, `ensure_not_older_than` in `src/tls/crls.rs` for
+//! Guards: `check_one` in `src/tls/client_verifier.rs`, `ensure_not_older_than` in `src/tls/crls.rs` for
 //! older revocation lists.
 
 use std::fs::rename;

@@ -2,7 +2,7 @@
 //!
 //! Guards: `ExpiringSessions` in `src/tls/server_config.rs` (a session expires with its certificate),
 //! `Ticketer::new` in `src/tls/server_config.rs` (a session ends with its snapshot),
-//! `Judgement::new` in `src/proxy/connection.rs` (resumed sessions, handshakes during a reload),
+//! `identity.judge` in `src/proxy/connection.rs` (resumed sessions, handshakes during a reload),
 //! `self.inner.verify_client_cert` in `src/tls/verifier.rs` (a copied certificate).
 
 use std::fs::{rename, write};
