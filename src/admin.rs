@@ -4,6 +4,7 @@
 
 mod accept;
 mod chart;
+mod connections;
 mod history;
 mod listener;
 mod page;
@@ -13,6 +14,8 @@ mod status;
 use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
+use std::pin::pin;
+use std::rc::Rc;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,25 +26,27 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::http::uri::Authority;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use self::connections::Connections;
 use self::history::{History, HourCounts};
 pub use self::listener::{AdminBindError, AdminListener};
 use crate::metrics::Exposition;
+use crate::process::heartbeat::HangingWorkers;
 use crate::proxy::Lifecycle;
 use crate::recent_hits::RecentHits;
 use crate::snapshot::Report;
 use crate::snapshot::watch::Command;
 use crate::unix_time::now;
 
-/// Maximum open admin connections; further connections wait in the backlog.
-const MAX_CONNECTIONS: usize = 64;
 /// Interval at which the counters are added to the history.
 const HISTORY_INTERVAL: Duration = Duration::from_secs(60);
 /// Content-Security-Policy of every response: only files of this server, no inline script or style.
@@ -49,6 +54,13 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; connect-src 'self'; f
     img-src data:; script-src 'self'; style-src 'self'";
 /// Maximum time to receive a request head; a slower connection is closed.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time after which a connection is closed between two requests, 60 s, also if the peer reads
+/// slowly or not at all.
+const MAX_AGE: Duration = Duration::from_secs(60);
+/// Maximum time to finish the request in progress after [`MAX_AGE`], 10 s.
+const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum bytes of requests and of responses that a connection buffers, 64 KiB.
+const MAX_BUFFER: usize = 64 << 10;
 
 /// Sources of the pages of the admin server.
 #[derive(Debug, Clone)]
@@ -61,6 +73,8 @@ pub struct AdminState {
     pub recent_hits: RecentHits,
     /// Stage of the proxy; `/readyz` responds 200 while it serves.
     pub stage: watch::Receiver<Lifecycle>,
+    /// Workers that hang; `/livez` and `/readyz` respond 503 while there is one.
+    pub hanging: HangingWorkers,
     /// Commands to the task that watches files.
     pub commands: mpsc::Sender<Command>,
     /// Start of the process, in seconds since the Unix epoch.
@@ -78,11 +92,39 @@ impl AdminState {
         report: Arc<ArcSwap<Report>>,
         recent_hits: RecentHits,
         stage: watch::Receiver<Lifecycle>,
+        hanging: HangingWorkers,
         commands: mpsc::Sender<Command>,
     ) -> Self {
         let (since, history) = (now(), Arc::default());
         let is_loopback = false;
-        Self { exposition, report, recent_hits, stage, commands, since, is_loopback, history }
+        Self {
+            exposition,
+            report,
+            recent_hits,
+            stage,
+            hanging,
+            commands,
+            since,
+            is_loopback,
+            history,
+        }
+    }
+
+    /// Why the process does not live; `None` if it does.
+    fn hang(&self) -> Option<String> {
+        let hanging = self.hanging.borrow();
+        let workers: Vec<String> = hanging.iter().map(ToString::to_string).collect();
+        (!workers.is_empty()).then(|| format!("worker {} hangs", workers.join(", ")))
+    }
+
+    /// Why the proxy is not ready; `None` if it is.
+    fn not_ready(&self) -> Option<String> {
+        match *self.stage.borrow() {
+            Lifecycle::Serving => self.hang(),
+            Lifecycle::NotReady | Lifecycle::Draining | Lifecycle::Stopped => {
+                Some("shutting down".to_owned())
+            }
+        }
     }
 
     /// Adds the counters to the history and returns the hours up to `now`, in Unix seconds.
@@ -107,49 +149,73 @@ pub async fn serve(listener: AdminListener, mut state: AdminState) -> io::Result
             history.update_history(now()); // also without page views
         }
     });
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let connections = Rc::default();
     match listener {
         AdminListener::Tcp(listener) => {
             let listener = TcpListener::from_std(listener)?;
-            accept(permits, state, || async { Ok(listener.accept().await?.0) }).await
+            let next = async || {
+                let (io, peer) = listener.accept().await?;
+                Ok((io, Some(peer.ip())))
+            };
+            accept(&connections, state, next).await
         }
         AdminListener::Unix(listener) => {
             let listener = UnixListener::from_std(listener)?;
-            accept(permits, state, || async { Ok(listener.accept().await?.0) }).await
+            accept(&connections, state, async || Ok((listener.accept().await?.0, None))).await
         }
     }
 }
 
 async fn accept<IO: AsyncRead + AsyncWrite + Unpin + 'static>(
-    permits: Arc<Semaphore>,
+    connections: &Rc<Connections>,
     state: AdminState,
-    next: impl AsyncFn() -> io::Result<IO>,
+    next: impl AsyncFn() -> io::Result<(IO, Option<IpAddr>)>,
 ) -> io::Result<Infallible> {
     loop {
-        let io = match next().await {
-            Ok(io) => io,
+        let (io, peer) = match next().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 warn!(%error, "accept failed on the admin address");
                 tokio::time::sleep(Duration::from_secs(1)).await; // file descriptors may become free
                 continue;
             }
         };
-        let permit = Arc::clone(&permits).acquire_owned().await.map_err(io::Error::other)?;
-        let state = state.clone();
-        tokio::task::spawn_local(async move {
-            let service = service_fn(move |request| {
-                let state = state.clone();
-                async move { Ok::<_, Infallible>(respond(&state, request).await) }
-            });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .serve_connection(TokioIo::new(io), service);
-            if let Err(error) = connection.await {
-                debug!(%error, "admin connection failed");
-            }
-            drop(permit);
+        let place = connections.enter(peer).await;
+        let (id, state) = (place.id(), state.clone());
+        let task = tokio::task::spawn_local(async move {
+            serve_connection(io, state).await;
+            drop(place);
         });
+        connections.set_task(id, task.abort_handle());
+    }
+}
+
+/// Serves one connection for [`MAX_AGE`] at most.
+async fn serve_connection(io: impl AsyncRead + AsyncWrite + Unpin, state: AdminState) {
+    let service = service_fn(move |request| {
+        let state = state.clone();
+        async move {
+            // Peers that pipeline requests take turns with the others.
+            tokio::task::yield_now().await;
+            Ok::<_, Infallible>(respond(&state, request).await)
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_BUFFER)
+        .serve_connection(TokioIo::new(io), service);
+    let mut connection = pin!(connection);
+    let ended = match timeout(MAX_AGE, connection.as_mut()).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            connection.as_mut().graceful_shutdown();
+            let last = timeout(LAST_REQUEST_TIMEOUT, connection).await;
+            last.unwrap_or(Ok(())) // the peer does not read
+        }
+    };
+    if let Err(error) = ended {
+        debug!(%error, "admin connection failed");
     }
 }
 
@@ -170,15 +236,16 @@ async fn respond(state: &AdminState, request: Request<Incoming>) -> Response<Ful
         return response;
     }
     match request.uri().path() {
-        "/livez" => text(StatusCode::OK, "alive"),
+        "/livez" => match state.hang() {
+            None => text(StatusCode::OK, "alive"),
+            Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, &reason),
+        },
         "/metrics" => {
             rendered("text/plain; version=0.0.4; charset=utf-8", state.exposition.render())
         }
-        "/readyz" => match *state.stage.borrow() {
-            Lifecycle::Serving => text(StatusCode::OK, "ready"),
-            Lifecycle::NotReady | Lifecycle::Draining | Lifecycle::Stopped => {
-                text(StatusCode::SERVICE_UNAVAILABLE, "shutting down")
-            }
+        "/readyz" => match state.not_ready() {
+            None => text(StatusCode::OK, "ready"),
+            Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, &reason),
         },
         "/" => rendered("text/html; charset=utf-8", page::render(state, now())),
         "/page.css" => typed("text/css; charset=utf-8", include_str!("admin/page.css").to_owned()),

@@ -205,10 +205,12 @@ impl CliError {
             | Self::Server(ServerError::Load(_)) => 3,
             Self::Output(_)
             | Self::Server(
-                ServerError::Admin(_)
+                ServerError::AccessLog(_)
+                | ServerError::Admin(_)
                 | ServerError::Bind(_)
                 | ServerError::Control(_)
                 | ServerError::Loader(_)
+                | ServerError::Panicked(_)
                 | ServerError::Worker(_),
             )
             | Self::Sandbox(_)

@@ -11,6 +11,7 @@
 //! | `permit` | counts of what is open, and limits that may change |
 //! | `keep_alive` | detection of TCP peers that have vanished |
 //! | [`blocking`] | blocking calls on threads that exist from the start |
+//! | [`log_writer`] | log lines between the threads and a reader that may stall |
 //! | [`pkbf`] | the `pkbfv1` filter: query, insert, reading, atomic writing |
 //! | [`spki`] | public keys in certificates and files, their related encodings, fingerprints |
 //! | [`guard`] | verdicts and decisions: [`guard::Guard::judge`] and [`guard::Policy::decide`] |
@@ -55,6 +56,8 @@ pub mod guard;
 mod keep_alive;
 #[cfg(feature = "proxy")]
 pub mod listen;
+#[cfg(feature = "proxy")]
+pub mod log_writer;
 #[cfg(feature = "proxy")]
 pub mod metrics;
 #[cfg(feature = "proxy")]

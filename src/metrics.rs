@@ -10,13 +10,15 @@ mod control;
 mod exposition;
 mod gauges;
 mod labels;
+mod logs;
 mod worker;
 
 pub use control::{ControlMetrics, FilterMetrics, ListMetrics};
 pub use exposition::Exposition;
 pub use labels::{
-    CodeClass, ConnectionResult, Family, KeyAction, Label, ReloadResult, UpstreamFailure,
+    CodeClass, ConnectionResult, Family, KeyAction, Label, LogName, ReloadResult, UpstreamFailure,
 };
+pub use logs::LogMetrics;
 pub use worker::{ServiceMetrics, WorkerMetrics};
 
 use prometheus::core::{Collector, GenericCounter, GenericCounterVec};

@@ -1,7 +1,10 @@
-//! The process and its host: the kernel's sandbox, the service manager, inherited sockets.
+//! The process and its host: heartbeats and supervision of its threads, the kernel's sandbox, the
+//! service manager, inherited sockets.
 //!
 //! Nothing here handles HTTP or TLS.
 
+pub mod heartbeat;
 pub mod inherited_sockets;
 pub mod sandbox;
 pub mod service_manager;
+pub mod supervision;

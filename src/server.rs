@@ -9,12 +9,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
-use tracing::info;
-use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
+use tracing::{error, info};
 
 use self::control::{Control, HealthChecks};
 use crate::admin::{self, AdminListener, AdminState};
@@ -22,9 +22,11 @@ use crate::blocking::BlockingPool;
 use crate::config::{Config, ShutdownConfig};
 use crate::guard::RecentKeys;
 use crate::listen::{self, Addresses, Listener};
-use crate::metrics::{ControlMetrics, Exposition, WorkerMetrics};
+use crate::log_writer::{LogWriter, LogWriterGuard};
+use crate::metrics::{ControlMetrics, Exposition, LogMetrics, WorkerMetrics};
+use crate::process::heartbeat::Heartbeats;
 use crate::process::inherited_sockets::{InheritedSockets, InheritedSocketsError};
-use crate::process::service_manager::Heartbeats;
+use crate::process::supervision::Supervisor;
 use crate::proxy::{self, HealthRegistry, Lifecycle, WorkerContext, Workers};
 use crate::recent_hits::RecentHits;
 use crate::snapshot::watch::{Command, FileWatcher, POLL_INTERVAL};
@@ -39,9 +41,36 @@ pub struct Server {
     commands: mpsc::Sender<Command>,
     report: Arc<ArcSwap<Report>>,
     workers: Workers,
+    supervisor: Supervisor,
     shutdown: ShutdownConfig,
     /// Writes the rest of the access log when it is dropped.
-    _access_log: WorkerGuard,
+    _access_log: LogWriterGuard,
+}
+
+/// Maximum time until the workers have closed all connections and ended, 5 s. The process then ends
+/// without a worker that hangs.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Parts of the process that exist before the server.
+#[derive(Debug)]
+pub struct Prerequisites {
+    /// Sockets from the service manager.
+    pub inherited: InheritedSockets,
+    /// The thread that reads files.
+    pub loader: BlockingPool,
+    /// The series of the logs.
+    pub logs: LogMetrics,
+}
+
+impl Prerequisites {
+    /// Starts the thread that reads files.
+    ///
+    /// # Errors
+    /// Returns an error if the operating system refuses the thread.
+    pub fn new(inherited: InheritedSockets, logs: LogMetrics) -> Result<Self, ServerError> {
+        let loader = BlockingPool::new("keygate-loader", 1).map_err(ServerError::Loader)?;
+        Ok(Self { inherited, loader, logs })
+    }
 }
 
 /// An address that a service listens on.
@@ -62,6 +91,9 @@ pub enum ServerError {
     /// The address of a service cannot be bound.
     #[error(transparent)]
     Bind(#[from] listen::BindError),
+    /// The access log cannot be started.
+    #[error("cannot start the access log: {0}")]
+    AccessLog(#[source] io::Error),
     /// The control thread cannot be started.
     #[error("cannot start the control thread: {0}")]
     Control(#[source] io::Error),
@@ -74,6 +106,9 @@ pub enum ServerError {
     /// The thread that reads files cannot be started.
     #[error("cannot start the thread that reads files: {0}")]
     Loader(#[source] io::Error),
+    /// A thread that the process needs has panicked.
+    #[error("the thread {0} panicked; its message is above, please report it")]
+    Panicked(String),
     /// A metric cannot be registered.
     #[error("cannot set up the metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -83,7 +118,7 @@ pub enum ServerError {
 }
 
 impl Server {
-    /// Loads all files, binds every address that is not among the `inherited`, and starts to serve.
+    /// Loads all files, binds every address that is not inherited, and starts to serve.
     /// The configuration is read again when `file`, which it came from, changes.
     ///
     /// # Errors
@@ -92,10 +127,11 @@ impl Server {
     pub fn start(
         config: &Config,
         file: Option<&Path>,
-        inherited: InheritedSockets,
+        prerequisites: Prerequisites,
     ) -> Result<Self, ServerError> {
+        let Prerequisites { inherited, loader: thread, logs } = prerequisites;
         inherited.check(config)?;
-        let metrics = Metrics::new(config)?;
+        let metrics = Metrics::new(config, &logs)?;
         let recent = recent_keys(config);
         let (loader, first) = load(config, file, &metrics.control, &recent)?;
         let listeners = listen::bind(config, &inherited)?;
@@ -104,13 +140,16 @@ impl Server {
         let admin_address = admin.local_address();
 
         let (links, commands) = Links::new(config, first, &loader);
-        let (access_log, access_log_guard) = tracing_appender::non_blocking(io::stdout());
+        let access_log = LogWriter::start("access", io::stdout(), logs.access_log());
+        let (access_log, access_log_guard) = access_log.map_err(ServerError::AccessLog)?;
         let context = links.worker_context(access_log);
         let sockets = proxy::Sockets { listeners, inherited };
-        let workers = proxy::start(config, sockets, &metrics.workers, &recent, &context)?;
-        let thread = BlockingPool::new("keygate-loader", 1).map_err(ServerError::Loader)?;
+        let supervisor = Supervisor::default();
+        let workers =
+            proxy::start(config, sockets, &metrics.workers, &recent, &context, &supervisor)?;
         let watcher = links.watcher(loader, prepare_addresses(&workers), commands, thread);
-        links.control(watcher, admin, metrics).spawn().map_err(ServerError::Control)?;
+        let control = links.control(watcher, admin, metrics);
+        control.spawn(&supervisor).map_err(ServerError::Control)?;
         Ok(Self {
             addresses,
             admin_address,
@@ -118,6 +157,7 @@ impl Server {
             commands: links.commands,
             report: links.report,
             workers,
+            supervisor,
             shutdown: config.shutdown,
             _access_log: access_log_guard,
         })
@@ -163,8 +203,15 @@ impl Server {
             info!("drain timeout reached, closing open connections");
         }
         self.lifecycle.send_replace(Lifecycle::Stopped);
-        self.workers.ended().await;
+        if timeout(STOP_TIMEOUT, self.workers.ended()).await.is_err() {
+            error!("a worker does not end, exiting without it");
+        }
         info!("stopped");
+    }
+
+    /// Waits until a thread of the server has panicked, which it never does by itself.
+    pub async fn panicked(&self) -> ServerError {
+        ServerError::Panicked(self.supervisor.panicked().await)
     }
 }
 
@@ -182,11 +229,11 @@ struct Metrics {
 }
 
 impl Metrics {
-    fn new(config: &Config) -> Result<Self, prometheus::Error> {
+    fn new(config: &Config, logs: &LogMetrics) -> Result<Self, prometheus::Error> {
         let services: Vec<&str> = config.services.iter().map(|it| it.name.as_str()).collect();
         let workers = (0..config.workers.get()).map(|_| WorkerMetrics::new(&services));
         let workers = workers.collect::<Result<Vec<_>, _>>()?;
-        let control = ControlMetrics::new()?;
+        let control = ControlMetrics::new()?.with_logs(logs)?;
         let exposition = Exposition::new(&control, &workers);
         Ok(Self { workers, control, exposition })
     }
@@ -235,6 +282,8 @@ struct Links {
     health: HealthRegistry,
     recent_hits: RecentHits,
     heartbeats: Heartbeats,
+    /// The workers that hang, as the control thread finds them.
+    hanging: watch::Sender<Vec<usize>>,
 }
 
 impl Links {
@@ -250,12 +299,13 @@ impl Links {
             health: HealthRegistry::default(),
             recent_hits: RecentHits::default(),
             heartbeats: Heartbeats::new(config.workers.get()),
+            hanging: watch::Sender::default(),
         };
         (links, received)
     }
 
     /// The part that all workers share.
-    fn worker_context(&self, access_log: NonBlocking) -> WorkerContext {
+    fn worker_context(&self, access_log: LogWriter) -> WorkerContext {
         WorkerContext {
             current: Arc::clone(&self.current),
             health: self.health.clone(),
@@ -296,7 +346,8 @@ impl Links {
             swaps: self.judgements.subscribe(),
         };
         let state = self.admin_state(metrics.exposition);
-        Control { watcher, health, heartbeats: self.heartbeats.clone(), admin, state }
+        let (heartbeats, hanging) = (self.heartbeats.clone(), self.hanging.clone());
+        Control { watcher, health, heartbeats, hanging, admin, state }
     }
 
     /// The part that the admin server shows and controls.
@@ -306,6 +357,7 @@ impl Links {
             Arc::clone(&self.report),
             self.recent_hits.clone(),
             self.lifecycle.subscribe(),
+            self.hanging.subscribe(),
             self.commands.clone(),
         )
     }

@@ -7,7 +7,6 @@ use super::chart::Chart;
 use super::history::HourCounts;
 use crate::guard::VerdictKind;
 use crate::metrics::{KeyAction, Label};
-use crate::proxy::Lifecycle;
 use crate::recent_hits::{AllHits, RecentHit};
 use crate::snapshot::{FilterReport, ListReport, ReloadReport, Report, ServiceReport};
 use crate::unix_time::rfc3339;
@@ -126,7 +125,7 @@ pub(super) fn render(state: &AdminState, now: u64) -> Result<String, askama::Err
     let clients: Vec<_> = hits.iter().take(MAX_CLIENTS).map(|hit| client(hit, now)).collect();
     let page = StatusPage {
         version: env!("CARGO_PKG_VERSION"),
-        is_ready: *state.stage.borrow() == Lifecycle::Serving,
+        is_ready: state.not_ready().is_none(),
         generation: report.generation,
         configuration: report.configuration.as_ref().map(|it| configuration(it, now)),
         now: rfc3339(now),

@@ -3,7 +3,6 @@
 use serde::Serialize;
 
 use super::AdminState;
-use crate::proxy::Lifecycle;
 use crate::snapshot::Report;
 
 #[derive(Serialize)]
@@ -18,7 +17,7 @@ pub(super) fn json(state: &AdminState) -> serde_json::Result<String> {
     let report = state.report.load();
     let mut json = serde_json::to_string_pretty(&StatusBody {
         version: env!("CARGO_PKG_VERSION"),
-        ready: *state.stage.borrow() == Lifecycle::Serving,
+        ready: state.not_ready().is_none(),
         report: &report,
     })?;
     json.push('\n');

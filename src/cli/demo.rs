@@ -16,9 +16,10 @@ use self::pki::DemoPki;
 use super::run::SignalHandler;
 use super::{CliError, Exit, log, print};
 use crate::config::Config;
+use crate::metrics::LogMetrics;
 use crate::pkbf::{self, Filter, Overwrite, Parameters};
 use crate::process::inherited_sockets::InheritedSockets;
-use crate::server::Server;
+use crate::server::{Prerequisites, Server, ServerError};
 use crate::unix_time;
 
 #[derive(Debug, clap::Args)]
@@ -38,7 +39,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         .map_err(|error| CliError::Filter { path: directory.join(FILTER), source: error })?;
     let upstream = upstream::start().map_err(failed)?;
     let config = write_configuration(directory, upstream)?;
-    let server = Server::start(&config, None, InheritedSockets::default())?;
+    let logs = LogMetrics::new().map_err(ServerError::Metrics)?;
+    let prerequisites = Prerequisites::new(InheritedSockets::default(), logs.clone())?;
+    let server = Server::start(&config, None, prerequisites)?;
     let Some(address) = server.addresses().first().map(|address| address.local) else {
         return Err(CliError::system("the demo", "the server has no address"));
     };
@@ -55,9 +58,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     }
     show_commands(directory, &filter, address)?;
     let signals = SignalHandler::install()?;
-    let _log = log::start(&config.log)?; // after the results of the clients, which log lines would interrupt
+    let _log = log::start(&config.log, &logs)?; // after the results of the clients, which log lines would interrupt
     print("\nServing until Ctrl-C.")?;
-    Ok(signals.serve(server))
+    signals.serve(server)
 }
 
 const FILTER: &str = "compromised.pkbf";

@@ -1,29 +1,72 @@
 //! The log on standard error.
 //!
 //! A separate thread writes it, so that a stalled reader never blocks a worker. Lines are dropped
-//! while the buffer is full.
+//! and counted while the buffer is full.
 
-use std::io;
+use std::io::{self, Write};
 
-use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
+use tracing::Metadata;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
-use tracing_subscriber::fmt::SubscriberBuilder;
+use tracing_subscriber::fmt::{MakeWriter, SubscriberBuilder};
 
 use super::{BoxedError, CliError};
 use crate::config::{LogConfig, LogFormat};
+use crate::log_writer::{LineClass, LogWriter, LogWriterGuard};
+use crate::metrics::LogMetrics;
 
 /// Starts the log. Dropping the guard writes the buffered lines and stops the log.
-pub(super) fn start(config: &LogConfig) -> Result<WorkerGuard, CliError> {
+pub(super) fn start(config: &LogConfig, metrics: &LogMetrics) -> Result<LogWriterGuard, CliError> {
     let failed = |source: BoxedError| CliError::system("cannot start the log", source);
     let filter: EnvFilter =
         config.level.directives().parse().map_err(|error: ParseError| failed(error.into()))?;
-    let (writer, guard) = NonBlocking::new(io::stderr());
-    let builder = SubscriberBuilder::default().with_writer(writer).with_env_filter(filter);
+    let started = LogWriter::start("main", io::stderr(), metrics.main_log());
+    let (log, guard) = started.map_err(|error| failed(error.into()))?;
+    let builder = SubscriberBuilder::default().with_writer(MainLog(log)).with_env_filter(filter);
     let started = match config.format {
         LogFormat::Json => builder.json().flatten_event(true).with_current_span(false).try_init(),
         LogFormat::Text => builder.with_ansi(false).try_init(),
     };
     started.map_err(failed)?;
     Ok(guard)
+}
+
+/// The modules whose lines are about security: rejected and flagged clients, updates of filters and
+/// lists, dropped lines. No client can cause them without a limit.
+const SECURITY_TARGETS: [&str; 4] =
+    ["keygate::admin", "keygate::client_key", "keygate::log", "keygate::snapshot"];
+
+struct MainLog(LogWriter);
+
+/// The log as the writer of one line.
+struct LineWriter<'a> {
+    log: &'a LogWriter,
+    class: LineClass,
+}
+
+impl<'a> MakeWriter<'a> for MainLog {
+    type Writer = LineWriter<'a>;
+
+    fn make_writer(&'a self) -> LineWriter<'a> {
+        LineWriter { log: &self.0, class: LineClass::Ordinary }
+    }
+
+    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> LineWriter<'a> {
+        let is_security =
+            SECURITY_TARGETS.iter().any(|target| metadata.target().starts_with(target));
+        let class = if is_security { LineClass::Security } else { LineClass::Ordinary };
+        LineWriter { log: &self.0, class }
+    }
+}
+
+impl Write for LineWriter<'_> {
+    /// Takes a whole line, as the subscriber writes it.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.log.write_line(self.class, line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -5,14 +5,15 @@ use std::pin::pin;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{CliError, Exit, log};
 use crate::config::Config;
+use crate::metrics::LogMetrics;
 use crate::process::inherited_sockets::InheritedSockets;
 use crate::process::sandbox::{self, SandboxStatus};
 use crate::process::service_manager;
-use crate::server::{BoundAddress, Server, ServerError};
+use crate::server::{BoundAddress, Prerequisites, Server, ServerError};
 
 pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
     let config = Config::read(file)?;
@@ -20,9 +21,14 @@ pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
     // sandbox applies to this thread and to threads started later.
     let inherited = InheritedSockets::take().map_err(ServerError::InheritedSockets)?;
     let sandbox = sandbox::enter(&config, file)?;
-    let _log = log::start(&config.log)?;
-    let signals = SignalHandler::install()?;
-    let server = Server::start(&config, Some(file), inherited)?;
+    let logs = LogMetrics::new().map_err(ServerError::Metrics)?;
+    let _log = log::start(&config.log, &logs)?;
+    let mut signals = SignalHandler::install()?;
+    let prerequisites = Prerequisites::new(inherited, logs)?;
+    let Some(server) = start(&config, file, prerequisites, &mut signals)? else {
+        info!("stopped during the start");
+        return Ok(Exit::Done);
+    };
     match sandbox {
         SandboxStatus::Full | SandboxStatus::Off | SandboxStatus::Partial => {
             info!(status = sandbox.as_str(), "sandbox");
@@ -41,7 +47,24 @@ pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
         "ready"
     );
     service_manager::ready(&server.summary());
-    Ok(signals.serve(server))
+    signals.serve(server)
+}
+
+/// Starts the server on the thread that reads files. `None` if a stop signal arrives meanwhile.
+fn start(
+    config: &Config,
+    file: &Path,
+    prerequisites: Prerequisites,
+    signals: &mut SignalHandler,
+) -> Result<Option<Server>, CliError> {
+    let (config, file) = (config.clone(), file.to_owned());
+    let thread = prerequisites.loader.clone();
+    let start = thread.run(move || Server::start(&config, Some(&file), prerequisites));
+    match signals.unless_stopped(start) {
+        None => Ok(None),
+        Some(Ok(started)) => Ok(Some(started?)),
+        Some(Err(error)) => Err(CliError::system("cannot start", error)),
+    }
 }
 
 /// Handles SIGHUP, SIGINT and SIGTERM from before the server starts.
@@ -60,19 +83,41 @@ impl SignalHandler {
         Ok(Self { runtime, signals })
     }
 
+    /// Waits for `work`; `None` if SIGTERM or SIGINT arrives first. SIGHUP takes effect later.
+    fn unless_stopped<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        let Self { runtime, signals } = self;
+        let Signals { interrupt, terminate, .. } = signals;
+        runtime.block_on(async {
+            tokio::select! {
+                done = work => Some(done),
+                _ = interrupt.recv() => None,
+                _ = terminate.recv() => None,
+            }
+        })
+    }
+
     /// Serves until SIGTERM or SIGINT, then shuts down; a second signal exits at once. SIGHUP
     /// reloads every changed file.
-    pub(super) fn serve(self, server: Server) -> Exit {
+    ///
+    /// # Errors
+    /// Returns an error if a thread of the server panicked. Connections have drained by then.
+    pub(super) fn serve(self, server: Server) -> Result<Exit, CliError> {
         let Self { runtime, mut signals } = self;
         runtime.block_on(async {
-            signals.reload_until_stop(&server).await;
+            let outcome = tokio::select! {
+                () = signals.reload_until_stop(&server) => Ok(Exit::Done),
+                panicked = server.panicked() => {
+                    error!(error = %panicked, "a thread panicked, shutting down");
+                    Err(panicked.into())
+                }
+            };
             service_manager::stopping();
             tokio::select! {
                 () = server.shut_down() => {}
                 () = signals.wait_for_stop() => info!("second stop signal, exiting at once"),
             }
-        });
-        Exit::Done
+            outcome
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Reg
 
 use super::gauges::{GaugeTable, Gauges, Row};
 use super::labels::{Family, Label, ReloadResult};
-use super::{counter, counters, opts, register};
+use super::{LogMetrics, counter, counters, opts, register};
 use crate::guard::NamedFilter;
 use crate::tls::CertificateRole;
 
@@ -58,6 +58,15 @@ impl ControlMetrics {
             snapshots: counter(&registry, "snapshots_total", "Snapshots that were activated.")?,
             registry,
         })
+    }
+
+    /// Adds the series of the logs.
+    ///
+    /// # Errors
+    /// Returns an error if they are registered already.
+    pub fn with_logs(self, logs: &LogMetrics) -> Result<Self, prometheus::Error> {
+        register(&self.registry, Ok(logs.collector.clone()))?;
+        Ok(self)
     }
 
     /// The series of the filter with this name. `R` is the label of a rejected update's reason.

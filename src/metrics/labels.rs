@@ -89,6 +89,16 @@ labels! {
         Served = "served",
     }
 
+    /// A log whose lines may be dropped.
+    LogName {
+        /// The access log.
+        Access = "access",
+        /// Lines of the log that clients can cause in any number.
+        Main = "main",
+        /// Lines of the log about security.
+        Security = "security",
+    }
+
     /// The result of a check for a changed file.
     ReloadResult {
         /// The new version was loaded and is in use.

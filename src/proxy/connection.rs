@@ -18,6 +18,7 @@ use tracing::debug;
 use super::client_socket::{ClientIo, detect_vanished};
 use super::http;
 use super::lingering_close::{self, LINGER_TIME};
+use super::open_connection::refusal_log::FailedHandshake;
 use super::open_connection::{OpenConnection, record_judgement};
 use super::plain_http::{self, FirstBytes};
 use super::proxy_protocol;
@@ -136,7 +137,8 @@ async fn handshake(
     let snapshot = worker.snapshot();
     let route = snapshot.route(listen, hello.client_hello().server_name());
     let Some(service) = route.map(Arc::clone) else {
-        return Err(reject_name(hello.io).await);
+        let sni = hello.client_hello().server_name().map(str::to_owned);
+        return Err(reject_name(hello.io, sni).await);
     };
     drop(snapshot);
     progress.service = Some(Arc::clone(&service));
@@ -235,6 +237,8 @@ struct HandshakeFailure {
     /// The error of rustls or of the network.
     error: Option<io::Error>,
     refusal: Option<RejectedClient>,
+    /// The server name that no service has.
+    sni: Option<String>,
     tcp: Option<TcpStream>,
     /// The client's address has too many connections.
     is_over_limit: bool,
@@ -242,7 +246,7 @@ struct HandshakeFailure {
 
 impl HandshakeFailure {
     fn new(result: HandshakeResult) -> Self {
-        Self { result, error: None, refusal: None, tcp: None, is_over_limit: false }
+        Self { result, error: None, refusal: None, sni: None, tcp: None, is_over_limit: false }
     }
 
     fn over_limit() -> Self {
@@ -272,7 +276,14 @@ impl HandshakeFailure {
         }
         if !self.is_over_limit {
             let leaf = self.refusal.as_ref().and_then(|refusal| refusal.chain.first());
-            worker.refusal_log.failure(peer, service, leaf, self.result, self.error.as_ref());
+            worker.refusal_log.failure(&FailedHandshake {
+                peer,
+                service,
+                leaf,
+                sni: self.sni.as_deref(),
+                result: self.result,
+                error: self.error.as_ref(),
+            });
         }
         let service = service.map(|service| service.config.name.as_str());
         let error = self.error.as_ref().map(tracing::field::display);
@@ -296,6 +307,7 @@ impl HandshakeFailure {
             | HandshakeResult::Revoked
             | HandshakeResult::Timeout
             | HandshakeResult::UnknownIssuer
+            | HandshakeResult::UnknownName
             | HandshakeResult::Unsupported => ConnectionResult::Failed,
         }
     }
@@ -305,9 +317,18 @@ impl HandshakeFailure {
 /// alert before a server configuration is chosen.
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
-async fn reject_name(mut tcp: TcpStream) -> HandshakeFailure {
+async fn reject_name(mut tcp: TcpStream, sni: Option<String>) -> HandshakeFailure {
     let _ = tcp.write_all(&UNRECOGNIZED_NAME).await; // a client that has closed needs no alert
-    HandshakeFailure { tcp: Some(tcp), ..HandshakeFailure::new(HandshakeResult::Unsupported) }
+    let error = match sni {
+        Some(_) => "no service of this address has the server name",
+        None => "no server name was sent, and this address has no service without server_names",
+    };
+    HandshakeFailure {
+        error: Some(io::Error::other(error)),
+        sni,
+        tcp: Some(tcp),
+        ..HandshakeFailure::new(HandshakeResult::UnknownName)
+    }
 }
 
 /// Closes a TLS connection in order: `close_notify`, then a lingering close.

@@ -22,7 +22,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use self::http2::Http2Server;
 use self::in_flight::{AcceptedUpgrade, HttpConnection, RequestInFlight};
@@ -313,7 +313,7 @@ async fn forward(
         },
         Err(failure) => {
             let is_client_fault = matches!(failure.error, UpstreamError::Client(_));
-            log_failure(http, &failure);
+            http.worker.upstream_log.request_failed(&http.service.config, &failure);
             if !is_client_fault {
                 Box::pin(in_flight.discard_rest()).await;
             }
@@ -337,16 +337,5 @@ async fn send(
             Box::pin(upstream.send_within(limit, request)).await.map(without_tunnel)
         }
         (Purpose::Connect | Purpose::Upgrade, _) => Box::pin(upstream.send_upgrade(request)).await,
-    }
-}
-
-fn log_failure(http: &HttpConnection, failure: &RequestFailure) {
-    let service = &http.service.config.name;
-    let RequestFailure { server, error } = failure;
-    let server = server.as_ref().map(tracing::field::display);
-    if let UpstreamError::Client(_) = error {
-        debug!(%service, server, %error, "request ended by its client");
-    } else {
-        warn!(%service, server, %error, "upstream failed");
     }
 }

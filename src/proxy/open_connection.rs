@@ -4,7 +4,7 @@
 //! A client that is then rejected, or whose certificate expires, is evicted: requests in flight
 //! finish, new ones get 403, and the connection closes within `evict_within`.
 
-mod log_limit;
+pub(crate) mod log_limit;
 pub(crate) mod refusal_log;
 pub(crate) mod state;
 

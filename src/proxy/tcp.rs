@@ -6,15 +6,14 @@ use std::sync::Arc;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
-use tracing::warn;
 
 use super::io_events::WithIoEvents;
 use super::open_connection::OpenConnection;
-use super::upstream::RequestFailure;
 use super::worker::Worker;
 use super::worker::access_log::RequestLine;
 use super::{proxy_protocol, tunnel};
 use crate::config::SendProxy;
+use crate::metrics::UpstreamFailure;
 
 /// Carries bytes between a client and its upstream until the connection ends.
 pub(crate) async fn serve(
@@ -23,13 +22,11 @@ pub(crate) async fn serve(
     stream: TlsStream<TcpStream>,
 ) {
     let service = Arc::clone(&connection.service());
-    let name = &service.config.name;
     let mut client = WithIoEvents::new(stream, Rc::clone(&connection.state));
     let mut upstream = match worker.upstream(&service).connect().await {
         Ok(upstream) => upstream,
-        Err(RequestFailure { server, error }) => {
-            let server = server.as_ref().map(tracing::field::display);
-            warn!(service = %name, server, %error, "upstream failed");
+        Err(failure) => {
+            worker.upstream_log.request_failed(&service.config, &failure);
             let _ = client.shutdown().await; // no response exists in the client's protocol
             return;
         }
@@ -43,7 +40,8 @@ pub(crate) async fn serve(
             Err(error) => Err(std::io::Error::other(error)),
         };
         if let Err(error) = sent {
-            warn!(service = %name, server = %upstream.server, %error, "upstream failed");
+            let kind = Some(UpstreamFailure::Response);
+            worker.upstream_log.failed(&service.config, Some(&upstream.server), kind, &error);
             return;
         }
     }

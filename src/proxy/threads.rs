@@ -12,7 +12,6 @@ use std::thread::JoinHandle;
 
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel, unbounded_channel};
-use tracing::error;
 
 use self::event_loop::EventLoop;
 use super::connection;
@@ -22,8 +21,9 @@ use crate::guard::{RecentKeys, RecentShard};
 use crate::listen::{Addresses, ListenChange, ListenSocket, Listener};
 use crate::metrics::WorkerMetrics;
 use crate::permit::PerIpCounts;
+use crate::process::heartbeat::Heartbeat;
 use crate::process::inherited_sockets::InheritedSockets;
-use crate::process::service_manager::Heartbeat;
+use crate::process::supervision::Supervisor;
 use crate::tls;
 
 /// The sockets that the workers accept on.
@@ -61,6 +61,7 @@ pub fn start(
     metrics: &[WorkerMetrics],
     recent: &RecentKeys,
     context: &WorkerContext,
+    supervisor: &Supervisor,
 ) -> Result<Workers, StartError> {
     let Sockets { listeners, inherited } = sockets;
     let (ready, started) = mpsc::channel();
@@ -83,9 +84,8 @@ pub fn start(
             ready: ready.clone(),
             _running: sender.clone(),
         };
-        let thread = std::thread::Builder::new()
-            .name(format!("keygate-worker-{index}"))
-            .spawn(move || plan.run())
+        let thread = supervisor
+            .spawn(format!("keygate-worker-{index}"), move || plan.run())
             .map_err(|source| StartError { index, source })?;
         threads.push(thread);
     }
@@ -112,9 +112,7 @@ impl Workers {
     pub async fn ended(&mut self) {
         let _ = self.running.recv().await; // closed when the last worker drops its sender
         for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                error!("a worker panicked");
-            }
+            let _ = thread.join(); // the supervisor reports a panic
         }
     }
 }

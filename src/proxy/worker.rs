@@ -1,6 +1,7 @@
 //! A worker: the state that its connections share. One thread owns it, so nothing in it is locked.
 
 pub(crate) mod access_log;
+mod upstream_log;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -10,18 +11,19 @@ use std::time::{Instant, SystemTime};
 
 use rustls::pki_types::CertificateDer;
 use tokio::sync::watch;
-use tracing_appender::non_blocking::NonBlocking;
 
 use self::access_log::AccessLog;
+use self::upstream_log::UpstreamLog;
 use super::open_connection::OpenConnection;
 use super::open_connection::refusal_log::RefusalLog;
 use super::upstream::Upstream;
 use super::upstream::health::HealthRegistry;
 use crate::config::Config;
 use crate::guard::RecentShard;
+use crate::log_writer::LogWriter;
 use crate::metrics::{ServiceMetrics, WorkerMetrics};
 use crate::permit::{Count, CountGuard, PerIpCounts};
-use crate::process::service_manager::Heartbeats;
+use crate::process::heartbeat::Heartbeats;
 use crate::recent_hits::RecentHits;
 use crate::snapshot::{Current, Service, Snapshot};
 use crate::spki;
@@ -47,14 +49,14 @@ pub struct WorkerContext {
     /// The health of the upstream servers.
     pub health: HealthRegistry,
     /// The writer of the access log.
-    pub access_log: NonBlocking,
+    pub access_log: LogWriter,
     /// The clients that were rejected or flagged.
     pub recent_hits: RecentHits,
     /// The workers follow its changes.
     pub lifecycle: watch::Receiver<Lifecycle>,
     /// A change makes the workers judge their open connections again.
     pub judgements: watch::Receiver<u64>,
-    /// The workers beat at every tick, for the watchdog.
+    /// The workers beat at every tick.
     pub heartbeats: Heartbeats,
 }
 
@@ -68,6 +70,7 @@ pub(crate) struct Worker {
     /// `None` if the access log is off.
     pub(crate) access_log: Option<Rc<AccessLog>>,
     pub(crate) refusal_log: RefusalLog,
+    pub(crate) upstream_log: UpstreamLog,
     /// The number of workers: each has its share of the upstream connections.
     workers: usize,
     /// By the index of the service.
@@ -98,6 +101,7 @@ impl Worker {
             per_ip,
             access_log: AccessLog::new(config.access_log, context.access_log.clone()),
             refusal_log: RefusalLog::new(context.recent_hits.clone(), config.log.repeat_after),
+            upstream_log: UpstreamLog::new(config.log.repeat_after),
             workers: config.workers.get(),
             services: RefCell::default(),
             connections: ConnectionRegistry::default(),

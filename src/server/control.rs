@@ -8,7 +8,9 @@ use tracing::error;
 
 use crate::admin::{self, AdminListener, AdminState};
 use crate::metrics::ControlMetrics;
-use crate::process::service_manager::{self, Heartbeats};
+use crate::process::heartbeat::{self, Heartbeats};
+use crate::process::service_manager;
+use crate::process::supervision::Supervisor;
 use crate::proxy::{self, HealthRegistry};
 use crate::snapshot::Current;
 use crate::snapshot::watch::FileWatcher;
@@ -18,6 +20,8 @@ pub(super) struct Control {
     pub(super) watcher: FileWatcher,
     pub(super) health: HealthChecks,
     pub(super) heartbeats: Heartbeats,
+    /// The workers that hang, as the monitor finds them.
+    pub(super) hanging: watch::Sender<Vec<usize>>,
     pub(super) admin: AdminListener,
     pub(super) state: AdminState,
 }
@@ -33,9 +37,8 @@ pub(super) struct HealthChecks {
 
 impl Control {
     /// Starts the control thread, which runs until the process ends.
-    pub(super) fn spawn(self) -> io::Result<()> {
-        let thread = std::thread::Builder::new().name("keygate-control".to_owned());
-        thread.spawn(move || self.run()).map(|_| ())
+    pub(super) fn spawn(self, supervisor: &Supervisor) -> io::Result<()> {
+        supervisor.spawn("keygate-control".to_owned(), move || self.run()).map(|_| ())
     }
 
     fn run(self) {
@@ -53,7 +56,8 @@ impl Control {
             let Err(error) = admin.await;
             error!(%error, "the admin server failed: no more metrics, restart the process");
         });
-        tokio::task::spawn_local(service_manager::keep_alive(self.heartbeats));
+        tokio::task::spawn_local(service_manager::keep_alive(self.hanging.subscribe()));
+        tokio::task::spawn_local(heartbeat::monitor(self.heartbeats, self.hanging));
         let HealthChecks { current, health, metrics, swaps } = self.health;
         tokio::task::spawn_local(proxy::supervise_health(current, swaps, health, metrics));
         if let Err(error) = self.watcher.run().await {

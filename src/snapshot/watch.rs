@@ -88,15 +88,14 @@ impl FileWatcher {
     /// # Errors
     /// Returns an error if the thread that reads files panicked.
     pub async fn run(mut self) -> Result<(), BlockingError> {
-        let (sender, mut events) = mpsc::channel(1);
-        let mut directories = Directories::new(sender);
+        let mut directories = Directories::new();
         let mut requests = ReloadRequests::default();
         // The first refresh comes soon, because a file may have changed before it was watched.
         let mut pending = true;
         loop {
             directories.watch(&self.loader.paths());
             let wait = self.time_to_refresh(pending);
-            let Some(wakeup) = self.wakeup(&mut events, wait).await else { return Ok(()) };
+            let Some(wakeup) = self.wakeup(&mut directories, wait).await else { return Ok(()) };
             let (mut trigger, mut accepted) = (Trigger::Poll, None);
             match wakeup {
                 Wakeup::Command(Command::Accept(update)) => {
@@ -128,11 +127,11 @@ impl FileWatcher {
 
     /// Waits for a command, a file event or the end of `wait`. `None` if the channel of commands
     /// has closed.
-    async fn wakeup(&mut self, events: &mut mpsc::Receiver<()>, wait: Duration) -> Option<Wakeup> {
+    async fn wakeup(&mut self, directories: &mut Directories, wait: Duration) -> Option<Wakeup> {
         tokio::select! {
             command = self.commands.recv() => command.map(Wakeup::Command),
-            Some(()) = events.recv() => {
-                settle(events).await;
+            () = directories.changed() => {
+                settle(directories).await;
                 Some(Wakeup::Files)
             }
             () = tokio::time::sleep(wait) => Some(Wakeup::Files),
@@ -208,13 +207,13 @@ async fn refresh(
 }
 
 /// Waits until no event has arrived for [`SETTLE`], at most [`MAX_SETTLE`].
-async fn settle(events: &mut mpsc::Receiver<()>) {
+async fn settle(directories: &mut Directories) {
     let latest = Instant::now() + MAX_SETTLE;
     loop {
         let quiet = (Instant::now() + SETTLE).min(latest);
-        match timeout_at(quiet, events.recv()).await {
-            Ok(Some(())) if Instant::now() < latest => {}
-            Ok(_) | Err(_) => return,
+        match timeout_at(quiet, directories.changed()).await {
+            Ok(()) if Instant::now() < latest => {}
+            Ok(()) | Err(_) => return,
         }
     }
 }

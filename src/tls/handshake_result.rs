@@ -29,13 +29,15 @@ pub enum HandshakeResult {
     Timeout,
     /// The client's certificate does not lead to a trust anchor.
     UnknownIssuer,
-    /// No common protocol, algorithm or server name, or a certificate for another purpose.
+    /// No service has the server name that the client sent.
+    UnknownName,
+    /// No common protocol or algorithm, or a certificate for another purpose.
     Unsupported,
 }
 
 impl HandshakeResult {
     /// Every outcome, in the order of declaration.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::BadSignature,
         Self::ClientGone,
         Self::Compromised,
@@ -47,6 +49,7 @@ impl HandshakeResult {
         Self::Revoked,
         Self::Timeout,
         Self::UnknownIssuer,
+        Self::UnknownName,
         Self::Unsupported,
     ];
 
@@ -65,6 +68,7 @@ impl HandshakeResult {
             Self::Revoked => "revoked",
             Self::Timeout => "timeout",
             Self::UnknownIssuer => "unknown_issuer",
+            Self::UnknownName => "unknown_name",
             Self::Unsupported => "unsupported",
         }
     }

@@ -62,6 +62,8 @@ mod http {
 }
 
 mod monitoring {
+    mod admin;
+    mod log;
     mod prometheus;
     mod status_page;
 }
@@ -73,6 +75,7 @@ mod process {
     mod secrets;
     mod start;
     mod systemd;
+    mod threads;
 }
 
 mod reload {

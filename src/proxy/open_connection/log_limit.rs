@@ -1,4 +1,4 @@
-//! A limit on how often one log line repeats for one client.
+//! A limit on how often one log line repeats for one client or one server.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -64,6 +64,19 @@ impl<K: Eq + Hash> LogLimit<K> {
         }
         keys.insert(key, LastLine { at: now, left_out: 0 });
         Some(0)
+    }
+
+    /// Whether lines of `key` are counted.
+    pub(crate) fn is_tracked(&self, key: &K) -> bool {
+        self.keys.borrow().contains_key(key)
+    }
+
+    /// The number of tracked keys for which `is_meant` is true and which had a line in the last
+    /// interval.
+    pub(crate) fn count_recent(&self, now: Instant, is_meant: impl Fn(&K) -> bool) -> usize {
+        let keys = self.keys.borrow();
+        let is_recent = |last: &LastLine| now.saturating_duration_since(last.at) < self.interval;
+        keys.iter().filter(|(key, last)| is_recent(last) && is_meant(key)).count()
     }
 
     fn add_dropped(&self, count: u64) {

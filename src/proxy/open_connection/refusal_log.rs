@@ -12,6 +12,7 @@ use crate::guard::{Decision, JudgedAt, Verdict};
 use crate::permit::network_of;
 use crate::recent_hits::{RecentHit, RecentHits};
 use crate::snapshot::Service;
+use crate::spki::{self, Fingerprint};
 use crate::tls::{CertificateSummary, HandshakeResult};
 
 /// The log of one worker.
@@ -46,6 +47,7 @@ struct LoggedAnonymous {
 struct LoggedFailure {
     network: IpAddr,
     result: &'static str,
+    cause: FailureCause,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -53,6 +55,35 @@ struct LoggedMisuse {
     service: String,
     network: IpAddr,
 }
+
+/// The part of a failed handshake that tells it from others of the same network.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum FailureCause {
+    /// The key that the client presented.
+    Key(Fingerprint),
+    /// The server name that no service has.
+    Name(String),
+    /// Neither is known, or the network has shown too many of them.
+    Unknown,
+}
+
+/// A handshake that failed.
+pub(crate) struct FailedHandshake<'a> {
+    pub(crate) peer: SocketAddr,
+    pub(crate) service: Option<&'a Service>,
+    /// The certificate that the client presented. Possession of its key is not proved.
+    pub(crate) leaf: Option<&'a CertificateDer<'a>>,
+    /// The server name that no service has.
+    pub(crate) sni: Option<&'a str>,
+    pub(crate) result: HandshakeResult,
+    pub(crate) error: Option<&'a std::io::Error>,
+}
+
+/// Maximum keys and server names of one network and result that have a line of their own per
+/// interval, because a client may invent any number of them.
+const MAX_CAUSES: usize = 16;
+/// Maximum length of `sni` and `error` in a line, in characters; the rest is cut off.
+const MAX_TEXT: usize = 256;
 
 impl RefusalLog {
     /// A log that repeats a line about one client after `interval` at the earliest.
@@ -116,32 +147,24 @@ impl RefusalLog {
         }
     }
 
-    /// Logs a failed handshake if the client's certificate is the cause, or the lack of one. The
-    /// client has not proved that it holds the key of `leaf`.
-    pub(crate) fn failure(
-        &self,
-        peer: SocketAddr,
-        service: Option<&Service>,
-        leaf: Option<&CertificateDer<'_>>,
-        result: HandshakeResult,
-        error: Option<&std::io::Error>,
-    ) {
-        if !is_of_certificate(result) {
+    /// Logs a failed handshake if a certificate or a server name is the cause.
+    pub(crate) fn failure(&self, failed: &FailedHandshake<'_>) {
+        if !is_of_client(failed.result) {
             return;
         }
         let now = Instant::now();
-        let key = LoggedFailure { network: network_of(peer.ip()), result: result.as_str() };
-        let permitted = self.failures.permit(key, now);
+        let permitted = self.failures.permit(self.failure_key(failed, now), now);
         log_dropped(self.failures.take_dropped(now));
         let Some(left_out) = permitted else { return };
-        let client = leaf.map(CertificateSummary::of);
+        let client = failed.leaf.map(CertificateSummary::of);
         let client = client.as_ref();
         info!(
             target: "keygate::handshake",
-            %peer,
-            service = service.map(|service| service.config.name.as_str()),
-            result = result.as_str(),
-            error = error.map(tracing::field::display),
+            peer = %failed.peer,
+            service = failed.service.map(|service| service.config.name.as_str()),
+            sni = failed.sni.map(bounded),
+            result = failed.result.as_str(),
+            error = failed.error.map(|error| bounded(&error.to_string())),
             subject = client.map(|client| client.subject.as_str()),
             issuer = client.map(|client| client.issuer.as_str()),
             serial = client.map(|client| client.serial.as_str()),
@@ -152,16 +175,42 @@ impl RefusalLog {
             "handshake failed"
         );
     }
+
+    /// The key by which lines about a failed handshake are limited.
+    fn failure_key(&self, failed: &FailedHandshake<'_>, now: Instant) -> LoggedFailure {
+        let leaf = failed.leaf.and_then(|leaf| spki::of_certificate(leaf).ok());
+        let cause = match (leaf, failed.sni) {
+            (Some(spki), _) => FailureCause::Key(Fingerprint::of(spki)),
+            (None, Some(name)) => FailureCause::Name(bounded(name)),
+            (None, None) => FailureCause::Unknown,
+        };
+        let (network, result) = (network_of(failed.peer.ip()), failed.result.as_str());
+        let key = LoggedFailure { network, result, cause };
+        let is_of_network =
+            |other: &LoggedFailure| (other.network, other.result) == (network, result);
+        if self.failures.is_tracked(&key)
+            || self.failures.count_recent(now, is_of_network) < MAX_CAUSES
+        {
+            return key;
+        }
+        LoggedFailure { cause: FailureCause::Unknown, ..key }
+    }
 }
 
-/// Whether a client's certificate is the cause, or the lack of one. Any scanner causes the others.
-fn is_of_certificate(result: HandshakeResult) -> bool {
+fn bounded(text: &str) -> String {
+    text.chars().take(MAX_TEXT).collect()
+}
+
+/// Whether a client's certificate, the lack of one, or a server name is the cause. Any scanner
+/// causes the others.
+fn is_of_client(result: HandshakeResult) -> bool {
     match result {
         HandshakeResult::BadSignature
         | HandshakeResult::Expired
         | HandshakeResult::NoCertificate
         | HandshakeResult::Revoked
         | HandshakeResult::UnknownIssuer
+        | HandshakeResult::UnknownName
         | HandshakeResult::Unsupported => true,
         HandshakeResult::ClientGone
         | HandshakeResult::Compromised

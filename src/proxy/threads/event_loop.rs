@@ -13,7 +13,7 @@ use tracing::error;
 
 use crate::config::Config;
 use crate::listen::ListenChange;
-use crate::process::service_manager::Heartbeat;
+use crate::process::heartbeat::Heartbeat;
 use crate::proxy::connection;
 use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::worker::{Lifecycle, Worker};

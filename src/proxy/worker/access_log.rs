@@ -5,28 +5,28 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt::Display;
-use std::io::Write;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
 use hyper::Method;
 use serde::Serialize;
-use tracing_appender::non_blocking::NonBlocking;
 
 use crate::config::AccessLogConfig;
+use crate::log_writer::{LineClass, LogWriter};
 use crate::proxy::message::body::RequestUpload;
 use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::open_connection::state::TunnelBytes;
 use crate::proxy::tunnel::TunnelEnd;
 
-/// Maximum length of `method`, `host` and `target` in the log, in characters; the rest is cut off.
+/// Maximum length of `method`, `host`, `target` and `request_id` in the log, in characters; the rest
+/// is cut off.
 const MAX_CHARACTERS: usize = 1024;
 
 /// The access log of one worker.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     only_errors: bool,
-    writer: RefCell<NonBlocking>,
+    writer: LogWriter,
     line: RefCell<Vec<u8>>,
 }
 
@@ -92,14 +92,13 @@ struct Line<'a> {
 
 impl AccessLog {
     /// The access log of one worker; `None` if the configuration turns it off.
-    pub(crate) fn new(config: AccessLogConfig, writer: NonBlocking) -> Option<Rc<Self>> {
+    pub(crate) fn new(config: AccessLogConfig, writer: LogWriter) -> Option<Rc<Self>> {
         let only_errors = match config {
             AccessLogConfig::All => false,
             AccessLogConfig::Errors => true,
             AccessLogConfig::Off => return None,
         };
-        let (writer, line) = (RefCell::new(writer), RefCell::default());
-        Some(Rc::new(Self { only_errors, writer, line }))
+        Some(Rc::new(Self { only_errors, writer, line: RefCell::default() }))
     }
 
     /// The record of a request, or of a tunnel, that begins now.
@@ -123,7 +122,7 @@ impl AccessLog {
         buffer.clear();
         if serde_json::to_writer(&mut *buffer, line).is_ok() {
             buffer.push(b'\n');
-            let _ = self.writer.borrow_mut().write_all(&buffer); // never fails: a full queue drops
+            self.writer.write_line(LineClass::Ordinary, &buffer);
         }
     }
 }
@@ -150,7 +149,7 @@ impl RequestLine {
     }
 
     pub(crate) fn set_request_id(&mut self, id: &str) {
-        self.request_id = Some(id.to_owned());
+        self.request_id = Some(truncated(id));
     }
 }
 

@@ -770,7 +770,10 @@ fn every_failed_handshake_is_counted_logged_and_signalled_as_described() {
         (Some(good), Case { arguments: &OLD_TLS, ..case("unsupported", "", "handshake failure") }),
         (
             Some(good),
-            Case { arguments: &OTHER_NAME, ..case("unsupported", "", "unrecognized name") },
+            Case {
+                arguments: &OTHER_NAME,
+                ..case("unknown_name", "no service", "unrecognized name")
+            },
         ),
         (Some(good), Case { arguments: &PLAIN_HTTP, ..case("plain_http", "", "error: 400") }),
         (

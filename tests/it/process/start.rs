@@ -14,7 +14,7 @@ use crate::support::keygate::BINARY;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{TIMEOUT, output_text, system, wait_until, write_filter};
+use crate::support::{TIMEOUT, output_text, skip, system, wait_until, write_filter};
 
 /// Everything that a good configuration needs, and the configuration.
 fn good() -> (Pki, Configuration) {
@@ -232,6 +232,39 @@ fn sigterm_lets_requests_in_flight_finish_and_ends_with_zero() {
     });
     assert_eq!(keygate.ended().code(), Some(0));
     assert_eq!(keygate.lines("stopped").len(), 1);
+}
+
+/// strace delays the opening of the filter, as a slow disk does.
+#[test]
+fn sigterm_during_the_first_load_ends_the_process_at_once() {
+    if skip::without("strace") {
+        return;
+    }
+    let (pki, text) = good();
+    let config = pki.path("keygate.toml");
+    std::fs::write(&config, text.text()).unwrap();
+    let filter = pki.path("lost.pkbf");
+    let mut command = Command::new("strace");
+    // With -D, the process that is started is the proxy and not strace.
+    command.args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=openat", "-e"]);
+    command.args(["inject=openat:delay_enter=600000000", "-P"]).arg(&filter).arg(BINARY);
+    command.args(["run", "--config"]).arg(&config).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = KillAtEnd(command.spawn().unwrap());
+    let id = child.0.id();
+    let status = || std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    wait_until("the signal handlers", || {
+        let is_proxy = status().starts_with("Name:\tkeygate\n");
+        let caught = status()
+            .lines()
+            .find_map(|line| u64::from_str_radix(line.strip_prefix("SigCgt:\t")?, 16).ok());
+        is_proxy && caught.is_some_and(|caught| caught & 1 << (15 - 1) != 0)
+    });
+    assert!(system("kill", &["-s", "TERM", &id.to_string()]).status.success());
+    let mut log = String::new();
+    std::io::Read::read_to_string(&mut child.0.stderr.take().unwrap(), &mut log).unwrap();
+    assert_eq!(child.0.wait().unwrap().code(), Some(0), "{log}");
+    assert!(log.contains("\"message\":\"stopped during the start\""), "{log}");
+    assert!(!log.contains("\"message\":\"ready\""), "{log}");
 }
 
 #[test]

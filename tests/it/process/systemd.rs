@@ -1,12 +1,12 @@
 //! The test acts as the service manager: notifications, the watchdog, inherited sockets, and the
 //! unit as systemd's own tools see it.
 
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::support::keygate::{BINARY, Keygate};
 use crate::support::load::Load;
@@ -14,6 +14,7 @@ use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::program::{Program, reserved_address};
 use crate::support::proxy::{Configuration, Configure};
+use crate::support::threads::{StoppedThread, workers};
 use crate::support::{TIMEOUT, output_text, skip, system, write_filter, write_revision};
 
 /// The socket of a service manager, which receives notifications.
@@ -107,28 +108,7 @@ fn a_hung_worker_triggers_the_watchdog() {
         &pki,
         &Configuration::new(origin.address()).text(),
     );
-    let threads = std::fs::read_dir(format!("/proc/{}/task", keygate.pid())).unwrap();
-    let is_worker = |path: &Path| {
-        std::fs::read_to_string(path.join("comm")).unwrap().starts_with("keygate-worker")
-    };
-    let worker = threads.map(|entry| entry.unwrap().path()).find(|path| is_worker(path)).unwrap();
-    let worker = worker.file_name().unwrap().to_str().unwrap();
-    let stop = format!(
-        "import ctypes, os
-libc = ctypes.CDLL(None, use_errno=True)
-if libc.ptrace(16, {worker}, 0, 0) != 0:
-    raise OSError(ctypes.get_errno(), 'ptrace')
-os.waitpid({worker}, 0x40000000)
-print('stopped', flush=True)
-input()
-libc.ptrace(17, {worker}, 0, 0)"
-    );
-    let mut command = Command::new("python3");
-    command.args(["-c", &stop]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut debugger = command.spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(debugger.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "stopped\n");
+    let stopped = StoppedThread::stop(&workers(&keygate)[0]);
 
     let hangs = "a worker hangs, watchdog notifications stop";
     keygate.wait_for("the hung worker", |line| line["message"] == hangs);
@@ -137,8 +117,7 @@ libc.ptrace(17, {worker}, 0, 0)"
     let since = manager.all();
     assert!(since.is_empty(), "watchdog notifications were sent: {since:?}");
 
-    debugger.stdin.take().unwrap().write_all(b"\n").unwrap();
-    assert!(debugger.wait().unwrap().success());
+    drop(stopped);
     while manager.next() != ALIVE {}
 }
 

@@ -1,0 +1,281 @@
+//! Log lines between the threads that log and a reader that may stall.
+//!
+//! One thread writes all lines of a log. Lines that wait for it are bounded in bytes. Further lines
+//! are dropped and counted, and no worker waits. Lines about security have room of their own.
+
+use std::io::{self, Write};
+use std::mem;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::Duration;
+
+use prometheus::IntCounter;
+use tracing::warn;
+
+/// Maximum bytes of ordinary lines that wait for the thread, 2 MiB. As many bytes may be in the
+/// write that is in progress.
+const MAX_ORDINARY_BYTES: usize = 2 << 20;
+/// Maximum bytes of lines about security that wait for the thread, 512 KiB.
+const MAX_SECURITY_BYTES: usize = 512 << 10;
+/// Capacity that an empty buffer keeps, in bytes.
+const KEPT_CAPACITY: usize = 64 << 10;
+/// Maximum time until the rest of the lines is written at the end, 1 s. The rest is lost if the
+/// reader stalls.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A log. Clones write to the same one.
+#[derive(Debug, Clone)]
+pub struct LogWriter(Arc<Shared>);
+
+/// Writes the rest of the lines when it is dropped.
+#[derive(Debug)]
+pub struct LogWriterGuard {
+    shared: Arc<Shared>,
+    /// Closes when the thread has ended.
+    ended: Receiver<()>,
+}
+
+/// The importance of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineClass {
+    /// A line that clients can cause in any number.
+    Ordinary,
+    /// A line that must not be displaced by ordinary lines.
+    Security,
+}
+
+/// The counters of dropped lines.
+#[derive(Debug, Clone)]
+pub struct DroppedLines {
+    /// Dropped lines of [`LineClass::Ordinary`].
+    pub ordinary: IntCounter,
+    /// Dropped lines of [`LineClass::Security`].
+    pub security: IntCounter,
+}
+
+#[derive(Debug)]
+struct Shared {
+    name: &'static str,
+    dropped: DroppedLines,
+    lines: Mutex<Lines>,
+    changed: Condvar,
+}
+
+/// The lines that wait for the thread.
+#[derive(Debug, Default)]
+struct Lines {
+    text: Vec<u8>,
+    counts: Counts,
+    is_closed: bool,
+}
+
+/// The numbers of lines since the thread last took the lines.
+#[derive(Debug, Default)]
+struct Counts {
+    ordinary: Waiting,
+    security: Waiting,
+    dropped: u64,
+}
+
+/// The lines of one class that wait.
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: usize,
+    lines: u64,
+}
+
+impl LogWriter {
+    /// Starts a thread that writes lines to `sink`. `name` is the value of the field `log` in the
+    /// line about dropped lines.
+    ///
+    /// # Errors
+    /// Returns an error if the operating system refuses a thread.
+    pub fn start(
+        name: &'static str,
+        sink: impl Write + Send + 'static,
+        dropped: DroppedLines,
+    ) -> io::Result<(Self, LogWriterGuard)> {
+        let (lines, changed) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { name, dropped, lines, changed });
+        let (ending, ended) = sync_channel(0);
+        let writing = Arc::clone(&shared);
+        let thread = Builder::new().name(format!("keygate-log-{name}"));
+        thread.spawn(move || writing.write_lines(sink, &ending))?;
+        Ok((Self(Arc::clone(&shared)), LogWriterGuard { shared, ended }))
+    }
+
+    /// Adds a line, which ends with a newline. Drops it if there is no room.
+    pub fn write_line(&self, class: LineClass, line: &[u8]) {
+        let mut lines = self.0.lock();
+        let (waiting, maximum) = match class {
+            LineClass::Ordinary => (&mut lines.counts.ordinary, MAX_ORDINARY_BYTES),
+            LineClass::Security => (&mut lines.counts.security, MAX_SECURITY_BYTES),
+        };
+        let bytes = waiting.bytes.saturating_add(line.len());
+        if bytes > maximum {
+            lines.counts.dropped += 1;
+            drop(lines);
+            self.0.dropped.of(class).inc();
+            return;
+        }
+        *waiting = Waiting { bytes, lines: waiting.lines + 1 };
+        let was_empty = lines.text.is_empty();
+        lines.text.extend_from_slice(line);
+        drop(lines);
+        if was_empty {
+            self.0.changed.notify_one();
+        }
+    }
+}
+
+impl DroppedLines {
+    fn of(&self, class: LineClass) -> &IntCounter {
+        match class {
+            LineClass::Ordinary => &self.ordinary,
+            LineClass::Security => &self.security,
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_lines(&self, mut sink: impl Write, _ending: &SyncSender<()>) {
+        let mut text = Vec::new();
+        let mut dropped = 0;
+        while let Some(taken) = self.take(&mut text) {
+            dropped += taken.dropped;
+            match sink.write_all(&text).and_then(|()| sink.flush()) {
+                Ok(()) if dropped > 0 => {
+                    let lines = mem::take(&mut dropped);
+                    // Uses the log itself, or, for the access log, the other one.
+                    warn!(target: "keygate::log", log = self.name, lines, "log lines dropped");
+                }
+                Ok(()) => {}
+                Err(_) => {
+                    self.dropped.ordinary.inc_by(taken.ordinary.lines);
+                    self.dropped.security.inc_by(taken.security.lines);
+                    dropped += taken.ordinary.lines + taken.security.lines;
+                }
+            }
+            text.clear();
+            text.shrink_to(KEPT_CAPACITY);
+        }
+    }
+
+    /// Waits for lines and moves them into `text`, which is empty. Returns their numbers, or `None`
+    /// if the log is closed.
+    fn take(&self, text: &mut Vec<u8>) -> Option<Counts> {
+        let mut lines = self.lock();
+        while lines.text.is_empty() {
+            if lines.is_closed {
+                return None;
+            }
+            lines = self.changed.wait(lines).unwrap_or_else(PoisonError::into_inner);
+        }
+        mem::swap(&mut lines.text, text);
+        Some(mem::take(&mut lines.counts))
+    }
+}
+
+impl Drop for LogWriterGuard {
+    fn drop(&mut self) {
+        self.shared.lock().is_closed = true;
+        self.shared.changed.notify_all();
+        let _ = self.ended.recv_timeout(FLUSH_TIMEOUT); // an error means that the thread has ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+
+    /// A sink that blocks until the test lets each write through.
+    struct Gate {
+        begun: Sender<()>,
+        go: Receiver<()>,
+        written: Sender<Vec<u8>>,
+    }
+
+    impl Write for Gate {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.begun.send(()).unwrap();
+            self.go.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
+            self.written.send(text.to_vec()).unwrap();
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn counters() -> DroppedLines {
+        let counter = |name| IntCounter::new(name, "help").unwrap();
+        DroppedLines { ordinary: counter("ordinary"), security: counter("security") }
+    }
+
+    #[test]
+    fn a_stalled_reader_costs_bounded_memory_and_ordinary_lines_only() {
+        let (begun, beginning) = channel();
+        let (release, go) = channel();
+        let (written, writes) = channel();
+        let dropped = counters();
+        let (log, guard) =
+            LogWriter::start("test", Gate { begun, go, written }, dropped.clone()).unwrap();
+        log.write_line(LineClass::Ordinary, b"first\n");
+        beginning.recv().unwrap();
+        let line = [b"x".repeat(1023), b"\n".to_vec()].concat();
+        for _ in 0..10 * MAX_ORDINARY_BYTES / line.len() {
+            log.write_line(LineClass::Ordinary, &line);
+        }
+        log.write_line(LineClass::Security, b"refused\n");
+        let kept = MAX_ORDINARY_BYTES / line.len();
+        assert_eq!(dropped.ordinary.get(), (10 * MAX_ORDINARY_BYTES / line.len() - kept) as u64);
+        assert_eq!(dropped.security.get(), 0);
+        assert_eq!(log.0.lock().text.len(), MAX_ORDINARY_BYTES + "refused\n".len());
+        for _ in 0..2 {
+            release.send(()).unwrap();
+        }
+        assert_eq!(writes.recv().unwrap(), b"first\n");
+        assert!(writes.recv().unwrap().ends_with(b"x\nrefused\n"));
+        drop((release, guard));
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_counted() {
+        let (begun, _beginning) = channel();
+        let (release, go) = channel();
+        let (written, writes) = channel();
+        let dropped = counters();
+        let (log, guard) =
+            LogWriter::start("test", Gate { begun, go, written }, dropped.clone()).unwrap();
+        drop(release);
+        log.write_line(LineClass::Security, b"refused\n");
+        drop(guard);
+        assert_eq!(writes.iter().count(), 0); // until the thread has ended
+        assert_eq!((dropped.ordinary.get(), dropped.security.get()), (0, 1));
+    }
+
+    #[test]
+    fn the_end_writes_every_line() {
+        let (begun, _beginning) = channel();
+        let (release, go) = channel();
+        let (written, writes) = channel();
+        let (log, guard) =
+            LogWriter::start("test", Gate { begun, go, written }, counters()).unwrap();
+        for _ in 0..2 {
+            release.send(()).unwrap();
+        }
+        log.write_line(LineClass::Ordinary, b"one\n");
+        log.write_line(LineClass::Ordinary, b"two\n");
+        drop(guard);
+        let written: Vec<u8> = writes.iter().flatten().collect();
+        assert_eq!(written, b"one\ntwo\n");
+    }
+}
