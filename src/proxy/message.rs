@@ -8,6 +8,7 @@ pub(crate) mod body;
 pub(crate) mod h2_duplex;
 pub(crate) mod h2_receive;
 pub(crate) mod h2_send;
+pub(crate) mod h2_trailers;
 pub(crate) mod headers;
 pub(crate) mod informational;
 pub(crate) mod upload;

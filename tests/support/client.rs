@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::aws_lc_rs::{default_provider, sign::any_supported_type};
 use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use rustls::sign::CertifiedKey;
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, SignatureScheme, StreamOwned,
@@ -85,6 +86,17 @@ impl Client {
     /// Connects as `party`, naming `localhost`.
     pub fn connect(pki: &Pki, address: SocketAddr, party: &Party) -> Self {
         Self::with(config(pki, party), address)
+    }
+
+    /// Connects as `party`, and sends the whole chain of its file.
+    pub fn with_chain(pki: &Pki, address: SocketAddr, party: &Party) -> Self {
+        let mut config = config(pki, party);
+        let chain = CertificateDer::pem_file_iter(&party.certificate).unwrap();
+        let key = any_supported_type(&party.credentials().1).unwrap();
+        let chain = chain.map(|certificate| certificate.unwrap()).collect();
+        let identity = Presents(Arc::new(CertifiedKey::new(chain, key)));
+        config.client_auth_cert_resolver = Arc::new(identity);
+        Self::with(config, address)
     }
 
     /// Connects without a certificate.

@@ -21,10 +21,12 @@ use tracing::debug;
 use super::in_flight::HttpConnection;
 use super::response::ResponseBody;
 use super::{ClientChannels, ClientConnection, handle};
+use crate::proxy::io_events::WithIoEvents;
 use crate::proxy::message::body::{HttpError, Incoming};
 use crate::proxy::message::h2_duplex::Http2Duplex;
 use crate::proxy::message::h2_receive::ReceivedBody;
 use crate::proxy::message::h2_send::{SendBody, SendEnd};
+use crate::proxy::message::h2_trailers::TrailerCheck;
 use crate::proxy::message::informational::InformationalSender;
 use crate::proxy::message::informational::http2::Http2Informational;
 use crate::proxy::open_connection::state::Close;
@@ -41,8 +43,9 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 
 /// A client's HTTP/2 connection.
 pub(crate) struct Http2Server<IO> {
-    phase: Http2Phase<IO>,
+    phase: Http2Phase<WithIoEvents<IO, Rc<TrailerCheck>>>,
     http: Rc<HttpConnection>,
+    trailers: Rc<TrailerCheck>,
     is_closing: bool,
 }
 
@@ -54,6 +57,8 @@ enum Http2Phase<IO> {
 impl<IO: AsyncRead + AsyncWrite + Unpin> Http2Server<IO> {
     pub(crate) fn new(io: IO, http: Rc<HttpConnection>) -> Self {
         let limits = &http.service.config.limits;
+        let trailers = Rc::<TrailerCheck>::default();
+        let io = WithIoEvents::new(io, Rc::clone(&trailers));
         let handshake = h2::server::Builder::new()
             .max_header_list_size(limits.max_header_size)
             .max_concurrent_streams(limits.max_streams)
@@ -63,7 +68,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Http2Server<IO> {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .enable_connect_protocol()
             .handshake(io);
-        Self { phase: Http2Phase::Handshake(handshake), http, is_closing: false }
+        Self { phase: Http2Phase::Handshake(handshake), http, trailers, is_closing: false }
     }
 }
 
@@ -102,7 +107,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientConnection for Http2Server<IO> {
                         return Poll::Ready(Ok(()));
                     };
                     let http = Rc::clone(&self.http);
-                    tokio::task::spawn_local(serve(http, request, respond));
+                    let trailers = Rc::clone(&self.trailers);
+                    tokio::task::spawn_local(serve(http, trailers, request, respond));
                 }
             }
         }
@@ -112,10 +118,14 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientConnection for Http2Server<IO> {
 /// Serves the request on one stream.
 async fn serve(
     http: Rc<HttpConnection>,
+    trailers: Rc<TrailerCheck>,
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) {
-    match exchange(&http, request, respond).await {
+    let stream = respond.stream_id().as_u32();
+    let end = exchange(&http, &trailers, request, respond).await;
+    trailers.forget(stream);
+    match end {
         SendEnd::Aborted => {}
         SendEnd::Complete => http.resets.record_complete(),
         SendEnd::Reset => {
@@ -130,15 +140,21 @@ async fn serve(
 /// Handles the request on one stream and sends its response.
 async fn exchange(
     http: &Rc<HttpConnection>,
+    trailers: &Rc<TrailerCheck>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
 ) -> SendEnd {
     let is_head = request.method() == Method::HEAD;
     let informational = Http2Informational::default();
-    let StreamRequest { request, client, tunnel } = StreamRequest::new(request, &informational);
+    let StreamRequest { request, client, tunnel } =
+        StreamRequest::new(request, trailers, &informational);
     let handling = handle(Rc::clone(http), request, client);
     let response = response_to(handling, &mut respond, &informational).await;
     let Some(response) = response else { return SendEnd::Reset };
+    if trailers.is_malformed(respond.stream_id().as_u32()) {
+        respond.send_reset(Reason::PROTOCOL_ERROR);
+        return SendEnd::Reset;
+    }
     let (mut head, body) = response.into_parts();
     if !head.headers.contains_key(header::DATE)
         && let Some(date) = date_now()
@@ -181,7 +197,11 @@ struct PendingTunnel {
 }
 
 impl StreamRequest {
-    fn new(request: Request<RecvStream>, informational: &Http2Informational) -> Self {
+    fn new(
+        request: Request<RecvStream>,
+        trailers: &Rc<TrailerCheck>,
+        informational: &Http2Informational,
+    ) -> Self {
         let informational = Some(InformationalSender::Http2(informational.clone()));
         let (head, receive) = request.into_parts();
         if head.method == Method::CONNECT {
@@ -192,7 +212,8 @@ impl StreamRequest {
                 tunnel: Some(PendingTunnel { receive, sender }),
             };
         }
-        let body = Incoming::Http2(ReceivedBody::new(receive, &head.headers));
+        let body = ReceivedBody::new(receive, &head.headers).with_trailer_check(trailers);
+        let body = Incoming::Http2(body);
         Self {
             request: Request::from_parts(head, body),
             client: ClientChannels { informational, tunnel: None },

@@ -1,14 +1,16 @@
 //! A body that is received on an HTTP/2 stream.
 
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::RecvStream;
+use h2::{Reason, RecvStream};
 use hyper::HeaderMap;
 use hyper::body::{Frame, SizeHint};
 use hyper::header::CONTENT_LENGTH;
 
 use crate::proxy::message::h2_send::BackgroundSend;
+use crate::proxy::message::h2_trailers::TrailerCheck;
 
 /// A body that is received. Reading it lets the peer send more, so that unread data takes no more
 /// memory than the window of the stream.
@@ -20,12 +22,15 @@ pub(crate) struct ReceivedBody {
     has_data: bool,
     /// The upload of the request whose response this is.
     upload: Option<BackgroundSend>,
+    /// The check of a request's trailers.
+    trailers: Option<Rc<TrailerCheck>>,
 }
 
 impl ReceivedBody {
     /// The body of a message with these fields.
     pub(crate) fn new(stream: RecvStream, headers: &HeaderMap) -> Self {
-        Self { stream, remaining: content_length(headers), has_data: true, upload: None }
+        let remaining = content_length(headers);
+        Self { stream, remaining, has_data: true, upload: None, trailers: None }
     }
 
     /// Ties the response to the upload of its request. The upload is aborted if the response is
@@ -35,12 +40,22 @@ impl ReceivedBody {
         self
     }
 
+    /// Fails the body if its trailers have a pseudo-header field.
+    pub(crate) fn with_trailer_check(mut self, check: &Rc<TrailerCheck>) -> Self {
+        self.trailers = Some(Rc::clone(check));
+        self
+    }
+
     /// Reads the next frame. A stream that is reset is an error for every error code, also
     /// `NO_ERROR` and `CANCEL`: the message must not look complete.
     pub(crate) fn poll_frame(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        let stream = self.stream.stream_id().as_u32();
+        if self.trailers.as_ref().is_some_and(|check| check.is_malformed(stream)) {
+            return Poll::Ready(Some(Err(Reason::PROTOCOL_ERROR.into())));
+        }
         if self.has_data {
             match ready!(self.stream.poll_data(context)) {
                 Some(Ok(data)) => {

@@ -9,6 +9,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
+use crate::support::client::Client;
 use crate::support::keygate::keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
@@ -160,6 +161,59 @@ fn an_intermediate_is_judged_after_the_handshake_too() {
     let response = keygate.curl(&client, &["-w", "%{http_code}"]);
     assert!(response.stdout.ends_with(b"403"), "{}", output_text(&response));
     assert_eq!(origin.untaken(), 0);
+}
+
+/// The intermediate's verdict (`listed`) is graver than the leaf's (`probable`), and its action is
+/// milder.
+const MILDER_FOR_GRAVER: &str = "judge = \"chain\", on_probable = \"reject\", on_listed = \"flag\"";
+
+#[test]
+fn a_listed_intermediate_does_not_save_a_rejected_leaf_in_a_new_connection() {
+    for (reject_with, seen) in [("alert", "access denied"), ("http-403", "403")] {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let (client, intermediate) = pki.client_of_intermediate("client");
+        let (other, _) = pki.client_of_intermediate("other");
+        write_filter(&pki.path("lost.pkbf"), &[&client.spki]);
+        let listed = ::keygate::spki::Fingerprint::of(&intermediate).to_string();
+        std::fs::write(pki.path("deny.txt"), listed).unwrap();
+        let keygate = Configuration::new(origin.address())
+            .global("lists = [{ name = \"deny\", path = \"deny.txt\" }]")
+            .policy(MILDER_FOR_GRAVER)
+            .policy(&format!("reject_with = \"{reject_with}\""))
+            .start(&pki);
+        for http in ["--http1.1", "--http2"] {
+            let response = keygate.curl(&client, &[http, "-w", "%{http_code}"]);
+            assert!(output_text(&response).contains(seen), "{}", output_text(&response));
+        }
+        assert_eq!(origin.untaken(), 0);
+        assert_eq!(keygate.curl(&other, &[]).stdout, b"hello\n");
+    }
+}
+
+#[test]
+fn a_listed_intermediate_does_not_save_a_rejected_leaf_on_an_open_connection() {
+    for reject_with in ["alert", "http-403"] {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let (client, intermediate) = pki.client_of_intermediate("client");
+        write_filter(&pki.path("lost.pkbf"), &[]);
+        let listed = ::keygate::spki::Fingerprint::of(&intermediate).to_string();
+        std::fs::write(pki.path("deny.txt"), listed).unwrap();
+        let keygate = Configuration::new(origin.address())
+            .global("lists = [{ name = \"deny\", path = \"deny.txt\" }]")
+            .policy(MILDER_FOR_GRAVER)
+            .policy(&format!("reject_with = \"{reject_with}\""))
+            .start(&pki);
+        let mut open = Client::with_chain(&pki, keygate.address(), &client);
+        open.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(open.head().starts_with("HTTP/1.1 200 "), "flagged only");
+        open.exactly(6);
+        crate::support::write_revision(&pki.path("lost.pkbf"), &[&client.spki], 2);
+        keygate.wait_for("its line", |line| {
+            line["message"] == "client key rejected, closing connection"
+        });
+        assert_eq!(open.rest(), "", "the connection is closed");
+        assert_eq!(origin.untaken(), 1);
+    }
 }
 
 #[test]

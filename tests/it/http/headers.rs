@@ -9,6 +9,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use crate::support::client::Client;
+use crate::support::http2::{Came, DATA, END_HEADERS, END_STREAM, HEADERS, frame, request};
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
@@ -181,6 +182,20 @@ fn a_content_length_is_forwarded_in_canonical_form() {
     let status = status_of(&setting, request);
     assert!(status.starts_with("HTTP/1.1 400"), "{status}");
     assert_eq!(setting.origin.untaken(), 0);
+}
+
+#[test]
+fn two_equal_lengths_over_http2_are_forwarded_as_one() {
+    let setting = setting(Origin::start(), "");
+    for lengths in [&[("content-length", "2"); 2][..], &[("content-length", "02")]] {
+        let mut client = setting.connect_http2();
+        client.send(&frame(HEADERS, END_HEADERS, 1, &request("POST", lengths)));
+        client.send(&frame(DATA, END_STREAM, 1, b"hi"));
+        assert_eq!(client.next(), Came::Response(0x88, 1));
+        let received = setting.origin.next();
+        assert_eq!(received.fields("content-length"), ["2"]);
+        assert_eq!(received.body, b"hi");
+    }
 }
 
 #[test]

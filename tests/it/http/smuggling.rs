@@ -329,12 +329,47 @@ fn forbidden_requests() -> Vec<(&'static str, Vec<u8>)> {
             ]
             .concat(),
         ),
+        ("a pseudo-header field in trailers", with_trailers(&field(":path", "/other"))),
+        // The entry of the dynamic table is the authority of the request.
+        ("a pseudo-header field of the table in trailers", with_trailers(&[0xbe])),
+        ("a pseudo-header field of the static table in trailers", with_trailers(&[0x84])),
+        (
+            "a pseudo-header field beside others in trailers",
+            with_trailers(&[field(":path", "/other"), field("x-sum", "1")].concat()),
+        ),
         ("a host that differs", frame(HEADERS, whole, 1, &with(&[("host", "other")]))),
         ("an even stream", frame(HEADERS, whole, 2, &with(&[]))),
         ("data on stream 0", frame(DATA, 0, 0, b"hi")),
         ("a frame that is too large", frame(DATA, 0, 1, &[0; 20_000])),
         ("a broken field block", frame(HEADERS, whole, 1, &[0xff, 0xff, 0xff, 0xff, 0xff])),
     ]
+}
+
+/// A request with a body, and trailers with these fields.
+fn with_trailers(trailers: &[u8]) -> Vec<u8> {
+    // `:authority` (static index 1), which goes into the dynamic table.
+    let authority = [&[0x41, 9][..], b"localhost"].concat();
+    let pseudo = [(":method", "POST"), (":scheme", "https"), (":path", "/")];
+    let pseudo: Vec<u8> =
+        pseudo.iter().flat_map(|(name, value)| field(name, value)).chain(authority).collect();
+    [
+        frame(HEADERS, END_HEADERS, 1, &pseudo),
+        frame(DATA, 0, 1, b"hi"),
+        frame(HEADERS, END_HEADERS | END_STREAM, 1, trailers),
+    ]
+    .concat()
+}
+
+#[test]
+fn trailers_with_a_pseudo_header_field_reset_their_stream_only() {
+    let scene = scene();
+    let mut client = Http2::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    client.send(&with_trailers(&field(":path", "/other")));
+    assert_eq!(client.next(), Came::Reset(1, PROTOCOL_ERROR));
+    client.send(&frame(HEADERS, END_HEADERS, 3, &request("POST", &[])));
+    client.send(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &field("x-sum", "1")));
+    assert_eq!(client.next(), Came::Response(0x88, 3));
+    assert_eq!(scene.origin.untaken(), 1);
 }
 
 #[test]
