@@ -211,6 +211,7 @@ impl CliError {
                 | ServerError::Control(_)
                 | ServerError::Loader(_)
                 | ServerError::Panicked(_)
+                | ServerError::Resolver(_)
                 | ServerError::Worker(_),
             )
             | Self::Sandbox(_)

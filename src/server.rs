@@ -27,7 +27,7 @@ use crate::metrics::{ControlMetrics, Exposition, LogMetrics, WorkerMetrics};
 use crate::process::heartbeat::Heartbeats;
 use crate::process::inherited_sockets::{InheritedSockets, InheritedSocketsError};
 use crate::process::supervision::Supervisor;
-use crate::proxy::{self, HealthRegistry, Lifecycle, WorkerContext, Workers};
+use crate::proxy::{self, HealthRegistry, Lifecycle, Resolver, WorkerContext, Workers};
 use crate::recent_hits::RecentHits;
 use crate::snapshot::watch::{Command, FileWatcher, POLL_INTERVAL};
 use crate::snapshot::{Current, LoadError, Loader, Prepare, Report, Snapshot};
@@ -112,6 +112,9 @@ pub enum ServerError {
     /// A metric cannot be registered.
     #[error("cannot set up the metrics: {0}")]
     Metrics(#[from] prometheus::Error),
+    /// The threads that look up names cannot be started.
+    #[error("cannot start the threads that look up names: {0}")]
+    Resolver(#[source] io::Error),
     /// A worker thread cannot be started.
     #[error(transparent)]
     Worker(#[from] proxy::StartError),
@@ -139,7 +142,8 @@ impl Server {
         let addresses = listeners.iter().map(BoundAddress::of).collect();
         let admin_address = admin.local_address();
 
-        let (links, commands) = Links::new(config, first, &loader);
+        let resolver = Resolver::start().map_err(ServerError::Resolver)?;
+        let (links, commands) = Links::new(config, first, &loader, resolver);
         let access_log = LogWriter::start("access", io::stdout(), logs.access_log());
         let (access_log, access_log_guard) = access_log.map_err(ServerError::AccessLog)?;
         let context = links.worker_context(access_log);
@@ -280,6 +284,8 @@ struct Links {
     commands: mpsc::Sender<Command>,
     /// Health of the upstream servers, found by the control thread.
     health: HealthRegistry,
+    /// Looks up the names of upstream servers.
+    resolver: Resolver,
     recent_hits: RecentHits,
     heartbeats: Heartbeats,
     /// The workers that hang, as the control thread finds them.
@@ -288,7 +294,12 @@ struct Links {
 
 impl Links {
     /// Returns the links and the receiver of the commands.
-    fn new(config: &Config, first: Snapshot, loader: &Loader) -> (Self, mpsc::Receiver<Command>) {
+    fn new(
+        config: &Config,
+        first: Snapshot,
+        loader: &Loader,
+        resolver: Resolver,
+    ) -> (Self, mpsc::Receiver<Command>) {
         let (commands, received) = mpsc::channel(1);
         let links = Self {
             current: Arc::new(ArcSwap::from_pointee(first)),
@@ -297,6 +308,7 @@ impl Links {
             judgements: watch::Sender::new(0),
             commands,
             health: HealthRegistry::default(),
+            resolver,
             recent_hits: RecentHits::default(),
             heartbeats: Heartbeats::new(config.workers.get()),
             hanging: watch::Sender::default(),
@@ -309,6 +321,7 @@ impl Links {
         WorkerContext {
             current: Arc::clone(&self.current),
             health: self.health.clone(),
+            resolver: self.resolver.clone(),
             access_log,
             recent_hits: self.recent_hits.clone(),
             lifecycle: self.lifecycle.subscribe(),
@@ -342,6 +355,7 @@ impl Links {
         let health = HealthChecks {
             current: Arc::clone(&self.current),
             health: self.health.clone(),
+            resolver: self.resolver.clone(),
             metrics: metrics.control,
             swaps: self.judgements.subscribe(),
         };

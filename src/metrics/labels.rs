@@ -123,15 +123,18 @@ labels! {
         Reject = "reject",
     }
 
-    /// Why a request got no response from its upstream.
+    /// Why a request got no complete response from its upstream.
     UpstreamFailure {
         /// No server accepted a connection.
         Connect = "connect",
+        /// The response broke off, or stalled for `body_timeout`, after its head.
+        Incomplete = "incomplete",
         /// The connection failed before the response head was complete.
         Response = "response",
         /// The response head did not arrive within `response_timeout`.
         Timeout = "timeout",
-        /// No server is healthy, or the connection limit is reached.
+        /// No server is healthy, a connection limit is reached, or the process lacks descriptors,
+        /// ports or memory.
         Unavailable = "unavailable",
     }
 }

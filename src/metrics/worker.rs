@@ -45,7 +45,7 @@ pub struct ServiceMetrics {
     pub upstream_connections_active: IntGauge,
     /// Connections opened to the upstream.
     pub upstream_connections: IntCounter,
-    /// Requests that got no response from the upstream.
+    /// Requests that got no complete response from the upstream.
     pub upstream_failures: Family<UpstreamFailure, IntCounter>,
 }
 
@@ -139,7 +139,7 @@ impl Series {
             http2_misuses: counters("http2_misuses_total", "Client HTTP/2 connections that were ended with ENHANCE_YOUR_CALM, because of too many reset streams or errors.", &["service"])?,
             upstream_connections_active: gauges("upstream_connections_active", "Open connections to the upstream, pooled ones included.")?,
             upstream_connections: counters("upstream_connections_total", "Connections opened to the upstream.", &["service"])?,
-            upstream_failures: counters("upstream_failures_total", "Requests that got no response from the upstream, by reason.", &["service", "reason"])?,
+            upstream_failures: counters("upstream_failures_total", "Requests that got no complete response from the upstream, by reason.", &["service", "reason"])?,
         })
     }
 

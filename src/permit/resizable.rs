@@ -57,16 +57,6 @@ impl ResizableSemaphore {
         self.0.free.acquire().await?.forget(); // `Permit` returns it
         Ok(Permit(Arc::clone(&self.0)))
     }
-
-    /// Whether a permit is free.
-    pub(crate) fn has_free(&self) -> bool {
-        !self.0.free.is_closed() && self.0.free.available_permits() > 0
-    }
-
-    /// Fails every waiting and every later [`Self::acquire`].
-    pub(crate) fn close(&self) {
-        self.0.free.close();
-    }
 }
 
 impl SemaphoreState {
@@ -96,6 +86,10 @@ mod tests {
         fn try_acquire(&self) -> Option<Permit> {
             self.0.free.try_acquire().ok()?.forget();
             Some(Permit(Arc::clone(&self.0)))
+        }
+
+        fn has_free(&self) -> bool {
+            self.0.free.available_permits() > 0
         }
     }
 
@@ -139,15 +133,6 @@ mod tests {
         assert_eq!(semaphore.0.free.available_permits(), 3);
         semaphore.set_limit(usize::MAX);
         assert_eq!(semaphore.0.free.available_permits(), Semaphore::MAX_PERMITS);
-    }
-
-    #[tokio::test]
-    async fn closing_fails_waiting_calls() {
-        let semaphore = ResizableSemaphore::new(0);
-        let waiting = semaphore.clone();
-        let (outcome, ()) = tokio::join!(waiting.acquire(), async { semaphore.close() });
-        assert!(outcome.is_err());
-        assert!(!semaphore.has_free());
     }
 
     #[tokio::test]

@@ -332,10 +332,12 @@ async fn send(
     let without_tunnel = |response| UpgradeResponse { response, tunnel: None };
     // Rare paths are boxed, because their futures would be part of every request.
     match (purpose, http.service.config.limits.request_timeout) {
-        (Purpose::Exchange, None) => upstream.send(request).await.map(without_tunnel),
+        (Purpose::Exchange, None) => upstream.send(http.client, request).await.map(without_tunnel),
         (Purpose::Exchange, Some(limit)) => {
-            Box::pin(upstream.send_within(limit, request)).await.map(without_tunnel)
+            Box::pin(upstream.send_within(limit, http.client, request)).await.map(without_tunnel)
         }
-        (Purpose::Connect | Purpose::Upgrade, _) => Box::pin(upstream.send_upgrade(request)).await,
+        (Purpose::Connect | Purpose::Upgrade, _) => {
+            Box::pin(upstream.send_upgrade(http.client, request)).await
+        }
     }
 }

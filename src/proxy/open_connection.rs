@@ -23,6 +23,7 @@ use super::message::headers::key_status;
 use crate::config::{AlpnProtocol, Protocol};
 use crate::guard::{Decision, Depth, JudgedAt, Judgement, Verdict};
 use crate::metrics::ServiceMetrics;
+use crate::permit::ClientKey;
 use crate::snapshot::{Routes, Service, Snapshot};
 use crate::spki::{self, Fingerprint};
 use crate::tls::{ClientIdentity, PathExpiry};
@@ -120,6 +121,12 @@ impl OpenConnection {
 
     pub(crate) fn identity(&self) -> &ClientIdentity {
         &self.identity
+    }
+
+    /// The client, for limits that count by client.
+    pub(crate) fn client_key(&self) -> ClientKey {
+        let leaf = self.identity.leaf().map(AsRef::as_ref);
+        ClientKey::new(leaf, self.identity.peer().ip())
     }
 
     /// Whether the last request that was for this service had the same host.

@@ -23,7 +23,7 @@ pub(crate) async fn serve(
 ) {
     let service = Arc::clone(&connection.service());
     let mut client = WithIoEvents::new(stream, Rc::clone(&connection.state));
-    let mut upstream = match worker.upstream(&service).connect().await {
+    let mut upstream = match worker.upstream(&service).connect(connection.client_key()).await {
         Ok(upstream) => upstream,
         Err(failure) => {
             worker.upstream_log.request_failed(&service.config, &failure);

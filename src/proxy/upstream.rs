@@ -3,17 +3,19 @@
 
 mod balance;
 pub(crate) mod dial;
+mod ejection;
 pub(crate) mod error;
 pub(crate) mod health;
 pub(crate) mod http1;
 mod http2;
 mod http2_pool;
+pub(crate) mod resolver;
 pub(crate) mod server;
 mod upgrade;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::Response;
 use hyper::header::HeaderValue;
@@ -23,14 +25,16 @@ use tokio::time::timeout;
 
 use self::balance::Balancer;
 use self::dial::{ConnectionGuard, ConnectionLimit, Io};
+use self::ejection::{Ejections, ServerFailure};
 use self::error::{SendError, UpstreamError};
 use self::health::HealthRegistry;
 use self::http1::Tunnel;
-use self::server::{Lease, UpstreamServer};
+use self::resolver::Resolver;
+use self::server::{Lease, ServerConnection, SharedByServers, UpstreamServer};
 use super::message::body::{Incoming, OutgoingRequest};
 use crate::config::{Scheme, ServerConfig, ServiceConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
-use crate::permit::Count;
+use crate::permit::ClientKey;
 
 /// The servers of a service.
 #[derive(Debug)]
@@ -80,23 +84,25 @@ impl Upstream {
         config: &Arc<ServiceConfig>,
         tls: Option<&Arc<ClientConfig>>,
         health: &HealthRegistry,
+        resolver: &Resolver,
         metrics: Rc<ServiceMetrics>,
         workers: usize,
     ) -> Self {
         let upstream = &config.upstream;
         // Workers share nothing: each has its part of `max_connections`.
         let max = upstream.max_connections.div_ceil(workers.max(1));
-        let limit = ConnectionLimit { open: Count::default(), max };
-        let servers = upstream.servers.iter().map(|server| {
+        let UpstreamConfig { max_failures, retry_after, .. } = *upstream;
+        let ejections = Ejections::new(upstream.servers.len(), max_failures, retry_after);
+        let shared = SharedByServers {
+            metrics: Rc::clone(&metrics),
+            ejections: Rc::new(ejections),
+            limit: ConnectionLimit::new(max),
+        };
+        let servers = upstream.servers.iter().enumerate().map(|(index, server)| {
             let health = health.of(&config.name, server);
-            Rc::new(UpstreamServer::new(
-                upstream,
-                server,
-                tls,
-                health,
-                Rc::clone(&metrics),
-                limit.clone(),
-            ))
+            let shared = shared.clone();
+            let server = (index, server);
+            Rc::new(UpstreamServer::new(upstream, server, tls, resolver, health, shared))
         });
         Self {
             servers: servers.collect(),
@@ -126,10 +132,6 @@ impl Upstream {
         self.servers.iter().all(|server| server.config().scheme != Scheme::H2c)
     }
 
-    fn settings(&self) -> &UpstreamConfig {
-        &self.config.upstream
-    }
-
     /// The `Host` of a request that has none (HTTP/1.0).
     pub(crate) fn default_host(&self) -> Option<HeaderValue> {
         let server = self.servers.first()?;
@@ -139,9 +141,10 @@ impl Upstream {
     /// Sends a request and waits for the head of the response.
     pub(crate) async fn send(
         &self,
+        client: ClientKey,
         request: OutgoingRequest,
     ) -> Result<UpstreamResponse, RequestFailure> {
-        Attempts::new(self).send(request).await
+        Attempts::new(self, client).send(request).await
     }
 
     /// Sends a request and waits for the head of the response, for at most `limit`, which is
@@ -150,9 +153,10 @@ impl Upstream {
     pub(crate) async fn send_within(
         &self,
         limit: Duration,
+        client: ClientKey,
         request: OutgoingRequest,
     ) -> Result<UpstreamResponse, RequestFailure> {
-        let mut attempts = Attempts::new(self);
+        let mut attempts = Attempts::new(self, client);
         let outcome = timeout(limit, attempts.send(request)).await;
         outcome.unwrap_or_else(|_| {
             Err(attempts.uncounted_failure(UpstreamError::ResponseTimeout(limit)))
@@ -162,12 +166,18 @@ impl Upstream {
     /// Sends a request for an upgrade and waits for the head of the response.
     pub(crate) async fn send_upgrade(
         &self,
+        client: ClientKey,
         mut request: OutgoingRequest,
     ) -> Result<UpgradeResponse, RequestFailure> {
-        let mut attempts = Attempts { is_upgrade: true, ..Attempts::new(self) };
+        let mut attempts = Attempts { is_upgrade: true, ..Attempts::new(self, client) };
         loop {
-            match attempts.next()?.send_upgrade(request).await {
-                Ok(response) => return Ok(attempts.succeed(response)),
+            match attempts.next()?.send_upgrade(client, request).await {
+                Ok(response) => {
+                    if response.tunnel.is_some() {
+                        response.response.lease.record_success();
+                    }
+                    return Ok(response);
+                }
                 Err(SendError::MaybeSent(error)) => return Err(attempts.give_up(error)),
                 Err(SendError::NotSent(unsent, error)) => {
                     attempts.fail(error);
@@ -178,16 +188,23 @@ impl Upstream {
     }
 
     /// Opens a raw connection to one of the servers.
-    pub(crate) async fn connect(&self) -> Result<RawConnection, RequestFailure> {
-        let mut attempts = Attempts::new(self);
+    pub(crate) async fn connect(&self, client: ClientKey) -> Result<RawConnection, RequestFailure> {
+        let mut attempts = Attempts::new(self, client);
         loop {
             let server = attempts.next()?;
-            match server.connect().await {
-                Ok(connected) => {
-                    let server = server.config().clone();
-                    let _guard = connected.guard;
-                    let io = connected.io;
-                    return Ok(attempts.succeed(RawConnection { io, server, _guard }));
+            let began = Instant::now();
+            let connected = match server.client_share(client) {
+                Ok(share) => server.connect(Some(share)).await,
+                Err(error) => Err(error),
+            };
+            match connected {
+                Ok(ServerConnection { io, guard, .. }) => {
+                    server.record_success(began);
+                    return Ok(RawConnection {
+                        io,
+                        server: server.config().clone(),
+                        _guard: guard,
+                    });
                 }
                 Err(error) => attempts.fail(error),
             }
@@ -195,29 +212,22 @@ impl Upstream {
     }
 
     /// Chooses one of the healthy servers that were not tried yet, and its index. If all of them
-    /// are ejected, one of those is chosen: a client can provoke slow and failing responses, and must
-    /// not leave the service without servers.
-    fn choose(&self, tried: &[usize]) -> Option<(usize, Rc<UpstreamServer>)> {
-        let untried =
-            || self.servers.iter().enumerate().filter(|(index, _)| !tried.contains(index));
+    /// are ejected, one of those is chosen, unless the request has tried an ejected one.
+    fn choose(&self, tried: &Tried) -> Option<(usize, Rc<UpstreamServer>)> {
+        let untried = || {
+            let servers = self.servers.iter().enumerate();
+            servers.filter(|(index, _)| !tried.servers.contains(index)).map(|(_, server)| server)
+        };
         let mut candidates: SmallVec<[_; 8]> =
-            untried().filter_map(|(index, server)| server.candidate(index)).collect();
-        if candidates.is_empty() {
-            candidates =
-                untried().filter_map(|(index, server)| server.ejected_candidate(index)).collect();
+            untried().filter_map(|server| server.candidate()).collect();
+        if candidates.is_empty() && !tried.has_ejected {
+            candidates = untried().filter_map(|server| server.ejected_candidate()).collect();
         }
         let index = match candidates.as_slice() {
             [only] => only.index,
             several => self.balancer.choose(several)?,
         };
         self.servers.get(index).map(|server| (index, Rc::clone(server)))
-    }
-
-    /// Ejects a server that fails too often, if there is another one.
-    fn record_failure(&self, server: &UpstreamServer, error: &UpstreamError) {
-        if error.is_of_server() && self.servers.len() > 1 {
-            server.record_failure(self.settings().max_failures, self.settings().retry_after);
-        }
     }
 
     /// Closes upstream connections that are idle for too long, or too old.
@@ -229,17 +239,27 @@ impl Upstream {
 /// The attempts of one request: one server after another, until a part of the request was sent.
 struct Attempts<'a> {
     upstream: &'a Upstream,
-    tried: SmallVec<[usize; 4]>,
+    client: ClientKey,
+    tried: Tried,
     server: Option<Rc<UpstreamServer>>,
     last_error: Option<UpstreamError>,
     /// A server that refuses an upgrade is not at fault.
     is_upgrade: bool,
 }
 
+/// The servers that a request has tried.
+#[derive(Default)]
+struct Tried {
+    servers: SmallVec<[usize; 4]>,
+    /// Whether one of them was ejected. A request tries no second one, because each may take
+    /// `connect_timeout`.
+    has_ejected: bool,
+}
+
 impl<'a> Attempts<'a> {
-    fn new(upstream: &'a Upstream) -> Self {
-        let tried = SmallVec::new();
-        Self { upstream, tried, server: None, last_error: None, is_upgrade: false }
+    fn new(upstream: &'a Upstream, client: ClientKey) -> Self {
+        let tried = Tried::default();
+        Self { upstream, client, tried, server: None, last_error: None, is_upgrade: false }
     }
 
     async fn send(
@@ -247,8 +267,8 @@ impl<'a> Attempts<'a> {
         mut request: OutgoingRequest,
     ) -> Result<UpstreamResponse, RequestFailure> {
         loop {
-            match self.next()?.send(request).await {
-                Ok(response) => return Ok(self.succeed(response)),
+            match self.next()?.send(self.client, request).await {
+                Ok(response) => return Ok(response),
                 Err(SendError::MaybeSent(error)) => return Err(self.give_up(error)),
                 Err(SendError::NotSent(unsent, error)) => {
                     self.fail(error);
@@ -264,16 +284,10 @@ impl<'a> Attempts<'a> {
             let error = self.last_error.take().unwrap_or(UpstreamError::NoHealthyServer);
             return Err(self.failure(error));
         };
-        self.tried.push(index);
+        self.tried.has_ejected |= server.is_ejected();
+        self.tried.servers.push(index);
         self.server = Some(Rc::clone(&server));
         Ok(server)
-    }
-
-    fn succeed<T>(&self, response: T) -> T {
-        if let Some(server) = &self.server {
-            server.record_success();
-        }
-        response
     }
 
     /// Records an attempt of which nothing was sent: another server may be tried.
@@ -289,8 +303,11 @@ impl<'a> Attempts<'a> {
     }
 
     fn record_failure(&self, error: &UpstreamError) {
-        if let Some(server) = self.server.as_ref().filter(|_| !self.is_upgrade) {
-            self.upstream.record_failure(server, error);
+        let failure = error
+            .server_failure()
+            .filter(|failure| !self.is_upgrade || *failure == ServerFailure::Connect);
+        if let (Some(server), Some(failure)) = (&self.server, failure) {
+            server.record_failure(failure);
         }
     }
 
@@ -310,10 +327,8 @@ impl<'a> Attempts<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
-    use std::net::{SocketAddr, TcpListener};
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
     use std::path::Path;
-    use std::pin::pin;
     use std::task::{Context, Waker};
 
     use hyper::{Request, header};
@@ -343,7 +358,12 @@ mod tests {
         let mut config = Config::parse(Path::new("/etc/keygate/keygate.toml"), &text).unwrap();
         let metrics = WorkerMetrics::new(&["orders"]).unwrap().service("orders");
         let config = Arc::new(config.services.remove(0));
-        Upstream::new(&config, None, &HealthRegistry::default(), Rc::new(metrics), 1)
+        let (health, resolver) = (HealthRegistry::default(), Resolver::start().unwrap());
+        Upstream::new(&config, None, &health, &resolver, Rc::new(metrics), 1)
+    }
+
+    fn client() -> ClientKey {
+        ClientKey::new(None, IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
 
     fn get() -> OutgoingRequest {
@@ -368,19 +388,19 @@ mod tests {
         let servers =
             [closed_address(), closed_address()].map(|address| format!("http://{address}"));
         let upstream = upstream(&servers);
-        let failure = upstream.send(get()).await.unwrap_err();
+        let failure = upstream.send(client(), get()).await.unwrap_err();
         assert!(matches!(failure.error, UpstreamError::Dial(_)), "{failure}");
         let server = failure.server.unwrap().to_string();
         assert!(servers.contains(&server), "{server}");
         assert!(failure.error.to_string().contains(&server), "{} of {server}", failure.error);
         assert_eq!(failures(&upstream, UpstreamFailure::Connect), 1, "one request failed");
 
-        let failure = upstream.send(get()).await.unwrap_err();
+        let failure = upstream.send(client(), get()).await.unwrap_err();
         assert!(matches!(failure.error, UpstreamError::Dial(_)), "both are ejected, and are tried");
         assert_eq!(failures(&upstream, UpstreamFailure::Connect), 2);
 
         upstream.servers.iter().for_each(|server| server.set_healthy(false));
-        let failure = upstream.send(get()).await.unwrap_err();
+        let failure = upstream.send(client(), get()).await.unwrap_err();
         assert!(matches!(failure.error, UpstreamError::NoHealthyServer), "{failure}");
         assert_eq!(failure.server, None);
         assert_eq!(failures(&upstream, UpstreamFailure::Unavailable), 1);
@@ -392,7 +412,7 @@ mod tests {
         let server = format!("http://{}", silent.local_addr().unwrap());
         let upstream = upstream(std::slice::from_ref(&server));
         let limit = Duration::from_millis(50);
-        let sent = LocalSet::new().run_until(upstream.send_within(limit, get())).await;
+        let sent = LocalSet::new().run_until(upstream.send_within(limit, client(), get())).await;
         let failure = sent.unwrap_err();
         assert!(
             matches!(failure.error, UpstreamError::ResponseTimeout(expired) if expired == limit)
@@ -405,12 +425,11 @@ mod tests {
     async fn a_request_that_waits_for_a_shared_connection_is_in_flight() {
         let upstream = upstream(&[format!("h2c://{}", closed_address())]);
         let server = upstream.servers.first().unwrap();
-        let in_flight = || server.candidate(0).unwrap().in_flight;
+        let in_flight = || server.candidate().unwrap().in_flight;
         let mut context = Context::from_waker(Waker::noop());
-        let mut connecting = pin!(server.http2.get(pending()));
-        assert!(connecting.as_mut().poll(&mut context).is_pending());
+        server.http2.begin_opening();
         {
-            let mut sending = Box::pin(upstream.send(get()));
+            let mut sending = Box::pin(upstream.send(client(), get()));
             assert!(sending.as_mut().poll(&mut context).is_pending());
             assert_eq!(in_flight(), 1);
         }

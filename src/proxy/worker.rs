@@ -18,6 +18,7 @@ use super::open_connection::OpenConnection;
 use super::open_connection::refusal_log::RefusalLog;
 use super::upstream::Upstream;
 use super::upstream::health::HealthRegistry;
+use super::upstream::resolver::Resolver;
 use crate::config::Config;
 use crate::guard::RecentShard;
 use crate::log_writer::LogWriter;
@@ -48,6 +49,8 @@ pub struct WorkerContext {
     pub current: Current,
     /// The health of the upstream servers.
     pub health: HealthRegistry,
+    /// Looks up the names of upstream servers.
+    pub resolver: Resolver,
     /// The writer of the access log.
     pub access_log: LogWriter,
     /// The clients that were rejected or flagged.
@@ -66,6 +69,7 @@ pub(crate) struct Worker {
     metrics: WorkerMetrics,
     recent: Option<RecentShard>,
     health: HealthRegistry,
+    resolver: Resolver,
     pub(crate) per_ip: Arc<PerIpCounts>,
     /// `None` if the access log is off.
     pub(crate) access_log: Option<Rc<AccessLog>>,
@@ -98,6 +102,7 @@ impl Worker {
             metrics,
             recent,
             health: context.health.clone(),
+            resolver: context.resolver.clone(),
             per_ip,
             access_log: AccessLog::new(config.access_log, context.access_log.clone()),
             refusal_log: RefusalLog::new(context.recent_hits.clone(), config.log.repeat_after),
@@ -178,7 +183,7 @@ impl Worker {
     fn new_upstream(&self, service: &Service, metrics: &Rc<ServiceMetrics>) -> Rc<Upstream> {
         let (config, tls) = (&service.config, service.upstream_tls.as_ref());
         let metrics = Rc::clone(metrics);
-        Rc::new(Upstream::new(config, tls, &self.health, metrics, self.workers))
+        Rc::new(Upstream::new(config, tls, &self.health, &self.resolver, metrics, self.workers))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::metrics::ControlMetrics;
 use crate::process::heartbeat::{self, Heartbeats};
 use crate::process::service_manager;
 use crate::process::supervision::Supervisor;
-use crate::proxy::{self, HealthRegistry};
+use crate::proxy::{self, HealthRegistry, Resolver};
 use crate::snapshot::Current;
 use crate::snapshot::watch::FileWatcher;
 
@@ -30,6 +30,7 @@ pub(super) struct Control {
 pub(super) struct HealthChecks {
     pub(super) current: Current,
     pub(super) health: HealthRegistry,
+    pub(super) resolver: Resolver,
     pub(super) metrics: ControlMetrics,
     /// Changes when the services may have changed.
     pub(super) swaps: watch::Receiver<u64>,
@@ -58,8 +59,9 @@ impl Control {
         });
         tokio::task::spawn_local(service_manager::keep_alive(self.hanging.subscribe()));
         tokio::task::spawn_local(heartbeat::monitor(self.heartbeats, self.hanging));
-        let HealthChecks { current, health, metrics, swaps } = self.health;
-        tokio::task::spawn_local(proxy::supervise_health(current, swaps, health, metrics));
+        let HealthChecks { current, health, resolver, metrics, swaps } = self.health;
+        let checks = proxy::supervise_health(current, swaps, health, resolver, metrics);
+        tokio::task::spawn_local(checks);
         if let Err(error) = self.watcher.run().await {
             error!(%error, "the file watcher failed: no more reloads, restart the process");
             let _ = admin.await; // metrics are still served

@@ -14,6 +14,7 @@ use hyper::{StatusCode, Version, header};
 
 use super::resets::ResetBudget;
 use crate::metrics::ServiceMetrics;
+use crate::permit::ClientKey;
 use crate::proxy::message::body::{Incoming, RequestUpload};
 use crate::proxy::message::headers::{self, Annotations};
 use crate::proxy::message::informational::Http1Informational;
@@ -32,6 +33,8 @@ pub(crate) struct HttpConnection {
     pub(crate) metrics: Rc<ServiceMetrics>,
     pub(crate) annotations: Annotations,
     pub(crate) open: Rc<OpenConnection>,
+    /// The client, which has a share of the upstream's connections.
+    pub(crate) client: ClientKey,
     /// The upgrade that the upstream has accepted; the connection becomes a tunnel.
     pub(crate) upgrade: RefCell<Option<AcceptedUpgrade>>,
     /// Informational responses for a client of HTTP/1.1.
@@ -65,6 +68,7 @@ impl HttpConnection {
             metrics,
             annotations: Annotations::new(&service.config, identity),
             open: Rc::clone(open),
+            client: open.client_key(),
             upgrade: RefCell::default(),
             informational: Http1Informational::default(),
             left_unread: Cell::new(false),

@@ -13,7 +13,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::in_flight::RequestInFlight;
 use crate::proxy::lingering_close::LINGER_TIME;
-use crate::proxy::message::body::{HttpError, IdleTimeout, Incoming};
+use crate::proxy::message::body::{HttpError, IdleTimeout, Incoming, RequestUpload};
 use crate::proxy::message::headers;
 use crate::proxy::message::upload::ClientFault;
 use crate::proxy::open_connection::RequestRejection;
@@ -33,12 +33,13 @@ pub(crate) fn status_of(error: &UpstreamError) -> StatusCode {
         UpstreamError::Client(ClientFault::Broken) | UpstreamError::Host => StatusCode::BAD_REQUEST,
         UpstreamError::Client(ClientFault::Stalled) => StatusCode::REQUEST_TIMEOUT,
         UpstreamError::Client(ClientFault::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+        UpstreamError::Dial(error) if error.is_shortage() => StatusCode::SERVICE_UNAVAILABLE,
         UpstreamError::Dial(error) if error.is_timeout() => StatusCode::GATEWAY_TIMEOUT,
         UpstreamError::Dial(_) => StatusCode::BAD_GATEWAY,
         UpstreamError::NoExtendedConnect => StatusCode::NOT_IMPLEMENTED,
-        UpstreamError::ConnectionLimit | UpstreamError::NoHealthyServer => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        UpstreamError::ClientShare
+        | UpstreamError::ConnectionLimit
+        | UpstreamError::NoHealthyServer => StatusCode::SERVICE_UNAVAILABLE,
         UpstreamError::ResponseTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
     }
 }
@@ -253,7 +254,11 @@ impl StreamedResponse {
             if self.wait.is_none() {
                 self.wait = request.map(RequestInFlight::wait_for_upstream);
             }
-            return self.idle_timeout.poll(context).map(|()| Some(Err(BodyError::Stalled)));
+            ready!(self.idle_timeout.poll(context));
+            if let Some(lease) = self.lease.take() {
+                lease.record_incomplete_response();
+            }
+            return Poll::Ready(Some(Err(BodyError::Stalled)));
         };
         self.wait = None;
         self.idle_timeout.reset();
@@ -265,7 +270,9 @@ impl StreamedResponse {
             Some(request) => request.record_body_progress(),
             None => {}
         }
-        if self.has_ended || self.incoming.is_end_stream() {
+        if let Some(Err(_)) = &frame {
+            self.record_broken_response(request);
+        } else if self.has_ended || self.incoming.is_end_stream() {
             self.return_lease(); // the client may still be reading
         }
         if let Some(Ok(frame)) = &mut frame {
@@ -277,6 +284,14 @@ impl StreamedResponse {
             }
         }
         Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken)))
+    }
+
+    /// Counts a response that broke off, unless the client broke off its request before.
+    fn record_broken_response(&mut self, request: Option<&RequestInFlight>) {
+        let fault = request.and_then(RequestInFlight::upload).and_then(RequestUpload::fault);
+        if let (Some(lease), None) = (self.lease.take(), fault) {
+            lease.record_broken_response();
+        }
     }
 
     fn return_lease(&mut self) {

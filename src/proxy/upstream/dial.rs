@@ -1,7 +1,8 @@
 //! Connecting to a server of an upstream: TCP or a Unix socket, with or without TLS.
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use prometheus::IntGauge;
@@ -12,9 +13,10 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use super::resolver::{Addresses, ResolveError, Resolver};
 use crate::config::{AlpnProtocol, Scheme, ServerAddress, ServerConfig, UpstreamConfig};
 use crate::keep_alive::detect_dead_peer;
-use crate::permit::{Count, CountGuard};
+use crate::permit::{ClientKey, ClientShares, Count, CountGuard, ShareGuard};
 
 /// A connection to a server: TCP or a Unix socket, with or without TLS.
 pub(crate) trait Io: AsyncRead + AsyncWrite + fmt::Debug + Unpin {}
@@ -34,17 +36,21 @@ pub(crate) struct Dialed {
     pub(crate) version: HttpVersion,
 }
 
-/// The limit of open connections to all servers of a service, from one worker.
+/// The limit of open connections to all servers of a service, from one worker. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionLimit {
-    pub(crate) open: Count,
-    pub(crate) max: usize,
+    open: Count,
+    max: usize,
+    /// Connections that carry a request of HTTP/1.1 or a tunnel, by client.
+    shares: ClientShares,
 }
 
 /// Counts an open connection to a server, in the limit and in the metric.
 #[derive(Debug)]
 pub(crate) struct ConnectionGuard {
     _count: CountGuard,
+    /// The share of the client, if the connection is for one client.
+    share: Option<ShareGuard>,
     metric: IntGauge,
 }
 
@@ -54,14 +60,36 @@ impl Drop for ConnectionGuard {
     }
 }
 
+impl ConnectionGuard {
+    /// Holds the share of a client, because the connection has become a tunnel.
+    pub(crate) fn hold(&mut self, share: ShareGuard) {
+        self.share = Some(share);
+    }
+}
+
 impl ConnectionLimit {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { open: Count::default(), max, shares: ClientShares::default() }
+    }
+
+    /// Takes a connection from the share of a client; `None` if the client has its share.
+    pub(crate) fn share(&self, client: ClientKey) -> Option<ShareGuard> {
+        let free = self.max.saturating_sub(self.shares.total());
+        self.shares.take(client, free)
+    }
+
     /// Counts a connection while the guard lives; `None` if the limit is reached.
-    pub(crate) fn enter(&self, metric: &IntGauge) -> Option<ConnectionGuard> {
+    pub(crate) fn enter(
+        &self,
+        metric: &IntGauge,
+        share: Option<ShareGuard>,
+    ) -> Option<ConnectionGuard> {
         if self.open.get() >= self.max {
             return None;
         }
         metric.inc();
-        Some(ConnectionGuard { _count: self.open.enter(), metric: metric.clone() })
+        let (_count, metric) = (self.open.enter(), metric.clone());
+        Some(ConnectionGuard { _count, share, metric })
     }
 }
 
@@ -73,6 +101,16 @@ pub(crate) struct Dialer {
     connect_timeout: Duration,
     /// Maximum time that sent bytes of HTTP wait for an acknowledgement.
     unacknowledged: Duration,
+    host: ServerHost,
+    resolver: Resolver,
+}
+
+/// The host of a server.
+#[derive(Debug)]
+enum ServerHost {
+    Address(Addresses),
+    Name(String),
+    Unix,
 }
 
 #[derive(Debug)]
@@ -91,6 +129,8 @@ pub(crate) enum DialError {
     Connect { server: String, source: io::Error },
     #[error("no name to expect in the certificate of {server}: set upstream.tls.server_name")]
     NoName { server: String },
+    #[error("cannot resolve the host of {server}: {source}")]
+    Resolve { server: String, source: ResolveError },
     #[error("no connection to {server} within {timeout:?}")]
     Timeout { server: String, timeout: Duration },
     #[error("TLS handshake with {server} failed: {source}")]
@@ -100,16 +140,57 @@ pub(crate) enum DialError {
 impl DialError {
     /// Whether `connect_timeout` has expired.
     pub(crate) fn is_timeout(&self) -> bool {
-        matches!(self, Self::Timeout { .. })
+        match self {
+            Self::Timeout { .. } | Self::Resolve { source: ResolveError::TimedOut, .. } => true,
+            Self::Connect { .. }
+            | Self::NoName { .. }
+            | Self::Resolve { .. }
+            | Self::Tls { .. } => false,
+        }
+    }
+
+    /// Whether this process or its host lacks a resource, such as descriptors or ports.
+    pub(crate) fn is_shortage(&self) -> bool {
+        match self {
+            Self::Connect { source, .. } | Self::Tls { source, .. } => {
+                source.raw_os_error().is_some_and(|code| SHORTAGES.contains(&code))
+            }
+            Self::NoName { .. } | Self::Resolve { .. } | Self::Timeout { .. } => false,
+        }
+    }
+
+    /// Whether the error says something about the server. A shortage and a failure of the resolver
+    /// do not.
+    pub(crate) fn is_of_server(&self) -> bool {
+        match self {
+            Self::Resolve { source, .. } => matches!(source, ResolveError::NotFound(_)),
+            Self::Connect { .. }
+            | Self::NoName { .. }
+            | Self::Timeout { .. }
+            | Self::Tls { .. } => !self.is_shortage(),
+        }
     }
 }
+
+/// Errors of `socket` and `connect` that are no fault of the server: no descriptors, no local port,
+/// no memory.
+const SHORTAGES: [i32; 5] =
+    [libc::EADDRNOTAVAIL, libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
 
 impl Dialer {
     pub(crate) fn new(
         upstream: &UpstreamConfig,
         server: &ServerConfig,
         tls: Option<&Arc<ClientConfig>>,
+        resolver: &Resolver,
     ) -> Self {
+        let host = match &server.address {
+            ServerAddress::Tcp { host, .. } => match host.parse::<IpAddr>() {
+                Ok(address) => ServerHost::Address([address].into()),
+                Err(_) => ServerHost::Name(host.clone()),
+            },
+            ServerAddress::Unix(_) => ServerHost::Unix,
+        };
         let named = upstream.tls.as_ref().and_then(|tls| tls.server_name.clone());
         let name = named.or_else(|| match &server.address {
             ServerAddress::Tcp { host, .. } => Some(host.clone()),
@@ -126,11 +207,17 @@ impl Dialer {
             tls,
             connect_timeout: upstream.connect_timeout,
             unacknowledged: upstream.response_timeout.max(upstream.body_timeout),
+            host,
+            resolver: resolver.clone(),
         }
     }
 
     pub(crate) fn server(&self) -> &ServerConfig {
         &self.server
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
     }
 
     /// Opens a connection, over any version that the server speaks.
@@ -147,11 +234,48 @@ impl Dialer {
         &self,
         connecting: impl Future<Output = Result<Dialed, DialError>>,
     ) -> Result<Dialed, DialError> {
-        let expired = |_| DialError::Timeout {
-            server: self.server.to_string(),
-            timeout: self.connect_timeout,
-        };
-        timeout(self.connect_timeout, connecting).await.map_err(expired)?
+        timeout(self.connect_timeout, connecting).await.map_err(|_| self.timed_out())?
+    }
+
+    /// Connects to the first address that accepts. Each has an equal part of the remaining time, so
+    /// that one that does not respond leaves time for the next.
+    async fn connect_tcp(&self, port: u16) -> Result<TcpStream, DialError> {
+        let began = Instant::now();
+        let connect = |source| DialError::Connect { server: self.server.to_string(), source };
+        let addresses = self.addresses().await?;
+        let mut last_error = io::ErrorKind::AddrNotAvailable.into();
+        for (index, address) in addresses.iter().enumerate() {
+            let left = self.connect_timeout.saturating_sub(began.elapsed());
+            let part = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
+            match timeout(part, TcpStream::connect((*address, port))).await {
+                Ok(Ok(tcp)) => return Ok(tcp),
+                Ok(Err(error)) => last_error = error,
+                Err(_) => last_error = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        if last_error.kind() == io::ErrorKind::TimedOut {
+            return Err(self.timed_out());
+        }
+        Err(connect(last_error))
+    }
+
+    async fn addresses(&self) -> Result<Addresses, DialError> {
+        match &self.host {
+            ServerHost::Address(address) => Ok(Arc::clone(address)),
+            ServerHost::Name(name) => {
+                let resolved = self.resolver.resolve(name, self.connect_timeout).await;
+                resolved.map_err(|source| DialError::Resolve {
+                    server: self.server.to_string(),
+                    source,
+                })
+            }
+            ServerHost::Unix => Ok(Addresses::from([])),
+        }
+    }
+
+    /// The error of a server that did not respond within `connect_timeout`.
+    pub(crate) fn timed_out(&self) -> DialError {
+        DialError::Timeout { server: self.server.to_string(), timeout: self.connect_timeout }
     }
 
     async fn connect(&self, offer: Offer) -> Result<Dialed, DialError> {
@@ -164,9 +288,7 @@ impl Dialer {
                 let unix = UnixStream::connect(path).await.map_err(connect)?;
                 return Ok(Dialed { io: Box::new(unix), version });
             }
-            ServerAddress::Tcp { host, port } => {
-                TcpStream::connect((host.as_str(), *port)).await.map_err(connect)?
-            }
+            ServerAddress::Tcp { port, .. } => self.connect_tcp(*port).await?,
         };
         tcp.set_nodelay(true).map_err(connect)?;
         // A server may stop reading from a tunnel for longer than any timeout of HTTP.

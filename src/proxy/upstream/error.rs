@@ -7,6 +7,7 @@ use hyper::Request;
 use hyper::client::conn::TrySendError;
 
 use super::dial::DialError;
+use super::ejection::ServerFailure;
 use crate::metrics::UpstreamFailure;
 use crate::proxy::message::body::{HttpError, OutgoingRequest, RequestBody};
 use crate::proxy::message::upload::ClientFault;
@@ -18,6 +19,8 @@ pub(crate) enum UpstreamError {
     ChangedProtocol,
     #[error(transparent)]
     Client(ClientFault),
+    #[error("the client holds its share of the upstream connections")]
+    ClientShare,
     #[error("upstream connection limit reached")]
     ConnectionLimit,
     #[error(transparent)]
@@ -43,8 +46,11 @@ impl UpstreamError {
     pub(crate) fn kind(&self) -> Option<UpstreamFailure> {
         Some(match self {
             Self::Client(_) | Self::Host | Self::NoExtendedConnect => return None,
+            Self::Dial(error) if error.is_shortage() => UpstreamFailure::Unavailable,
             Self::ChangedProtocol | Self::Dial(_) => UpstreamFailure::Connect,
-            Self::ConnectionLimit | Self::NoHealthyServer => UpstreamFailure::Unavailable,
+            Self::ClientShare | Self::ConnectionLimit | Self::NoHealthyServer => {
+                UpstreamFailure::Unavailable
+            }
             Self::Protocol(_) | Self::UnexpectedUpgrade | Self::UpgradeRefused => {
                 UpstreamFailure::Response
             }
@@ -52,20 +58,22 @@ impl UpstreamError {
         })
     }
 
-    /// Whether the error counts against the server.
-    pub(crate) fn is_of_server(&self) -> bool {
+    /// The failure that counts against the server. A response that is late does not count, because
+    /// a client can choose a slow page. `None` also for shortages of this process.
+    pub(crate) fn server_failure(&self) -> Option<ServerFailure> {
         match self {
-            Self::ChangedProtocol
-            | Self::Dial(_)
-            | Self::Protocol(_)
-            | Self::ResponseTimeout(_)
-            | Self::UnexpectedUpgrade
-            | Self::UpgradeRefused => true,
+            Self::ChangedProtocol => Some(ServerFailure::Connect),
+            Self::Dial(error) => error.is_of_server().then_some(ServerFailure::Connect),
+            Self::Protocol(_) | Self::UnexpectedUpgrade | Self::UpgradeRefused => {
+                Some(ServerFailure::Response)
+            }
             Self::Client(_)
+            | Self::ClientShare
             | Self::ConnectionLimit
             | Self::Host
             | Self::NoExtendedConnect
-            | Self::NoHealthyServer => false,
+            | Self::NoHealthyServer
+            | Self::ResponseTimeout(_) => None,
         }
     }
 }

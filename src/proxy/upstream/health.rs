@@ -12,9 +12,10 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::dial::{DialError, Dialed, Dialer, HttpVersion, Io};
+use super::resolver::Resolver;
 use super::server::ServerHealth;
 use crate::config::{HealthCheckConfig, ServerConfig};
 use crate::metrics::ControlMetrics;
@@ -43,6 +44,7 @@ pub async fn supervise(
     current: Current,
     mut swaps: watch::Receiver<u64>,
     registry: HealthRegistry,
+    resolver: Resolver,
     metrics: ControlMetrics,
 ) {
     let mut checked: HashMap<String, (Arc<Service>, JoinSet<()>)> = HashMap::new();
@@ -52,7 +54,7 @@ pub async fn supervise(
         for service in snapshot.services() {
             let known = checked.get(&service.config.name);
             if !known.is_some_and(|(known, _)| is_same_upstream(known, service)) {
-                let tasks = start_checks(service, &registry, &metrics);
+                let tasks = start_checks(service, &registry, &resolver, &metrics);
                 // Replacing an entry aborts its tasks.
                 checked.insert(service.config.name.clone(), (Arc::clone(service), tasks));
             }
@@ -84,6 +86,7 @@ fn set_metrics(service: &Service, registry: &HealthRegistry, metrics: &ControlMe
 fn start_checks(
     service: &Service,
     registry: &HealthRegistry,
+    resolver: &Resolver,
     metrics: &ControlMetrics,
 ) -> JoinSet<()> {
     let upstream = &service.config.upstream;
@@ -95,7 +98,7 @@ fn start_checks(
             health.set(true); // no check is configured any more
             continue;
         };
-        let dialer = Dialer::new(upstream, server, service.upstream_tls.as_ref());
+        let dialer = Dialer::new(upstream, server, service.upstream_tls.as_ref(), resolver);
         let metrics = metrics.clone();
         tasks.spawn_local(async move {
             check_forever(&name, &dialer, &check, &health, &metrics).await;
@@ -121,6 +124,12 @@ async fn check_forever(
         ticks.tick().await;
         let checked = timeout(settings.timeout, check(dialer, settings.path.as_deref())).await;
         let result = checked.unwrap_or(Err(CheckError::Timeout(settings.timeout)));
+        if let Err(CheckError::Dial(error)) = &result
+            && !error.is_of_server()
+        {
+            debug!(service, server, %error, "health check without a result");
+            continue;
+        }
         let is_healthy = health.is_healthy();
         contradicting = if result.is_ok() == is_healthy { 0 } else { contradicting + 1 };
         let needed = if is_healthy { settings.unhealthy } else { settings.healthy };

@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::RecvStream;
@@ -17,9 +17,9 @@ use tokio::sync::SetOnce;
 
 use super::dial::{ConnectionGuard, Io};
 use super::error::RequestError;
-use crate::permit::{Permit, ResizableSemaphore};
+use super::http2_pool::{Http2Pool, StreamSlot};
 use crate::proxy::io_events::{IoEvents, WithIoEvents};
-use crate::proxy::message::body::{HttpError, Incoming, OutgoingRequest, RequestBody};
+use crate::proxy::message::body::{Incoming, OutgoingRequest, RequestBody};
 use crate::proxy::message::h2_duplex::Http2Duplex;
 use crate::proxy::message::h2_receive::ReceivedBody;
 use crate::proxy::message::h2_send::BackgroundSend;
@@ -32,8 +32,8 @@ const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 /// Maximum size of a response's header fields, in bytes.
 const MAX_HEADER_LIST: u32 = 64 << 10;
-/// Streams allowed before the server's SETTINGS arrive.
-const INITIAL_STREAMS: usize = 100;
+/// Streams allowed before the server's SETTINGS arrive, for which every request waits.
+const INITIAL_STREAMS: usize = 1;
 /// Streams allowed if the server sets no limit.
 const MAX_STREAMS: usize = 1 << 20;
 /// Bytes of a request that are buffered for a server that does not read.
@@ -43,7 +43,7 @@ const SEND_BUFFER: usize = 64 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct Http2Connection {
     sender: SendRequest<Bytes>,
-    pub(crate) opened: Instant,
+    opened: Instant,
     shared: Rc<SharedState>,
 }
 
@@ -51,26 +51,33 @@ pub(crate) struct Http2Connection {
 struct SharedState {
     settings: FirstSettings,
     has_ended: Cell<bool>,
-    /// One permit for each stream that the server allows.
-    streams: ResizableSemaphore,
+    /// Streams that the server allows.
     stream_limit: Cell<usize>,
+    /// Streams in use.
+    streams: Cell<usize>,
+    /// When the last stream ended, if none is in use.
+    idle_since: Cell<Instant>,
+    /// Learns of every change.
+    pool: Weak<Http2Pool>,
 }
-
-/// A slot for one of the streams that a server allows. It is held until the response has been read
-/// to its end and the request has been sent.
-pub(crate) type StreamPermit = Permit;
 
 impl Http2Connection {
     /// Starts HTTP/2 on a connection.
     ///
     /// # Errors
     /// Returns an error if the connection has failed.
-    pub(crate) async fn start(io: Box<dyn Io>, guard: ConnectionGuard) -> Result<Self, h2::Error> {
+    pub(crate) async fn start(
+        io: Box<dyn Io>,
+        guard: ConnectionGuard,
+        pool: &Rc<Http2Pool>,
+    ) -> Result<Self, h2::Error> {
         let shared = Rc::new(SharedState {
             settings: FirstSettings::default(),
             has_ended: Cell::new(false),
-            streams: ResizableSemaphore::new(INITIAL_STREAMS),
             stream_limit: Cell::new(INITIAL_STREAMS),
+            streams: Cell::new(0),
+            idle_since: Cell::new(Instant::now()),
+            pool: Rc::downgrade(pool),
         });
         // The guard counts the connection as long as its socket is open.
         let io = WithIoEvents::new(io, ServerIo { shared: Rc::clone(&shared), _guard: guard });
@@ -107,20 +114,66 @@ impl Http2Connection {
         self.shared.has_ended.get()
     }
 
-    /// Whether the server supports extended CONNECT (RFC 8441). Waits for the server's first
-    /// SETTINGS, which say so.
-    pub(crate) async fn supports_extended_connect(&self) -> bool {
+    /// Time since the connection was opened.
+    pub(crate) fn age(&self) -> Duration {
+        self.opened.elapsed()
+    }
+
+    /// Time since the last stream ended; zero while one is in use.
+    pub(crate) fn idle_time(&self) -> Duration {
+        if self.shared.streams.get() == 0 {
+            self.shared.idle_since.get().elapsed()
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// Waits for the server's first SETTINGS, which have its stream limit. Also returns when the
+    /// connection has ended.
+    pub(crate) async fn first_settings(&self) {
         self.shared.settings.is_applied.wait().await;
+    }
+
+    /// Whether the server supports extended CONNECT (RFC 8441), by its SETTINGS.
+    pub(crate) fn supports_extended_connect(&self) -> bool {
         self.sender.is_extended_connect_protocol_enabled()
+    }
+
+    /// Number of streams that may begin now.
+    pub(crate) fn free_streams(&self) -> usize {
+        if self.is_closed() {
+            return 0;
+        }
+        self.shared.stream_limit.get().saturating_sub(self.shared.streams.get())
+    }
+
+    /// Counts a stream until [`Self::end_stream`].
+    pub(crate) fn begin_stream(&self) {
+        self.shared.streams.set(self.shared.streams.get().saturating_add(1));
+    }
+
+    /// Ends the count of a stream.
+    pub(crate) fn end_stream(&self) {
+        let streams = self.shared.streams.get().saturating_sub(1);
+        self.shared.streams.set(streams);
+        if streams == 0 {
+            self.shared.idle_since.set(Instant::now());
+        }
+    }
+
+    /// Whether the connection accepts requests: it has neither failed nor got GOAWAY.
+    pub(crate) async fn accepts_requests(&self) -> bool {
+        let mut sender = self.sender.clone();
+        poll_fn(|context| sender.poll_ready(context)).await.is_ok()
     }
 
     /// Sends a request and waits for the head of the response.
     pub(crate) async fn send(
         mut self,
         request: OutgoingRequest,
-        permit: StreamPermit,
-    ) -> Result<(Response<Incoming>, Rc<StreamPermit>), RequestError> {
-        let permit = Rc::new(permit);
+        slot: StreamSlot,
+    ) -> Result<(Response<Incoming>, Rc<StreamSlot>), RequestError> {
+        let slot = Rc::new(slot);
         let (head, body) = request.into_parts();
         let head = Request::from_parts(head, ());
         let is_bodiless = body.is_end_stream();
@@ -130,12 +183,12 @@ impl Http2Connection {
         let upload = if is_bodiless {
             None
         } else {
-            BackgroundSend::start(body, stream, outlives_response, Rc::clone(&permit)).await
+            BackgroundSend::start(body, stream, outlives_response, Rc::clone(&slot)).await
         };
         let response = response_head(&mut response, informational).await;
         let (head, stream) = response.map_err(RequestError::maybe_sent)?.into_parts();
         let body = ReceivedBody::new(stream, &head.headers).with_upload(upload);
-        Ok((Response::from_parts(head, Incoming::Http2(body)), permit))
+        Ok((Response::from_parts(head, Incoming::Http2(body)), slot))
     }
 
     /// Sends an extended CONNECT. Returns the response, and the stream if the server accepts.
@@ -156,28 +209,6 @@ impl Http2Connection {
         let body = ReceivedBody::new(receive, &head.headers);
         Ok((Response::from_parts(head, Incoming::Http2(body)), None))
     }
-
-    /// Waits for a free stream slot. Cancel-safe: sends nothing before it returns.
-    pub(crate) async fn stream_permit(&mut self) -> Result<StreamPermit, HttpError> {
-        self.check_open().await?;
-        let permit = self.shared.streams.acquire().await;
-        self.check_open().await?;
-        permit.map_err(|_| HttpError::Http2(h2::Reason::CANCEL.into()))
-    }
-
-    /// Whether a stream slot is free.
-    pub(crate) fn has_free_stream(&self) -> bool {
-        self.shared.streams.has_free()
-    }
-
-    /// Checks that the connection accepts requests. If it does not, fails the requests that wait for
-    /// a slot.
-    async fn check_open(&mut self) -> Result<(), HttpError> {
-        poll_fn(|context| self.sender.poll_ready(context)).await.map_err(|error| {
-            self.shared.streams.close();
-            error.into()
-        })
-    }
 }
 
 impl SharedState {
@@ -188,11 +219,11 @@ impl SharedState {
             let _ = self.settings.is_applied.set(()); // only the first call counts
         }
         let stream_limit = stream_limit.min(MAX_STREAMS);
-        if self.stream_limit.replace(stream_limit) != stream_limit {
-            self.streams.set_limit(stream_limit);
-        }
-        if has_ended {
-            self.streams.close();
+        let has_new_limit = self.stream_limit.replace(stream_limit) != stream_limit;
+        if (has_new_limit || has_ended)
+            && let Some(pool) = self.pool.upgrade()
+        {
+            pool.update();
         }
     }
 }

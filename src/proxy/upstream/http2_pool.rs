@@ -1,99 +1,275 @@
-//! The one HTTP/2 connection to a server that all its requests share.
+//! The HTTP/2 connections to a server, and the stream slots on them that its requests share.
+//!
+//! A stream that its client does not read holds its slot. One client therefore gets three quarters
+//! of the slots at most ([`ClientShares`]), and a further connection is opened when slots are short.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Mutex;
+use tokio::sync::oneshot;
 
 use super::error::UpstreamError;
 use super::http2::Http2Connection;
+use crate::permit::{ClientKey, ClientShares, ShareGuard};
 
-/// A shared connection, if there is one.
+/// Maximum number of connections to a server for its requests, in one worker.
+const MAX_CONNECTIONS: usize = 4;
+/// Maximum number of requests that wait for a slot. One client has three quarters of the places.
+const MAX_WAITING: usize = 4096;
+/// Time after a failure to open a further connection during which no other attempt is made.
+const BACK_OFF: Duration = Duration::from_secs(1);
+
+/// The connections to a server for one purpose.
 #[derive(Debug)]
-pub(crate) struct SharedHttp2 {
-    connection: Mutex<Option<Http2Connection>>,
-    last_use: Cell<Instant>,
-    last_failure: RefCell<Option<ConnectFailure>>,
+pub(crate) struct Http2Pool {
+    purpose: PoolPurpose,
+    connections: RefCell<Vec<Http2Connection>>,
+    shares: ClientShares,
+    waiting: RefCell<VecDeque<Waiter>>,
+    /// Whether a connection is being opened, for all callers (single flight).
+    is_opening: Cell<bool>,
+    /// No further connection is opened before this time.
+    open_after: Cell<Option<Instant>>,
 }
 
-#[derive(Debug)]
-struct ConnectFailure {
-    at: Instant,
-    error: UpstreamError,
+/// What the connections carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PoolPurpose {
+    /// Requests, which wait for a free slot if [`MAX_CONNECTIONS`] are open.
+    Requests,
+    /// Tunnels, which last: none waits for the end of another.
+    Tunnels,
 }
 
-impl SharedHttp2 {
-    pub(crate) fn new() -> Self {
-        Self {
-            connection: Mutex::new(None),
-            last_use: Cell::new(Instant::now()),
-            last_failure: RefCell::new(None),
+/// A slot for one of the streams that a server allows. It is held until the response has been read
+/// to its end and the request has been sent.
+#[derive(Debug)]
+pub(crate) struct StreamSlot {
+    pub(crate) http2: Http2Connection,
+    pool: Rc<Http2Pool>,
+    share: Option<ShareGuard>,
+}
+
+/// A request that waits for a slot.
+#[derive(Debug)]
+struct Waiter {
+    client: ClientKey,
+    sender: oneshot::Sender<Wakeup>,
+}
+
+/// The end of a wait.
+#[derive(Debug)]
+enum Wakeup {
+    Failed(UpstreamError),
+    /// The request may have to open a connection.
+    Retry,
+    Served(StreamSlot),
+}
+
+impl Http2Pool {
+    pub(crate) fn new(purpose: PoolPurpose) -> Rc<Self> {
+        Rc::new(Self {
+            purpose,
+            connections: RefCell::default(),
+            shares: ClientShares::default(),
+            waiting: RefCell::default(),
+            is_opening: Cell::new(false),
+            open_after: Cell::new(None),
+        })
+    }
+
+    /// Waits for a slot. Calls `open` if a connection must be opened, whose outcome goes to
+    /// [`Self::end_opening`]. Cancel-safe.
+    ///
+    /// # Errors
+    /// Returns an error if no connection can be opened, or if too many requests wait.
+    pub(crate) async fn acquire(
+        self: &Rc<Self>,
+        client: ClientKey,
+        open: impl Fn(),
+    ) -> Result<StreamSlot, UpstreamError> {
+        loop {
+            let slot = match self.take(client) {
+                Some(slot) => slot,
+                None => match self.wait(client, &open)?.await {
+                    Ok(Wakeup::Served(slot)) => slot,
+                    Ok(Wakeup::Retry) => continue,
+                    Ok(Wakeup::Failed(error)) => return Err(error),
+                    Err(_) => return Err(UpstreamError::ConnectionLimit), // the pool is gone
+                },
+            };
+            if slot.http2.accepts_requests().await {
+                return Ok(slot);
+            }
+            self.remove(&slot.http2);
         }
     }
 
-    /// The open connection, unless a call of [`Self::get`] is connecting.
-    pub(crate) fn open(&self) -> Option<Http2Connection> {
-        let connection = self.connection.try_lock().ok()?;
-        let http2 = connection.as_ref().filter(|http2| !http2.is_closed())?;
-        self.last_use.set(Instant::now());
-        Some(http2.clone())
-    }
-
-    /// The open connection, or a new one. Concurrent callers share one connection attempt and its
-    /// error (single flight).
-    pub(crate) async fn get(
+    fn wait(
         &self,
-        connect: impl Future<Output = Result<Http2Connection, UpstreamError>>,
-    ) -> Result<Http2Connection, UpstreamError> {
-        let began = Instant::now();
-        self.last_use.set(began);
-        let mut connection = self.connection.lock().await;
-        if let Some(http2) = connection.as_ref().filter(|http2| !http2.is_closed()) {
-            return Ok(http2.clone());
+        client: ClientKey,
+        open: impl Fn(),
+    ) -> Result<oneshot::Receiver<Wakeup>, UpstreamError> {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.len() >= MAX_WAITING / 4 * 3 {
+            waiting.retain(|waiter| !waiter.sender.is_closed());
+            let own = waiting.iter().filter(|waiter| waiter.client == client).count();
+            if own >= MAX_WAITING.saturating_sub(waiting.len()).saturating_mul(3) {
+                return Err(UpstreamError::ConnectionLimit);
+            }
         }
-        if let Some(failure) = &*self.last_failure.borrow()
-            && failure.at > began
-        {
-            return Err(failure.error.clone());
+        let (sender, receiver) = oneshot::channel();
+        waiting.push_back(Waiter { client, sender });
+        drop(waiting);
+        if self.may_open() {
+            self.is_opening.set(true);
+            open();
         }
-        match connect.await {
-            Ok(http2) => Ok(connection.insert(http2).clone()),
+        Ok(receiver)
+    }
+
+    /// Takes a free slot; `None` if there is none, or if the client has its share.
+    fn take(self: &Rc<Self>, client: ClientKey) -> Option<StreamSlot> {
+        let connections = self.connections.borrow();
+        let share = self.shares.take(client, free_streams(&connections))?;
+        // The first one with a free slot, so that later ones become idle and close.
+        let http2 = connections.iter().find(|http2| http2.free_streams() > 0)?.clone();
+        http2.begin_stream();
+        Some(StreamSlot { http2, pool: Rc::clone(self), share: Some(share) })
+    }
+
+    fn may_open(&self) -> bool {
+        let count = self.connections.borrow().len();
+        let has_backed_off =
+            || self.open_after.get().is_none_or(|open_after| Instant::now() >= open_after);
+        !self.is_opening.get()
+            && match self.purpose {
+                PoolPurpose::Requests => {
+                    count == 0 || (count < MAX_CONNECTIONS && has_backed_off())
+                }
+                PoolPurpose::Tunnels => true,
+            }
+    }
+
+    /// Ends the opening of a connection. If it has failed, all requests that wait get the error,
+    /// unless they can wait for a slot of another connection.
+    pub(crate) fn end_opening(self: &Rc<Self>, outcome: Result<Http2Connection, UpstreamError>) {
+        self.is_opening.set(false);
+        match outcome {
+            Ok(http2) if self.purpose == PoolPurpose::Tunnels && http2.free_streams() == 0 => {
+                self.wake_all(|| Wakeup::Failed(UpstreamError::ConnectionLimit));
+            }
+            Ok(http2) => {
+                self.add(http2);
+                if self.purpose == PoolPurpose::Tunnels {
+                    self.wake_all(|| Wakeup::Retry);
+                }
+            }
             Err(error) => {
-                *connection = None;
-                let failure = ConnectFailure { at: Instant::now(), error: error.clone() };
-                self.last_failure.replace(Some(failure));
-                Err(error)
+                self.open_after.set(Some(Instant::now() + BACK_OFF));
+                let is_last = self.connections.borrow().is_empty();
+                if is_last || self.purpose == PoolPurpose::Tunnels {
+                    self.wake_all(|| Wakeup::Failed(error.clone()));
+                }
             }
         }
     }
 
-    /// Replaces the connection for later requests.
-    pub(crate) async fn set(&self, http2: Http2Connection) {
-        *self.connection.lock().await = Some(http2);
+    /// Adds a connection, unless there are enough.
+    pub(crate) fn add(self: &Rc<Self>, http2: Http2Connection) {
+        let mut connections = self.connections.borrow_mut();
+        if self.purpose == PoolPurpose::Tunnels || connections.len() < MAX_CONNECTIONS {
+            connections.push(http2);
+        }
+        drop(connections);
+        self.update();
     }
 
-    /// Removes a connection, so that the next request opens another one. Its requests in flight go
-    /// on. A connection that has replaced it stays.
-    pub(crate) fn remove(&self, http2: &Http2Connection) {
-        if let Ok(mut connection) = self.connection.try_lock() {
-            connection.take_if(|current| current.is_same(http2));
+    /// Removes a connection, so that it gets no further requests. It closes with its last one.
+    pub(crate) fn remove(self: &Rc<Self>, http2: &Http2Connection) {
+        self.connections.borrow_mut().retain(|other| !other.is_same(http2));
+        self.update();
+    }
+
+    /// Follows a change of the connections: drops those that have ended, and serves requests that
+    /// wait.
+    pub(crate) fn update(self: &Rc<Self>) {
+        self.connections.borrow_mut().retain(|http2| !http2.is_closed());
+        self.serve_waiting();
+    }
+
+    /// Gives free slots to requests that wait, or has one of them open a connection.
+    fn serve_waiting(self: &Rc<Self>) {
+        while let Some((waiter, slot)) = self.next_served() {
+            let _ = waiter.sender.send(Wakeup::Served(slot)); // a cancelled one returns the slot
+        }
+        if !self.waiting.borrow().is_empty()
+            && self.may_open()
+            && let Some(waiter) = self.next_waiter()
+        {
+            let _ = waiter.sender.send(Wakeup::Retry); // if it is cancelled, the next tick repeats
         }
     }
 
-    /// Removes a connection that is closed, older than `max_age`, or unused for `max_idle`. It
-    /// closes with its last request.
-    pub(crate) fn drop_stale(
-        &self,
-        max_idle: Duration,
-        max_age: Option<Duration>,
-        in_flight: usize,
-    ) {
-        let Ok(mut connection) = self.connection.try_lock() else { return };
-        let is_idle = in_flight == 0 && self.last_use.get().elapsed() >= max_idle;
-        connection.take_if(|http2| {
-            is_idle
-                || http2.is_closed()
-                || max_age.is_some_and(|max_age| http2.opened.elapsed() >= max_age)
+    /// The first waiting request that may take a free slot, and its slot.
+    fn next_served(self: &Rc<Self>) -> Option<(Waiter, StreamSlot)> {
+        let free = free_streams(&self.connections.borrow());
+        let mut waiting = self.waiting.borrow_mut();
+        if free == 0 || waiting.is_empty() {
+            return None;
+        }
+        waiting.retain(|waiter| !waiter.sender.is_closed());
+        let mut without_share = None;
+        let position = waiting.iter().position(|waiter| {
+            if without_share == Some(waiter.client) {
+                return false;
+            }
+            let may_take = self.shares.may_take(waiter.client, free);
+            without_share = (!may_take).then_some(waiter.client);
+            may_take
+        })?;
+        let waiter = waiting.remove(position)?;
+        drop(waiting);
+        let slot = self.take(waiter.client)?;
+        Some((waiter, slot))
+    }
+
+    fn next_waiter(&self) -> Option<Waiter> {
+        let mut waiting = self.waiting.borrow_mut();
+        std::iter::from_fn(|| waiting.pop_front()).find(|waiter| !waiter.sender.is_closed())
+    }
+
+    fn wake_all(&self, wakeup: impl Fn() -> Wakeup) {
+        for waiter in self.waiting.take() {
+            let _ = waiter.sender.send(wakeup()); // a request that was cancelled needs none
+        }
+    }
+
+    /// Removes connections that are closed, older than `max_age`, or unused for `max_idle`.
+    pub(crate) fn drop_stale(self: &Rc<Self>, max_idle: Duration, max_age: Option<Duration>) {
+        self.connections.borrow_mut().retain(|http2| {
+            http2.idle_time() < max_idle && max_age.is_none_or(|max_age| http2.age() < max_age)
         });
+        self.update();
+    }
+
+    /// Makes the next requests wait, as if a connection was being opened.
+    #[cfg(test)]
+    pub(crate) fn begin_opening(&self) {
+        self.is_opening.set(true);
+    }
+}
+
+fn free_streams(connections: &[Http2Connection]) -> usize {
+    connections.iter().map(Http2Connection::free_streams).fold(0, usize::saturating_add)
+}
+
+impl Drop for StreamSlot {
+    fn drop(&mut self) {
+        self.http2.end_stream();
+        self.share = None; // before the slot goes to the next request
+        self.pool.serve_waiting();
     }
 }

@@ -1,7 +1,7 @@
 //! One server of an upstream, with this worker's connections to it.
 //!
 //! HTTP/1.1 connections are reused last in, first out, so that those which the load no longer needs
-//! grow idle and are closed. One HTTP/2 connection carries all requests.
+//! grow idle and are closed. Requests over HTTP/2 share few connections.
 
 mod over_http2;
 
@@ -23,13 +23,14 @@ use tokio::time::sleep_until;
 use super::UpstreamResponse;
 use super::balance::Candidate;
 use super::dial::{ConnectionGuard, ConnectionLimit, Dialer, HttpVersion, Io};
+use super::ejection::{Ejection, Ejections, ServerFailure};
 use super::error::{RequestError, SendError, UpstreamError};
 use super::http1::{Http1Connection, Http1Pool};
-use super::http2::StreamPermit;
-use super::http2_pool::SharedHttp2;
+use super::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
+use super::resolver::Resolver;
 use crate::config::{Scheme, ServerConfig, UpstreamConfig};
-use crate::metrics::ServiceMetrics;
-use crate::permit::{Count, CountGuard};
+use crate::metrics::{ServiceMetrics, UpstreamFailure};
+use crate::permit::{ClientKey, Count, CountGuard, ShareGuard};
 use crate::proxy::message::body::{
     HttpError, Incoming, OutgoingRequest, RequestBody, RequestUpload,
 };
@@ -66,18 +67,26 @@ pub(crate) struct UpstreamServer {
     /// The result of the health checks.
     health: Arc<ServerHealth>,
     http1: Http1Pool,
-    /// The HTTP/2 connection for requests.
-    pub(super) http2: SharedHttp2,
-    /// The HTTP/2 connection for tunnels.
-    http2_tunnels: SharedHttp2,
+    /// The HTTP/2 connections for requests.
+    pub(super) http2: Rc<Http2Pool>,
+    /// The HTTP/2 connections for tunnels.
+    http2_tunnels: Rc<Http2Pool>,
     /// The version that the server spoke on the newest connection.
     version: Cell<HttpVersion>,
     /// Requests without a complete response.
     in_flight: Count,
-    /// Consecutive failures.
-    failures: Cell<u32>,
-    ejected_until: Cell<Option<Instant>>,
+    ejections: Rc<Ejections>,
+    /// The index of the server in the upstream.
+    index: usize,
     limit: ConnectionLimit,
+}
+
+/// The state that the servers of one upstream share in one worker.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedByServers {
+    pub(crate) metrics: Rc<ServiceMetrics>,
+    pub(crate) ejections: Rc<Ejections>,
+    pub(crate) limit: ConnectionLimit,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -95,17 +104,19 @@ pub(crate) struct ServerConnection {
 }
 
 impl UpstreamServer {
+    /// The server at `index` of an upstream.
     pub(crate) fn new(
         upstream: &UpstreamConfig,
-        server: &ServerConfig,
+        (index, server): (usize, &ServerConfig),
         tls: Option<&Arc<ClientConfig>>,
+        resolver: &Resolver,
         health: Arc<ServerHealth>,
-        metrics: Rc<ServiceMetrics>,
-        limit: ConnectionLimit,
+        shared: SharedByServers,
     ) -> Self {
         let is_http2 = server.scheme == Scheme::H2c;
+        let SharedByServers { metrics, ejections, limit } = shared;
         Self {
-            dialer: Dialer::new(upstream, server, tls),
+            dialer: Dialer::new(upstream, server, tls, resolver),
             timeouts: ServerTimeouts {
                 response: upstream.response_timeout,
                 idle: upstream.idle_timeout,
@@ -114,12 +125,12 @@ impl UpstreamServer {
             metrics,
             health,
             http1: Http1Pool::default(),
-            http2: SharedHttp2::new(),
-            http2_tunnels: SharedHttp2::new(),
+            http2: Http2Pool::new(PoolPurpose::Requests),
+            http2_tunnels: Http2Pool::new(PoolPurpose::Tunnels),
             version: Cell::new(if is_http2 { HttpVersion::Http2 } else { HttpVersion::Http1 }),
             in_flight: Count::default(),
-            failures: Cell::new(0),
-            ejected_until: Cell::new(None),
+            ejections,
+            index,
             limit,
         }
     }
@@ -143,9 +154,12 @@ impl UpstreamServer {
     }
 
     /// The server as a candidate for the next request, unless it is unhealthy or ejected.
-    pub(crate) fn candidate(&self, index: usize) -> Option<Candidate> {
-        let is_ejected = self.ejected_until.get().is_some_and(|until| Instant::now() < until);
-        self.ejected_candidate(index).filter(|_| !is_ejected)
+    pub(crate) fn candidate(&self) -> Option<Candidate> {
+        self.ejected_candidate().filter(|_| !self.is_ejected())
+    }
+
+    pub(crate) fn is_ejected(&self) -> bool {
+        self.ejections.is_ejected(self.index)
     }
 
     #[cfg(test)]
@@ -154,39 +168,46 @@ impl UpstreamServer {
     }
 
     /// The server as a candidate although it may be ejected, unless it is unhealthy.
-    pub(crate) fn ejected_candidate(&self, index: usize) -> Option<Candidate> {
+    pub(crate) fn ejected_candidate(&self) -> Option<Candidate> {
         self.health.is_healthy().then(|| Candidate {
-            index,
+            index: self.index,
             weight: self.config().weight,
             in_flight: self.in_flight.get(),
         })
     }
 
-    /// Ejects the server for `retry_after` after `max_failures` consecutive failures.
-    pub(crate) fn record_failure(&self, max_failures: u32, retry_after: Duration) {
-        let failures = self.failures.get().saturating_add(1);
-        self.failures.set(failures);
-        if failures >= max_failures {
-            self.ejected_until.set(Some(Instant::now() + retry_after));
-            tracing::warn!(server = %self.config(), failures, ?retry_after, "upstream server ejected");
+    /// Records a failure, which may eject the server.
+    pub(crate) fn record_failure(&self, failure: ServerFailure) {
+        let ejection = self.ejections.record_failure(self.index, failure, Instant::now());
+        if let Some(Ejection { failures, duration }) = ejection {
+            tracing::warn!(
+                server = %self.config(), failures, retry_after = ?duration, "upstream server ejected"
+            );
         }
     }
 
-    /// Ends the row of consecutive failures.
-    pub(crate) fn record_success(&self) {
-        self.failures.set(0);
+    /// Records that a request that began at `began` has succeeded.
+    pub(crate) fn record_success(&self, began: Instant) {
+        self.ejections.record_success(self.index, began);
     }
 
     /// Sends a request and waits for the head of the response.
     pub(crate) async fn send(
         self: &Rc<Self>,
+        client: ClientKey,
         request: OutgoingRequest,
     ) -> Result<UpstreamResponse, SendError> {
         // Counts the request while it waits for a connection or a stream slot.
         let lease = Lease::new(self);
-        let CarriedResponse { response, carrier } = match self.version.get() {
-            HttpVersion::Http1 => self.send_http1(request).await?,
-            HttpVersion::Http2 => Box::pin(self.send_http2(request)).await?,
+        let (lease, CarriedResponse { response, carrier }) = match self.version.get() {
+            HttpVersion::Http1 => {
+                let lease = match self.client_share(client) {
+                    Ok(share) => lease.with_share(share),
+                    Err(error) => return Err(SendError::NotSent(request, error)),
+                };
+                (lease, self.send_http1(client, request).await?)
+            }
+            HttpVersion::Http2 => (lease, Box::pin(self.send_http2(client, request)).await?),
         };
         // What follows on the connection is another protocol, which this request did not ask for.
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -195,7 +216,11 @@ impl UpstreamServer {
         Ok(UpstreamResponse { response, lease: lease.with(carrier) })
     }
 
-    async fn send_http1(&self, mut request: OutgoingRequest) -> Result<CarriedResponse, SendError> {
+    async fn send_http1(
+        self: &Rc<Self>,
+        client: ClientKey,
+        mut request: OutgoingRequest,
+    ) -> Result<CarriedResponse, SendError> {
         // The server may close a pooled connection at any moment. A request that was not written
         // goes to the next pooled connection, and to a new one when none is left.
         while let Some(mut http1) = self.http1.take(self.timeouts.age) {
@@ -216,14 +241,15 @@ impl UpstreamServer {
             }
         }
         // Boxed, because its size would be part of every request's future.
-        Box::pin(self.send_on_new_connection(request)).await
+        Box::pin(self.send_on_new_connection(client, request)).await
     }
 
     async fn send_on_new_connection(
-        &self,
+        self: &Rc<Self>,
+        client: ClientKey,
         request: OutgoingRequest,
     ) -> Result<CarriedResponse, SendError> {
-        let connection = match self.connect().await {
+        let connection = match self.connect(None).await {
             Ok(connection) => connection,
             Err(error) => return Err(SendError::NotSent(request, error)),
         };
@@ -231,7 +257,7 @@ impl UpstreamServer {
             if let Err(error) = self.share(connection.io, connection.guard).await {
                 return Err(SendError::NotSent(request, error));
             }
-            return self.send_http2(request).await;
+            return self.send_http2(client, request).await;
         }
         let started = Http1Connection::start(connection.io, connection.guard, None).await;
         let mut http1 = started.map_err(|error| maybe_sent(HttpError::from(error)))?;
@@ -239,33 +265,45 @@ impl UpstreamServer {
         Ok(CarriedResponse { response, carrier: Carrier::Http1(http1) })
     }
 
-    /// Opens a connection, over any version that the server speaks.
-    pub(crate) async fn connect(&self) -> Result<ServerConnection, UpstreamError> {
-        let guard = self.guard()?;
+    /// Opens a connection, over any version that the server speaks. It holds `share` while it is
+    /// open.
+    pub(crate) async fn connect(
+        &self,
+        share: Option<ShareGuard>,
+    ) -> Result<ServerConnection, UpstreamError> {
+        let guard = self.guard(share)?;
         let dialed = self.dialer.dial().await?;
         self.metrics.upstream_connections.inc();
         Ok(ServerConnection { io: dialed.io, version: dialed.version, guard })
     }
 
-    /// Opens an HTTP/1.1 connection.
+    /// Opens a connection for HTTP/1.1 that may become a tunnel.
     pub(crate) async fn connect_http1(&self) -> Result<ServerConnection, UpstreamError> {
-        let guard = self.guard()?;
+        let guard = self.guard(None)?;
         let io = self.dialer.dial_http1().await?;
         self.metrics.upstream_connections.inc();
         Ok(ServerConnection { io, version: HttpVersion::Http1, guard })
     }
 
-    fn guard(&self) -> Result<ConnectionGuard, UpstreamError> {
+    /// Takes a connection from the share of a client.
+    ///
+    /// # Errors
+    /// Returns an error if the client has its share.
+    pub(crate) fn client_share(&self, client: ClientKey) -> Result<ShareGuard, UpstreamError> {
+        self.limit.share(client).ok_or(UpstreamError::ClientShare)
+    }
+
+    fn guard(&self, share: Option<ShareGuard>) -> Result<ConnectionGuard, UpstreamError> {
         let metric = &self.metrics.upstream_connections_active;
-        self.limit.enter(metric).ok_or(UpstreamError::ConnectionLimit)
+        self.limit.enter(metric, share).ok_or(UpstreamError::ConnectionLimit)
     }
 
     /// Closes connections that are idle for too long, too old, or closed by the server.
     pub(crate) fn drop_stale(&self) {
         let ServerTimeouts { idle, age, .. } = self.timeouts;
         self.http1.drop_stale(idle, age);
-        for shared in [&self.http2, &self.http2_tunnels] {
-            shared.drop_stale(idle, age, self.in_flight.get());
+        for pool in [&self.http2, &self.http2_tunnels] {
+            pool.drop_stale(idle, age);
         }
     }
 
@@ -286,7 +324,10 @@ impl UpstreamServer {
 #[derive(Debug)]
 pub(crate) struct Lease {
     server: Rc<UpstreamServer>,
+    began: Instant,
     _in_flight: CountGuard,
+    /// The share of the client in the connections of HTTP/1.1.
+    _share: Option<ShareGuard>,
     carrier: Option<Carrier>,
 }
 
@@ -294,7 +335,7 @@ pub(crate) struct Lease {
 #[derive(Debug)]
 pub(crate) enum Carrier {
     Http1(Http1Connection),
-    Http2 { _permit: Rc<StreamPermit> },
+    Http2 { _slot: Rc<StreamSlot> },
 }
 
 /// The head of a response, and the connection or stream on which its body comes.
@@ -305,7 +346,18 @@ struct CarriedResponse {
 
 impl Lease {
     pub(crate) fn new(server: &Rc<UpstreamServer>) -> Self {
-        Self { server: Rc::clone(server), _in_flight: server.in_flight.enter(), carrier: None }
+        Self {
+            server: Rc::clone(server),
+            began: Instant::now(),
+            _in_flight: server.in_flight.enter(),
+            _share: None,
+            carrier: None,
+        }
+    }
+
+    /// A lease that holds the share of a client.
+    pub(crate) fn with_share(self, share: ShareGuard) -> Self {
+        Self { _share: Some(share), ..self }
     }
 
     /// The lease of a response that comes on `carrier`.
@@ -313,11 +365,28 @@ impl Lease {
         Self { carrier: Some(carrier), ..self }
     }
 
-    /// Returns an HTTP/1.1 connection to the pool, because the response has ended.
+    /// Records that the response is complete. Returns an HTTP/1.1 connection to the pool.
     pub(crate) fn finish(self) {
+        self.record_success();
         if let Some(Carrier::Http1(http1)) = self.carrier {
             self.server.http1.put(http1, self.server.timeouts.age);
         }
+    }
+
+    /// Records that the server has done what the request asked for.
+    pub(crate) fn record_success(&self) {
+        self.server.record_success(self.began);
+    }
+
+    /// Records that the server broke off its response.
+    pub(crate) fn record_broken_response(&self) {
+        self.record_incomplete_response();
+        self.server.record_failure(ServerFailure::Response);
+    }
+
+    /// Records that the response is not complete, which may be no fault of the server.
+    pub(crate) fn record_incomplete_response(&self) {
+        self.server.metrics.upstream_failures.of(UpstreamFailure::Incomplete).inc();
     }
 
     pub(crate) fn server(&self) -> &ServerConfig {

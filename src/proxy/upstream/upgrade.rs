@@ -11,48 +11,52 @@ use h2::ext::Protocol;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use super::dial::HttpVersion;
 use super::error::{SendError, UpstreamError};
 use super::http1::{Http1Connection, Tunnel};
-use super::http2::{self, Http2Connection, StreamPermit};
+use super::http2;
+use super::http2_pool::StreamSlot;
 use super::server::{Carrier, Lease, ServerConnection, UpstreamServer, exchange, maybe_sent};
 use super::{UpgradeResponse, UpstreamResponse};
 use crate::config::Scheme;
+use crate::permit::{ClientKey, ShareGuard};
 use crate::proxy::message::body::{HttpError, OutgoingRequest, RequestBody};
 
 /// The connection or stream on which a tunnel is requested.
 enum UpgradeTransport {
     Http1(ServerConnection),
-    Http2(Http2Connection, StreamPermit),
+    Http2(StreamSlot),
 }
 
 impl UpstreamServer {
     /// Sends a request for an upgrade, on a connection or stream of its own.
     pub(crate) async fn send_upgrade(
         self: &Rc<Self>,
+        client: ClientKey,
         mut request: OutgoingRequest,
     ) -> Result<UpgradeResponse, SendError> {
         let is_connect = request.method() == Method::CONNECT;
+        let share = match self.client_share(client) {
+            Ok(share) => share,
+            Err(error) => return Err(SendError::NotSent(request, error)),
+        };
         let transport = if is_connect {
-            self.any_transport().await
+            self.any_transport(client).await
         } else {
             self.connect_http1().await.map(UpgradeTransport::Http1)
         };
         match transport {
             Err(error) => Err(SendError::NotSent(request, error)),
-            Ok(UpgradeTransport::Http2(http2, permit)) => {
-                self.open_stream(http2, permit, request).await
-            }
+            Ok(UpgradeTransport::Http2(slot)) => self.open_stream(slot, request).await,
             Ok(UpgradeTransport::Http1(connection)) if !is_connect => {
-                self.upgrade(connection, request).await
+                self.upgrade(connection, share, request).await
             }
             Ok(UpgradeTransport::Http1(connection)) => {
                 let Some(connect) = ConnectRequest::convert(&mut request) else {
                     return Err(SendError::MaybeSent(UpstreamError::NoExtendedConnect));
                 };
-                let outcome = self.upgrade(connection, request).await;
+                let outcome = self.upgrade(connection, share, request).await;
                 outcome
                     .map_err(|error| connect.restore(error))
                     .and_then(|response| connect.check(response))
@@ -61,46 +65,32 @@ impl UpstreamServer {
     }
 
     /// A transport of the version that the server speaks.
-    async fn any_transport(&self) -> Result<UpgradeTransport, UpstreamError> {
+    async fn any_transport(
+        self: &Rc<Self>,
+        client: ClientKey,
+    ) -> Result<UpgradeTransport, UpstreamError> {
         if self.version() == HttpVersion::Http1 {
-            let connection = self.connect().await?;
+            let connection = self.connect(None).await?;
             if connection.version == HttpVersion::Http1 {
                 return Ok(UpgradeTransport::Http1(connection));
             }
             self.share(connection.io, connection.guard).await?;
         }
-        let (http2, permit) = self.tunnel_permit().await?;
-        let supports = timeout(self.timeouts().response, http2.supports_extended_connect()).await;
-        match supports {
-            Ok(true) => Ok(UpgradeTransport::Http2(http2, permit)),
-            Ok(false) | Err(_) if self.config().scheme == Scheme::H2c => {
-                Err(UpstreamError::NoExtendedConnect)
-            }
-            Ok(false) | Err(_) => self.connect_http1().await.map(UpgradeTransport::Http1),
+        let slot = self.tunnel_slot(client).await?;
+        if slot.http2.supports_extended_connect() {
+            Ok(UpgradeTransport::Http2(slot))
+        } else if self.config().scheme == Scheme::H2c {
+            Err(UpstreamError::NoExtendedConnect)
+        } else {
+            self.connect_http1().await.map(UpgradeTransport::Http1)
         }
-    }
-
-    /// A stream slot for a tunnel. Tunnels last, so none waits for the end of another. A connection
-    /// that is full or ending is replaced, and keeps its tunnels.
-    async fn tunnel_permit(&self) -> Result<(Http2Connection, StreamPermit), UpstreamError> {
-        let mut last_error = UpstreamError::ConnectionLimit;
-        for _ in 0..2 {
-            let mut http2 = self.tunnel_connection().await?;
-            if http2.has_free_stream() {
-                match http2.stream_permit().await {
-                    Ok(permit) => return Ok((http2, permit)),
-                    Err(error) => last_error = error.into(),
-                }
-            }
-            self.remove_tunnel_connection(&http2);
-        }
-        Err(last_error)
     }
 
     /// Requests an upgrade on an HTTP/1.1 connection of its own.
     async fn upgrade(
         self: &Rc<Self>,
         connection: ServerConnection,
+        share: ShareGuard,
         request: OutgoingRequest,
     ) -> Result<UpgradeResponse, SendError> {
         let lease = Lease::new(self);
@@ -110,7 +100,8 @@ impl UpstreamServer {
         let mut http1 = started.map_err(|error| maybe_sent(HttpError::from(error)))?;
         let response = self.exchange_http1(&mut http1, request).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let lease = lease.with(Carrier::Http1(http1)); // the response's body follows
+            // The response's body follows. The connection may then serve any client.
+            let lease = lease.with_share(share).with(Carrier::Http1(http1));
             return Ok(UpgradeResponse {
                 response: UpstreamResponse { response, lease },
                 tunnel: None,
@@ -120,15 +111,17 @@ impl UpstreamServer {
             return Err(SendError::MaybeSent(UpstreamError::UnexpectedUpgrade));
         }
         let refused = |_| SendError::MaybeSent(UpstreamError::UpgradeRefused);
-        let tunnel = tunnel.await.map_err(refused)?;
+        let mut tunnel = tunnel.await.map_err(refused)?;
+        if let Some(guard) = &mut tunnel.guard {
+            guard.hold(share);
+        }
         Ok(UpgradeResponse { response: UpstreamResponse { response, lease }, tunnel: Some(tunnel) })
     }
 
     /// Requests a tunnel on a stream of the shared connection.
     async fn open_stream(
         self: &Rc<Self>,
-        http2: Http2Connection,
-        permit: StreamPermit,
+        slot: StreamSlot,
         mut request: OutgoingRequest,
     ) -> Result<UpgradeResponse, SendError> {
         let lease = Lease::new(self);
@@ -137,13 +130,13 @@ impl UpstreamServer {
         }
         let upload = request.body().upload();
         let limit = self.timeouts().response;
-        let connecting = pin!(http2.clone().connect(request));
+        let connecting = pin!(slot.http2.clone().connect(request));
         let sent = exchange(connecting, upload.as_ref(), limit).await;
         if sent.is_err() {
-            self.remove_tunnel_connection(&http2); // ending, or its server has crashed
+            self.remove_tunnel_connection(&slot.http2); // ending, or its server has crashed
         }
         let (response, stream) = sent?;
-        let lease = lease.with(Carrier::Http2 { _permit: Rc::new(permit) });
+        let lease = lease.with(Carrier::Http2 { _slot: Rc::new(slot) });
         let tunnel =
             stream.map(|stream| Tunnel { io: Box::new(stream), read: Bytes::new(), guard: None });
         Ok(UpgradeResponse { response: UpstreamResponse { response, lease }, tunnel })

@@ -1,0 +1,144 @@
+//! Shares: what one client may hold of a resource that all clients share, in one thread.
+//!
+//! A client may take one more unit only while it holds less than three times the number of free
+//! units. One client alone holds three quarters at most, two hold three sevenths each, and some
+//! units are always left for a client that holds none. A limit below 4 has no such reserve.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::LazyLock;
+
+use super::network_of;
+
+/// Multiple of the free units that one client may hold.
+const SHARE: usize = 3;
+
+/// A client: its certificate, or its network if it has none. Behind a load balancer, many clients
+/// have one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ClientKey(u64);
+
+impl ClientKey {
+    pub(crate) fn new(certificate: Option<&[u8]>, address: IpAddr) -> Self {
+        // The key of the hash is secret, so that no client can choose the key of another one.
+        static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        Self(match certificate {
+            Some(certificate) => HASHER.hash_one(certificate),
+            None => HASHER.hash_one(network_of(address)),
+        })
+    }
+}
+
+/// The units that each client holds. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ClientShares(Rc<RefCell<Held>>);
+
+#[derive(Debug, Default)]
+struct Held {
+    by_client: HashMap<ClientKey, usize>,
+    total: usize,
+}
+
+/// One unit that a client holds, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ShareGuard {
+    shares: ClientShares,
+    client: ClientKey,
+}
+
+impl ClientShares {
+    /// The units that all clients hold together.
+    pub(crate) fn total(&self) -> usize {
+        self.0.borrow().total
+    }
+
+    /// Whether `client` may take one of `free` units.
+    pub(crate) fn may_take(&self, client: ClientKey, free: usize) -> bool {
+        let held = self.0.borrow().by_client.get(&client).copied().unwrap_or_default();
+        held < free.saturating_mul(SHARE)
+    }
+
+    /// Takes one of `free` units; `None` if the client has its share.
+    pub(crate) fn take(&self, client: ClientKey, free: usize) -> Option<ShareGuard> {
+        if free == 0 {
+            return None; // leaves no entry for a client that holds nothing
+        }
+        let mut held = self.0.borrow_mut();
+        let count = held.by_client.entry(client).or_default();
+        if *count >= free.saturating_mul(SHARE) {
+            return None;
+        }
+        *count = count.saturating_add(1);
+        held.total = held.total.saturating_add(1);
+        Some(ShareGuard { shares: self.clone(), client })
+    }
+}
+
+impl Drop for ShareGuard {
+    fn drop(&mut self) {
+        let mut held = self.shares.0.borrow_mut();
+        held.total = held.total.saturating_sub(1);
+        if let Entry::Occupied(mut count) = held.by_client.entry(self.client) {
+            *count.get_mut() = count.get().saturating_sub(1);
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The units of each client after all of them took as many as they could, in turn.
+    fn held(limit: usize, clients: u8) -> Vec<usize> {
+        let shares = ClientShares::default();
+        let keys: Vec<_> = (0..clients).map(|it| ClientKey::new(Some(&[it]), NONE)).collect();
+        let mut guards: Vec<_> = keys.iter().map(|_| Vec::new()).collect();
+        for _ in 0..limit {
+            for (key, guards) in keys.iter().zip(&mut guards) {
+                guards.extend(shares.take(*key, limit - shares.total()));
+            }
+        }
+        guards.iter().map(Vec::len).collect()
+    }
+
+    const NONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+
+    #[test]
+    fn one_client_leaves_a_quarter_and_several_leave_a_rest() {
+        assert_eq!(held(100, 1), [75]);
+        assert_eq!(held(4, 1), [3]);
+        assert_eq!(held(1, 1), [1], "a small limit has no reserve");
+        let two = held(100, 2);
+        assert!(two.iter().all(|count| (42..=43).contains(count)), "{two:?}");
+        assert!(held(100, 9).iter().sum::<usize>() < 100);
+    }
+
+    #[test]
+    fn a_unit_is_free_again_when_its_guard_is_dropped() {
+        let shares = ClientShares::default();
+        let client = ClientKey::new(None, NONE);
+        let unit = shares.take(client, 1).unwrap();
+        assert_eq!(shares.total(), 1);
+        assert!(!shares.may_take(client, 0) && shares.take(client, 0).is_none());
+        drop(unit);
+        assert_eq!(shares.total(), 0);
+        assert!(shares.0.borrow().by_client.is_empty());
+    }
+
+    #[test]
+    fn a_client_is_its_certificate_or_else_its_network() {
+        let [one, other] = ["192.0.2.1", "192.0.2.2"].map(|it| it.parse().unwrap());
+        assert_eq!(ClientKey::new(Some(b"a"), one), ClientKey::new(Some(b"a"), other));
+        assert_ne!(ClientKey::new(Some(b"a"), one), ClientKey::new(Some(b"b"), one));
+        assert_ne!(ClientKey::new(None, one), ClientKey::new(None, other));
+        let [one, neighbour] = ["2001:db8::1", "2001:db8::2"].map(|it| it.parse().unwrap());
+        assert_eq!(ClientKey::new(None, one), ClientKey::new(None, neighbour));
+    }
+}

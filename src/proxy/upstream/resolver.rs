@@ -1,0 +1,417 @@
+//! Names of servers: looked up by the system's resolver on threads of their own, once at a time for
+//! each name, and kept for a while.
+//!
+//! A name that hangs takes one thread and delays no other name. Decision:
+//! `docs/decisions/name-resolution.md`.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType};
+use tokio::sync::SetOnce;
+use tokio::time::timeout;
+
+use crate::blocking::BlockingPool;
+
+/// Number of threads that look up names, besides those that hang.
+const THREADS: usize = 4;
+/// Time after which a thread whose look-up has not returned is replaced.
+const HANGS_AFTER: Duration = Duration::from_secs(1);
+/// Number of times that a look-up waits for [`HANGS_AFTER`] until a thread is free.
+const QUEUE_ATTEMPTS: usize = 3;
+/// Age up to which addresses are used without a new look-up.
+const FRESH: Duration = Duration::from_secs(5);
+/// Age up to which addresses are used at once, while a new look-up runs.
+const USED_AT_ONCE: Duration = Duration::from_secs(30);
+/// Age up to which addresses are used if a new look-up fails or hangs (RFC 8767). A name that does
+/// not exist any more loses its addresses at once.
+const STALE: Duration = Duration::from_secs(60 * 60);
+/// Maximum time to wait for a new look-up if the last outcome can be used instead.
+const WAIT_FOR_NEWER: Duration = Duration::from_millis(500);
+/// Time after a failure during which no new look-up begins; doubled with each failure in a row.
+const FIRST_BACK_OFF: Duration = Duration::from_millis(500);
+const MAX_BACK_OFF: Duration = Duration::from_secs(8);
+/// Number of names above which those that were unused for [`STALE`] are dropped. Names come from
+/// the configuration.
+const MANY_NAMES: usize = 1000;
+
+/// Looks up names. Clones share the threads and the outcomes.
+#[derive(Debug, Clone)]
+pub struct Resolver(Arc<SharedResolver>);
+
+/// The addresses of a name, in the order of the system's resolver.
+pub(crate) type Addresses = Arc<[IpAddr]>;
+
+/// Why a name has no addresses.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum ResolveError {
+    /// The resolver is certain.
+    #[error("{0}")]
+    NotFound(#[source] Arc<io::Error>),
+    /// The resolver failed. It may succeed later.
+    #[error("{0}")]
+    Temporary(#[source] Arc<io::Error>),
+    /// The look-up has not returned.
+    #[error("the name was not looked up in time")]
+    TimedOut,
+}
+
+struct SharedResolver {
+    pool: BlockingPool,
+    names: Mutex<HashMap<String, NameEntry>>,
+    look_up: Box<LookUp>,
+}
+
+type LookUp = dyn Fn(&str) -> Result<Addresses, ResolveError> + Send + Sync;
+
+/// What is known of a name.
+#[derive(Debug)]
+struct NameEntry {
+    addresses: Option<Answer>,
+    /// The failure of the last look-up.
+    failure: Option<Failure>,
+    look_up: Option<LookUpInProgress>,
+    last_use: Instant,
+}
+
+#[derive(Debug)]
+struct Answer {
+    addresses: Addresses,
+    at: Instant,
+}
+
+#[derive(Debug)]
+struct Failure {
+    error: ResolveError,
+    at: Instant,
+    back_off: Duration,
+}
+
+#[derive(Debug, Clone)]
+struct LookUpInProgress {
+    began: Instant,
+    has_ended: Arc<SetOnce<()>>,
+}
+
+/// The first step of a call of [`Resolver::resolve`].
+enum Step {
+    Known(Result<Addresses, ResolveError>),
+    /// Wait for the end of a look-up, for at most this time.
+    Wait(LookUpInProgress, Duration),
+}
+
+impl Resolver {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// Returns an error if the operating system refuses a thread.
+    pub fn start() -> io::Result<Self> {
+        Self::with(Box::new(look_up))
+    }
+
+    fn with(look_up: Box<LookUp>) -> io::Result<Self> {
+        let pool = BlockingPool::new("keygate-dns", THREADS)?;
+        Ok(Self(Arc::new(SharedResolver { pool, names: Mutex::default(), look_up })))
+    }
+
+    /// The addresses of a name, at least one. Concurrent callers share one look-up. Waits for at
+    /// most `patience`.
+    pub(crate) async fn resolve(
+        &self,
+        name: &str,
+        patience: Duration,
+    ) -> Result<Addresses, ResolveError> {
+        match self.first_step(name, patience) {
+            Step::Known(outcome) => outcome,
+            Step::Wait(in_progress, limit) => {
+                let left = limit.saturating_sub(in_progress.began.elapsed());
+                let _ = timeout(left, in_progress.has_ended.wait()).await; // either is looked at
+                let names = self.0.lock();
+                let outcome = names.get(name).and_then(|entry| entry.outcome(Instant::now()));
+                outcome.unwrap_or(Err(ResolveError::TimedOut))
+            }
+        }
+    }
+
+    fn first_step(&self, name: &str, patience: Duration) -> Step {
+        let now = Instant::now();
+        let mut names = self.0.lock();
+        if names.len() >= MANY_NAMES && !names.contains_key(name) {
+            names.retain(|_, entry| entry.look_up.is_some() || entry.last_use.elapsed() < STALE);
+        }
+        let entry = names.entry(name.to_owned()).or_insert_with(|| NameEntry::new(now));
+        entry.last_use = now;
+        let age = entry.age(now);
+        if let Some(answer) = entry.addresses.as_ref().filter(|_| age < FRESH) {
+            return Step::Known(Ok(Arc::clone(&answer.addresses)));
+        }
+        if entry.look_up.is_none() && !entry.is_in_back_off(now) {
+            entry.look_up = Some(self.begin(name, now));
+        }
+        let recent_failure = entry.failure.as_ref().is_some_and(|it| now - it.at < USED_AT_ONCE);
+        match (entry.look_up.clone(), entry.outcome(now)) {
+            (_, Some(Ok(addresses))) if age < USED_AT_ONCE => Step::Known(Ok(addresses)),
+            (Some(look_up), Some(Err(_))) if !recent_failure => Step::Wait(look_up, patience),
+            (Some(look_up), Some(_)) => Step::Wait(look_up, patience.min(WAIT_FOR_NEWER)),
+            (Some(look_up), None) => Step::Wait(look_up, patience),
+            (None, Some(outcome)) => Step::Known(outcome),
+            (None, None) => Step::Known(Err(ResolveError::TimedOut)),
+        }
+    }
+
+    /// Begins to look up a name on a thread of the pool.
+    fn begin(&self, name: &str, now: Instant) -> LookUpInProgress {
+        let call = Arc::new(LookUpCall::new(self.clone(), name.to_owned()));
+        let pool = self.0.pool.clone();
+        tokio::spawn(async move {
+            for _ in 0..QUEUE_ATTEMPTS {
+                let queued = Arc::clone(&call);
+                // The call itself records its outcome, late or not.
+                let _ = pool.run_within(HANGS_AFTER, move || queued.run()).await;
+                if call.is_started.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        LookUpInProgress { began: now, has_ended: Arc::default() }
+    }
+}
+
+impl SharedResolver {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, NameEntry>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for SharedResolver {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Resolver").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+/// A look-up on its way to a thread. Records a failure if it is dropped on the way.
+struct LookUpCall {
+    resolver: Resolver,
+    name: String,
+    is_started: AtomicBool,
+    is_done: AtomicBool,
+}
+
+impl LookUpCall {
+    fn new(resolver: Resolver, name: String) -> Self {
+        Self { resolver, name, is_started: AtomicBool::new(false), is_done: AtomicBool::new(false) }
+    }
+
+    fn run(&self) {
+        if !self.is_started.swap(true, Ordering::Relaxed) {
+            self.end((self.resolver.0.look_up)(&self.name));
+        }
+    }
+
+    fn end(&self, outcome: Result<Addresses, ResolveError>) {
+        self.is_done.store(true, Ordering::Relaxed);
+        if let Some(entry) = self.resolver.0.lock().get_mut(&self.name) {
+            entry.end_look_up(outcome, Instant::now());
+        }
+    }
+}
+
+impl Drop for LookUpCall {
+    fn drop(&mut self) {
+        if !self.is_done.load(Ordering::Relaxed) {
+            self.end(Err(ResolveError::TimedOut)); // no thread was free, or the call panicked
+        }
+    }
+}
+
+impl NameEntry {
+    fn new(now: Instant) -> Self {
+        Self { addresses: None, failure: None, look_up: None, last_use: now }
+    }
+
+    /// The age of the addresses.
+    fn age(&self, now: Instant) -> Duration {
+        let answered =
+            self.addresses.as_ref().map(|answer| now.saturating_duration_since(answer.at));
+        answered.unwrap_or(Duration::MAX)
+    }
+
+    /// The addresses that may be used, or the last failure.
+    fn outcome(&self, now: Instant) -> Option<Result<Addresses, ResolveError>> {
+        if let Some(answer) = self.addresses.as_ref().filter(|_| self.age(now) < STALE) {
+            return Some(Ok(Arc::clone(&answer.addresses)));
+        }
+        self.failure.as_ref().map(|failure| Err(failure.error.clone()))
+    }
+
+    fn is_in_back_off(&self, now: Instant) -> bool {
+        self.failure
+            .as_ref()
+            .is_some_and(|failure| now.saturating_duration_since(failure.at) < failure.back_off)
+    }
+
+    fn end_look_up(&mut self, outcome: Result<Addresses, ResolveError>, now: Instant) {
+        match outcome {
+            Ok(addresses) => {
+                self.addresses = Some(Answer { addresses, at: now });
+                self.failure = None;
+            }
+            Err(error) => {
+                if let ResolveError::NotFound(_) = error {
+                    self.addresses = None;
+                }
+                let last = self.failure.take().map(|failure| failure.back_off * 2);
+                let back_off = last.map_or(FIRST_BACK_OFF, |it| it.min(MAX_BACK_OFF));
+                self.failure = Some(Failure { error, at: now, back_off });
+            }
+        }
+        if let Some(look_up) = self.look_up.take() {
+            let _ = look_up.has_ended.set(()); // set once: the look-up was taken
+        }
+    }
+}
+
+/// Asks the system's resolver, which follows `nsswitch.conf`, `/etc/hosts` and `resolv.conf`.
+fn look_up(name: &str) -> Result<Addresses, ResolveError> {
+    let hints = AddrInfoHints { socktype: SockType::Stream.into(), ..AddrInfoHints::default() };
+    let found = dns_lookup::getaddrinfo(Some(name), None, Some(hints)).map_err(|error| {
+        let is_temporary = match error.kind() {
+            LookupErrorKind::Again
+            | LookupErrorKind::Fail
+            | LookupErrorKind::Memory
+            | LookupErrorKind::System => true,
+            LookupErrorKind::Badflags
+            | LookupErrorKind::Family
+            | LookupErrorKind::IO
+            | LookupErrorKind::NoData
+            | LookupErrorKind::NoName
+            | LookupErrorKind::Service
+            | LookupErrorKind::Socktype
+            | LookupErrorKind::Unknown => false,
+        };
+        let error = Arc::new(io::Error::from(error));
+        if is_temporary { ResolveError::Temporary(error) } else { ResolveError::NotFound(error) }
+    })?;
+    let addresses: Addresses = found.flatten().map(|found| found.sockaddr.ip()).collect();
+    if addresses.is_empty() {
+        return Err(ResolveError::NotFound(Arc::new(io::Error::other("the name has no address"))));
+    }
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+    const ADDRESS: [IpAddr; 1] = [IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)];
+
+    /// A resolver for which names that begin with `hang` hang until the sender is used or dropped.
+    /// Also counts the look-ups.
+    fn hanging() -> (Resolver, Sender<()>, Arc<AtomicUsize>) {
+        let (release, released): (Sender<()>, Receiver<()>) = channel();
+        let released = Mutex::new(released);
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        let resolver = Resolver::with(Box::new(move |name| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            match name {
+                "missing" => Err(ResolveError::NotFound(Arc::new(io::Error::other("no name")))),
+                _ if name.starts_with("hang") => {
+                    let _ = released.lock().unwrap().recv();
+                    Ok(ADDRESS.into())
+                }
+                _ => Ok(ADDRESS.into()),
+            }
+        }));
+        (resolver.unwrap(), release, count)
+    }
+
+    #[tokio::test]
+    async fn names_that_hang_delay_no_other_name() {
+        let (resolver, release, _) = hanging();
+        let hang: Vec<_> = (0..=THREADS)
+            .map(|index| {
+                let resolver = resolver.clone();
+                tokio::spawn(async move { resolver.resolve(&format!("hang{index}"), LONG).await })
+            })
+            .collect();
+        tokio::task::yield_now().await; // all of them have begun
+        assert_eq!(*resolver.resolve("other", LONG).await.unwrap(), ADDRESS);
+        drop(release);
+        for hang in hang {
+            assert_eq!(*hang.await.unwrap().unwrap(), ADDRESS);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_hangs_has_one_look_up_and_its_late_answer_is_used() {
+        let (resolver, release, count) = hanging();
+        for _ in 0..3 {
+            let outcome = resolver.resolve("hang", Duration::from_millis(1)).await;
+            assert!(matches!(outcome, Err(ResolveError::TimedOut)), "{outcome:?}");
+        }
+        release.send(()).unwrap();
+        assert_eq!(*resolver.resolve("hang", LONG).await.unwrap(), ADDRESS);
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn an_outcome_is_kept_for_a_while() {
+        let (resolver, _release, count) = hanging();
+        let began = Instant::now();
+        let mut at_most = 0;
+        while at_most == 0 || began.elapsed() < FIRST_BACK_OFF / 4 {
+            at_most += 2;
+            assert!(resolver.resolve("missing", LONG).await.is_err());
+            assert!(resolver.resolve("other", LONG).await.is_ok());
+        }
+        let count = count.load(Ordering::Relaxed);
+        assert!(count == 2 || began.elapsed() >= FIRST_BACK_OFF, "{count} of {at_most}");
+    }
+
+    #[test]
+    fn old_addresses_are_used_after_a_temporary_failure_and_not_if_the_name_is_gone() {
+        let now = Instant::now();
+        let mut entry = NameEntry::new(now);
+        entry.end_look_up(Ok(ADDRESS.into()), now);
+        let later = now + STALE / 2;
+        let mut fail = |error: fn(Arc<io::Error>) -> ResolveError, at| {
+            entry.end_look_up(Err(error(Arc::new(io::Error::other("no")))), at);
+            entry.outcome(at).unwrap().is_ok()
+        };
+        assert!(fail(ResolveError::Temporary, later));
+        assert!(!fail(ResolveError::Temporary, now + STALE), "too old");
+        assert!(!fail(ResolveError::NotFound, later));
+    }
+
+    #[test]
+    fn the_back_off_grows_up_to_its_maximum_and_ends_with_an_answer() {
+        let now = Instant::now();
+        let mut entry = NameEntry::new(now);
+        let mut back_offs = Vec::new();
+        for _ in 0..6 {
+            entry.end_look_up(Err(ResolveError::TimedOut), now);
+            back_offs.push(entry.failure.as_ref().unwrap().back_off.as_millis());
+        }
+        assert_eq!(back_offs, [500, 1000, 2000, 4000, 8000, 8000]);
+        assert!(entry.is_in_back_off(now) && !entry.is_in_back_off(now + MAX_BACK_OFF));
+        entry.end_look_up(Ok(ADDRESS.into()), now);
+        assert!(!entry.is_in_back_off(now));
+    }
+
+    #[test]
+    fn the_system_resolves_localhost_and_no_invalid_name() {
+        let addresses = look_up("localhost").unwrap();
+        assert!(addresses.iter().all(IpAddr::is_loopback), "{addresses:?}");
+        assert!(look_up("a name with spaces").is_err());
+    }
+}
