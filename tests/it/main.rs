@@ -90,6 +90,8 @@ mod tcp;
 mod upstream {
     mod failures;
     mod http2;
+    mod names;
     mod servers;
+    mod shares;
     mod tls;
 }

@@ -11,7 +11,7 @@ use socket2::{Domain, Socket, Type};
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::proxy::{Configure, Proxy};
-use crate::support::{TIMEOUT, output_text};
+use crate::support::{TIMEOUT, output_text, wait_until};
 
 /// The value of the failure counter for `reason`.
 fn failures(keygate: &Keygate, reason: &str) -> f64 {
@@ -165,6 +165,25 @@ fn requests_share_an_upstream_connection_and_a_closed_one_is_replaced() {
     keygate.wait_for_metric("keygate_upstream_connections_active{service=\"test\"}", 0.0);
     send_get();
     assert_eq!(connections(), 2.0);
+}
+
+/// The timers of the connections of a process to `server`, as `/proc/net/tcp` has them.
+fn timers(keygate: &Keygate, server: SocketAddr) -> Vec<String> {
+    let table = std::fs::read_to_string(format!("/proc/{}/net/tcp", keygate.pid())).unwrap();
+    let remote = format!("0100007F:{:04X}", server.port());
+    let lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines.filter(|fields| fields[2] == remote).map(|fields| fields[5][..2].to_owned()).collect()
+}
+
+/// A server that loses power closes no connection.
+#[test]
+fn a_kept_upstream_connection_is_probed_by_the_kernel() {
+    let keygate = Proxy::new().workers(1).start();
+    assert_eq!(keygate.code(&[]), "200");
+    let keep_alive = "02"; // Documentation/networking/proc_net_tcp of Linux
+    wait_until("the timer of the connection", || {
+        timers(&keygate, keygate.origin.address()) == [keep_alive]
+    });
 }
 
 /// Resident memory of a process, in bytes.
