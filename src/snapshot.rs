@@ -13,6 +13,7 @@
 //!
 //! Nothing here serves traffic.
 
+mod crl_rejection_reason;
 mod current;
 mod filter_rejection;
 mod load;
@@ -22,6 +23,7 @@ mod routes;
 mod warning;
 pub mod watch;
 
+pub use crl_rejection_reason::CrlRejectionReason;
 pub use current::{Current, Service, Snapshot};
 pub use filter_rejection::{CanaryFileError, FilterRejection};
 pub use load::error::{ListFileError, LoadError, PrepareError, ReconfigureError};
@@ -32,7 +34,8 @@ pub use load::source::filter::AcceptError;
 pub use load::{Loader, Refreshed};
 pub use rejection_reason::RejectionReason;
 pub use report::{
-    ExceptionReport, FilterReport, ListReport, ReloadReport, Report, ServiceReport, WaitingReport,
+    CrlReport, ExceptionReport, FilterReport, ListReport, ReloadReport, Report, ServiceReport,
+    WaitingReport,
 };
 pub use routes::Routes;
 pub use warning::{CertificateFile, PeriodProblem, Warning};

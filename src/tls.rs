@@ -33,10 +33,14 @@ pub use self::{
     certificate::{CertificateRole, CertificateSummary},
     client_config::client_config,
     credentials::{Credentials, credentials, uncovered_names},
-    crls::Crls,
+    crls::{
+        CrlError, CrlIssuers, CrlLoader, CrlMark, CrlMarks, CrlNumber, CrlVersion, CrlWarning,
+        Crls, IntermediateError, MAX_CLOCK_SKEW, RevocationList,
+    },
     handshake_result::HandshakeResult,
     identity::{ClientIdentity, PathExpiry},
     server_config::server_config,
+    trust_anchors::certificates,
 };
 pub use self::{
     client_verifier::{ClientVerifier, MAX_CERTIFICATES},

@@ -60,6 +60,19 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             policy.on_unchecked.as_str()
         ))?;
     }
+    for service in &report.services {
+        for crl in &service.crls {
+            let number = crl.number.as_deref().map(|number| format!(" {number}"));
+            print(format_args!(
+                "service {}: revocation list{} of {}, {} entries, expires at {}",
+                service.name,
+                number.unwrap_or_default(),
+                crl.issuer,
+                crl.entries,
+                rfc3339(crl.next_update)
+            ))?;
+        }
+    }
     let warnings = loader.warnings();
     for warning in &warnings {
         print(format_args!("warning: {warning}"))?;

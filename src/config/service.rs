@@ -31,6 +31,9 @@ pub struct ServiceConfig {
     pub tls: TlsConfig,
     /// PEM file of the CAs whose clients are accepted.
     pub trust_anchors: PathBuf,
+    /// PEM file of intermediate CAs whose CRLs are accepted, in addition to those of
+    /// `trust_anchors`.
+    pub intermediates: Option<PathBuf>,
     /// CRL files. If there are any, each client's issuer must have one.
     pub crls: Vec<PathBuf>,
     /// How to treat an expired CRL. Default: reject.
@@ -59,7 +62,8 @@ impl ServiceConfig {
     #[must_use]
     pub fn files(&self) -> Vec<&Path> {
         let own = [&self.tls.certificate, &self.tls.private_key, &self.trust_anchors];
-        let mut files: Vec<&PathBuf> = own.into_iter().chain(&self.crls).collect();
+        let mut files: Vec<&PathBuf> =
+            own.into_iter().chain(&self.intermediates).chain(&self.crls).collect();
         if let Some(tls) = &self.upstream.tls {
             files.push(&tls.trust_anchors);
             let identity = tls.identity.iter();

@@ -22,7 +22,10 @@ pub struct ControlMetrics {
     config_last_reload_successful: IntGauge,
     exception_until: GaugeVec,
     certificate_not_after: GaugeVec,
+    crl_entries: GaugeVec,
+    crl_last_reload_successful: IntGaugeVec,
     crl_next_update: GaugeVec,
+    crl_rejections: IntCounterVec,
     own_key_compromised: IntGaugeVec,
     upstream_up: IntGaugeVec,
     /// Snapshots that were activated, the first included.
@@ -52,6 +55,9 @@ impl ControlMetrics {
             config_last_reload_successful,
             exception_until: gauges("exception_until_timestamp_seconds", "When an exception expires or expired.", &["fingerprint"])?,
             certificate_not_after: gauges("certificate_not_after_timestamp_seconds", "When one of the service's own certificates expires.", &["service", "role"])?,
+            crl_entries: gauges("crl_entries", "Revoked certificates on the revocation lists of a service.", &["service"])?,
+            crl_last_reload_successful: integers("crl_last_reload_successful", "0 if a revocation list of a service was rejected at its last check.", &["service"])?,
+            crl_rejections: counters(&registry, "crl_refusals_total", "Rejected updates of the revocation lists of a service by reason.", &["service", "reason"])?,
             crl_next_update: gauges("crl_next_update_timestamp_seconds", "When the first revocation list of a service expires.", &["service"])?,
             own_key_compromised: integers("own_key_compromised", "Keys of a service's own certificates and CAs that are in a filter or on a list.", &["service", "role"])?,
             upstream_up: integers("upstream_server_up", "1 if the health checks find a server healthy, 0 if unhealthy.", &["service", "server"])?,
@@ -92,6 +98,8 @@ impl ControlMetrics {
     pub fn remove_configured(&self) {
         self.exception_until.reset();
         self.certificate_not_after.reset();
+        self.crl_entries.reset();
+        self.crl_last_reload_successful.reset();
         self.crl_next_update.reset();
         self.own_key_compromised.reset();
         self.upstream_up.reset();
@@ -112,9 +120,27 @@ impl ControlMetrics {
         self.exception_until.with_label_values(&[fingerprint]).set(seconds);
     }
 
-    /// Sets when the first revocation list of a service expires, in seconds since the Unix epoch.
-    pub fn set_crl_next_update(&self, service: &str, seconds: f64) {
-        self.crl_next_update.with_label_values(&[service]).set(seconds);
+    /// Shows the revocation lists of a service: when the first one expires, in seconds since the
+    /// Unix epoch, and the number of revoked certificates. `R` is the label of a rejected update's
+    /// reason.
+    pub fn show_crls<R: Label>(&self, service: &str, next_update: u64, entries: usize) {
+        self.crl_next_update.with_label_values(&[service]).set(next_update as f64);
+        self.crl_entries.with_label_values(&[service]).set(entries as f64);
+        for reason in R::ALL {
+            let _ = self.crl_rejections.with_label_values(&[service, reason.as_str()]); // at zero
+        }
+    }
+
+    /// Sets whether the revocation lists of a service were usable at their last check.
+    pub fn set_crl_last_reload_successful(&self, service: &str, is_successful: bool) {
+        let gauge = self.crl_last_reload_successful.with_label_values(&[service]);
+        gauge.set(is_successful.into());
+    }
+
+    /// Counts a rejected update of the revocation lists of a service.
+    pub fn record_crl_rejected<R: Label>(&self, service: &str, reason: R) {
+        self.crl_rejections.with_label_values(&[service, reason.as_str()]).inc();
+        self.set_crl_last_reload_successful(service, false);
     }
 
     /// Sets how many of a service's certificates in a role have a compromised key.

@@ -2,6 +2,7 @@
 //! does not delay a new CA.
 
 mod check;
+mod crl_state;
 pub(super) mod error;
 pub(super) mod file;
 mod last_good;
@@ -16,6 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use tracing::error;
 
+use self::crl_state::CrlState;
 use self::error::{LoadError, ReconfigureError};
 use self::last_good::Change;
 use self::own_key::OwnKey;
@@ -47,6 +49,7 @@ pub struct Loader {
     /// Recent client keys, on which filter updates are tried.
     recent: RecentKeys,
     rollback: RollbackState,
+    crl_state: CrlState,
     /// Number of snapshots built.
     generation: u64,
     /// Whether a source has changed since the last snapshot was built.
@@ -77,8 +80,10 @@ impl Loader {
     ) -> Result<(Self, Snapshot), LoadError> {
         let now = SystemTime::now();
         let rollback = read_rollback_state(config)?;
+        let crl_state = CrlState::read(config.state_dir.as_deref())?;
         let mut service_ids = ServiceIds::default();
-        let context = LoadContext { metrics: &metrics, rollback: &rollback, now };
+        let context =
+            LoadContext { metrics: &metrics, rollback: &rollback, crl_state: &crl_state, now };
         let sources = Sources::load(config, &mut service_ids, context)?;
         let mut loader = Self {
             configuration: Configuration::new(config.clone(), metrics.clone(), now),
@@ -88,6 +93,7 @@ impl Loader {
             guard: CurrentGuard::from(Guard::default()),
             recent,
             rollback,
+            crl_state,
             generation: 0,
             is_outdated: true,
         };
@@ -150,17 +156,22 @@ impl Loader {
         now: SystemTime,
     ) -> Result<(StagedSources, Commit), ReconfigureError> {
         sandbox::check_config(config)?;
-        let context = LoadContext { metrics: &self.metrics, rollback: &self.rollback, now };
+        let context = LoadContext {
+            metrics: &self.metrics,
+            rollback: &self.rollback,
+            crl_state: &self.crl_state,
+            now,
+        };
         let staged = self.sources.stage(config, &mut self.service_ids, context)?;
         Ok((staged, prepare(config)?))
     }
 
-    /// Time until the next exception or CRL expires.
+    /// Time until the next exception or CRL expires, or a CRL that is dated in the future is due.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Duration> {
         let now = SystemTime::now();
         let services = self.sources.services.iter();
-        let crls = services.filter_map(|source| source.time_to_crl_expiry(now));
+        let crls = services.filter_map(|source| source.time_to_crl_check(now));
         let crls = crls.filter(|left| !left.is_zero());
         crls.chain(self.sources.exceptions.next_expiry(now)).min()
     }
@@ -191,7 +202,7 @@ impl Loader {
     }
 
     /// Saves the rollback state, if the configuration names a state directory. After a restart,
-    /// older filters are rejected.
+    /// older filters and CRLs are rejected.
     ///
     /// # Errors
     /// Returns an error if the state file cannot be written.
@@ -199,7 +210,9 @@ impl Loader {
         let filters = self.sources.filters.iter();
         let watermarks = filters.map(|source| (source.name().to_owned(), source.watermark()));
         let path = self.rollback.path().map(Path::to_owned).unwrap_or_default();
-        self.rollback.save(watermarks).map_err(|source| LoadError::State { path, source })
+        self.rollback.save(watermarks).map_err(|source| LoadError::State { path, source })?;
+        let services = self.sources.services.iter();
+        self.crl_state.save(services.map(|source| (source.name(), source.crl_marks())))
     }
 
     /// Reports everything in use and the last attempt to read each file.
@@ -309,9 +322,7 @@ impl Loader {
             for (role, expiry) in source.certificate_expiries() {
                 self.metrics.set_certificate_not_after(source.name(), role, expiry as f64);
             }
-            if let Some(next_update) = source.crl_next_update() {
-                self.metrics.set_crl_next_update(source.name(), next_update as f64);
-            }
+            source.show_crls();
         }
     }
 }

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::rejection_reason::RejectionReason;
 use crate::config::ServiceConfig;
 use crate::guard::{Exception, FingerprintList, NamedFilter};
 use crate::metrics::{Label, ReloadResult};
 use crate::pkbf::FilterSummary;
+use crate::tls::{Crls, RevocationList};
 
 /// Everything that a reload can change.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -151,8 +151,47 @@ pub struct ServiceReport {
     /// When the first CRL expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crl_next_update: Option<u64>,
+    /// The CRLs in use.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub crls: Vec<CrlReport>,
     /// The last attempt to read the files of the service.
     pub last_reload: ReloadReport,
+}
+
+/// A CRL in use.
+#[derive(Debug, Clone, Serialize)]
+pub struct CrlReport {
+    /// Distinguished name of the issuer.
+    pub issuer: String,
+    /// The distribution point that the CRL is limited to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distribution_point: Option<String>,
+    /// Path of the file.
+    pub path: String,
+    /// CRL number; hexadecimal after `0x` if it has more than 64 bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<String>,
+    /// When the CRL was issued.
+    pub this_update: u64,
+    /// When the CRL expires.
+    pub next_update: u64,
+    /// Number of revoked certificates.
+    pub entries: usize,
+}
+
+impl CrlReport {
+    /// The CRL `list`, read from `path`.
+    fn new(list: &RevocationList, path: &Path) -> Self {
+        Self {
+            issuer: list.issuer.clone(),
+            distribution_point: list.distribution_point(),
+            path: path.display().to_string(),
+            number: list.version.number.map(|number| number.to_string()),
+            this_update: list.version.this_update,
+            next_update: list.next_update,
+            entries: list.entries(),
+        }
+    }
 }
 
 /// Expiry of the certificates and CRLs of a service, in seconds since the Unix epoch.
@@ -173,7 +212,7 @@ pub(super) struct CertificateExpiry {
 pub struct ReloadReport {
     /// `loaded`, `unchanged` or `refused`.
     pub result: &'static str,
-    /// Class of the rejection of a filter.
+    /// Class of the rejection of a filter or of a CRL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
     /// Why the file was rejected.
@@ -190,9 +229,9 @@ impl ReloadReport {
     }
 
     /// An attempt at the time `at` that ended with a rejection.
-    pub(super) fn rejected(reason: Option<RejectionReason>, error: String, at: u64) -> Self {
+    pub(super) fn rejected(reason: Option<&'static str>, error: String, at: u64) -> Self {
         let result = ReloadResult::Rejected.as_str();
-        Self { result, reason: reason.map(Label::as_str), error: Some(error), at }
+        Self { result, reason, error: Some(error), at }
     }
 }
 
@@ -221,9 +260,11 @@ impl ServiceReport {
     pub(super) fn new(
         config: &ServiceConfig,
         expiry: CertificateExpiry,
+        crls: &Crls,
         last_reload: ReloadReport,
     ) -> Self {
         Self {
+            crls: crls.lists().into_iter().map(|(list, path)| CrlReport::new(list, path)).collect(),
             name: config.name.clone(),
             listen: config.listen.to_string(),
             server_names: config.server_names.clone(),

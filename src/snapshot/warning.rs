@@ -11,6 +11,7 @@ use tracing::warn;
 use super::load::own_key::OwnKey;
 use super::load::private_key::ExposedKeyFile;
 use crate::spki::ValidityPeriod;
+use crate::tls::CrlWarning;
 use crate::unix_time::rfc3339;
 
 /// A condition that an operator must mend although keygate can start with it.
@@ -24,6 +25,13 @@ pub enum Warning {
         position: usize,
         /// The reason for the warning.
         problem: PeriodProblem,
+    },
+    /// A CRL of a service has expired, is superseded by another one, or is of another CA.
+    Crl {
+        /// Name of the service.
+        service: String,
+        /// The reason for the warning.
+        problem: CrlWarning,
     },
     /// The certificate of a service is not valid for one of its server names. TLS clients that
     /// request that name abort the handshake.
@@ -109,6 +117,15 @@ impl Warning {
                 warn!(%problem, "certificate expires soon");
             }
             Self::CertificatePeriod { .. } => warn!(%problem, "certificate is not valid now"),
+            Self::Crl { problem: CrlWarning::Expired { .. }, .. } => {
+                warn!(%problem, "certificate revocation list has expired");
+            }
+            Self::Crl { problem: CrlWarning::Superseded { .. }, .. } => {
+                warn!(%problem, "certificate revocation list is superseded");
+            }
+            Self::Crl { problem: CrlWarning::Unused { .. }, .. } => {
+                warn!(%problem, "certificate revocation list is not used");
+            }
             Self::NameNotCovered { .. } => warn!(%problem, "certificate lacks a server name"),
             Self::OwnKey(_) => warn!(%problem, "own key is compromised"),
             Self::TrustAnchorPeriod { problem: PeriodProblem::ExpiresSoon(_), .. } => {
@@ -129,6 +146,9 @@ impl fmt::Display for Warning {
         match self {
             Self::CertificatePeriod { file, position, problem } => {
                 write!(formatter, "{file}: certificate {position} {problem}")
+            }
+            Self::Crl { service, problem } => {
+                write!(formatter, "service {service:?}: client_auth.crls {problem}")
             }
             Self::NameNotCovered { file, name } => write!(
                 formatter,

@@ -1,21 +1,41 @@
-//! Certificate revocation lists out of PEM or DER, checked once so that a verifier built from them
-//! cannot fail.
+//! Certificate revocation lists: verified when they are loaded, looked up in handshakes.
+//!
+//! A list is used only if a CA of the service signed it. Of the lists of one CA and distribution
+//! point, the newest is used. A handshake looks a serial number up and verifies no list.
 
+mod error;
+mod extension;
+mod issuers;
+mod list;
+mod scope;
+mod serials;
+mod signature;
+mod version;
+
+use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::CertificateError;
-use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateRevocationListDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
-use webpki::{CertRevocationList, OwnedCertRevocationList};
-use x509_cert::crl::CertificateList;
-use x509_cert::der::Decode;
 
-use super::{TlsFileError, TrustAnchors};
+use self::scope::ScopedCertificate;
+use super::TlsFileError;
 use crate::config::ExpiredCrl;
+use crate::unix_time::rfc3339;
+
+pub use self::error::{CrlError, IntermediateError};
+pub use self::issuers::CrlIssuers;
+pub use self::list::RevocationList;
+pub use self::version::{CrlMark, CrlMarks, CrlNumber, CrlVersion};
+
+/// Maximum time by which `thisUpdate` may lie in the future, in seconds: five minutes, for clocks
+/// that differ.
+pub const MAX_CLOCK_SKEW: u64 = 300;
 
 /// The CA that signed a certificate of a verified path: the next certificate, or the trust anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,16 +47,80 @@ pub(super) struct IssuerKey<'a> {
     pub(super) spki: &'a [u8],
 }
 
-/// The certificate revocation lists of a service's CAs.
-#[derive(Debug, Default)]
+/// The certificate revocation lists of a service's CAs. A clone shares the lists.
+#[derive(Debug, Default, Clone)]
 pub struct Crls {
-    /// The lists in DER.
-    pub lists: Vec<CertificateRevocationListDer<'static>>,
-    /// The earliest `nextUpdate` of all lists, since the Unix epoch.
-    pub next_update: Option<Duration>,
-    /// The latest `thisUpdate` of each CA's lists, since the Unix epoch, by the CA's name.
-    this_update: HashMap<String, Duration>,
-    parsed: Vec<(CertRevocationList<'static>, Option<Duration>)>,
+    /// The lists by the name of their issuer.
+    by_issuer: HashMap<Box<[u8]>, Vec<LoadedList>>,
+    warnings: Vec<CrlWarning>,
+}
+
+/// A list and its place.
+#[derive(Debug, Clone)]
+struct LoadedList {
+    list: Arc<RevocationList>,
+    path: PathBuf,
+    /// Position in the file, counted from 1.
+    position: usize,
+}
+
+/// A list that is not as it should be, and does not prevent a start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CrlWarning {
+    /// The list has expired, and `expired_crl` is `"accept"`.
+    Expired {
+        /// The file.
+        path: PathBuf,
+        /// Distinguished name of the issuer.
+        issuer: String,
+        /// `nextUpdate`, in seconds since the Unix epoch.
+        next_update: u64,
+    },
+    /// A newer list of the same issuer is used instead.
+    Superseded {
+        /// The file.
+        path: PathBuf,
+        /// Position in the file, counted from 1.
+        position: usize,
+        /// Distinguished name of the issuer.
+        issuer: String,
+        /// The version of the list.
+        version: CrlVersion,
+        /// The version of the list in use.
+        newest: CrlVersion,
+    },
+    /// The issuer is no CA of the service.
+    Unused {
+        /// The file.
+        path: PathBuf,
+        /// Position in the file, counted from 1.
+        position: usize,
+        /// Distinguished name of the issuer.
+        issuer: String,
+    },
+}
+
+impl fmt::Display for CrlWarning {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired { path, issuer, next_update } => write!(
+                formatter,
+                "{}: the list of {issuer} has expired at {} and is used, because expired_crl = \"accept\"",
+                path.display(),
+                rfc3339(*next_update)
+            ),
+            Self::Superseded { path, position, issuer, version, newest } => write!(
+                formatter,
+                "{}: revocation list {position} of {issuer} ({version}) is superseded ({newest}); remove it",
+                path.display()
+            ),
+            Self::Unused { path, position, issuer } => write!(
+                formatter,
+                "{}: revocation list {position} is not used, because {issuer} is no CA of this service; remove it",
+                path.display()
+            ),
+        }
+    }
 }
 
 impl Crls {
@@ -44,8 +128,9 @@ impl Crls {
     /// nothing is checked.
     ///
     /// # Errors
-    /// Returns an error if the serial number is on a list of `issuer`, if no list covers `issuer`,
-    /// or if the list has expired at `now` and `expired` rejects expired lists.
+    /// Returns an error if the serial number is on a list of `issuer`, if no list covers the
+    /// certificate, or if the lists that cover the certificate have expired at `now` and `expired`
+    /// rejects expired lists.
     pub(super) fn check(
         &self,
         issuer: IssuerKey<'_>,
@@ -53,82 +138,280 @@ impl Crls {
         expired: ExpiredCrl,
         now: UnixTime,
     ) -> Result<(), CertificateError> {
-        if self.lists.is_empty() {
+        if self.by_issuer.is_empty() {
             return Ok(());
         }
-        let covers = |(list, _): &&(CertRevocationList<'_>, _)| list.issuer() == issuer.name;
-        let mut covering = self.parsed.iter().filter(covers).peekable();
-        if covering.peek().is_none() {
-            return Err(CertificateError::UnknownRevocationStatus);
-        }
-        for (list, next_update) in covering {
-            let is_expired = next_update.is_none_or(|next| next.as_secs() <= now.as_secs());
-            if is_expired && expired == ExpiredCrl::Reject {
-                return Err(CertificateError::ExpiredRevocationList);
+        let scoped = OnceCell::new();
+        let scoped =
+            || scoped.get_or_init(|| ScopedCertificate::parse(&certificate.der())).as_ref();
+        let mut status = Err(CertificateError::UnknownRevocationStatus);
+        let lists = self.by_issuer.get(issuer.name).map_or(&[][..], Vec::as_slice);
+        for LoadedList { list, .. } in lists {
+            if *list.spki != *issuer.spki || !list.covers(scoped) {
+                continue;
             }
-            match list.find_serial(certificate.serial()) {
-                Ok(None) => {}
-                Ok(Some(_)) | Err(_) => return Err(CertificateError::Revoked),
+            if list.contains(certificate.serial()) {
+                return Err(CertificateError::Revoked);
+            }
+            if expired == ExpiredCrl::Accept || !list.has_expired(now.as_secs()) {
+                status = Ok(());
+            } else if status.is_err() {
+                let next_update = Duration::from_secs(list.next_update);
+                status = Err(CertificateError::ExpiredRevocationListContext {
+                    time: now,
+                    next_update: UnixTime::since_unix_epoch(next_update),
+                });
             }
         }
-        Ok(())
+        status
     }
 
-    /// Adds the lists in a file, PEM or DER, for clients of `anchors`.
-    ///
-    /// # Errors
-    /// Returns an error if the PEM is broken, holds no list, or holds one that cannot be used.
-    pub fn add(&mut self, file: &[u8], anchors: &TrustAnchors) -> Result<(), TlsFileError> {
-        let lists = lists(file)?;
-        if lists.is_empty() {
-            return Err(TlsFileError::NoCrl);
-        }
-        for (position, list) in (1..).zip(lists) {
-            let parsed: CertificateList = CertificateList::from_der(&list)
-                .map_err(|source| TlsFileError::CrlEncoding { position, source })?;
-            // The verifier has a CRL decoder of its own, which must accept the list as well.
-            WebPkiClientVerifier::builder_with_provider(
-                Arc::clone(&anchors.store),
-                Arc::new(default_provider()),
-            )
-            .with_crls([list.clone()])
-            .build()
-            .map_err(|source| TlsFileError::CrlUnsupported { position, source })?;
-            let issuer = parsed.tbs_cert_list.issuer.to_string();
-            let latest = self.this_update.entry(issuer).or_default();
-            *latest = parsed.tbs_cert_list.this_update.to_unix_duration().max(*latest);
-            let next = parsed.tbs_cert_list.next_update.map(|next| next.to_unix_duration());
-            self.next_update = self.next_update.into_iter().chain(next).min();
-            let usable = OwnedCertRevocationList::from_der(&list);
-            self.parsed.extend(usable.map(|list| (CertRevocationList::from(list), next)));
-            self.lists.push(list);
-        }
-        Ok(())
+    /// The lists in use and their files, in the order of issuers and paths.
+    #[must_use]
+    pub fn lists(&self) -> Vec<(&RevocationList, &Path)> {
+        let lists = self.by_issuer.values().flatten();
+        let mut lists: Vec<_> =
+            lists.map(|loaded| (loaded.list.as_ref(), loaded.path.as_path())).collect();
+        lists.sort_by(|(a, a_path), (b, b_path)| {
+            (&a.issuer, a_path, &a.id).cmp(&(&b.issuer, b_path, &b.id))
+        });
+        lists
     }
 
-    /// Checks that no CA's lists are older than in `before`. An older list would admit clients that
-    /// the CA has revoked since.
-    ///
-    /// # Errors
-    /// Returns the first CA whose lists are older.
-    pub fn ensure_not_older_than(&self, before: &Self) -> Result<(), TlsFileError> {
-        let is_older = |(issuer, latest): &(&String, &Duration)| {
-            before.this_update.get(*issuer).is_some_and(|known| *latest < known)
+    /// The lists that are not as they should be.
+    #[must_use]
+    pub fn warnings(&self) -> &[CrlWarning] {
+        &self.warnings
+    }
+
+    /// The first `nextUpdate` later than `time`, both in seconds since the Unix epoch.
+    #[must_use]
+    pub fn next_update_after(&self, time: u64) -> Option<u64> {
+        let lists = self.by_issuer.values().flatten();
+        lists.map(|loaded| loaded.list.next_update).filter(|next| *next > time).min()
+    }
+
+    /// The first `nextUpdate` of all lists, in seconds since the Unix epoch.
+    #[must_use]
+    pub fn next_update(&self) -> Option<u64> {
+        self.by_issuer.values().flatten().map(|loaded| loaded.list.next_update).min()
+    }
+
+    /// Whether both have the same lists, wherever they were read from.
+    #[must_use]
+    pub fn has_same_lists(&self, other: &Self) -> bool {
+        let digests = |crls: &Self| {
+            let mut digests: Vec<_> =
+                crls.by_issuer.values().flatten().map(|loaded| loaded.list.digest).collect();
+            digests.sort_unstable();
+            digests
         };
-        match self.this_update.iter().find(is_older) {
-            None => Ok(()),
-            Some((issuer, _)) => Err(TlsFileError::CrlRollback { issuer: issuer.clone() }),
+        digests(self) == digests(other)
+    }
+
+    /// Raises `marks` to the versions of the lists.
+    pub fn raise(&self, marks: &mut CrlMarks) {
+        for LoadedList { list, .. } in self.by_issuer.values().flatten() {
+            let RevocationList { issuer, version, .. } = list.as_ref();
+            let mark = marks.entry(list.id.clone());
+            let mark =
+                mark.or_insert_with(|| CrlMark { issuer: issuer.clone(), version: *version });
+            if mark.version.is_older_than(version) {
+                mark.version = *version;
+            }
         }
+    }
+
+    fn find(&self, digest: &[u8; 32]) -> Option<&Arc<RevocationList>> {
+        let mut lists = self.by_issuer.values().flatten().map(|loaded| &loaded.list);
+        lists.find(|list| list.digest == *digest)
     }
 }
 
-fn lists(file: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsFileError> {
+/// Verifies lists and collects the newest ones.
+#[derive(Debug)]
+pub struct CrlLoader<'a> {
+    /// The CAs that may sign lists.
+    pub issuers: &'a CrlIssuers,
+    /// How to treat a list that has expired.
+    pub expired: ExpiredCrl,
+    /// The current time, in seconds since the Unix epoch.
+    pub now: u64,
+    /// The lists in use. They are not verified again, and stay in use although they have expired.
+    pub in_use: Option<&'a Crls>,
+    /// Whether each CA that has a list in use must keep one. Without a list its clients would be
+    /// rejected.
+    pub keep_issuers: bool,
+    /// The newest versions that were in use.
+    pub marks: &'a CrlMarks,
+    /// The lists so far.
+    pub crls: Crls,
+}
+
+impl CrlLoader<'_> {
+    /// Adds the lists in the content of the file at `path`, PEM or DER. Lists of other CAs are not
+    /// used.
+    ///
+    /// # Errors
+    /// Returns an error if the PEM is broken, holds no list, or holds one that cannot be used.
+    pub fn add(&mut self, path: &Path, file: &[u8]) -> Result<(), TlsFileError> {
+        let mut position = 0;
+        for der in ders(file) {
+            position += 1;
+            let der = der?;
+            let path = path.to_owned();
+            match self.verify(&der) {
+                Ok(list) => self.insert(LoadedList { list, path, position }),
+                Err(CrlError::UnknownIssuer { issuer }) => {
+                    self.crls.warnings.push(CrlWarning::Unused { path, position, issuer });
+                }
+                Err(source) => return Err(TlsFileError::Crl { position, source }),
+            }
+        }
+        if position == 0 { Err(TlsFileError::NoCrl) } else { Ok(()) }
+    }
+
+    /// The verified list, which is not dated in the future.
+    fn verify(&self, der: &[u8]) -> Result<Arc<RevocationList>, CrlError> {
+        if let Some(list) = self.in_use.and_then(|crls| crls.find(&list::sha256(der))) {
+            // A CA that is no longer trusted must not keep its trust because its list is left over.
+            return match self.issuers.contains_signer(&list.issuer_name, &list.spki) {
+                true => Ok(Arc::clone(list)),
+                false => Err(CrlError::UnknownIssuer { issuer: list.issuer.clone() }),
+            };
+        }
+        let list = RevocationList::verify(der, self.issuers)?;
+        let this_update = list.version.this_update;
+        if this_update > self.now.saturating_add(MAX_CLOCK_SKEW) {
+            return Err(CrlError::Future { issuer: list.issuer, this_update });
+        }
+        Ok(Arc::new(list))
+    }
+
+    /// Keeps the newer one of `added` and of the list that it may replace.
+    fn insert(&mut self, added: LoadedList) {
+        let lists = self.crls.by_issuer.entry(added.list.issuer_name.clone()).or_default();
+        let Some(known) = lists.iter_mut().find(|known| known.list.id == added.list.id) else {
+            lists.push(added);
+            return;
+        };
+        if known.list.digest == added.list.digest {
+            return;
+        }
+        let older =
+            if known.is_replaced_by(&added) { std::mem::replace(known, added) } else { added };
+        self.crls.warnings.push(CrlWarning::Superseded {
+            path: older.path,
+            position: older.position,
+            issuer: older.list.issuer.clone(),
+            version: older.list.version,
+            newest: known.list.version,
+        });
+    }
+
+    /// The lists, none of which is older than its mark.
+    ///
+    /// # Errors
+    /// Returns an error if no list is used, if a CA has lost its list, if a list is older than its
+    /// mark, or if a list that is not in use yet has expired and `expired` rejects it.
+    pub fn finish(mut self) -> Result<Crls, (PathBuf, TlsFileError)> {
+        let lost = self.lost_issuer();
+        if self.crls.by_issuer.is_empty() || lost.is_some() {
+            let unused = self.crls.warnings.iter().find_map(|warning| match warning {
+                CrlWarning::Unused { path, position, issuer } => {
+                    let source = CrlError::UnknownIssuer { issuer: issuer.clone() };
+                    Some((path.clone(), TlsFileError::Crl { position: *position, source }))
+                }
+                CrlWarning::Expired { .. } | CrlWarning::Superseded { .. } => None,
+            });
+            let lost = lost.map(|lost| {
+                let issuer = lost.list.issuer.clone();
+                (lost.path.clone(), TlsFileError::CrlMissing { issuer })
+            });
+            if let Some(problem) = unused.or(lost) {
+                return Err(problem);
+            }
+        }
+        let mut warnings = Vec::new();
+        for loaded in self.crls.by_issuer.values().flatten() {
+            let LoadedList { list, path, position } = loaded;
+            if let Err(source) = self.check_version(list).and_then(|()| self.check_expiry(list)) {
+                return Err((path.clone(), TlsFileError::Crl { position: *position, source }));
+            }
+            if list.has_expired(self.now) && self.expired == ExpiredCrl::Accept {
+                let (path, issuer) = (path.clone(), list.issuer.clone());
+                warnings.push(CrlWarning::Expired { path, issuer, next_update: list.next_update });
+            }
+        }
+        self.crls.warnings.append(&mut warnings);
+        Ok(self.crls)
+    }
+
+    /// A list in use whose CA has no list any more.
+    fn lost_issuer(&self) -> Option<&LoadedList> {
+        let in_use = self.in_use.filter(|_| self.keep_issuers)?;
+        in_use.by_issuer.values().flatten().find(|loaded| {
+            let RevocationList { issuer_name, spki, .. } = loaded.list.as_ref();
+            let lists = self.crls.by_issuer.get(issuer_name).map_or(&[][..], Vec::as_slice);
+            self.issuers.contains_signer(issuer_name, spki)
+                && !lists.iter().any(|known| known.list.spki == *spki)
+        })
+    }
+
+    fn check_version(&self, list: &RevocationList) -> Result<(), CrlError> {
+        let (version, issuer) = (list.version, || list.issuer.clone());
+        match self.marks.get(&list.id) {
+            Some(known) if version.is_older_than(&known.version) => {
+                Err(CrlError::Rollback { issuer: issuer(), version, known: known.version })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn check_expiry(&self, list: &RevocationList) -> Result<(), CrlError> {
+        let is_in_use = self.in_use.is_some_and(|crls| crls.find(&list.digest).is_some());
+        let is_rejected = self.expired == ExpiredCrl::Reject && list.has_expired(self.now);
+        if !is_rejected || is_in_use {
+            return Ok(());
+        }
+        let (issuer, next_update) = (list.issuer.clone(), list.next_update);
+        Err(CrlError::Expired { issuer, next_update })
+    }
+}
+
+impl LoadedList {
+    /// Whether `other`, of the same issuer and distribution point, is newer. Of two lists of the
+    /// same version, the one with more entries counts, so that the order of files does not matter.
+    fn is_replaced_by(&self, other: &Self) -> bool {
+        let (version, newer) = (&self.list.version, &other.list.version);
+        if version == newer {
+            let rank = |loaded: &Self| (loaded.list.entries(), loaded.list.digest);
+            return rank(self) < rank(other);
+        }
+        version.is_older_than(newer)
+    }
+}
+
+/// The lists in a file, one after the other: only one at a time is in memory in DER.
+fn ders(
+    file: &[u8],
+) -> Box<dyn Iterator<Item = Result<CertificateRevocationListDer<'_>, TlsFileError>> + '_> {
     if file.first() == Some(&DER_SEQUENCE) {
-        return Ok(vec![CertificateRevocationListDer::from(file.to_vec())]);
+        return Box::new(std::iter::once(Ok(CertificateRevocationListDer::from(file))));
     }
     let lists = CertificateRevocationListDer::pem_slice_iter(file);
-    lists.collect::<Result<_, _>>().map_err(TlsFileError::Pem)
+    Box::new(lists.map(|list| list.map_err(TlsFileError::Pem)))
 }
 
 /// The first byte of every list in DER; PEM begins with a dash or with text.
 const DER_SEQUENCE: u8 = 0x30;
+
+/// Maximum length of a name in a message, in characters; the rest is cut.
+const MAX_NAME_LENGTH: usize = 256;
+
+fn bounded(name: String) -> String {
+    match name.char_indices().nth(MAX_NAME_LENGTH) {
+        None => name,
+        Some(_) => name.chars().take(MAX_NAME_LENGTH).chain(['…']).collect(),
+    }
+}

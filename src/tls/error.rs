@@ -1,8 +1,9 @@
 //! Why a certificate, key or revocation list file cannot be used.
 
 use rustls::pki_types::pem;
-use rustls::server::VerifierBuilderError;
-use x509_cert::der;
+
+#[cfg(feature = "proxy")]
+use super::{CrlError, IntermediateError};
 
 /// Why a certificate, key or revocation list file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -21,29 +22,32 @@ pub enum TlsFileError {
         /// Position of the certificate in the file, counted from 1.
         position: usize,
     },
-    /// A revocation list that is not valid DER.
+    /// A revocation list that cannot be used.
+    #[cfg(feature = "proxy")]
     #[error("revocation list {position} cannot be used: {source}")]
-    CrlEncoding {
+    Crl {
         /// Position of the list in the file, counted from 1.
         position: usize,
-        /// The reason that the DER decoder gives.
-        source: der::Error,
+        /// Why the list cannot be used.
+        source: CrlError,
     },
-    /// A revocation list that is older than the one in use.
+    /// A CA whose list is in no file any more.
+    #[cfg(feature = "proxy")]
     #[error(
-        "the revocation list of {issuer} is older than the one in use; restart to use the older one"
+        "no revocation list of {issuer} is left, so that its clients would be rejected; add its list, or remove the CA from client_auth.trust_anchors or client_auth.intermediates"
     )]
-    CrlRollback {
+    CrlMissing {
         /// Distinguished name of the CA.
         issuer: String,
     },
-    /// A revocation list that rustls cannot use.
-    #[error("revocation list {position} cannot be used: {source}")]
-    CrlUnsupported {
-        /// Position of the list in the file, counted from 1.
+    /// A certificate that cannot be an intermediate CA.
+    #[cfg(feature = "proxy")]
+    #[error("certificate {position} cannot be an intermediate: {source}")]
+    Intermediate {
+        /// Position of the certificate in the file, counted from 1.
         position: usize,
-        /// The reason that rustls gives.
-        source: VerifierBuilderError,
+        /// Why the certificate cannot be used.
+        source: IntermediateError,
     },
     /// The certificate is for another key.
     #[error(

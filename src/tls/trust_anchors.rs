@@ -64,7 +64,10 @@ impl TrustAnchors {
 }
 
 /// The certificates in a PEM file, at least one.
-pub(super) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+///
+/// # Errors
+/// Returns an error if the PEM is broken or holds no certificate.
+pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
     let certificates = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
         .map_err(TlsFileError::Pem)?;

@@ -6,9 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use data_encoding::BASE64;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, PublicKeyData,
-    RevokedCertParams, RsaKeySize, SigningKey,
+    BasicConstraints, CertificateParams, CertificateRevocationList,
+    CertificateRevocationListParams, CrlDistributionPoint, CrlIssuingDistributionPoint, CrlScope,
+    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    PublicKeyData, RevokedCertParams, RsaKeySize, SigningKey,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -82,6 +83,34 @@ pub struct Pki {
     parameters: CertificateParams,
     issuer: Issuer<'static, KeyPair>,
     ca: CertificateDer<'static>,
+}
+
+/// A revocation list to make.
+pub struct RevocationList<'a> {
+    pub number: u64,
+    pub issued: SystemTime,
+    pub expires: SystemTime,
+    pub revoked: &'a [&'a Party],
+    /// Revoked serial numbers that no party has: from 1 to this.
+    pub others: u64,
+    pub distribution_point: Option<&'a str>,
+    pub scope: Option<CrlScope>,
+}
+
+impl<'a> RevocationList<'a> {
+    /// A list that is one hour old and lasts for a day.
+    pub fn new(number: u64, revoked: &'a [&'a Party]) -> Self {
+        let (issued, expires) = (Duration::from_secs(3600), Duration::from_secs(86_400));
+        Self {
+            number,
+            issued: SystemTime::now() - issued,
+            expires: SystemTime::now() + expires,
+            revoked,
+            others: 0,
+            distribution_point: None,
+            scope: None,
+        }
+    }
 }
 
 /// A holder of a certificate and its private key.
@@ -282,39 +311,54 @@ impl Pki {
     /// A revocation list (PEM) of our CA that names `revoked`, and is up to date for `lasts`; a list
     /// that lasts no time has expired.
     pub fn crl(&self, name: &str, revoked: &[&Party], lasts: Duration) -> PathBuf {
-        self.crl_made(name, Duration::from_secs(3600), revoked, lasts)
+        let mut list = RevocationList::new(1, revoked);
+        list.expires = match lasts.is_zero() {
+            true => list.issued + Duration::from_secs(1),
+            false => SystemTime::now() + lasts,
+        };
+        self.crl_with(name, &list)
     }
 
     /// An empty revocation list from yesterday.
     pub fn old_crl(&self, name: &str) -> PathBuf {
-        let day = Duration::from_secs(86_400);
-        self.crl_made(name, day, &[], day)
+        let mut list = RevocationList::new(1, &[]);
+        list.issued = SystemTime::now() - Duration::from_secs(86_400);
+        self.crl_with(name, &list)
     }
 
-    fn crl_made(&self, name: &str, ago: Duration, revoked: &[&Party], lasts: Duration) -> PathBuf {
-        let made = SystemTime::now() - ago;
-        let revoked_certs = revoked.iter().map(|party| {
+    /// A revocation list (PEM) of our CA.
+    pub fn crl_with(&self, name: &str, list: &RevocationList<'_>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, self.signed_crl(list).pem().unwrap()).unwrap();
+        path
+    }
+
+    /// A revocation list of our CA.
+    pub fn signed_crl(&self, list: &RevocationList<'_>) -> CertificateRevocationList {
+        let revoke = |serial_number| RevokedCertParams {
+            serial_number,
+            revocation_time: list.issued.into(),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let revoked = list.revoked.iter().map(|party| {
             let certificate = Certificate::from_der(&party.der).unwrap();
-            let serial = certificate.tbs_certificate().serial_number().as_bytes().to_vec();
-            RevokedCertParams {
-                serial_number: serial.into(),
-                revocation_time: made.into(),
-                reason_code: None,
-                invalidity_date: None,
-            }
+            revoke(certificate.tbs_certificate().serial_number().as_bytes().to_vec().into())
         });
-        let next_update = if lasts.is_zero() { made } else { SystemTime::now() + lasts };
+        let others = (1..=list.others).map(|number| revoke(number.into()));
+        let point = list.distribution_point.map(|uri| CrlIssuingDistributionPoint {
+            distribution_point: CrlDistributionPoint { uris: vec![uri.to_owned()] },
+            scope: list.scope,
+        });
         let list = CertificateRevocationListParams {
-            this_update: (made - Duration::from_secs(1)).into(),
-            next_update: next_update.into(),
-            crl_number: 1.into(),
-            issuing_distribution_point: None,
-            revoked_certs: revoked_certs.collect(),
+            this_update: list.issued.into(),
+            next_update: list.expires.into(),
+            crl_number: list.number.into(),
+            issuing_distribution_point: point,
+            revoked_certs: revoked.chain(others).collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
-        let path = self.path(name);
-        std::fs::write(&path, list.signed_by(&self.issuer).unwrap().pem().unwrap()).unwrap();
-        path
+        list.signed_by(&self.issuer).unwrap()
     }
 
     fn issue(

@@ -71,6 +71,8 @@ impl Checker<'_> {
             request_id_from: self.networks(&at("request_id_from"), &service.request_id_from),
             tls: self.tls(&at("tls.alpn"), service.tls, service.protocol),
             trust_anchors: self.path(&service.client_auth.trust_anchors),
+            intermediates: (service.client_auth.intermediates.as_deref())
+                .map(|path| self.path(path)),
             crls: service.client_auth.crls.iter().map(|path| self.path(path)).collect(),
             expired_crl: service.client_auth.expired_crl,
             client_auth_mode: service.client_auth.mode,

@@ -71,6 +71,8 @@ pub(in crate::config) struct RawClientAuth {
     #[serde(default = "required")]
     pub(in crate::config) mode: ClientAuthMode,
     #[serde(default)]
+    pub(in crate::config) intermediates: Option<PathBuf>,
+    #[serde(default)]
     pub(in crate::config) crls: Vec<PathBuf>,
     #[serde(default = "reject_expired")]
     pub(in crate::config) expired_crl: ExpiredCrl,

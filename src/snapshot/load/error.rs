@@ -65,7 +65,7 @@ pub enum LoadError {
     },
     /// The rollback state cannot be read or written.
     #[error(
-        "state {}: {source}; make the directory writable, or remove the file to accept older filters",
+        "state {}: {source}; make the directory writable, or remove the file to accept older filters or CRLs",
         path.display()
     )]
     State {

@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use super::file::FileState;
 use crate::metrics::ReloadResult;
-use crate::snapshot::rejection_reason::RejectionReason;
 use crate::snapshot::report::ReloadReport;
 use crate::unix_time;
 
@@ -130,7 +129,7 @@ impl<T> LastGood<T> {
     /// Records that the content of the files was rejected.
     pub(crate) fn record_rejection(
         &mut self,
-        reason: Option<RejectionReason>,
+        reason: Option<&'static str>,
         error: &dyn std::error::Error,
         now: SystemTime,
     ) {

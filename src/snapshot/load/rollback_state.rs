@@ -73,7 +73,7 @@ impl RollbackState {
         if let Some(path) = &self.path
             && (next != self.watermarks || !path.exists())
         {
-            write(path, &next)?;
+            write(path, &Content { filters: next.clone() })?;
         }
         self.watermarks = next;
         Ok(())
@@ -86,10 +86,10 @@ pub(super) fn path_in(directory: &Path) -> PathBuf {
 }
 
 /// Replaces the file at `path` atomically: after a crash it holds the old content or the new.
-fn write(path: &Path, watermarks: &BTreeMap<String, Watermark>) -> io::Result<()> {
+pub(super) fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let mut staged = tempfile::NamedTempFile::new_in(directory)?;
-    let mut text = serde_json::to_string_pretty(&Content { filters: watermarks.clone() })?;
+    let mut text = serde_json::to_string_pretty(content)?;
     text.push('\n');
     staged.write_all(text.as_bytes())?;
     staged.as_file().sync_all()?;

@@ -19,6 +19,7 @@ use self::filter::FilterSource;
 use self::list::ListSource;
 use self::service::ServiceSource;
 use super::check::new_hits::DryRun;
+use super::crl_state::CrlState;
 use super::error::LoadError;
 use super::last_good::Change;
 use super::rollback_state::RollbackState;
@@ -63,6 +64,7 @@ pub(super) struct ServiceIds(Vec<String>);
 pub(super) struct LoadContext<'a> {
     pub(super) metrics: &'a ControlMetrics,
     pub(super) rollback: &'a RollbackState,
+    pub(super) crl_state: &'a CrlState,
     pub(super) now: SystemTime,
 }
 
@@ -158,7 +160,7 @@ impl Sources {
             return Ok(Staged::Kept(index));
         }
         let before = self.services.iter().find(|known| known.id() == id);
-        ServiceSource::load(id, config.clone(), before, context.now).map(Staged::New)
+        ServiceSource::load(id, config.clone(), before, context).map(Staged::New)
     }
 
     /// Puts the staged sources in use.

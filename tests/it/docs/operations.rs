@@ -719,13 +719,6 @@ impl Failures {
         assert!(error.contains(case.error), "{name}: {line}");
         self.wait_for_count(case.result, before);
     }
-
-    /// Replaces the revocation list by one that is valid for `lasts`.
-    fn replace_crl(&self, lasts: Duration, generation: u64) {
-        self.scene.pki.crl("next.crl", &[], lasts);
-        rename(self.scene.pki.path("next.crl"), self.scene.pki.path("clients.crl.pem")).unwrap();
-        self.keygate.wait_for_generation(generation);
-    }
 }
 
 fn case(result: &'static str, error: &'static str, alert: &'static str) -> Case {
@@ -795,8 +788,16 @@ const OTHER_NAME: [&str; 2] = ["--insecure", "https://other.example.com/"];
 
 #[test]
 fn an_expired_revocation_list_is_logged_as_described() {
-    let failures = Failures::new();
-    failures.replace_crl(Duration::ZERO, 2);
+    let mut failures = Failures::new();
+    let (pki, origin) = (&failures.scene.pki, &failures.scene.origin);
+    pki.crl("clients.crl.pem", &[], Duration::ZERO);
+    let strict = text(origin, "", "");
+    let lenient = strict.replace("crls = [", "expired_crl = \"accept\", crls = [");
+    assert_ne!(lenient, strict);
+    failures.keygate = Keygate::configured(pki, &lenient);
+    // The list in use has expired, and the configuration rejects it now.
+    failures.scene.replace("keygate.toml", &strict);
+    failures.keygate.wait_for_generation(2);
     let error = "certificate revocation list expired";
     assert!(section("## A client cannot connect").contains(&format!("`{error}`")));
     failures.check(Some(&failures.scene.good), &case("revoked", error, "alert"));

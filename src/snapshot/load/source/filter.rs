@@ -221,7 +221,7 @@ impl FilterSource {
             revision_in_use = self.filter().filter.header().revision,
             "filter update rejected, keeping the one in use"
         );
-        self.filter.record_rejection(Some(reason), &rejection, now);
+        self.filter.record_rejection(Some(reason.as_str()), &rejection, now);
         self.last_rejection = Some(self.filter.last_reload());
         self.rejection = Some(Arc::new(rejection));
         Change::Same

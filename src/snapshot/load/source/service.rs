@@ -2,21 +2,25 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use tracing::{info, warn};
 
-use super::service_credentials::ServiceCredentials;
+use super::service_credentials::{CRLS, KnownCrls, ServiceCredentials};
 use crate::config::{ExpiredCrl, ServiceConfig};
 use crate::guard::{CurrentGuard, Depth, Guard, Policy};
+use crate::metrics::{ControlMetrics, Label};
+use crate::snapshot::crl_rejection_reason::CrlRejectionReason;
 use crate::snapshot::current::Service;
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::last_good::{Change, LastGood, ReadIf, Reread};
 use crate::snapshot::load::own_key::OwnKey;
+use crate::snapshot::load::source::LoadContext;
 use crate::snapshot::report::{CertificateExpiry, ServiceReport};
 use crate::snapshot::warning::Warning;
 use crate::spki;
-use crate::tls::{self, CertificateRole, CertificateSummary};
+use crate::tls::{self, CertificateRole, CertificateSummary, CrlError, CrlMarks, TlsFileError};
+use crate::unix_time;
 
 /// A configured service and the last good state of its files.
 #[derive(Debug)]
@@ -24,8 +28,17 @@ pub(crate) struct ServiceSource {
     id: usize,
     config: Arc<ServiceConfig>,
     credentials: LastGood<ServiceCredentials>,
-    /// Whether the expiry of a CRL was logged and applied.
-    has_expired_crl: bool,
+    metrics: ControlMetrics,
+    /// The newest CRLs that were in use.
+    crl_marks: CrlMarks,
+    /// The expiries of CRLs up to this time were logged and applied, in seconds since the Unix
+    /// epoch.
+    crls_checked_at: u64,
+    /// When files with a CRL that is dated in the future are read again, in seconds since the Unix
+    /// epoch.
+    retry_at: Option<u64>,
+    /// Whether a CRL was rejected at the last check.
+    is_crl_rejected: bool,
 }
 
 impl ServiceSource {
@@ -33,36 +46,54 @@ impl ServiceSource {
     /// previous configuration.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be used, or a CRL is older than the one in `before`.
-    pub(crate) fn load(
+    /// Returns an error if a file cannot be used, or a CRL is older than one that was in use.
+    pub(super) fn load(
         id: usize,
         config: ServiceConfig,
         before: Option<&Self>,
-        now: SystemTime,
+        context: LoadContext<'_>,
     ) -> Result<Self, LoadError> {
+        let now = unix_time::seconds(context.now);
         let paths = config.files().into_iter().map(Path::to_owned).collect();
-        let credentials = LastGood::load(paths, now, || {
-            let mut credentials = ServiceCredentials::read(&config)?;
+        let mut crl_marks = match before {
+            Some(before) => before.crl_marks.clone(),
+            None => context.crl_state.marks(&config.name),
+        };
+        let credentials = LastGood::load(paths, context.now, || {
+            let in_use = before.map(|before| before.credentials.get().crls.as_ref());
+            // A new configuration may name fewer CRLs.
+            let known = KnownCrls { in_use, keep_issuers: false, marks: &crl_marks, now };
+            let mut credentials = ServiceCredentials::read(&config, known)?;
             if let Some(before) = before {
-                let (previous, config_before) = (before.credentials.get(), &before.config);
-                credentials.ensure_crls_not_older_than(previous, &config)?;
-                credentials.reuse_unchanged(&config, previous, config_before);
+                credentials.reuse_unchanged(&config, before.credentials.get(), &before.config);
             }
             Ok(credentials)
         })?;
-        log_warnings(credentials.get(), &config, now);
-        Ok(Self { id, config: Arc::new(config), credentials, has_expired_crl: false })
+        log_warnings(credentials.get(), &config, context.now);
+        credentials.get().crls.raise(&mut crl_marks);
+        Ok(Self {
+            id,
+            config: Arc::new(config),
+            credentials,
+            metrics: context.metrics.clone(),
+            crl_marks,
+            crls_checked_at: now,
+            retry_at: None,
+            is_crl_rejected: false,
+        })
     }
 
     /// Reads the files again if one has changed, and applies the expiry of a CRL.
     pub(crate) fn refresh(&mut self, now: SystemTime) -> Change {
+        let seconds = unix_time::seconds(now);
+        let is_due = self.retry_at.is_some_and(|due| due <= seconds);
+        let read_if = if is_due { ReadIf::Always } else { ReadIf::Changed };
         let read = |before: &ServiceCredentials| {
-            Ok(ServiceCredentials::read(&self.config).and_then(|credentials| {
-                credentials.ensure_crls_not_older_than(before, &self.config)?;
-                Ok(credentials)
-            }))
+            let (in_use, marks) = (Some(before.crls.as_ref()), &self.crl_marks);
+            let known = KnownCrls { in_use, keep_issuers: true, marks, now: seconds };
+            Ok(ServiceCredentials::read(&self.config, known))
         };
-        match self.credentials.reread(ReadIf::Changed, now, read) {
+        match self.credentials.reread(read_if, now, read) {
             Reread::Pending => Change::Pending,
             Reread::Read(Ok(credentials)) => self.activate(credentials, now),
             Reread::Read(Err(error)) => self.reject(&error, now),
@@ -73,24 +104,37 @@ impl ServiceSource {
     fn activate(&mut self, mut credentials: ServiceCredentials, now: SystemTime) -> Change {
         credentials.reuse_unchanged(&self.config, self.credentials.get(), &self.config);
         log_warnings(&credentials, &self.config, now);
+        credentials.crls.raise(&mut self.crl_marks);
         self.credentials.replace(credentials, now);
-        self.has_expired_crl = false;
+        self.retry_at = None;
+        self.is_crl_rejected = false;
         info!(service = %self.config.name, "certificates loaded");
+        // A list that is still in use may have expired meanwhile.
+        self.apply_crl_expiry(now);
         Change::Replaced
     }
 
     fn reject(&mut self, error: &LoadError, now: SystemTime) -> Change {
-        warn!(%error, "certificate update rejected, keeping those in use");
-        self.credentials.record_rejection(None, error, now);
+        let reason = crl_rejection_reason(error);
+        self.retry_at = retry_at(error);
+        if let Some(reason) = reason {
+            self.is_crl_rejected = true;
+            self.metrics.record_crl_rejected(&self.config.name, reason);
+        }
+        let reason = reason.map(Label::as_str);
+        warn!(reason, %error, "certificate update rejected, keeping those in use");
+        self.credentials.record_rejection(reason, error, now);
         Change::Same
     }
 
-    /// Rebuilds the client verifier once when a CRL expires, because it rejects clients that were
+    /// Rebuilds the client verifier when a CRL expires, because it rejects clients that were
     /// admitted before. Their sessions must not resume, and their open connections are verified
     /// again.
     fn apply_crl_expiry(&mut self, now: SystemTime) -> Change {
-        let has_expired = self.time_to_crl_expiry(now).is_some_and(|left| left.is_zero());
-        if !has_expired || std::mem::replace(&mut self.has_expired_crl, true) {
+        let now = unix_time::seconds(now);
+        let next = self.next_crl_expiry();
+        self.crls_checked_at = self.crls_checked_at.max(now);
+        if next.is_none_or(|next| next > now) {
             return Change::Same;
         }
         self.credentials.get_mut().rebuild_client_verifier(&self.config);
@@ -98,12 +142,37 @@ impl ServiceSource {
         Change::Replaced
     }
 
-    /// Time until clients are rejected because a CRL expires, zero if it has expired. `None` if
-    /// expired CRLs are accepted or no CRL expires.
-    pub(crate) fn time_to_crl_expiry(&self, now: SystemTime) -> Option<Duration> {
-        let expiry = UNIX_EPOCH + self.credentials.get().crls.next_update?;
-        let is_rejected = self.config.expired_crl == ExpiredCrl::Reject;
-        is_rejected.then(|| expiry.duration_since(now).unwrap_or_default())
+    /// When clients are next rejected because a CRL expires, in seconds since the Unix epoch. `None`
+    /// if expired CRLs are accepted or no CRL is left that expires.
+    fn next_crl_expiry(&self) -> Option<u64> {
+        match self.config.expired_crl {
+            ExpiredCrl::Accept => None,
+            ExpiredCrl::Reject => {
+                self.credentials.get().crls.next_update_after(self.crls_checked_at)
+            }
+        }
+    }
+
+    /// Time until clients are rejected because a CRL expires, or until a rejected CRL is due. `None`
+    /// if neither happens.
+    pub(crate) fn time_to_crl_check(&self, now: SystemTime) -> Option<Duration> {
+        let next = self.next_crl_expiry().into_iter().chain(self.retry_at).min()?;
+        let next = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(next))?;
+        Some(next.duration_since(now).unwrap_or_default())
+    }
+
+    /// The newest CRLs that were in use.
+    pub(crate) fn crl_marks(&self) -> &CrlMarks {
+        &self.crl_marks
+    }
+
+    /// Sets the metrics of the CRLs, if there are any.
+    pub(crate) fn show_crls(&self) {
+        let crls = &self.credentials.get().crls;
+        let Some(next_update) = crls.next_update() else { return };
+        let entries = crls.lists().iter().map(|(list, _)| list.entries()).sum();
+        self.metrics.show_crls::<CrlRejectionReason>(self.name(), next_update, entries);
+        self.metrics.set_crl_last_reload_successful(self.name(), !self.is_crl_rejected);
     }
 
     /// Builds the service of the next snapshot, whose handshakes judge keys with `guard`.
@@ -186,18 +255,14 @@ impl ServiceSource {
             self.certificate_expiries()
                 .find_map(|(role, expiry)| (role == wanted).then_some(expiry))
         };
+        let crls = &self.credentials.get().crls;
         let expiry = CertificateExpiry {
             server: expiry_of(CertificateRole::Server).unwrap_or_default(),
             trust_anchor: expiry_of(CertificateRole::TrustAnchor),
             upstream_client: expiry_of(CertificateRole::UpstreamClient),
-            crl: self.crl_next_update(),
+            crl: crls.next_update(),
         };
-        ServiceReport::new(&self.config, expiry, self.credentials.last_reload())
-    }
-
-    /// Expiry of the first CRL that expires, in seconds since the Unix epoch.
-    pub(crate) fn crl_next_update(&self) -> Option<u64> {
-        self.credentials.get().crls.next_update.map(|next| next.as_secs())
+        ServiceReport::new(&self.config, expiry, crls, self.credentials.last_reload())
     }
 
     /// Expiry of the service's own leaf certificates, and of the client CA that expires first, in
@@ -217,6 +282,25 @@ impl ServiceSource {
         ];
         roles.into_iter().filter_map(expiry)
     }
+}
+
+/// The class of the rejection if the cause is a CRL.
+fn crl_rejection_reason(error: &LoadError) -> Option<CrlRejectionReason> {
+    if let LoadError::Credentials { key: CRLS, source, .. } = error {
+        return Some(CrlRejectionReason::of(source));
+    }
+    let is_unreadable = matches!(error, LoadError::Read { key: CRLS, .. });
+    is_unreadable.then_some(CrlRejectionReason::Io)
+}
+
+/// When the files can be used without a change, because the date of a CRL has come.
+fn retry_at(error: &LoadError) -> Option<u64> {
+    if let LoadError::Credentials { source: TlsFileError::Crl { source, .. }, .. } = error
+        && let CrlError::Future { this_update, .. } = source
+    {
+        return Some(this_update.saturating_sub(tls::MAX_CLOCK_SKEW));
+    }
+    None
 }
 
 fn log_warnings(credentials: &ServiceCredentials, config: &ServiceConfig, now: SystemTime) {

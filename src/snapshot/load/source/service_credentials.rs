@@ -1,6 +1,6 @@
 //! Loads the certificates, keys, CAs and CRLs of one service.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -18,13 +18,17 @@ use crate::snapshot::load::private_key::{self, ExposedKeyFile};
 use crate::snapshot::warning::{CertificateFile, PeriodProblem, Warning};
 use crate::spki::{self, Fingerprint};
 use crate::tls::{
-    self, CertificateRole, CertificateSummary, ClientVerifier, Credentials, Crls, TlsFileError,
-    TrustAnchors,
+    self, CertificateRole, CertificateSummary, ClientVerifier, Credentials, CrlIssuers, CrlLoader,
+    CrlMarks, Crls, TlsFileError, TrustAnchors,
 };
 use crate::unix_time;
 
 /// Maximum size of a PEM file, 16 MiB: about fifty times the size of all public CAs together.
 const MAX_PEM_SIZE: u64 = 16 << 20;
+
+/// Maximum size of a file with CRLs, 128 MiB: more than a million entries with serial numbers of 20
+/// octets, in PEM.
+const MAX_CRL_SIZE: u64 = 128 << 20;
 
 /// The certificates, keys, CAs and CRLs of a service.
 #[derive(Debug)]
@@ -62,6 +66,19 @@ struct ServiceFile<'a> {
     path: &'a Path,
 }
 
+/// The CRLs that are in use when the files of a service are read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KnownCrls<'a> {
+    /// The CRLs in use; `None` at a start.
+    pub(super) in_use: Option<&'a Crls>,
+    /// Whether each CA that has a CRL in use must keep one.
+    pub(super) keep_issuers: bool,
+    /// The newest versions that were in use.
+    pub(super) marks: &'a CrlMarks,
+    /// The current time, in seconds since the Unix epoch.
+    pub(super) now: u64,
+}
+
 /// A certificate chain with its private key, and facts about their files.
 struct KeyPair {
     credentials: Credentials,
@@ -75,7 +92,7 @@ impl ServiceCredentials {
     ///
     /// # Errors
     /// Returns an error if a file cannot be used.
-    pub(super) fn read(config: &ServiceConfig) -> Result<Self, LoadError> {
+    pub(super) fn read(config: &ServiceConfig, known: KnownCrls<'_>) -> Result<Self, LoadError> {
         let file = |key, path| ServiceFile { service: &config.name, key, path };
         let server = KeyPair::read(
             file("tls.certificate", &config.tls.certificate),
@@ -83,11 +100,25 @@ impl ServiceCredentials {
         )?;
         let anchors = file("client_auth.trust_anchors", &config.trust_anchors);
         let trust_anchors = Arc::new(anchors.trust_anchors(&anchors.read()?)?);
-        let mut crls = Crls::default();
+        let issuers = crl_issuers(config, &trust_anchors)?;
+        let mut loader = CrlLoader {
+            issuers: &issuers,
+            expired: config.expired_crl,
+            now: known.now,
+            in_use: known.in_use,
+            keep_issuers: known.keep_issuers,
+            marks: known.marks,
+            crls: Crls::default(),
+        };
         for path in &config.crls {
-            let file = crl_file(config, path);
-            crls.add(&file.read()?, &trust_anchors).map_err(|source| file.unusable(source))?;
+            let file = file(CRLS, path);
+            let content = file.read_up_to(MAX_CRL_SIZE)?;
+            loader.add(path, &content).map_err(|source| file.unusable(source))?;
         }
+        let crls = loader.finish().map_err(|(path, source)| {
+            let service = config.name.clone();
+            LoadError::Credentials { service, key: CRLS, path, source }
+        })?;
         let crls = Arc::new(crls);
         let client_verifier = client_verifier(config, &trust_anchors, &crls);
         let mut exposed_key_files = Vec::from_iter(server.exposed);
@@ -123,7 +154,7 @@ impl ServiceCredentials {
         };
         if settings(config) == settings(config_before)
             && self.trust_anchors.certificates == before.trust_anchors.certificates
-            && self.crls.lists == before.crls.lists
+            && self.crls.has_same_lists(&before.crls)
         {
             self.client_verifier = Arc::clone(&before.client_verifier);
         }
@@ -135,24 +166,11 @@ impl ServiceCredentials {
         }
     }
 
-    /// Checks that no CRL is older than the one of the same CA in `before`.
-    ///
-    /// # Errors
-    /// Returns an error if one is older.
-    pub(super) fn ensure_crls_not_older_than(
-        &self,
-        before: &Self,
-        config: &ServiceConfig,
-    ) -> Result<(), LoadError> {
-        self.crls.ensure_not_older_than(&before.crls).map_err(|source| {
-            let path = config.crls.first().map_or(Path::new(""), PathBuf::as_path);
-            crl_file(config, path).unusable(source)
-        })
-    }
-
     /// The conditions of the files that an operator must mend.
     pub(super) fn warnings(&self, config: &ServiceConfig, now: SystemTime) -> Vec<Warning> {
-        let mut warnings = Vec::new();
+        let crls = self.crls.warnings().iter().cloned();
+        let crl = |problem| Warning::Crl { service: config.name.clone(), problem };
+        let mut warnings: Vec<_> = crls.map(crl).collect();
         let exposed = self.exposed_key_files.iter().cloned();
         warnings.extend(exposed.map(Warning::UnsafePermissions));
         let certificate = |key, path: &Path| CertificateFile {
@@ -246,9 +264,9 @@ impl KeyPair {
             | TlsFileError::PrivateKey(_) => key.unusable(source),
             TlsFileError::Anchor { .. }
             | TlsFileError::AnchorValidity { .. }
-            | TlsFileError::CrlEncoding { .. }
-            | TlsFileError::CrlRollback { .. }
-            | TlsFileError::CrlUnsupported { .. }
+            | TlsFileError::Crl { .. }
+            | TlsFileError::CrlMissing { .. }
+            | TlsFileError::Intermediate { .. }
             | TlsFileError::NoCertificate
             | TlsFileError::NoCrl
             | TlsFileError::Pem(_) => certificate.unusable(source),
@@ -262,7 +280,11 @@ impl KeyPair {
 
 impl ServiceFile<'_> {
     fn read(self) -> Result<Vec<u8>, LoadError> {
-        read_bounded(self.path, MAX_PEM_SIZE).map_err(|source| self.unreadable(source))
+        self.read_up_to(MAX_PEM_SIZE)
+    }
+
+    fn read_up_to(self, max_size: u64) -> Result<Vec<u8>, LoadError> {
+        read_bounded(self.path, max_size).map_err(|source| self.unreadable(source))
     }
 
     fn trust_anchors(self, content: &[u8]) -> Result<TrustAnchors, LoadError> {
@@ -301,8 +323,17 @@ fn period_warnings(
     })
 }
 
-fn crl_file<'a>(config: &'a ServiceConfig, path: &'a Path) -> ServiceFile<'a> {
-    ServiceFile { service: &config.name, key: "client_auth.crls", path }
+/// The configuration key that names the files with CRLs.
+pub(super) const CRLS: &str = "client_auth.crls";
+
+/// The CAs whose CRLs the service accepts.
+fn crl_issuers(config: &ServiceConfig, anchors: &TrustAnchors) -> Result<CrlIssuers, LoadError> {
+    let Some(path) = &config.intermediates else { return Ok(CrlIssuers::new(anchors)) };
+    let file = ServiceFile { service: &config.name, key: "client_auth.intermediates", path };
+    let intermediates = tls::certificates(&file.read()?);
+    intermediates
+        .and_then(|intermediates| CrlIssuers::new(anchors).with_intermediates(&intermediates))
+        .map_err(|source| file.unusable(source))
 }
 
 fn client_verifier(
