@@ -40,14 +40,13 @@ pub use self::{
     handshake_result::HandshakeResult,
     identity::{ClientIdentity, PathExpiry},
     server_config::server_config,
-    trust_anchors::certificates,
 };
 pub use self::{
     client_verifier::{ClientVerifier, MAX_CERTIFICATES},
     error::TlsFileError,
     handshake::{Handshake, RejectedClient},
     path::VerifiedPath,
-    trust_anchors::{TrustAnchors, trust_anchors},
+    trust_anchors::{TrustAnchors, certificates, trust_anchors},
     verifier::KeyVerifier,
 };
 

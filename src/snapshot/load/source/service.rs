@@ -124,7 +124,7 @@ impl ServiceSource {
         let reason = reason.map(Label::as_str);
         warn!(reason, %error, "certificate update rejected, keeping those in use");
         self.credentials.record_rejection(reason, error, now);
-        Change::Same
+        self.apply_crl_expiry(now)
     }
 
     /// Rebuilds the client verifier when a CRL expires, because it rejects clients that were
