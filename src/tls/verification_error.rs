@@ -5,8 +5,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::{CertificateError, OtherError};
-use webpki::Error;
+use rustls::{CertificateError, ExtendedKeyPurpose, OtherError};
+use webpki::{Error, KeyUsage};
 
 /// More certificates than a client may present.
 #[derive(thiserror::Error)]
@@ -61,7 +61,10 @@ pub(super) fn certificate_error(error: Error) -> CertificateError {
         }
         Error::InvalidCertValidity => CertificateError::Expired,
         Error::InvalidSignatureForPublicKey => CertificateError::BadSignature,
-        Error::RequiredEkuNotFoundContext(_) => CertificateError::InvalidPurpose,
+        Error::RequiredEkuNotFoundContext(context) => CertificateError::InvalidPurposeContext {
+            required: purpose(context.required.oid_values().collect()),
+            presented: context.present.into_iter().map(purpose).collect(),
+        },
         Error::UnknownIssuer => CertificateError::UnknownIssuer,
         Error::UnknownRevocationStatus => CertificateError::UnknownRevocationStatus,
         Error::UnsupportedSignatureAlgorithmContext(context) => {
@@ -77,5 +80,13 @@ pub(super) fn certificate_error(error: Error) -> CertificateError {
             }
         }
         error => other(error),
+    }
+}
+
+fn purpose(oid: Vec<usize>) -> ExtendedKeyPurpose {
+    match oid.as_slice() {
+        KeyUsage::CLIENT_AUTH_REPR => ExtendedKeyPurpose::ClientAuth,
+        KeyUsage::SERVER_AUTH_REPR => ExtendedKeyPurpose::ServerAuth,
+        _ => ExtendedKeyPurpose::Other(oid),
     }
 }
