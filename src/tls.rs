@@ -14,6 +14,8 @@ mod credentials;
 #[cfg(feature = "proxy")]
 mod crls;
 mod error;
+mod explain;
+mod file_content;
 mod handshake;
 #[cfg(feature = "proxy")]
 mod handshake_result;
@@ -44,6 +46,8 @@ pub use self::{
 pub use self::{
     client_verifier::{ClientVerifier, MAX_CERTIFICATES},
     error::TlsFileError,
+    explain::explain,
+    file_content::FileContent,
     handshake::{Handshake, RejectedClient},
     path::VerifiedPath,
     trust_anchors::{TrustAnchors, certificates, trust_anchors},

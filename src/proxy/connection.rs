@@ -286,7 +286,7 @@ impl HandshakeFailure {
             });
         }
         let service = service.map(|service| service.config.name.as_str());
-        let error = self.error.as_ref().map(tracing::field::display);
+        let error = self.error.as_ref().map(crate::tls::explain);
         debug!(%peer, service, result = self.result.as_str(), error, "connection failed");
         if let Some(tcp) = self.tcp {
             lingering_close::close(tcp).await;

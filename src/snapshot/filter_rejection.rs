@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::pkbf::{FilterError, Plausibility};
 use crate::snapshot::rejection_reason::RejectionReason;
 use crate::spki::InputError;
+use crate::unix_time::rfc3339;
 
 /// Why a filter update is rejected.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +35,8 @@ pub enum FilterRejection {
     File(#[from] FilterError),
     /// The date in the header is more than one day in the future.
     #[error(
-        "dated {updated} (Unix time), more than one day in the future: a clock is wrong, or the date is forged"
+        "dated {}, more than one day in the future: a clock is wrong, or the date is forged",
+        rfc3339(*.updated)
     )]
     Future {
         /// Last change according to the header, in seconds since the Unix epoch.
@@ -67,7 +69,9 @@ pub enum FilterRejection {
     },
     /// The filter is older than the newest one that was in use.
     #[error(
-        "rollback: revision {revision} of {updated} (Unix time) is older than revision {known_revision} of {known_updated} that was in use; publish it with a later date, or set rollback = \"allow\""
+        "rollback: revision {revision} of {} is older than revision {known_revision} of {} that was in use; publish it with a later date, or set rollback = \"allow\"",
+        rfc3339(*.updated),
+        rfc3339(*.known_updated)
     )]
     Rollback {
         /// Revision in the header.

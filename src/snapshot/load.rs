@@ -10,6 +10,7 @@ pub(super) mod own_key;
 pub(super) mod private_key;
 mod rollback_state;
 pub(super) mod source;
+pub(super) mod state_directory;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,6 +80,7 @@ impl Loader {
         recent: RecentKeys,
     ) -> Result<(Self, Snapshot), LoadError> {
         let now = SystemTime::now();
+        check_state_directory(config)?;
         let rollback = read_rollback_state(config)?;
         let crl_state = CrlState::read(config.state_dir.as_deref())?;
         let mut service_ids = ServiceIds::default();
@@ -325,6 +327,12 @@ impl Loader {
             source.show_crls();
         }
     }
+}
+
+fn check_state_directory(config: &Config) -> Result<(), LoadError> {
+    let Some(directory) = &config.state_dir else { return Ok(()) };
+    state_directory::check(directory)
+        .map_err(|source| LoadError::StateDirectory { path: directory.clone(), source })
 }
 
 fn read_rollback_state(config: &Config) -> Result<RollbackState, LoadError> {

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustls::client::verify_server_name;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{
     PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer, ServerName,
 };
@@ -14,8 +14,8 @@ use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use zeroize::Zeroizing;
 
-use super::TlsFileError;
-use super::trust_anchors::certificates;
+use super::trust_anchors::{certificates, without_byte_order_mark};
+use super::{FileContent, TlsFileError};
 
 /// A certificate chain with its private key.
 pub type Credentials = Arc<CertifiedKey>;
@@ -27,11 +27,13 @@ pub type Credentials = Arc<CertifiedKey>;
 /// belong to the certificate.
 pub fn credentials(chain: &[u8], private_key: &[u8]) -> Result<Credentials, TlsFileError> {
     let chain = certificates(chain)?;
+    let private_key = without_byte_order_mark(private_key);
     let der = match private_key_zeroized(private_key) {
         Some(der) => der,
         // rustls' reader accepts rarer forms (CR line ends, no padding) and names the fault in
         // others.
-        None => PrivateKeyDer::from_pem_slice(private_key).map_err(TlsFileError::NoPrivateKey)?,
+        None => PrivateKeyDer::from_pem_slice(private_key)
+            .map_err(|source| unusable_key(private_key, source))?,
     };
     let key = any_supported_type(&Zeroizing::new(der)).map_err(TlsFileError::PrivateKey)?;
     let credentials = CertifiedKey::new(chain, key);
@@ -40,7 +42,19 @@ pub fn credentials(chain: &[u8], private_key: &[u8]) -> Result<Credentials, TlsF
         Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
             Err(TlsFileError::KeyMismatch)
         }
+        Err(error @ rustls::Error::InvalidCertificate(_)) => {
+            Err(TlsFileError::UnusableCertificate(error))
+        }
         Err(error) => Err(TlsFileError::PrivateKey(error)),
+    }
+}
+
+/// Why a file without a readable private key cannot be used.
+fn unusable_key(file: &[u8], source: pem::Error) -> TlsFileError {
+    match FileContent::of(file) {
+        // A key that is in a form that keygate reads is damaged.
+        FileContent::PrivateKey => TlsFileError::PrivateKeyPem(source),
+        content => TlsFileError::NoPrivateKey(content),
     }
 }
 
@@ -152,8 +166,8 @@ mod tests {
     fn an_error_names_the_missing_section() {
         let (certificate, key) = pair();
         let no_certificate = credentials(key.as_bytes(), key.as_bytes()).unwrap_err();
-        assert!(matches!(no_certificate, TlsFileError::NoCertificate));
+        assert!(matches!(no_certificate, TlsFileError::NoCertificate(FileContent::PrivateKey)));
         let no_key = credentials(certificate.as_bytes(), certificate.as_bytes()).unwrap_err();
-        assert!(matches!(no_key, TlsFileError::NoPrivateKey(_)));
+        assert!(matches!(no_key, TlsFileError::NoPrivateKey(FileContent::Certificate)));
     }
 }

@@ -5,11 +5,14 @@ use rustls::pki_types::pem;
 #[cfg(feature = "proxy")]
 use super::{CrlError, IntermediateError};
 
+use super::FileContent;
+use super::explain::{pem_error, tls_error};
+
 /// Why a certificate, key or revocation list file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsFileError {
     /// A certificate that cannot be a trust anchor.
-    #[error("certificate {position} cannot be a trust anchor: {source}")]
+    #[error("certificate {position} cannot be a trust anchor: {}", tls_error(source))]
     Anchor {
         /// Position of the certificate in the file, counted from 1.
         position: usize,
@@ -55,18 +58,26 @@ pub enum TlsFileError {
     )]
     KeyMismatch,
     /// No CERTIFICATE section.
-    #[error("there is no certificate in it; a PEM file with \"BEGIN CERTIFICATE\" is expected")]
-    NoCertificate,
+    #[error("no certificate, which begins with \"BEGIN CERTIFICATE\" in PEM: {0}")]
+    NoCertificate(FileContent),
     /// No X509 CRL section, and no revocation list in DER.
     #[error("there is no revocation list in it; PEM with \"BEGIN X509 CRL\", or DER, is expected")]
     NoCrl,
     /// No section with a private key.
     #[error("no usable private key: {0}")]
-    NoPrivateKey(#[source] pem::Error),
+    NoPrivateKey(FileContent),
     /// The PEM framing, its base64 or the certificate in it is broken.
-    #[error("broken PEM: {0}")]
+    #[error("broken PEM: {}", pem_error(.0))]
     Pem(#[source] pem::Error),
     /// A private key that rustls cannot use.
-    #[error("no usable private key: {0}")]
+    #[error(
+        "no usable private key: it is damaged, or of another kind than RSA with 2048 to 8192 bits, ECDSA with P-256, P-384 or P-521, and Ed25519"
+    )]
     PrivateKey(#[source] rustls::Error),
+    /// A section with a private key that is not valid PEM.
+    #[error("no usable private key: {}", pem_error(.0))]
+    PrivateKeyPem(#[source] pem::Error),
+    /// The certificate with the key's other half cannot be read.
+    #[error("certificate 1 cannot be used: {}", tls_error(.0))]
+    UnusableCertificate(#[source] rustls::Error),
 }

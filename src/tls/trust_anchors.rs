@@ -6,7 +6,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::TlsFileError;
+use super::{FileContent, TlsFileError};
 use crate::spki::{self, ValidityPeriod};
 
 /// The CAs that may issue the peer's certificate.
@@ -36,7 +36,7 @@ impl TrustAnchors {
     /// Returns an error if there is no certificate, or one that cannot be a trust anchor.
     pub fn new(certificates: Vec<CertificateDer<'static>>) -> Result<Self, TlsFileError> {
         if certificates.is_empty() {
-            return Err(TlsFileError::NoCertificate);
+            return Err(TlsFileError::NoCertificate(FileContent::Empty));
         }
         let mut store = RootCertStore::empty();
         let mut validities = Vec::with_capacity(certificates.len());
@@ -68,10 +68,31 @@ impl TrustAnchors {
 /// # Errors
 /// Returns an error if the PEM is broken or holds no certificate.
 pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+    let pem = without_byte_order_mark(pem);
     let certificates = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
         .map_err(TlsFileError::Pem)?;
-    if certificates.is_empty() { Err(TlsFileError::NoCertificate) } else { Ok(certificates) }
+    if certificates.is_empty() {
+        return Err(TlsFileError::NoCertificate(match FileContent::of(pem) {
+            FileContent::EncryptedKey | FileContent::OpensshKey => FileContent::PrivateKey,
+            content @ (FileContent::Certificate
+            | FileContent::Der
+            | FileContent::Empty
+            | FileContent::Other
+            | FileContent::Pkcs
+            | FileContent::PrivateKey
+            | FileContent::PublicKey
+            | FileContent::Request
+            | FileContent::TrustedCertificate
+            | FileContent::Utf16) => content,
+        }));
+    }
+    Ok(certificates)
+}
+
+/// `text` without the byte order mark that editors on Windows write before UTF-8.
+pub(super) fn without_byte_order_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -80,8 +101,14 @@ mod tests {
 
     #[test]
     fn an_empty_file_and_a_broken_certificate_are_errors() {
-        assert!(matches!(trust_anchors(b"").unwrap_err(), TlsFileError::NoCertificate));
-        assert!(matches!(TrustAnchors::new(Vec::new()), Err(TlsFileError::NoCertificate)));
+        assert!(matches!(
+            trust_anchors(b"").unwrap_err(),
+            TlsFileError::NoCertificate(FileContent::Empty)
+        ));
+        assert!(matches!(
+            TrustAnchors::new(Vec::new()),
+            Err(TlsFileError::NoCertificate(FileContent::Empty))
+        ));
         let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         assert!(matches!(trust_anchors(broken).unwrap_err(), TlsFileError::Anchor { .. }));
     }

@@ -13,7 +13,7 @@ use crate::permit::network_of;
 use crate::recent_hits::{RecentHit, RecentHits};
 use crate::snapshot::Service;
 use crate::spki::{self, Fingerprint};
-use crate::tls::{CertificateSummary, HandshakeResult};
+use crate::tls::{self, CertificateSummary, HandshakeResult};
 
 /// The log of one worker.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl RefusalLog {
             service = failed.service.map(|service| service.config.name.as_str()),
             sni = failed.sni.map(bounded),
             result = failed.result.as_str(),
-            error = failed.error.map(|error| bounded(&error.to_string())),
+            error = failed.error.map(|error| bounded(&tls::explain(error))),
             subject = client.map(|client| client.subject.as_str()),
             issuer = client.map(|client| client.issuer.as_str()),
             serial = client.map(|client| client.serial.as_str()),

@@ -133,7 +133,7 @@ pub(crate) enum DialError {
     Resolve { server: String, source: ResolveError },
     #[error("no connection to {server} within {timeout:?}")]
     Timeout { server: String, timeout: Duration },
-    #[error("TLS handshake with {server} failed: {source}")]
+    #[error("TLS handshake with {server} failed: {}", crate::tls::explain(source))]
     Tls { server: String, source: io::Error },
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::own_key::OwnKey;
+use super::state_directory::StateDirectoryError;
 use crate::config::ConfigError;
 use crate::guard::ListError;
 use crate::pkbf::FilterError;
@@ -73,6 +74,14 @@ pub enum LoadError {
         path: PathBuf,
         /// Why the file cannot be read or written.
         source: io::Error,
+    },
+    /// The state directory cannot be used.
+    #[error("state.dir {}: {source}", path.display())]
+    StateDirectory {
+        /// Path of the directory.
+        path: PathBuf,
+        /// Why the directory cannot be used.
+        source: StateDirectoryError,
     },
     /// rustls rejects the certificates and keys of a service.
     #[error("service {service:?}: TLS cannot be configured: {source}")]

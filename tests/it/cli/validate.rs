@@ -1,6 +1,6 @@
 //! `keygate validate`: warnings, `--strict`, and the ways to name the configuration.
 
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::{Duration, SystemTime};
 
 use rcgen::CertificateParams;
@@ -116,4 +116,159 @@ fn the_configuration_is_named_by_an_argument_or_an_option() {
     }
     let both = keygate(&["validate", &path, "--config", &path]);
     assert_eq!(both.status.code(), Some(2), "{}", output_text(&both));
+}
+
+/// The words for the error of a file of the service, with which validation must fail.
+fn file_error(files: &Files, key: &str) -> String {
+    let output = files.validate(&[]);
+    assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+    let text = String::from_utf8(output.stderr).unwrap();
+    let start = format!("keygate: service \"test\": {key} {}", files.pki.directory().display());
+    assert!(text.starts_with(&start), "{start}: {text}");
+    for word in ["Error", "Other(", "decode", "rror::", "None", "Some("] {
+        assert!(!text.contains(word), "{word}: {text}");
+    }
+    text
+}
+
+#[test]
+fn a_file_without_a_usable_private_key_is_described_with_a_remedy() {
+    let files = Files::new();
+    let path = |name: &str| files.pki.path(name).to_str().unwrap().to_owned();
+    let (key, certificate) = (path("server.key"), path("server.pem"));
+    let good = std::fs::read_to_string(&key).unwrap();
+    let made = |arguments: &[&str]| {
+        let arguments: Vec<String> = arguments.iter().map(|it| it.replace("KEY", &key)).collect();
+        let output = Command::new("openssl").args(&arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", output_text(&output));
+        output.stdout
+    };
+    let password = ["-passout", "pass:secret"];
+    let pkcs8 = made(&[&["pkcs8", "-topk8", "-in", "KEY"][..], &password].concat());
+    let traditional = made(&["ec", "-in", "KEY", "-aes256", "-passout", "pass:secret"]);
+    assert!(traditional.windows(9).any(|it| it == b"Proc-Type"));
+    let pkcs12 = ["pkcs12", "-export", "-inkey", "KEY", "-in", &certificate];
+    let utf16: Vec<u8> = good.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let cases: [(&str, Vec<u8>, &str); 14] = [
+        ("PKCS#8, encrypted", pkcs8, "the private key is encrypted: decrypt it first"),
+        ("PEM, encrypted", traditional, "the private key is encrypted: decrypt it first"),
+        ("DER", made(&["pkey", "-in", "KEY", "-outform", "DER"]), "`openssl pkey -inform DER`"),
+        ("PKCS#12", made(&[&pkcs12[..], &password].concat()), "`openssl pkcs12"),
+        ("certificate", std::fs::read(&certificate).unwrap(), "private_key swapped?"),
+        ("public key", made(&["pkey", "-in", "KEY", "-pubout"]), "it has a public key only"),
+        (
+            "P-224",
+            made(&["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-224"]),
+            "or of another kind than RSA",
+        ),
+        ("RSA 1024", made(&["genrsa", "1024"]), "or of another kind than RSA with 2048"),
+        ("UTF-16", [&[0xff, 0xfe], &utf16[..]].concat(), "it is text in UTF-16"),
+        ("empty", Vec::new(), "it is empty"),
+        ("text", b"hunter2\n".to_vec(), "it has no PEM section of this kind"),
+        (
+            "half",
+            good.as_bytes()[..good.len() / 2].to_vec(),
+            "-----END PRIVATE KEY-----\" is missing",
+        ),
+        ("damaged", good.replace('M', "!").into_bytes(), "the base64 of a section is damaged"),
+        (
+            "other",
+            std::fs::read(files.pki.server("other").private_key).unwrap(),
+            "does not belong to the certificate",
+        ),
+    ];
+    for (name, content, problem) in cases {
+        std::fs::write(&key, content).unwrap();
+        let error = file_error(&files, "tls.private_key");
+        assert!(error.contains(problem), "{name}: {error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+    // `keygate key` has the same words for an encrypted key.
+    std::fs::write(&key, made_again(&good, &files)).unwrap();
+    let output = keygate(&["key", &key]);
+    assert!(output_text(&output).contains("the private key is encrypted: decrypt it first"));
+    // The forms that Windows programs write are read.
+    let windows = good.replace('\n', "\r\n");
+    for text in [windows.clone(), format!("\u{feff}{good}"), format!("\u{feff}{windows}")] {
+        std::fs::write(&key, text).unwrap();
+        assert!(files.warnings().is_empty());
+    }
+}
+
+/// A private key that is encrypted.
+fn made_again(key: &str, files: &Files) -> Vec<u8> {
+    let path = files.pki.path("plain.key");
+    std::fs::write(&path, key).unwrap();
+    let path = path.to_str().unwrap();
+    let arguments = ["pkcs8", "-topk8", "-in", path, "-passout", "pass:secret"];
+    Command::new("openssl").args(arguments).output().unwrap().stdout
+}
+
+#[test]
+fn a_file_without_a_usable_certificate_is_described_with_a_remedy() {
+    let files = Files::new();
+    let path = files.pki.path("server.pem");
+    let good = std::fs::read_to_string(&path).unwrap();
+    let key = std::fs::read(files.pki.path("server.key")).unwrap();
+    let der = files.pki.server("other").der.to_vec();
+    let broken = "-----BEGIN CERTIFICATE-----\nMAMCAQA=\n-----END CERTIFICATE-----\n";
+    for (content, problem) in [
+        (key, "it has a private key and no certificate; are certificate and private_key swapped?"),
+        (der, "`openssl x509 -inform DER`"),
+        (Vec::new(), "it is empty"),
+        (good.replace("CERTIFICATE", "TRUSTED CERTIFICATE").into(), "TRUSTED CERTIFICATE"),
+        (good.replace("CERTIFICATE", "CERTIFICATE REQUEST").into(), "a certificate request"),
+        (good.replace('M', "!").into(), "the base64 of a section is damaged"),
+        (broken.into(), "certificate 1 cannot be used: the certificate is not valid DER"),
+    ] {
+        std::fs::write(&path, content).unwrap();
+        let error = file_error(&files, "tls.certificate");
+        assert!(error.contains(problem), "{problem}: {error}");
+    }
+    std::fs::write(&path, format!("\u{feff}{}", good.replace('\n', "\r\n"))).unwrap();
+    assert!(files.warnings().is_empty());
+    let old = files.pki.client_of_version_1("server");
+    assert_eq!(old.certificate, path);
+    let error = file_error(&files, "tls.certificate");
+    assert!(error.contains("the certificate is not of X.509 version 3"), "{error}");
+    files.pki.server("server");
+    std::fs::write(files.pki.path("ca.pem"), broken).unwrap();
+    let error = file_error(&files, "client_auth.trust_anchors");
+    assert!(
+        error.contains("cannot be a trust anchor: the certificate is not valid DER"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_unusable_state_directory_is_named_with_a_remedy() {
+    let mut files = Files::new();
+    let directory = files.pki.path("state");
+    files.configuration = files.configuration.set("state.dir", directory.to_str().unwrap());
+    let fails = |problem: &str| {
+        std::fs::write(files.path(), files.configuration.text()).unwrap();
+        for command in ["validate", "run"] {
+            let output = keygate(&[command, &files.path()]);
+            assert_eq!(output.status.code(), Some(3), "{command}: {}", output_text(&output));
+            let text = output_text(&output);
+            let expected = format!("state.dir {}: {problem}", directory.display());
+            assert!(text.contains(&expected), "{command}: {expected}: {text}");
+        }
+    };
+    fails("the directory does not exist: create it");
+    std::fs::write(&directory, "").unwrap();
+    fails("it is not a directory");
+    std::fs::remove_file(&directory).unwrap();
+    std::fs::create_dir(&directory).unwrap();
+    assert!(files.warnings().is_empty());
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0, "validate leaves no file");
+    // Root may write anywhere but in a file system that does not take files.
+    files.configuration = files.configuration.clone().set("state.dir", "/proc/self");
+    let output = files.validate(&[]);
+    assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+    let text = output_text(&output);
+    assert!(
+        text.contains("state.dir /proc/self: no file can be created in the directory"),
+        "{text}"
+    );
 }

@@ -139,7 +139,7 @@ fn unusable_certificates_are_named_with_their_configuration_key() {
     std::fs::write(pki.path("empty.pem"), "# none\n").unwrap();
     let empty = pki.path("empty.pem");
     let empty = empty.to_str().unwrap();
-    let none = "there is no certificate in it";
+    let none = "no certificate, which begins with \"BEGIN CERTIFICATE\" in PEM";
     for command in ["run", "validate"] {
         let output = ends(command, &pki, &with_key);
         complains(&output, 3, &["tls.private_key", key, "does not belong to the certificate"]);

@@ -134,10 +134,11 @@ fn an_older_filter_is_rejected_by_time_and_then_by_revision() {
     let scene = Scene::new();
     scene.publish(7, 1_750_000_000);
     scene.in_use(7);
-    for (revision, updated) in [(8, 1_749_999_999), (6, 1_750_000_000)] {
-        scene.publish(revision, updated);
-        let problem =
-            format!("revision {revision} of {updated} (Unix time) is older than revision 7");
+    for (revision, at, updated) in
+        [(8, 1_749_999_999, "2025-06-15T15:06:39Z"), (6, 1_750_000_000, "2025-06-15T15:06:40Z")]
+    {
+        scene.publish(revision, at);
+        let problem = format!("revision {revision} of {updated} is older than revision 7");
         scene.is_refused("rollback", &problem);
         scene.refuses(&scene.next);
     }

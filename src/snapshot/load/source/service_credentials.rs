@@ -261,15 +261,17 @@ impl KeyPair {
         let credentials = credentials.map_err(|source| match source {
             TlsFileError::KeyMismatch
             | TlsFileError::NoPrivateKey(_)
-            | TlsFileError::PrivateKey(_) => key.unusable(source),
+            | TlsFileError::PrivateKey(_)
+            | TlsFileError::PrivateKeyPem(_) => key.unusable(source),
             TlsFileError::Anchor { .. }
             | TlsFileError::AnchorValidity { .. }
             | TlsFileError::Crl { .. }
             | TlsFileError::CrlMissing { .. }
             | TlsFileError::Intermediate { .. }
-            | TlsFileError::NoCertificate
+            | TlsFileError::NoCertificate(_)
             | TlsFileError::NoCrl
-            | TlsFileError::Pem(_) => certificate.unusable(source),
+            | TlsFileError::Pem(_)
+            | TlsFileError::UnusableCertificate(_) => certificate.unusable(source),
         })?;
         let sha256 = |content: &[u8]| digest(&SHA256, content);
         let digests = [sha256(&chain), sha256(&key_file.content)];

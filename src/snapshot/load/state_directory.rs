@@ -1,0 +1,47 @@
+//! Checks the directory that `state.dir` names, before anything is read from it or written to it.
+
+use std::io;
+use std::path::Path;
+
+/// Why the state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateDirectoryError {
+    /// Nothing has this path.
+    #[error(
+        "the directory does not exist: create it for the user that runs keygate, for example with `install -d -m 0750 -o keygate DIRECTORY`, or with StateDirectory= in the systemd unit"
+    )]
+    Missing,
+    /// The path names a file.
+    #[error("it is not a directory: give the path of one")]
+    NotADirectory,
+    /// No file can be created in the directory.
+    #[error(
+        "no file can be created in the directory: {0}; make it writable for the user that runs keygate"
+    )]
+    NotWritable(#[source] io::Error),
+    /// The directory cannot be examined.
+    #[error("the directory cannot be examined: {0}")]
+    Unreadable(#[source] io::Error),
+}
+
+/// Checks that files can be created in `directory`, by creating one and removing it.
+///
+/// # Errors
+/// Returns an error if the directory is missing or not a directory, or no file can be created.
+pub(super) fn check(directory: &Path) -> Result<(), StateDirectoryError> {
+    match std::fs::metadata(directory) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => return Err(StateDirectoryError::NotADirectory),
+        Err(error) => {
+            return Err(match error.kind() {
+                io::ErrorKind::NotFound => StateDirectoryError::Missing,
+                io::ErrorKind::NotADirectory => StateDirectoryError::NotADirectory,
+                _ => StateDirectoryError::Unreadable(error),
+            });
+        }
+    }
+    // With a name, because the state files are replaced by renaming a file with a name.
+    tempfile::NamedTempFile::new_in(directory)
+        .and_then(tempfile::NamedTempFile::close)
+        .map_err(StateDirectoryError::NotWritable)
+}
