@@ -48,6 +48,9 @@ fn certificate_error(error: &CertificateError) -> String {
         CertificateError::ExpiredRevocationListContext { next_update, .. } => {
             format!("certificate revocation list expired at {}", at(next_update))
         }
+        CertificateError::InvalidPurpose => {
+            "the certificate does not allow extended key usage for this purpose".to_owned()
+        }
         CertificateError::NotValidYet => "the certificate is not valid yet".to_owned(),
         CertificateError::NotValidYetContext { not_before, .. } => {
             format!("the certificate is not valid before {}", at(not_before))
