@@ -34,11 +34,13 @@ impl CrlRejectionReason {
             | TlsFileError::AnchorValidity { .. }
             | TlsFileError::Intermediate { .. }
             | TlsFileError::KeyMismatch
-            | TlsFileError::NoCertificate
+            | TlsFileError::NoCertificate(_)
             | TlsFileError::NoCrl
             | TlsFileError::NoPrivateKey(_)
             | TlsFileError::Pem(_)
-            | TlsFileError::PrivateKey(_) => Self::Encoding,
+            | TlsFileError::PrivateKey(_)
+            | TlsFileError::PrivateKeyPem(_)
+            | TlsFileError::UnusableCertificate(_) => Self::Encoding,
         }
     }
 
