@@ -151,6 +151,7 @@ pub(crate) struct ResponseBody {
     upload_deadline: Option<Pin<Box<Sleep>>>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "nearly all responses are the upstream's")]
 enum BodySource {
     /// A body that keygate makes itself.
     Own(Option<Bytes>),

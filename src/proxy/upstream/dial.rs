@@ -122,6 +122,9 @@ struct ServerTls {
     name: Option<ServerName<'static>>,
 }
 
+/// Minimum time to connect to one of several addresses, unless `connect_timeout` ends before.
+const MIN_CONNECT_TIME: Duration = Duration::from_millis(500);
+
 /// An error while connecting to a server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
@@ -237,8 +240,8 @@ impl Dialer {
         timeout(self.connect_timeout, connecting).await.map_err(|_| self.timed_out())?
     }
 
-    /// Connects to the first address that accepts. Each has an equal part of the remaining time, so
-    /// that one that does not respond leaves time for the next.
+    /// Connects to the first address that accepts. Each has an equal part of the remaining time, but
+    /// at least [`MIN_CONNECT_TIME`], so that one that does not respond leaves time for the next.
     async fn connect_tcp(&self, port: u16) -> Result<TcpStream, DialError> {
         let began = Instant::now();
         let connect = |source| DialError::Connect { server: self.server.to_string(), source };
@@ -247,7 +250,12 @@ impl Dialer {
         for (index, address) in addresses.iter().enumerate() {
             let left = self.connect_timeout.saturating_sub(began.elapsed());
             let part = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
-            match timeout(part, TcpStream::connect((*address, port))).await {
+            match timeout(
+                part.max(MIN_CONNECT_TIME.min(left)),
+                TcpStream::connect((*address, port)),
+            )
+            .await
+            {
                 Ok(Ok(tcp)) => return Ok(tcp),
                 Ok(Err(error)) => last_error = error,
                 Err(_) => last_error = io::ErrorKind::TimedOut.into(),

@@ -150,7 +150,7 @@ mod tests {
     fn an_ejection_begins_once_and_grows_up_to_the_maximum() {
         let ejections = Ejections::new(2, 2, RETRY_AFTER);
         let mut now = Instant::now();
-        let mut fail = |now| ejections.record_failure(0, ServerFailure::Connect, now);
+        let fail = |now| ejections.record_failure(0, ServerFailure::Connect, now);
         assert_eq!(fail(now), None);
         for (failures, seconds) in [(2, 1), (4, 2), (6, 4), (8, 8), (10, 8)] {
             let duration = Duration::from_secs(seconds);

@@ -34,8 +34,9 @@ const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 const MAX_HEADER_LIST: u32 = 64 << 10;
 /// Streams allowed before the server's SETTINGS arrive, for which every request waits.
 const INITIAL_STREAMS: usize = 1;
-/// Streams allowed if the server sets no limit.
-const MAX_STREAMS: usize = 1 << 20;
+/// Maximum number of streams, whatever the server allows. More streams that are not read would use
+/// up the window of the connection.
+const MAX_STREAMS: usize = (CONNECTION_WINDOW / STREAM_WINDOW) as usize;
 /// Bytes of a request that are buffered for a server that does not read.
 const SEND_BUFFER: usize = 64 << 10;
 
@@ -46,6 +47,10 @@ pub(crate) struct Http2Connection {
     opened: Instant,
     shared: Rc<SharedState>,
 }
+
+/// Identifies an open connection. Only compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnectionId(*const SharedState);
 
 #[derive(Debug)]
 struct SharedState {
@@ -104,9 +109,9 @@ impl Http2Connection {
         Ok(Self { sender, opened: Instant::now(), shared })
     }
 
-    /// Whether both are clones of one connection.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Rc::ptr_eq(&self.shared, &other.shared)
+    /// Identifies the connection while it is open.
+    pub(crate) fn id(&self) -> ConnectionId {
+        ConnectionId(Rc::as_ptr(&self.shared))
     }
 
     /// Whether the connection has ended.
@@ -162,24 +167,22 @@ impl Http2Connection {
     }
 
     /// Whether the connection accepts requests: it has neither failed nor got GOAWAY.
-    pub(crate) async fn accepts_requests(&self) -> bool {
-        let mut sender = self.sender.clone();
-        poll_fn(|context| sender.poll_ready(context)).await.is_ok()
+    pub(crate) async fn accepts_requests(&mut self) -> bool {
+        poll_fn(|context| self.sender.poll_ready(context)).await.is_ok()
     }
 
-    /// Sends a request and waits for the head of the response.
+    /// Sends a request on a stream and waits for the head of the response.
     pub(crate) async fn send(
-        mut self,
         request: OutgoingRequest,
-        slot: StreamSlot,
+        mut slot: StreamSlot,
     ) -> Result<(Response<Incoming>, Rc<StreamSlot>), RequestError> {
-        let slot = Rc::new(slot);
         let (head, body) = request.into_parts();
         let head = Request::from_parts(head, ());
         let is_bodiless = body.is_end_stream();
         let (informational, outlives_response) = (body.informational(), body.outlives_response());
-        let sent = self.sender.send_request(head, is_bodiless);
+        let sent = slot.http2.sender.send_request(head, is_bodiless);
         let (mut response, stream) = sent.map_err(RequestError::maybe_sent)?;
+        let slot = Rc::new(slot);
         let upload = if is_bodiless {
             None
         } else {
@@ -193,7 +196,7 @@ impl Http2Connection {
 
     /// Sends an extended CONNECT. Returns the response, and the stream if the server accepts.
     pub(crate) async fn connect(
-        mut self,
+        &mut self,
         request: OutgoingRequest,
     ) -> Result<(Response<Incoming>, Option<Http2Duplex>), RequestError> {
         let (head, body) = request.into_parts();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::error::UpstreamError;
-use super::http2::Http2Connection;
+use super::http2::{ConnectionId, Http2Connection};
 use crate::permit::{ClientKey, ClientShares, ShareGuard};
 
 /// Maximum number of connections to a server for its requests, in one worker.
@@ -91,7 +91,7 @@ impl Http2Pool {
         open: impl Fn(),
     ) -> Result<StreamSlot, UpstreamError> {
         loop {
-            let slot = match self.take(client) {
+            let mut slot = match self.take(client) {
                 Some(slot) => slot,
                 None => match self.wait(client, &open)?.await {
                     Ok(Wakeup::Served(slot)) => slot,
@@ -103,7 +103,7 @@ impl Http2Pool {
             if slot.http2.accepts_requests().await {
                 return Ok(slot);
             }
-            self.remove(&slot.http2);
+            self.remove(slot.http2.id());
         }
     }
 
@@ -188,8 +188,8 @@ impl Http2Pool {
     }
 
     /// Removes a connection, so that it gets no further requests. It closes with its last one.
-    pub(crate) fn remove(self: &Rc<Self>, http2: &Http2Connection) {
-        self.connections.borrow_mut().retain(|other| !other.is_same(http2));
+    pub(crate) fn remove(self: &Rc<Self>, http2: ConnectionId) {
+        self.connections.borrow_mut().retain(|other| other.id() != http2);
         self.update();
     }
 

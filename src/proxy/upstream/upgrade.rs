@@ -121,7 +121,7 @@ impl UpstreamServer {
     /// Requests a tunnel on a stream of the shared connection.
     async fn open_stream(
         self: &Rc<Self>,
-        slot: StreamSlot,
+        mut slot: StreamSlot,
         mut request: OutgoingRequest,
     ) -> Result<UpgradeResponse, SendError> {
         let lease = Lease::new(self);
@@ -130,10 +130,13 @@ impl UpstreamServer {
         }
         let upload = request.body().upload();
         let limit = self.timeouts().response;
-        let connecting = pin!(slot.http2.clone().connect(request));
-        let sent = exchange(connecting, upload.as_ref(), limit).await;
+        let http2 = slot.http2.id();
+        let sent = {
+            let connecting = pin!(slot.http2.connect(request));
+            exchange(connecting, upload.as_ref(), limit).await
+        };
         if sent.is_err() {
-            self.remove_tunnel_connection(&slot.http2); // ending, or its server has crashed
+            self.remove_tunnel_connection(http2); // ending, or its server has crashed
         }
         let (response, stream) = sent?;
         let lease = lease.with(Carrier::Http2 { _slot: Rc::new(slot) });

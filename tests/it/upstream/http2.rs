@@ -227,6 +227,22 @@ fn a_request_that_the_server_processed_is_not_retried() {
 }
 
 #[test]
+fn a_server_that_sends_no_settings_is_skipped_after_the_connect_timeout() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let silent = listener.local_addr().unwrap(); // accepts by its backlog and never responds
+    let server = Server::start(|_| Does::Response);
+    let urls = [silent, server.address].map(|address| format!("h2c://{address}"));
+    let settings = "balance = \"round-robin\", connect_timeout = \"1s\", \
+                    response_timeout = \"1h\", max_failures = 1, retry_after = \"1h\"";
+    let scene = Proxy::new().servers(&urls).upstream(settings).workers(1).start();
+    for _ in 0..3 {
+        assert_eq!(scene.code(&[]), "200");
+    }
+    let line = scene.wait_for("an ejection", |line| line["message"] == "upstream server ejected");
+    assert_eq!(line["server"], urls[0].as_str());
+}
+
+#[test]
 fn an_idle_or_old_upstream_connection_is_closed() {
     for settings in ["idle_timeout = \"1s\", ", "max_connection_age = \"1s\", "] {
         let server = Server::start(|_| Does::Response);

@@ -11,7 +11,7 @@ use crate::permit::ClientKey;
 use crate::proxy::message::body::{HttpError, OutgoingRequest};
 use crate::proxy::upstream::dial::{ConnectionGuard, DialError, HttpVersion, Io};
 use crate::proxy::upstream::error::{SendError, UpstreamError};
-use crate::proxy::upstream::http2::{self, Http2Connection};
+use crate::proxy::upstream::http2::{self, ConnectionId, Http2Connection};
 use crate::proxy::upstream::http2_pool::{Http2Pool, StreamSlot};
 
 impl UpstreamServer {
@@ -26,12 +26,12 @@ impl UpstreamServer {
             Ok(slot) => slot,
             Err(error) => return Err(SendError::NotSent(request, error)),
         };
-        let http2 = slot.http2.clone();
+        let http2 = slot.http2.id();
         let request = match (self.try_http2(slot, request).await, second) {
             (Err(SendError::MaybeSent(UpstreamError::Protocol(error))), Some(second))
                 if error.is_of_connection() =>
             {
-                self.http2.remove(&http2);
+                self.http2.remove(http2);
                 second
             }
             (Err(SendError::MaybeSent(UpstreamError::Protocol(error))), Some(second))
@@ -41,7 +41,6 @@ impl UpstreamServer {
             }
             (outcome, _) => return outcome,
         };
-        drop(http2);
         match self.request_slot(client).await {
             Ok(slot) => self.try_http2(slot, request).await,
             Err(error) => Err(SendError::NotSent(request, error)),
@@ -57,11 +56,11 @@ impl UpstreamServer {
             return Err(SendError::MaybeSent(UpstreamError::Host));
         }
         let upload = request.body().upload();
-        let http2 = slot.http2.clone();
-        let response = pin!(slot.http2.clone().send(request, slot));
+        let http2 = slot.http2.id();
+        let response = pin!(Http2Connection::send(request, slot));
         let sent = exchange(response, upload.as_ref(), self.timeouts.response).await;
         if let Err(SendError::MaybeSent(UpstreamError::ResponseTimeout(_))) = &sent {
-            self.http2.remove(&http2); // a server that has crashed closes no connection
+            self.http2.remove(http2); // a server that has crashed closes no connection
         }
         let (response, slot) = sent?;
         Ok(CarriedResponse { response, carrier: Carrier::Http2 { _slot: slot } })
@@ -84,7 +83,7 @@ impl UpstreamServer {
     }
 
     /// Removes a connection for tunnels, so that it gets no further ones.
-    pub(in crate::proxy::upstream) fn remove_tunnel_connection(&self, http2: &Http2Connection) {
+    pub(in crate::proxy::upstream) fn remove_tunnel_connection(&self, http2: ConnectionId) {
         self.http2_tunnels.remove(http2);
     }
 
