@@ -197,6 +197,8 @@ impl CliError {
             Self::Config(_)
             | Self::Parameters(_)
             | Self::Server(ServerError::InheritedSockets(_) | ServerError::Metrics(_)) => 2,
+            Self::Load(LoadError::Thread(_))
+            | Self::Server(ServerError::Load(LoadError::Thread(_))) => 4,
             Self::Admin(_)
             | Self::File { .. }
             | Self::Filter { .. }

@@ -33,6 +33,7 @@ pub use self::upstream::{
     UpstreamConfig, UpstreamTlsConfig,
 };
 use crate::guard::Exception;
+use crate::regular_file;
 
 /// A checked configuration. Relative paths are resolved against the directory of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,6 +147,9 @@ pub struct ListConfig {
     pub name: String,
     /// Path of the file.
     pub path: PathBuf,
+    /// Maximum size of the file, in bytes; a larger file is rejected. Default: 16 MiB, more than two
+    /// hundred thousand keys.
+    pub max_size: u64,
 }
 
 /// How to treat a filter file that is older than the previous one.
@@ -283,18 +287,9 @@ impl AdminAddress {
 }
 
 fn text_of(file: &Path) -> Result<String, ConfigError> {
-    read_bounded(file).map_err(|source| ConfigError::Read { file: file.to_owned(), source })
-}
-
-fn read_bounded(file: &Path) -> std::io::Result<String> {
-    use std::io::Read;
-    let mut text = String::new();
-    let read = std::fs::File::open(file)?.take(MAX_CONFIG_SIZE + 1).read_to_string(&mut text)?;
-    if u64::try_from(read).is_ok_and(|size| size > MAX_CONFIG_SIZE) {
-        return Err(std::io::Error::new(
-            std::io::ErrorKind::InvalidData,
-            format!("larger than {MAX_CONFIG_SIZE} bytes"),
-        ));
-    }
-    Ok(text)
+    let text = regular_file::read(file, MAX_CONFIG_SIZE).and_then(|content| {
+        String::from_utf8(content)
+            .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
+    });
+    text.map_err(|source| ConfigError::Read { file: file.to_owned(), source })
 }

@@ -1,36 +1,57 @@
 //! Opens regular files only, and reads them up to a maximum size.
 //!
 //! Pipes, sockets, devices and directories are rejected. A configured path may name any of them by
-//! mistake, and opening a pipe would block until a writer opens it.
+//! mistake, and a read of a pipe would wait for its writer.
 
-use std::fs::File;
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Opens the regular file at `path`, following symbolic links.
+/// Opens the regular file at `path`, following symbolic links. Never waits for another process.
 ///
 /// # Errors
 /// Returns an error if `path` names anything but a regular file, or cannot be opened.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    // The type is checked before the file is opened, because opening a pipe would block.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    // Opening a device can have an effect, so that its type is checked first.
+    ensure_regular(&std::fs::metadata(path)?)?;
+    // A pipe that replaced the file meanwhile does not block, and a terminal does not become ours.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    ensure_regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+fn ensure_regular(metadata: &Metadata) -> io::Result<()> {
+    if metadata.is_file() {
+        return Ok(());
     }
-    File::open(path)
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
 }
 
 /// Reads the whole regular file at `path`.
 ///
 /// # Errors
-/// Returns an error if [`open`] does, if reading fails, or if the file is larger than `max_size`
-/// bytes.
+/// Returns an error if [`open`] does, if reading fails, if the file is larger than `max_size`
+/// bytes, or if it changes during the read ([`io::ErrorKind::ResourceBusy`]).
 pub(crate) fn read(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
+    let mut file = open(path)?;
+    let before = state_of(&file.metadata()?);
     let mut content = Vec::new();
-    open(path)?.take(max_size.saturating_add(1)).read_to_end(&mut content)?;
+    (&mut file).take(max_size.saturating_add(1)).read_to_end(&mut content)?;
     if content.len() as u64 > max_size {
         return Err(too_large(max_size));
     }
+    if state_of(&file.metadata()?) != before {
+        let changed = "the file changed while it was read";
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, changed));
+    }
     Ok(content)
+}
+
+/// What a write to a file changes.
+fn state_of(metadata: &Metadata) -> (u64, i64, i64) {
+    (metadata.size(), metadata.mtime(), metadata.mtime_nsec())
 }
 
 /// The error for a file that is larger than `max_size` bytes.
@@ -53,8 +74,10 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_rejected() {
+    fn a_directory_and_a_device_are_rejected() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(open(directory.path()).unwrap_err().to_string(), "not a regular file");
+        for path in [directory.path(), Path::new("/dev/null")] {
+            assert_eq!(open(path).unwrap_err().to_string(), "not a regular file");
+        }
     }
 }

@@ -213,7 +213,11 @@ impl<'a> Checker<'a> {
     }
 
     fn list(&self, path: &str, list: &raw::List) -> ListConfig {
-        ListConfig { name: self.name(path, list.name.clone()), path: self.path(&list.path) }
+        ListConfig {
+            name: self.name(path, list.name.clone()),
+            path: self.path(&list.path),
+            max_size: list.max_size.0,
+        }
     }
 
     fn exception(&self, path: &str, raw: &raw::RawException) -> Exception {

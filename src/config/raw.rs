@@ -125,6 +125,12 @@ fn one_gibibyte() -> SizeText {
 pub(super) struct List {
     pub(super) name: String,
     pub(super) path: PathBuf,
+    #[serde(default = "sixteen_mebibytes")]
+    pub(super) max_size: SizeText,
+}
+
+fn sixteen_mebibytes() -> SizeText {
+    SizeText(16 << 20)
 }
 
 #[derive(Debug, Deserialize)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::gauges::{GaugeTable, Gauges, Row};
 use super::labels::{Family, Label, ReloadResult};
@@ -28,6 +28,8 @@ pub struct ControlMetrics {
     crl_rejections: IntCounterVec,
     own_key_compromised: IntGaugeVec,
     upstream_up: IntGaugeVec,
+    files_checked: Gauge,
+    files_hung: IntGauge,
     /// Snapshots that were activated, the first included.
     pub snapshots: IntCounter,
 }
@@ -61,6 +63,8 @@ impl ControlMetrics {
             crl_next_update: gauges("crl_next_update_timestamp_seconds", "When the first revocation list of a service expires.", &["service"])?,
             own_key_compromised: integers("own_key_compromised", "Keys of a service's own certificates and CAs that are in a filter or on a list.", &["service", "role"])?,
             upstream_up: integers("upstream_server_up", "1 if the health checks find a server healthy, 0 if unhealthy.", &["service", "server"])?,
+            files_checked: register(&registry, Gauge::with_opts(opts("files_checked_timestamp_seconds", "When the last check of all files ended.")))?,
+            files_hung: register(&registry, IntGauge::with_opts(opts("files_hung", "Files that do not respond, because their file system hangs.")))?,
             snapshots: counter(&registry, "snapshots_total", "Snapshots that were activated.")?,
             registry,
         })
@@ -91,6 +95,13 @@ impl ControlMetrics {
     pub fn record_config_reload(&self, result: ReloadResult) {
         self.config_reloads.of(result).inc();
         self.config_last_reload_successful.set((result != ReloadResult::Rejected).into());
+    }
+
+    /// Records a check of all files that ended at `now`, in seconds since the Unix epoch, and the
+    /// number of files that do not respond.
+    pub fn record_file_check(&self, now: f64, hung: usize) {
+        self.files_checked.set(now);
+        self.files_hung.set(i64::try_from(hung).unwrap_or(i64::MAX));
     }
 
     /// Removes the series of exceptions, services and servers. A new snapshot sets those that are

@@ -56,6 +56,18 @@ impl FileStamp {
         Ok(Self::from_metadata(&std::fs::metadata(path)?))
     }
 
+    /// Size of the file, in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether both stamps are of one file, changed or not.
+    #[must_use]
+    pub fn is_same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
     /// Whether the file was last changed at least `age` before `now`. Returns true if the time of
     /// the change is in the future, which the clock of a file server can cause.
     #[must_use]

@@ -4,6 +4,7 @@
 mod check;
 mod crl_state;
 pub(super) mod error;
+mod failure;
 pub(super) mod file;
 mod last_good;
 pub(super) mod own_key;
@@ -14,7 +15,7 @@ pub(super) mod state_directory;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tracing::error;
 
@@ -79,6 +80,7 @@ impl Loader {
         metrics: ControlMetrics,
         recent: RecentKeys,
     ) -> Result<(Self, Snapshot), LoadError> {
+        file::start_thread().map_err(LoadError::Thread)?;
         let now = SystemTime::now();
         check_state_directory(config)?;
         let rollback = read_rollback_state(config)?;
@@ -102,6 +104,7 @@ impl Loader {
         loader.sources.exceptions.log_expiry(now);
         let snapshot = loader.build()?;
         loader.check_own_keys()?;
+        loader.record_file_check();
         Ok((loader, snapshot))
     }
 
@@ -121,6 +124,7 @@ impl Loader {
         pending |= changes.contains(&Change::Pending);
         self.is_outdated |= changes.contains(&Change::Replaced);
         let snapshot = if self.is_outdated { self.rebuild() } else { None };
+        self.record_file_check();
         Refreshed { snapshot, pending, exception_expired, commit }
     }
 
@@ -316,6 +320,12 @@ impl Loader {
 
     fn guard_without_exceptions(&self) -> Guard {
         Guard::new(self.sources.named_filters()).with_lists(self.sources.fingerprint_lists())
+    }
+
+    /// Sets the metrics that show that files are checked, and how many do not respond.
+    fn record_file_check(&self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.metrics.record_file_check(now.as_secs_f64(), file::hung_files());
     }
 
     /// Sets the metrics that show when certificates and CRLs expire.

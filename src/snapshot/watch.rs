@@ -5,6 +5,7 @@
 
 mod directories;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,11 +90,12 @@ impl FileWatcher {
     /// Returns an error if the thread that reads files panicked.
     pub async fn run(mut self) -> Result<(), BlockingError> {
         let mut directories = Directories::new();
+        let paths = self.loader.paths();
+        directories = watch_directories(&self.thread, directories, paths).await?;
         let mut requests = ReloadRequests::default();
         // The first refresh comes soon, because a file may have changed before it was watched.
         let mut pending = true;
         loop {
-            directories.watch(&self.loader.paths());
             let wait = self.time_to_refresh(pending);
             let Some(wakeup) = self.wakeup(&mut directories, wait).await else { return Ok(()) };
             let (mut trigger, mut accepted) = (Trigger::Poll, None);
@@ -117,6 +119,8 @@ impl FileWatcher {
             if let Some(update) = accepted {
                 self.finish_accept(update);
             }
+            let paths = self.loader.paths();
+            directories = watch_directories(&self.thread, directories, paths).await?;
         }
     }
 
@@ -204,6 +208,20 @@ async fn refresh(
         (loader, prepare, refreshed)
     };
     thread.run(refresh).await
+}
+
+/// Watches the directories of `files` from the thread that reads files, because a call on a file
+/// system that hangs would block the control thread.
+async fn watch_directories(
+    thread: &BlockingPool,
+    mut directories: Directories,
+    files: Vec<PathBuf>,
+) -> Result<Directories, BlockingError> {
+    let watch = move || {
+        directories.watch(&files);
+        directories
+    };
+    thread.run(watch).await
 }
 
 /// Waits until no event has arrived for [`SETTLE`], at most [`MAX_SETTLE`].

@@ -83,6 +83,7 @@ mod reload {
     mod events;
     mod files;
     mod rejected_updates;
+    mod unreadable;
 }
 
 mod tcp;

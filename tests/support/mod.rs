@@ -31,6 +31,7 @@ pub mod proxy;
 pub mod scene;
 pub mod server;
 pub mod skip;
+pub mod strace;
 pub mod threads;
 pub mod wait;
 

@@ -83,6 +83,9 @@ pub enum LoadError {
         /// Why the directory cannot be used.
         source: StateDirectoryError,
     },
+    /// The thread that reads files cannot be started.
+    #[error("cannot start the thread that reads files: {0}")]
+    Thread(#[source] io::Error),
     /// rustls rejects the certificates and keys of a service.
     #[error("service {service:?}: TLS cannot be configured: {source}")]
     Tls {

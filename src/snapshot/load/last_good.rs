@@ -2,14 +2,34 @@
 //!
 //! Filters, lists, service credentials and the configuration follow this one algorithm. The
 //! caller reads the files and decides whether their content is good.
+//!
+//! | files | reading |
+//! | --- | --- |
+//! | unchanged | only if the last attempt could not read them |
+//! | changed | when all are unchanged for [`SETTLE`](super::file::SETTLE) |
+//! | renamed over again and again | after [`MAX_UNSETTLED`], because each of them is complete |
+//! | written in place without a pause | after [`MAX_WRITING`] |
 
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
+use tracing::info;
+
+use super::failure::{Failure, ReadError};
 use super::file::FileState;
 use crate::metrics::ReloadResult;
 use crate::snapshot::report::ReloadReport;
 use crate::unix_time;
+
+/// Maximum time to wait for files to settle that are renamed over, 2 s.
+const MAX_UNSETTLED: Duration = Duration::from_secs(2);
+/// Maximum time to wait for the writer of a file, 60 s. The update is rejected after it if the
+/// writer is not done; it is still read when the writer is done.
+const MAX_WRITING: Duration = Duration::from_secs(60);
+/// Maximum time to wait for the writer of a file that has no last good value, 10 s.
+const MAX_FIRST_WAIT: Duration = Duration::from_secs(10);
+/// Pause between two attempts to read files for the first time.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// The last good value read from some files.
 #[derive(Debug)]
@@ -22,6 +42,20 @@ pub(crate) struct LastGood<T> {
     states: Vec<FileState>,
     /// The result of the last attempt to read again; `None` before the first one.
     last_attempt: Option<ReloadReport>,
+    /// Whether the last attempt could not read the files, so that unchanged files are read again.
+    must_retry: bool,
+    /// Whether the last attempt read unchanged files.
+    is_retry: bool,
+    /// The files that changed and have not settled.
+    unsettled: Option<Unsettled>,
+}
+
+/// Files that changed and have not settled.
+#[derive(Debug)]
+struct Unsettled {
+    since: SystemTime,
+    /// The state of each file when it was last looked at.
+    states: Vec<FileState>,
 }
 
 /// When [`LastGood::reread`] reads.
@@ -55,30 +89,62 @@ pub(crate) enum Change {
     Same,
 }
 
-/// The writer of a file holds its lock.
-#[derive(Debug)]
-pub(crate) struct BeingWritten;
-
 impl<T> LastGood<T> {
     /// A value that was not read from any file. [`LastGood::watch`] names its files later.
     pub(crate) fn new(value: T, now: SystemTime) -> Self {
         let loaded_at = unix_time::seconds(now);
-        Self { value, loaded_at, paths: Vec::new(), states: Vec::new(), last_attempt: None }
+        Self {
+            value,
+            loaded_at,
+            paths: Vec::new(),
+            states: Vec::new(),
+            last_attempt: None,
+            must_retry: false,
+            is_retry: false,
+            unsettled: None,
+        }
     }
 
-    /// Reads the files at `paths` for the first time.
+    /// Reads the files at `paths` for the first time. Waits for their writers for
+    /// [`MAX_FIRST_WAIT`] at most.
     ///
     /// # Errors
-    /// Returns the error of `read`.
-    pub(crate) fn load<E>(
+    /// Returns the last error of `read`.
+    pub(crate) fn load<E: ReadError>(
         paths: Vec<PathBuf>,
         now: SystemTime,
-        read: impl FnOnce() -> Result<T, E>,
+        mut read: impl FnMut() -> Result<T, E>,
     ) -> Result<Self, E> {
-        // Before the files are read, so that a change during the read is seen later.
-        let states = states_of(&paths);
-        let value = read()?;
-        Ok(Self { paths, states, ..Self::new(value, now) })
+        let start = Instant::now();
+        let mut is_logged = false;
+        loop {
+            let waited = start.elapsed();
+            // Before the files are read, so that a change during the read is seen later.
+            let states = states_of(&paths);
+            let is_settled = are_settled(&states, SystemTime::now());
+            if is_settled || waited >= MAX_UNSETTLED {
+                match read() {
+                    Ok(value) if waited >= MAX_UNSETTLED || states_of(&paths) == states => {
+                        return Ok(Self { paths, states, ..Self::new(value, now) });
+                    }
+                    Err(error) if waited >= MAX_FIRST_WAIT => return Err(error),
+                    Err(error)
+                        if is_settled
+                            && error.failure() != Failure::BeingWritten
+                            && states_of(&paths) == states =>
+                    {
+                        return Err(error);
+                    }
+                    Ok(_) | Err(_) => {}
+                }
+            }
+            if !is_logged && is_settled {
+                let files: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+                info!(files = files.join(" "), "waiting for the writer of a file");
+                is_logged = true;
+            }
+            std::thread::sleep(FIRST_PAUSE);
+        }
     }
 
     /// Reads from the files at `paths` from now on, beginning with their next change.
@@ -87,30 +153,65 @@ impl<T> LastGood<T> {
         self.paths = paths;
     }
 
-    /// Calls `read` with the value in use if a file has changed and all have settled.
+    /// Calls `read` with the value in use if a file has changed and all have settled, or if the last
+    /// attempt could not read the files.
     ///
     /// The caller then calls [`LastGood::replace`], [`LastGood::record_unchanged`] or
     /// [`LastGood::record_rejection`].
-    pub(crate) fn reread<R>(
+    pub(crate) fn reread<R, E: ReadError>(
         &mut self,
         read_if: ReadIf,
         now: SystemTime,
-        read: impl FnOnce(&T) -> Result<R, BeingWritten>,
-    ) -> Reread<R> {
+        read: impl FnOnce(&T) -> Result<R, E>,
+    ) -> Reread<Result<R, E>> {
         let states = states_of(&self.paths);
-        if states == self.states && read_if == ReadIf::Changed {
+        let is_unchanged = states == self.states;
+        if is_unchanged && read_if == ReadIf::Changed && !self.must_retry {
+            self.unsettled = None;
             return Reread::Unchanged;
         }
-        if !states.iter().all(|state| state.is_settled(now)) {
-            return Reread::Pending;
+        let is_settled = are_settled(&states, now);
+        if !is_settled && !self.may_read_unsettled(&states, now) {
+            return self.pend(states, now);
         }
-        let Ok(content) = read(&self.value) else { return Reread::Pending };
+        let content = read(&self.value);
+        let is_torn = content.as_ref().is_err_and(|it| it.failure() == Failure::BeingWritten);
+        if is_torn && self.unsettled_for(now) < MAX_WRITING {
+            return self.pend(states, now);
+        }
         // A file that changed during the read may have been read half old, half new.
-        if states_of(&self.paths) != states {
-            return Reread::Pending;
+        if is_settled && states_of(&self.paths) != states {
+            return self.pend(states, now);
+        }
+        if !is_torn {
+            self.unsettled = None;
         }
         self.states = states;
+        self.is_retry = is_unchanged;
+        self.must_retry = false;
         Reread::Read(content)
+    }
+
+    /// Whether files in these `states` are read although they have not settled.
+    fn may_read_unsettled(&self, states: &[FileState], now: SystemTime) -> bool {
+        let Some(before) = &self.unsettled else { return false };
+        let mut unsettled =
+            states.iter().zip(&before.states).filter(|(state, _)| !state.is_settled(now));
+        let waited = self.unsettled_for(now);
+        waited >= MAX_WRITING
+            || waited >= MAX_UNSETTLED && unsettled.all(|(state, before)| state.replaces(before))
+    }
+
+    fn unsettled_for(&self, now: SystemTime) -> Duration {
+        let since = self.unsettled.as_ref().map_or(now, |unsettled| unsettled.since);
+        now.duration_since(since).unwrap_or_default()
+    }
+
+    fn pend<R>(&mut self, states: Vec<FileState>, now: SystemTime) -> Reread<R> {
+        // A clock that was set back begins the wait again.
+        let since = self.unsettled.as_ref().map_or(now, |unsettled| unsettled.since.min(now));
+        self.unsettled = Some(Unsettled { since, states });
+        Reread::Pending
     }
 
     /// Puts `value` in use.
@@ -126,15 +227,22 @@ impl<T> LastGood<T> {
         self.last_attempt = Some(ReloadReport::done(ReloadResult::Unchanged, now));
     }
 
-    /// Records that the content of the files was rejected.
-    pub(crate) fn record_rejection(
+    /// Records that the files cannot be used. Returns whether that is new: false if unchanged files
+    /// failed again with the same error.
+    pub(crate) fn record_rejection<E: ReadError>(
         &mut self,
         reason: Option<&'static str>,
-        error: &dyn std::error::Error,
+        error: &E,
         now: SystemTime,
-    ) {
+    ) -> bool {
+        let (failure, text) = (error.failure(), error.to_string());
+        self.must_retry = failure != Failure::Content;
+        let is_same_attempt = self.is_retry || failure == Failure::BeingWritten;
+        let last_error = self.last_attempt.as_ref().and_then(|last| last.error.as_ref());
+        let is_new = !is_same_attempt || last_error != Some(&text);
         let now = unix_time::seconds(now);
-        self.last_attempt = Some(ReloadReport::rejected(reason, error.to_string(), now));
+        self.last_attempt = Some(ReloadReport::rejected(reason, text, now));
+        is_new
     }
 
     /// The value in use.
@@ -169,15 +277,18 @@ impl<T> LastGood<T> {
     }
 }
 
+fn are_settled(states: &[FileState], now: SystemTime) -> bool {
+    states.iter().all(|state| state.is_settled(now))
+}
+
 fn states_of(paths: &[PathBuf]) -> Vec<FileState> {
     paths.iter().map(|path| FileState::of(path)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::path::Path;
-    use std::time::Duration;
+    use std::{fs, io};
 
     use super::*;
 
@@ -198,16 +309,43 @@ mod tests {
         (directory, path)
     }
 
+    fn rename_over(path: &Path, content: &str) {
+        let next = path.with_extension("next");
+        fs::write(&next, content).unwrap();
+        fs::rename(next, path).unwrap();
+    }
+
+    /// The content that is read, or `None` if the caller waits or nothing has changed.
+    fn reread(value: &mut LastGood<String>, path: &Path, now: SystemTime) -> Option<String> {
+        match value.reread(ReadIf::Changed, now, |_| fs::read_to_string(path)) {
+            Reread::Read(content) => Some(content.unwrap()),
+            Reread::Pending | Reread::Unchanged => None,
+        }
+    }
+
+    type Outcome = Reread<Result<(), io::Error>>;
+
+    fn done(_: &String) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn is_pending(outcome: &Outcome) -> bool {
+        matches!(outcome, Reread::Pending)
+    }
+
     #[test]
     fn a_file_is_read_again_only_if_it_has_changed_or_the_caller_insists() {
         let (_directory, path) = file("1");
         let mut value = last_good(&path);
-        assert_eq!(value.reread(ReadIf::Changed, later(), |_| Ok(())), Reread::Unchanged);
-        assert_eq!(value.reread(ReadIf::Always, later(), |_| Ok(())), Reread::Read(()));
+        let outcome: Outcome = value.reread(ReadIf::Changed, later(), done);
+        assert!(matches!(outcome, Reread::Unchanged));
+        let outcome: Outcome = value.reread(ReadIf::Always, later(), done);
+        assert!(matches!(outcome, Reread::Read(Ok(()))));
         fs::write(&path, "22").unwrap();
-        let read = value.reread(ReadIf::Changed, later(), |before| Ok(before.clone()));
-        assert_eq!(read, Reread::Read("1".to_owned()));
-        assert_eq!(value.reread(ReadIf::Changed, later(), |_| Ok(())), Reread::Unchanged);
+        let read = value.reread(ReadIf::Changed, later(), |before| io::Result::Ok(before.clone()));
+        assert!(matches!(read, Reread::Read(Ok(before)) if before == "1"));
+        let outcome: Outcome = value.reread(ReadIf::Changed, later(), done);
+        assert!(matches!(outcome, Reread::Unchanged));
     }
 
     #[test]
@@ -215,15 +353,103 @@ mod tests {
         let (_directory, path) = file("1");
         let mut value = last_good(&path);
         fs::write(&path, "22").unwrap();
-        let pending: Reread<()> = Reread::Pending;
-        assert_eq!(value.reread(ReadIf::Changed, SystemTime::now(), |_| Ok(())), pending);
-        assert_eq!(value.reread(ReadIf::Changed, later(), |_| Err(BeingWritten)), pending);
-        let changing = |_: &String| {
-            fs::write(&path, "333").unwrap();
-            Ok(())
+        assert!(is_pending(&value.reread(ReadIf::Changed, SystemTime::now(), done)));
+        let locked = |_: &String| Err(io::Error::from(io::ErrorKind::ResourceBusy));
+        assert!(is_pending(&value.reread(ReadIf::Changed, later(), locked)));
+        let changing = |_: &String| fs::write(&path, "333");
+        assert!(is_pending(&value.reread(ReadIf::Changed, later(), changing)));
+        assert!(matches!(value.reread(ReadIf::Changed, later(), done), Reread::Read(Ok(()))));
+    }
+
+    #[test]
+    fn a_file_that_is_renamed_over_without_a_pause_is_read_after_the_maximum_time() {
+        let (_directory, path) = file("0");
+        let mut value = last_good(&path);
+        let mut replace = |content: &str, waited: Duration| {
+            rename_over(&path, content);
+            if let Some(unsettled) = &mut value.unsettled {
+                unsettled.since = SystemTime::now() - waited;
+            }
+            reread(&mut value, &path, SystemTime::now())
         };
-        assert_eq!(value.reread(ReadIf::Changed, later(), changing), pending);
-        assert_eq!(value.reread(ReadIf::Changed, later(), |_| Ok(())), Reread::Read(()));
+        assert_eq!(replace("1", Duration::ZERO), None);
+        assert_eq!(replace("22", MAX_UNSETTLED / 2), None);
+        assert_eq!(replace("333", MAX_UNSETTLED).as_deref(), Some("333"));
+        assert_eq!(replace("4444", Duration::ZERO), None, "the wait begins again");
+    }
+
+    #[test]
+    fn a_file_that_is_written_in_place_without_a_pause_is_read_much_later() {
+        let (_directory, path) = file("0");
+        let mut value = last_good(&path);
+        let mut write = |content: &str, waited: Duration| {
+            fs::write(&path, content).unwrap();
+            if let Some(unsettled) = &mut value.unsettled {
+                unsettled.since = SystemTime::now() - waited;
+            }
+            reread(&mut value, &path, SystemTime::now())
+        };
+        assert_eq!(write("1", Duration::ZERO), None);
+        assert_eq!(write("22", MAX_UNSETTLED), None);
+        assert_eq!(write("333", MAX_WRITING).as_deref(), Some("333"));
+    }
+
+    #[test]
+    fn a_writer_that_is_never_done_is_reported_once() {
+        let (_directory, path) = file("0");
+        let mut value = last_good(&path);
+        fs::write(&path, "1").unwrap();
+        let locked = |_: &String| Err::<(), _>(io::Error::from(io::ErrorKind::ResourceBusy));
+        assert!(is_pending(&value.reread(ReadIf::Changed, later(), locked)));
+        let mut news = Vec::new();
+        for minutes in 1..=3 {
+            let now = later() + minutes * MAX_WRITING;
+            let Reread::Read(Err(error)) = value.reread(ReadIf::Changed, now, locked) else {
+                panic!("not read")
+            };
+            news.push(value.record_rejection(None, &error, now));
+        }
+        assert_eq!(news, [true, false, false]);
+        assert!(matches!(value.reread(ReadIf::Changed, later(), done), Reread::Read(Ok(()))));
+    }
+
+    #[test]
+    fn an_unchanged_file_that_could_not_be_read_is_read_again_and_reported_once() {
+        let (_directory, path) = file("1");
+        let mut value = last_good(&path);
+        fs::write(&path, "22").unwrap();
+        let mut fail = |kind: io::ErrorKind| {
+            let failed = |_: &String| Err::<(), _>(io::Error::from(kind));
+            match value.reread(ReadIf::Changed, later(), failed) {
+                Reread::Read(Err(error)) => Some(value.record_rejection(None, &error, later())),
+                Reread::Read(Ok(())) | Reread::Pending | Reread::Unchanged => None,
+            }
+        };
+        assert_eq!(fail(io::ErrorKind::OutOfMemory), Some(true));
+        assert_eq!(fail(io::ErrorKind::OutOfMemory), Some(false), "the same error");
+        assert_eq!(fail(io::ErrorKind::PermissionDenied), Some(true), "another error");
+        assert_eq!(fail(io::ErrorKind::InvalidData), Some(true), "the content");
+        assert_eq!(fail(io::ErrorKind::InvalidData), None, "the content has not changed");
+        fs::write(&path, "333").unwrap();
+        assert_eq!(fail(io::ErrorKind::InvalidData), Some(true), "another file");
+    }
+
+    #[test]
+    fn the_first_read_waits_for_the_writer() {
+        let (_directory, path) = file("torn");
+        let mut reads = 0;
+        let value = LastGood::load(vec![path.clone()], SystemTime::now(), || {
+            reads += 1;
+            match reads {
+                1 => Err(io::Error::from(io::ErrorKind::ResourceBusy)),
+                2 => {
+                    fs::write(&path, "whole").unwrap();
+                    Err(io::Error::from(io::ErrorKind::InvalidData))
+                }
+                _ => fs::read_to_string(&path),
+            }
+        });
+        assert_eq!(value.unwrap().get(), "whole");
     }
 
     #[test]
@@ -232,7 +458,8 @@ mod tests {
         let mut value = last_good(&path);
         assert!(value.last_attempt().is_none());
         assert_eq!(value.last_reload().error, None);
-        value.record_rejection(None, &std::fmt::Error, later());
+        let error = io::Error::from(io::ErrorKind::InvalidData);
+        assert!(value.record_rejection(None, &error, later()));
         assert_eq!(value.get(), "1");
         assert!(value.last_reload().error.is_some());
         value.replace("22".to_owned(), later());

@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::process::sandbox;
 use crate::regular_file;
+use crate::snapshot::load::file::read_with;
 
 /// A private key file that users other than its owner can read or replace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +62,13 @@ pub(crate) struct PrivateKeyFile {
 /// Returns an error if the sandbox does not allow the file, or if it cannot be read, is not a
 /// regular file, or is larger than `max_size` bytes.
 pub(crate) fn read(path: &Path, max_size: u64) -> io::Result<PrivateKeyFile> {
-    sandbox::check(path)?;
+    read_with(path, move |path| {
+        sandbox::check(path)?;
+        read_zeroized(path, max_size)
+    })
+}
+
+fn read_zeroized(path: &Path, max_size: u64) -> io::Result<PrivateKeyFile> {
     let mut file = regular_file::open(path)?;
     let metadata = file.metadata()?;
     let too_large = || regular_file::too_large(max_size);

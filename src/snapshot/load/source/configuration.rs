@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::metrics::{ControlMetrics, ReloadResult};
 use crate::process::sandbox;
 use crate::snapshot::load::error::{PrepareError, ReconfigureError};
+use crate::snapshot::load::file::read_with;
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread};
 use crate::snapshot::report::ReloadReport;
 
@@ -77,7 +78,7 @@ impl Configuration {
         let Some(file) = self.path().map(Path::to_owned) else { return ConfigChange::Same };
         self.is_requested |= trigger == Trigger::Requested;
         let read_if = if self.is_requested { ReadIf::Always } else { ReadIf::Changed };
-        let config = match self.config.reread(read_if, now, |_| Ok(read(&file))) {
+        let config = match self.config.reread(read_if, now, |_| read(&file)) {
             Reread::Pending => return ConfigChange::Pending,
             Reread::Read(config) => config,
             Reread::Unchanged => return ConfigChange::Same,
@@ -111,13 +112,17 @@ impl Configuration {
 
     /// Records and logs that a new configuration cannot be used. The one in use stays.
     pub(crate) fn reject(&mut self, problem: &ReconfigureError, now: SystemTime) {
-        self.config.record_rejection(None, problem, now);
+        if !self.config.record_rejection(None, problem, now) {
+            return;
+        }
         self.metrics.record_config_reload(ReloadResult::Rejected);
         error!(%problem, "configuration rejected, keeping the one in use");
     }
 }
 
 fn read(file: &Path) -> Result<Config, ReconfigureError> {
-    sandbox::check(file)?;
-    Ok(Config::read(file)?)
+    read_with(file, |file| {
+        sandbox::check(file)?;
+        Ok(Config::read(file)?)
+    })
 }

@@ -15,7 +15,8 @@ use crate::snapshot::filter_rejection::FilterRejection;
 use crate::snapshot::load::check::check_filter;
 use crate::snapshot::load::check::rollback::{MAX_CLOCK_SKEW, Watermark};
 use crate::snapshot::load::error::LoadError;
-use crate::snapshot::load::last_good::{BeingWritten, Change, LastGood, ReadIf, Reread};
+use crate::snapshot::load::file::read_with;
+use crate::snapshot::load::last_good::{Change, LastGood, ReadIf, Reread};
 use crate::snapshot::rejection_reason::RejectionReason;
 use crate::snapshot::report::{FilterReport, ReloadReport, WaitingReport};
 use crate::unix_time;
@@ -132,10 +133,7 @@ impl FilterSource {
     ) -> Change {
         self.check_age(now);
         let read_if = if self.may_use_held(now) { ReadIf::Always } else { ReadIf::Changed };
-        let read = |_: &_| match read(&self.config) {
-            Err(FilterError::BeingWritten) => Err(BeingWritten),
-            read => Ok(read),
-        };
+        let read = |_: &_| read(&self.config);
         match self.filter.reread(read_if, now, read) {
             Reread::Pending => Change::Pending,
             Reread::Read(Ok(file)) => self.update(file, now, new_hits),
@@ -212,6 +210,9 @@ impl FilterSource {
             | FilterRejection::Rollback { .. } => self.held = None,
         }
         let reason = rejection.reason();
+        if !self.filter.record_rejection(Some(reason.as_str()), &rejection, now) {
+            return Change::Same;
+        }
         self.metrics.record_rejected(reason);
         warn!(
             filter = %self.config.name,
@@ -221,7 +222,6 @@ impl FilterSource {
             revision_in_use = self.filter().filter.header().revision,
             "filter update rejected, keeping the one in use"
         );
-        self.filter.record_rejection(Some(reason.as_str()), &rejection, now);
         self.last_rejection = Some(self.filter.last_reload());
         self.rejection = Some(Arc::new(rejection));
         Change::Same
@@ -348,6 +348,9 @@ fn paths(config: &FilterConfig) -> Vec<PathBuf> {
 }
 
 fn read(config: &FilterConfig) -> Result<FilterFile, FilterError> {
-    sandbox::check(&config.path)?;
-    pkbf::read(&config.path, config.max_size)
+    let max_size = config.max_size;
+    read_with(&config.path, move |path| {
+        sandbox::check(path)?;
+        pkbf::read(path, max_size)
+    })
 }

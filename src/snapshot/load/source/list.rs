@@ -11,13 +11,12 @@ use crate::config::ListConfig;
 use crate::guard::FingerprintList;
 use crate::metrics::ListMetrics;
 use crate::pkbf::{check_sidecar, sidecar_of};
+use crate::process::sandbox;
+use crate::regular_file;
 use crate::snapshot::load::error::{ListFileError, LoadError};
-use crate::snapshot::load::file::read_bounded;
+use crate::snapshot::load::file::read_with;
 use crate::snapshot::load::last_good::{Change, LastGood, ReadIf, Reread};
 use crate::snapshot::report::ListReport;
-
-/// Maximum size of a list, 16 MiB: more than two hundred thousand keys. A larger one is rejected.
-const MAX_SIZE: u64 = 16 << 20;
 
 /// A configured list and the last good state of its file.
 #[derive(Debug)]
@@ -50,7 +49,7 @@ impl ListSource {
 
     /// Reads the list again if its file or its checksum file has changed.
     pub(crate) fn refresh(&mut self, now: SystemTime) -> Change {
-        let read = |before: &Arc<FingerprintList>| Ok(read(&self.config, before.len()));
+        let read = |before: &Arc<FingerprintList>| read(&self.config, before.len());
         match self.list.reread(ReadIf::Changed, now, read) {
             Reread::Pending => Change::Pending,
             Reread::Read(Ok(list)) => self.activate(list, now),
@@ -68,7 +67,9 @@ impl ListSource {
     }
 
     fn reject(&mut self, error: &ListFileError, now: SystemTime) -> Change {
-        self.list.record_rejection(None, error, now);
+        if !self.list.record_rejection(None, error, now) {
+            return Change::Same;
+        }
         self.metrics.record_rejected();
         warn!(
             list = %self.config.name,
@@ -102,9 +103,14 @@ impl ListSource {
 
 /// Reads the list, while a list of `entries` keys is in use.
 fn read(config: &ListConfig, entries: usize) -> Result<FingerprintList, ListFileError> {
-    let content = read_bounded(&config.path, MAX_SIZE)?;
-    let sha256 = || digest(&SHA256, &content).as_ref().try_into().unwrap_or_default();
-    check_sidecar(&config.path, sha256)?;
+    let max_size = config.max_size;
+    let content = read_with(&config.path, move |path| {
+        sandbox::check(path)?;
+        let content = regular_file::read(path, max_size)?;
+        let sha256 = || digest(&SHA256, &content).as_ref().try_into().unwrap_or_default();
+        check_sidecar(path, sha256)?;
+        Ok::<_, ListFileError>(content)
+    })?;
     // A writer that truncates the file first may not have written yet, or may have failed.
     if content.is_empty() && entries > 0 {
         return Err(ListFileError::Emptied { entries });

@@ -91,7 +91,7 @@ impl ServiceSource {
         let read = |before: &ServiceCredentials| {
             let (in_use, marks) = (Some(before.crls.as_ref()), &self.crl_marks);
             let known = KnownCrls { in_use, keep_issuers: true, marks, now: seconds };
-            Ok(ServiceCredentials::read(&self.config, known))
+            ServiceCredentials::read(&self.config, known)
         };
         match self.credentials.reread(read_if, now, read) {
             Reread::Pending => Change::Pending,
@@ -117,13 +117,14 @@ impl ServiceSource {
     fn reject(&mut self, error: &LoadError, now: SystemTime) -> Change {
         let reason = crl_rejection_reason(error);
         self.retry_at = retry_at(error);
-        if let Some(reason) = reason {
-            self.is_crl_rejected = true;
-            self.metrics.record_crl_rejected(&self.config.name, reason);
+        self.is_crl_rejected |= reason.is_some();
+        if self.credentials.record_rejection(reason.map(Label::as_str), error, now) {
+            if let Some(reason) = reason {
+                self.metrics.record_crl_rejected(&self.config.name, reason);
+            }
+            let reason = reason.map(Label::as_str);
+            warn!(reason, %error, "certificate update rejected, keeping those in use");
         }
-        let reason = reason.map(Label::as_str);
-        warn!(reason, %error, "certificate update rejected, keeping those in use");
-        self.credentials.record_rejection(reason, error, now);
         self.apply_crl_expiry(now)
     }
 

@@ -1,0 +1,113 @@
+//! What the loader does with an error: whether a later attempt can succeed with unchanged files.
+
+use std::io;
+
+use super::error::{ListFileError, LoadError, ReconfigureError};
+use crate::config::ConfigError;
+use crate::pkbf::{ChecksumFileError, FilterError};
+use crate::snapshot::filter_rejection::{CanaryFileError, FilterRejection};
+
+/// Why files could not be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The writer of a file is not done.
+    BeingWritten,
+    /// The content is wrong. It is read again when a file changes.
+    Content,
+    /// A file could not be read, for example because no descriptor was left. The next look tries
+    /// again.
+    Read,
+}
+
+/// An error of reading files.
+pub(crate) trait ReadError: std::error::Error {
+    /// Why the files could not be used.
+    fn failure(&self) -> Failure;
+}
+
+impl ReadError for io::Error {
+    fn failure(&self) -> Failure {
+        let kind = self.kind();
+        if matches!(kind, io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) {
+            Failure::Content
+        } else if matches!(kind, io::ErrorKind::ResourceBusy | io::ErrorKind::WouldBlock) {
+            Failure::BeingWritten // changed during the read, or under a lease (fcntl, F_SETLEASE)
+        } else {
+            Failure::Read
+        }
+    }
+}
+
+impl ReadError for FilterError {
+    fn failure(&self) -> Failure {
+        match self {
+            Self::BeingWritten => Failure::BeingWritten,
+            Self::Io(source) | Self::ChecksumFile { source: ChecksumFileError::Io(source), .. } => {
+                source.failure()
+            }
+            Self::OutOfMemory { .. } => Failure::Read,
+            Self::BadMarker { .. }
+            | Self::Checksum { .. }
+            | Self::ChecksumFile { .. }
+            | Self::HashCountZero
+            | Self::HashLengthOutOfRange { .. }
+            | Self::NoParameters { .. }
+            | Self::TooLarge { .. }
+            | Self::TooShort { .. }
+            | Self::WrongLength { .. } => Failure::Content,
+        }
+    }
+}
+
+impl ReadError for FilterRejection {
+    fn failure(&self) -> Failure {
+        match self {
+            Self::CanaryFile { source: CanaryFileError::Read(source), .. } => source.failure(),
+            Self::File(source) => source.failure(),
+            Self::CanaryFile { .. }
+            | Self::CanaryMissing { .. }
+            | Self::Future { .. }
+            | Self::NewHits { .. }
+            | Self::Plausibility(_)
+            | Self::RandomHits { .. }
+            | Self::Rollback { .. } => Failure::Content,
+        }
+    }
+}
+
+impl ReadError for ListFileError {
+    fn failure(&self) -> Failure {
+        match self {
+            Self::Checksum(source) => source.failure(),
+            Self::Read(source) => source.failure(),
+            Self::Content(_) | Self::Emptied { .. } | Self::Text(_) => Failure::Content,
+        }
+    }
+}
+
+impl ReadError for LoadError {
+    fn failure(&self) -> Failure {
+        match self {
+            Self::Filter { source, .. } => source.failure(),
+            Self::List { source, .. } => source.failure(),
+            Self::Read { source, .. } | Self::Thread(source) => source.failure(),
+            Self::Credentials { .. }
+            | Self::OwnKey(_)
+            | Self::State { .. }
+            | Self::StateDirectory { .. }
+            | Self::Tls { .. } => Failure::Content,
+        }
+    }
+}
+
+impl ReadError for ReconfigureError {
+    fn failure(&self) -> Failure {
+        match self {
+            Self::Config(ConfigError::Read { source, .. }) | Self::Read(source) => source.failure(),
+            Self::Load(source) => source.failure(),
+            Self::Config(ConfigError::Invalid { .. }) | Self::Prepare(_) | Self::Sandbox(_) => {
+                Failure::Content
+            }
+        }
+    }
+}
