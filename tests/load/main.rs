@@ -1,4 +1,4 @@
-//! Filters that change under full load. On their own, because they take all cores.
+//! Filters and revocation lists that change under full load. On their own, because they take all cores.
 
 #![allow(
     clippy::indexing_slicing,
@@ -10,5 +10,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod revocation;
 mod swap;
 mod watcher;

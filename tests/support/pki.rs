@@ -61,7 +61,9 @@ pub fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     let header = match length {
         0..0x80 => vec![u8::try_from(length).unwrap()],
         0x80..0x100 => long(1),
-        _ => long(2),
+        0x100..0x1_0000 => long(2),
+        0x1_0000..0x100_0000 => long(3),
+        _ => long(4),
     };
     [vec![tag], header, content.to_vec()].concat()
 }
@@ -359,6 +361,27 @@ impl Pki {
             key_identifier_method: KeyIdMethod::Sha256,
         };
         list.signed_by(&self.issuer).unwrap()
+    }
+
+    /// A revocation list of our CA (DER) with this many entries that no party has, besides those of
+    /// `list`. Serial numbers have 16 octets, in no order, as those of large CAs.
+    pub fn large_crl(&self, list: &RevocationList<'_>, entries: u64) -> Vec<u8> {
+        let template = RevocationList { others: 1, ..*list };
+        let mut fields = elements(self.signed_crl(&template).der());
+        let mut to_be_signed = elements(&fields[0]);
+        let mut revoked = elements(&to_be_signed[5]).concat();
+        for entry in 0..entries {
+            let high = entry.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            revoked.extend(b"\x30\x21\x02\x10\x40");
+            revoked.extend(&high.to_be_bytes()[1..]);
+            revoked.extend(&entry.to_be_bytes());
+            revoked.extend(b"\x17\x0d260101000000Z");
+        }
+        to_be_signed[5] = der(0x30, &revoked);
+        fields[0] = der(0x30, &to_be_signed.concat());
+        let signature = self.issuer.key().sign(&fields[0]).unwrap();
+        fields[2] = der(0x03, &[&[0], signature.as_slice()].concat());
+        der(0x30, &fields.concat())
     }
 
     fn issue(

@@ -1,0 +1,135 @@
+//! The cost of a handshake with a revocation list of 0, 10,000 or 1,000,000 entries, and of loading
+//! the list.
+//!
+//! The list is that of a company, of a large one, and of a public CA. Client and server run in this
+//! thread, without sockets, so that the figures have no noise of the network: TLS 1.3, P-256, one
+//! certificate. `nothing` is a service without revocation lists. The lists are searched for a serial
+//! number that is not on them, which takes longest.
+//!
+//! `load` is the whole check of a list in DER: signature, fields, and the sorted set. It happens in
+//! the control thread, once for each new list.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a benchmark may fail loudly, and criterion's macros write undocumented functions"
+)]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use criterion::{Criterion, SamplingMode, criterion_group, criterion_main};
+use keygate::config::ExpiredCrl;
+use keygate::guard::Depth;
+use keygate::tls::{ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+use support::client::config;
+use support::pki::{Kind, Party, Pki, RevocationList};
+
+const ENTRIES: [u64; 3] = [0, 10_000, 1_000_000];
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(100)
+        .nresamples(10_000)
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(4));
+    targets = revocation
+}
+criterion_main!(benches);
+
+fn revocation(criterion: &mut Criterion) {
+    let pki = Pki::new();
+    let (server, client) = (pki.server("localhost"), pki.client("client", Kind::P256));
+    let anchors = Arc::new(TrustAnchors::new(vec![pki.ca().clone()]).unwrap());
+    let client = Arc::new(config(&pki, &client));
+    let lists = ENTRIES.map(|entries| {
+        let list = RevocationList::new(1, &[]);
+        let der = match entries {
+            0 => pki.signed_crl(&list).der().to_vec(),
+            entries => pki.large_crl(&list, entries),
+        };
+        (entries, der)
+    });
+    let mut group = criterion.benchmark_group("revocation");
+    group.sampling_mode(SamplingMode::Flat);
+    // Each case is measured twice, in both orders, so that a drift of the machine shows.
+    for round in ["first", "second"] {
+        let mut cases = vec![("nothing".to_owned(), Crls::default())];
+        cases.extend(lists.iter().map(|(entries, der)| (entries.to_string(), load(&anchors, der))));
+        if round == "second" {
+            cases.reverse();
+        }
+        for (name, crls) in cases {
+            let server = server_config(&server, &anchors, crls);
+            group.bench_function(format!("handshake/{name}/{round}"), |bencher| {
+                bencher.iter(|| handshake(&client, &server));
+            });
+        }
+    }
+    group.sample_size(10);
+    for (entries, der) in &lists {
+        group.bench_function(format!("load/{entries}"), |bencher| {
+            bencher.iter(|| load(&anchors, der));
+        });
+    }
+    group.finish();
+}
+
+fn load(anchors: &TrustAnchors, der: &[u8]) -> Crls {
+    let issuers = CrlIssuers::new(anchors);
+    let mut loader = CrlLoader {
+        issuers: &issuers,
+        expired: ExpiredCrl::Reject,
+        now: SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs(),
+        in_use: None,
+        keep_issuers: false,
+        marks: &CrlMarks::new(),
+        crls: Crls::default(),
+    };
+    loader.add(Path::new("clients.crl"), der).unwrap();
+    loader.finish().unwrap()
+}
+
+fn server_config(server: &Party, anchors: &Arc<TrustAnchors>, crls: Crls) -> Arc<ServerConfig> {
+    let verifier = ClientVerifier::new(Arc::clone(anchors));
+    let verifier = verifier.with_crls(Arc::new(crls), ExpiredCrl::Reject, Depth::Leaf);
+    let (chain, key) = server.credentials();
+    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(Arc::new(verifier))
+        .with_single_cert(chain, key)
+        .unwrap();
+    config.send_tls13_tickets = 0;
+    Arc::new(config)
+}
+
+/// A full handshake. Panics if it fails.
+fn handshake(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) {
+    let name = "localhost".try_into().unwrap();
+    let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
+    let mut server = ServerConnection::new(Arc::clone(server)).unwrap();
+    let mut bytes = Vec::new();
+    while client.is_handshaking() || server.is_handshaking() {
+        bytes.clear();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).unwrap();
+        }
+        server.read_tls(&mut bytes.as_slice()).unwrap();
+        server.process_new_packets().unwrap();
+        bytes.clear();
+        while server.wants_write() {
+            server.write_tls(&mut bytes).unwrap();
+        }
+        client.read_tls(&mut bytes.as_slice()).unwrap();
+        client.process_new_packets().unwrap();
+    }
+}
