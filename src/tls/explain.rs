@@ -96,6 +96,9 @@ fn path_error(error: &webpki::Error) -> String {
         webpki::Error::EndEntityUsedAsCa => {
             "a certificate in the chain issued another one, but is not a CA".to_owned()
         }
+        webpki::Error::MaximumPathBuildCallsExceeded => {
+            "the certificates allow too many paths to a trust anchor".to_owned()
+        }
         webpki::Error::NameConstraintViolation => {
             "the certificate has a name that its CA must not certify (name constraints)".to_owned()
         }

@@ -75,7 +75,7 @@ impl Handshake {
     /// [`complete_io`](rustls::ConnectionCommon::complete_io).
     pub fn step<T>(&mut self, step: impl FnOnce() -> T) -> T {
         let outer = CURRENT.replace(Some(std::mem::take(self)));
-        let _scope = Scope { handshake: self, outer };
+        let _scope = HandshakeStep { handshake: self, outer };
         step()
     }
 
@@ -102,12 +102,12 @@ impl Handshake {
 }
 
 /// Ends a step, also if it panics.
-struct Scope<'a> {
+struct HandshakeStep<'a> {
     handshake: &'a mut Handshake,
     outer: Option<Handshake>,
 }
 
-impl Drop for Scope<'_> {
+impl Drop for HandshakeStep<'_> {
     fn drop(&mut self) {
         if let Some(handshake) = CURRENT.replace(self.outer.take()) {
             *self.handshake = handshake;
