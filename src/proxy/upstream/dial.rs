@@ -1,6 +1,6 @@
 //! Connecting to a server of an upstream: TCP or a Unix socket, with or without TLS.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::resolver::{Addresses, ResolveError, Resolver};
+use super::resolver::{HostAddresses, ResolveError, Resolver};
 use crate::config::{AlpnProtocol, Scheme, ServerAddress, ServerConfig, UpstreamConfig};
 use crate::keep_alive::detect_dead_peer;
 use crate::permit::{ClientKey, ClientShares, Count, CountGuard, ShareGuard};
@@ -108,7 +108,7 @@ pub(crate) struct Dialer {
 /// The host of a server.
 #[derive(Debug)]
 enum ServerHost {
-    Address(Addresses),
+    Address(HostAddresses),
     Name(String),
     Unix,
 }
@@ -189,7 +189,7 @@ impl Dialer {
     ) -> Self {
         let host = match &server.address {
             ServerAddress::Tcp { host, .. } => match host.parse::<IpAddr>() {
-                Ok(address) => ServerHost::Address([address].into()),
+                Ok(address) => ServerHost::Address([SocketAddr::new(address, 0)].into()),
                 Err(_) => ServerHost::Name(host.clone()),
             },
             ServerAddress::Unix(_) => ServerHost::Unix,
@@ -247,15 +247,11 @@ impl Dialer {
         let connect = |source| DialError::Connect { server: self.server.to_string(), source };
         let addresses = self.addresses().await?;
         let mut last_error = io::ErrorKind::AddrNotAvailable.into();
-        for (index, address) in addresses.iter().enumerate() {
+        for (index, mut address) in addresses.iter().copied().enumerate() {
+            address.set_port(port);
             let left = self.connect_timeout.saturating_sub(began.elapsed());
             let part = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
-            match timeout(
-                part.max(MIN_CONNECT_TIME.min(left)),
-                TcpStream::connect((*address, port)),
-            )
-            .await
-            {
+            match timeout(part.max(MIN_CONNECT_TIME.min(left)), TcpStream::connect(address)).await {
                 Ok(Ok(tcp)) => return Ok(tcp),
                 Ok(Err(error)) => last_error = error,
                 Err(_) => last_error = io::ErrorKind::TimedOut.into(),
@@ -267,7 +263,7 @@ impl Dialer {
         Err(connect(last_error))
     }
 
-    async fn addresses(&self) -> Result<Addresses, DialError> {
+    async fn addresses(&self) -> Result<HostAddresses, DialError> {
         match &self.host {
             ServerHost::Address(address) => Ok(Arc::clone(address)),
             ServerHost::Name(name) => {
@@ -277,7 +273,7 @@ impl Dialer {
                     source,
                 })
             }
-            ServerHost::Unix => Ok(Addresses::from([])),
+            ServerHost::Unix => Ok(HostAddresses::from([])),
         }
     }
 

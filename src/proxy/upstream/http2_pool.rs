@@ -56,12 +56,12 @@ pub(crate) struct StreamSlot {
 #[derive(Debug)]
 struct Waiter {
     client: ClientKey,
-    sender: oneshot::Sender<Wakeup>,
+    sender: oneshot::Sender<WaitEnd>,
 }
 
 /// The end of a wait.
 #[derive(Debug)]
-enum Wakeup {
+enum WaitEnd {
     Failed(UpstreamError),
     /// The request may have to open a connection.
     Retry,
@@ -94,9 +94,9 @@ impl Http2Pool {
             let mut slot = match self.take(client) {
                 Some(slot) => slot,
                 None => match self.wait(client, &open)?.await {
-                    Ok(Wakeup::Served(slot)) => slot,
-                    Ok(Wakeup::Retry) => continue,
-                    Ok(Wakeup::Failed(error)) => return Err(error),
+                    Ok(WaitEnd::Served(slot)) => slot,
+                    Ok(WaitEnd::Retry) => continue,
+                    Ok(WaitEnd::Failed(error)) => return Err(error),
                     Err(_) => return Err(UpstreamError::ConnectionLimit), // the pool is gone
                 },
             };
@@ -111,7 +111,7 @@ impl Http2Pool {
         &self,
         client: ClientKey,
         open: impl Fn(),
-    ) -> Result<oneshot::Receiver<Wakeup>, UpstreamError> {
+    ) -> Result<oneshot::Receiver<WaitEnd>, UpstreamError> {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.len() >= MAX_WAITING / 4 * 3 {
             waiting.retain(|waiter| !waiter.sender.is_closed());
@@ -159,19 +159,19 @@ impl Http2Pool {
         self.is_opening.set(false);
         match outcome {
             Ok(http2) if self.purpose == PoolPurpose::Tunnels && http2.free_streams() == 0 => {
-                self.wake_all(|| Wakeup::Failed(UpstreamError::ConnectionLimit));
+                self.wake_all(|| WaitEnd::Failed(UpstreamError::ConnectionLimit));
             }
             Ok(http2) => {
                 self.add(http2);
                 if self.purpose == PoolPurpose::Tunnels {
-                    self.wake_all(|| Wakeup::Retry);
+                    self.wake_all(|| WaitEnd::Retry);
                 }
             }
             Err(error) => {
                 self.open_after.set(Some(Instant::now() + BACK_OFF));
                 let is_last = self.connections.borrow().is_empty();
                 if is_last || self.purpose == PoolPurpose::Tunnels {
-                    self.wake_all(|| Wakeup::Failed(error.clone()));
+                    self.wake_all(|| WaitEnd::Failed(error.clone()));
                 }
             }
         }
@@ -203,13 +203,13 @@ impl Http2Pool {
     /// Gives free slots to requests that wait, or has one of them open a connection.
     fn serve_waiting(self: &Rc<Self>) {
         while let Some((waiter, slot)) = self.next_served() {
-            let _ = waiter.sender.send(Wakeup::Served(slot)); // a cancelled one returns the slot
+            let _ = waiter.sender.send(WaitEnd::Served(slot)); // a cancelled one returns the slot
         }
         if !self.waiting.borrow().is_empty()
             && self.may_open()
             && let Some(waiter) = self.next_waiter()
         {
-            let _ = waiter.sender.send(Wakeup::Retry); // if it is cancelled, the next tick repeats
+            let _ = waiter.sender.send(WaitEnd::Retry); // if it is cancelled, the next tick repeats
         }
     }
 
@@ -241,9 +241,9 @@ impl Http2Pool {
         std::iter::from_fn(|| waiting.pop_front()).find(|waiter| !waiter.sender.is_closed())
     }
 
-    fn wake_all(&self, wakeup: impl Fn() -> Wakeup) {
+    fn wake_all(&self, end: impl Fn() -> WaitEnd) {
         for waiter in self.waiting.take() {
-            let _ = waiter.sender.send(wakeup()); // a request that was cancelled needs none
+            let _ = waiter.sender.send(end()); // a request that was cancelled needs none
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,8 +44,8 @@ const MANY_NAMES: usize = 1000;
 #[derive(Debug, Clone)]
 pub struct Resolver(Arc<SharedResolver>);
 
-/// The addresses of a name, in the order of the system's resolver.
-pub(crate) type Addresses = Arc<[IpAddr]>;
+/// The addresses of a name, in the order of the system's resolver, with port 0.
+pub(crate) type HostAddresses = Arc<[SocketAddr]>;
 
 /// Why a name has no addresses.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -67,26 +67,26 @@ struct SharedResolver {
     look_up: Box<LookUp>,
 }
 
-type LookUp = dyn Fn(&str) -> Result<Addresses, ResolveError> + Send + Sync;
+type LookUp = dyn Fn(&str) -> Result<HostAddresses, ResolveError> + Send + Sync;
 
 /// What is known of a name.
 #[derive(Debug)]
 struct NameEntry {
-    addresses: Option<Answer>,
+    addresses: Option<ResolvedAddresses>,
     /// The failure of the last look-up.
-    failure: Option<Failure>,
+    failure: Option<FailedLookUp>,
     look_up: Option<LookUpInProgress>,
     last_use: Instant,
 }
 
 #[derive(Debug)]
-struct Answer {
-    addresses: Addresses,
+struct ResolvedAddresses {
+    addresses: HostAddresses,
     at: Instant,
 }
 
 #[derive(Debug)]
-struct Failure {
+struct FailedLookUp {
     error: ResolveError,
     at: Instant,
     back_off: Duration,
@@ -99,8 +99,8 @@ struct LookUpInProgress {
 }
 
 /// The first step of a call of [`Resolver::resolve`].
-enum Step {
-    Known(Result<Addresses, ResolveError>),
+enum ResolveStep {
+    Known(Result<HostAddresses, ResolveError>),
     /// Wait for the end of a look-up, for at most this time.
     Wait(LookUpInProgress, Duration),
 }
@@ -125,10 +125,10 @@ impl Resolver {
         &self,
         name: &str,
         patience: Duration,
-    ) -> Result<Addresses, ResolveError> {
+    ) -> Result<HostAddresses, ResolveError> {
         match self.first_step(name, patience) {
-            Step::Known(outcome) => outcome,
-            Step::Wait(in_progress, limit) => {
+            ResolveStep::Known(outcome) => outcome,
+            ResolveStep::Wait(in_progress, limit) => {
                 let left = limit.saturating_sub(in_progress.began.elapsed());
                 let _ = timeout(left, in_progress.has_ended.wait()).await; // either is looked at
                 let names = self.0.lock();
@@ -138,7 +138,7 @@ impl Resolver {
         }
     }
 
-    fn first_step(&self, name: &str, patience: Duration) -> Step {
+    fn first_step(&self, name: &str, patience: Duration) -> ResolveStep {
         let now = Instant::now();
         let mut names = self.0.lock();
         if names.len() >= MANY_NAMES && !names.contains_key(name) {
@@ -148,19 +148,21 @@ impl Resolver {
         entry.last_use = now;
         let age = entry.age(now);
         if let Some(answer) = entry.addresses.as_ref().filter(|_| age < FRESH) {
-            return Step::Known(Ok(Arc::clone(&answer.addresses)));
+            return ResolveStep::Known(Ok(Arc::clone(&answer.addresses)));
         }
         if entry.look_up.is_none() && !entry.is_in_back_off(now) {
             entry.look_up = Some(self.begin(name, now));
         }
         let recent_failure = entry.failure.as_ref().is_some_and(|it| now - it.at < USED_AT_ONCE);
         match (entry.look_up.clone(), entry.outcome(now)) {
-            (_, Some(Ok(addresses))) if age < USED_AT_ONCE => Step::Known(Ok(addresses)),
-            (Some(look_up), Some(Err(_))) if !recent_failure => Step::Wait(look_up, patience),
-            (Some(look_up), Some(_)) => Step::Wait(look_up, patience.min(WAIT_FOR_NEWER)),
-            (Some(look_up), None) => Step::Wait(look_up, patience),
-            (None, Some(outcome)) => Step::Known(outcome),
-            (None, None) => Step::Known(Err(ResolveError::TimedOut)),
+            (_, Some(Ok(addresses))) if age < USED_AT_ONCE => ResolveStep::Known(Ok(addresses)),
+            (Some(look_up), Some(Err(_))) if !recent_failure => {
+                ResolveStep::Wait(look_up, patience)
+            }
+            (Some(look_up), Some(_)) => ResolveStep::Wait(look_up, patience.min(WAIT_FOR_NEWER)),
+            (Some(look_up), None) => ResolveStep::Wait(look_up, patience),
+            (None, Some(outcome)) => ResolveStep::Known(outcome),
+            (None, None) => ResolveStep::Known(Err(ResolveError::TimedOut)),
         }
     }
 
@@ -213,7 +215,7 @@ impl LookUpCall {
         }
     }
 
-    fn end(&self, outcome: Result<Addresses, ResolveError>) {
+    fn end(&self, outcome: Result<HostAddresses, ResolveError>) {
         self.is_done.store(true, Ordering::Relaxed);
         if let Some(entry) = self.resolver.0.lock().get_mut(&self.name) {
             entry.end_look_up(outcome, Instant::now());
@@ -242,7 +244,7 @@ impl NameEntry {
     }
 
     /// The addresses that may be used, or the last failure.
-    fn outcome(&self, now: Instant) -> Option<Result<Addresses, ResolveError>> {
+    fn outcome(&self, now: Instant) -> Option<Result<HostAddresses, ResolveError>> {
         if let Some(answer) = self.addresses.as_ref().filter(|_| self.age(now) < STALE) {
             return Some(Ok(Arc::clone(&answer.addresses)));
         }
@@ -255,10 +257,10 @@ impl NameEntry {
             .is_some_and(|failure| now.saturating_duration_since(failure.at) < failure.back_off)
     }
 
-    fn end_look_up(&mut self, outcome: Result<Addresses, ResolveError>, now: Instant) {
+    fn end_look_up(&mut self, outcome: Result<HostAddresses, ResolveError>, now: Instant) {
         match outcome {
             Ok(addresses) => {
-                self.addresses = Some(Answer { addresses, at: now });
+                self.addresses = Some(ResolvedAddresses { addresses, at: now });
                 self.failure = None;
             }
             Err(error) => {
@@ -267,7 +269,7 @@ impl NameEntry {
                 }
                 let last = self.failure.take().map(|failure| failure.back_off * 2);
                 let back_off = last.map_or(FIRST_BACK_OFF, |it| it.min(MAX_BACK_OFF));
-                self.failure = Some(Failure { error, at: now, back_off });
+                self.failure = Some(FailedLookUp { error, at: now, back_off });
             }
         }
         if let Some(look_up) = self.look_up.take() {
@@ -277,7 +279,7 @@ impl NameEntry {
 }
 
 /// Asks the system's resolver, which follows `nsswitch.conf`, `/etc/hosts` and `resolv.conf`.
-fn look_up(name: &str) -> Result<Addresses, ResolveError> {
+fn look_up(name: &str) -> Result<HostAddresses, ResolveError> {
     let hints = AddrInfoHints { socktype: SockType::Stream.into(), ..AddrInfoHints::default() };
     let found = dns_lookup::getaddrinfo(Some(name), None, Some(hints)).map_err(|error| {
         let is_temporary = match error.kind() {
@@ -297,7 +299,7 @@ fn look_up(name: &str) -> Result<Addresses, ResolveError> {
         let error = Arc::new(io::Error::from(error));
         if is_temporary { ResolveError::Temporary(error) } else { ResolveError::NotFound(error) }
     })?;
-    let addresses: Addresses = found.flatten().map(|found| found.sockaddr.ip()).collect();
+    let addresses: HostAddresses = found.flatten().map(|found| found.sockaddr).collect();
     if addresses.is_empty() {
         return Err(ResolveError::NotFound(Arc::new(io::Error::other("the name has no address"))));
     }
@@ -306,13 +308,14 @@ fn look_up(name: &str) -> Result<Addresses, ResolveError> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
     use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
-    const ADDRESS: [IpAddr; 1] = [IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)];
+    const ADDRESS: [SocketAddr; 1] = [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)];
 
     /// A resolver for which names that begin with `hang` hang until the sender is used or dropped.
     /// Also counts the look-ups.
@@ -411,7 +414,7 @@ mod tests {
     #[test]
     fn the_system_resolves_localhost_and_no_invalid_name() {
         let addresses = look_up("localhost").unwrap();
-        assert!(addresses.iter().all(IpAddr::is_loopback), "{addresses:?}");
+        assert!(addresses.iter().all(|it| it.ip().is_loopback()), "{addresses:?}");
         assert!(look_up("a name with spaces").is_err());
     }
 }

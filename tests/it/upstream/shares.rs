@@ -150,3 +150,32 @@ fn a_client_that_holds_upstream_connections_leaves_some_for_others() {
     assert!(holding.iter_mut().all(|client| client.head().starts_with("HTTP/1.1 200 ")));
     scene.admits(&scene.good);
 }
+
+#[test]
+fn a_client_that_holds_tcp_connections_leaves_some_for_others() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let greet = |tcp: std::io::Result<std::net::TcpStream>| {
+            let mut tcp = tcp.unwrap();
+            tcp.write_all(b"hello\n").unwrap();
+            tcp
+        };
+        let _held: Vec<_> = listener.incoming().map(greet).collect();
+    });
+    let proxy = Proxy::before(address)
+        .service("protocol = \"tcp\"")
+        .upstream("max_connections = 4")
+        .workers(1);
+    let other = proxy.pki.client("other", Kind::P256);
+    let scene = proxy.start();
+    let greeted = |client: &mut Client| {
+        client.send("x");
+        client.exactly(6)
+    };
+    let mut holding: Vec<Client> = (0..3).map(|_| scene.connect()).collect();
+    assert!(holding.iter_mut().all(|client| greeted(client) == b"hello\n"));
+    assert_eq!(scene.connect().whatever_comes(), "", "it has its share");
+    let mut client = Client::connect(&scene.pki, scene.address(), &other);
+    assert_eq!(greeted(&mut client), b"hello\n");
+}
