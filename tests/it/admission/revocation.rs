@@ -444,10 +444,10 @@ fn each_distribution_point_of_a_ca_has_its_own_list() {
         assert_eq!(response.stdout, b"hello\n", "{}: {}", good.name, output_text(&response));
     }
     for (client, error) in [
-        (&revoked_a, "Revoked"),
-        (&revoked_b, "Revoked"),
-        (&uncovered, "UnknownRevocationStatus"),
-        (&unnamed, "UnknownRevocationStatus"),
+        (&revoked_a, "is revoked"),
+        (&revoked_b, "is revoked"),
+        (&uncovered, "no revocation list covers"),
+        (&unnamed, "no revocation list covers"),
     ] {
         assert!(!keygate.curl(client, &[]).status.success(), "{}", client.name);
         keygate.wait_for(&client.name, |line| {
