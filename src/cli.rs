@@ -3,7 +3,7 @@
 //! Results go to standard output, everything else to standard error. Exit codes:
 //!
 //! - 0: success (`query`: no key found; `diff`: no difference; `healthcheck`: ready)
-//! - 1: `query`: a key was found; `diff`: the filters differ; `healthcheck`: not ready
+//! - 1: `query`: a key was found, even if an input was unusable; `diff`: the filters differ; `healthcheck`: not ready
 //! - 2: wrong usage or configuration; `validate --strict`: a warning
 //! - 3: an unusable file or input
 //! - 4: an error of the operating system (address in use, no permission, no thread)
@@ -42,7 +42,12 @@ use crate::snapshot::LoadError;
 /// is rejected, flagged, or passed to the upstream in a header, according to the policy. Filters,
 /// CAs and certificates are reloaded without a restart.
 #[derive(Debug, Parser)]
-#[command(name = "keygate", version, arg_required_else_help = true)]
+#[command(
+    name = "keygate",
+    version,
+    long_version = LONG_VERSION,
+    arg_required_else_help = true
+)]
 struct Cli {
     #[command(subcommand)]
     command: CliCommand,
@@ -98,6 +103,16 @@ enum CliCommand {
     #[command(hide = true)]
     Man(man::Args),
 }
+
+/// The version for `--version`. `build.rs` sets the commit and the target.
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ncommit: ",
+    env!("KEYGATE_COMMIT"),
+    "\ntarget: ",
+    env!("KEYGATE_TARGET"),
+    "\ncryptography: AWS-LC (aws-lc-rs), TLS: rustls"
+);
 
 /// The command line without hidden commands.
 ///

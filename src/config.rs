@@ -84,7 +84,7 @@ impl std::fmt::Display for AdminAddress {
 /// The log on standard error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
-    /// Format of a line. Default: JSON.
+    /// Format of a line. Default: text on a terminal, otherwise JSON.
     pub format: LogFormat,
     /// Directives of `tracing_subscriber`'s `EnvFilter`, such as `keygate::proxy=debug`. Default:
     /// `info`.
@@ -111,6 +111,8 @@ pub enum AccessLogConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
+    /// Text if standard error is a terminal, otherwise JSON.
+    Auto,
     /// One JSON object a line.
     Json,
     /// Text for people.

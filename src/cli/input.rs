@@ -51,16 +51,26 @@ fn position(input: &str, line: Option<u64>) -> String {
 pub(super) struct InputCounts {
     /// Keys found.
     pub(super) keys: u64,
-    /// Places without a readable key; each one was reported on standard error.
+    /// Places without a readable key.
     pub(super) unusable: u64,
+    /// Inputs that were read, or should have been: files and standard input.
+    pub(super) inputs: u64,
+    /// Inputs with such a place; each one was reported on standard error.
+    pub(super) unusable_inputs: u64,
 }
 
 impl InputCounts {
-    /// `exit`, or [`Exit::Incomplete`] if an input was unusable.
+    /// `exit`, or [`Exit::Incomplete`] if an input was unusable. A key that was found counts more,
+    /// because an unusable input must not hide it.
     pub(super) fn exit(self, exit: Exit) -> Exit {
-        if self.unusable > 0 { Exit::Incomplete } else { exit }
+        let is_complete = self.unusable == 0 || exit == Exit::Found;
+        if is_complete { exit } else { Exit::Incomplete }
     }
 }
+
+/// Maximum number of unusable places of one argument that are reported; the rest is counted. Of a
+/// file below a directory, only the first place is reported.
+const MAX_PLACES: u64 = 10;
 
 /// Bytes per read.
 const CHUNK_SIZE: usize = 64 << 10;
@@ -75,7 +85,15 @@ pub(super) fn for_each_key(
     visit: impl FnMut(&FoundKey<'_>) -> Result<(), CliError>,
 ) -> Result<InputCounts, CliError> {
     let progress = InputProgress::new(inputs, per_key_output);
-    let mut reader = InputReader { progress, counts: InputCounts::default(), visit };
+    let counts = InputCounts::default();
+    let mut reader = InputReader {
+        progress,
+        counts,
+        visit,
+        is_below_directory: false,
+        places: Vec::new(),
+        place_count: 0,
+    };
     let outcome = inputs.iter().try_for_each(|input| reader.read_argument(input));
     reader.progress.finish();
     outcome.map(|()| reader.counts)
@@ -85,6 +103,11 @@ struct InputReader<V> {
     progress: InputProgress,
     counts: InputCounts,
     visit: V,
+    is_below_directory: bool,
+    /// The first unusable places of the input that is being read.
+    places: Vec<String>,
+    /// Number of unusable places of that input.
+    place_count: u64,
 }
 
 impl<V: FnMut(&FoundKey<'_>) -> Result<(), CliError>> InputReader<V> {
@@ -96,16 +119,21 @@ impl<V: FnMut(&FoundKey<'_>) -> Result<(), CliError>> InputReader<V> {
         if !std::fs::metadata(argument).is_ok_and(|metadata| metadata.is_dir()) {
             return self.read_file(argument);
         }
-        WalkDir::new(argument).into_iter().try_for_each(|entry| match entry {
+        self.is_below_directory = true;
+        let entries = WalkDir::new(argument).sort_by_file_name();
+        let outcome = entries.into_iter().try_for_each(|entry| match entry {
             Ok(entry) => self.read_entry(&entry),
             Err(error) => {
                 let path = error.path().map(|path| path.display().to_string());
                 let path = path.unwrap_or_else(|| argument.to_owned());
                 let error = error.into_io_error().unwrap_or_else(|| io::Error::other("a loop"));
-                self.report_unusable(&path, None, &error);
+                self.record_unusable(&path, None, &error);
+                self.end_input();
                 Ok(())
             }
-        })
+        });
+        self.is_below_directory = false;
+        outcome
     }
 
     /// Follows links to files. Links to directories are skipped, because they may form a loop.
@@ -116,8 +144,14 @@ impl<V: FnMut(&FoundKey<'_>) -> Result<(), CliError>> InputReader<V> {
         match kind {
             Ok(kind) if kind.is_dir() => {}
             Ok(kind) if kind.is_file() => return self.read_file(&path),
-            Ok(_) => self.report_unusable(&path, None, &"not a regular file"),
-            Err(error) => self.report_unusable(&path, None, &error),
+            Ok(_) => {
+                self.record_unusable(&path, None, &"not a regular file");
+                self.end_input();
+            }
+            Err(error) => {
+                self.record_unusable(&path, None, &error);
+                self.end_input();
+            }
         }
         Ok(())
     }
@@ -126,13 +160,20 @@ impl<V: FnMut(&FoundKey<'_>) -> Result<(), CliError>> InputReader<V> {
         match File::open(path) {
             Ok(file) => self.read_stream(path, file),
             Err(error) => {
-                self.report_unusable(path, None, &error);
+                self.record_unusable(path, None, &error);
+                self.end_input();
                 Ok(())
             }
         }
     }
 
-    fn read_stream(&mut self, input: &str, mut source: impl Read) -> Result<(), CliError> {
+    fn read_stream(&mut self, input: &str, source: impl Read) -> Result<(), CliError> {
+        let outcome = self.read_keys(input, source);
+        self.end_input();
+        outcome
+    }
+
+    fn read_keys(&mut self, input: &str, mut source: impl Read) -> Result<(), CliError> {
         let mut scanner = KeyScanner::new();
         let mut buffer = vec![0; CHUNK_SIZE];
         let mut outcome = Ok(());
@@ -141,7 +182,7 @@ impl<V: FnMut(&FoundKey<'_>) -> Result<(), CliError>> InputReader<V> {
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    self.report_unusable(input, None, &error);
+                    self.record_unusable(input, None, &error);
                     return outcome;
                 }
             };
@@ -169,12 +210,39 @@ impl<V: FnMut(&FoundKey<'_>) -> Result<(), CliError>> InputReader<V> {
                 self.counts.keys += 1;
                 *outcome = (self.visit)(&FoundKey { input, line: finding.line, spki: &spki });
             }
-            Err(error) => self.report_unusable(input, finding.line, &error),
+            Err(error) => self.record_unusable(input, finding.line, &error),
         }
     }
 
-    fn report_unusable(&mut self, input: &str, line: Option<u64>, problem: &dyn std::fmt::Display) {
+    fn record_unusable(&mut self, input: &str, line: Option<u64>, problem: &dyn std::fmt::Display) {
         self.counts.unusable += 1;
-        self.progress.print_error(&format_args!("{}: {problem}", position(input, line)));
+        self.place_count += 1;
+        let maximum = if self.is_below_directory { 1 } else { MAX_PLACES };
+        if self.place_count <= maximum {
+            self.places.push(format!("{}: {problem}", position(input, line)));
+        }
     }
+
+    /// Counts an input, and reports its unusable places.
+    fn end_input(&mut self) {
+        self.counts.inputs += 1;
+        let places = std::mem::take(&mut self.places);
+        let count = std::mem::take(&mut self.place_count);
+        self.counts.unusable_inputs += u64::from(count > 0);
+        let more = count - places.len() as u64;
+        let last = places.len().saturating_sub(1);
+        for (index, place) in places.iter().enumerate() {
+            if index == last && more > 0 {
+                let lines = if more == 1 { "place" } else { "places" };
+                self.progress.print_error(&format_args!("{place} (and {more} more {lines})"));
+            } else {
+                self.progress.print_error(place);
+            }
+        }
+    }
+}
+
+/// `1 key`, `2 keys`.
+pub(super) fn counted(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }

@@ -3,7 +3,7 @@
 //! A separate thread writes it, so that a stalled reader never blocks a worker. Lines are dropped
 //! and counted while the buffer is full.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use tracing::Metadata;
 use tracing_subscriber::EnvFilter;
@@ -23,8 +23,15 @@ pub(super) fn start(config: &LogConfig, metrics: &LogMetrics) -> Result<LogWrite
     let started = LogWriter::start("main", io::stderr(), metrics.main_log());
     let (log, guard) = started.map_err(|error| failed(error.into()))?;
     let builder = SubscriberBuilder::default().with_writer(MainLog(log)).with_env_filter(filter);
-    let started = match config.format {
-        LogFormat::Json => builder.json().flatten_event(true).with_current_span(false).try_init(),
+    let format = match config.format {
+        LogFormat::Auto if io::stderr().is_terminal() => LogFormat::Text,
+        LogFormat::Auto => LogFormat::Json,
+        format @ (LogFormat::Json | LogFormat::Text) => format,
+    };
+    let started = match format {
+        LogFormat::Auto | LogFormat::Json => {
+            builder.json().flatten_event(true).with_current_span(false).try_init()
+        }
         LogFormat::Text => builder.with_ansi(false).try_init(),
     };
     started.map_err(failed)?;

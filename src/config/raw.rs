@@ -74,7 +74,7 @@ pub(super) struct Log {
 impl Default for Log {
     fn default() -> Self {
         let repeat_after = DurationText(Duration::from_secs(60));
-        Self { format: LogFormat::Json, level: "info".to_owned(), repeat_after }
+        Self { format: LogFormat::Auto, level: "info".to_owned(), repeat_after }
     }
 }
 

@@ -6,6 +6,7 @@ use clap::ValueHint;
 use serde::Serialize;
 
 use super::{CliError, Exit, PerKeyOutput, input, print, print_error, print_json};
+use crate::cli::input::counted;
 use crate::pkbf::{FilterError, FilterUpdate};
 use crate::spki;
 use crate::unix_time;
@@ -91,13 +92,18 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 
 fn show(result: &AddSummary) -> Result<(), CliError> {
     print(format_args!(
-        "{}: {} keys read, {} entries added, {} already known; revision {}, {} entries, false positives {:.3e} per lookup",
+        "{}: {} read, {} added, {} already known; revision {}, {}, false positives {:.3e} per lookup",
         result.path,
-        result.keys,
-        result.added,
+        counted(result.keys, "key"),
+        entries(result.added),
         result.known,
         result.revision,
-        result.entries,
+        entries(result.entries.into()),
         result.false_positive_ratio
     ))
+}
+
+/// `1 entry`, `2 entries`.
+fn entries(count: u64) -> String {
+    if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
 }

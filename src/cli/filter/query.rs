@@ -7,7 +7,8 @@ use std::time::SystemTime;
 use clap::ValueHint;
 use serde::Serialize;
 
-use super::{CliError, CliOutput, Exit, PerKeyOutput, input, read};
+use super::{CliError, CliOutput, Exit, PerKeyOutput, input, print_error, read};
+use crate::cli::input::{InputCounts, counted};
 use crate::guard::{Guard, NamedFilter, Verdict};
 
 #[derive(Debug, clap::Args)]
@@ -44,7 +45,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let guard = Guard::new(vec![Arc::clone(&named)]);
     let now = SystemTime::now();
     let mut output = CliOutput::new();
-    let mut exit = Exit::Done;
+    let mut hits = 0_u64;
     let counts = input::for_each_key(&args.inputs, PerKeyOutput::Yes, |key| {
         // The filter looks up exactly these bytes; the guard also tries related encodings.
         let verdict = if args.exact && !named.filter.contains(key.spki) {
@@ -61,7 +62,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             encoding: verdict.hit().map(|hit| hit.encoding.as_str()),
         };
         if row.encoding.is_some() {
-            exit = Exit::Found;
+            hits += 1;
         }
         if args.json {
             return output.json(&row);
@@ -72,5 +73,19 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         output.line(format_args!("{verdict} {fingerprint} {algorithm} {position}{encoding}"))
     })?;
     output.flush()?;
-    Ok(counts.exit(exit))
+    // One readable input needs no summary.
+    if counts.inputs != 1 || counts.unusable > 0 {
+        print_error(&summary(&counts, hits));
+    }
+    Ok(counts.exit(if hits > 0 { Exit::Found } else { Exit::Done }))
+}
+
+fn summary(counts: &InputCounts, hits: u64) -> String {
+    let keys = counted(counts.keys, "key");
+    let inputs = counted(counts.inputs, "input");
+    let unusable = match counts.unusable_inputs {
+        0 => String::new(),
+        count => format!("; {} with places that could not be read", counted(count, "input")),
+    };
+    format!("{keys} in {inputs}, {hits} in the filter{unusable}")
 }

@@ -212,8 +212,11 @@ fn an_unreadable_input_is_named_and_the_others_get_their_verdicts() {
     let (hit, clean) = (key_file("p256-a"), key_file("p256-b"));
     let inputs = [&*hit, "missing.pem", &filter, &clean];
     let output = keygate(&[&["filter", "query", &filter][..], &inputs].concat());
-    let responses = lines(&output, 3);
+    // A hit is never hidden by an input that cannot be read.
+    let responses = lines(&output, 1);
     assert_eq!(responses.len(), 2, "{responses:#?}");
+    let without_hit = keygate(&["filter", "query", &filter, "missing.pem", &clean]);
+    assert_eq!(lines(&without_hit, 3).len(), 1);
     assert!(
         responses[0].starts_with("probable ") && responses[1].starts_with("clean "),
         "{responses:?}"
@@ -221,6 +224,8 @@ fn an_unreadable_input_is_named_and_the_others_get_their_verdicts() {
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(message.contains("keygate: missing.pem: No such file"), "{message}");
     assert!(message.contains(&format!("keygate: {filter}: no key found")), "{message}");
+    let summary = "keygate: 2 keys in 4 inputs, 1 in the filter; 2 inputs with places that could not be read\n";
+    assert!(message.ends_with(summary), "{message}");
 }
 
 #[test]
@@ -271,8 +276,44 @@ fn wrong_usage_has_its_own_exit_code() {
         assert!(lines(&output, 2).is_empty(), "{arguments:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("Usage: "), "{arguments:?}");
     }
-    assert_eq!(
-        lines(&keygate(&["--version"]), 0),
-        [concat!("keygate ", env!("CARGO_PKG_VERSION"))]
-    );
+    assert_eq!(lines(&keygate(&["-V"]), 0), [concat!("keygate ", env!("CARGO_PKG_VERSION"))]);
+    let long = lines(&keygate(&["--version"]), 0);
+    assert_eq!(long[0], concat!("keygate ", env!("CARGO_PKG_VERSION")));
+    let commit = long[1].strip_prefix("commit: ").unwrap();
+    let is_hex = commit.len() >= 7 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(commit == "unknown" || is_hex, "{commit}");
+    let target = long[2].strip_prefix("target: ").unwrap();
+    assert!(target.starts_with(std::env::consts::ARCH) && target.contains("linux"), "{target}");
+    assert_eq!(long[3], "cryptography: AWS-LC (aws-lc-rs), TLS: rustls");
+}
+
+#[test]
+fn query_of_a_directory_has_a_line_for_each_unusable_file_in_order_and_a_summary() {
+    let filter = vector("20_20.pkbf");
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::create_dir(path("b")).unwrap();
+    std::fs::copy(key_file("p256-a"), path("c.pem")).unwrap();
+    std::fs::copy(key_file("p256-b"), path("b/clean.pem")).unwrap();
+    for name in ["z.txt", "a.txt", "b/notes.txt"] {
+        std::fs::write(path(name), "not a key\n".repeat(50)).unwrap();
+    }
+    for extra in [&[][..], &["--json"]] {
+        let input = directory.path().to_str().unwrap();
+        let output = keygate(&[&["filter", "query", &filter, input], extra].concat());
+        let found = lines(&output, 1);
+        assert!(found[0].contains("b/clean.pem") && found[1].contains("c.pem"), "{found:?}");
+        assert_eq!(found.len(), 2);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        let [first, second, third, summary] = errors.lines().collect::<Vec<_>>()[..] else {
+            panic!("{errors}")
+        };
+        for (line, name) in [(first, "a.txt"), (second, "b/notes.txt"), (third, "z.txt")] {
+            let start = format!("keygate: {}:1: ", path(name).display());
+            assert!(line.starts_with(&start), "{start}: {line}");
+            assert!(line.ends_with(" (and 49 more places)"), "{line}");
+        }
+        let expected = "keygate: 2 keys in 5 inputs, 1 in the filter; 3 inputs with places that could not be read";
+        assert_eq!(summary, expected);
+    }
 }

@@ -25,7 +25,7 @@ fn the_shortest_configuration_has_the_documented_defaults() {
     let config = example("minimal.toml");
     let seconds = Duration::from_secs;
     assert_eq!(config.admin, AdminAddress::Tcp("127.0.0.1:9464".parse().unwrap()));
-    assert_eq!(config.log.format, LogFormat::Json);
+    assert_eq!(config.log.format, LogFormat::Auto);
     assert_eq!(config.filters[0].max_size, (1 << 30) + 24);
     assert_eq!(config.shutdown.readiness_delay, seconds(5));
     assert_eq!(config.shutdown.drain_timeout, seconds(30));

@@ -42,7 +42,7 @@ fn the_commands_on_the_filters_page_work_as_described() {
     for part in [
         "hash length (L) 19 (64.0 KiB of bits)",
         "2 keys read, 4 entries added",
-        "1 keys read, 1 entries added",
+        "1 key read, 1 entry added",
         "probable ",
         "clean -> probable ",
         "next.pkbf: OK",
