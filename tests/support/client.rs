@@ -92,10 +92,8 @@ impl Client {
     pub fn with_chain(pki: &Pki, address: SocketAddr, party: &Party) -> Self {
         let mut config = config(pki, party);
         let chain = CertificateDer::pem_file_iter(&party.certificate).unwrap();
-        let key = any_supported_type(&party.credentials().1).unwrap();
         let chain = chain.map(|certificate| certificate.unwrap()).collect();
-        let identity = Presents(Arc::new(CertifiedKey::new(chain, key)));
-        config.client_auth_cert_resolver = Arc::new(identity);
+        config.client_auth_cert_resolver = Presents::chain(chain, party);
         Self::with(config, address)
     }
 
@@ -172,7 +170,7 @@ impl Client {
     }
 
     /// Reads to the end of the connection. Returns what came, or the error that ended it.
-    pub fn to_end(&mut self) -> std::io::Result<String> {
+    pub fn read_to_end(&mut self) -> std::io::Result<String> {
         let mut bytes = Vec::new();
         self.tls.read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -122,14 +122,14 @@ async fn serve(
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) {
-    let stream = respond.stream_id().as_u32();
+    let (stream, began) = (respond.stream_id().as_u32(), Instant::now());
     let end = exchange(&http, &trailers, request, respond).await;
     trailers.forget(stream);
     match end {
         SendEnd::Aborted => {}
         SendEnd::Complete => http.resets.record_complete(),
         SendEnd::Reset => {
-            if http.resets.record_reset(Instant::now()) {
+            if http.resets.record_reset(began, Instant::now()) {
                 http.record_misuse();
                 http.open.state.close(Close::EnhanceYourCalm);
             }

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// Resets that a connection may have besides one for each stream that it may open at once, because
 /// a client may cancel all of its requests together.
 const SPARE: u32 = 100;
+/// Age from which the reset of a stream is not premature, as in Envoy. A gateway in front ends long
+/// responses, such as event streams, with a reset for each of its clients that leaves.
+const PREMATURE: Duration = Duration::from_secs(1);
 /// Resets that are forgotten in one second.
 const FORGOTTEN_PER_SECOND: u64 = 1;
 /// Resets above which further requests are delayed.
@@ -38,9 +41,12 @@ impl ResetBudget {
         self.count.set(self.count.get().saturating_sub(1));
     }
 
-    /// Records a reset before the end of the response. Returns whether it is the first one above
-    /// the budget.
-    pub(crate) fn record_reset(&self, now: Instant) -> bool {
+    /// Records the reset of a stream that `began` then, before the end of its response. Returns
+    /// whether it is the first one above the budget.
+    pub(crate) fn record_reset(&self, began: Instant, now: Instant) -> bool {
+        if now.saturating_duration_since(began) >= PREMATURE {
+            return false;
+        }
         let elapsed = now.saturating_duration_since(self.forgotten_until.get());
         let forgotten = elapsed.as_secs().saturating_mul(FORGOTTEN_PER_SECOND);
         if forgotten > 0 {
@@ -67,9 +73,9 @@ mod tests {
     fn a_budget_ends_after_its_resets_and_says_so_once() {
         let budget = ResetBudget::new(20);
         let now = Instant::now();
-        assert_eq!((0..120).find(|_| budget.record_reset(now)), None);
-        assert!(budget.record_reset(now));
-        assert!(!budget.record_reset(now));
+        assert_eq!((0..120).find(|_| budget.record_reset(now, now)), None);
+        assert!(budget.record_reset(now, now));
+        assert!(!budget.record_reset(now, now));
     }
 
     #[test]
@@ -77,22 +83,32 @@ mod tests {
         let budget = ResetBudget::new(0);
         let start = Instant::now();
         for _ in 0..1000 {
-            assert!(!budget.record_reset(start));
+            assert!(!budget.record_reset(start, start));
             budget.record_complete();
         }
         for second in 1..1000 {
-            assert!(!budget.record_reset(start + Duration::from_secs(second)));
+            let now = start + Duration::from_secs(second);
+            assert!(!budget.record_reset(now, now));
         }
         assert!(budget.count.get() <= 1, "{budget:?}");
+    }
+
+    #[test]
+    fn the_reset_of_an_old_stream_is_not_premature() {
+        let budget = ResetBudget::new(0);
+        let began = Instant::now();
+        let now = began + Duration::from_secs(1);
+        assert!((0..1000).all(|_| !budget.record_reset(began, now)));
+        assert_eq!(budget.delay(), None);
     }
 
     #[test]
     fn requests_wait_after_many_resets() {
         let budget = ResetBudget::new(0);
         let now = Instant::now();
-        assert!((0..10).all(|_| !budget.record_reset(now)));
+        assert!((0..10).all(|_| !budget.record_reset(now, now)));
         assert_eq!(budget.delay(), None);
-        budget.record_reset(now);
+        budget.record_reset(now, now);
         assert_eq!(budget.delay(), Some(Duration::from_millis(11)));
         budget.record_complete();
         assert_eq!(budget.delay(), None);

@@ -55,7 +55,7 @@ fn a_client_that_resets_its_requests_is_closed_and_costs_the_upstream_little() {
     let proxy = Proxy::to(origin).workers(1).limits("max_streams = 1").start();
     let mut client = proxy.connect_http2();
     ping(&mut client);
-    let last = (0..400).find_map(|number| {
+    let last = (0..2000).find_map(|number| {
         let stream = 2 * number + 1;
         client.send_get(stream);
         client.send(&frame(PING, 0, 0, &[0; 8]));
@@ -128,7 +128,9 @@ fn a_stream_that_its_client_does_not_read_is_reset_although_another_waits() {
     read_until(&mut trickle, "\r\n\r\n");
     trickle.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").unwrap();
     trickle.write_all(&[b'x'; 100_000]).unwrap();
+    let start = Instant::now();
     let reset = loop {
+        assert!(start.elapsed() < TIMEOUT, "the stream was not reset");
         match client.frame().expect("the connection stays open") {
             (RST_STREAM, _, stream, code) => break (stream, code),
             (DATA, _, 5, data) => {
