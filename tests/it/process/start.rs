@@ -247,7 +247,7 @@ fn sigterm_during_the_first_load_ends_the_process_at_once() {
     let mut command = Command::new("strace");
     // With -D, the process that is started is the proxy and not strace.
     command.args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=openat", "-e"]);
-    command.args(["inject=openat:delay_enter=600000000", "-P"]).arg(&filter).arg(BINARY);
+    command.args(["inject=openat:delay_enter=90000000", "-P"]).arg(&filter).arg(BINARY);
     command.args(["run", "--config"]).arg(&config).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = KillAtEnd(command.spawn().unwrap());
     let id = child.0.id();
