@@ -227,7 +227,7 @@ impl CliError {
                 | ServerError::Bind(_)
                 | ServerError::Control(_)
                 | ServerError::Loader(_)
-                | ServerError::Panicked(_)
+                | ServerError::Thread(_)
                 | ServerError::Resolver(_)
                 | ServerError::Worker(_),
             )

@@ -106,15 +106,15 @@ pub enum ServerError {
     /// The thread that reads files cannot be started.
     #[error("cannot start the thread that reads files: {0}")]
     Loader(#[source] io::Error),
-    /// A thread that the process needs has panicked.
-    #[error("the thread {0} panicked; its message is above, please report it")]
-    Panicked(String),
     /// A metric cannot be registered.
     #[error("cannot set up the metrics: {0}")]
     Metrics(#[from] prometheus::Error),
     /// The threads that look up names cannot be started.
     #[error("cannot start the threads that look up names: {0}")]
     Resolver(#[source] io::Error),
+    /// A thread that the process needs has panicked or ended.
+    #[error("the thread {0} failed; the lines above have the reason, please report it")]
+    Thread(String),
     /// A worker thread cannot be started.
     #[error(transparent)]
     Worker(#[from] proxy::StartError),
@@ -213,9 +213,9 @@ impl Server {
         info!("stopped");
     }
 
-    /// Waits until a thread of the server has panicked, which it never does by itself.
-    pub async fn panicked(&self) -> ServerError {
-        ServerError::Panicked(self.supervisor.panicked().await)
+    /// Waits until a thread of the server has failed, which only a defect of keygate causes.
+    pub async fn failed(&self) -> ServerError {
+        ServerError::Thread(self.supervisor.failed().await)
     }
 }
 

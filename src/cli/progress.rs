@@ -2,7 +2,6 @@
 
 use std::fs::Metadata;
 use std::io::{self, IsTerminal};
-use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -19,9 +18,6 @@ pub(super) struct InputProgress {
     keys: u64,
 }
 
-/// Maximum time between two redraws.
-const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
-
 impl InputProgress {
     /// Hidden if standard error is not a terminal, or if lines per key are printed to a terminal.
     pub(super) fn new(inputs: &[String], per_key_output: PerKeyOutput) -> Self {
@@ -34,7 +30,7 @@ impl InputProgress {
                 .with_style(style("{spinner} {msg} in {elapsed}")),
         };
         if is_visible {
-            bar.enable_steady_tick(REDRAW_INTERVAL);
+            bar.tick(); // without a thread that redraws, which may be refused: `advance` does
         }
         Self { bar, keys: 0 }
     }

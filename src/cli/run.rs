@@ -100,15 +100,15 @@ impl SignalHandler {
     /// reloads every changed file.
     ///
     /// # Errors
-    /// Returns an error if a thread of the server panicked. Connections have drained by then.
+    /// Returns an error if a thread of the server failed. Connections have drained by then.
     pub(super) fn serve(self, server: Server) -> Result<Exit, CliError> {
         let Self { runtime, mut signals } = self;
         runtime.block_on(async {
             let outcome = tokio::select! {
                 () = signals.reload_until_stop(&server) => Ok(Exit::Done),
-                panicked = server.panicked() => {
-                    error!(error = %panicked, "a thread panicked, shutting down");
-                    Err(panicked.into())
+                failed = server.failed() => {
+                    error!(error = %failed, "a thread failed, shutting down");
+                    Err(failed.into())
                 }
             };
             service_manager::stopping();

@@ -1,4 +1,4 @@
-//! Threads that the process cannot do without: if one of them panics, the process ends.
+//! Threads that the process cannot do without: if one of them fails, the process ends.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,12 +6,12 @@ use std::thread::{Builder, JoinHandle};
 
 use tokio::sync::watch;
 
-/// Starts threads, and reports the first one that panicked.
+/// Starts threads, and reports the first one that failed.
 #[derive(Debug, Clone, Default)]
 pub struct Supervisor(watch::Sender<Option<String>>);
 
 impl Supervisor {
-    /// Starts a thread with this name.
+    /// Starts a thread with this name. A panic of it is a failure.
     ///
     /// # Errors
     /// Returns an error if the operating system refuses a thread.
@@ -20,22 +20,31 @@ impl Supervisor {
         name: String,
         run: impl FnOnce() + Send + 'static,
     ) -> io::Result<JoinHandle<()>> {
-        let panicked = self.0.clone();
+        let supervisor = self.clone();
         Builder::new().name(name.clone()).spawn(move || {
             if catch_unwind(AssertUnwindSafe(run)).is_err() {
-                panicked.send_if_modified(|first| first.replace(name).is_none());
+                supervisor.report(name);
             }
         })
     }
 
-    /// Waits until a thread has panicked, and returns its name.
-    pub async fn panicked(&self) -> String {
-        let mut panicked = self.0.subscribe();
+    /// Reports that the thread with this name has failed.
+    pub fn report(&self, name: String) {
+        self.0.send_if_modified(|first| {
+            let is_first = first.is_none();
+            first.get_or_insert(name);
+            is_first
+        });
+    }
+
+    /// Waits until a thread has failed, and returns its name.
+    pub async fn failed(&self) -> String {
+        let mut failed = self.0.subscribe();
         loop {
-            if let Some(name) = &*panicked.borrow_and_update() {
+            if let Some(name) = &*failed.borrow_and_update() {
                 return name.clone();
             }
-            let _ = panicked.changed().await; // cannot fail, because `self` has the sender
+            let _ = failed.changed().await; // cannot fail, because `self` has the sender
         }
     }
 }
@@ -50,6 +59,8 @@ mod tests {
         supervisor.spawn("ends".to_owned(), || {}).unwrap().join().unwrap();
         let panics = || std::panic::resume_unwind(Box::new("a bug"));
         supervisor.spawn("panics".to_owned(), panics).unwrap();
-        assert_eq!(supervisor.panicked().await, "panics");
+        assert_eq!(supervisor.failed().await, "panics");
+        supervisor.report("another".to_owned());
+        assert_eq!(supervisor.failed().await, "panics", "the first one is the cause");
     }
 }

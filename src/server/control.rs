@@ -1,6 +1,7 @@
 //! The control thread: watches files, checks upstream servers and serves the admin address.
 
 use std::io;
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
@@ -39,32 +40,48 @@ pub(super) struct HealthChecks {
 impl Control {
     /// Starts the control thread, which runs until the process ends.
     pub(super) fn spawn(self, supervisor: &Supervisor) -> io::Result<()> {
-        supervisor.spawn("keygate-control".to_owned(), move || self.run()).map(|_| ())
+        let (ready, started) = sync_channel(1);
+        let of_thread = supervisor.clone();
+        let run = move || self.run(&ready, &of_thread);
+        supervisor.spawn(NAME.to_owned(), run)?;
+        started.recv().map_err(io::Error::other)?
     }
 
-    fn run(self) {
+    fn run(self, ready: &SyncSender<io::Result<()>>, supervisor: &Supervisor) {
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
         match runtime {
-            Ok(runtime) => runtime.block_on(self.serve()),
-            Err(error) => error!(%error, "no control runtime: no metrics, no reloads"),
+            Ok(runtime) => {
+                let _ = ready.send(Ok(())); // the starting thread waits for it
+                runtime.block_on(self.serve());
+                supervisor.report(NAME.to_owned()); // it serves until the process ends
+            }
+            Err(error) => {
+                let _ = ready.send(Err(error));
+            }
         }
     }
 
+    /// Serves until the files or the admin address can no longer be served, which is logged.
     async fn serve(self) {
-        let admin = admin::serve(self.admin, self.state);
-        let admin = tokio::task::spawn_local(async move {
-            let Err(error) = admin.await;
-            error!(%error, "the admin server failed: no more metrics, restart the process");
-        });
         tokio::task::spawn_local(service_manager::keep_alive(self.hanging.subscribe()));
         tokio::task::spawn_local(heartbeat::monitor(self.heartbeats, self.hanging));
-        let HealthChecks { current, health, resolver, metrics, swaps } = self.health;
-        let checks = proxy::supervise_health(current, swaps, health, resolver, metrics);
-        tokio::task::spawn_local(checks);
-        if let Err(error) = self.watcher.run().await {
-            error!(%error, "the file watcher failed: no more reloads, restart the process");
-            let _ = admin.await; // metrics are still served
+        let HealthChecks { current, health, metrics, swaps, resolver } = self.health;
+        tokio::task::spawn_local(proxy::supervise_health(
+            current, swaps, health, resolver, metrics,
+        ));
+        tokio::select! {
+            Err(error) = admin::serve(self.admin, self.state) => {
+                error!(%error, "the admin server failed");
+            }
+            watched = self.watcher.run() => {
+                if let Err(error) = watched {
+                    error!(%error, "the file watcher failed");
+                }
+            }
         }
     }
 }
+
+/// The name of the control thread.
+const NAME: &str = "keygate-control";

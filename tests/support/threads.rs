@@ -16,6 +16,13 @@ pub fn workers(keygate: &Keygate) -> Vec<String> {
     threads.map(|entry| entry.unwrap().path()).filter(is_worker).map(id).collect()
 }
 
+/// The names of all threads.
+pub fn thread_names(keygate: &Keygate) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", keygate.pid())).unwrap();
+    let name = |path: PathBuf| std::fs::read_to_string(path.join("comm")).unwrap();
+    threads.map(|entry| name(entry.unwrap().path())).collect()
+}
+
 /// A thread that does not run until this is dropped. The other threads of its process run.
 pub struct StoppedThread(Child);
 

@@ -15,7 +15,9 @@ use crate::support::pki::{Kind, Pki};
 use crate::support::program::{Program, reserved_address};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::threads::{StoppedThread, workers};
-use crate::support::{TIMEOUT, output_text, skip, system, write_filter, write_revision};
+use crate::support::{
+    TIMEOUT, output_text, skip, system, wait_until, write_filter, write_revision,
+};
 
 /// The socket of a service manager, which receives notifications.
 struct Manager(UnixDatagram);
@@ -111,7 +113,11 @@ fn a_hung_worker_triggers_the_watchdog() {
     let stopped = StoppedThread::stop(&workers(&keygate)[0]);
 
     let hangs = "a worker hangs, watchdog notifications stop";
-    keygate.wait_for("the hung worker", |line| line["message"] == hangs);
+    // Notifications are read meanwhile, because a full socket would block the next one.
+    wait_until("the hung worker", || {
+        manager.all();
+        !keygate.lines(hangs).is_empty()
+    });
     manager.all();
     keygate.wait_for_lines("two more looks", 3, |line| line["message"] == hangs);
     let since = manager.all();
