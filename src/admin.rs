@@ -31,7 +31,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tracing::{debug, warn};
@@ -155,13 +155,18 @@ pub async fn serve(listener: AdminListener, mut state: AdminState) -> io::Result
             let listener = TcpListener::from_std(listener)?;
             let next = async || {
                 let (io, peer) = listener.accept().await?;
-                Ok((io, Some(peer.ip())))
+                Ok((io, Some(peer.ip()), peer.to_string()))
             };
             accept(&connections, state, next).await
         }
         AdminListener::Unix(listener) => {
             let listener = UnixListener::from_std(listener)?;
-            accept(&connections, state, async || Ok((listener.accept().await?.0, None))).await
+            let next = async || {
+                let (io, _) = listener.accept().await?;
+                let name = unix_peer(&io);
+                Ok((io, None, name))
+            };
+            accept(&connections, state, next).await
         }
     }
 }
@@ -169,10 +174,10 @@ pub async fn serve(listener: AdminListener, mut state: AdminState) -> io::Result
 async fn accept<IO: AsyncRead + AsyncWrite + Unpin + 'static>(
     connections: &Rc<Connections>,
     state: AdminState,
-    next: impl AsyncFn() -> io::Result<(IO, Option<IpAddr>)>,
+    next: impl AsyncFn() -> io::Result<(IO, Option<IpAddr>, String)>,
 ) -> io::Result<Infallible> {
     loop {
-        let (io, peer) = match next().await {
+        let (io, peer, name) = match next().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 warn!(%error, "accept failed on the admin address");
@@ -183,21 +188,25 @@ async fn accept<IO: AsyncRead + AsyncWrite + Unpin + 'static>(
         let place = connections.enter(peer).await;
         let (id, state) = (place.id(), state.clone());
         let task = tokio::task::spawn_local(async move {
-            serve_connection(io, state).await;
+            serve_connection(io, name, state).await;
             drop(place);
         });
         connections.set_task(id, task.abort_handle());
     }
 }
 
-/// Serves one connection for [`MAX_AGE`] at most.
-async fn serve_connection(io: impl AsyncRead + AsyncWrite + Unpin, state: AdminState) {
+/// Serves one connection of `peer` for [`MAX_AGE`] at most.
+async fn serve_connection(
+    io: impl AsyncRead + AsyncWrite + Unpin,
+    peer: String,
+    state: AdminState,
+) {
     let service = service_fn(move |request| {
-        let state = state.clone();
+        let (state, peer) = (state.clone(), peer.clone());
         async move {
             // Peers that pipeline requests take turns with the others.
             tokio::task::yield_now().await;
-            Ok::<_, Infallible>(respond(&state, request).await)
+            Ok::<_, Infallible>(respond(&state, peer, request).await)
         }
     });
     let connection = http1::Builder::new()
@@ -219,7 +228,19 @@ async fn serve_connection(io: impl AsyncRead + AsyncWrite + Unpin, state: AdminS
     }
 }
 
-async fn respond(state: &AdminState, request: Request<Incoming>) -> Response<Full<Bytes>> {
+/// The process at the other end of a Unix socket, for the log.
+fn unix_peer(io: &UnixStream) -> String {
+    let Ok(credentials) = io.peer_cred() else { return "unix".to_owned() };
+    let process = credentials.pid().map(|pid| format!(", process {pid}")).unwrap_or_default();
+    format!("unix: user {}{process}", credentials.uid())
+}
+
+/// Responds to a request of `peer`.
+async fn respond(
+    state: &AdminState,
+    peer: String,
+    request: Request<Incoming>,
+) -> Response<Full<Bytes>> {
     if state.is_loopback && !is_for_loopback(request.headers()) {
         return text(
             StatusCode::MISDIRECTED_REQUEST,
@@ -228,7 +249,7 @@ async fn respond(state: &AdminState, request: Request<Incoming>) -> Response<Ful
     }
     if let Some(filter) = accept::filter_name(request.uri().path()) {
         let filter = filter.to_owned();
-        return accept::respond(state, filter, request).await;
+        return accept::respond(state, filter, peer, request).await;
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed");

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 pub use judgement::Judgement;
 pub use lists::{Exception, FingerprintList, ListError};
 pub use policy::{Decision, Depth, Policy, RejectWith};
-pub use recent::{RecentKeys, RecentShard};
+pub use recent::{MatchingClients, RecentClient, RecentKeys, RecentShard};
 pub use verdict::{Hit, JudgedAt, Listing, Verdict, VerdictKind};
 
 use self::lists::ExceptionsByKey;

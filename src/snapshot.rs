@@ -35,8 +35,8 @@ pub use load::state_directory::StateDirectoryError;
 pub use load::{Loader, Refreshed};
 pub use rejection_reason::RejectionReason;
 pub use report::{
-    CrlReport, ExceptionReport, FilterReport, ListReport, ReloadReport, Report, ServiceReport,
-    WaitingReport,
+    AffectedClient, CrlReport, ExceptionReport, FilterReport, ListReport, ReloadReport, Report,
+    ServiceReport, WaitingReport,
 };
 pub use routes::Routes;
 pub use warning::{CertificateFile, PeriodProblem, Warning};

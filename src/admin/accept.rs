@@ -45,6 +45,7 @@ pub(super) fn filter_name(path: &str) -> Option<&str> {
 pub(super) async fn respond(
     state: &AdminState,
     filter: String,
+    peer: String,
     request: Request<Incoming>,
 ) -> Response<Full<Bytes>> {
     if request.method() != Method::POST {
@@ -67,7 +68,7 @@ pub(super) async fn respond(
         let problem = "the body must be {\"sha256\": the SHA-256 of the update, in hex}";
         return text(StatusCode::BAD_REQUEST, problem);
     };
-    match accept(state, filter.clone(), sha256).await {
+    match accept(state, filter.clone(), sha256, peer).await {
         Some(Ok(generation)) => {
             let accepted = AcceptedBody { filter: &filter, sha256: &body.sha256, generation };
             match serde_json::to_string(&accepted) {
@@ -93,9 +94,10 @@ async fn accept(
     state: &AdminState,
     filter: String,
     sha256: [u8; 32],
+    peer: String,
 ) -> Option<Result<u64, AcceptError>> {
     let (response, outcome) = oneshot::channel();
-    let update = AcceptUpdate { filter, sha256, response };
+    let update = AcceptUpdate { filter, sha256, peer, response };
     state.commands.send(Command::Accept(update)).await.ok()?;
     outcome.await.ok()
 }

@@ -8,7 +8,9 @@ use super::history::HourCounts;
 use crate::guard::VerdictKind;
 use crate::metrics::{KeyAction, Label};
 use crate::recent_hits::{AllHits, RecentHit};
-use crate::snapshot::{FilterReport, ListReport, ReloadReport, Report, ServiceReport};
+use crate::snapshot::{
+    AffectedClient, FilterReport, ListReport, ReloadReport, Report, ServiceReport,
+};
 use crate::unix_time::rfc3339;
 
 /// Maximum number of clients on the page, most recent first.
@@ -66,6 +68,8 @@ struct FilterRow<'a> {
     loaded: String,
     last_reload: String,
     last_rejection: String,
+    /// Recent clients that the waiting update would reject.
+    affected: &'a [AffectedClient],
 }
 
 struct ListRow<'a> {
@@ -154,6 +158,8 @@ fn filter(report: &FilterReport, now: u64) -> FilterRow<'_> {
     let state = if let Some(waiting) = &report.waiting {
         let text = format!("an update waits (new hits: {})", waiting.new_hits);
         Badge::new("warn", text)
+    } else if report.last_good_in_use {
+        Badge::new("bad", "last good filter in use, file rejected")
     } else if report.last_reload.error.is_some() {
         Badge::new("bad", "update rejected")
     } else if report.stale {
@@ -178,6 +184,7 @@ fn filter(report: &FilterReport, now: u64) -> FilterRow<'_> {
             .last_rejection
             .as_ref()
             .map_or("none".to_owned(), |it| outcome(it, now)),
+        affected: report.waiting.as_ref().map_or(&[], |waiting| &waiting.clients),
     }
 }
 

@@ -16,11 +16,14 @@ use crate::pkbf::{self, FilterFile};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum FilterCommand {
-    /// Accept a filter update that waits for the operator.
+    /// Show a filter update that waits for the operator, and accept it.
     ///
-    /// With `max_new_hits`, an update waits if it would reject too many recent clients. This
-    /// command accepts exactly the file that waits now, by its SHA-256. A later change of the file
-    /// waits again. The command returns when the running proxy uses the filter.
+    /// An update waits if it would reject more recent clients than `max_new_hits`, or if it has
+    /// half of the entries in use or fewer. Without --yes or --sha256, this command prints the
+    /// update and the recent clients that it would reject, changes nothing, and exits with code 1.
+    /// Otherwise it accepts exactly the file with that SHA-256. A later change of the file waits
+    /// again. The command returns when the running proxy uses the filter. The log of the proxy
+    /// records who accepted which file.
     Accept(accept::Args),
     /// Add keys to a filter; the file is replaced atomically.
     ///

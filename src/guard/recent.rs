@@ -1,28 +1,54 @@
-//! Recent client keys, against which an updated filter is tested before it is activated.
+//! Recent clients, against which an updated filter is tested before it is activated.
 //!
-//! Each worker records the keys that it admits in its own shard. Other threads access a shard only
-//! while an update is tested. A shard is bounded: it holds the last 16,384 to 32,768 distinct keys,
-//! each as the hashes of its encodings.
+//! Each worker records the clients that it admits in its own shard. Other threads access a shard
+//! only while an update is tested. A shard is bounded: it holds the last 16,384 to 32,768 distinct
+//! clients, each with the hashes of the keys that were judged.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use super::KeyEncodings;
-use crate::pkbf::KeyHash;
+use smallvec::SmallVec;
 
-/// The recent client keys of all workers.
+use super::{Decision, Depth, Guard, KeyEncodings, Policy};
+use crate::pkbf::KeyHash;
+use crate::spki::Fingerprint;
+
+/// The recent clients of all workers.
 #[derive(Debug, Clone, Default)]
 pub struct RecentKeys {
     shards: Vec<RecentShard>,
 }
 
-/// The recent client keys of one worker.
+/// The recent clients of one worker.
 #[derive(Debug, Clone, Default)]
 pub struct RecentShard(Arc<Mutex<Generations>>);
 
-/// Number of keys in a generation, some 3 MiB. A shard has two generations and drops the older one
-/// when the newer one is full.
+/// A client that was admitted recently.
+#[derive(Debug, Clone)]
+pub struct RecentClient {
+    /// Fingerprint of the client's own key.
+    pub fingerprint: Fingerprint,
+    /// Subject of the client's certificate, at most 100 characters.
+    pub subject: Box<str>,
+    /// The keys that were judged, the client's own first. Clients share the keys of their CAs.
+    keys: SmallVec<[Arc<KeyEncodings>; 1]>,
+}
+
+/// The recent clients that a condition holds for.
+#[derive(Debug, Clone, Default)]
+pub struct MatchingClients {
+    /// Number of distinct client keys.
+    pub count: usize,
+    /// Some of the clients, each with the index of the service that admitted it, by subject.
+    pub clients: Vec<(usize, RecentClient)>,
+}
+
+/// Number of clients in a generation, some 6 MiB. A shard has two generations and drops the older
+/// one when the newer one is full.
 const GENERATION: usize = 1 << 14;
+
+/// Maximum length of a subject in memory, in characters; the rest is cut.
+const MAX_SUBJECT_LENGTH: usize = 100;
 
 #[derive(Debug, Default)]
 struct Generations {
@@ -30,11 +56,36 @@ struct Generations {
     previous: Generation,
 }
 
-/// Keys by the index of the service that admitted them and the hash of the presented encoding.
-type Generation = HashMap<(usize, KeyHash), KeyEncodings>;
+#[derive(Debug, Default)]
+struct Generation {
+    clients: HashMap<ClientKey, RecentClient>,
+    /// The keys of CAs, by the hash of the presented encoding.
+    issuers: HashMap<KeyHash, Arc<KeyEncodings>>,
+}
+
+/// Identifies a client of a service.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ClientKey {
+    service: usize,
+    /// The presented encodings of the keys that were judged, the client's own first.
+    path: SmallVec<[KeyHash; 4]>,
+}
+
+impl RecentClient {
+    /// Whether `policy` rejects the client, if its keys are judged by the filters of `guard`.
+    #[must_use]
+    pub fn is_rejected(&self, guard: &Guard, policy: &Policy) -> bool {
+        let judged = match policy.judge {
+            Depth::Chain => self.keys.len(),
+            Depth::Leaf => 1,
+        };
+        let mut keys = self.keys.iter().take(judged);
+        keys.any(|key| policy.decide(&guard.judge_encodings(key)) == Decision::Reject)
+    }
+}
 
 impl RecentKeys {
-    /// Shards for the keys that `workers` admit. With 0, no key is recorded.
+    /// Shards for the clients that `workers` admit. With 0, no client is recorded.
     #[must_use]
     pub fn new(workers: usize) -> Self {
         Self { shards: (0..workers).map(|_| RecentShard::default()).collect() }
@@ -46,37 +97,73 @@ impl RecentKeys {
         self.shards.get(worker).cloned()
     }
 
-    /// The number of distinct keys for which `is_counted` returns true. The first argument of
-    /// `is_counted` is the index of the service that admitted the key. While a shard is being read,
-    /// its worker records nothing and does not wait.
+    /// The clients for which `matches` returns true, of which at most `limit` are returned. The
+    /// first argument of `matches` is the index of the service that admitted the client. While a
+    /// shard is being read, its worker records nothing and does not wait.
     #[must_use]
-    pub fn count(&self, is_counted: impl Fn(usize, &KeyEncodings) -> bool) -> usize {
-        let mut distinct = HashSet::new();
+    pub fn matching(
+        &self,
+        limit: usize,
+        matches: impl Fn(usize, &RecentClient) -> bool,
+    ) -> MatchingClients {
+        let (mut distinct, mut clients) = (HashSet::new(), Vec::new());
         for shard in &self.shards {
             let Ok(generations) = shard.0.lock() else { continue };
-            let keys = generations.current.iter().chain(&generations.previous);
-            let counted = keys.filter(|((service, _), encodings)| is_counted(*service, encodings));
-            distinct.extend(counted.map(|((_, key), _)| *key));
+            let all = generations.current.clients.iter().chain(&generations.previous.clients);
+            for (key, client) in all.filter(|(key, client)| matches(key.service, client)) {
+                if distinct.insert(key.path.first().copied()) && clients.len() < limit {
+                    clients.push((key.service, client.clone()));
+                }
+            }
         }
-        distinct.len()
+        clients.sort_by(|(_, one), (_, other)| one.subject.cmp(&other.subject));
+        MatchingClients { count: distinct.len(), clients }
     }
 }
 
 impl RecentShard {
-    /// Records that the service with this index admitted the key with this SubjectPublicKeyInfo
-    /// (DER). A known key costs a hash and a lookup.
-    pub fn record(&self, service: usize, spki: &[u8]) {
+    /// Records that the service with this index admitted a client. `path` has the
+    /// SubjectPublicKeyInfo (DER) of each key that was judged, the client's own first. `subject`
+    /// is called for a new client. A known client costs a hash of each key and a lookup.
+    pub fn record<'a>(
+        &self,
+        service: usize,
+        path: impl Iterator<Item = &'a [u8]> + Clone,
+        subject: impl FnOnce() -> String,
+    ) {
         let Ok(mut generations) = self.0.try_lock() else { return }; // an update is being tested
-        let key = (service, KeyHash::of(spki));
-        if generations.current.contains_key(&key) {
+        let key = ClientKey { service, path: path.clone().map(KeyHash::of).collect() };
+        if generations.current.clients.contains_key(&key) {
             return;
         }
-        let encodings =
-            generations.previous.remove(&key).unwrap_or_else(|| KeyEncodings::from_spki(spki));
-        if generations.current.len() >= GENERATION {
+        let known = generations.previous.clients.remove(&key);
+        if generations.current.clients.len() >= GENERATION {
             generations.previous = std::mem::take(&mut generations.current);
         }
-        generations.current.insert(key, encodings);
+        let current = &mut generations.current;
+        let client = known.or_else(|| current.client(path, subject));
+        if let Some(client) = client {
+            current.clients.insert(key, client);
+        }
+    }
+}
+
+impl Generation {
+    /// A new client, or `None` if `path` is empty.
+    fn client<'a>(
+        &mut self,
+        mut path: impl Iterator<Item = &'a [u8]>,
+        subject: impl FnOnce() -> String,
+    ) -> Option<RecentClient> {
+        let leaf = path.next()?;
+        let mut keys = SmallVec::new();
+        keys.push(Arc::new(KeyEncodings::from_spki(leaf)));
+        keys.extend(path.map(|issuer| {
+            let known = self.issuers.entry(KeyHash::of(issuer));
+            Arc::clone(known.or_insert_with(|| Arc::new(KeyEncodings::from_spki(issuer))))
+        }));
+        let subject = subject().chars().take(MAX_SUBJECT_LENGTH).collect::<String>().into();
+        Some(RecentClient { fingerprint: Fingerprint::of(leaf), subject, keys })
     }
 }
 
@@ -84,39 +171,67 @@ impl RecentShard {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_key_counts_once_over_all_workers_and_services() {
-        let recent = RecentKeys::new(2);
-        for worker in [0, 0, 1] {
-            let shard = recent.shard(worker).unwrap();
-            shard.record(0, b"one");
-            shard.record(1, b"one");
-            shard.record(1, b"two");
-        }
-        assert_eq!(recent.count(|_, _| true), 2);
-        assert_eq!(recent.count(|service, _| service == 0), 1);
-        assert_eq!(recent.count(|_, _| false), 0);
+    fn record(shard: &RecentShard, service: usize, path: &[&[u8]]) {
+        shard.record(service, path.iter().copied(), || "CN=client".to_owned());
+    }
+
+    fn count(recent: &RecentKeys, matches: impl Fn(usize, &RecentClient) -> bool) -> usize {
+        recent.matching(0, matches).count
     }
 
     #[test]
-    fn the_oldest_keys_are_dropped_and_those_recorded_again_are_kept() {
+    fn a_client_counts_once_over_all_workers_services_and_paths() {
+        let recent = RecentKeys::new(2);
+        for worker in [0, 0, 1] {
+            let shard = recent.shard(worker).unwrap();
+            record(&shard, 0, &[b"one"]);
+            record(&shard, 1, &[b"one", b"a CA"]);
+            record(&shard, 1, &[b"one", b"another CA"]);
+            record(&shard, 1, &[b"two", b"a CA"]);
+        }
+        assert_eq!(count(&recent, |_, _| true), 2);
+        assert_eq!(count(&recent, |service, _| service == 0), 1);
+        assert_eq!(count(&recent, |_, _| false), 0);
+        let ca = KeyHash::of(b"another CA");
+        let has_ca =
+            |_, client: &RecentClient| client.keys[1..].iter().any(|it| it.hashes[0] == ca);
+        let found = recent.matching(20, has_ca);
+        assert_eq!((found.count, found.clients.len()), (1, 1));
+        let (service, client) = &found.clients[0];
+        assert_eq!((*service, client.fingerprint), (1, Fingerprint::of(b"one")));
+        assert_eq!(&*client.subject, "CN=client");
+        assert_eq!(recent.matching(1, |_, _| true).clients.len(), 1);
+    }
+
+    #[test]
+    fn the_oldest_clients_are_dropped_and_those_recorded_again_are_kept() {
         let recent = RecentKeys::new(1);
         let shard = recent.shard(0).unwrap();
         for key in 0..10 * GENERATION {
-            shard.record(0, &key.to_be_bytes());
-            shard.record(0, b"a regular client");
+            record(&shard, 0, &[&key.to_be_bytes()]);
+            record(&shard, 0, &[b"a regular client"]);
         }
-        let kept = recent.count(|_, _| true);
+        let kept = count(&recent, |_, _| true);
         assert!((GENERATION..=2 * GENERATION).contains(&kept), "{kept}");
-        let regular = KeyHash::of(b"a regular client");
-        assert_eq!(recent.count(|_, key| key.hashes.contains(&regular)), 1);
-        let first = KeyHash::of(&0_usize.to_be_bytes());
-        assert_eq!(recent.count(|_, key| key.hashes.contains(&first)), 0);
+        let has = |spki: &[u8]| {
+            let fingerprint = Fingerprint::of(spki);
+            count(&recent, |_, client| client.fingerprint == fingerprint)
+        };
+        assert_eq!(has(b"a regular client"), 1);
+        assert_eq!(has(&0_usize.to_be_bytes()), 0);
+    }
+
+    #[test]
+    fn a_long_subject_is_cut() {
+        let recent = RecentKeys::new(1);
+        recent.shard(0).unwrap().record(0, [&b"one"[..]].into_iter(), || "é".repeat(1000));
+        let found = recent.matching(1, |_, _| true);
+        assert_eq!(found.clients[0].1.subject.chars().count(), MAX_SUBJECT_LENGTH);
     }
 
     #[test]
     fn without_workers_nothing_is_recorded() {
         assert!(RecentKeys::new(0).shard(0).is_none());
-        assert_eq!(RecentKeys::new(0).count(|_, _| true), 0);
+        assert_eq!(count(&RecentKeys::new(0), |_, _| true), 0);
     }
 }

@@ -32,6 +32,8 @@ pub struct ControlMetrics {
     files_hung: IntGauge,
     /// Snapshots that were activated, the first included.
     pub snapshots: IntCounter,
+    /// Failed writes in the state directory.
+    pub state_write_failures: IntCounter,
 }
 
 impl ControlMetrics {
@@ -66,6 +68,7 @@ impl ControlMetrics {
             files_checked: register(&registry, Gauge::with_opts(opts("files_checked_timestamp_seconds", "When the last check of all files ended.")))?,
             files_hung: register(&registry, IntGauge::with_opts(opts("files_hung", "Files that do not respond, because their file system hangs.")))?,
             snapshots: counter(&registry, "snapshots_total", "Snapshots that were activated.")?,
+            state_write_failures: counter(&registry, "state_write_failures_total", "Failed writes in the state directory.")?,
             registry,
         })
     }
@@ -180,6 +183,8 @@ pub struct FilterMetrics<R> {
     gauges: Gauges<FilterGauge>,
     reloads: Family<ReloadResult, IntCounter>,
     rejections: Family<R, IntCounter>,
+    /// Updates that an operator accepted although they failed a check.
+    pub accepted: IntCounter,
 }
 
 /// The SHA-256 of the file in use, in hex: a label value of `filter_info`.
@@ -225,6 +230,11 @@ impl<R: Label> FilterMetrics<R> {
         self.rejections.of(reason).inc();
     }
 
+    /// Sets whether the filter in use comes from the state directory.
+    pub fn set_last_good_in_use(&self, is_last_good: bool) {
+        self.gauges.set(FilterGauge::LastGoodInUse, is_last_good.into());
+    }
+
     /// Sets whether the filter in use is older than its `max_age`.
     pub fn set_stale(&self, is_stale: bool) {
         self.gauges.set(FilterGauge::Stale, is_stale.into());
@@ -237,6 +247,7 @@ enum FilterGauge {
     Entries,
     FalsePositiveRatio,
     FillRatio,
+    LastGoodInUse,
     LastReloadSuccessful,
     Loaded,
     Revision,
@@ -246,10 +257,11 @@ enum FilterGauge {
 }
 
 #[rustfmt::skip] // a table
-const FILTER_GAUGES: [Row<FilterGauge>; 9] = [
+const FILTER_GAUGES: [Row<FilterGauge>; 10] = [
     Row { key: FilterGauge::Entries, name: "filter_entries", help: "Entries of the filter in use, according to its header." },
     Row { key: FilterGauge::FalsePositiveRatio, name: "filter_false_positive_ratio", help: "Probability that one lookup of a key that was never added is a hit, calculated from the header." },
     Row { key: FilterGauge::FillRatio, name: "filter_fill_ratio", help: "Fraction of the bits that are set." },
+    Row { key: FilterGauge::LastGoodInUse, name: "filter_last_good_in_use", help: "1 if the filter in use comes from the state directory, because its file was rejected at the start." },
     Row { key: FilterGauge::LastReloadSuccessful, name: "filter_last_reload_successful", help: "0 if the file was rejected at its last check." },
     Row { key: FilterGauge::Loaded, name: "filter_loaded_timestamp_seconds", help: "When the filter in use was loaded." },
     Row { key: FilterGauge::Revision, name: "filter_revision", help: "Revision of the filter in use." },
@@ -265,6 +277,7 @@ struct FilterSeries {
     gauges: GaugeTable<FilterGauge>,
     reloads: IntCounterVec,
     rejections: IntCounterVec,
+    accepted: IntCounterVec,
     /// The exposed digests, by the name of the filter.
     exposed_digests: Arc<Mutex<HashMap<String, ExposedDigest>>>,
 }
@@ -278,6 +291,7 @@ impl FilterSeries {
             gauges: GaugeTable::register(registry, "filter", &FILTER_GAUGES)?,
             reloads: counters(registry, "filter_reloads_total", "Checks of a filter file by result.", &["filter", "result"])?,
             rejections: counters(registry, "filter_refusals_total", "Rejected updates of a filter file by reason.", &["filter", "reason"])?,
+            accepted: counters(registry, "filter_updates_accepted_total", "Updates of a filter that an operator accepted although they failed a check.", &["filter"])?,
             exposed_digests: Arc::default(),
         })
     }
@@ -291,6 +305,7 @@ impl FilterSeries {
             gauges: self.gauges.with_label(name),
             reloads: Family::from_vec(&self.reloads, &[name]),
             rejections: Family::from_vec(&self.rejections, &[name]),
+            accepted: self.accepted.with_label_values(&[name]),
         }
     }
 

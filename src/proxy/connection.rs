@@ -25,7 +25,7 @@ use super::proxy_protocol;
 use super::tcp;
 use super::worker::Worker;
 use crate::config::{Networks, Protocol};
-use crate::guard::{Decision, JudgedAt, RejectWith};
+use crate::guard::{Decision, Depth, JudgedAt, RejectWith};
 use crate::listen::{Accepted, ListenSocket};
 use crate::metrics::ConnectionResult;
 use crate::permit::PerIpGuard;
@@ -199,8 +199,10 @@ async fn admit(
     if is_rejected && service.config.policy.reject_with == RejectWith::Alert {
         return close(stream).await;
     }
-    if !is_rejected && judgement.depends_on_filters() {
-        worker.record_admitted(service.id, identity.leaf());
+    let is_chain = service.config.policy.judge == Depth::Chain;
+    // The verdict on one certificate of a chain does not show whether the others depend on filters.
+    if !is_rejected && (is_chain || judgement.depends_on_filters()) {
+        identity.with_path(|path| worker.record_admitted(&service, path));
     }
     let limits = &service.config.limits;
     detect_vanished(stream.tcp(), limits.body_timeout.max(limits.idle_timeout));

@@ -20,7 +20,7 @@ use super::upstream::Upstream;
 use super::upstream::health::HealthRegistry;
 use super::upstream::resolver::Resolver;
 use crate::config::Config;
-use crate::guard::RecentShard;
+use crate::guard::{Depth, RecentShard};
 use crate::log_writer::LogWriter;
 use crate::metrics::{ServiceMetrics, WorkerMetrics};
 use crate::permit::{Count, CountGuard, PerIpCounts};
@@ -28,6 +28,7 @@ use crate::process::heartbeat::Heartbeats;
 use crate::recent_hits::RecentHits;
 use crate::snapshot::{Current, Service, Snapshot};
 use crate::spki;
+use crate::tls::CertificateSummary;
 
 /// Where the process is between its start and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,12 +119,19 @@ impl Worker {
         Arc::clone(self.current.borrow_mut().load())
     }
 
-    /// Records that the service at `index` admitted a client, if a filter's `max_new_hits` needs it.
-    pub(crate) fn record_admitted(&self, index: usize, leaf: Option<&CertificateDer<'_>>) {
-        let (Some(recent), Some(leaf)) = (&self.recent, leaf) else { return };
-        if let Ok(spki) = spki::of_certificate(leaf) {
-            recent.record(index, spki);
+    /// Records that `service` admitted a client with this verified `path`, leaf first, if a
+    /// filter's `max_new_hits` needs it. Only the keys that the policy judges are recorded.
+    pub(crate) fn record_admitted(&self, service: &Service, path: &[&CertificateDer<'_>]) {
+        let (Some(recent), Some(leaf)) = (&self.recent, path.first()) else { return };
+        if spki::of_certificate(leaf).is_err() {
+            return;
         }
+        let judged = match service.config.policy.judge {
+            Depth::Chain => path,
+            Depth::Leaf => std::slice::from_ref(leaf),
+        };
+        let keys = judged.iter().filter_map(|certificate| spki::of_certificate(certificate).ok());
+        recent.record(service.id, keys, || CertificateSummary::of(leaf).subject);
     }
 
     /// The series that are counted before a service is chosen.

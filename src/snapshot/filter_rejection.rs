@@ -52,6 +52,16 @@ pub enum FilterRejection {
         /// Limit in the configuration.
         allowed: usize,
     },
+    /// A filter that is not in use yet would reject more recent clients than `max_new_hits` allows.
+    #[error(
+        "would reject {new_hits} of the clients admitted recently, max_new_hits allows {allowed}: raise or remove max_new_hits to add the filter"
+    )]
+    NewHitsOfNewFilter {
+        /// Number of distinct keys that the filter would reject.
+        new_hits: usize,
+        /// Limit in the configuration.
+        allowed: usize,
+    },
     /// The header does not explain the number of bits that are set.
     #[error("implausible: {0}")]
     Plausibility(Plausibility),
@@ -82,6 +92,24 @@ pub enum FilterRejection {
         known_revision: u32,
         /// Last change of the newest filter that was in use, in seconds since the Unix epoch.
         known_updated: u64,
+    },
+    /// The filter has half of the entries of the one in use, or fewer.
+    #[error(
+        "has {entries} entries, the filter in use has {in_use}: keys cannot be removed from a filter; inspect the update, then accept it with `keygate filter accept`"
+    )]
+    Shrunk {
+        /// Number of entries in the header.
+        entries: u32,
+        /// Number of entries in the header of the filter in use.
+        in_use: u32,
+    },
+    /// An update waited when the process ended, and this one cannot be tried on recent clients.
+    #[error(
+        "the update with the SHA-256 {waiting} waited before the restart, and there are no recent clients to try this one on: inspect the update, then accept it with `keygate filter accept`"
+    )]
+    Untried {
+        /// SHA-256 of the update that waited, in hex.
+        waiting: String,
     },
 }
 
@@ -114,9 +142,12 @@ impl FilterRejection {
             }
             Self::File(error) => reason_of(error),
             Self::Future { .. } => RejectionReason::Future,
-            Self::NewHits { .. } => RejectionReason::NewHits,
+            Self::NewHits { .. } | Self::NewHitsOfNewFilter { .. } | Self::Untried { .. } => {
+                RejectionReason::NewHits
+            }
             Self::Plausibility(_) => RejectionReason::Plausibility,
             Self::Rollback { .. } => RejectionReason::Rollback,
+            Self::Shrunk { .. } => RejectionReason::Shrunk,
         }
     }
 }

@@ -2,10 +2,12 @@
 //! does not delay a new CA.
 
 mod check;
+mod context;
 mod crl_state;
 pub(super) mod error;
 mod failure;
 pub(super) mod file;
+mod kept_filters;
 mod last_good;
 pub(super) mod own_key;
 pub(super) mod private_key;
@@ -19,6 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tracing::error;
 
+use self::context::LoadContext;
 use self::crl_state::CrlState;
 use self::error::{LoadError, ReconfigureError};
 use self::last_good::Change;
@@ -28,7 +31,7 @@ use self::source::configuration::{Commit, ConfigChange, Configuration, Prepare, 
 use self::source::filter::{AcceptError, FilterSource};
 use self::source::list::ListSource;
 use self::source::service::ServiceSource;
-use self::source::{LoadContext, ServiceIds, Sources, StagedSources};
+use self::source::{ServiceIds, Sources, StagedSources};
 use super::current::Snapshot;
 use super::report::Report;
 use super::warning::Warning;
@@ -52,6 +55,8 @@ pub struct Loader {
     recent: RecentKeys,
     rollback: RollbackState,
     crl_state: CrlState,
+    /// Why the state could not be saved the last time.
+    state_problems: Vec<String>,
     /// Number of snapshots built.
     generation: u64,
     /// Whether a source has changed since the last snapshot was built.
@@ -86,9 +91,17 @@ impl Loader {
         let rollback = read_rollback_state(config)?;
         let crl_state = CrlState::read(config.state_dir.as_deref())?;
         let mut service_ids = ServiceIds::default();
-        let context =
-            LoadContext { metrics: &metrics, rollback: &rollback, crl_state: &crl_state, now };
-        let sources = Sources::load(config, &mut service_ids, context)?;
+        let mut sources = Sources::none();
+        let trial = sources.trial(config, &mut service_ids, &recent);
+        let context = LoadContext {
+            metrics: &metrics,
+            rollback: &rollback,
+            crl_state: &crl_state,
+            trial: &trial,
+            now,
+        };
+        let staged = sources.stage(config, &mut service_ids, context)?;
+        sources.apply(staged, &metrics, now);
         let mut loader = Self {
             configuration: Configuration::new(config.clone(), metrics.clone(), now),
             sources,
@@ -98,6 +111,7 @@ impl Loader {
             recent,
             rollback,
             crl_state,
+            state_problems: Vec::new(),
             generation: 0,
             is_outdated: true,
         };
@@ -162,10 +176,12 @@ impl Loader {
         now: SystemTime,
     ) -> Result<(StagedSources, Commit), ReconfigureError> {
         sandbox::check_config(config)?;
+        let trial = self.sources.trial(config, &mut self.service_ids, &self.recent);
         let context = LoadContext {
             metrics: &self.metrics,
             rollback: &self.rollback,
             crl_state: &self.crl_state,
+            trial: &trial,
             now,
         };
         let staged = self.sources.stage(config, &mut self.service_ids, context)?;
@@ -182,15 +198,20 @@ impl Loader {
         crls.chain(self.sources.exceptions.next_expiry(now)).min()
     }
 
-    /// Accepts the waiting update of a filter, if it has this SHA-256. The next
+    /// Accepts the waiting update of a filter on behalf of `peer`, if it has this SHA-256. The next
     /// [`Loader::refresh`] uses it.
     ///
     /// # Errors
     /// Returns an error if there is no such filter, if no update waits, or if the waiting update
     /// has another SHA-256.
-    pub fn accept(&mut self, filter: &str, sha256: &[u8; 32]) -> Result<(), AcceptError> {
+    pub fn accept(
+        &mut self,
+        filter: &str,
+        sha256: &[u8; 32],
+        peer: &str,
+    ) -> Result<(), AcceptError> {
         match self.sources.filters.iter_mut().find(|source| source.name() == filter) {
-            Some(source) => source.accept(sha256),
+            Some(source) => source.accept(sha256, peer),
             None => Err(AcceptError::Unknown { filter: filter.to_owned() }),
         }
     }
@@ -207,18 +228,32 @@ impl Loader {
         }
     }
 
-    /// Saves the rollback state, if the configuration names a state directory. After a restart,
-    /// older filters and CRLs are rejected.
+    /// Saves the state of filters and CRLs, if the configuration names a state directory. After a
+    /// restart, older filters and CRLs are rejected, waiting updates still wait, and the filters in use can
+    /// replace a file that is rejected. A failure is counted, and logged unless it is the same as
+    /// the last one.
     ///
     /// # Errors
-    /// Returns an error if the state file cannot be written.
+    /// Returns an error if the state file cannot be written. A copy that cannot be written is only
+    /// logged, because the filter itself is in use.
     pub fn save(&mut self) -> Result<(), LoadError> {
         let filters = self.sources.filters.iter();
-        let watermarks = filters.map(|source| (source.name().to_owned(), source.watermark()));
-        let path = self.rollback.path().map(Path::to_owned).unwrap_or_default();
-        self.rollback.save(watermarks).map_err(|source| LoadError::State { path, source })?;
+        let filters = filters.map(|source| (source.record(), Arc::clone(source.filter())));
+        let filters = self.rollback.save(filters);
         let services = self.sources.services.iter();
-        self.crl_state.save(services.map(|source| (source.name(), source.crl_marks())))
+        let crls = self.crl_state.save(services.map(|source| (source.name(), source.crl_marks())));
+        let problems: Vec<LoadError> =
+            [filters, crls].into_iter().filter_map(Result::err).collect();
+        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        for (error, text) in problems.iter().zip(&texts) {
+            self.metrics.state_write_failures.inc();
+            if !self.state_problems.contains(text) {
+                error!(%error, "cannot save rollback state");
+            }
+        }
+        self.state_problems = texts;
+        let is_fatal = |error: &LoadError| !matches!(error, LoadError::LastGood { .. });
+        problems.into_iter().find(is_fatal).map_or(Ok(()), Err)
     }
 
     /// Reports everything in use and the last attempt to read each file.
@@ -260,7 +295,8 @@ impl Loader {
         let services = self.sources.services.iter();
         let services = services.flat_map(|source| source.warnings(now));
         let own_keys = self.compromised_own_keys().into_iter().map(Box::new).map(Warning::OwnKey);
-        services.chain(own_keys).collect()
+        let filters = self.sources.filters.iter().flat_map(FilterSource::warnings);
+        filters.chain(services).chain(own_keys).collect()
     }
 
     /// Sets the metrics of compromised keys, and logs those that their service tolerates.

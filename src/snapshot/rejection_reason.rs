@@ -23,6 +23,8 @@ pub enum RejectionReason {
     Range,
     /// The filter is older than the one in use.
     Rollback,
+    /// The filter has half of the entries of the one in use, or fewer.
+    Shrunk,
     /// The length differs from the header's, or exceeds `max_size`.
     Size,
 }
@@ -38,6 +40,7 @@ impl Label for RejectionReason {
         Self::Plausibility,
         Self::Range,
         Self::Rollback,
+        Self::Shrunk,
         Self::Size,
     ];
 
@@ -56,6 +59,7 @@ impl Label for RejectionReason {
             Self::Plausibility => "plausibility",
             Self::Range => "range",
             Self::Rollback => "rollback",
+            Self::Shrunk => "shrunk",
             Self::Size => "size",
         }
     }

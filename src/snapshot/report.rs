@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::config::ServiceConfig;
 use crate::guard::{Exception, FingerprintList, NamedFilter};
@@ -42,6 +42,9 @@ pub struct FilterReport {
     pub loaded: u64,
     /// Whether the filter is older than `max_age`.
     pub stale: bool,
+    /// Whether the filter comes from the state directory, because its file was rejected at the
+    /// start.
+    pub last_good_in_use: bool,
     /// The last attempt to read the file.
     pub last_reload: ReloadReport,
     /// The last attempt that ended with a rejection.
@@ -94,22 +97,56 @@ impl ExceptionReport {
     }
 }
 
-/// An update with more new hits than `max_new_hits`.
-#[derive(Debug, Clone, Serialize)]
+/// An update that waits for the operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingReport {
     /// SHA-256 of the file, in hex.
     pub sha256: String,
-    revision: u32,
-    updated: u64,
-    entries: u32,
+    /// Revision in the header.
+    pub revision: u32,
+    /// Last change according to the header.
+    pub updated: u64,
+    /// Number of entries according to the header.
+    pub entries: u32,
     /// Number of recent clients that the update would reject.
     pub new_hits: usize,
-    max_new_hits: usize,
+    /// Limit in the configuration, if there is one.
+    pub max_new_hits: Option<usize>,
+    /// Some of the recent clients that the update would reject.
+    pub clients: Vec<AffectedClient>,
+}
+
+/// A recent client that an update would reject.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AffectedClient {
+    /// Name of the service that admitted the client.
+    pub service: String,
+    /// Fingerprint of the client's own key, in hex.
+    pub fingerprint: String,
+    /// Subject of the client's certificate.
+    pub subject: String,
+}
+
+impl std::fmt::Display for AffectedClient {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} {} ({})", self.fingerprint, self.subject, self.service)
+    }
 }
 
 impl WaitingReport {
-    /// An update with `new_hits`.
-    pub(super) fn new(update: &NamedFilter, new_hits: usize, max_new_hits: usize) -> Self {
+    /// The clients as one text, for a log line.
+    pub(super) fn client_list(&self) -> String {
+        let clients: Vec<String> = self.clients.iter().map(ToString::to_string).collect();
+        clients.join(", ")
+    }
+
+    /// An update that would reject `new_hits` recent clients, among them `clients`.
+    pub(super) fn new(
+        update: &NamedFilter,
+        new_hits: usize,
+        max_new_hits: Option<usize>,
+        clients: Vec<AffectedClient>,
+    ) -> Self {
         let header = update.filter.header();
         Self {
             sha256: data_encoding::HEXLOWER.encode(&update.sha256),
@@ -118,6 +155,7 @@ impl WaitingReport {
             entries: header.entry_count,
             new_hits,
             max_new_hits,
+            clients,
         }
     }
 }
@@ -248,6 +286,7 @@ impl FilterReport {
             summary: FilterSummary::of(path, &named.filter, &named.sha256),
             loaded,
             stale: false,
+            last_good_in_use: false,
             last_reload,
             last_rejection: None,
             waiting: None,

@@ -33,6 +33,20 @@ pub enum Warning {
         /// The reason for the warning.
         problem: CrlWarning,
     },
+    /// A filter that is in use has no entries: no key is a hit.
+    EmptyFilter {
+        /// Name of the filter.
+        filter: String,
+    },
+    /// The file of a filter is rejected, and the copy in the state directory is in use.
+    LastGoodInUse {
+        /// Name of the filter.
+        filter: String,
+        /// Path of the rejected file.
+        path: PathBuf,
+        /// Why the file is rejected.
+        error: String,
+    },
     /// The certificate of a service is not valid for one of its server names. TLS clients that
     /// request that name abort the handshake.
     NameNotCovered {
@@ -126,6 +140,10 @@ impl Warning {
             Self::Crl { problem: CrlWarning::Unused { .. }, .. } => {
                 warn!(%problem, "certificate revocation list is not used");
             }
+            Self::EmptyFilter { .. } => warn!(%problem, "the filter in use has no entries"),
+            Self::LastGoodInUse { filter, .. } => {
+                warn!(%filter, %problem, "filter file rejected at the start, using the last good filter");
+            }
             Self::NameNotCovered { .. } => warn!(%problem, "certificate lacks a server name"),
             Self::OwnKey(_) => warn!(%problem, "own key is compromised"),
             Self::TrustAnchorPeriod { problem: PeriodProblem::ExpiresSoon(_), .. } => {
@@ -150,6 +168,14 @@ impl fmt::Display for Warning {
             Self::Crl { service, problem } => {
                 write!(formatter, "service {service:?}: client_auth.crls {problem}")
             }
+            Self::EmptyFilter { filter } => {
+                write!(formatter, "filter {filter:?}: it has no entries, so no key is a hit")
+            }
+            Self::LastGoodInUse { filter, path, error } => write!(
+                formatter,
+                "filter {filter:?}: {}: {error}; the last good filter in state.dir is in use",
+                path.display()
+            ),
             Self::NameNotCovered { file, name } => write!(
                 formatter,
                 "{file}: the certificate is not valid for server name {name:?}; \

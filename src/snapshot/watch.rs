@@ -12,7 +12,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
-use tracing::{error, info};
+use tracing::info;
 
 use self::directories::Directories;
 use super::current::Current;
@@ -47,6 +47,8 @@ pub struct AcceptUpdate {
     pub filter: String,
     /// SHA-256 of the update that the operator has inspected.
     pub sha256: [u8; 32],
+    /// The peer that sent the command, for the log.
+    pub peer: String,
     /// Receives the generation of the snapshot with the update, or why the update is not used.
     pub response: oneshot::Sender<Result<u64, AcceptError>>,
 }
@@ -114,7 +116,9 @@ impl FileWatcher {
             (self.loader, self.prepare, refreshed) =
                 refresh(&self.thread, self.loader, self.prepare, trigger).await?;
             pending = refreshed.pending;
-            self.publish(refreshed);
+            let generation = self.swap(refreshed);
+            self.loader = save(&self.thread, self.loader).await?;
+            self.publish_report(generation);
             requests.complete(pending);
             if let Some(update) = accepted {
                 self.finish_accept(update);
@@ -144,7 +148,7 @@ impl FileWatcher {
 
     /// Passes `update` to the loader. `None` if it cannot be accepted; the error has been sent.
     fn begin_accept(&mut self, update: AcceptUpdate) -> Option<AcceptUpdate> {
-        match self.loader.accept(&update.filter, &update.sha256) {
+        match self.loader.accept(&update.filter, &update.sha256, &update.peer) {
             Ok(()) => Some(update),
             Err(error) => {
                 let _ = update.response.send(Err(error)); // the client may have gone
@@ -154,14 +158,15 @@ impl FileWatcher {
     }
 
     fn finish_accept(&self, update: AcceptUpdate) {
-        let AcceptUpdate { filter, sha256, response } = update;
+        let AcceptUpdate { filter, sha256, response, peer: _ } = update;
         let outcome = self.loader.ensure_in_use(&filter, &sha256);
         let outcome = outcome.map(|()| self.report.load().generation);
         let _ = response.send(outcome); // the client may have gone
     }
 
-    /// Swaps in the next snapshot, and has open connections judged again.
-    fn publish(&self, refreshed: Refreshed) {
+    /// Swaps in the next snapshot, if there is one, and has open connections judged again. Returns
+    /// the number of the snapshot.
+    fn swap(&self, refreshed: Refreshed) -> Option<u64> {
         let Refreshed { snapshot, exception_expired, commit, pending: _ } = refreshed;
         let judge_again = snapshot.is_some() || exception_expired;
         let generation = snapshot.as_ref().map(|snapshot| snapshot.generation);
@@ -174,7 +179,12 @@ impl FileWatcher {
         if judge_again {
             self.judgements.send_modify(|count| *count += 1);
         }
-        // The report and the log line follow the swap, so that both are true when they are read.
+        generation
+    }
+
+    /// Reports what is in use. The report and the log line follow the swap, so that both are true
+    /// when they are read. They also follow the save, so that what they show outlives a restart.
+    fn publish_report(&self, generation: Option<u64>) {
         self.report.store(Arc::new(self.loader.report()));
         if let Some(generation) = generation {
             info!(generation, "snapshot in use");
@@ -192,8 +202,8 @@ impl ReloadRequests {
     }
 }
 
-/// Refreshes the files and saves the rollback state on a separate thread, because reading a large
-/// filter takes seconds and metrics are served meanwhile.
+/// Refreshes the files on a separate thread, because reading a large filter takes seconds and
+/// metrics are served meanwhile.
 async fn refresh(
     thread: &BlockingPool,
     mut loader: Loader,
@@ -202,9 +212,6 @@ async fn refresh(
 ) -> Result<(Loader, Prepare, Refreshed), BlockingError> {
     let refresh = move || {
         let refreshed = loader.refresh(trigger, &mut prepare);
-        if let Err(error) = loader.save() {
-            error!(%error, "cannot save rollback state");
-        }
         (loader, prepare, refreshed)
     };
     thread.run(refresh).await
@@ -222,6 +229,17 @@ async fn watch_directories(
         directories
     };
     thread.run(watch).await
+}
+
+/// Saves the state of the filters on a separate thread, after the swap, because a copy of a large
+/// filter takes seconds. The loader logs a failure.
+async fn save(thread: &BlockingPool, mut loader: Loader) -> Result<Loader, BlockingError> {
+    thread
+        .run(move || {
+            let _ = loader.save(); // logged and counted
+            loader
+        })
+        .await
 }
 
 /// Waits until no event has arrived for [`SETTLE`], at most [`MAX_SETTLE`].

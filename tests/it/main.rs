@@ -82,6 +82,7 @@ mod reload {
     mod configuration;
     mod events;
     mod files;
+    mod last_good;
     mod rejected_updates;
     mod unreadable;
 }

@@ -1,4 +1,4 @@
-//! `keygate filter accept`: accepts a filter update that waits for the operator.
+//! `keygate filter accept`: shows a filter update that waits for the operator, and accepts it.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{CliError, ConfigArgs, Exit, json, print, print_json};
 use crate::cli::admin_client::AdminClient;
 use crate::config::Config;
+use crate::snapshot::{AffectedClient, WaitingReport};
 
 /// Maximum time for the response, because the proxy reads the file first: minutes on a slow disk.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -17,9 +18,12 @@ pub(in crate::cli) struct Args {
     /// The name of the filter in the configuration.
     #[arg(value_hint = ValueHint::Other)]
     name: String,
-    /// SHA-256 of the file to accept; by default the file that waits now.
+    /// Accept the update with this SHA-256, and no other.
     #[arg(long, value_name = "HEX", value_hint = ValueHint::Other)]
     sha256: Option<String>,
+    /// Accept the update that waits now.
+    #[arg(long, conflicts_with = "sha256")]
+    yes: bool,
     #[command(flatten)]
     config: ConfigArgs,
     /// Print a JSON object.
@@ -35,15 +39,7 @@ struct FilterStates {
 #[derive(Deserialize)]
 struct FilterState {
     name: String,
-    waiting: Option<WaitingUpdate>,
-}
-
-#[derive(Deserialize)]
-struct WaitingUpdate {
-    sha256: String,
-    revision: u32,
-    entries: u32,
-    new_hits: u64,
+    waiting: Option<WaitingReport>,
 }
 
 #[derive(Serialize)]
@@ -56,42 +52,73 @@ struct AcceptResponse {
     generation: u64,
 }
 
+/// A waiting update, or one that was accepted.
 #[derive(Serialize)]
-struct AcceptedUpdate<'a> {
+struct Update<'a> {
     filter: &'a str,
     sha256: &'a str,
     revision: u32,
     entries: u32,
-    new_hits: u64,
-    generation: u64,
+    new_hits: usize,
+    clients: &'a [AffectedClient],
+    /// The snapshot with the update; `None` if it still waits.
+    generation: Option<u64>,
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let admin = AdminClient::new(&Config::read(&args.config.config)?.admin, TIMEOUT)?;
     let waiting = waiting(&admin, &args.name)?;
-    let sha256 = args.sha256.as_ref().unwrap_or(&waiting.sha256);
-    let path = format!("/filters/{}/accept", args.name);
-    let response: AcceptResponse = admin.post_json(&path, json(&AcceptRequest { sha256 })?)?;
-    let accepted = AcceptedUpdate {
-        filter: &args.name,
-        sha256,
-        revision: waiting.revision,
-        entries: waiting.entries,
-        new_hits: waiting.new_hits,
-        generation: response.generation,
+    let accepted = if args.yes { Some(&waiting.sha256) } else { args.sha256.as_ref() };
+    if !args.json {
+        preview(&args.name, &waiting)?;
+    }
+    let generation = match accepted {
+        Some(sha256) => {
+            let path = format!("/filters/{}/accept", args.name);
+            let response: AcceptResponse =
+                admin.post_json(&path, json(&AcceptRequest { sha256 })?)?;
+            Some(response.generation)
+        }
+        None => None,
     };
+    let (name, revision) = (&args.name, waiting.revision);
     if args.json {
-        print_json(&accepted)?;
+        print_json(&Update {
+            filter: name,
+            sha256: &waiting.sha256,
+            revision,
+            entries: waiting.entries,
+            new_hits: waiting.new_hits,
+            clients: &waiting.clients,
+            generation,
+        })?;
+    } else if let Some(generation) = generation {
+        print(format_args!("{name}: revision {revision} is in use (snapshot {generation})"))?;
     } else {
         print(format_args!(
-            "{}: revision {} with {} entries is in use (snapshot {}, new hits: {})",
-            args.name, waiting.revision, waiting.entries, response.generation, waiting.new_hits
+            "accept it with: keygate filter accept {name} --sha256 {}",
+            waiting.sha256
         ))?;
     }
-    Ok(Exit::Done)
+    Ok(if generation.is_some() { Exit::Done } else { Exit::Found })
 }
 
-fn waiting(admin: &AdminClient, name: &str) -> Result<WaitingUpdate, CliError> {
+/// Prints the update and the recent clients that it would reject.
+fn preview(name: &str, waiting: &WaitingReport) -> Result<(), CliError> {
+    let WaitingReport { sha256, revision, entries, new_hits, clients, .. } = waiting;
+    print(format_args!("{name}: revision {revision} with {entries} entries waits"))?;
+    print(format_args!("SHA-256: {sha256}"))?;
+    print(format_args!("recent clients that it would reject: {new_hits}"))?;
+    for client in clients {
+        print(format_args!("  {client}"))?;
+    }
+    if clients.len() < *new_hits {
+        print(format_args!("  and {} more", new_hits.saturating_sub(clients.len())))?;
+    }
+    Ok(())
+}
+
+fn waiting(admin: &AdminClient, name: &str) -> Result<WaitingReport, CliError> {
     let status: FilterStates = admin.get_json("/status")?;
     match status.filters.into_iter().find(|filter| filter.name == name) {
         Some(FilterState { waiting: Some(waiting), .. }) => Ok(waiting),

@@ -1,6 +1,7 @@
 //! Checks a filter that was read, before it is put in use.
 
 pub(crate) mod canary;
+pub(crate) mod needs_operator;
 pub(crate) mod new_hits;
 pub(crate) mod plausibility;
 pub(crate) mod rollback;
@@ -11,26 +12,39 @@ use std::time::SystemTime;
 use self::rollback::Watermark;
 use crate::config::FilterConfig;
 use crate::guard::NamedFilter;
-use crate::pkbf::FilterFile;
+use crate::pkbf::{Filter, FilterFile};
 use crate::snapshot::filter_rejection::FilterRejection;
 
-/// Checks the filter in `file` against its own header, the `watermark` and the canaries.
+/// Checks the filter in `file` as [`check_content`] does.
 ///
 /// # Errors
-/// Returns the first check that the filter fails: time, rollback, plausibility, canaries, random
-/// keys.
+/// Returns the first check that the filter fails.
 pub(crate) fn check_filter(
     config: &FilterConfig,
     file: FilterFile,
     watermark: Option<Watermark>,
     now: SystemTime,
 ) -> Result<Arc<NamedFilter>, FilterRejection> {
-    let header = file.filter.header();
-    rollback::ensure_not_from_the_future(header, now)?;
-    rollback::ensure_not_older(config.rollback, header, watermark)?;
-    plausibility::ensure_plausible(config, &file.filter)?;
-    canary::ensure_canaries_hit(&file.filter, &config.canaries)?;
-    canary::ensure_random_keys_miss(&file.filter)?;
+    check_content(config, &file.filter, watermark, now)?;
     let sha256 = *file.sha256();
     Ok(Arc::new(NamedFilter { name: config.name.as_str().into(), filter: file.filter, sha256 }))
+}
+
+/// Checks `filter` against its own header, the `watermark` and the canaries.
+///
+/// # Errors
+/// Returns the first check that the filter fails: time, rollback, plausibility, canaries, random
+/// keys.
+pub(crate) fn check_content(
+    config: &FilterConfig,
+    filter: &Filter,
+    watermark: Option<Watermark>,
+    now: SystemTime,
+) -> Result<(), FilterRejection> {
+    let header = filter.header();
+    rollback::ensure_not_from_the_future(header, now)?;
+    rollback::ensure_not_older(config.rollback, header, watermark)?;
+    plausibility::ensure_plausible(config, filter)?;
+    canary::ensure_canaries_hit(filter, &config.canaries)?;
+    canary::ensure_random_keys_miss(filter)
 }

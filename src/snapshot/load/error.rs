@@ -37,6 +37,19 @@ pub enum LoadError {
         /// Why the filter is rejected.
         source: FilterRejection,
     },
+    /// The copy of a filter in use cannot be written to the state directory.
+    #[error(
+        "filter {name:?}: it cannot be kept as {}: {source}; make room for each filter twice in state.dir, because a start needs the copy if the file is rejected then",
+        path.display()
+    )]
+    LastGood {
+        /// Name of the filter.
+        name: String,
+        /// Path of the copy.
+        path: PathBuf,
+        /// Why the copy cannot be written.
+        source: io::Error,
+    },
     /// A list cannot be used.
     #[error("list {name:?}: {}: {source}", path.display())]
     List {

@@ -68,9 +68,12 @@ impl ReadError for FilterRejection {
             | Self::CanaryMissing { .. }
             | Self::Future { .. }
             | Self::NewHits { .. }
+            | Self::NewHitsOfNewFilter { .. }
             | Self::Plausibility(_)
             | Self::RandomHits { .. }
-            | Self::Rollback { .. } => Failure::Content,
+            | Self::Rollback { .. }
+            | Self::Shrunk { .. }
+            | Self::Untried { .. } => Failure::Content,
         }
     }
 }
@@ -92,6 +95,7 @@ impl ReadError for LoadError {
             Self::List { source, .. } => source.failure(),
             Self::Read { source, .. } | Self::Thread(source) => source.failure(),
             Self::Credentials { .. }
+            | Self::LastGood { .. }
             | Self::OwnKey(_)
             | Self::State { .. }
             | Self::StateDirectory { .. }

@@ -1,94 +1,223 @@
-//! Rollback state: the newest filter of each name that was in use, kept across restarts.
+//! State that outlives a restart: for each filter, the newest one that was in use, its copy, and
+//! the update that waits for the operator.
+//!
+//! One file holds all of it and is replaced atomically. The copy of a filter is complete before the
+//! file names it, and is removed only after the file names another one. A crash at any point
+//! therefore leaves a state whose parts belong together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 
+use super::check::new_hits::MAX_NAMED;
 use super::check::rollback::Watermark;
+use super::error::LoadError;
+use super::kept_filters;
+use crate::guard::NamedFilter;
+use crate::regular_file;
+use crate::snapshot::report::WaitingReport;
 
-/// Maximum number of bytes read from the state file, 1 MiB: enough for thousands of filters.
-const MAX_SIZE: u64 = 1 << 20;
+/// Maximum size of the state file, 16 MiB: enough for thousands of filters. A larger file is an
+/// error.
+const MAX_SIZE: u64 = 16 << 20;
+/// Time after a copy could not be written until the next attempt, 60 s.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// The watermarks of all filters, and the file that keeps them.
+/// The records of all filters, and the directory that keeps them.
 #[derive(Debug, Default)]
-pub(super) struct RollbackState {
-    /// `None` without a state directory. The watermarks are then lost at a restart.
-    path: Option<PathBuf>,
-    watermarks: BTreeMap<String, Watermark>,
+pub(crate) struct RollbackState {
+    /// `None` without a state directory. The records are then lost at a restart.
+    directory: Option<PathBuf>,
+    filters: BTreeMap<String, FilterRecord>,
+    /// When a copy could not be written.
+    failed_at: Option<Instant>,
+}
+
+/// The state of a filter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FilterRecord {
+    /// Last change of the filter in use, in seconds since the Unix epoch.
+    updated: u64,
+    /// Revision of the filter in use.
+    revision: u32,
+    /// Number of entries of the filter in use.
+    #[serde(default)]
+    entries: u32,
+    /// SHA-256 of the copy of the filter in use, in hex; `None` without a copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_good: Option<String>,
+    /// The update that waits for the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    waiting: Option<WaitingReport>,
 }
 
 /// The content of the state file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
-    filters: BTreeMap<String, Watermark>,
+    filters: BTreeMap<String, FilterRecord>,
+}
+
+impl FilterRecord {
+    /// The record of the filter `in_use`, while an update is `waiting`.
+    pub(crate) fn new(in_use: &NamedFilter, waiting: Option<WaitingReport>) -> Self {
+        let header = in_use.filter.header();
+        Self {
+            updated: header.updated_at,
+            revision: header.revision,
+            entries: header.entry_count,
+            last_good: Some(HEXLOWER.encode(&in_use.sha256)),
+            waiting,
+        }
+    }
+
+    /// The watermark of the filter that was in use.
+    pub(crate) fn watermark(&self) -> Watermark {
+        Watermark { updated: self.updated, revision: self.revision }
+    }
+
+    /// Number of entries of the filter that was in use; 0 if there is no copy of it.
+    pub(crate) fn entries(&self) -> u32 {
+        if self.last_good.is_some() { self.entries } else { 0 }
+    }
+
+    /// SHA-256 of the copy, in hex.
+    pub(crate) fn last_good(&self) -> Option<&str> {
+        self.last_good.as_deref()
+    }
+
+    /// The update that waited.
+    pub(crate) fn waiting(&self) -> Option<&WaitingReport> {
+        self.waiting.as_ref()
+    }
+
+    /// Bounds what the file holds, and checks the digest that becomes part of a path.
+    fn checked(mut self) -> io::Result<Self> {
+        let is_digest = |text: &String| {
+            text.len() == 64 && text.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        if !self.last_good.as_ref().is_none_or(is_digest) {
+            let problem = "last_good is not a SHA-256 in lower-case hex";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+        }
+        if let Some(waiting) = &mut self.waiting {
+            waiting.clients.truncate(MAX_NAMED);
+        }
+        Ok(self)
+    }
 }
 
 impl RollbackState {
-    /// Reads the state file in `directory`; without a directory or a file, there are no watermarks.
+    /// Reads the state file in `directory`; without a directory or a file, there are no records.
     ///
     /// # Errors
     /// Returns an error if the file exists and cannot be read or parsed. An empty state would allow
     /// the rollback that the file was written to prevent.
-    pub(super) fn read(directory: Option<&Path>) -> io::Result<Self> {
+    pub(crate) fn read(directory: Option<&Path>) -> io::Result<Self> {
         let Some(directory) = directory else { return Ok(Self::default()) };
-        let path = path_in(directory);
-        let content = match File::open(&path) {
-            Ok(file) => {
-                let mut text = String::new();
-                file.take(MAX_SIZE).read_to_string(&mut text)?;
-                serde_json::from_str(&text)?
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Content::default(),
-            Err(error) => return Err(error),
-        };
-        Ok(Self { path: Some(path), watermarks: content.filters })
+        let filters = read(&path_in(directory))?;
+        Ok(Self { directory: Some(directory.to_owned()), filters, failed_at: None })
     }
 
-    /// Path of the state file; `None` without a state directory.
-    pub(super) fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
+    /// The state directory, if there is one.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
     }
 
-    /// The watermark of the filter with this name.
-    pub(super) fn watermark(&self, filter: &str) -> Option<Watermark> {
-        self.watermarks.get(filter).copied()
+    /// The record of the filter with this name.
+    pub(crate) fn filter(&self, name: &str) -> Option<&FilterRecord> {
+        self.filters.get(name)
     }
 
-    /// Saves `watermarks` by filter name. The file is written if any of them has changed.
+    /// Saves the records of the filters `in_use`, with a copy of each. Files are written only if
+    /// something has changed.
     ///
-    /// The watermarks of filters that are no longer configured are kept.
+    /// The watermarks of filters that are no longer configured are kept, and their copies removed.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be written.
-    pub(super) fn save(
+    /// Returns an error if the state file or a copy cannot be written. Without a copy, the watermark
+    /// is saved nevertheless.
+    pub(crate) fn save(
         &mut self,
-        watermarks: impl Iterator<Item = (String, Watermark)>,
-    ) -> io::Result<()> {
-        let mut next = self.watermarks.clone();
-        next.extend(watermarks);
-        if let Some(path) = &self.path
-            && (next != self.watermarks || !path.exists())
-        {
-            write(path, &Content { filters: next.clone() })?;
+        in_use: impl Iterator<Item = (FilterRecord, Arc<NamedFilter>)>,
+    ) -> Result<(), LoadError> {
+        let mut next = self.filters.clone();
+        for record in next.values_mut() {
+            (record.last_good, record.waiting) = (None, None);
         }
-        self.watermarks = next;
-        Ok(())
+        let mut kept = Ok(());
+        for (mut record, filter) in in_use {
+            if let Err(error) = self.keep(&filter, &record) {
+                record.last_good = None;
+                kept = error.map_or(kept, Err);
+            }
+            next.insert(filter.name.to_string(), record);
+        }
+        if let Some(directory) = &self.directory
+            && (next != self.filters || !path_in(directory).exists())
+        {
+            let path = path_in(directory);
+            let failed = |source| LoadError::State { path: path.clone(), source };
+            write(&path, &Content { filters: next.clone() }).map_err(failed)?;
+            let copies = next.values().filter_map(|record| record.last_good.clone());
+            let copies: HashSet<String> = copies.collect();
+            kept_filters::remove_others(directory, &copies).map_err(failed)?;
+        }
+        self.filters = next;
+        kept
+    }
+
+    /// Writes the copy of a filter unless there is one. The error is `None` if an attempt failed
+    /// less than [`RETRY_AFTER`] ago.
+    fn keep(
+        &mut self,
+        filter: &NamedFilter,
+        record: &FilterRecord,
+    ) -> Result<(), Option<LoadError>> {
+        let (Some(directory), Some(sha256)) = (&self.directory, record.last_good()) else {
+            return Ok(());
+        };
+        if self.failed_at.is_some_and(|failed| failed.elapsed() < RETRY_AFTER) {
+            return Err(None);
+        }
+        self.failed_at = None;
+        kept_filters::keep(directory, filter, sha256).map_err(|source| {
+            self.failed_at = Some(Instant::now());
+            let path = kept_filters::path_in(directory, sha256);
+            Some(LoadError::LastGood { name: filter.name.to_string(), path, source })
+        })
     }
 }
 
 /// Path of the state file in `directory`.
-pub(super) fn path_in(directory: &Path) -> PathBuf {
+pub(crate) fn path_in(directory: &Path) -> PathBuf {
     directory.join("filters.json")
 }
 
+fn read(path: &Path) -> io::Result<BTreeMap<String, FilterRecord>> {
+    let text = match regular_file::read(path, MAX_SIZE) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(error),
+    };
+    let content: Content = serde_json::from_slice(&text)?;
+    let records = content.filters.into_iter();
+    records.map(|(name, record)| Ok((name, record.checked()?))).collect()
+}
+
 /// Replaces the file at `path` atomically: after a crash it holds the old content or the new.
-pub(super) fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
+pub(crate) fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
-    let mut staged = tempfile::NamedTempFile::new_in(directory)?;
+    let mut staged = tempfile::Builder::new()
+        .prefix(kept_filters::STAGED_STATE_PREFIX)
+        .tempfile_in(directory)?;
     let mut text = serde_json::to_string_pretty(content)?;
     text.push('\n');
     staged.write_all(text.as_bytes())?;
@@ -100,43 +229,84 @@ pub(super) fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pkbf::{Filter, Parameters};
 
-    fn watermark(updated: u64, revision: u32) -> Watermark {
-        Watermark { updated, revision }
+    fn in_use(name: &str, updated: u64, revision: u32) -> (FilterRecord, Arc<NamedFilter>) {
+        let mut filter = Filter::new(Parameters::new(3, 12).unwrap()).unwrap();
+        filter.insert(name.as_bytes());
+        filter.stamp_as(revision, updated);
+        let sha256 = filter.sha256();
+        let named = NamedFilter { name: name.into(), filter, sha256 };
+        (FilterRecord::new(&named, None), Arc::new(named))
     }
 
-    fn one(name: &str, watermark: Watermark) -> impl Iterator<Item = (String, Watermark)> {
-        std::iter::once((name.to_owned(), watermark))
+    fn save(state: &mut RollbackState, filters: &[(FilterRecord, Arc<NamedFilter>)]) {
+        state.save(filters.iter().cloned()).unwrap();
+    }
+
+    fn files(directory: &Path) -> Vec<String> {
+        let files = std::fs::read_dir(directory).unwrap();
+        let mut files: Vec<_> =
+            files.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+        files.sort();
+        files
     }
 
     #[test]
-    fn watermarks_outlive_the_process() {
+    fn records_outlive_the_process_and_only_filters_in_use_have_a_copy() {
         let directory = tempfile::tempdir().unwrap();
         let mut first = RollbackState::read(Some(directory.path())).unwrap();
-        assert_eq!(first.watermark("lost"), None);
-        first.save(one("lost", watermark(5, 1))).unwrap();
-        first.save(one("other", watermark(6, 2))).unwrap();
+        assert_eq!(first.filter("lost"), None);
+        save(&mut first, &[in_use("lost", 5, 1)]);
+        let copy = in_use("other", 6, 2);
+        save(&mut first, std::slice::from_ref(&copy));
 
         let second = RollbackState::read(Some(directory.path())).unwrap();
-        assert_eq!(second.watermark("lost"), Some(watermark(5, 1)));
-        assert_eq!(second.watermark("other"), Some(watermark(6, 2)));
-        let files = std::fs::read_dir(directory.path()).unwrap().count();
-        assert_eq!(files, 1, "no temporary file remains");
+        assert_eq!(second.filter("other"), Some(&copy.0));
+        let lost = second.filter("lost").unwrap();
+        assert_eq!(lost.watermark(), Watermark { updated: 5, revision: 1 });
+        assert_eq!((lost.last_good(), lost.entries()), (None, 0));
+        let name = format!("last-good-{}.pkbf", copy.0.last_good().unwrap());
+        assert_eq!(files(directory.path()), ["filters.json".to_owned(), name]);
     }
 
     #[test]
-    fn without_a_directory_watermarks_last_as_long_as_the_process() {
+    fn without_a_directory_records_last_as_long_as_the_process() {
         let mut state = RollbackState::read(None).unwrap();
-        state.save(one("lost", watermark(5, 1))).unwrap();
-        assert_eq!(state.watermark("lost"), Some(watermark(5, 1)));
+        save(&mut state, &[in_use("lost", 5, 1)]);
+        let watermark = Watermark { updated: 5, revision: 1 };
+        assert_eq!(state.filter("lost").unwrap().watermark(), watermark);
+    }
+
+    #[test]
+    fn a_copy_that_cannot_be_written_leaves_the_watermark_and_names_no_copy() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut state = RollbackState::read(Some(directory.path())).unwrap();
+        let filter = in_use("lost", 5, 1);
+        let copy = kept_filters::path_in(directory.path(), filter.0.last_good().unwrap());
+        std::fs::create_dir_all(copy.join("in the way")).unwrap();
+        let error = state.save([filter].into_iter()).unwrap_err();
+        assert!(matches!(error, LoadError::LastGood { .. }), "{error}");
+        let state = RollbackState::read(Some(directory.path())).unwrap();
+        assert_eq!(state.filter("lost").unwrap().last_good(), None);
+        assert_eq!(state.filter("lost").unwrap().watermark().updated, 5);
     }
 
     #[test]
     fn a_broken_state_file_is_an_error_and_not_an_empty_state() {
         let directory = tempfile::tempdir().unwrap();
-        for text in ["", "{}", "{\"filters\":{\"lost\":{\"updated\":-1,\"revision\":0}}}"] {
+        for text in [
+            "",
+            "{}",
+            "{\"filters\":{\"lost\":{\"updated\":-1,\"revision\":0}}}",
+            "{\"filters\":{\"lost\":{\"updated\":1,\"revision\":0,\"last_good\":\"../x\"}}}",
+        ] {
             std::fs::write(path_in(directory.path()), text).unwrap();
             assert!(RollbackState::read(Some(directory.path())).is_err(), "{text}");
         }
+        let old = "{\"filters\":{\"lost\":{\"updated\":1,\"revision\":2}}}";
+        std::fs::write(path_in(directory.path()), old).unwrap();
+        let state = RollbackState::read(Some(directory.path())).unwrap();
+        assert_eq!(state.filter("lost").unwrap().watermark().revision, 2);
     }
 }

@@ -18,11 +18,10 @@ use self::exceptions::ConfiguredExceptions;
 use self::filter::FilterSource;
 use self::list::ListSource;
 use self::service::ServiceSource;
-use super::check::new_hits::DryRun;
-use super::crl_state::CrlState;
+use super::check::new_hits::Trial;
+use super::context::LoadContext;
 use super::error::LoadError;
 use super::last_good::Change;
-use super::rollback_state::RollbackState;
 use crate::config::{Config, FilterConfig, ListConfig, ServiceConfig};
 use crate::guard::{FingerprintList, NamedFilter, RecentKeys};
 use crate::metrics::ControlMetrics;
@@ -59,15 +58,6 @@ enum Staged<S> {
 #[derive(Debug, Default)]
 pub(super) struct ServiceIds(Vec<String>);
 
-/// The context in which new sources are loaded.
-#[derive(Clone, Copy)]
-pub(super) struct LoadContext<'a> {
-    pub(super) metrics: &'a ControlMetrics,
-    pub(super) rollback: &'a RollbackState,
-    pub(super) crl_state: &'a CrlState,
-    pub(super) now: SystemTime,
-}
-
 impl ServiceIds {
     fn assign(&mut self, name: &str) -> usize {
         self.0.iter().position(|known| known == name).unwrap_or_else(|| {
@@ -78,25 +68,28 @@ impl ServiceIds {
 }
 
 impl Sources {
-    /// Loads the first configuration.
-    ///
-    /// # Errors
-    /// Returns an error if a file cannot be used.
-    pub(super) fn load(
-        config: &Config,
-        ids: &mut ServiceIds,
-        context: LoadContext<'_>,
-    ) -> Result<Self, LoadError> {
-        let mut sources = Self {
+    /// No sources.
+    pub(super) fn none() -> Self {
+        Self {
             filters: Vec::new(),
             lists: Vec::new(),
             exceptions: ConfiguredExceptions::new(&[]),
             services: Vec::new(),
             routes: Arc::new(Routes::new([])),
-        };
-        let staged = sources.stage(config, ids, context)?;
-        sources.apply(staged, context.metrics, context.now);
-        Ok(sources)
+        }
+    }
+
+    /// A trial of filters on the clients in `recent`, by the policies in `config`.
+    pub(super) fn trial(
+        &self,
+        config: &Config,
+        ids: &mut ServiceIds,
+        recent: &RecentKeys,
+    ) -> Trial {
+        let services = config.services.iter();
+        let services = services
+            .map(|service| (ids.assign(&service.name), service.name.clone(), service.policy));
+        Trial::new(recent.clone(), self.named_filters(), services)
     }
 
     /// Loads what is new in `config`. The sources in use do not change.
@@ -133,9 +126,8 @@ impl Sources {
         if let Some(index) = self.filters.iter().position(|known| known.config() == config) {
             return Ok(Staged::Kept(index));
         }
-        let metrics = context.metrics.filter(&config.name);
-        let watermark = context.rollback.watermark(&config.name);
-        FilterSource::load(config.clone(), metrics, watermark, context.now).map(Staged::New)
+        let before = self.filters.iter().find(|known| known.name() == config.name);
+        FilterSource::load(config.clone(), before, context).map(Staged::New)
     }
 
     fn stage_list(
@@ -166,13 +158,13 @@ impl Sources {
     /// Puts the staged sources in use.
     pub(super) fn apply(
         &mut self,
-        staged: StagedSources,
+        mut staged: StagedSources,
         metrics: &ControlMetrics,
         now: SystemTime,
     ) {
         let (filters_before, lists_before) = (self.filter_names(), self.list_names());
         metrics.remove_configured();
-        for filter in &staged.filters {
+        for filter in &mut staged.filters {
             if let Staged::New(filter) = filter {
                 filter.show_loaded(now);
             }
@@ -194,12 +186,11 @@ impl Sources {
     /// Reads every source again if its files have changed, and returns each result. Filter updates
     /// are tried on the keys in `recent`.
     pub(super) fn refresh(&mut self, recent: &RecentKeys, now: SystemTime) -> Vec<Change> {
-        let policies = self.services.iter().map(|service| (service.id(), service.policy()));
-        let dry_run = DryRun::new(recent.clone(), self.named_filters(), policies);
-        let filters =
-            self.filters.iter_mut().enumerate().map(|(index, filter)| {
-                filter.refresh(now, |update| dry_run.new_hits(index, update))
-            });
+        let services = self.services.iter();
+        let services =
+            services.map(|service| (service.id(), service.name().to_owned(), service.policy()));
+        let trial = Trial::new(recent.clone(), self.named_filters(), services);
+        let filters = self.filters.iter_mut().map(|filter| filter.refresh(now, &trial));
         let lists = self.lists.iter_mut().map(|list| list.refresh(now));
         let services = self.services.iter_mut().map(|service| service.refresh(now));
         // `collect` refreshes every source; `any` would stop at the first change.

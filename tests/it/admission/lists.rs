@@ -1,6 +1,6 @@
 //! Exact lists and exceptions, over real handshakes.
 //!
-//! Guards: `exact_match` in `src/guard.rs`, `content.is_empty()` in
+//! Guards: `exact_match` in `src/guard.rs`, `is_ascii_whitespace` in
 //! `src/snapshot/load/source/list.rs` for an emptied list, `now < exception.until` in
 //! `src/guard/lists.rs` for the expiry of an exception.
 

@@ -19,7 +19,7 @@ struct Files {
 impl Files {
     fn new() -> Self {
         let pki = Pki::new();
-        write_filter(&pki.path("lost.pkbf"), &[]);
+        write_filter(&pki.path("lost.pkbf"), &[b"a key"]);
         Self { pki, configuration: Configuration::new("127.0.0.1:1") }
     }
 

@@ -343,7 +343,7 @@ fn the_fetch_script_installs_good_filters_only() {
         files.insert("/pwnedkeys.pkbf.sha256".to_owned(), checksum.as_bytes().to_vec());
     };
     let made = scene.pki.path("made");
-    write_revision(&made, &[&scene.good.spki], 2);
+    write_revision(&made, &[&scene.good.spki, b"another key"], 2);
     let content = read(&made).unwrap();
     let sum = String::from_utf8(system("sha256sum", &[made.to_str().unwrap()]).stdout).unwrap();
     let sum = format!("{}  pwnedkeys.pkbf\n", &sum[..64]);

@@ -7,6 +7,7 @@ use std::process::Output;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use keygate::pkbf::{Filter, Overwrite, Parameters, create};
+use keygate::spki::Fingerprint;
 use serde_json::{Value, json};
 
 use crate::support::keygate::{Keygate, keygate};
@@ -15,6 +16,8 @@ use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::scene::{LOADED, REFUSED, SUCCESSFUL, Scene, contains, refusals};
 use crate::support::{output_text, system, write_filter, write_revision};
+
+const ACCEPTED: &str = "keygate_filter_updates_accepted_total{filter=\"lost\"}";
 
 /// A scene whose filter has more keys in its configuration.
 fn scene_with(keys: &str) -> Scene {
@@ -66,7 +69,7 @@ impl Scene {
         keygate(&[command, "--config", self.pki.path("keygate.toml").to_str().unwrap()])
     }
 
-    fn accept(&self, arguments: &[&str]) -> Output {
+    pub(super) fn accept(&self, arguments: &[&str]) -> Output {
         let config = self.pki.path("keygate.toml");
         // The configuration has port 0. The commands need the actual port.
         let text = std::fs::read_to_string(&config).unwrap();
@@ -169,15 +172,19 @@ fn an_older_filter_is_rejected_after_a_restart_too() {
     assert!(scene.keygate.ended().success());
 
     rename(&first, scene.file()).unwrap();
+    let state = scene.pki.path("state/filters.json");
+    let kept: Value = serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap();
+    let kept = &kept["filters"]["lost"];
+    assert_eq!((&kept["updated"], &kept["revision"]), (&json!(1_750_000_000), &json!(7)));
+    // Without the copy of the last good filter there is nothing to start with.
+    let copy = format!("state/last-good-{}.pkbf", kept["last_good"].as_str().unwrap());
+    std::fs::remove_file(scene.pki.path(&copy)).unwrap();
     for command in ["run", "validate"] {
         let output = scene.command(command);
         assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
         assert!(output_text(&output).contains("older than revision 7"), "{}", output_text(&output));
     }
     // An invalid state file is an error and not an empty state; an operator may delete the file.
-    let state = scene.pki.path("state/filters.json");
-    let kept: Value = serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap();
-    assert_eq!(kept, json!({ "filters": { "lost": { "updated": 1_750_000_000, "revision": 7 } } }));
     std::fs::write(&state, "{").unwrap();
     let output = scene.command("run");
     assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
@@ -297,6 +304,25 @@ fn an_update_over_max_new_hits_waits_for_the_operator() {
     assert_eq!(waiting["sha256"], sha256.as_str());
     assert_eq!((&waiting["new_hits"], &waiting["max_new_hits"]), (&json!(1), &json!(0)));
     assert_eq!((&waiting["revision"], &waiting["entries"]), (&json!(2), &json!(2)));
+    let fingerprint = Fingerprint::of(&scene.next.spki).to_string();
+    let clients = json!([{ "service": "test", "fingerprint": fingerprint, "subject": "CN=next" }]);
+    assert_eq!(waiting["clients"], clients);
+    let line = scene.keygate.wait_for("the clients in the log", |line| {
+        line["message"] == "filter update rejected, keeping the one in use"
+            && line["clients"] == format!("{fingerprint} CN=next (test)")
+    });
+    assert_eq!(line["sha256"], sha256.as_str());
+    assert!(scene.keygate.admin("/").1.contains(&fingerprint), "the page names the client");
+
+    // Without a decision of the operator the command shows the update and changes nothing.
+    let output = scene.accept(&["lost"]);
+    assert_eq!(output.status.code(), Some(1), "{}", output_text(&output));
+    for part in ["would reject: 1", &fingerprint, "CN=next (test)", &sha256] {
+        assert!(output_text(&output).contains(part), "{}", output_text(&output));
+    }
+    let preview: Value = serde_json::from_slice(&scene.accept(&["lost", "--json"]).stdout).unwrap();
+    assert_eq!((&preview["clients"], &preview["generation"]), (&clients, &Value::Null));
+    assert_eq!(scene.keygate.metric(ACCEPTED), 0.0);
 
     for (arguments, problem) in [
         (&["found"][..], "no filter \"found\""),
@@ -313,7 +339,7 @@ fn an_update_over_max_new_hits_waits_for_the_operator() {
     let accepted: Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected = json!({
         "filter": "lost", "sha256": sha256, "revision": 2, "entries": 2, "new_hits": 1,
-        "generation": 2,
+        "clients": clients, "generation": 2,
     });
     assert_eq!(accepted, expected);
     scene.refuses(&scene.next);
@@ -325,6 +351,31 @@ fn an_update_over_max_new_hits_waits_for_the_operator() {
     assert_eq!(scene.keygate.metric(LOADED), 2.0);
     assert_eq!(scene.keygate.metric(SUCCESSFUL), 1.0);
     assert_eq!(scene.accept(&["lost"]).status.code(), Some(3), "nothing waits any more");
+    let line = scene
+        .keygate
+        .wait_for("the record", |line| line["message"] == "filter update accepted by an operator");
+    assert_eq!((&line["filter"], &line["new_hits"]), (&json!("lost"), &json!(1)));
+    assert_eq!(line["sha256"], sha256.as_str());
+    assert_eq!(line["clients"], format!("{fingerprint} CN=next (test)"));
+    assert!(contains(&line["peer"], "127.0.0.1:"), "{line}");
+    assert_eq!(scene.keygate.metric(ACCEPTED), 1.0);
+}
+
+#[test]
+fn an_update_with_the_key_of_an_issuer_waits_if_the_chain_is_judged() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let (client, intermediate) = pki.client_of_intermediate("client");
+    write_filter(&pki.path("lost.pkbf"), &[b"another"]);
+    let configuration =
+        Configuration::new(origin.address()).policy("judge = \"chain\"").filter("max_new_hits = 0");
+    let keygate = configuration.start(&pki);
+    assert_eq!(keygate.curl(&client, &[]).stdout, b"hello\n");
+    write_revision(&pki.path("lost.pkbf"), &[b"another", &intermediate], 2);
+    let status = keygate.wait_for_status("the update to wait", |status| {
+        status["filters"][0]["waiting"]["new_hits"] == 1
+    });
+    assert_eq!(status["filters"][0]["waiting"]["clients"][0]["subject"], "CN=client");
+    assert_eq!(keygate.curl(&client, &[]).stdout, b"hello\n");
 }
 
 #[test]

@@ -1,43 +1,62 @@
-//! A dry run of a filter update: how many recent clients would it reject?
+//! The trial of a filter update: the recent clients that it would reject.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::guard::{Decision, Guard, NamedFilter, Policy, RecentKeys};
+use crate::guard::{Guard, NamedFilter, Policy, RecentKeys};
+use crate::snapshot::report::AffectedClient;
+
+/// Maximum number of clients that a trial names.
+pub(crate) const MAX_NAMED: usize = 20;
 
 /// The filters in use and the policies of the services, against which updates are tried.
 #[derive(Debug)]
-pub(crate) struct DryRun {
+pub(crate) struct Trial {
     recent: RecentKeys,
     filters: Vec<Arc<NamedFilter>>,
-    /// By service id.
-    policies: HashMap<usize, Policy>,
+    /// Name and policy, by service id.
+    services: HashMap<usize, (String, Policy)>,
 }
 
-impl DryRun {
-    /// A dry run on the keys in `recent`; `policies` are by service id.
+/// The recent clients that an update would newly reject.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct NewHits {
+    /// Number of distinct client keys.
+    pub(crate) count: usize,
+    /// At most [`MAX_NAMED`] of the clients.
+    pub(crate) clients: Vec<AffectedClient>,
+}
+
+impl Trial {
+    /// A trial on the clients in `recent`. `services` gives id, name and policy of each service.
     pub(crate) fn new(
         recent: RecentKeys,
         filters: Vec<Arc<NamedFilter>>,
-        policies: impl Iterator<Item = (usize, Policy)>,
+        services: impl Iterator<Item = (usize, String, Policy)>,
     ) -> Self {
-        Self { recent, filters, policies: policies.collect() }
+        let services = services.map(|(id, name, policy)| (id, (name, policy))).collect();
+        Self { recent, filters, services }
     }
 
-    /// Number of recent keys that are admitted now, and would be rejected with `update` in place of
-    /// the filter at `index`.
-    pub(crate) fn new_hits(&self, index: usize, update: &Arc<NamedFilter>) -> usize {
+    /// The recent clients that are admitted now, and would be rejected with `update` in place of
+    /// the filter of the same name, or in addition to the filters if there is none.
+    pub(crate) fn new_hits(&self, update: &Arc<NamedFilter>) -> NewHits {
         let before = Guard::new(self.filters.clone());
-        let filters = self.filters.iter().enumerate();
-        let filters = filters.map(|(at, filter)| if at == index { update } else { filter });
-        let after = Guard::new(filters.cloned().collect());
-        self.recent.count(|service, encodings| {
-            let rejects = |guard: &Guard| {
-                self.policies.get(&service).is_some_and(|policy| {
-                    policy.decide(&guard.judge_encodings(encodings)) == Decision::Reject
-                })
-            };
-            rejects(&after) && !rejects(&before)
-        })
+        let others = self.filters.iter().filter(|filter| filter.name != update.name);
+        let after = Guard::new(others.chain([update]).cloned().collect());
+        let found = self.recent.matching(MAX_NAMED, |service, client| {
+            self.services.get(&service).is_some_and(|(_, policy)| {
+                // Without a filter every key is unchecked, which says nothing about an update.
+                let is_rejected_now =
+                    || !before.filters().is_empty() && client.is_rejected(&before, policy);
+                client.is_rejected(&after, policy) && !is_rejected_now()
+            })
+        });
+        let clients = found.clients.into_iter().map(|(service, client)| AffectedClient {
+            service: self.services.get(&service).map(|(name, _)| name.clone()).unwrap_or_default(),
+            fingerprint: client.fingerprint.to_string(),
+            subject: client.subject.into(),
+        });
+        NewHits { count: found.count, clients: clients.collect() }
     }
 }

@@ -1,24 +1,33 @@
 //! A filter, read again when its file, its checksum file or its canaries change.
 
+mod first_value;
+mod held;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tracing::{info, warn};
 
+use self::first_value::{FirstValue, InUse, read};
+use self::held::HeldUpdate;
 use crate::config::FilterConfig;
 use crate::guard::NamedFilter;
 use crate::metrics::{FilterMetrics, Label};
-use crate::pkbf::{self, FilterError, FilterFile};
-use crate::process::sandbox;
+use crate::pkbf::{self, FilterFile};
 use crate::snapshot::filter_rejection::FilterRejection;
 use crate::snapshot::load::check::check_filter;
+use crate::snapshot::load::check::needs_operator::ensure_needs_no_operator;
+use crate::snapshot::load::check::new_hits::Trial;
 use crate::snapshot::load::check::rollback::{MAX_CLOCK_SKEW, Watermark};
+use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::LoadError;
-use crate::snapshot::load::file::read_with;
+use crate::snapshot::load::failure::{Failure, ReadError};
 use crate::snapshot::load::last_good::{Change, LastGood, ReadIf, Reread};
+use crate::snapshot::load::rollback_state::FilterRecord;
 use crate::snapshot::rejection_reason::RejectionReason;
 use crate::snapshot::report::{FilterReport, ReloadReport, WaitingReport};
+use crate::snapshot::warning::Warning;
 use crate::unix_time;
 
 /// A configured filter and the last good state of its file.
@@ -28,24 +37,17 @@ pub(crate) struct FilterSource {
     metrics: FilterMetrics<RejectionReason>,
     filter: LastGood<Arc<NamedFilter>>,
     is_stale: bool,
+    /// Whether the filter in use comes from the state directory, because its file was rejected at
+    /// the start.
+    is_last_good: bool,
+    /// Whether the file has changed since the last run and `max_new_hits` could not be checked.
+    is_untried: bool,
     /// The last rejection, unless the file was loaded since.
     rejection: Option<Arc<FilterRejection>>,
     /// The report of the last rejection, kept when the file is loaded.
     last_rejection: Option<ReloadReport>,
     /// The rejected update, if it may be used later without a change of the file.
     held: Option<HeldUpdate>,
-}
-
-/// A rejected update that may be used later without a change of the file.
-#[derive(Debug)]
-enum HeldUpdate {
-    /// The operator has accepted the update with this SHA-256.
-    Accepted([u8; 32]),
-    /// The update needs the operator, because it has too many new hits.
-    AwaitsOperator { report: WaitingReport, sha256: [u8; 32] },
-    /// The update is dated in the future; it may be used from this time on, in seconds since the
-    /// Unix epoch.
-    Until(u64),
 }
 
 /// Why an update cannot be accepted.
@@ -90,64 +92,122 @@ pub enum AcceptError {
 }
 
 impl FilterSource {
-    /// Reads the filter for the first time. The filter must not be older than the `watermark`.
+    /// Reads the filter for the first time, or under other settings than those of `before`, which
+    /// is the source in use with the same name.
     ///
     /// # Errors
-    /// Returns an error if the filter is rejected.
+    /// Returns an error if the filter is rejected, and nothing can be used in its place.
     pub(crate) fn load(
         config: FilterConfig,
-        metrics: FilterMetrics<RejectionReason>,
-        watermark: Option<Watermark>,
-        now: SystemTime,
+        before: Option<&Self>,
+        context: LoadContext<'_>,
     ) -> Result<Self, LoadError> {
-        let checked = || check_filter(&config, read(&config)?, watermark, now);
-        let filter = LastGood::load(paths(&config), now, checked).map_err(|source| {
+        let now = context.now;
+        let mut first = None;
+        let mut choose = || {
+            let value = match before {
+                Some(before) => first_value::under_new_settings(&config, before.in_use(), context),
+                None => first_value::of_new_source(&config, context),
+            }?;
+            Ok(first.insert(value).filter.clone())
+        };
+        let filter = LastGood::load(paths(&config), now, &mut choose).or_else(
+            |rejection: FilterRejection| {
+                // The writer holds its lock for too long.
+                let is_torn = rejection.failure() == Failure::BeingWritten;
+                let value = if is_torn && before.is_none() {
+                    first_value::last_good(&config, context)
+                } else {
+                    None
+                };
+                let Some(filter) = value else { return Err(rejection) };
+                let value = FirstValue::last_good(filter, rejection);
+                let filter = Arc::clone(&first.insert(value).filter);
+                LastGood::load(paths(&config), now, || Ok(Arc::clone(&filter)))
+            },
+        );
+        let filter = filter.map_err(|source| {
             let (name, path) = (config.name.clone(), config.path.clone());
             LoadError::Filter { name, path, source }
         })?;
+        let (mut held, mut rejection) = (None, None);
+        let (mut is_last_good, mut is_untried) = (false, false);
+        if let Some(first) = first {
+            (held, rejection) = (first.held, first.rejection.map(Arc::new));
+            (is_last_good, is_untried) = (first.is_last_good, first.is_untried);
+        }
+        let metrics = context.metrics.filter(&config.name);
         let mut source = Self {
             config,
             metrics,
             filter,
             is_stale: false,
-            rejection: None,
+            is_last_good,
+            is_untried,
+            rejection,
             last_rejection: None,
-            held: None,
+            held,
         };
         source.check_age(now);
         Ok(source)
     }
 
-    /// Sets the metrics of the filter that was loaded first.
-    pub(crate) fn show_loaded(&self, now: SystemTime) {
+    /// Logs and counts the first value, which is now in use, and why the file is not in use.
+    pub(crate) fn show_loaded(&mut self, now: SystemTime) {
         self.metrics.record_loaded(self.filter(), unix_time::seconds(now) as f64);
+        self.metrics.set_last_good_in_use(self.is_last_good);
+        for warning in self.warnings() {
+            warning.log();
+        }
+        if self.is_untried {
+            warn!(
+                filter = %self.config.name,
+                "the filter changed while keygate was stopped, max_new_hits was not checked"
+            );
+        }
+        if let Some(rejection) = self.rejection.take() {
+            self.reject(rejection, now);
+        }
     }
 
-    /// Reads the filter again if a file has changed, or if a held update may be used now.
-    ///
-    /// `new_hits` returns how many recent clients an update would reject.
-    pub(crate) fn refresh(
-        &mut self,
-        now: SystemTime,
-        new_hits: impl Fn(&Arc<NamedFilter>) -> usize,
-    ) -> Change {
+    fn in_use(&self) -> InUse<'_> {
+        let (filter, held) = (self.filter(), self.held.as_ref());
+        InUse { filter, held, is_last_good: self.is_last_good }
+    }
+
+    /// What an operator must mend about the filter in use.
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
+        let filter = || self.config.name.clone();
+        let is_empty = self.filter().filter.header().entry_count == 0;
+        let empty = is_empty.then(|| Warning::EmptyFilter { filter: filter() });
+        let rejection = self.rejection.as_ref().filter(|_| self.is_last_good);
+        let last_good = rejection.map(|rejection| Warning::LastGoodInUse {
+            filter: filter(),
+            path: self.config.path.clone(),
+            error: rejection.to_string(),
+        });
+        last_good.into_iter().chain(empty).collect()
+    }
+
+    /// Reads the filter again if a file has changed, or if a held update may be used now. An update
+    /// is tried on the recent clients of `trial`.
+    pub(crate) fn refresh(&mut self, now: SystemTime, trial: &Trial) -> Change {
         self.check_age(now);
-        let read_if = if self.may_use_held(now) { ReadIf::Always } else { ReadIf::Changed };
+        let read_if = if self.held.as_ref().is_some_and(|held| held.may_be_used(now)) {
+            ReadIf::Always
+        } else {
+            ReadIf::Changed
+        };
         let read = |_: &_| read(&self.config);
         match self.filter.reread(read_if, now, read) {
             Reread::Pending => Change::Pending,
-            Reread::Read(Ok(file)) => self.update(file, now, new_hits),
-            Reread::Read(Err(error)) => self.reject(error.into(), now),
+            Reread::Read(Ok(file)) => self.update(file, now, trial),
+            Reread::Read(Err(error)) => self.reject(Arc::new(error.into()), now),
             Reread::Unchanged => Change::Same,
         }
     }
 
-    fn update(
-        &mut self,
-        file: FilterFile,
-        now: SystemTime,
-        new_hits: impl Fn(&Arc<NamedFilter>) -> usize,
-    ) -> Change {
+    fn update(&mut self, file: FilterFile, now: SystemTime, trial: &Trial) -> Change {
         if *file.sha256() == self.filter().sha256 {
             self.clear_rejection();
             self.filter.record_unchanged(now);
@@ -155,30 +215,43 @@ impl FilterSource {
             return Change::Same;
         }
         let update = check_filter(&self.config, file, Some(self.watermark()), now);
-        let update = update.and_then(|update| self.within_new_hit_limit(update, new_hits));
+        let update = update.and_then(|update| self.ensure_may_be_used(update, trial));
         match update {
             Ok(update) => self.activate(update, now),
-            Err(rejection) => self.reject(rejection, now),
+            Err(rejection) => self.reject(Arc::new(rejection), now),
         }
     }
 
-    /// Returns `update` if it has no more new hits than `max_new_hits`, or if it was accepted.
-    fn within_new_hit_limit(
+    /// Returns `update` if it needs no operator, or if an operator has accepted it.
+    fn ensure_may_be_used(
         &mut self,
         update: Arc<NamedFilter>,
-        new_hits: impl Fn(&Arc<NamedFilter>) -> usize,
+        trial: &Trial,
     ) -> Result<Arc<NamedFilter>, FilterRejection> {
-        let Some(allowed) = self.config.max_new_hits else { return Ok(update) };
-        if matches!(&self.held, Some(HeldUpdate::Accepted(sha256)) if *sha256 == update.sha256) {
+        if self.has_accepted(&update.sha256) {
             return Ok(update);
         }
-        let new_hits = new_hits(&update);
-        if new_hits <= allowed {
-            return Ok(update);
+        let entries = self.filter().filter.header().entry_count;
+        let held = self.held.as_ref();
+        let waiting = held.and_then(|held| held.waiting_with(&update.sha256));
+        match ensure_needs_no_operator(&self.config, &update, entries, waiting, trial) {
+            Ok(()) => Ok(update),
+            Err(waits) => {
+                let (rejection, report) = *waits;
+                self.held = Some(HeldUpdate::AwaitsOperator { report, sha256: update.sha256 });
+                Err(rejection)
+            }
         }
-        let report = WaitingReport::new(&update, new_hits, allowed);
-        self.held = Some(HeldUpdate::AwaitsOperator { report, sha256: update.sha256 });
-        Err(FilterRejection::NewHits { new_hits, allowed })
+    }
+
+    /// Whether the operator has accepted the update with this SHA-256, and it is not in use yet.
+    fn has_accepted(&self, sha256: &[u8; 32]) -> bool {
+        self.held.as_ref().is_some_and(|held| held.has_accepted(sha256))
+    }
+
+    /// The waiting update.
+    fn waiting(&self) -> Option<&WaitingReport> {
+        self.held.as_ref().and_then(HeldUpdate::waiting)
     }
 
     fn activate(&mut self, update: Arc<NamedFilter>, now: SystemTime) -> Change {
@@ -192,55 +265,80 @@ impl FilterSource {
             "filter loaded"
         );
         self.filter.replace(update, now);
+        for warning in self.warnings() {
+            warning.log();
+        }
         self.check_age(now);
         Change::Replaced
     }
 
-    fn reject(&mut self, rejection: FilterRejection, now: SystemTime) -> Change {
-        match rejection {
-            FilterRejection::NewHits { .. } => {} // `within_new_hit_limit` has set `held`
+    fn reject(&mut self, rejection: Arc<FilterRejection>, now: SystemTime) -> Change {
+        match *rejection {
+            // `held` has the update.
+            FilterRejection::NewHits { .. }
+            | FilterRejection::Shrunk { .. }
+            | FilterRejection::Untried { .. } => {}
             FilterRejection::Future { updated } => {
                 self.held = Some(HeldUpdate::Until(updated.saturating_sub(MAX_CLOCK_SKEW)));
             }
             FilterRejection::CanaryFile { .. }
             | FilterRejection::CanaryMissing { .. }
             | FilterRejection::File(_)
+            | FilterRejection::NewHitsOfNewFilter { .. }
             | FilterRejection::Plausibility(_)
             | FilterRejection::RandomHits { .. }
             | FilterRejection::Rollback { .. } => self.held = None,
         }
         let reason = rejection.reason();
-        if !self.filter.record_rejection(Some(reason.as_str()), &rejection, now) {
+        if !self.filter.record_rejection(Some(reason.as_str()), &*rejection, now) {
             return Change::Same;
         }
         self.metrics.record_rejected(reason);
+        let waiting = self.waiting();
         warn!(
             filter = %self.config.name,
             path = %self.config.path.display(),
             reason = reason.as_str(),
             error = %rejection,
             revision_in_use = self.filter().filter.header().revision,
+            sha256 = waiting.map(|waiting| waiting.sha256.as_str()),
+            clients = waiting.map(WaitingReport::client_list).filter(|list| !list.is_empty()),
             "filter update rejected, keeping the one in use"
         );
         self.last_rejection = Some(self.filter.last_reload());
-        self.rejection = Some(Arc::new(rejection));
+        self.rejection = Some(rejection);
         Change::Same
     }
 
+    /// Forgets the rejection, because the file is in use now.
     fn clear_rejection(&mut self) {
         self.rejection = None;
         self.held = None;
+        self.is_last_good = false;
+        self.metrics.set_last_good_in_use(false);
     }
 
-    /// Accepts the waiting update with this SHA-256. The next refresh uses the update and ignores
-    /// `max_new_hits`.
+    /// Accepts the waiting update with this SHA-256 on behalf of `peer`. The next refresh uses the
+    /// update, regardless of new hits and entries.
     ///
     /// # Errors
     /// Returns an error if no update waits, or if the waiting update has another SHA-256.
-    pub(crate) fn accept(&mut self, sha256: &[u8; 32]) -> Result<(), AcceptError> {
+    pub(crate) fn accept(&mut self, sha256: &[u8; 32], peer: &str) -> Result<(), AcceptError> {
         let filter = || self.config.name.clone();
         match &self.held {
-            Some(HeldUpdate::AwaitsOperator { sha256: waiting, .. }) if waiting == sha256 => {
+            Some(HeldUpdate::AwaitsOperator { sha256: waiting, report }) if waiting == sha256 => {
+                warn!(
+                    target: "keygate::client_key",
+                    filter = %self.config.name,
+                    peer,
+                    sha256 = report.sha256,
+                    revision = report.revision,
+                    entries = report.entries,
+                    new_hits = report.new_hits,
+                    clients = report.client_list(),
+                    "filter update accepted by an operator"
+                );
+                self.metrics.accepted.inc();
                 self.held = Some(HeldUpdate::Accepted(*sha256));
                 Ok(())
             }
@@ -267,15 +365,6 @@ impl FilterSource {
             Some(source) => AcceptError::Rejected { filter, source: Arc::clone(source) },
             None => AcceptError::BeingWritten { filter },
         })
-    }
-
-    /// Whether the held update may be used now although its file has not changed.
-    fn may_use_held(&self, now: SystemTime) -> bool {
-        match &self.held {
-            Some(HeldUpdate::Accepted(_)) => true,
-            Some(HeldUpdate::Until(time)) => unix_time::seconds(now) >= *time,
-            Some(HeldUpdate::AwaitsOperator { .. }) | None => false,
-        }
     }
 
     /// Logs once when the filter in use becomes older than `max_age`, and sets its metric.
@@ -324,16 +413,19 @@ impl FilterSource {
         self.filter.paths()
     }
 
+    /// What outlives a restart.
+    pub(crate) fn record(&self) -> FilterRecord {
+        FilterRecord::new(self.filter(), self.waiting().cloned())
+    }
+
     /// The filter in use, the result of the last attempt to read it, and the waiting update.
     pub(crate) fn report(&self) -> FilterReport {
-        let waiting = match &self.held {
-            Some(HeldUpdate::AwaitsOperator { report, .. }) => Some(report.clone()),
-            Some(HeldUpdate::Accepted(_) | HeldUpdate::Until(_)) | None => None,
-        };
+        let waiting = self.waiting().cloned();
         let loaded = self.filter.loaded_at();
         let last_reload = self.filter.last_reload();
         FilterReport {
             stale: self.is_stale,
+            last_good_in_use: self.is_last_good,
             last_rejection: self.last_rejection.clone(),
             waiting,
             ..FilterReport::new(self.filter(), &self.config.path, loaded, last_reload)
@@ -345,12 +437,4 @@ impl FilterSource {
 fn paths(config: &FilterConfig) -> Vec<PathBuf> {
     let own = [config.path.clone(), pkbf::sidecar_of(&config.path)];
     own.into_iter().chain(config.canaries.iter().cloned()).collect()
-}
-
-fn read(config: &FilterConfig) -> Result<FilterFile, FilterError> {
-    let max_size = config.max_size;
-    read_with(&config.path, move |path| {
-        sandbox::check(path)?;
-        pkbf::read(path, max_size)
-    })
 }

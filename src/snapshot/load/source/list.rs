@@ -63,6 +63,9 @@ impl ListSource {
         self.list.replace(Arc::new(list), now);
         self.metrics.record_loaded(entries);
         info!(list = %self.config.name, entries, before, "list loaded");
+        if before > 0 && entries <= before / 2 {
+            warn!(list = %self.config.name, entries, before, "list lost half of its keys or more");
+        }
         Change::Replaced
     }
 
@@ -112,7 +115,7 @@ fn read(config: &ListConfig, entries: usize) -> Result<FingerprintList, ListFile
         Ok::<_, ListFileError>(content)
     })?;
     // A writer that truncates the file first may not have written yet, or may have failed.
-    if content.is_empty() && entries > 0 {
+    if content.iter().all(u8::is_ascii_whitespace) && entries > 0 {
         return Err(ListFileError::Emptied { entries });
     }
     let text = String::from_utf8(content).map_err(ListFileError::Text)?;

@@ -1,0 +1,19 @@
+//! The context in which new sources are loaded.
+
+use std::time::SystemTime;
+
+use super::check::new_hits::Trial;
+use super::crl_state::CrlState;
+use super::rollback_state::RollbackState;
+use crate::metrics::ControlMetrics;
+
+/// The context in which new sources are loaded.
+#[derive(Clone, Copy)]
+pub(crate) struct LoadContext<'a> {
+    pub(crate) metrics: &'a ControlMetrics,
+    pub(crate) rollback: &'a RollbackState,
+    pub(crate) crl_state: &'a CrlState,
+    /// Filters are tried on the recent clients of this trial.
+    pub(crate) trial: &'a Trial,
+    pub(crate) now: SystemTime,
+}

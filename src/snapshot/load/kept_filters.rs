@@ -1,0 +1,112 @@
+//! Copies of the filters in use, kept in the state directory. A start whose filter file is rejected
+//! uses the copy.
+//!
+//! A copy is written from memory and named by its SHA-256. A hard link to the configured file would
+//! share its inode, and a writer that edits the file in place would change the copy as well.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::guard::NamedFilter;
+use crate::pkbf::HEADER_SIZE;
+
+/// Start of the name of a copy. The SHA-256 in hex and [`SUFFIX`] follow.
+const PREFIX: &str = "last-good-";
+/// End of the name of a copy.
+const SUFFIX: &str = ".pkbf";
+/// Start of the name of a copy that is being written.
+const STAGED_PREFIX: &str = ".last-good-";
+/// Start of the name of a state file that is being written.
+pub(super) const STAGED_STATE_PREFIX: &str = ".state-";
+
+/// Path of the copy with this SHA-256, in hex, in the state directory.
+pub(super) fn path_in(directory: &Path, sha256: &str) -> PathBuf {
+    directory.join(format!("{PREFIX}{sha256}{SUFFIX}"))
+}
+
+/// Writes a copy of `named`, whose SHA-256 in hex is `sha256`, unless there is one. After a crash
+/// the copy is complete or missing.
+///
+/// # Errors
+/// Returns an error if the copy cannot be written, for example because the disk is full.
+pub(super) fn keep(directory: &Path, named: &NamedFilter, sha256: &str) -> io::Result<()> {
+    let path = path_in(directory, sha256);
+    let (header, bits) = named.filter.to_parts();
+    let size = (HEADER_SIZE as u64).saturating_add(bits.len() as u64);
+    if fs::symlink_metadata(&path).is_ok_and(|found| found.is_file() && found.len() == size) {
+        return Ok(());
+    }
+    let mut staged = tempfile::Builder::new().prefix(STAGED_PREFIX).tempfile_in(directory)?;
+    staged.write_all(&header)?;
+    staged.write_all(bits)?;
+    staged.as_file().sync_all()?;
+    staged.persist(path).map_err(|error| error.error)?;
+    File::open(directory)?.sync_all()
+}
+
+/// Removes all copies but those with a SHA-256 in `kept`, and what a killed process left.
+///
+/// # Errors
+/// Returns an error if the directory cannot be read, or a file cannot be removed.
+pub(super) fn remove_others(directory: &Path, kept: &HashSet<String>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let sha256 = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(SUFFIX));
+        let is_outdated = sha256.is_some_and(|sha256| !kept.contains(sha256));
+        let is_staged = [STAGED_PREFIX, STAGED_STATE_PREFIX].iter().any(|it| name.starts_with(it));
+        if is_outdated || is_staged {
+            match fs::remove_file(entry.path()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pkbf::{self, Filter, Parameters};
+
+    fn named(key: &[u8]) -> (NamedFilter, String) {
+        let mut filter = Filter::new(Parameters::new(3, 12).unwrap()).unwrap();
+        filter.insert(key);
+        let sha256 = filter.sha256();
+        let hex = data_encoding::HEXLOWER.encode(&sha256);
+        (NamedFilter { name: "lost".into(), filter, sha256 }, hex)
+    }
+
+    #[test]
+    fn a_copy_has_the_bytes_in_use_and_outdated_copies_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let ((one, sha256_one), (two, sha256_two)) = (named(b"one"), named(b"two"));
+        keep(directory.path(), &one, &sha256_one).unwrap();
+        keep(directory.path(), &two, &sha256_two).unwrap();
+        fs::write(directory.path().join(".last-good-x1y2z3"), b"half").unwrap();
+        fs::write(directory.path().join("filters.json"), b"{}").unwrap();
+        let path = path_in(directory.path(), &sha256_two);
+        assert_eq!(pkbf::read(&path, 1 << 20).unwrap().sha256(), &two.sha256);
+
+        remove_others(directory.path(), &HashSet::from([sha256_two.clone()])).unwrap();
+        let files = fs::read_dir(directory.path()).unwrap().map(|it| it.unwrap().file_name());
+        let mut files: Vec<_> = files.map(|name| name.into_string().unwrap()).collect();
+        files.sort();
+        assert_eq!(files, ["filters.json".to_owned(), format!("last-good-{sha256_two}.pkbf")]);
+    }
+
+    #[test]
+    fn a_truncated_copy_is_written_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (one, sha256) = named(b"one");
+        keep(directory.path(), &one, &sha256).unwrap();
+        let path = path_in(directory.path(), &sha256);
+        fs::write(&path, b"pkbfv1").unwrap();
+        keep(directory.path(), &one, &sha256).unwrap();
+        assert_eq!(pkbf::read(&path, 1 << 20).unwrap().sha256(), &one.sha256);
+    }
+}

@@ -1,0 +1,194 @@
+//! The first value of a filter source: its file, the filter that was in use under other settings,
+//! or the copy in the state directory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use data_encoding::HEXLOWER;
+use tracing::error;
+
+use super::held::HeldUpdate;
+use crate::config::FilterConfig;
+use crate::guard::NamedFilter;
+use crate::pkbf::{self, FilterError, FilterFile, HEADER_SIZE};
+use crate::process::sandbox;
+use crate::snapshot::filter_rejection::FilterRejection;
+use crate::snapshot::load::check::needs_operator::{
+    Waits, ensure_needs_no_operator, ensure_needs_no_operator_at_start,
+};
+use crate::snapshot::load::check::rollback::Watermark;
+use crate::snapshot::load::check::{check_content, check_filter};
+use crate::snapshot::load::context::LoadContext;
+use crate::snapshot::load::failure::{Failure, ReadError};
+use crate::snapshot::load::file::read_with;
+use crate::snapshot::load::kept_filters;
+use crate::snapshot::load::rollback_state::FilterRecord;
+
+/// The first value of a filter source.
+pub(super) struct FirstValue {
+    pub(super) filter: Arc<NamedFilter>,
+    /// Whether `filter` comes from the state directory.
+    pub(super) is_last_good: bool,
+    /// Why the file is not used.
+    pub(super) rejection: Option<FilterRejection>,
+    /// The update in the file, if it waits for the operator.
+    pub(super) held: Option<HeldUpdate>,
+    /// Whether the file has changed since the last run and `max_new_hits` could not be checked.
+    pub(super) is_untried: bool,
+}
+
+impl FirstValue {
+    fn from_file(filter: Arc<NamedFilter>) -> Self {
+        Self { filter, is_last_good: false, rejection: None, held: None, is_untried: false }
+    }
+
+    /// A copy from the state directory, because the file is rejected.
+    pub(super) fn last_good(filter: Arc<NamedFilter>, rejection: FilterRejection) -> Self {
+        let rejection = Some(rejection);
+        Self { is_last_good: true, rejection, ..Self::from_file(filter) }
+    }
+
+    /// The filter in use `before`, because the update in the file waits.
+    fn waiting(
+        filter: Arc<NamedFilter>,
+        is_last_good: bool,
+        sha256: [u8; 32],
+        waits: Waits,
+    ) -> Self {
+        let (rejection, report) = *waits;
+        let held = Some(HeldUpdate::AwaitsOperator { report, sha256 });
+        Self { filter, is_last_good, rejection: Some(rejection), held, is_untried: false }
+    }
+}
+
+/// The filter in use under the previous settings.
+pub(super) struct InUse<'a> {
+    pub(super) filter: &'a Arc<NamedFilter>,
+    pub(super) held: Option<&'a HeldUpdate>,
+    /// Whether `filter` comes from the state directory.
+    pub(super) is_last_good: bool,
+}
+
+/// The value under new settings, while the filter `before` is in use. The file is an update like
+/// any other: if it needs the operator, the filter in use stays.
+///
+/// # Errors
+/// Returns an error if the file is rejected for another reason, or if it waits and the filter in
+/// use fails a check under the new settings.
+pub(super) fn under_new_settings(
+    config: &FilterConfig,
+    before: InUse<'_>,
+    context: LoadContext<'_>,
+) -> Result<FirstValue, FilterRejection> {
+    let in_use = before.filter;
+    let watermark = Some(Watermark::from_header(in_use.filter.header()));
+    let update = check_filter(config, read(config)?, watermark, context.now)?;
+    let is_accepted = before.held.is_some_and(|held| held.has_accepted(&update.sha256));
+    if update.sha256 == in_use.sha256 || is_accepted {
+        return Ok(FirstValue::from_file(update));
+    }
+    let entries = in_use.filter.header().entry_count;
+    let waiting = before.held.and_then(|held| held.waiting_with(&update.sha256));
+    match ensure_needs_no_operator(config, &update, entries, waiting, context.trial) {
+        Ok(()) => Ok(FirstValue::from_file(update)),
+        Err(waits) => {
+            ensure_size(config, in_use)?;
+            check_content(config, &in_use.filter, watermark, context.now)?;
+            let (in_use, is_last_good) = (Arc::clone(in_use), before.is_last_good);
+            Ok(FirstValue::waiting(in_use, is_last_good, update.sha256, waits))
+        }
+    }
+}
+
+/// The value of a new source: the file, or the copy in the state directory if the file is rejected
+/// or needs the operator.
+///
+/// # Errors
+/// Returns an error if the file is rejected and there is no usable copy.
+pub(super) fn of_new_source(
+    config: &FilterConfig,
+    context: LoadContext<'_>,
+) -> Result<FirstValue, FilterRejection> {
+    let record = context.rollback.filter(&config.name);
+    let watermark = record.map(FilterRecord::watermark);
+    let file = read(config).map_err(FilterRejection::from);
+    let file = file.and_then(|file| check_filter(config, file, watermark, context.now));
+    let update = match file {
+        Ok(update) => update,
+        // The caller waits for the writer, and then uses the copy.
+        Err(rejection) if rejection.failure() == Failure::BeingWritten => return Err(rejection),
+        Err(rejection) => {
+            let Some(filter) = last_good(config, context) else { return Err(rejection) };
+            return Ok(FirstValue::last_good(filter, rejection));
+        }
+    };
+    let last_sha256 = record.and_then(FilterRecord::last_good);
+    if last_sha256 == Some(HEXLOWER.encode(&update.sha256).as_str()) {
+        return Ok(FirstValue::from_file(update));
+    }
+    let entries = record.map_or(0, FilterRecord::entries);
+    let waiting = record.and_then(FilterRecord::waiting);
+    match ensure_needs_no_operator_at_start(config, &update, entries, waiting, context.trial) {
+        Ok(()) => {
+            let is_untried = last_sha256.is_some() && config.max_new_hits.is_some();
+            Ok(FirstValue { is_untried, ..FirstValue::from_file(update) })
+        }
+        Err(waits) => match last_good(config, context) {
+            Some(filter) => Ok(FirstValue::waiting(filter, true, update.sha256, waits)),
+            None => Err(match waits.0 {
+                // There is no filter in use that could stay until the operator accepts the update.
+                FilterRejection::NewHits { new_hits, allowed } => {
+                    FilterRejection::NewHitsOfNewFilter { new_hits, allowed }
+                }
+                other => other,
+            }),
+        },
+    }
+}
+
+/// The copy in the state directory, if there is one that passes every check. Logs why one cannot be
+/// used.
+pub(super) fn last_good(
+    config: &FilterConfig,
+    context: LoadContext<'_>,
+) -> Option<Arc<NamedFilter>> {
+    let record = context.rollback.filter(&config.name)?;
+    let (directory, sha256) = (context.rollback.directory()?, record.last_good()?);
+    let path = kept_filters::path_in(directory, sha256);
+    let checked = read_copy(&path, sha256, config.max_size)
+        .and_then(|file| check_filter(config, file, Some(record.watermark()), context.now));
+    checked
+        .inspect_err(|error| {
+            let (filter, path) = (&config.name, path.display());
+            error!(%filter, %path, %error, "the last good filter cannot be used either");
+        })
+        .ok()
+}
+
+fn read_copy(path: &Path, expected: &str, max_size: u64) -> Result<FilterFile, FilterRejection> {
+    let file = read_with(path, move |path| pkbf::read(path, max_size))?;
+    let found = HEXLOWER.encode(file.sha256());
+    if found == expected {
+        return Ok(file);
+    }
+    let (sidecar, expected) = (path.to_owned(), expected.to_owned());
+    Err(FilterError::Checksum { sidecar, expected, found }.into())
+}
+
+/// Checks that the file of a filter is not larger than `max_size`.
+fn ensure_size(config: &FilterConfig, filter: &NamedFilter) -> Result<(), FilterRejection> {
+    let found = filter.filter.header().data_size().saturating_add(HEADER_SIZE as u64);
+    if found > config.max_size {
+        return Err(FilterError::TooLarge { found, allowed: config.max_size }.into());
+    }
+    Ok(())
+}
+
+/// Reads the file of a filter within the sandbox.
+pub(super) fn read(config: &FilterConfig) -> Result<FilterFile, FilterError> {
+    let max_size = config.max_size;
+    read_with(&config.path, move |path| {
+        sandbox::check(path)?;
+        pkbf::read(path, max_size)
+    })
+}

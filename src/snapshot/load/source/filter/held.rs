@@ -1,0 +1,55 @@
+//! A rejected update that may be used later without a change of the file.
+
+use std::time::SystemTime;
+
+use crate::snapshot::report::WaitingReport;
+use crate::unix_time;
+
+/// A rejected update that may be used later without a change of the file.
+#[derive(Debug)]
+pub(super) enum HeldUpdate {
+    /// The operator has accepted the update with this SHA-256.
+    Accepted([u8; 32]),
+    /// The update needs the operator, because it has too many new hits or too few entries.
+    AwaitsOperator { report: WaitingReport, sha256: [u8; 32] },
+    /// The update is dated in the future; it may be used from this time on, in seconds since the
+    /// Unix epoch.
+    Until(u64),
+}
+
+impl HeldUpdate {
+    /// Whether the operator has accepted the update with this SHA-256.
+    pub(super) fn has_accepted(&self, sha256: &[u8; 32]) -> bool {
+        match self {
+            Self::Accepted(accepted) => accepted == sha256,
+            Self::AwaitsOperator { .. } | Self::Until(_) => false,
+        }
+    }
+
+    /// The waiting update.
+    pub(super) fn waiting(&self) -> Option<&WaitingReport> {
+        match self {
+            Self::AwaitsOperator { report, .. } => Some(report),
+            Self::Accepted(_) | Self::Until(_) => None,
+        }
+    }
+
+    /// The waiting update, if it has this SHA-256.
+    pub(super) fn waiting_with(&self, sha256: &[u8; 32]) -> Option<&WaitingReport> {
+        match self {
+            Self::AwaitsOperator { report, sha256: waiting } => {
+                (waiting == sha256).then_some(report)
+            }
+            Self::Accepted(_) | Self::Until(_) => None,
+        }
+    }
+
+    /// Whether the update may be used at `now`, although its file has not changed.
+    pub(super) fn may_be_used(&self, now: SystemTime) -> bool {
+        match self {
+            Self::Accepted(_) => true,
+            Self::AwaitsOperator { .. } => false,
+            Self::Until(time) => unix_time::seconds(now) >= *time,
+        }
+    }
+}
