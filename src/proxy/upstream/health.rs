@@ -1,6 +1,7 @@
 //! Active health checks: made by the control thread, read by every worker.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,6 @@ use tracing::{debug, info, warn};
 
 use super::dial::{DialError, Dialed, Dialer, HttpVersion, Io};
 use super::resolver::Resolver;
-use super::server::ServerHealth;
 use crate::config::{HealthCheckConfig, ServerConfig};
 use crate::metrics::ControlMetrics;
 use crate::proxy::message::body::HttpError;
@@ -35,6 +35,29 @@ impl HealthRegistry {
         let key = (service.to_owned(), server.to_string());
         let mut servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(servers.entry(key).or_default())
+    }
+}
+
+/// The health of one server by its checks, which the control thread makes.
+#[derive(Debug)]
+pub(crate) struct ServerHealth(AtomicBool);
+
+impl Default for ServerHealth {
+    /// A server may get requests until its checks have failed.
+    fn default() -> Self {
+        Self(AtomicBool::new(true))
+    }
+}
+
+impl ServerHealth {
+    /// Whether the server may get requests.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sets the result of the health checks, for every worker.
+    pub(crate) fn set(&self, is_healthy: bool) {
+        self.0.store(is_healthy, Ordering::Relaxed);
     }
 }
 

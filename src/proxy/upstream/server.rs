@@ -3,6 +3,7 @@
 //! HTTP/1.1 connections are reused last in, first out, so that those which the load no longer needs
 //! grow idle and are closed. Requests over HTTP/2 share few connections.
 
+mod connect;
 mod over_http2;
 
 use std::cell::Cell;
@@ -10,7 +11,6 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,13 @@ use hyper::{Method, Request, Response, StatusCode};
 use rustls::ClientConfig;
 use tokio::time::sleep_until;
 
+pub(crate) use self::connect::ServerConnection;
 use super::UpstreamResponse;
 use super::balance::Candidate;
-use super::dial::{ConnectionGuard, ConnectionLimit, Dialer, HttpVersion, Io};
+use super::dial::{ConnectionLimit, Dialer, HttpVersion};
 use super::ejection::{Ejection, Ejections, ServerFailure};
 use super::error::{RequestError, SendError, UpstreamError};
+use super::health::ServerHealth;
 use super::http1::{Http1Connection, Http1Pool};
 use super::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
 use super::resolver::Resolver;
@@ -34,29 +36,6 @@ use crate::permit::{ClientKey, Count, CountGuard, ShareGuard};
 use crate::proxy::message::body::{
     HttpError, Incoming, OutgoingRequest, RequestBody, RequestUpload,
 };
-
-/// The health of one server by its checks, which the control thread makes.
-#[derive(Debug)]
-pub(crate) struct ServerHealth(AtomicBool);
-
-impl Default for ServerHealth {
-    /// A server may get requests until its checks have failed.
-    fn default() -> Self {
-        Self(AtomicBool::new(true))
-    }
-}
-
-impl ServerHealth {
-    /// Whether the server may get requests.
-    pub(crate) fn is_healthy(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Sets the result of the health checks, for every worker.
-    pub(crate) fn set(&self, is_healthy: bool) {
-        self.0.store(is_healthy, Ordering::Relaxed);
-    }
-}
 
 /// A server, in one worker.
 #[derive(Debug)]
@@ -94,13 +73,6 @@ pub(crate) struct ServerTimeouts {
     pub(crate) response: Duration,
     idle: Duration,
     age: Option<Duration>,
-}
-
-/// A new connection to a server.
-pub(crate) struct ServerConnection {
-    pub(crate) io: Box<dyn Io>,
-    pub(crate) version: HttpVersion,
-    pub(crate) guard: ConnectionGuard,
 }
 
 impl UpstreamServer {
@@ -263,39 +235,6 @@ impl UpstreamServer {
         let mut http1 = started.map_err(|error| maybe_sent(HttpError::from(error)))?;
         let response = self.exchange_http1(&mut http1, request).await?;
         Ok(CarriedResponse { response, carrier: Carrier::Http1(http1) })
-    }
-
-    /// Opens a connection, over any version that the server speaks. It holds `share` while it is
-    /// open.
-    pub(crate) async fn connect(
-        &self,
-        share: Option<ShareGuard>,
-    ) -> Result<ServerConnection, UpstreamError> {
-        let guard = self.guard(share)?;
-        let dialed = self.dialer.dial().await?;
-        self.metrics.upstream_connections.inc();
-        Ok(ServerConnection { io: dialed.io, version: dialed.version, guard })
-    }
-
-    /// Opens a connection for HTTP/1.1 that may become a tunnel.
-    pub(crate) async fn connect_http1(&self) -> Result<ServerConnection, UpstreamError> {
-        let guard = self.guard(None)?;
-        let io = self.dialer.dial_http1().await?;
-        self.metrics.upstream_connections.inc();
-        Ok(ServerConnection { io, version: HttpVersion::Http1, guard })
-    }
-
-    /// Takes a connection from the share of a client.
-    ///
-    /// # Errors
-    /// Returns an error if the client has its share.
-    pub(crate) fn client_share(&self, client: ClientKey) -> Result<ShareGuard, UpstreamError> {
-        self.limit.share(client).ok_or(UpstreamError::ClientShare)
-    }
-
-    fn guard(&self, share: Option<ShareGuard>) -> Result<ConnectionGuard, UpstreamError> {
-        let metric = &self.metrics.upstream_connections_active;
-        self.limit.enter(metric, share).ok_or(UpstreamError::ConnectionLimit)
     }
 
     /// Closes connections that are idle for too long, too old, or closed by the server.

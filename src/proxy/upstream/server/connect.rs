@@ -1,0 +1,48 @@
+//! New connections to a server, under the limit of its upstream and the shares of clients.
+
+use super::UpstreamServer;
+use crate::permit::{ClientKey, ShareGuard};
+use crate::proxy::upstream::dial::{ConnectionGuard, HttpVersion, Io};
+use crate::proxy::upstream::error::UpstreamError;
+
+/// A new connection to a server.
+pub(crate) struct ServerConnection {
+    pub(crate) io: Box<dyn Io>,
+    pub(crate) version: HttpVersion,
+    pub(crate) guard: ConnectionGuard,
+}
+
+impl UpstreamServer {
+    /// Opens a connection, over any version that the server speaks. It holds `share` while it is
+    /// open.
+    pub(crate) async fn connect(
+        &self,
+        share: Option<ShareGuard>,
+    ) -> Result<ServerConnection, UpstreamError> {
+        let guard = self.guard(share)?;
+        let dialed = self.dialer.dial().await?;
+        self.metrics.upstream_connections.inc();
+        Ok(ServerConnection { io: dialed.io, version: dialed.version, guard })
+    }
+
+    /// Opens a connection for HTTP/1.1 that may become a tunnel.
+    pub(crate) async fn connect_http1(&self) -> Result<ServerConnection, UpstreamError> {
+        let guard = self.guard(None)?;
+        let io = self.dialer.dial_http1().await?;
+        self.metrics.upstream_connections.inc();
+        Ok(ServerConnection { io, version: HttpVersion::Http1, guard })
+    }
+
+    /// Takes a connection from the share of a client.
+    ///
+    /// # Errors
+    /// Returns an error if the client has its share.
+    pub(crate) fn client_share(&self, client: ClientKey) -> Result<ShareGuard, UpstreamError> {
+        self.limit.share(client).ok_or(UpstreamError::ClientShare)
+    }
+
+    fn guard(&self, share: Option<ShareGuard>) -> Result<ConnectionGuard, UpstreamError> {
+        let metric = &self.metrics.upstream_connections_active;
+        self.limit.enter(metric, share).ok_or(UpstreamError::ConnectionLimit)
+    }
+}
