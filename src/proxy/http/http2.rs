@@ -33,9 +33,6 @@ use crate::proxy::open_connection::state::Close;
 
 /// Bytes of a response that are buffered for a client that does not read, besides the last piece.
 const SEND_BUFFER: usize = 64 << 10;
-/// Stream errors of a client in the lifetime of its connection; the next one ends the connection
-/// with `ENHANCE_YOUR_CALM`.
-const MAX_STREAM_ERRORS: usize = 200;
 /// Flow-control window of one stream, in bytes: what a client may send before the server reads.
 const STREAM_WINDOW: u32 = 256 << 10;
 /// Flow-control window of the connection, in bytes.
@@ -63,7 +60,6 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Http2Server<IO> {
             .max_header_list_size(limits.max_header_size)
             .max_concurrent_streams(limits.max_streams)
             .max_send_buffer_size(SEND_BUFFER)
-            .max_local_error_reset_streams(Some(MAX_STREAM_ERRORS))
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .enable_connect_protocol()
