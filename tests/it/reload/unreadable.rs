@@ -159,20 +159,29 @@ fn a_pipe_in_the_place_of_a_file_does_not_stop_reloads_of_the_others() {
     scene.is_replaced_by(&content);
 }
 
+/// Ends the loop of a thread, also when the test fails.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_filter_that_is_renamed_over_without_a_pause_is_loaded() {
     let scene = Scene::new();
     let content = read(scene.update()).unwrap();
-    let is_loaded = AtomicBool::new(false);
+    let stops = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_loaded.load(Ordering::Relaxed) {
+            while !stops.load(Ordering::Relaxed) {
                 replace(&scene, "lost.pkbf", &content);
                 std::thread::sleep(Duration::from_millis(50));
             }
         });
+        let _stop = StopOnDrop(&stops);
         scene.keygate.wait_for("the filter", |line| line["message"] == "filter loaded");
-        is_loaded.store(true, Ordering::Relaxed);
     });
     scene.is_replaced_by(&content);
 }
