@@ -53,7 +53,7 @@ impl Directories {
                 Err(_would_block) => {}
             }
         }
-        pending().await
+        pending::<()>().await;
     }
 
     /// Watches the directories of `files` and of the files that symbolic links lead to.
