@@ -51,10 +51,12 @@ pub fn credentials(chain: &[u8], private_key: &[u8]) -> Result<Credentials, TlsF
 
 /// Why a file without a readable private key cannot be used.
 fn unusable_key(file: &[u8], source: pem::Error) -> TlsFileError {
-    match FileContent::of(file) {
-        // A key that is in a form that keygate reads is damaged.
-        FileContent::PrivateKey => TlsFileError::PrivateKeyPem(source),
-        content => TlsFileError::NoPrivateKey(content),
+    let content = FileContent::of(file);
+    // A key that is in a form that keygate reads is damaged.
+    if content == FileContent::PrivateKey {
+        TlsFileError::PrivateKeyPem(source)
+    } else {
+        TlsFileError::NoPrivateKey(content)
     }
 }
 

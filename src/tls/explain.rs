@@ -113,6 +113,7 @@ fn path_error(error: &webpki::Error) -> String {
 }
 
 /// The fault of a PEM file.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the readers may add variants")]
 pub(super) fn pem_error(error: &pem::Error) -> String {
     match error {
         pem::Error::Base64Decode(_) => "the base64 of a section is damaged".to_owned(),

@@ -33,10 +33,12 @@ pub(super) fn check(directory: &Path) -> Result<(), StateDirectoryError> {
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => return Err(StateDirectoryError::NotADirectory),
         Err(error) => {
-            return Err(match error.kind() {
-                io::ErrorKind::NotFound => StateDirectoryError::Missing,
-                io::ErrorKind::NotADirectory => StateDirectoryError::NotADirectory,
-                _ => StateDirectoryError::Unreadable(error),
+            return Err(if error.kind() == io::ErrorKind::NotFound {
+                StateDirectoryError::Missing
+            } else if error.kind() == io::ErrorKind::NotADirectory {
+                StateDirectoryError::NotADirectory
+            } else {
+                StateDirectoryError::Unreadable(error)
             });
         }
     }
