@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::CertificateParams;
 
-use crate::support::keygate::keygate;
+use crate::support::keygate::{BINARY, keygate};
 use crate::support::pki::Pki;
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::{output_text, write_filter};
@@ -271,4 +271,34 @@ fn an_unusable_state_directory_is_named_with_a_remedy() {
         text.contains("state.dir /proc/self: no file can be created in the directory"),
         "{text}"
     );
+}
+
+/// The log of a start that ends at once, because its address is taken.
+fn log_of_a_failed_start(on_terminal: bool) -> String {
+    let mut files = Files::new();
+    let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    let name = "server_names = [\"other.example\"]";
+    files.configuration = files.configuration.service(name).set("services.listen", listen);
+    std::fs::write(files.path(), files.configuration.text()).unwrap();
+    if !on_terminal {
+        return output_text(&keygate(&["run", &files.path()]));
+    }
+    let command = format!("{BINARY} run {}", files.path());
+    let output = Command::new("script").args(["-qec", &command, "/dev/null"]).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn the_log_is_text_on_a_terminal_and_json_elsewhere() {
+    let message = "certificate lacks a server name";
+    let line = |log: &str| {
+        let line = log.lines().find(|line| line.contains(message));
+        line.unwrap_or_else(|| panic!("{log}")).to_owned()
+    };
+    let text = line(&log_of_a_failed_start(true));
+    assert!(!text.starts_with('{') && text.contains(" WARN "), "{text}");
+    let json = line(&log_of_a_failed_start(false));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["message"], message);
 }
