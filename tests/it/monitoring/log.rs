@@ -17,7 +17,8 @@ use crate::support::proxy::{Configure, Proxy};
 use crate::support::{output_text, system, wait_until, write_filter};
 
 fn dropped(keygate: &Keygate, log: &str) -> u64 {
-    keygate.metric(&format!("keygate_log_lines_dropped_total{{log=\"{log}\"}}")) as u64
+    let value = keygate.metric(&format!("keygate_log_lines_dropped_total{{log=\"{log}\"}}"));
+    value.to_string().parse().unwrap()
 }
 
 fn send_signal(signal: &str, pid: &str) {
