@@ -133,6 +133,15 @@ pub enum CanaryFileError {
 }
 
 impl FilterRejection {
+    /// The rejection of a filter in whose place no other is in use until an operator accepts it.
+    pub(super) fn without_filter_in_use(self) -> Self {
+        if let Self::NewHits { new_hits, allowed } = self {
+            Self::NewHitsOfNewFilter { new_hits, allowed }
+        } else {
+            self
+        }
+    }
+
     /// The class of the rejection, for metrics, logs and the status.
     #[must_use]
     pub fn reason(&self) -> RejectionReason {

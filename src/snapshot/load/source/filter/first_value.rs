@@ -14,7 +14,7 @@ use crate::pkbf::{self, FilterError, FilterFile, HEADER_SIZE};
 use crate::process::sandbox;
 use crate::snapshot::filter_rejection::FilterRejection;
 use crate::snapshot::load::check::needs_operator::{
-    Waits, ensure_needs_no_operator, ensure_needs_no_operator_at_start,
+    ensure_needs_no_operator, ensure_needs_no_operator_at_start,
 };
 use crate::snapshot::load::check::rollback::Watermark;
 use crate::snapshot::load::check::{check_content, check_filter};
@@ -23,6 +23,7 @@ use crate::snapshot::load::failure::{Failure, ReadError};
 use crate::snapshot::load::file::read_with;
 use crate::snapshot::load::kept_filters;
 use crate::snapshot::load::rollback_state::FilterRecord;
+use crate::snapshot::report::WaitingReport;
 
 /// The first value of a filter source.
 pub(super) struct FirstValue {
@@ -53,9 +54,8 @@ impl FirstValue {
         filter: Arc<NamedFilter>,
         is_last_good: bool,
         sha256: [u8; 32],
-        waits: Waits,
+        (rejection, report): (FilterRejection, WaitingReport),
     ) -> Self {
-        let (rejection, report) = *waits;
         let held = Some(HeldUpdate::AwaitsOperator { report, sha256 });
         Self { filter, is_last_good, rejection: Some(rejection), held, is_untried: false }
     }
@@ -95,7 +95,7 @@ pub(super) fn under_new_settings(
             ensure_size(config, in_use)?;
             check_content(config, &in_use.filter, watermark, context.now)?;
             let (in_use, is_last_good) = (Arc::clone(in_use), before.is_last_good);
-            Ok(FirstValue::waiting(in_use, is_last_good, update.sha256, waits))
+            Ok(FirstValue::waiting(in_use, is_last_good, update.sha256, *waits))
         }
     }
 }
@@ -134,14 +134,11 @@ pub(super) fn of_new_source(
             Ok(FirstValue { is_untried, ..FirstValue::from_file(update) })
         }
         Err(waits) => match last_good(config, context) {
-            Some(filter) => Ok(FirstValue::waiting(filter, true, update.sha256, waits)),
-            None => Err(match waits.0 {
-                // There is no filter in use that could stay until the operator accepts the update.
-                FilterRejection::NewHits { new_hits, allowed } => {
-                    FilterRejection::NewHitsOfNewFilter { new_hits, allowed }
-                }
-                other => other,
-            }),
+            Some(filter) => Ok(FirstValue::waiting(filter, true, update.sha256, *waits)),
+            None => {
+                let (rejection, _) = *waits;
+                Err(rejection.without_filter_in_use())
+            }
         },
     }
 }
