@@ -83,8 +83,10 @@ fn no_request_fails_while_filters_are_swapped_and_every_listed_key_is_rejected()
         for swap in 0..=SWAPS {
             let listed = swap % 2 == 1;
             if swap > 0 {
-                let keys: &[&[u8]] = if listed { &[&spki] } else { &[] };
-                write_revision(&path, keys, swap + 1);
+                // An emptied filter would wait for the operator.
+                let mut keys = vec![&b"one"[..], b"two"];
+                keys.extend(listed.then_some(&spki[..]));
+                write_revision(&path, &keys, swap + 1);
                 keygate.wait_for_generation(u64::from(swap) + 1);
             }
             let in_use = Instant::now();

@@ -58,7 +58,7 @@ pub(super) fn remove_others(directory: &Path, kept: &HashSet<String>) -> io::Res
         let sha256 = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(SUFFIX));
         let is_outdated = sha256.is_some_and(|sha256| !kept.contains(sha256));
         let is_staged = [STAGED_PREFIX, STAGED_STATE_PREFIX].iter().any(|it| name.starts_with(it));
-        if is_outdated || is_staged {
+        if (is_outdated || is_staged) && entry.file_type()?.is_file() {
             match fs::remove_file(entry.path()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 Ok(()) | Err(_) => {}
