@@ -26,12 +26,12 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A log. Clones write to the same one.
 #[derive(Debug, Clone)]
-pub struct LogWriter(Arc<Shared>);
+pub struct LogWriter(Arc<LineQueue>);
 
 /// Writes the rest of the lines when it is dropped.
 #[derive(Debug)]
 pub struct LogWriterGuard {
-    shared: Arc<Shared>,
+    shared: Arc<LineQueue>,
     /// Closes when the thread has ended.
     ended: Receiver<()>,
 }
@@ -55,7 +55,7 @@ pub struct DroppedLines {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct LineQueue {
     name: &'static str,
     dropped: DroppedLines,
     lines: Mutex<Lines>,
@@ -97,7 +97,7 @@ impl LogWriter {
         dropped: DroppedLines,
     ) -> io::Result<(Self, LogWriterGuard)> {
         let (lines, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { name, dropped, lines, changed });
+        let shared = Arc::new(LineQueue { name, dropped, lines, changed });
         let (ending, ended) = sync_channel(0);
         let writing = Arc::clone(&shared);
         let thread = Builder::new().name(format!("keygate-log-{name}"));
@@ -138,7 +138,7 @@ impl DroppedLines {
     }
 }
 
-impl Shared {
+impl LineQueue {
     fn lock(&self) -> MutexGuard<'_, Lines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -38,15 +38,15 @@ struct Entry {
 
 /// The place of one connection, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionPermit {
     all: Rc<Connections>,
     id: u64,
 }
 
 impl Connections {
-    /// Takes a place for a connection of `peer`. If none is free, evicts a connection, or waits until
-    /// one is old enough.
-    pub(super) async fn enter(self: &Rc<Self>, peer: Option<IpAddr>) -> Place {
+    /// Takes a permit for a connection of `peer`. If none is free, evicts a connection, or waits
+    /// until one is old enough.
+    pub(super) async fn enter(self: &Rc<Self>, peer: Option<IpAddr>) -> ConnectionPermit {
         while self.entries.borrow().len() >= MAX_CONNECTIONS {
             if !self.evict(Instant::now()) {
                 let oldest = self.entries.borrow().iter().map(|entry| entry.opened).min();
@@ -58,7 +58,7 @@ impl Connections {
         self.next_id.set(id.wrapping_add(1));
         let entry = Entry { id, peer, opened: Instant::now(), task: None };
         self.entries.borrow_mut().push(entry);
-        Place { all: Rc::clone(self), id }
+        ConnectionPermit { all: Rc::clone(self), id }
     }
 
     /// Makes a connection evictable.
@@ -86,13 +86,13 @@ impl Connections {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.all.entries.borrow_mut().retain(|entry| entry.id != self.id);
         self.all.closed.notify_one();

@@ -58,14 +58,14 @@ struct Generations {
 
 #[derive(Debug, Default)]
 struct Generation {
-    clients: HashMap<ClientKey, RecentClient>,
+    clients: HashMap<ClientPath, RecentClient>,
     /// The keys of CAs, by the hash of the presented encoding.
     issuers: HashMap<KeyHash, Arc<KeyEncodings>>,
 }
 
 /// Identifies a client of a service.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct ClientKey {
+struct ClientPath {
     service: usize,
     /// The presented encodings of the keys that were judged, the client's own first.
     path: SmallVec<[KeyHash; 4]>,
@@ -132,7 +132,7 @@ impl RecentShard {
         subject: impl FnOnce() -> String,
     ) {
         let Ok(mut generations) = self.0.try_lock() else { return }; // an update is being tested
-        let key = ClientKey { service, path: path.clone().map(KeyHash::of).collect() };
+        let key = ClientPath { service, path: path.clone().map(KeyHash::of).collect() };
         if generations.current.clients.contains_key(&key) {
             return;
         }

@@ -74,10 +74,11 @@ fn read(sidecar: &Path) -> io::Result<String> {
 /// name is ignored, because the file may have been renamed since. Several lines may name the file:
 /// an update writes the old and the new checksum before it replaces the file.
 fn parse(text: &str, path: &Path) -> Result<Vec<[u8; 32]>, ChecksumFileError> {
-    let lines: Vec<Line> = text.lines().filter(|it| !it.trim().is_empty()).map(Line::of).collect();
+    let lines: Vec<ChecksumLine> =
+        text.lines().filter(|it| !it.trim().is_empty()).map(ChecksumLine::of).collect();
     let is_named =
         |name: &str| Path::new(name).file_name().is_some_and(|name| Some(name) == path.file_name());
-    let named: Vec<&Line> = match lines.as_slice() {
+    let named: Vec<&ChecksumLine> = match lines.as_slice() {
         [] => return Err(ChecksumFileError::Empty),
         [only] => vec![only],
         several => several.iter().filter(|line| is_named(&line.name)).collect(),
@@ -93,12 +94,12 @@ fn parse(text: &str, path: &Path) -> Result<Vec<[u8; 32]>, ChecksumFileError> {
 }
 
 /// A line of a checksum file.
-struct Line<'a> {
+struct ChecksumLine<'a> {
     digits: &'a str,
     name: Cow<'a, str>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> ChecksumLine<'a> {
     /// A line of `sha256sum`, `sha256sum --tag` or `openssl dgst -sha256`. After a backslash at its
     /// start, the name is escaped.
     fn of(line: &'a str) -> Self {

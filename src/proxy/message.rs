@@ -10,5 +10,6 @@ pub(crate) mod h2_receive;
 pub(crate) mod h2_send;
 pub(crate) mod h2_trailers;
 pub(crate) mod headers;
+pub(crate) mod idle_timeout;
 pub(crate) mod informational;
 pub(crate) mod upload;

@@ -20,7 +20,7 @@ use webpki::{EndEntityCert, KeyPurposeIdIter, KeyUsage};
 use super::path::PathRoute;
 use super::verification_error::{TooManyCertificates, certificate_error, other};
 #[cfg(feature = "proxy")]
-use super::{Crls, crls::IssuerKey, sessions::StoredPath};
+use super::{Crls, crls::IssuerKey, path::StoredPath};
 use super::{TrustAnchors, VerifiedPath, handshake};
 #[cfg(feature = "proxy")]
 use crate::config::ExpiredCrl;

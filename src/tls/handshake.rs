@@ -11,7 +11,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::VerifiedPath;
 #[cfg(feature = "proxy")]
-use super::sessions::StoredPath;
+use super::path::StoredPath;
 use crate::guard::Verdict;
 
 /// A client that a [`KeyVerifier`](super::KeyVerifier) rejected in the handshake.

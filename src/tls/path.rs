@@ -28,6 +28,15 @@ pub(super) struct PathRoute {
     pub(super) anchor: u32,
 }
 
+/// The verified path of a session's client.
+#[cfg(feature = "proxy")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StoredPath {
+    pub(super) route: PathRoute,
+    /// End of the earliest validity on the path, in seconds since the Unix epoch.
+    pub(super) expiry: u64,
+}
+
 impl VerifiedPath {
     /// The path by `route`, whose anchor is one of `anchors`.
     pub(super) fn new(route: PathRoute, anchors: Arc<TrustAnchors>, not_after: Duration) -> Self {

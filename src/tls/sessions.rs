@@ -12,29 +12,8 @@ use rustls::server::{ProducesTickets, StoresServerSessions};
 use smallvec::SmallVec;
 
 use super::handshake::{self, Handshake};
-use super::path::PathRoute;
+use super::path::{PathRoute, StoredPath};
 use crate::unix_time;
-
-/// The verified path of a session's client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct StoredPath {
-    pub(super) route: PathRoute,
-    /// End of the earliest validity on the path, in seconds since the Unix epoch.
-    pub(super) expiry: u64,
-}
-
-impl StoredPath {
-    /// The path of the handshake's client; `None` if it presented no certificate.
-    fn of(handshake: &Handshake) -> Option<Self> {
-        match handshake.verified() {
-            None => handshake.stored.clone(), // issued in a resumed session
-            Some(verified) => Some(Self {
-                route: verified.path.route().clone(),
-                expiry: verified.path.not_after().as_secs(),
-            }),
-        }
-    }
-}
 
 /// Tickets or stored sessions, each preceded by its path.
 ///
@@ -46,7 +25,7 @@ pub(super) struct ExpiringSessions<S>(pub(super) S);
 
 /// The session with its path in front. A session outside a handshake has expired.
 fn with_path(session: &[u8]) -> Vec<u8> {
-    let path = handshake::with_current(|handshake| handshake.map(|it| StoredPath::of(it)));
+    let path = handshake::with_current(|handshake| handshake.map(|it| stored_path(it)));
     let (expiry, anchor, positions) = match &path {
         None => (0, 0, &[][..]),
         Some(None) => (u64::MAX, 0, &[][..]),
@@ -54,6 +33,17 @@ fn with_path(session: &[u8]) -> Vec<u8> {
     };
     let length = [u8::try_from(positions.len()).unwrap_or(0)];
     [&expiry.to_be_bytes()[..], &anchor.to_be_bytes(), &length, positions, session].concat()
+}
+
+/// The path of the handshake's client; `None` if it presented no certificate.
+fn stored_path(handshake: &Handshake) -> Option<StoredPath> {
+    match handshake.verified() {
+        None => handshake.stored.clone(), // issued in a resumed session
+        Some(verified) => Some(StoredPath {
+            route: verified.path.route().clone(),
+            expiry: verified.path.not_after().as_secs(),
+        }),
+    }
 }
 
 /// The session without its path; `None` if it has expired. The path becomes that of the handshake in

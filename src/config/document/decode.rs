@@ -103,11 +103,11 @@ struct Fault {
     /// The required key that is missing, until its table adds the place.
     missing: Option<&'static str>,
     /// Added by the innermost table or list around the value.
-    place: Option<Place>,
+    place: Option<FaultPosition>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct FaultPosition {
     path: String,
     span: Range<usize>,
     repair: Repair,
@@ -122,7 +122,7 @@ impl Fault {
 
     /// Adds the place of the value, unless the fault is in a value inside it.
     fn at(mut self, path: &str, span: &Range<usize>) -> Self {
-        self.place.get_or_insert_with(|| Place {
+        self.place.get_or_insert_with(|| FaultPosition {
             path: path.to_owned(),
             span: span.clone(),
             repair: Repair::LeaveOut,
@@ -311,7 +311,7 @@ impl<'a, 'r> Decoder<'a, 'r> {
                 // Left out because of its own problem, or inside of a placeholder.
                 let is_known = value.node.is_none() || repairs.left_out.contains(&path);
                 let (span, repair) = (value.span.clone(), Repair::Complete);
-                fault.place = Some(Place { path, span, repair, is_known });
+                fault.place = Some(FaultPosition { path, span, repair, is_known });
             }
             fault
         })

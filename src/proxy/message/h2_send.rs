@@ -15,7 +15,7 @@ use hyper::body::{Body, Frame};
 use tokio::task::AbortHandle;
 use tracing::debug;
 
-use crate::proxy::message::body::IdleTimeout;
+use crate::proxy::message::idle_timeout::IdleTimeout;
 
 /// Sends a body until it ends or the peer resets the stream. A piece is read only when the piece
 /// before it was sent, and sent only as far as it has room in the peer's window: h2 keeps no bytes

@@ -171,7 +171,7 @@ impl FrameScan {
 /// The fields of a client's field blocks.
 #[derive(Debug, Default)]
 struct FieldScan {
-    place: Place,
+    part: FieldPart,
     /// Whether the current field goes into the dynamic table.
     is_inserted: bool,
     is_pseudo: bool,
@@ -182,7 +182,7 @@ struct FieldScan {
 
 /// Which part of a field the next byte belongs to.
 #[derive(Debug, Clone, Copy, Default)]
-enum Place {
+enum FieldPart {
     /// The representation, with an index.
     #[default]
     Field,
@@ -221,13 +221,13 @@ enum Integer {
 
 impl FieldScan {
     fn begin_block(&mut self) {
-        self.place = Place::Field;
+        self.part = FieldPart::Field;
     }
 
     /// Reads one byte. Returns whether it completes the name of a pseudo-header field.
     fn read(&mut self, byte: u8) -> bool {
-        match self.place {
-            Place::Field => match byte {
+        match self.part {
+            FieldPart::Field => match byte {
                 0x80.. => self.integer(byte, 7, Integer::Indexed),
                 0x40.. => {
                     self.is_inserted = true;
@@ -239,33 +239,35 @@ impl FieldScan {
                     self.integer(byte, 4, Integer::NameIndex)
                 }
             },
-            Place::Integer { so_far, shift, of } => {
+            FieldPart::Integer { so_far, shift, of } => {
                 let more = u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(u64::MAX);
                 let so_far = so_far.saturating_add(more);
                 if byte & 0x80 == 0 {
                     return self.integer_ends(so_far, of);
                 }
-                self.place = Place::Integer { so_far, shift: shift.saturating_add(7), of };
+                self.part = FieldPart::Integer { so_far, shift: shift.saturating_add(7), of };
                 false
             }
-            Place::NameLength => {
+            FieldPart::NameLength => {
                 let is_huffman = byte & 0x80 != 0;
                 self.integer(byte, 7, Integer::NameLength { is_huffman })
             }
-            Place::Name { is_huffman, length } => {
+            FieldPart::Name { is_huffman, length } => {
                 // A colon is 1011100 in the code of HPACK (RFC 7541, appendix B).
                 self.is_pseudo = if is_huffman { byte >> 1 == 0x5c } else { byte == b':' };
                 let rest = length.saturating_sub(1);
-                self.place = if rest > 0 { Place::RestOfName(rest) } else { Place::ValueLength };
+                self.part =
+                    if rest > 0 { FieldPart::RestOfName(rest) } else { FieldPart::ValueLength };
                 self.is_pseudo
             }
-            Place::RestOfName(length) => {
+            FieldPart::RestOfName(length) => {
                 let rest = length.saturating_sub(1);
-                self.place = if rest > 0 { Place::RestOfName(rest) } else { Place::ValueLength };
+                self.part =
+                    if rest > 0 { FieldPart::RestOfName(rest) } else { FieldPart::ValueLength };
                 false
             }
-            Place::ValueLength => self.integer(byte, 7, Integer::ValueLength),
-            Place::Value(length) => {
+            FieldPart::ValueLength => self.integer(byte, 7, Integer::ValueLength),
+            FieldPart::Value(length) => {
                 self.value(length.saturating_sub(1));
                 false
             }
@@ -279,35 +281,35 @@ impl FieldScan {
         if prefix < u64::from(mask) {
             return self.integer_ends(prefix, of);
         }
-        self.place = Place::Integer { so_far: prefix, shift: 0, of };
+        self.part = FieldPart::Integer { so_far: prefix, shift: 0, of };
         false
     }
 
     fn integer_ends(&mut self, value: u64, of: Integer) -> bool {
         match of {
             Integer::Indexed => {
-                self.place = Place::Field;
+                self.part = FieldPart::Field;
                 self.is_pseudo_at(value)
             }
             Integer::NameIndex if value == 0 => {
-                self.place = Place::NameLength;
+                self.part = FieldPart::NameLength;
                 false
             }
             Integer::NameIndex => {
                 self.is_pseudo = self.is_pseudo_at(value);
-                self.place = Place::ValueLength;
+                self.part = FieldPart::ValueLength;
                 self.is_pseudo
             }
             Integer::NameLength { is_huffman } => {
                 self.is_pseudo = false;
-                self.place = match value {
-                    0 => Place::ValueLength,
-                    length => Place::Name { is_huffman, length },
+                self.part = match value {
+                    0 => FieldPart::ValueLength,
+                    length => FieldPart::Name { is_huffman, length },
                 };
                 false
             }
             Integer::TableSize => {
-                self.place = Place::Field;
+                self.part = FieldPart::Field;
                 false
             }
             Integer::ValueLength => {
@@ -320,10 +322,10 @@ impl FieldScan {
     /// The rest of a value has this length. Without a rest the field is complete.
     fn value(&mut self, rest: u64) {
         if rest > 0 {
-            self.place = Place::Value(rest);
+            self.part = FieldPart::Value(rest);
             return;
         }
-        self.place = Place::Field;
+        self.part = FieldPart::Field;
         if self.is_inserted {
             self.table = self.table << 1 | u128::from(self.is_pseudo);
         }

@@ -1,9 +1,10 @@
 //! An HTTP/2 connection to a server. Requests share it: each is a stream.
 
 use std::cell::Cell;
+use std::fmt::{self, Debug};
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,6 @@ use tokio::sync::SetOnce;
 
 use super::dial::{ConnectionGuard, Io};
 use super::error::RequestError;
-use super::http2_pool::{Http2Pool, StreamSlot};
 use crate::proxy::io_events::{IoEvents, WithIoEvents};
 use crate::proxy::message::body::{Incoming, OutgoingRequest, RequestBody};
 use crate::proxy::message::h2_duplex::Http2Duplex;
@@ -52,7 +52,6 @@ pub(crate) struct Http2Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConnectionId(*const SharedState);
 
-#[derive(Debug)]
 struct SharedState {
     settings: FirstSettings,
     has_ended: Cell<bool>,
@@ -62,19 +61,20 @@ struct SharedState {
     streams: Cell<usize>,
     /// When the last stream ended, if none is in use.
     idle_since: Cell<Instant>,
-    /// Learns of every change.
-    pool: Weak<Http2Pool>,
+    /// Called after a change of the stream limit, and at the end of the connection.
+    on_change: Box<dyn Fn()>,
 }
 
 impl Http2Connection {
-    /// Starts HTTP/2 on a connection.
+    /// Starts HTTP/2 on a connection. Calls `on_change` after each change of the stream limit, and
+    /// at the end of the connection.
     ///
     /// # Errors
     /// Returns an error if the connection has failed.
     pub(crate) async fn start(
         io: Box<dyn Io>,
         guard: ConnectionGuard,
-        pool: &Rc<Http2Pool>,
+        on_change: impl Fn() + 'static,
     ) -> Result<Self, h2::Error> {
         let shared = Rc::new(SharedState {
             settings: FirstSettings::default(),
@@ -82,7 +82,7 @@ impl Http2Connection {
             stream_limit: Cell::new(INITIAL_STREAMS),
             streams: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
-            pool: Rc::downgrade(pool),
+            on_change: Box::new(on_change),
         });
         // The guard counts the connection as long as its socket is open.
         let io = WithIoEvents::new(io, ServerIo { shared: Rc::clone(&shared), _guard: guard });
@@ -171,16 +171,17 @@ impl Http2Connection {
         poll_fn(|context| self.sender.poll_ready(context)).await.is_ok()
     }
 
-    /// Sends a request on a stream and waits for the head of the response.
-    pub(crate) async fn send(
+    /// Sends a request on the connection of `slot`, and waits for the head of the response. The slot
+    /// is shared with the upload, which may last longer than the response.
+    pub(crate) async fn send<S: AsMut<Self> + Debug + 'static>(
         request: OutgoingRequest,
-        mut slot: StreamSlot,
-    ) -> Result<(Response<Incoming>, Rc<StreamSlot>), RequestError> {
+        mut slot: S,
+    ) -> Result<(Response<Incoming>, Rc<S>), RequestError> {
         let (head, body) = request.into_parts();
         let head = Request::from_parts(head, ());
         let is_bodiless = body.is_end_stream();
         let (informational, outlives_response) = (body.informational(), body.outlives_response());
-        let sent = slot.http2.sender.send_request(head, is_bodiless);
+        let sent = slot.as_mut().sender.send_request(head, is_bodiless);
         let (mut response, stream) = sent.map_err(RequestError::maybe_sent)?;
         let slot = Rc::new(slot);
         let upload = if is_bodiless {
@@ -223,11 +224,17 @@ impl SharedState {
         }
         let stream_limit = stream_limit.min(MAX_STREAMS);
         let has_new_limit = self.stream_limit.replace(stream_limit) != stream_limit;
-        if (has_new_limit || has_ended)
-            && let Some(pool) = self.pool.upgrade()
-        {
-            pool.update();
+        if has_new_limit || has_ended {
+            (self.on_change)();
         }
+    }
+}
+
+impl Debug for SharedState {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = formatter.debug_struct("SharedState");
+        debug.field("has_ended", &self.has_ended).field("streams", &self.streams);
+        debug.finish_non_exhaustive()
     }
 }
 

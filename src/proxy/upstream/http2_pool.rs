@@ -266,6 +266,12 @@ fn free_streams(connections: &[Http2Connection]) -> usize {
     connections.iter().map(Http2Connection::free_streams).fold(0, usize::saturating_add)
 }
 
+impl AsMut<Http2Connection> for StreamSlot {
+    fn as_mut(&mut self) -> &mut Http2Connection {
+        &mut self.http2
+    }
+}
+
 impl Drop for StreamSlot {
     fn drop(&mut self) {
         self.http2.end_stream();

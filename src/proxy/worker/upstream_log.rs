@@ -14,10 +14,10 @@ use crate::proxy::upstream::error::UpstreamError;
 
 /// The log of one worker.
 #[derive(Debug)]
-pub(crate) struct UpstreamLog(LogLimit<LoggedFailure>);
+pub(crate) struct UpstreamLog(LogLimit<LoggedUpstreamFailure>);
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct LoggedFailure {
+struct LoggedUpstreamFailure {
     service: String,
     server: Option<String>,
     kind: Option<&'static str>,
@@ -51,7 +51,7 @@ impl UpstreamLog {
         let server = server.map(ToString::to_string);
         let (service, kind) = (service.name.clone(), kind.map(Label::as_str));
         let now = Instant::now();
-        let key = LoggedFailure { service: service.clone(), server: server.clone(), kind };
+        let key = LoggedUpstreamFailure { service: service.clone(), server: server.clone(), kind };
         let permitted = self.0.permit(key, now);
         if let Some(left_out) = self.0.take_dropped(now) {
             warn!(

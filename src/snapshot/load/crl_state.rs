@@ -25,7 +25,7 @@ pub(crate) struct CrlState {
 /// The content of the state file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Content {
+struct CrlStateFile {
     services: BTreeMap<String, CrlMarks>,
 }
 
@@ -40,7 +40,7 @@ impl CrlState {
         let path = directory.join("revocation-lists.json");
         let content = match regular_file::read(&path, MAX_SIZE) {
             Ok(text) => serde_json::from_slice(&text).map_err(io::Error::from),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Content::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(CrlStateFile::default()),
             Err(error) => Err(error),
         };
         match content {
@@ -72,7 +72,7 @@ impl CrlState {
             return Ok(());
         }
         if let Some(path) = &self.path {
-            rollback_state::write(path, &Content { services: next.clone() })
+            rollback_state::write(path, &CrlStateFile { services: next.clone() })
                 .map_err(|source| LoadError::State { path: path.clone(), source })?;
         }
         self.services = next;

@@ -61,7 +61,7 @@ pub(crate) struct FilterRecord {
 /// The content of the state file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Content {
+struct RollbackFile {
     filters: BTreeMap<String, FilterRecord>,
 }
 
@@ -165,7 +165,7 @@ impl RollbackState {
         {
             let path = path_in(directory);
             let failed = |source| LoadError::State { path: path.clone(), source };
-            write(&path, &Content { filters: next.clone() }).map_err(failed)?;
+            write(&path, &RollbackFile { filters: next.clone() }).map_err(failed)?;
             let copies = next.values().filter_map(|record| record.last_good.clone());
             let copies: HashSet<String> = copies.collect();
             kept_filters::remove_others(directory, &copies).map_err(failed)?;
@@ -207,7 +207,7 @@ fn read(path: &Path) -> io::Result<BTreeMap<String, FilterRecord>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(error),
     };
-    let content: Content = serde_json::from_slice(&text)?;
+    let content: RollbackFile = serde_json::from_slice(&text)?;
     let records = content.filters.into_iter();
     records.map(|(name, record)| Ok((name, record.checked()?))).collect()
 }

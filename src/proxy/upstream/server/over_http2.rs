@@ -125,7 +125,9 @@ impl UpstreamServer {
         guard: ConnectionGuard,
         pool: &Rc<Http2Pool>,
     ) -> Result<Http2Connection, UpstreamError> {
-        let http2 = Http2Connection::start(io, guard, pool).await.map_err(HttpError::from)?;
+        let pool = Rc::downgrade(pool);
+        let update = move || pool.upgrade().iter().for_each(Http2Pool::update);
+        let http2 = Http2Connection::start(io, guard, update).await.map_err(HttpError::from)?;
         let settings = timeout(self.dialer.connect_timeout(), http2.first_settings()).await;
         if settings.is_err() {
             return Err(self.dialer.timed_out().into());
