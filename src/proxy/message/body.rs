@@ -277,6 +277,7 @@ mod tests {
     use std::future::poll_fn;
     use std::sync::Arc;
     use std::task::Waker;
+    use std::time::Instant;
 
     use hyper::header;
     use tokio::io::{AsyncWriteExt, DuplexStream};

@@ -3,7 +3,6 @@
 use std::fs::{File, OpenOptions, read, rename};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::scene::{REFUSED, SUCCESSFUL, Scene, contains, refusals};
 use crate::support::strace::Strace;
-use crate::support::{output_text, skip, system, write_filter, write_revision};
+use crate::support::{output_text, skip, system, write_filter};
 
 const LIST: &str = "[[lists]]
 name = \"deny\"
