@@ -25,7 +25,11 @@ const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
 const ALERTS: &str = include_str!("../../../docs/alerts.md");
 
 /// Metrics that neither an alert nor the dashboard uses.
-const LEFT_OUT: [(&str, &str); 2] = [
+const LEFT_OUT: [(&str, &str); 3] = [
+    (
+        "keygate_crl_entries",
+        "the number of revoked certificates is for reports, not for a decision",
+    ),
     ("process_threads", "it does not change: one for each worker, and a few for files"),
     ("process_virtual_memory_bytes", "address space costs nothing"),
 ];

@@ -223,7 +223,7 @@ fn a_rejected_configuration_is_on_the_page_and_in_the_status() {
         .keygate
         .wait_for_status("the refusal", |status| status["configuration"]["result"] == "refused");
     let error = status["configuration"]["error"].as_str().unwrap();
-    assert!(error.contains("workers") && error.contains("line 1"), "{error}");
+    assert!(error.contains("keygate.toml:1:11: workers: "), "{error}");
     let page = scene.keygate.admin("/").1;
     assert!(page.contains("class=\"state bad\"") && page.contains("&#60;many&#62;"), "{page}");
 }

@@ -1,9 +1,10 @@
 //! Threads that hang, die or cannot be made: noticed, named, and never a panic.
 
 use std::fs::{Permissions, set_permissions};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use crate::support::keygate::{BINARY, Keygate, keygate};
 use crate::support::origin::Origin;
@@ -76,24 +77,27 @@ fn a_worker_that_panics_ends_the_process_with_an_error() {
     let _ = strace.wait(); // its exit code says nothing about the proxy
 }
 
-/// A user that runs nothing else, so that `RLIMIT_NPROC` counts the threads of the proxy alone.
-const USER: &str = "61403";
+/// A user that runs nothing else, so that `RLIMIT_NPROC` counts the threads of one proxy alone. Tests
+/// that run at the same time, in this process or another, have other numbers.
+fn user(test: u32) -> String {
+    (61_000 + std::process::id() % 1_000 * 2 + test).to_string()
+}
 
-/// Makes `pki` readable for [`USER`], and returns a copy of the program that it may run.
-fn handed_over(pki: &Pki) -> PathBuf {
+/// Makes `pki` readable for `user`, and returns a copy of the program that it may run.
+fn handed_over(pki: &Pki, user: &str) -> PathBuf {
     let binary = pki.path("keygate");
     std::fs::copy(BINARY, &binary).unwrap();
     set_permissions(pki.path(""), Permissions::from_mode(0o755)).unwrap();
-    let owner = format!("{USER}:{USER}");
+    let owner = format!("{user}:{user}");
     let chown = system("chown", &["-R", &owner, pki.path("").to_str().unwrap()]);
     assert!(chown.status.success(), "{}", output_text(&chown));
     binary
 }
 
-/// Runs a program as [`USER`].
-fn as_user(program: &str) -> Command {
+/// Runs a program as `user`, in the process that is started.
+fn as_user(user: &str, program: &str) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--reuid", USER, "--regid", USER, "--clear-groups", program]);
+    command.args(["--reuid", user, "--regid", user, "--clear-groups", program]);
     command
 }
 
@@ -101,11 +105,30 @@ fn is_root() -> bool {
     !skip::unless(system("id", &["-u"]).stdout == b"0\n", "only root may become another user")
 }
 
-fn run_with_threads(binary: &Path, config: &Path, threads: u32) -> Output {
-    let mut command = as_user("timeout");
-    command.args(["--preserve-status", "--signal=TERM", "3", "prlimit"]);
+/// Starts the proxy with a limit of its threads. Stops it if it is ready. Returns its exit code and
+/// its output.
+fn run_with_threads(
+    user: &str,
+    binary: &Path,
+    config: &Path,
+    threads: u32,
+) -> (Option<i32>, String) {
+    let mut command = as_user(user, "prlimit");
     command.arg(format!("--nproc={threads}")).arg(binary).args(["run", "--config"]).arg(config);
-    command.output().unwrap()
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut text = String::new();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    while log.read_line(&mut text).unwrap() > 0 {
+        if text.ends_with("}\n") && is_ready(text.lines().last().unwrap()) {
+            system("kill", &[&child.id().to_string()]);
+        }
+    }
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    (child.wait().unwrap().code(), text)
+}
+
+fn is_ready(line: &str) -> bool {
+    line.contains("\"message\":\"ready\"")
 }
 
 #[test]
@@ -117,18 +140,17 @@ fn a_start_without_enough_threads_ends_with_an_error_at_every_thread() {
     write_filter(&pki.path("lost.pkbf"), &[]);
     let config = pki.path("keygate.toml");
     std::fs::write(&config, Configuration::new("127.0.0.1:9").text()).unwrap();
-    let binary = handed_over(&pki);
+    let user = user(0);
+    let binary = handed_over(&pki, &user);
     let mut errors = Vec::new();
-    // `timeout` is a process of the same user.
-    for threads in 2.. {
-        let output = run_with_threads(&binary, &config, threads);
-        let text = output_text(&output);
+    for threads in 1.. {
+        let (code, text) = run_with_threads(&user, &binary, &config, threads);
         assert!(!text.contains("panicked"), "with {threads} threads: {text}");
-        if text.contains("\"message\":\"ready\"") {
-            assert_eq!(output.status.code(), Some(0), "with {threads} threads: {text}");
+        if text.lines().any(is_ready) {
+            assert_eq!(code, Some(0), "with {threads} threads: {text}");
             break;
         }
-        assert_eq!(output.status.code(), Some(4), "with {threads} threads: {text}");
+        assert_eq!(code, Some(4), "with {threads} threads: {text}");
         let error = text.lines().find(|line| line.starts_with("keygate: ")).unwrap();
         assert!(error.ends_with("Resource temporarily unavailable (os error 11)"), "{error}");
         errors.push(error.split(':').nth(1).unwrap().trim().to_owned());
@@ -154,12 +176,13 @@ fn a_running_proxy_needs_no_further_thread() {
     let client = pki.client("client", Kind::P256);
     let origin = Origin::start();
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let binary = handed_over(&pki);
+    let user = user(1);
+    let binary = handed_over(&pki, &user);
     let text = Configuration::new(origin.address()).text();
-    let keygate = Keygate::run_by(as_user(binary.to_str().unwrap()), &pki, &text);
+    let keygate = Keygate::run_by(as_user(&user, binary.to_str().unwrap()), &pki, &text);
     let pid = keygate.pid().to_string();
     // As the same user, because root needs a capability to limit a process of another one.
-    let limited = as_user("prlimit").args(["--pid", &pid, "--nproc=0:0"]).output().unwrap();
+    let limited = as_user(&user, "prlimit").args(["--pid", &pid, "--nproc=0:0"]).output().unwrap();
     assert!(limited.status.success(), "{}", output_text(&limited));
     for revision in 2..5 {
         write_revision(&pki.path("next.pkbf"), &[&client.spki], revision);
