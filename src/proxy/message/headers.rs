@@ -20,34 +20,42 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// Fields that carry identity in the dialect of keygate or of another proxy.
-const IDENTITY: [&str; 19] = [
+const IDENTITY: [&str; 24] = [
     "cf-connecting-ip",
     "client-cert",
     "client-cert-chain",
+    "client-ip",
     "client-key-status",
+    "fastly-client-ip",
+    "fly-client-ip",
     "forwarded",
     "l5d-client-id",
     "proxy",
+    "proxy-client-ip",
     "remote-user",
     "true-client-ip",
     "x-arr-clientcert",
+    "x-azure-clientip",
     "x-client-dn",
     "x-client-ip",
     "x-client-verify",
     "x-cluster-client-ip",
+    "x-envoy-external-address",
     "x-forwarded",
     "x-original-forwarded-for",
     "x-real-ip",
-    "x-remote-user",
     "x-request-id",
 ];
 /// Prefixes of further fields that carry identity.
-const IDENTITY_PREFIXES: [&str; 7] = [
+const IDENTITY_PREFIXES: [&str; 10] = [
+    "$ws", // the plug-in of IBM WebSphere: `$WSCC` is the certificate, `$WSRU` the user
     "cf-client-cert",
     "ssl-client-",
+    "wl-proxy-",
     "x-amzn-mtls-",
     "x-client-cert",
     "x-forwarded-",
+    "x-remote-",
     "x-ssl-",
     "x-tls-client-",
 ];
@@ -302,6 +310,17 @@ mod tests {
             "ssl_client_s_dn",
             "l5d-client-id",
             "x-real-ip",
+            "client_ip",
+            "fastly-client-ip",
+            "fly-client-ip",
+            "proxy-client-ip",
+            "wl-proxy-client-cert",
+            "wl_proxy_client_ip",
+            "x-azure-clientip",
+            "x-envoy-external-address",
+            "x-remote-group",
+            "x-remote-user",
+            "$wscc",
         ]);
         assert_eq!(left, Vec::<String>::new());
     }

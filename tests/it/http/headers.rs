@@ -22,7 +22,9 @@ fn setting(origin: Origin, extra: &str) -> Running {
 
 const HEADER: &str = "policy = { on_probable = \"header\" }";
 
-const FORGED: [&str; 24] = [
+const FORGED: [&str; 32] = [
+    "$WSCC",
+    "$WSRU",
     "CF-Connecting-IP",
     "Proxy",
     "X-Cluster-Client-IP",
@@ -32,13 +34,19 @@ const FORGED: [&str; 24] = [
     "Client-Cert",
     "client_cert",
     "CLIENT-CERT-CHAIN",
+    "Client-IP",
     "Client-Key-Status",
     "client_key_status",
+    "Fastly-Client-IP",
     "Forwarded",
     "L5d-Client-Id",
+    "Proxy_Client_IP",
     "SSL-Client-Verify",
     "SSL_CLIENT_S_DN",
+    "WL-Proxy-Client-Cert",
     "X-Client-Cert",
+    "X-Remote-Group",
+    "X_Remote_Extra_Scopes",
     "X-Forwarded-Client-Cert",
     "X-Forwarded-For",
     "X_Forwarded_For",
