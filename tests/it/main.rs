@@ -81,6 +81,7 @@ mod process {
 mod reload {
     mod configuration;
     mod events;
+    mod expiry;
     mod files;
     mod last_good;
     mod rejected_updates;

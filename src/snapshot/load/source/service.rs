@@ -77,7 +77,8 @@ impl ServiceSource {
             credentials,
             metrics: context.metrics.clone(),
             crl_marks,
-            crls_checked_at: now,
+            // A CRL may have expired since the last check, and the verifier may be the same.
+            crls_checked_at: before.map_or(now, |before| before.crls_checked_at),
             retry_at: None,
             is_crl_rejected: false,
         })
@@ -94,7 +95,11 @@ impl ServiceSource {
             ServiceCredentials::read(&self.config, known)
         };
         match self.credentials.reread(read_if, now, read) {
-            Reread::Pending => Change::Pending,
+            // The writer of a file must not delay the expiry of a CRL.
+            Reread::Pending => match self.apply_crl_expiry(now) {
+                Change::Replaced => Change::Replaced,
+                Change::Pending | Change::Same => Change::Pending,
+            },
             Reread::Read(Ok(credentials)) => self.activate(credentials, now),
             Reread::Read(Err(error)) => self.reject(&error, now),
             Reread::Unchanged => self.apply_crl_expiry(now),
