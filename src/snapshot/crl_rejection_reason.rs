@@ -32,6 +32,7 @@ impl CrlRejectionReason {
             TlsFileError::CrlMissing { .. } => Self::Issuer,
             TlsFileError::Anchor { .. }
             | TlsFileError::AnchorValidity { .. }
+            | TlsFileError::CrlSection { .. }
             | TlsFileError::Intermediate { .. }
             | TlsFileError::KeyMismatch
             | TlsFileError::NoCertificate(_)

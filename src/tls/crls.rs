@@ -25,6 +25,7 @@ use rustls::pki_types::{CertificateRevocationListDer, UnixTime};
 
 use self::scope::ScopedCertificate;
 use super::TlsFileError;
+use super::trust_anchors::without_byte_order_mark;
 use crate::config::ExpiredCrl;
 use crate::unix_time::rfc3339;
 
@@ -253,8 +254,10 @@ impl CrlLoader<'_> {
     /// used.
     ///
     /// # Errors
-    /// Returns an error if the PEM is broken, holds no list, or holds one that cannot be used.
+    /// Returns an error if the PEM is broken, holds no list, or holds one that cannot be read or
+    /// used.
     pub fn add(&mut self, path: &Path, file: &[u8]) -> Result<(), TlsFileError> {
+        let file = without_byte_order_mark(file);
         let mut position = 0;
         for der in ders(file) {
             position += 1;
@@ -267,6 +270,10 @@ impl CrlLoader<'_> {
                 }
                 Err(source) => return Err(TlsFileError::Crl { position, source }),
             }
+        }
+        let begun = sections_begun(file);
+        if begun > position {
+            return Err(TlsFileError::CrlSection { begun, read: position });
         }
         if position == 0 { Err(TlsFileError::NoCrl) } else { Ok(()) }
     }
@@ -401,6 +408,18 @@ fn ders(
     }
     let lists = CertificateRevocationListDer::pem_slice_iter(file);
     Box::new(lists.map(|list| list.map_err(TlsFileError::Pem)))
+}
+
+/// Number of lists that begin in a file, wherever in a line. The reader of PEM skips a section that
+/// does not begin a line, such as one that was appended to a file without a final line break. It
+/// may be the newest list.
+fn sections_begun(file: &[u8]) -> usize {
+    const BEGIN: &[u8] = b"-----BEGIN X509 CRL-----";
+    if file.first() == Some(&DER_SEQUENCE) {
+        return 0; // DER has no sections
+    }
+    let lines = file.split(|byte| *byte == b'\n').filter(|line| line.contains(&b'-'));
+    lines.flat_map(|line| line.windows(BEGIN.len())).filter(|window| *window == BEGIN).count()
 }
 
 /// The first byte of every list in DER; PEM begins with a dash or with text.

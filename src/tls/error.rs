@@ -43,6 +43,17 @@ pub enum TlsFileError {
         /// Distinguished name of the CA.
         issuer: String,
     },
+    /// Revocation lists that the reader of PEM skips.
+    #[cfg(feature = "proxy")]
+    #[error(
+        "{begun} revocation lists begin in it, and {read} can be read; put each BEGIN X509 CRL and END X509 CRL on a line of its own, with nothing before or after it"
+    )]
+    CrlSection {
+        /// Number of lists that begin in the file.
+        begun: usize,
+        /// Number of lists that can be read.
+        read: usize,
+    },
     /// A certificate that cannot be an intermediate CA.
     #[cfg(feature = "proxy")]
     #[error("certificate {position} cannot be an intermediate: {source}")]

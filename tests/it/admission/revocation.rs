@@ -324,6 +324,25 @@ fn a_list_that_the_ca_did_not_sign_is_rejected_and_the_last_good_one_stays() {
 }
 
 #[test]
+fn a_list_that_the_reader_of_pem_skips_is_an_error() {
+    let scene = scene(A_DAY, "");
+    let all = [&scene.good, &scene.revoked];
+    let older = scene.pem(&RevocationList::new(2, &[]));
+    let newer = scene.pem(&RevocationList::new(3, &all));
+    for (index, (end, begin)) in [("", ""), ("\n", "\u{feff}"), ("\n", " ")].iter().enumerate() {
+        // The older list alone would admit a client that the newer one revokes.
+        scene.publish([&older.repeat(index), older.trim_end(), end, begin, &newer].concat());
+        let problem =
+            format!("{} revocation lists begin in it, and {} can be read", index + 2, index + 1);
+        scene.is_rejected("encoding", &problem);
+    }
+    // Editors on Windows write a byte order mark.
+    scene.publish(format!("\u{feff}{newer}"));
+    scene.keygate.wait_for_generation(2);
+    scene.refuses(&scene.good, "certificate revoked");
+}
+
+#[test]
 fn a_list_dated_ahead_does_not_lock_out_the_honest_next_one() {
     let scene = scene(A_DAY, "");
     let mut ahead = RevocationList::new(1000, &[]);

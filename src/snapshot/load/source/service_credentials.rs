@@ -267,6 +267,7 @@ impl KeyPair {
             | TlsFileError::AnchorValidity { .. }
             | TlsFileError::Crl { .. }
             | TlsFileError::CrlMissing { .. }
+            | TlsFileError::CrlSection { .. }
             | TlsFileError::Intermediate { .. }
             | TlsFileError::NoCertificate(_)
             | TlsFileError::NoCrl
