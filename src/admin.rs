@@ -11,6 +11,7 @@ mod page;
 mod recent_hits;
 mod status;
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
@@ -40,6 +41,7 @@ use self::connections::Connections;
 use self::history::{History, HourCounts};
 pub use self::listener::{AdminBindError, AdminListener};
 use crate::metrics::Exposition;
+use crate::permit::network_of;
 use crate::process::heartbeat::HangingWorkers;
 use crate::proxy::Lifecycle;
 use crate::recent_hits::RecentHits;
@@ -57,7 +59,8 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which a connection is closed between two requests, 60 s, also if the peer reads
 /// slowly or not at all.
 const MAX_AGE: Duration = Duration::from_secs(60);
-/// Maximum time to finish the request in progress after [`MAX_AGE`], 10 s.
+/// Maximum time to finish the request in progress after [`MAX_AGE`], 10 s. The acceptance of a filter
+/// update may take longer.
 const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of requests and of responses that a connection buffers, 64 KiB.
 const MAX_BUFFER: usize = 64 << 10;
@@ -155,7 +158,7 @@ pub async fn serve(listener: AdminListener, mut state: AdminState) -> io::Result
             let listener = TcpListener::from_std(listener)?;
             let next = async || {
                 let (io, peer) = listener.accept().await?;
-                Ok((io, Some(peer.ip()), peer.to_string()))
+                Ok((io, Some(network_of(peer.ip())), peer.to_string()))
             };
             accept(&connections, state, next).await
         }
@@ -201,12 +204,16 @@ async fn serve_connection(
     peer: String,
     state: AdminState,
 ) {
-    let service = service_fn(move |request| {
-        let (state, peer) = (state.clone(), peer.clone());
+    let is_accepting = Cell::new(false);
+    let service = service_fn(|request: Request<Incoming>| {
+        let (state, peer, is_accepting) = (state.clone(), peer.clone(), &is_accepting);
         async move {
             // Peers that pipeline requests take turns with the others.
             tokio::task::yield_now().await;
-            Ok::<_, Infallible>(respond(&state, peer, request).await)
+            is_accepting.set(accept::filter_name(request.uri().path()).is_some());
+            let response = respond(&state, peer, request).await;
+            is_accepting.set(false);
+            Ok::<_, Infallible>(response)
         }
     });
     let connection = http1::Builder::new()
@@ -219,8 +226,14 @@ async fn serve_connection(
         Ok(ended) => ended,
         Err(_) => {
             connection.as_mut().graceful_shutdown();
-            let last = timeout(LAST_REQUEST_TIMEOUT, connection).await;
-            last.unwrap_or(Ok(())) // the peer does not read
+            loop {
+                match timeout(LAST_REQUEST_TIMEOUT, connection.as_mut()).await {
+                    Ok(ended) => break ended,
+                    // The filter is read before the response: minutes on a slow disk.
+                    Err(_) if is_accepting.get() => {}
+                    Err(_) => break Ok(()), // the peer does not read
+                }
+            }
         }
     };
     if let Err(error) = ended {
@@ -323,4 +336,49 @@ fn typed(content_type: &'static str, body: String) -> Response<Full<Bytes>> {
         .insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_SECURITY_POLICY));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::mpsc::Receiver;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::metrics::ControlMetrics;
+
+    fn state() -> (AdminState, Receiver<Command>) {
+        let (commands, received) = mpsc::channel(1);
+        let exposition = Exposition::new(&ControlMetrics::new().unwrap(), &[]);
+        let stage = watch::Sender::new(Lifecycle::Serving).subscribe();
+        let hanging = watch::Sender::default().subscribe();
+        let (report, hits) = (Arc::default(), RecentHits::default());
+        (AdminState::new(exposition, report, hits, stage, hanging, commands), received)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_update_is_accepted_although_its_filter_is_read_for_minutes() {
+        let (state, mut received) = state();
+        let (mut peer, io) = tokio::io::duplex(4096);
+        let connection = serve_connection(io, "peer".to_owned(), state);
+        let body = format!("{{\"sha256\":\"{}\"}}", "0".repeat(64));
+        let length = body.len();
+        let request = format!(
+            "POST /filters/lost/accept HTTP/1.1\r\nHost: localhost\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        let peer = async {
+            peer.write_all(request.as_bytes()).await.unwrap();
+            let mut response = String::new();
+            peer.read_to_string(&mut response).await.unwrap();
+            response
+        };
+        let loader = async {
+            let Some(Command::Accept(update)) = received.recv().await else { panic!("no update") };
+            sleep(3 * (MAX_AGE + LAST_REQUEST_TIMEOUT)).await;
+            update.response.send(Ok(7)).unwrap();
+        };
+        let ((), response, ()) = tokio::join!(connection, peer, loader);
+        assert!(response.contains("\"generation\":7"), "{response}");
+    }
 }

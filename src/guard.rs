@@ -106,7 +106,7 @@ impl Guard {
     pub fn judge_key(&self, spki: &[u8], now: SystemTime) -> Verdict {
         let has_exact = !self.exceptions.is_empty() || !self.lists.is_empty();
         let mut key = KeyEncodings::default();
-        let mut encodings = SmallVec::new();
+        let mut encodings = EncodingFingerprints::new();
         spki::for_each_related(spki, |encoding, spki| {
             key.push(encoding, spki);
             if has_exact {
@@ -119,7 +119,7 @@ impl Guard {
     /// The verdict of the exceptions and lists, which hold keys by fingerprint.
     fn exact_match(
         &self,
-        encodings: &SmallVec<[(Encoding, Fingerprint); 4]>,
+        encodings: &EncodingFingerprints,
         now: SystemTime,
     ) -> Option<Verdict> {
         if encodings.iter().any(|(_, fingerprint)| self.exceptions.covers(fingerprint, now)) {
@@ -134,6 +134,12 @@ impl Guard {
                 position: 0,
             }))
         })
+    }
+
+    /// The verdict at `now` on a key that was recorded before.
+    fn judge_recorded(&self, key: &RecordedKey, now: SystemTime) -> Verdict {
+        let exact = self.exact_match(&key.fingerprints, now);
+        exact.unwrap_or_else(|| self.judge_encodings(&key.encodings))
     }
 
     /// The verdict of the filters.
@@ -195,6 +201,27 @@ impl CurrentGuard {
 impl From<Guard> for CurrentGuard {
     fn from(guard: Guard) -> Self {
         Self(Arc::new(ArcSwap::from_pointee(guard)))
+    }
+}
+
+/// The fingerprint of a key in each of its encodings.
+type EncodingFingerprints = SmallVec<[(Encoding, Fingerprint); 4]>;
+
+/// A key for judgements that come later, by other guards.
+#[derive(Debug)]
+struct RecordedKey {
+    encodings: KeyEncodings,
+    fingerprints: EncodingFingerprints,
+}
+
+impl RecordedKey {
+    /// The key with this SubjectPublicKeyInfo (DER).
+    fn from_spki(spki: &[u8]) -> Self {
+        let mut fingerprints = EncodingFingerprints::new();
+        spki::for_each_related(spki, |encoding, spki| {
+            fingerprints.push((encoding, Fingerprint::of(spki)));
+        });
+        Self { encodings: KeyEncodings::from_spki(spki), fingerprints }
     }
 }
 

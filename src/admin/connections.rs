@@ -29,7 +29,8 @@ pub(super) struct Connections {
 #[derive(Debug)]
 struct Entry {
     id: u64,
-    /// `None` for a Unix socket.
+    /// The network of the peer, as [`network_of`](crate::permit::network_of) gives it; `None` for a
+    /// Unix socket.
     peer: Option<IpAddr>,
     opened: Instant,
     /// `None` until the task of the connection runs.

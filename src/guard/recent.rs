@@ -2,14 +2,15 @@
 //!
 //! Each worker records the clients that it admits in its own shard. Other threads access a shard
 //! only while an update is tested. A shard is bounded: it holds the last 16,384 to 32,768 distinct
-//! clients, each with the hashes of the keys that were judged.
+//! clients, each with the hashes and fingerprints of the keys that were judged.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use smallvec::SmallVec;
 
-use super::{Decision, Depth, Guard, KeyEncodings, Policy};
+use super::{Decision, Depth, Guard, Policy, RecordedKey};
 use crate::pkbf::KeyHash;
 use crate::spki::Fingerprint;
 
@@ -31,7 +32,7 @@ pub struct RecentClient {
     /// Subject of the client's certificate, at most 100 characters.
     pub subject: Box<str>,
     /// The keys that were judged, the client's own first. Clients share the keys of their CAs.
-    keys: SmallVec<[Arc<KeyEncodings>; 1]>,
+    keys: SmallVec<[Arc<RecordedKey>; 1]>,
 }
 
 /// The recent clients that a condition holds for.
@@ -43,7 +44,7 @@ pub struct MatchingClients {
     pub clients: Vec<(usize, RecentClient)>,
 }
 
-/// Number of clients in a generation, some 6 MiB. A shard has two generations and drops the older
+/// Number of clients in a generation, some 9 MiB. A shard has two generations and drops the older
 /// one when the newer one is full.
 const GENERATION: usize = 1 << 14;
 
@@ -60,7 +61,7 @@ struct Generations {
 struct Generation {
     clients: HashMap<ClientPath, RecentClient>,
     /// The keys of CAs, by the hash of the presented encoding.
-    issuers: HashMap<KeyHash, Arc<KeyEncodings>>,
+    issuers: HashMap<KeyHash, Arc<RecordedKey>>,
 }
 
 /// Identifies a client of a service.
@@ -72,15 +73,15 @@ struct ClientPath {
 }
 
 impl RecentClient {
-    /// Whether `policy` rejects the client, if its keys are judged by the filters of `guard`.
+    /// Whether `policy` rejects the client, if `guard` judges its keys at `now`.
     #[must_use]
-    pub fn is_rejected(&self, guard: &Guard, policy: &Policy) -> bool {
+    pub fn is_rejected(&self, guard: &Guard, policy: &Policy, now: SystemTime) -> bool {
         let judged = match policy.judge {
             Depth::Chain => self.keys.len(),
             Depth::Leaf => 1,
         };
         let mut keys = self.keys.iter().take(judged);
-        keys.any(|key| policy.decide(&guard.judge_encodings(key)) == Decision::Reject)
+        keys.any(|key| policy.decide(&guard.judge_recorded(key, now)) == Decision::Reject)
     }
 }
 
@@ -157,10 +158,10 @@ impl Generation {
     ) -> Option<RecentClient> {
         let leaf = path.next()?;
         let mut keys = SmallVec::new();
-        keys.push(Arc::new(KeyEncodings::from_spki(leaf)));
+        keys.push(Arc::new(RecordedKey::from_spki(leaf)));
         keys.extend(path.map(|issuer| {
             let known = self.issuers.entry(KeyHash::of(issuer));
-            Arc::clone(known.or_insert_with(|| Arc::new(KeyEncodings::from_spki(issuer))))
+            Arc::clone(known.or_insert_with(|| Arc::new(RecordedKey::from_spki(issuer))))
         }));
         let subject = subject().chars().take(MAX_SUBJECT_LENGTH).collect::<String>().into();
         Some(RecentClient { fingerprint: Fingerprint::of(leaf), subject, keys })
@@ -194,7 +195,7 @@ mod tests {
         assert_eq!(count(&recent, |_, _| false), 0);
         let ca = KeyHash::of(b"another CA");
         let has_ca =
-            |_, client: &RecentClient| client.keys[1..].iter().any(|it| it.hashes[0] == ca);
+            |_, client: &RecentClient| client.keys[1..].iter().any(|it| it.encodings.hashes[0] == ca);
         let found = recent.matching(20, has_ca);
         assert_eq!((found.count, found.clients.len()), (1, 1));
         let (service, client) = &found.clients[0];

@@ -92,7 +92,7 @@ impl Loader {
         let crl_state = CrlState::read(config.state_dir.as_deref())?;
         let mut service_ids = ServiceIds::default();
         let mut sources = Sources::none();
-        let trial = sources.trial(config, &mut service_ids, &recent);
+        let trial = sources.trial(config, &mut service_ids, &recent, now);
         let context = LoadContext {
             metrics: &metrics,
             rollback: &rollback,
@@ -176,7 +176,7 @@ impl Loader {
         now: SystemTime,
     ) -> Result<(StagedSources, Commit), ReconfigureError> {
         sandbox::check_config(config)?;
-        let trial = self.sources.trial(config, &mut self.service_ids, &self.recent);
+        let trial = self.sources.trial(config, &mut self.service_ids, &self.recent, now);
         let context = LoadContext {
             metrics: &self.metrics,
             rollback: &self.rollback,

@@ -18,7 +18,7 @@ use self::exceptions::ConfiguredExceptions;
 use self::filter::FilterSource;
 use self::list::ListSource;
 use self::service::ServiceSource;
-use super::check::new_hits::Trial;
+use super::check::new_hits::{Judges, Trial};
 use super::context::LoadContext;
 use super::error::LoadError;
 use super::last_good::Change;
@@ -79,17 +79,25 @@ impl Sources {
         }
     }
 
-    /// A trial of filters on the clients in `recent`, by the policies in `config`.
+    /// A trial of filters on the clients in `recent`, by the policies and exceptions in `config` and
+    /// by the lists in use that stay in use.
     pub(super) fn trial(
         &self,
         config: &Config,
         ids: &mut ServiceIds,
         recent: &RecentKeys,
+        now: SystemTime,
     ) -> Trial {
         let services = config.services.iter();
         let services = services
             .map(|service| (ids.assign(&service.name), service.name.clone(), service.policy));
-        Trial::new(recent.clone(), self.named_filters(), services)
+        let lists = self.lists.iter().filter(|list| config.lists.contains(list.config()));
+        let judges = Judges {
+            filters: self.named_filters(),
+            lists: lists.map(|source| Arc::clone(source.list())).collect(),
+            exceptions: config.exceptions.clone(),
+        };
+        Trial::new(recent.clone(), judges, now, services)
     }
 
     /// Loads what is new in `config`. The sources in use do not change.
@@ -189,7 +197,12 @@ impl Sources {
         let services = self.services.iter();
         let services =
             services.map(|service| (service.id(), service.name().to_owned(), service.policy()));
-        let trial = Trial::new(recent.clone(), self.named_filters(), services);
+        let judges = Judges {
+            filters: self.named_filters(),
+            lists: self.fingerprint_lists(),
+            exceptions: self.exceptions.all().collect(),
+        };
+        let trial = Trial::new(recent.clone(), judges, now, services);
         let filters = self.filters.iter_mut().map(|filter| filter.refresh(now, &trial));
         let lists = self.lists.iter_mut().map(|list| list.refresh(now));
         let services = self.services.iter_mut().map(|service| service.refresh(now));

@@ -234,6 +234,37 @@ fn a_waiting_update_waits_after_a_restart_until_it_is_accepted() {
 }
 
 #[test]
+fn a_waiting_update_waits_although_its_file_was_unusable_meanwhile() {
+    let mut scene = scene("max_new_hits = 0");
+    scene.stage(&[&scene.lost.spki, &scene.next.spki], 2);
+    scene.is_refused("new_hits", "would reject 1 of");
+    let (update, waiting) = (std::fs::read(scene.filter()).unwrap(), scene.waiting());
+    for (content, reason) in [(None, "io"), (Some("<html>"), "marker")] {
+        match content {
+            Some(content) => write(scene.filter(), content).unwrap(),
+            None => remove_file(scene.filter()).unwrap(),
+        }
+        for _ in 0..2 {
+            scene.keygate.wait_for_status("the rejection", |status| {
+                status["filters"][0]["last_reload"]["reason"] == reason
+            });
+            assert_eq!(scene.waiting(), waiting);
+            scene.stop();
+            scene.start();
+        }
+        let staged = scene.pki.path("made/staged.pkbf");
+        write(&staged, &update).unwrap();
+        rename(staged, scene.filter()).unwrap();
+        scene.keygate.wait_for("the update to wait", |line| {
+            line["message"] == "filter update rejected, keeping the one in use"
+                && line["reason"] == "new_hits"
+        });
+        scene.is_as_it_was();
+        assert_eq!(scene.waiting(), waiting);
+    }
+}
+
+#[test]
 fn a_filter_that_lost_half_of_its_entries_waits_for_the_operator() {
     let mut scene = scene("");
     scene.replace(2);

@@ -403,6 +403,31 @@ fn flagged_clients_do_not_count_as_new_hits() {
 }
 
 #[test]
+fn clients_with_an_exception_or_on_a_list_do_not_count_as_new_hits() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let [excepted, listed] = ["excepted", "listed"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[b"another"]);
+    std::fs::write(pki.path("deny.txt"), "# nothing yet\n").unwrap();
+    let fingerprint = |spki: &[u8]| Fingerprint::of(spki).to_string();
+    let tables = format!(
+        "[[lists]]\nname = \"deny\"\npath = \"deny.txt\"\n[[exceptions]]\nfingerprint = \"{}\"\n\
+         until = 2999-01-01\nreason = \"replacement ordered\"\n",
+        fingerprint(&excepted.spki)
+    );
+    let text = Configuration::new(origin.address()).global(&tables).filter("max_new_hits = 0");
+    let keygate = text.start(&pki);
+    for client in [&excepted, &listed] {
+        assert_eq!(keygate.curl(client, &[]).stdout, b"hello\n");
+    }
+    std::fs::write(pki.path("deny.txt"), fingerprint(&listed.spki)).unwrap();
+    keygate.wait_for_generation(2);
+    write_revision(&pki.path("lost.pkbf"), &[b"another", &excepted.spki, &listed.spki], 2);
+    keygate.wait_for_generation(3);
+    assert_eq!(keygate.curl(&excepted, &[]).stdout, b"hello\n");
+    assert_eq!(keygate.metric(REFUSED), 0.0);
+}
+
+#[test]
 fn an_accepted_update_that_was_replaced_meanwhile_is_checked_again() {
     let scene = scene_with("max_new_hits = 0");
     scene.publish(2, 1_750_000_000);

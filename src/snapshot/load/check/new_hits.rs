@@ -2,20 +2,30 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use crate::guard::{Guard, NamedFilter, Policy, RecentKeys};
+use crate::guard::{Exception, FingerprintList, Guard, NamedFilter, Policy, RecentKeys};
 use crate::snapshot::report::AffectedClient;
 
 /// Maximum number of clients that a trial names.
 pub(crate) const MAX_NAMED: usize = 20;
 
-/// The filters in use and the policies of the services, against which updates are tried.
+/// What judges the clients now, against which updates are tried.
 #[derive(Debug)]
 pub(crate) struct Trial {
     recent: RecentKeys,
-    filters: Vec<Arc<NamedFilter>>,
+    judges: Judges,
+    now: SystemTime,
     /// Name and policy, by service id.
     services: HashMap<usize, (String, Policy)>,
+}
+
+/// The filters and lists in use, and the exceptions.
+#[derive(Debug, Default)]
+pub(crate) struct Judges {
+    pub(crate) filters: Vec<Arc<NamedFilter>>,
+    pub(crate) lists: Vec<Arc<FingerprintList>>,
+    pub(crate) exceptions: Vec<Exception>,
 }
 
 /// The recent clients that an update would newly reject.
@@ -28,28 +38,29 @@ pub(crate) struct NewHits {
 }
 
 impl Trial {
-    /// A trial on the clients in `recent`. `services` gives id, name and policy of each service.
+    /// A trial at `now` on the clients in `recent`. `services` gives id, name and policy of each service.
     pub(crate) fn new(
         recent: RecentKeys,
-        filters: Vec<Arc<NamedFilter>>,
+        judges: Judges,
+        now: SystemTime,
         services: impl Iterator<Item = (usize, String, Policy)>,
     ) -> Self {
         let services = services.map(|(id, name, policy)| (id, (name, policy))).collect();
-        Self { recent, filters, services }
+        Self { recent, judges, now, services }
     }
 
     /// The recent clients that are admitted now, and would be rejected with `update` in place of
     /// the filter of the same name, or in addition to the filters if there is none.
     pub(crate) fn new_hits(&self, update: &Arc<NamedFilter>) -> NewHits {
-        let before = Guard::new(self.filters.clone());
-        let others = self.filters.iter().filter(|filter| filter.name != update.name);
-        let after = Guard::new(others.chain([update]).cloned().collect());
+        let before = self.guard(self.judges.filters.clone());
+        let others = self.judges.filters.iter().filter(|filter| filter.name != update.name);
+        let after = self.guard(others.chain([update]).cloned().collect());
         let found = self.recent.matching(MAX_NAMED, |service, client| {
             self.services.get(&service).is_some_and(|(_, policy)| {
                 // Without a filter every key is unchecked, which says nothing about an update.
                 let is_rejected_now =
-                    || !before.filters().is_empty() && client.is_rejected(&before, policy);
-                client.is_rejected(&after, policy) && !is_rejected_now()
+                    || !before.filters().is_empty() && client.is_rejected(&before, policy, self.now);
+                client.is_rejected(&after, policy, self.now) && !is_rejected_now()
             })
         });
         let clients = found.clients.into_iter().map(|(service, client)| AffectedClient {
@@ -58,5 +69,10 @@ impl Trial {
             subject: client.subject.into(),
         });
         NewHits { count: found.count, clients: clients.collect() }
+    }
+
+    fn guard(&self, filters: Vec<Arc<NamedFilter>>) -> Guard {
+        let Judges { lists, exceptions, filters: _ } = &self.judges;
+        Guard::new(filters).with_lists(lists.clone()).with_exceptions(exceptions.iter().cloned())
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use tracing::{info, warn};
 
-use self::first_value::{FirstValue, InUse, read};
+use self::first_value::{InUse, read};
 use self::held::HeldUpdate;
 use crate::config::FilterConfig;
 use crate::guard::NamedFilter;
@@ -115,13 +115,10 @@ impl FilterSource {
             |rejection: FilterRejection| {
                 // The writer holds its lock for too long.
                 let is_torn = rejection.failure() == Failure::BeingWritten;
-                let value = if is_torn && before.is_none() {
-                    first_value::last_good(&config, context)
-                } else {
-                    None
-                };
-                let Some(filter) = value else { return Err(rejection) };
-                let value = FirstValue::last_good(filter, rejection);
+                if !is_torn || before.is_some() {
+                    return Err(rejection);
+                }
+                let value = first_value::in_place_of_file(&config, rejection, context)?;
                 let filter = Arc::clone(&first.insert(value).filter);
                 LastGood::load(paths(&config), now, || Ok(Arc::clone(&filter)))
             },
@@ -273,13 +270,14 @@ impl FilterSource {
     }
 
     fn reject(&mut self, rejection: Arc<FilterRejection>, now: SystemTime) -> Change {
-        match *rejection {
+        let waits = match *rejection {
             // `held` has the update.
             FilterRejection::NewHits { .. }
             | FilterRejection::Shrunk { .. }
-            | FilterRejection::Untried { .. } => {}
+            | FilterRejection::Untried { .. } => true,
             FilterRejection::Future { updated } => {
                 self.held = Some(HeldUpdate::Until(updated.saturating_sub(MAX_CLOCK_SKEW)));
+                false
             }
             FilterRejection::CanaryFile { .. }
             | FilterRejection::CanaryMissing { .. }
@@ -287,14 +285,21 @@ impl FilterSource {
             | FilterRejection::NewHitsOfNewFilter { .. }
             | FilterRejection::Plausibility(_)
             | FilterRejection::RandomHits { .. }
-            | FilterRejection::Rollback { .. } => self.held = None,
-        }
+            | FilterRejection::Rollback { .. } => {
+                // A waiting update waits until another one is used, because the file may have it
+                // again after a restart. A file that could not be read may have the held update.
+                if self.waiting().is_none() && rejection.failure() == Failure::Content {
+                    self.held = None;
+                }
+                false
+            }
+        };
         let reason = rejection.reason();
         if !self.filter.record_rejection(Some(reason.as_str()), &*rejection, now) {
             return Change::Same;
         }
         self.metrics.record_rejected(reason);
-        let waiting = self.waiting();
+        let waiting = self.waiting().filter(|_| waits);
         warn!(
             filter = %self.config.name,
             path = %self.config.path.display(),

@@ -43,12 +43,6 @@ impl FirstValue {
         Self { filter, is_last_good: false, rejection: None, held: None, is_untried: false }
     }
 
-    /// A copy from the state directory, because the file is rejected.
-    pub(super) fn last_good(filter: Arc<NamedFilter>, rejection: FilterRejection) -> Self {
-        let rejection = Some(rejection);
-        Self { is_last_good: true, rejection, ..Self::from_file(filter) }
-    }
-
     /// The filter in use `before`, because the update in the file waits.
     fn waiting(
         filter: Arc<NamedFilter>,
@@ -117,10 +111,7 @@ pub(super) fn of_new_source(
         Ok(update) => update,
         // The caller waits for the writer, and then uses the copy.
         Err(rejection) if rejection.failure() == Failure::BeingWritten => return Err(rejection),
-        Err(rejection) => {
-            let Some(filter) = last_good(config, context) else { return Err(rejection) };
-            return Ok(FirstValue::last_good(filter, rejection));
-        }
+        Err(rejection) => return in_place_of_file(config, rejection, context),
     };
     let last_sha256 = record.and_then(FilterRecord::last_good);
     if last_sha256 == Some(HEXLOWER.encode(&update.sha256).as_str()) {
@@ -143,9 +134,26 @@ pub(super) fn of_new_source(
     }
 }
 
+/// The copy in the state directory, because the file is rejected. An update that waited still waits,
+/// because the file may have it again.
+///
+/// # Errors
+/// Returns `rejection` if there is no usable copy.
+pub(super) fn in_place_of_file(
+    config: &FilterConfig,
+    rejection: FilterRejection,
+    context: LoadContext<'_>,
+) -> Result<FirstValue, FilterRejection> {
+    let Some(filter) = last_good(config, context) else { return Err(rejection) };
+    let waiting = context.rollback.filter(&config.name).and_then(FilterRecord::waiting);
+    let held = waiting.and_then(HeldUpdate::awaits_operator);
+    let rejection = Some(rejection);
+    Ok(FirstValue { is_last_good: true, rejection, held, ..FirstValue::from_file(filter) })
+}
+
 /// The copy in the state directory, if there is one that passes every check. Logs why one cannot be
 /// used.
-pub(super) fn last_good(
+fn last_good(
     config: &FilterConfig,
     context: LoadContext<'_>,
 ) -> Option<Arc<NamedFilter>> {

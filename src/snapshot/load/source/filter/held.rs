@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use data_encoding::HEXLOWER;
+
 use crate::snapshot::report::WaitingReport;
 use crate::unix_time;
 
@@ -18,6 +20,12 @@ pub(super) enum HeldUpdate {
 }
 
 impl HeldUpdate {
+    /// The update in `report`, which waits; `None` if its SHA-256 is not in hex.
+    pub(super) fn awaits_operator(report: &WaitingReport) -> Option<Self> {
+        let sha256 = HEXLOWER.decode(report.sha256.as_bytes()).ok()?.try_into().ok()?;
+        Some(Self::AwaitsOperator { report: report.clone(), sha256 })
+    }
+
     /// Whether the operator has accepted the update with this SHA-256.
     pub(super) fn has_accepted(&self, sha256: &[u8; 32]) -> bool {
         match self {
