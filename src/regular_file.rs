@@ -49,7 +49,7 @@ pub(crate) fn read(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// What a write to a file changes.
+/// The attributes that a write to a file changes.
 fn state_of(metadata: &Metadata) -> (u64, i64, i64) {
     (metadata.size(), metadata.mtime(), metadata.mtime_nsec())
 }

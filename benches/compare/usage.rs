@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Linux targets (proc_pid_stat(5)).
 const TICK: Duration = Duration::from_millis(10);
 
-/// What a tree of processes uses.
+/// The CPU time and the memory of a tree of processes.
 pub struct Usage {
     /// User and system time, terminated children included.
     pub cpu: Duration,

@@ -30,7 +30,7 @@ const RESPONSE: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
 /// that are not TLS.
 const DECODE_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
 
-/// What a connection begins with.
+/// The protocol that a connection begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FirstBytes {
     /// HTTP without TLS. It got a 400.

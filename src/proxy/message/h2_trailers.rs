@@ -204,7 +204,7 @@ enum FieldPart {
     Value(u64),
 }
 
-/// What an integer stands for.
+/// The meaning of an integer.
 #[derive(Debug, Clone, Copy)]
 enum Integer {
     /// The field, which is complete.

@@ -34,7 +34,7 @@ pub(crate) struct Http2Pool {
     open_after: Cell<Option<Instant>>,
 }
 
-/// What the connections carry.
+/// The traffic of the connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PoolPurpose {
     /// Requests, which wait for a free slot if [`MAX_CONNECTIONS`] are open.

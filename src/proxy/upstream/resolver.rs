@@ -69,7 +69,7 @@ struct SharedResolver {
 
 type LookUp = dyn Fn(&str) -> Result<HostAddresses, ResolveError> + Send + Sync;
 
-/// What is known of a name.
+/// The addresses of a name, and the look-up in progress.
 #[derive(Debug)]
 struct NameEntry {
     addresses: Option<ResolvedAddresses>,

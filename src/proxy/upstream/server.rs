@@ -181,7 +181,7 @@ impl UpstreamServer {
             }
             HttpVersion::Http2 => (lease, Box::pin(self.send_http2(client, request)).await?),
         };
-        // What follows on the connection is another protocol, which this request did not ask for.
+        // Another protocol follows on the connection, which the request did not name.
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(SendError::MaybeSent(UpstreamError::UnexpectedUpgrade));
         }

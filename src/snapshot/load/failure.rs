@@ -1,4 +1,4 @@
-//! What the loader does with an error: whether a later attempt can succeed with unchanged files.
+//! The class of a loading error: whether a later attempt can succeed with unchanged files.
 
 use std::io;
 

@@ -42,7 +42,7 @@ fn a_client_without_tls_is_counted_as_such() {
     keygate.wait_for_metric(series, 1.0);
 }
 
-/// What the proxy at `address` sends for these bytes without TLS, until it closes.
+/// The response of the proxy at `address` to these bytes without TLS, until it closes.
 fn plain(address: SocketAddr, pieces: &[&[u8]]) -> Vec<u8> {
     let mut plain = TcpStream::connect(address).unwrap();
     plain.set_nodelay(true).unwrap();

@@ -1,4 +1,4 @@
-//! What outlives a restart: the last good filter, and the updates that wait for the operator.
+//! State that outlives a restart: the last good filter, and the updates that wait for the operator.
 //!
 //! Guards: `last_good` in `src/snapshot/load/source/filter/first_value.rs` (the copy),
 //! `ensure_needs_no_operator_at_start` in `src/snapshot/load/check/needs_operator.rs` (waiting

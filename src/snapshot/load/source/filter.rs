@@ -172,7 +172,7 @@ impl FilterSource {
         InUse { filter, held, is_last_good: self.is_last_good }
     }
 
-    /// What an operator must mend about the filter in use.
+    /// The faults of the filter in use that an operator must mend.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
         let filter = || self.config.name.clone();
         let is_empty = self.filter().filter.header().entry_count == 0;
@@ -418,7 +418,7 @@ impl FilterSource {
         self.filter.paths()
     }
 
-    /// What outlives a restart.
+    /// The facts that outlive a restart.
     pub(crate) fn record(&self) -> FilterRecord {
         FilterRecord::new(self.filter(), self.waiting().cloned())
     }
