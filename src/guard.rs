@@ -117,11 +117,7 @@ impl Guard {
     }
 
     /// The verdict of the exceptions and lists, which hold keys by fingerprint.
-    fn exact_match(
-        &self,
-        encodings: &EncodingFingerprints,
-        now: SystemTime,
-    ) -> Option<Verdict> {
+    fn exact_match(&self, encodings: &EncodingFingerprints, now: SystemTime) -> Option<Verdict> {
         if encodings.iter().any(|(_, fingerprint)| self.exceptions.covers(fingerprint, now)) {
             return Some(Verdict::Allowed);
         }

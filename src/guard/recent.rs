@@ -194,8 +194,9 @@ mod tests {
         assert_eq!(count(&recent, |service, _| service == 0), 1);
         assert_eq!(count(&recent, |_, _| false), 0);
         let ca = KeyHash::of(b"another CA");
-        let has_ca =
-            |_, client: &RecentClient| client.keys[1..].iter().any(|it| it.encodings.hashes[0] == ca);
+        let has_ca = |_, client: &RecentClient| {
+            client.keys[1..].iter().any(|it| it.encodings.hashes[0] == ca)
+        };
         let found = recent.matching(20, has_ca);
         assert_eq!((found.count, found.clients.len()), (1, 1));
         let (service, client) = &found.clients[0];

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::error::LoadError;
-use super::rollback_state;
+use super::{file, rollback_state};
 use crate::regular_file;
 use crate::tls::CrlMarks;
 
@@ -72,7 +72,8 @@ impl CrlState {
             return Ok(());
         }
         if let Some(path) = &self.path {
-            rollback_state::write(path, &CrlStateFile { services: next.clone() })
+            let (state_file, content) = (path.clone(), CrlStateFile { services: next.clone() });
+            file::write_with(path, 0, move || rollback_state::write(&state_file, &content))
                 .map_err(|source| LoadError::State { path: path.clone(), source })?;
         }
         self.services = next;

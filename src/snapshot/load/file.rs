@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for the metadata of a file while another file hangs, 1 s. Most often both are on
 /// the same file system.
 const TIMEOUT_WHILE_HUNG: Duration = Duration::from_secs(1);
-/// Number of bytes that a file system must deliver in a second, 4 MiB.
+/// Number of bytes that a file system must read or write in a second, 4 MiB.
 const MIN_RATE: u64 = 4 << 20;
 /// Number of hung files from which on other files in their directories are not tried either, so
 /// that threads remain for other directories.
@@ -120,9 +120,25 @@ where
     E: From<io::Error> + Send + 'static,
 {
     let size = stamp_of(path).map(|stamp| stamp.size())?;
-    let timeout = TIMEOUT.saturating_add(Duration::from_secs(size / MIN_RATE));
     let owned = path.to_owned();
-    within(path, timeout, move || read(&owned))
+    within(path, timeout_of(size), move || read(&owned))
+}
+
+/// Calls `write`, which writes `size` bytes at `path`, on another thread and with a deadline.
+///
+/// # Errors
+/// Returns the error of `write`, or an error if the file does not respond in time. `write` may
+/// succeed later.
+pub(crate) fn write_with<T: Send + 'static>(
+    path: &Path,
+    size: u64,
+    write: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    within(path, timeout_of(size), write)
+}
+
+fn timeout_of(size: u64) -> Duration {
+    TIMEOUT.saturating_add(Duration::from_secs(size / MIN_RATE))
 }
 
 /// The number of files for which a call has not returned since its deadline.

@@ -5,7 +5,7 @@
 //! file names it, and is removed only after the file names another one. A crash at any point
 //! therefore leaves a state whose parts belong together.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::check::new_hits::MAX_NAMED;
 use super::check::rollback::Watermark;
 use super::error::LoadError;
-use super::kept_filters;
+use super::{file, kept_filters};
 use crate::guard::NamedFilter;
 use crate::regular_file;
 use crate::snapshot::report::WaitingReport;
@@ -137,7 +137,7 @@ impl RollbackState {
     }
 
     /// Saves the records of the filters `in_use`, with a copy of each. Files are written only if
-    /// something has changed.
+    /// they differ, for example because another process has changed them.
     ///
     /// The watermarks of filters that are no longer configured are kept, and their copies removed.
     ///
@@ -148,29 +148,54 @@ impl RollbackState {
         &mut self,
         in_use: impl Iterator<Item = (FilterRecord, Arc<NamedFilter>)>,
     ) -> Result<(), LoadError> {
+        let in_use: Vec<_> = in_use.collect();
         let mut next = self.filters.clone();
         for record in next.values_mut() {
             (record.last_good, record.waiting) = (None, None);
         }
+        let Some(directory) = self.directory.clone() else {
+            next.extend(in_use.into_iter().map(|(record, it)| (it.name.to_string(), record)));
+            self.filters = next;
+            return Ok(());
+        };
+        let path = path_in(&directory);
+        let sizes = in_use.iter().map(|(_, it)| it.filter.header().data_size());
+        let failed_at = self.failed_at.filter(|failed| failed.elapsed() < RETRY_AFTER);
+        let mut update = StateUpdate { directory, next, failed_at };
+        // One call for all files, so that a call that hangs is never followed by another one.
+        let saved = file::write_with(&path, sizes.fold(0, u64::saturating_add), move || {
+            let kept = update.keep_all(in_use);
+            let written = update.write();
+            Ok((update, kept, written))
+        });
+        let failed = |source| LoadError::State { path: path.clone(), source };
+        let (update, kept, written) = saved.map_err(failed)?;
+        self.failed_at = update.failed_at;
+        written.map_err(failed)?;
+        self.filters = update.next;
+        kept
+    }
+}
+
+/// The next content of the state directory.
+struct StateUpdate {
+    directory: PathBuf,
+    next: BTreeMap<String, FilterRecord>,
+    /// When a copy could not be written. No other copy is tried then.
+    failed_at: Option<Instant>,
+}
+
+impl StateUpdate {
+    /// Writes the copies of the filters `in_use`, and adds their records.
+    fn keep_all(&mut self, in_use: Vec<(FilterRecord, Arc<NamedFilter>)>) -> Result<(), LoadError> {
         let mut kept = Ok(());
         for (mut record, filter) in in_use {
             if let Err(error) = self.keep(&filter, &record) {
                 record.last_good = None;
                 kept = error.map_or(kept, Err);
             }
-            next.insert(filter.name.to_string(), record);
+            self.next.insert(filter.name.to_string(), record);
         }
-        if let Some(directory) = &self.directory
-            && (next != self.filters || !path_in(directory).exists())
-        {
-            let path = path_in(directory);
-            let failed = |source| LoadError::State { path: path.clone(), source };
-            write(&path, &RollbackFile { filters: next.clone() }).map_err(failed)?;
-            let copies = next.values().filter_map(|record| record.last_good.clone());
-            let copies: HashSet<String> = copies.collect();
-            kept_filters::remove_others(directory, &copies).map_err(failed)?;
-        }
-        self.filters = next;
         kept
     }
 
@@ -181,18 +206,27 @@ impl RollbackState {
         filter: &NamedFilter,
         record: &FilterRecord,
     ) -> Result<(), Option<LoadError>> {
-        let (Some(directory), Some(sha256)) = (&self.directory, record.last_good()) else {
-            return Ok(());
-        };
-        if self.failed_at.is_some_and(|failed| failed.elapsed() < RETRY_AFTER) {
+        let Some(sha256) = record.last_good() else { return Ok(()) };
+        if self.failed_at.is_some() {
             return Err(None);
         }
-        self.failed_at = None;
-        kept_filters::keep(directory, filter, sha256).map_err(|source| {
+        kept_filters::keep(&self.directory, filter, sha256).map_err(|source| {
             self.failed_at = Some(Instant::now());
-            let path = kept_filters::path_in(directory, sha256);
+            let path = kept_filters::path_in(&self.directory, sha256);
             Some(LoadError::LastGood { name: filter.name.to_string(), path, source })
         })
+    }
+
+    /// Writes the state file if it differs, and then removes the copies that it does not name.
+    fn write(&self) -> io::Result<()> {
+        let path = path_in(&self.directory);
+        let is_same = path.exists() && read(&path).is_ok_and(|found| found == self.next);
+        if is_same {
+            return Ok(());
+        }
+        write(&path, &RollbackFile { filters: self.next.clone() })?;
+        let copies = self.next.values().filter_map(|record| record.last_good.clone());
+        kept_filters::remove_others(&self.directory, &copies.collect())
     }
 }
 

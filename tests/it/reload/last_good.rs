@@ -16,7 +16,8 @@ use serde_json::Value;
 use crate::support::keygate::{Keygate, keygate};
 use crate::support::proxy::Configure;
 use crate::support::scene::{Scene, contains};
-use crate::support::{output_text, wait_until, write_filter, write_revision};
+use crate::support::strace::Strace;
+use crate::support::{output_text, skip, wait_until, write_filter, write_revision};
 
 const LAST_GOOD: &str = "keygate_filter_last_good_in_use{filter=\"lost\"}";
 const WRITE_FAILURES: &str = "keygate_state_write_failures_total";
@@ -304,6 +305,46 @@ fn a_failed_write_of_the_state_is_counted_logged_once_and_tried_again() {
     scene.keygate.signal("HUP");
     wait_until("the state", || state.is_file());
     assert_eq!(scene.keygate.lines("cannot save rollback state").len(), 1);
+}
+
+#[test]
+fn a_state_that_another_process_has_changed_is_written_again() {
+    let scene = scene("");
+    scene.replace(2);
+    let state = scene.pki.path("state/filters.json");
+    let written = std::fs::read(&state).unwrap();
+    let older = "{\"filters\":{\"lost\":{\"updated\":1,\"revision\":1}}}";
+    for content in [older, "{"] {
+        write(&state, content).unwrap();
+        scene.keygate.signal("HUP");
+        wait_until("the state", || std::fs::read(&state).unwrap() == written);
+    }
+}
+
+/// strace holds every call on the state file for longer than any deadline.
+#[test]
+fn a_state_directory_that_hangs_does_not_stop_reloads() {
+    if skip::without("strace") {
+        return;
+    }
+    let scene = scene("");
+    let state = scene.pki.path("state/filters.json");
+    let calls = "openat,rename,renameat,renameat2,statx";
+    let faults = Strace::attach(scene.keygate.pid(), calls, "delay_enter=600s", &[&state]);
+    scene.replace(2);
+    scene.keygate.wait_for("the failure", |line| {
+        line["message"] == "cannot save rollback state"
+            && contains(&line["error"], "no response from the file system")
+    });
+    scene.replace(3);
+    scene.refuses(&scene.next);
+    let has_revision = |revision: u32| {
+        let content: Value = serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap();
+        content["filters"]["lost"]["revision"] == revision
+    };
+    assert!(has_revision(1), "the write hangs");
+    drop(faults);
+    wait_until("the state", || has_revision(3));
 }
 
 #[test]

@@ -58,8 +58,9 @@ impl Trial {
         let found = self.recent.matching(MAX_NAMED, |service, client| {
             self.services.get(&service).is_some_and(|(_, policy)| {
                 // Without a filter every key is unchecked, which says nothing about an update.
-                let is_rejected_now =
-                    || !before.filters().is_empty() && client.is_rejected(&before, policy, self.now);
+                let is_rejected_now = || {
+                    !before.filters().is_empty() && client.is_rejected(&before, policy, self.now)
+                };
                 client.is_rejected(&after, policy, self.now) && !is_rejected_now()
             })
         });

@@ -153,10 +153,7 @@ pub(super) fn in_place_of_file(
 
 /// The copy in the state directory, if there is one that passes every check. Logs why one cannot be
 /// used.
-fn last_good(
-    config: &FilterConfig,
-    context: LoadContext<'_>,
-) -> Option<Arc<NamedFilter>> {
+fn last_good(config: &FilterConfig, context: LoadContext<'_>) -> Option<Arc<NamedFilter>> {
     let record = context.rollback.filter(&config.name)?;
     let (directory, sha256) = (context.rollback.directory()?, record.last_good()?);
     let path = kept_filters::path_in(directory, sha256);
