@@ -63,6 +63,12 @@ use crate::guard::{CurrentGuard, Decision, Depth, Judgement, Policy, RejectWith,
 /// and close the connection on an error. The same call judges an open connection after the guard was
 /// replaced.
 ///
+/// # Clients that the handshake accepts
+///
+/// rustls calls no verifier for a client without a certificate, which the inner verifier may accept.
+/// With [`RejectWith::Http403`] the handshake accepts rejected keys as well. In both cases the server
+/// must call [`KeyVerifier::judge_connection`] after each handshake.
+///
 /// # Whole paths
 ///
 /// With [`Depth::Chain`] the inner verifier must be a
