@@ -155,15 +155,17 @@ fn upgrade(parts: &Parts) -> Option<&HeaderValue> {
 }
 
 /// Whether a tunnel may carry this protocol: a token (RFC 9110, section 5.6.2), with a version or
-/// without, other than HTTP or TLS. Requests inside those would reach the upstream unchecked.
+/// without, other than HTTP or TLS. Requests inside those would reach the upstream unchecked. The
+/// names of the drafts of HTTP/2, such as `h2c-14`, count: Jetty, Undertow and mod_h2 accept them.
 fn is_other_protocol(protocol: &str) -> bool {
     let is_token_byte =
         |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let is_token = |text: &str| (1..=64).contains(&text.len()) && text.bytes().all(is_token_byte);
     let (name, version) = protocol.split_once('/').unwrap_or((protocol, "1"));
-    let carries_requests =
-        ["h2", "h2c", "h3", "tls"].iter().any(|it| name.eq_ignore_ascii_case(it))
-            || name.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case("http"));
+    let begins_with = |prefix: &str| {
+        name.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
+    };
+    let carries_requests = ["h2", "h3", "http", "spdy", "tls"].into_iter().any(begins_with);
     !carries_requests && is_token(name) && is_token(version)
 }
 
@@ -328,6 +330,10 @@ mod tests {
             ("h2c/", false),
             ("websocket/", false),
             ("h2", false),
+            ("h2c-14", false),
+            ("H2-17", false),
+            ("h3-29", false),
+            ("SPDY/3.1", false),
             ("é", false),
             ("", false),
         ] {

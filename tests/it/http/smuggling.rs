@@ -185,6 +185,9 @@ fn an_upgrade_to_http_or_tls_is_ignored_in_every_spelling() {
         b"TLS/1.0",
         b"websocket, h2c",
         b"h2c/",
+        b"h2c-14",
+        b"H2C-16",
+        b"spdy/3.1",
         b"websocket\r\nUpgrade: h2c",
     ]
     .map(<[u8]>::to_vec)
@@ -239,6 +242,7 @@ fn forbidden_requests() -> Vec<(&'static str, Vec<u8>)> {
     let whole = END_STREAM | END_HEADERS;
     vec![
         ("HTTP again, on a stream", stream("h2c")),
+        ("a draft of HTTP/2, on a stream", stream("h2c-14")),
         ("HTTP again, in capitals", stream("HTTP/2.0")),
         ("a protocol that is no token", stream("web socket")),
         ("two protocols", stream("websocket, h2c")),
