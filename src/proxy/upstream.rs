@@ -28,7 +28,7 @@ use self::dial::{ConnectionGuard, ConnectionLimit, Io};
 use self::ejection::{Ejections, ServerFailure};
 use self::error::{SendError, UpstreamError};
 use self::health::HealthRegistry;
-use self::http1::Tunnel;
+use self::http1::{IdleConnections, Tunnel};
 use self::resolver::Resolver;
 use self::server::{Lease, ServerConnection, SharedByServers, UpstreamServer};
 use super::message::body::{Incoming, OutgoingRequest};
@@ -97,6 +97,7 @@ impl Upstream {
             metrics: Rc::clone(&metrics),
             ejections: Rc::new(ejections),
             limit: ConnectionLimit::new(max),
+            idle: IdleConnections::default(),
         };
         let servers = upstream.servers.iter().enumerate().map(|(index, server)| {
             let health = health.of(&config.name, server);

@@ -122,8 +122,7 @@ async fn serve(
     let end = exchange(&http, &trailers, request, respond).await;
     trailers.forget(stream);
     match end {
-        SendEnd::Aborted => {}
-        SendEnd::Complete => http.resets.record_complete(),
+        SendEnd::Aborted | SendEnd::Complete => {}
         SendEnd::Reset => {
             if http.resets.record_reset(began, Instant::now()) {
                 http.record_misuse();
@@ -169,13 +168,19 @@ async fn exchange(
         head.headers.entry(header::CONTENT_LENGTH).or_insert(length.into());
     }
     // The end of an upstream's response to HEAD is awaited, because it may still have to be read.
-    let is_bodiless = body.is_end_stream() || (is_head && body.is_own());
+    let is_own = body.is_own();
+    let is_bodiless = body.is_end_stream() || (is_head && is_own);
     let Some(send) = send_head(&mut respond, head, is_bodiless) else { return SendEnd::Reset };
-    if is_bodiless {
-        return SendEnd::Complete;
+    let end = if is_bodiless {
+        SendEnd::Complete
+    } else {
+        let timeout = http.service.config.limits.body_timeout;
+        SendBody::new(body, send, Reason::INTERNAL_ERROR).with_stall_timeout(timeout).await
+    };
+    if end == SendEnd::Complete && !is_own {
+        http.resets.record_complete();
     }
-    let timeout = http.service.config.limits.body_timeout;
-    SendBody::new(body, send, Reason::INTERNAL_ERROR).with_stall_timeout(timeout).await
+    end
 }
 
 /// A request on a stream, ready to be handled.

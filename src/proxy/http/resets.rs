@@ -20,7 +20,8 @@ const UNDELAYED: u32 = 10;
 /// Delay for each reset, so that a request that is reset at once never reaches the upstream.
 const DELAY: Duration = Duration::from_millis(1);
 
-/// The premature resets of one connection. A complete response makes up for one of them.
+/// The premature resets of one connection. A complete response of the upstream makes up for one of
+/// them. One of keygate itself does not, because malformed requests get those at once.
 #[derive(Debug)]
 pub(crate) struct ResetBudget {
     count: Cell<u32>,
@@ -36,7 +37,7 @@ impl ResetBudget {
         Self { count: Cell::new(0), max, forgotten_until: Cell::new(Instant::now()) }
     }
 
-    /// Records a response that was sent to its end.
+    /// Records a response of the upstream that was sent to its end.
     pub(crate) fn record_complete(&self) {
         self.count.set(self.count.get().saturating_sub(1));
     }

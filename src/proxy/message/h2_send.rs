@@ -1,6 +1,7 @@
 //! A body that is sent on an HTTP/2 stream.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::fmt;
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::{Reason, SendStream};
 use hyper::body::{Body, Frame};
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tracing::debug;
 
@@ -29,6 +31,8 @@ pub(crate) struct SendBody<B> {
     abort_reason: Reason,
     /// Maximum time without room; the stream is reset then. `None`: no maximum.
     stall: Option<IdleTimeout>,
+    /// The stall timeout applies after the end of this. `None`: always.
+    stall_begins: Option<oneshot::Receiver<Infallible>>,
 }
 
 /// How a body was sent.
@@ -55,7 +59,7 @@ enum Progress {
 
 impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
     pub(crate) fn new(body: B, stream: SendStream<Bytes>, abort_reason: Reason) -> Self {
-        Self { body, stream, pending: None, abort_reason, stall: None }
+        Self { body, stream, pending: None, abort_reason, stall: None, stall_begins: None }
     }
 
     /// Resets the stream with `CANCEL` if the peer gives no room for `timeout`.
@@ -80,10 +84,14 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
                 Poll::Pending => break,
             }
         }
+        if let Some(begins) = &mut self.stall_begins {
+            let _ = ready!(Pin::new(begins).poll(context)); // nothing is ever sent
+            self.stall_begins = None;
+        }
         if let Some(stall) = &mut self.stall
             && stall.poll(context).is_ready()
         {
-            debug!("the client takes nothing of its response, stream reset");
+            debug!("the peer takes nothing of a body, stream reset");
             self.stream.send_reset(Reason::CANCEL);
             return Poll::Ready(Ok(None));
         }
@@ -176,6 +184,8 @@ pub(crate) struct BackgroundSend {
     sending: Option<Rc<RefCell<Option<BoxedSending>>>>,
     task: AbortHandle,
     outlives_response: bool,
+    /// Dropped with the response.
+    _response: oneshot::Sender<Infallible>,
 }
 
 type BoxedSending = Pin<Box<dyn Future<Output = SendEnd>>>;
@@ -183,17 +193,24 @@ type BoxedSending = Pin<Box<dyn Future<Output = SendEnd>>>;
 impl BackgroundSend {
     /// Sends the body of a request, and drops `held` when it is sent. `None` if the body was sent at
     /// once.
+    ///
+    /// A server that has responded may take no more of the body and not reset the stream. The stream
+    /// is reset if the server takes nothing for `stall_timeout` after the response.
     pub(crate) async fn start<B, H>(
         body: B,
         stream: SendStream<Bytes>,
         outlives_response: bool,
+        stall_timeout: Duration,
         held: H,
     ) -> Option<Self>
     where
         B: Body<Data = Bytes, Error: Display> + Unpin + 'static,
         H: 'static,
     {
-        let mut sending = SendBody::new(body, stream, Reason::CANCEL);
+        let (_response, response_ended) = oneshot::channel();
+        let mut sending =
+            SendBody::new(body, stream, Reason::CANCEL).with_stall_timeout(stall_timeout);
+        sending.stall_begins = Some(response_ended);
         // Most bodies are short and have arrived, and need no task.
         let is_done =
             poll_fn(|context| Poll::Ready(Pin::new(&mut sending).poll(context).is_ready()));
@@ -215,7 +232,8 @@ impl BackgroundSend {
             .await;
             drop(held);
         });
-        Some(Self { sending: Some(sending), task: task.abort_handle(), outlives_response })
+        let task = task.abort_handle();
+        Some(Self { sending: Some(sending), task, outlives_response, _response })
     }
 
     /// Ends with the response. An upload that outlives the response continues.

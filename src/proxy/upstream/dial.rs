@@ -78,13 +78,17 @@ impl ConnectionLimit {
         self.shares.take(client, free)
     }
 
+    pub(crate) fn is_reached(&self) -> bool {
+        self.open.get() >= self.max
+    }
+
     /// Counts a connection while the guard lives; `None` if the limit is reached.
     pub(crate) fn enter(
         &self,
         metric: &IntGauge,
         share: Option<ShareGuard>,
     ) -> Option<ConnectionGuard> {
-        if self.open.get() >= self.max {
+        if self.is_reached() {
             return None;
         }
         metric.inc();

@@ -23,6 +23,9 @@ pub(crate) struct Http1Connection {
     sender: http1::SendRequest<RequestBody>,
     received: Received,
     opened: Instant,
+    /// Whether it may serve another request. A request for an upgrade always opens a connection, so
+    /// the pool would grow with each one that the server declines.
+    is_reusable: bool,
 }
 
 /// The server's side of a connection or stream that has become a tunnel.
@@ -56,6 +59,7 @@ impl Http1Connection {
         upgraded: Option<oneshot::Sender<Tunnel>>,
     ) -> hyper::Result<Self> {
         let received = Received::default();
+        let is_reusable = upgraded.is_none();
         let io = TokioIo::new(WithIoEvents::new(io, received.clone()));
         let (sender, mut connection) = http1::handshake(io).await?;
         tokio::task::spawn_local(async move {
@@ -69,7 +73,7 @@ impl Http1Connection {
                 let _ = upgraded.send(tunnel); // fails if the server refused the upgrade
             }
         });
-        Ok(Self { sender, received, opened: Instant::now() })
+        Ok(Self { sender, received, opened: Instant::now(), is_reusable })
     }
 
     /// Sends a request and waits for the head of the response.
@@ -100,6 +104,24 @@ impl Http1Connection {
     }
 }
 
+/// The idle HTTP/1.1 connections to all servers of an upstream. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct IdleConnections(Rc<RefCell<Vec<Rc<Http1Pool>>>>);
+
+impl IdleConnections {
+    /// A pool for one more server.
+    pub(crate) fn add_pool(&self) -> Rc<Http1Pool> {
+        let pool = Rc::<Http1Pool>::default();
+        self.0.borrow_mut().push(Rc::clone(&pool));
+        pool
+    }
+
+    /// Closes one of the connections, at the next turn of its task. Returns whether there was one.
+    pub(crate) fn close_one(&self) -> bool {
+        self.0.borrow().iter().any(|pool| pool.close_oldest())
+    }
+}
+
 /// The idle HTTP/1.1 connections to a server.
 #[derive(Debug, Default)]
 pub(crate) struct Http1Pool(RefCell<Vec<IdleConnection>>);
@@ -127,11 +149,18 @@ impl Http1Pool {
         None
     }
 
-    /// Keeps a connection for the next request, unless it is closed or too old.
+    /// Keeps a connection for the next request, if it is reusable, open and not too old.
     pub(crate) fn put(&self, http1: Http1Connection, max_age: Option<Duration>) {
-        if !http1.sender.is_closed() && !http1.is_older_than(max_age) {
+        if http1.is_reusable && !http1.sender.is_closed() && !http1.is_older_than(max_age) {
             self.0.borrow_mut().push(IdleConnection { http1, since: Instant::now() });
         }
+    }
+
+    /// Closes the connection that was not used for longest. Returns whether there was one.
+    fn close_oldest(&self) -> bool {
+        let mut idle = self.0.borrow_mut();
+        let oldest = idle.iter().position(|idle| idle.http1.sender.is_ready());
+        oldest.map(|position| idle.remove(position)).is_some()
     }
 
     /// Drops connections that are closed, too old, or idle for `max_idle`.

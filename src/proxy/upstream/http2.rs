@@ -172,10 +172,12 @@ impl Http2Connection {
     }
 
     /// Sends a request on the connection of `slot`, and waits for the head of the response. The slot
-    /// is shared with the upload, which may last longer than the response.
+    /// is shared with the upload, which may last longer than the response. The stream is reset if
+    /// the server takes nothing of the upload for `stall_timeout` after the response.
     pub(crate) async fn send<S: AsMut<Self> + Debug + 'static>(
         request: OutgoingRequest,
         mut slot: S,
+        stall_timeout: Duration,
     ) -> Result<(Response<Incoming>, Rc<S>), RequestError> {
         let (head, body) = request.into_parts();
         let head = Request::from_parts(head, ());
@@ -187,7 +189,8 @@ impl Http2Connection {
         let upload = if is_bodiless {
             None
         } else {
-            BackgroundSend::start(body, stream, outlives_response, Rc::clone(&slot)).await
+            let held = Rc::clone(&slot);
+            BackgroundSend::start(body, stream, outlives_response, stall_timeout, held).await
         };
         let response = response_head(&mut response, informational).await;
         let (head, stream) = response.map_err(RequestError::maybe_sent)?.into_parts();

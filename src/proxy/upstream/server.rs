@@ -27,7 +27,7 @@ use super::dial::{ConnectionLimit, Dialer, HttpVersion};
 use super::ejection::{Ejection, Ejections, ServerFailure};
 use super::error::{RequestError, SendError, UpstreamError};
 use super::health::ServerHealth;
-use super::http1::{Http1Connection, Http1Pool};
+use super::http1::{Http1Connection, Http1Pool, IdleConnections};
 use super::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
 use super::resolver::Resolver;
 use crate::config::{Scheme, ServerConfig, UpstreamConfig};
@@ -45,7 +45,9 @@ pub(crate) struct UpstreamServer {
     metrics: Rc<ServiceMetrics>,
     /// The result of the health checks.
     health: Arc<ServerHealth>,
-    http1: Http1Pool,
+    http1: Rc<Http1Pool>,
+    /// The idle connections to all servers of the upstream.
+    idle: IdleConnections,
     /// The HTTP/2 connections for requests.
     pub(super) http2: Rc<Http2Pool>,
     /// The HTTP/2 connections for tunnels.
@@ -66,6 +68,7 @@ pub(crate) struct SharedByServers {
     pub(crate) metrics: Rc<ServiceMetrics>,
     pub(crate) ejections: Rc<Ejections>,
     pub(crate) limit: ConnectionLimit,
+    pub(crate) idle: IdleConnections,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +89,7 @@ impl UpstreamServer {
         shared: SharedByServers,
     ) -> Self {
         let is_http2 = server.scheme == Scheme::H2c;
-        let SharedByServers { metrics, ejections, limit } = shared;
+        let SharedByServers { metrics, ejections, limit, idle } = shared;
         Self {
             dialer: Dialer::new(upstream, server, tls, resolver),
             timeouts: ServerTimeouts {
@@ -96,7 +99,8 @@ impl UpstreamServer {
             },
             metrics,
             health,
-            http1: Http1Pool::default(),
+            http1: idle.add_pool(),
+            idle,
             http2: Http2Pool::new(PoolPurpose::Requests),
             http2_tunnels: Http2Pool::new(PoolPurpose::Tunnels),
             version: Cell::new(if is_http2 { HttpVersion::Http2 } else { HttpVersion::Http1 }),

@@ -100,7 +100,7 @@ impl UpstreamServer {
         let mut http1 = started.map_err(|error| maybe_sent(HttpError::from(error)))?;
         let response = self.exchange_http1(&mut http1, request).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            // The response's body follows. The connection may then serve any client.
+            // The response's body follows.
             let lease = lease.with_share(share).with(Carrier::Http1(http1));
             return Ok(UpgradeResponse {
                 response: UpstreamResponse { response, lease },

@@ -225,3 +225,94 @@ fn a_client_that_vanished_is_noticed_while_its_request_waits() {
     read_to_end(&mut upstream);
     proxy.wait_for_metric("keygate_connections_active{service=\"test\"}", 0.0);
 }
+
+#[test]
+fn rejected_requests_make_up_for_no_reset() {
+    let server = Server::start(); // never responds
+    let proxy = before(&server, "http://", "max_streams = 2");
+    let mut client = proxy.connect_http2();
+    ping(&mut client);
+    let last = (0..300).find_map(|number| {
+        let stream = 4 * number + 1;
+        client.send_get(stream);
+        ping(&mut client);
+        client.send(&frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes()));
+        // 400, because it contradicts `:authority`.
+        let rejected = request("GET", &[("host", "other.example")]);
+        client.send(&frame(HEADERS, END_STREAM | END_HEADERS, stream + 2, &rejected));
+        loop {
+            match client.frame()? {
+                (HEADERS, _, response, _) if response == stream + 2 => break None,
+                (GOAWAY, _, _, payload) => break Some(payload),
+                _ => {}
+            }
+        }
+    });
+    let code = last.map(|payload| u32::from_be_bytes(payload[4..8].try_into().unwrap()));
+    assert_eq!(code, Some(ENHANCE_YOUR_CALM));
+    proxy.wait_for_metric("keygate_http2_misuses_total{service=\"test\"}", 1.0);
+}
+
+#[test]
+fn an_upload_that_the_server_leaves_unread_ends_soon_after_its_response() {
+    let server = Server::start();
+    let proxy = Proxy::before(format!("h2c://{}", server.address))
+        .workers(1)
+        .upstream("response_timeout = \"4s\"")
+        .start();
+    let mut client = proxy.connect();
+    client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n");
+    client.send([b'x'; 100_000]);
+    let mut upstream = server.http2();
+    let (kind, stream, ..) = next_frame(&mut upstream);
+    assert_eq!(kind, HEADERS);
+    let mut received = 0;
+    while received < 65_535 {
+        received += next_frame(&mut upstream).3.len(); // the window is used up then
+    }
+    upstream.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &[OK])).unwrap();
+    assert!(client.head().starts_with("HTTP/1.1 200 "));
+    drop(client);
+    let (kind, reset, ..) = next_frame(&mut upstream);
+    assert_eq!((kind, reset), (RST_STREAM, stream));
+}
+
+#[test]
+fn an_idle_upstream_connection_is_closed_for_an_upgrade() {
+    let server = Server::start();
+    let proxy = Proxy::before(format!("http://{}", server.address))
+        .workers(1)
+        .upstream("max_connections = 1")
+        .start();
+    let mut client = proxy.connect();
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let mut idle = server.connection();
+    read_until(&mut idle, "\r\n\r\n");
+    idle.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    assert!(client.head().starts_with("HTTP/1.1 204 "));
+    let upgrade = "Connection: upgrade\r\nUpgrade: echo\r\n";
+    client.send(format!("GET / HTTP/1.1\r\nHost: localhost\r\n{upgrade}\r\n"));
+    let mut upgraded = server.connection();
+    read_until(&mut upgraded, "\r\n\r\n");
+    write!(upgraded, "HTTP/1.1 101 Switching Protocols\r\n{upgrade}\r\n").unwrap();
+    assert!(client.head().starts_with("HTTP/1.1 101 "));
+    read_to_end(&mut idle);
+}
+
+#[test]
+fn declined_upgrades_leave_no_upstream_connections() {
+    let server = Server::start();
+    let proxy = before(&server, "http://", "");
+    let mut client = proxy.connect();
+    for _ in 0..3 {
+        let upgrade = "Connection: upgrade\r\nUpgrade: echo\r\n";
+        client.send(format!("GET / HTTP/1.1\r\nHost: localhost\r\n{upgrade}\r\n"));
+        let mut upstream = server.connection();
+        read_until(&mut upstream, "\r\n\r\n");
+        upstream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n").unwrap();
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+        upstream.write_all(b"no").unwrap();
+        assert_eq!(client.exactly(2), b"no");
+        read_to_end(&mut upstream);
+    }
+}

@@ -57,8 +57,9 @@ impl UpstreamServer {
         }
         let upload = request.body().upload();
         let http2 = slot.http2.id();
-        let response = pin!(Http2Connection::send(request, slot));
-        let sent = exchange(response, upload.as_ref(), self.timeouts.response).await;
+        let limit = self.timeouts.response;
+        let response = pin!(Http2Connection::send(request, slot, limit));
+        let sent = exchange(response, upload.as_ref(), limit).await;
         if let Err(SendError::MaybeSent(UpstreamError::ResponseTimeout(_))) = &sent {
             self.http2.remove(http2); // a server that has crashed closes no connection
         }
