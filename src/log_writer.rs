@@ -20,6 +20,8 @@ const MAX_ORDINARY_BYTES: usize = 2 << 20;
 const MAX_SECURITY_BYTES: usize = 512 << 10;
 /// Capacity that an empty buffer keeps, in bytes.
 const KEPT_CAPACITY: usize = 64 << 10;
+/// Time until a write is repeated that would have blocked, 10 ms.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum time until the rest of the lines is written at the end, 1 s. The rest is lost if the
 /// reader stalls.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -143,12 +145,13 @@ impl LineQueue {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write_lines(&self, mut sink: impl Write, _ending: &SyncSender<()>) {
+    fn write_lines(&self, sink: impl Write, _ending: &SyncSender<()>) {
+        let mut output = Output { sink, is_torn: false };
         let mut text = Vec::new();
         let mut dropped = 0;
         while let Some(taken) = self.take(&mut text) {
             dropped += taken.dropped;
-            match sink.write_all(&text).and_then(|()| sink.flush()) {
+            match output.write(&text) {
                 Ok(()) if dropped > 0 => {
                     let lines = mem::take(&mut dropped);
                     // Uses the log itself, or, for the access log, the other one.
@@ -178,6 +181,58 @@ impl LineQueue {
         }
         mem::swap(&mut lines.text, text);
         Some(mem::take(&mut lines.counts))
+    }
+}
+
+/// The sink of a log.
+struct Output<W> {
+    sink: W,
+    /// Whether the last line was written in part.
+    is_torn: bool,
+}
+
+impl<W: Write> Output<W> {
+    /// Writes `lines`. Waits for the reader also if the sink does not block, because another process
+    /// that has the same pipe or terminal open can make it so.
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.is_torn {
+            self.write_all(b"\n")?; // the next line does not continue the torn one
+        }
+        self.write_all(lines)?;
+        while let Err(error) = self.sink.flush() {
+            wait_after(error)?;
+        }
+        Ok(())
+    }
+
+    fn write_all(&mut self, mut text: &[u8]) -> io::Result<()> {
+        while !text.is_empty() {
+            match self.sink.write(text) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    let (written, rest) = text.split_at_checked(count).unwrap_or((text, b""));
+                    self.is_torn = !written.ends_with(b"\n");
+                    text = rest;
+                }
+                Err(error) => wait_after(error)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until a write that failed may be repeated.
+///
+/// # Errors
+/// Returns `error` if it is not temporary.
+fn wait_after(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::Interrupted => Ok(()),
+        io::ErrorKind::WouldBlock => {
+            std::thread::sleep(RETRY_INTERVAL);
+            Ok(())
+        }
+        _ => Err(error),
     }
 }
 
@@ -260,6 +315,41 @@ mod tests {
         drop(guard);
         assert_eq!(writes.iter().count(), 0); // until the thread has ended
         assert_eq!((dropped.ordinary.get(), dropped.security.get()), (0, 1));
+    }
+
+    /// A sink that takes three bytes at a time, and fails with one of the errors before each.
+    struct Faulty {
+        errors: Vec<Option<io::ErrorKind>>,
+        written: Vec<u8>,
+    }
+
+    impl Write for Faulty {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            if let Some(Some(error)) = self.errors.pop() {
+                return Err(error.into());
+            }
+            let count = text.len().min(3);
+            self.written.extend_from_slice(&text[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_sink_that_does_not_block_loses_nothing_and_a_torn_line_damages_no_other() {
+        use io::ErrorKind::{StorageFull, WouldBlock};
+
+        for (error, expected) in [(WouldBlock, "first\nsecond\n"), (StorageFull, "fir\nsecond\n")] {
+            let sink = Faulty { errors: vec![Some(error), None], written: Vec::new() };
+            let mut output = Output { sink, is_torn: false };
+            let is_written = output.write(b"first\n").is_ok();
+            assert_eq!(is_written, error == WouldBlock);
+            output.write(b"second\n").unwrap();
+            assert_eq!(String::from_utf8(output.sink.written).unwrap(), expected);
+        }
     }
 
     #[test]
