@@ -84,8 +84,9 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
 
 fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     let values = headers.get_all(header::CONNECTION).iter();
-    let tokens = values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
-    tokens.filter_map(|token| token.trim().parse().ok()).collect()
+    // A byte outside of ASCII makes its own token invalid, and not the others of its field.
+    let tokens = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    tokens.filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok()).collect()
 }
 
 /// Removes every field that carries identity. Any byte that is no letter or digit counts as `-`,
@@ -345,7 +346,8 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONNECTION, HeaderValue::from_static("close, X-Hop , ,bad name"));
         headers.append(header::CONNECTION, HeaderValue::from_static("x-other"));
-        for name in ["x-hop", "x-other", "te", "upgrade", "keep-alive", "x-stays"] {
+        headers.append(header::CONNECTION, HeaderValue::from_bytes(b"\xff, x-latin").unwrap());
+        for name in ["x-hop", "x-other", "x-latin", "te", "upgrade", "keep-alive", "x-stays"] {
             headers.insert(name, HeaderValue::from_static("1"));
         }
         remove_hop_by_hop(&mut headers);
