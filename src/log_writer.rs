@@ -226,14 +226,12 @@ impl<W: Write> Output<W> {
 /// # Errors
 /// Returns `error` if it is not temporary.
 fn wait_after(error: io::Error) -> io::Result<()> {
-    match error.kind() {
-        io::ErrorKind::Interrupted => Ok(()),
-        io::ErrorKind::WouldBlock => {
-            std::thread::sleep(RETRY_INTERVAL);
-            Ok(())
-        }
-        _ => Err(error),
+    if error.kind() == io::ErrorKind::WouldBlock {
+        std::thread::sleep(RETRY_INTERVAL);
+    } else if error.kind() != io::ErrorKind::Interrupted {
+        return Err(error);
     }
+    Ok(())
 }
 
 impl Drop for LogWriterGuard {
