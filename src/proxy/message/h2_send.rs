@@ -207,16 +207,16 @@ impl BackgroundSend {
         B: Body<Data = Bytes, Error: Display> + Unpin + 'static,
         H: 'static,
     {
-        let (_response, response_ended) = oneshot::channel();
-        let mut sending =
-            SendBody::new(body, stream, Reason::CANCEL).with_stall_timeout(stall_timeout);
-        sending.stall_begins = Some(response_ended);
+        let mut sending = SendBody::new(body, stream, Reason::CANCEL);
         // Most bodies are short and have arrived, and need no task.
         let is_done =
             poll_fn(|context| Poll::Ready(Pin::new(&mut sending).poll(context).is_ready()));
         if is_done.await {
             return None;
         }
+        let (_response, response_ended) = oneshot::channel();
+        sending.stall_begins = Some(response_ended);
+        sending = sending.with_stall_timeout(stall_timeout);
         let sending: BoxedSending = Box::pin(sending);
         let sending = Rc::new(RefCell::new(Some(sending)));
         let sent = Rc::clone(&sending);
