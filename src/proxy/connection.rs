@@ -11,8 +11,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 use tracing::debug;
 
 use super::client_socket::{ClientIo, detect_vanished};
@@ -112,28 +112,9 @@ async fn handshake(
     }
     // A TCP service has a protocol of its own, which may look like HTTP.
     if worker.snapshot().serves_http(listen) {
-        let result = match plain_http::respond(&mut tcp).await {
-            Ok(FirstBytes::Unread) => None,
-            Ok(FirstBytes::PlainHttp) => Some(HandshakeResult::PlainHttp),
-            Ok(FirstBytes::Other) => Some(HandshakeResult::NotTls),
-            Err(_) => Some(HandshakeResult::ClientGone),
-        };
-        if let Some(result) = result {
-            return Err(HandshakeFailure { tcp: Some(tcp), ..HandshakeFailure::new(result) });
-        }
+        tcp = reject_plain_http(tcp).await?;
     }
-    let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), tcp);
-    let hello = match (&mut acceptor).await {
-        Ok(hello) => hello,
-        Err(error) => {
-            let failure = HandshakeFailure::new(HandshakeResult::from_error(&error));
-            return Err(HandshakeFailure {
-                error: Some(error),
-                tcp: acceptor.take_io(),
-                ..failure
-            });
-        }
-    };
+    let hello = client_hello(tcp).await?;
     let snapshot = worker.snapshot();
     let route = snapshot.route(listen, hello.client_hello().server_name());
     let Some(service) = route.map(Arc::clone) else {
@@ -158,6 +139,29 @@ async fn handshake(
             let failure = HandshakeFailure::new(HandshakeResult::from_error(&error));
             let refusal = handshake.into_rejected();
             Err(HandshakeFailure { error: Some(error), refusal, tcp: Some(tcp), ..failure })
+        }
+    }
+}
+
+/// Returns the connection unread, unless it begins like HTTP without TLS.
+async fn reject_plain_http(mut tcp: TcpStream) -> Result<TcpStream, HandshakeFailure> {
+    let result = match plain_http::respond(&mut tcp).await {
+        Ok(FirstBytes::Unread) => return Ok(tcp),
+        Ok(FirstBytes::PlainHttp) => HandshakeResult::PlainHttp,
+        Ok(FirstBytes::Other) => HandshakeResult::NotTls,
+        Err(_) => HandshakeResult::ClientGone,
+    };
+    Err(HandshakeFailure { tcp: Some(tcp), ..HandshakeFailure::new(result) })
+}
+
+/// Waits for the ClientHello.
+async fn client_hello(tcp: TcpStream) -> Result<StartHandshake<TcpStream>, HandshakeFailure> {
+    let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), tcp);
+    match (&mut acceptor).await {
+        Ok(hello) => Ok(hello),
+        Err(error) => {
+            let failure = HandshakeFailure::new(HandshakeResult::from_error(&error));
+            Err(HandshakeFailure { error: Some(error), tcp: acceptor.take_io(), ..failure })
         }
     }
 }

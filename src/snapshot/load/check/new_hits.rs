@@ -10,7 +10,7 @@ use crate::snapshot::report::AffectedClient;
 /// Maximum number of clients that a trial names.
 pub(crate) const MAX_NAMED: usize = 20;
 
-/// What judges the clients now, against which updates are tried.
+/// The guard that judges the clients now, and the updates that are tried against it.
 #[derive(Debug)]
 pub(crate) struct Trial {
     recent: RecentKeys,
