@@ -32,6 +32,7 @@ impl CrlRejectionReason {
             TlsFileError::CrlMissing { .. } => Self::Issuer,
             TlsFileError::Anchor { .. }
             | TlsFileError::AnchorValidity { .. }
+            | TlsFileError::CrlOutside { .. }
             | TlsFileError::CrlSection { .. }
             | TlsFileError::Intermediate { .. }
             | TlsFileError::KeyMismatch

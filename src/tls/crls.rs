@@ -5,6 +5,7 @@
 
 mod error;
 mod extension;
+mod framing;
 mod issuers;
 mod list;
 mod scope;
@@ -20,8 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::CertificateError;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateRevocationListDer, UnixTime};
+use rustls::pki_types::UnixTime;
 
 use self::scope::ScopedCertificate;
 use super::TlsFileError;
@@ -255,11 +255,11 @@ impl CrlLoader<'_> {
     ///
     /// # Errors
     /// Returns an error if the PEM is broken, holds no list, or holds one that cannot be read or
-    /// used.
+    /// used, or if another part of the file may hold a list.
     pub fn add(&mut self, path: &Path, file: &[u8]) -> Result<(), TlsFileError> {
         let file = without_byte_order_mark(file);
         let mut position = 0;
-        for der in ders(file) {
+        for der in framing::ders(file) {
             position += 1;
             let der = der?;
             let path = path.to_owned();
@@ -271,10 +271,7 @@ impl CrlLoader<'_> {
                 Err(source) => return Err(TlsFileError::Crl { position, source }),
             }
         }
-        let begun = sections_begun(file);
-        if begun > position {
-            return Err(TlsFileError::CrlSection { begun, read: position });
-        }
+        framing::check_rest(file, position)?;
         if position == 0 { Err(TlsFileError::NoCrl) } else { Ok(()) }
     }
 
@@ -398,32 +395,6 @@ impl LoadedList {
         version.is_older_than(newer)
     }
 }
-
-/// The lists in a file, one after the other: only one at a time is in memory in DER.
-fn ders(
-    file: &[u8],
-) -> Box<dyn Iterator<Item = Result<CertificateRevocationListDer<'_>, TlsFileError>> + '_> {
-    if file.first() == Some(&DER_SEQUENCE) {
-        return Box::new(std::iter::once(Ok(CertificateRevocationListDer::from(file))));
-    }
-    let lists = CertificateRevocationListDer::pem_slice_iter(file);
-    Box::new(lists.map(|list| list.map_err(TlsFileError::Pem)))
-}
-
-/// Number of lists that begin in a file, wherever in a line. The reader of PEM skips a section that
-/// does not begin a line, such as one that was appended to a file without a final line break. It
-/// may be the newest list.
-fn sections_begun(file: &[u8]) -> usize {
-    const BEGIN: &[u8] = b"-----BEGIN X509 CRL-----";
-    if file.first() == Some(&DER_SEQUENCE) {
-        return 0; // DER has no sections
-    }
-    let lines = file.split(|byte| *byte == b'\n').filter(|line| line.contains(&b'-'));
-    lines.flat_map(|line| line.windows(BEGIN.len())).filter(|window| *window == BEGIN).count()
-}
-
-/// The first byte of every list in DER; PEM begins with a dash or with text.
-const DER_SEQUENCE: u8 = 0x30;
 
 /// Maximum length of a name in a message, in characters; the rest is cut.
 const MAX_NAME_LENGTH: usize = 256;

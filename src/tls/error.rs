@@ -43,6 +43,17 @@ pub enum TlsFileError {
         /// Distinguished name of the CA.
         issuer: String,
     },
+    /// Data outside of the sections of a PEM file, which may be a revocation list.
+    #[cfg(feature = "proxy")]
+    #[error(
+        "line {line} has {found} outside of the PEM sections, which may be a revocation list and would be ignored; convert a list in DER with `openssl crl -inform DER`, put base64 between BEGIN X509 CRL and END X509 CRL, or remove the data"
+    )]
+    CrlOutside {
+        /// Number of the line, counted from 1.
+        line: usize,
+        /// Kind of the data.
+        found: &'static str,
+    },
     /// Revocation lists that the reader of PEM skips.
     #[cfg(feature = "proxy")]
     #[error(

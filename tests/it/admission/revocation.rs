@@ -343,6 +343,29 @@ fn a_list_that_the_reader_of_pem_skips_is_an_error() {
 }
 
 #[test]
+fn a_list_outside_of_the_pem_sections_is_an_error() {
+    let scene = scene(A_DAY, "");
+    let all = [&scene.good, &scene.revoked];
+    let older = scene.pem(&RevocationList::new(2, &[]));
+    let newer = scene.pki.signed_crl(&RevocationList::new(3, &all));
+    let pem = newer.pem().unwrap();
+    let base64: Vec<_> = pem.lines().filter(|line| !line.starts_with('-')).collect();
+    // The older list alone would admit a client that the newer one revokes.
+    scene.publish([older.as_bytes(), newer.der()].concat());
+    scene.is_rejected("encoding", "binary data outside of the PEM sections");
+    scene.publish(older + &base64.join("\n"));
+    scene.is_rejected("encoding", "base64 of DER outside of the PEM sections");
+    // OpenSSL writes the list as text before the section.
+    write(scene.pki.path("next.pem"), pem).unwrap();
+    let text = shell(scene.pki.directory(), "openssl crl -text -in next.pem");
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.starts_with("Certificate Revocation List (CRL):"), "{text}");
+    scene.publish(text);
+    scene.keygate.wait_for_generation(2);
+    scene.refuses(&scene.good, "certificate revoked");
+}
+
+#[test]
 fn a_list_dated_ahead_does_not_lock_out_the_honest_next_one() {
     let scene = scene(A_DAY, "");
     let mut ahead = RevocationList::new(1000, &[]);

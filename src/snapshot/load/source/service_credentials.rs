@@ -267,6 +267,7 @@ impl KeyPair {
             | TlsFileError::AnchorValidity { .. }
             | TlsFileError::Crl { .. }
             | TlsFileError::CrlMissing { .. }
+            | TlsFileError::CrlOutside { .. }
             | TlsFileError::CrlSection { .. }
             | TlsFileError::Intermediate { .. }
             | TlsFileError::NoCertificate(_)
