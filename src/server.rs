@@ -30,7 +30,7 @@ use crate::process::supervision::Supervisor;
 use crate::proxy::{self, HealthRegistry, Lifecycle, Resolver, WorkerContext, Workers};
 use crate::recent_hits::RecentHits;
 use crate::snapshot::watch::{Command, FileWatcher, POLL_INTERVAL};
-use crate::snapshot::{Current, LoadError, Loader, Prepare, Report, Snapshot};
+use crate::snapshot::{Current, LoadError, Loader, Prepare, Report, Snapshot, StateLock};
 
 /// A running proxy.
 #[derive(Debug)]
@@ -256,7 +256,13 @@ fn load(
     metrics: &ControlMetrics,
     recent: &RecentKeys,
 ) -> Result<(Loader, Snapshot), LoadError> {
+    // Before the state is read, which may be the state of another configuration.
+    let lock = config.state_dir.as_deref().map(|directory| StateLock::acquire(directory, file));
+    let lock = lock.transpose()?;
     let (mut loader, first) = Loader::start(config, metrics.clone(), recent.clone())?;
+    if let Some(lock) = lock {
+        loader.lock_state(lock);
+    }
     if let Some(file) = file {
         loader.watch_configuration(file);
     }

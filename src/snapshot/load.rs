@@ -14,6 +14,7 @@ pub(super) mod private_key;
 mod rollback_state;
 pub(super) mod source;
 pub(super) mod state_directory;
+pub(super) mod state_lock;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use self::source::filter::{AcceptError, FilterSource};
 use self::source::list::ListSource;
 use self::source::service::ServiceSource;
 use self::source::{ServiceIds, Sources, StagedSources};
+use self::state_lock::StateLock;
 use super::current::Snapshot;
 use super::report::Report;
 use super::warning::Warning;
@@ -55,6 +57,8 @@ pub struct Loader {
     recent: RecentKeys,
     rollback: RollbackState,
     crl_state: CrlState,
+    /// Saves nothing until this lock is held; `None` without a state directory.
+    state_lock: Option<StateLock>,
     /// Why the state could not be saved the last time.
     state_problems: Vec<String>,
     /// Number of snapshots built.
@@ -111,6 +115,7 @@ impl Loader {
             recent,
             rollback,
             crl_state,
+            state_lock: None,
             state_problems: Vec::new(),
             generation: 0,
             is_outdated: true,
@@ -145,6 +150,11 @@ impl Loader {
     /// Reads the configuration again when `file`, which it was read from, changes.
     pub fn watch_configuration(&mut self, file: &Path) {
         self.configuration.watch(file);
+    }
+
+    /// Saves the state only while this process holds `lock`.
+    pub fn lock_state(&mut self, lock: StateLock) {
+        self.state_lock = Some(lock);
     }
 
     /// Applies a new configuration as a whole, or rejects it.
@@ -230,7 +240,8 @@ impl Loader {
 
     /// Saves the state of filters and CRLs, if the configuration names a state directory. After a
     /// restart, older filters and CRLs are rejected, waiting updates still wait, and the filters in use can
-    /// replace a file that is rejected. A failure is counted, and logged unless it is the same as
+    /// replace a file that is rejected. Nothing is written while another process holds the lock on the
+    /// directory. A failure is counted, and logged unless it is the same as
     /// the last one.
     ///
     /// # Errors
@@ -239,11 +250,14 @@ impl Loader {
     pub fn save(&mut self) -> Result<(), LoadError> {
         let filters = self.sources.filters.iter();
         let filters = filters.map(|source| (source.record(), Arc::clone(source.filter())));
-        let filters = self.rollback.save(filters);
+        let lock = self.state_lock.as_mut().map_or(Ok(true), StateLock::try_hold);
+        let may_write = matches!(lock, Ok(true));
+        let filters = self.rollback.save(filters, may_write);
         let services = self.sources.services.iter();
-        let crls = self.crl_state.save(services.map(|source| (source.name(), source.crl_marks())));
+        let marks = services.map(|source| (source.name(), source.crl_marks()));
+        let crls = if may_write { self.crl_state.save(marks) } else { Ok(()) };
         let problems: Vec<LoadError> =
-            [filters, crls].into_iter().filter_map(Result::err).collect();
+            [lock.map(|_| ()), filters, crls].into_iter().filter_map(Result::err).collect();
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         for (error, text) in problems.iter().zip(&texts) {
             self.metrics.state_write_failures.inc();

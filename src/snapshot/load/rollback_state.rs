@@ -140,6 +140,7 @@ impl RollbackState {
     /// they differ, for example because another process has changed them.
     ///
     /// The watermarks of filters that are no longer configured are kept, and their copies removed.
+    /// Without `may_write`, the records stay in memory.
     ///
     /// # Errors
     /// Returns an error if the state file or a copy cannot be written. Without a copy, the watermark
@@ -147,13 +148,14 @@ impl RollbackState {
     pub(crate) fn save(
         &mut self,
         in_use: impl Iterator<Item = (FilterRecord, Arc<NamedFilter>)>,
+        may_write: bool,
     ) -> Result<(), LoadError> {
         let in_use: Vec<_> = in_use.collect();
         let mut next = self.filters.clone();
         for record in next.values_mut() {
             (record.last_good, record.waiting) = (None, None);
         }
-        let Some(directory) = self.directory.clone() else {
+        let Some(directory) = self.directory.clone().filter(|_| may_write) else {
             next.extend(in_use.into_iter().map(|(record, it)| (it.name.to_string(), record)));
             self.filters = next;
             return Ok(());
@@ -275,7 +277,7 @@ mod tests {
     }
 
     fn save(state: &mut RollbackState, filters: &[(FilterRecord, Arc<NamedFilter>)]) {
-        state.save(filters.iter().cloned()).unwrap();
+        state.save(filters.iter().cloned(), true).unwrap();
     }
 
     fn files(directory: &Path) -> Vec<String> {
@@ -319,7 +321,7 @@ mod tests {
         let filter = in_use("lost", 5, 1);
         let copy = kept_filters::path_in(directory.path(), filter.0.last_good().unwrap());
         std::fs::create_dir_all(copy.join("in the way")).unwrap();
-        let error = state.save([filter].into_iter()).unwrap_err();
+        let error = state.save([filter].into_iter(), true).unwrap_err();
         assert!(matches!(error, LoadError::LastGood { .. }), "{error}");
         let state = RollbackState::read(Some(directory.path())).unwrap();
         assert_eq!(state.filter("lost").unwrap().last_good(), None);

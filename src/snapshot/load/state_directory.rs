@@ -6,6 +6,21 @@ use std::path::Path;
 /// Why the state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateDirectoryError {
+    /// A process with another configuration file uses the directory.
+    #[error(
+        "process {process} with the configuration {configuration} uses the directory: give each process a directory of its own"
+    )]
+    InUse {
+        /// Process id in the lock file.
+        process: String,
+        /// Path of the configuration file in the lock file.
+        configuration: String,
+    },
+    /// The lock file cannot be locked.
+    #[error(
+        "the file state.lock in the directory cannot be locked: {0}; use a file system with locks"
+    )]
+    Lock(#[source] io::Error),
     /// Nothing has this path.
     #[error(
         "the directory does not exist: create it for the user that runs keygate, for example with `install -d -m 0750 -o keygate DIRECTORY`, or with StateDirectory= in the systemd unit"

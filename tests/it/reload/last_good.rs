@@ -71,8 +71,7 @@ impl Scene {
     /// The copies in the state directory.
     fn copies(&self) -> Vec<PathBuf> {
         let files = read_dir(self.pki.path("state")).unwrap().map(|it| it.unwrap().path());
-        let is_state = |path: &PathBuf| path.file_name().unwrap() == "filters.json";
-        files.filter(|path| !is_state(path)).collect()
+        files.filter(|path| path.extension().unwrap() == "pkbf").collect()
     }
 
     fn waiting(&self) -> Value {

@@ -1,0 +1,127 @@
+//! The lock on the state directory, so that one process at a time writes it.
+//!
+//! During a restart, an earlier and a later process of the same configuration may run side by side.
+//! The later one writes nothing until the earlier one has ended. A process of another configuration
+//! does not start, because it would use and remove the state of foreign filters.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+use super::error::LoadError;
+use super::file;
+use super::state_directory::{self, StateDirectoryError};
+
+/// Name of the lock file in the state directory.
+const NAME: &str = "state.lock";
+/// Maximum number of bytes read from the lock file, 8 KiB: more than any path has.
+const MAX_SIZE: u64 = 8 << 10;
+/// Maximum time to wait for the record of a process that has just taken the lock, 2 s.
+const MAX_RECORD_WAIT: Duration = Duration::from_secs(2);
+/// Pause between two looks at the record.
+const RECORD_PAUSE: Duration = Duration::from_millis(50);
+
+/// The lock of this process on its state directory, held or awaited.
+#[derive(Debug)]
+pub struct StateLock {
+    path: PathBuf,
+    file: Arc<File>,
+    /// Names this process in the lock file while it holds the lock.
+    record: String,
+    is_held: bool,
+}
+
+impl StateLock {
+    /// Takes the lock on `directory` for a process with this configuration file. Another process
+    /// with the same configuration file may hold it; [`StateLock::try_hold`] takes it later.
+    ///
+    /// # Errors
+    /// Returns an error if a process with another configuration file holds the lock, or if the
+    /// directory cannot be used.
+    pub fn acquire(directory: &Path, configuration: Option<&Path>) -> Result<Self, LoadError> {
+        Self::take(directory, configuration)
+            .map_err(|source| LoadError::StateDirectory { path: directory.to_owned(), source })
+    }
+
+    fn take(directory: &Path, configuration: Option<&Path>) -> Result<Self, StateDirectoryError> {
+        state_directory::check(directory)?;
+        let path = directory.join(NAME);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(&path).map_err(StateDirectoryError::Lock)?;
+        let configuration = configuration.map(|path| {
+            path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string()
+        });
+        let configuration = configuration.unwrap_or_default();
+        let record = format!("{}\n{configuration}\n", std::process::id());
+        let mut lock = Self { path, file: Arc::new(file), record, is_held: false };
+        let start = Instant::now();
+        loop {
+            lock.is_held =
+                lock_file(&lock.file, &lock.record).map_err(StateDirectoryError::Lock)?;
+            if lock.is_held {
+                return Ok(lock);
+            }
+            let holder = lock.holder().map_err(StateDirectoryError::Lock)?;
+            let (process, holders) = holder.split_once('\n').unwrap_or_default();
+            let holders = holders.trim_end_matches('\n');
+            if !process.is_empty() && holders == configuration {
+                let directory = directory.display();
+                warn!(
+                    %directory,
+                    process,
+                    configuration,
+                    "state directory is in use by another process, nothing is saved until it ends"
+                );
+                return Ok(lock);
+            }
+            if start.elapsed() >= MAX_RECORD_WAIT {
+                let (process, configuration) = (process.to_owned(), holders.to_owned());
+                return Err(StateDirectoryError::InUse { process, configuration });
+            }
+            std::thread::sleep(RECORD_PAUSE);
+        }
+    }
+
+    /// The record of the process that holds the lock.
+    fn holder(&self) -> io::Result<String> {
+        let mut record = Vec::new();
+        File::open(&self.path)?.take(MAX_SIZE).read_to_end(&mut record)?;
+        Ok(String::from_utf8_lossy(&record).into_owned())
+    }
+
+    /// Whether this process holds the lock. Takes it if its holder has ended.
+    ///
+    /// # Errors
+    /// Returns an error if the file system refuses the lock, or does not respond in time.
+    pub(super) fn try_hold(&mut self) -> Result<bool, LoadError> {
+        if self.is_held {
+            return Ok(true);
+        }
+        let (file, record) = (Arc::clone(&self.file), self.record.clone());
+        let held = file::write_with(&self.path, 0, move || lock_file(&file, &record));
+        self.is_held =
+            held.map_err(|source| LoadError::State { path: self.path.clone(), source })?;
+        if self.is_held {
+            info!(file = %self.path.display(), "state directory is free, this process saves its state");
+        }
+        Ok(self.is_held)
+    }
+}
+
+/// Locks `file` and writes `record` to it. Returns false if another process holds the lock.
+fn lock_file(file: &File, record: &str) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(false),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    file.set_len(0)?;
+    file.write_all_at(record.as_bytes(), 0)?;
+    Ok(true)
+}
