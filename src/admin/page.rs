@@ -96,6 +96,9 @@ struct ClientRow<'a> {
     issuer: &'a str,
     serial: &'a str,
     found_in: &'a str,
+    /// Subject and fingerprint of the issuer whose key was found; empty if it is the client's own.
+    found_subject: &'a str,
+    found_fingerprint: &'a str,
     fingerprint: &'a str,
 }
 
@@ -156,8 +159,9 @@ fn configuration(reload: &ReloadReport, now: u64) -> Badge {
 fn filter(report: &FilterReport, now: u64) -> FilterRow<'_> {
     let summary = &report.summary;
     let state = if let Some(waiting) = &report.waiting {
-        let text = format!("an update waits (new hits: {})", waiting.new_hits);
-        Badge::new("warn", text)
+        let reason = report.last_reload.reason.map(|reason| format!("{reason}, "));
+        let (reason, new_hits) = (reason.unwrap_or_default(), waiting.new_hits);
+        Badge::new("warn", format!("an update waits ({reason}new hits: {new_hits})"))
     } else if report.last_good_in_use {
         Badge::new("bad", "last good filter in use, file rejected")
     } else if report.last_reload.error.is_some() {
@@ -221,6 +225,8 @@ fn client(seen: &RecentHit, now: u64) -> ClientRow<'_> {
         issuer: client.map_or("", |client| &client.issuer),
         serial: client.map_or("", |client| &client.serial),
         found_in: found_in.map_or("", String::as_str),
+        found_subject: seen.source.found_subject.as_deref().unwrap_or_default(),
+        found_fingerprint: seen.source.found_fingerprint.as_deref().unwrap_or_default(),
         fingerprint: seen.fingerprint(),
     }
 }

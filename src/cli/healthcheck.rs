@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueHint;
 
 use super::admin_client::{AdminClient, AdminError};
-use super::{CliError, ConfigArgs, Exit, print_error};
+use super::{CliError, ConfigFile, Exit, print_error};
 use crate::config::AdminAddress;
 
 /// Maximum characters of an error response that are printed.
@@ -16,7 +16,7 @@ const MAX_SHOWN: usize = 200;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    config: ConfigArgs,
+    config: ConfigFile,
     /// Maximum time until the response is complete.
     #[arg(
         long,
@@ -29,7 +29,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let address = AdminAddress::read(&args.config.config)?;
+    let address = AdminAddress::read(args.config.path())?;
     let Err(error) = AdminClient::new(&address, args.timeout)?.get("/readyz") else {
         return Ok(Exit::Done);
     };

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use walkdir::{DirEntry, WalkDir};
 
 use super::progress::{InputProgress, PerKeyOutput};
-use super::{CliError, Exit};
+use super::{CliError, Exit, print_error};
 use crate::spki::{Algorithm, Finding, Fingerprint, KeyScanner};
 
 /// Help text of every INPUT argument.
@@ -96,6 +96,10 @@ pub(super) fn for_each_key(
     };
     let outcome = inputs.iter().try_for_each(|input| reader.read_argument(input));
     reader.progress.finish();
+    if outcome.is_ok() && reader.counts.inputs == 0 && !inputs.is_empty() {
+        reader.counts.unusable += 1; // a wrong path in a script must not pass as clean
+        print_error(&"no input: there is no file below the directory that was given");
+    }
     outcome.map(|()| reader.counts)
 }
 
@@ -245,4 +249,9 @@ impl<V: FnMut(&FoundKey<'_>) -> Result<(), CliError>> InputReader<V> {
 /// `1 key`, `2 keys`.
 pub(super) fn counted(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// `1 entry`, `2 entries`.
+pub(super) fn counted_entries(count: u64) -> String {
+    if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
 }

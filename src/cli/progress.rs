@@ -3,6 +3,7 @@
 use std::fs::Metadata;
 use std::io::{self, IsTerminal};
 
+use super::input::counted;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Whether a command prints a line for each key. Its output then takes the place of a progress bar.
@@ -40,7 +41,7 @@ impl InputProgress {
         self.keys += keys;
         if !self.bar.is_hidden() {
             self.bar.inc(bytes);
-            self.bar.set_message(format!("{} keys", self.keys));
+            self.bar.set_message(counted(self.keys, "key"));
         }
     }
 

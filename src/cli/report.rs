@@ -7,14 +7,15 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::admin_client::{AdminClient, AdminError};
-use super::{CliError, CliOutput, ConfigArgs, Exit};
+use super::input::counted;
+use super::{CliError, CliOutput, ConfigFile, Exit};
 use crate::config::AdminAddress;
 use crate::unix_time::{self, rfc3339};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    config: ConfigArgs,
+    config: ConfigFile,
     /// Show only clients whose last connection is not older than this.
     #[arg(
         long,
@@ -51,6 +52,9 @@ struct ReportedClient {
     subject: String,
     #[serde(default)]
     fingerprint: String,
+    /// Subject of the certificate whose key was found, if it is not the client's own.
+    found_subject: Option<String>,
+    found_fingerprint: Option<String>,
     filter: Option<String>,
     list: Option<String>,
     first_seen: u64,
@@ -59,7 +63,7 @@ struct ReportedClient {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let address = AdminAddress::read(&args.config.config)?;
+    let address = AdminAddress::read(args.config.path())?;
     let report: ReportBody = AdminClient::new(&address, TIMEOUT)?.get_json("/report")?;
     let from = unix_time::now().saturating_sub(args.since.as_secs());
     let clients = report.clients.into_iter().map(|value| {
@@ -80,14 +84,13 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             seen.iter().map(|(_, client)| client).partition(|client| client.action == "reject");
         let would = "would have been rejected by \"reject\"";
         for (outcome, clients) in [("rejected", rejected), (would, admitted)] {
-            let plural = if clients.len() == 1 { "" } else { "s" };
-            output
-                .line(format_args!("{} client{plural} {outcome} since {began}", clients.len()))?;
+            let count = counted(clients.len() as u64, "client");
+            output.line(format_args!("{count} {outcome} since {began}"))?;
             clients.iter().try_for_each(|client| output.line(client))?;
         }
         if report.forgotten > 0 {
-            let forgotten = report.forgotten;
-            output.line(format_args!("{forgotten} older clients were evicted from memory"))?;
+            let forgotten = counted(report.forgotten, "older client");
+            output.line(format_args!("{forgotten} evicted from memory"))?;
         }
     }
     output.flush()?;
@@ -105,13 +108,27 @@ impl std::fmt::Display for ReportedClient {
         let found_in = self.list.as_ref().or(self.filter.as_ref()).map_or("-", String::as_str);
         let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
         let (first, last) = (rfc3339(self.first_seen), rfc3339(self.last_seen));
-        // The issuer chooses the subject; a line break in it would forge output lines.
-        let subject: String =
-            subject.chars().map(|it| if it.is_control() { '?' } else { it }).collect();
+        let subject = printable(subject);
         write!(
             formatter,
             "  {fingerprint}  {subject}\n    service {service}, {verdict} (in {found_in}), {action}, \
              {times} from {first} to {last}, last from {address}"
-        )
+        )?;
+        match (&self.found_fingerprint, &self.found_subject) {
+            (Some(fingerprint), subject) => {
+                let subject = printable(subject.as_deref().unwrap_or_default());
+                write!(
+                    formatter,
+                    "\n    found key {fingerprint}  {subject}, an issuer of the client"
+                )
+            }
+            (None, _) => Ok(()),
+        }
     }
+}
+
+/// The subject without control characters. The issuer chooses it, and a line break in it would
+/// forge output lines.
+fn printable(subject: &str) -> String {
+    subject.chars().map(|it| if it.is_control() { '?' } else { it }).collect()
 }

@@ -1,5 +1,6 @@
 //! `keygate validate`: loads everything that `run` would load, and opens no socket.
 
+use super::input::{counted, counted_entries};
 use super::{CliError, ConfigFile, Exit, print, print_error};
 use crate::config::Config;
 use crate::guard::RecentKeys;
@@ -25,10 +26,10 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     for named in snapshot.guard.filters() {
         let header = named.filter.header();
         print(format_args!(
-            "filter {}: revision {}, {} entries, 2^{} bits, {:.1} % set, false positives {:.2e}",
+            "filter {}: revision {}, {}, 2^{} bits, {:.1} % set, false positives {:.2e}",
             named.name,
             header.revision,
-            header.entry_count,
+            counted_entries(header.entry_count.into()),
             header.hash_length,
             named.filter.fill_ratio() * 100.0,
             named.filter.false_positive_ratio()
@@ -36,7 +37,12 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     }
     let report = loader.report();
     for list in &report.lists {
-        print(format_args!("list {}: {}, {} keys", list.name, list.path, list.entries))?;
+        print(format_args!(
+            "list {}: {}, {}",
+            list.name,
+            list.path,
+            counted(list.entries as u64, "key")
+        ))?;
     }
     for (exception, known) in config.exceptions.iter().zip(&report.exceptions) {
         let state = if known.expired { "exception expired at" } else { "exception until" };
@@ -64,11 +70,11 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         for crl in &service.crls {
             let number = crl.number.as_deref().map(|number| format!(" {number}"));
             print(format_args!(
-                "service {}: revocation list{} of {}, {} entries, expires at {}",
+                "service {}: revocation list{} of {}, {}, expires at {}",
                 service.name,
                 number.unwrap_or_default(),
                 crl.issuer,
-                crl.entries,
+                counted_entries(crl.entries as u64),
                 rfc3339(crl.next_update)
             ))?;
         }
@@ -77,7 +83,11 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     for warning in &warnings {
         print(format_args!("warning: {warning}"))?;
     }
-    print(format_args!("{}: valid", path.display()))?;
+    let with_warnings = match warnings.len() as u64 {
+        0 => String::new(),
+        count => format!(", with {}", counted(count, "warning")),
+    };
+    print(format_args!("{}: valid{with_warnings}", path.display()))?;
     if args.strict && !warnings.is_empty() {
         print_error(&"--strict: there are warnings");
         return Ok(Exit::Warned);

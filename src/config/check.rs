@@ -133,14 +133,23 @@ impl<'a> Checker<'a> {
             lists,
             exceptions,
             services,
-            state_dir: raw.state.dir.map(|directory| self.path(&directory)),
+            state_dir: raw.state.dir.map(|directory| self.path("state.dir", &directory)),
             shutdown: raw.shutdown,
             sandbox: raw.sandbox,
         }
     }
 
-    fn path(&self, path: &Path) -> PathBuf {
+    /// The file or directory at `path`, which the value at `at` names. A relative path starts at the
+    /// directory of the configuration.
+    fn path(&self, at: &str, path: &Path) -> PathBuf {
+        if path.as_os_str().is_empty() {
+            self.invalid(at, "empty; give a path");
+        }
         self.file.parent().map_or_else(|| path.to_owned(), |directory| directory.join(path))
+    }
+
+    fn paths(&self, at: &str, paths: &[PathBuf]) -> Vec<PathBuf> {
+        paths.iter().map(|path| self.path(at, path)).collect()
     }
 
     /// Checks that no two tables of an array have the same name.
@@ -176,7 +185,7 @@ impl<'a> Checker<'a> {
 
     fn admin(&self, listen: &str) -> AdminAddress {
         match listen.strip_prefix("unix:") {
-            Some(path) => AdminAddress::Unix(self.path(Path::new(path))),
+            Some(path) => AdminAddress::Unix(self.path("admin.listen", Path::new(path))),
             None => AdminAddress::Tcp(self.address("admin.listen", listen)),
         }
     }
@@ -202,12 +211,12 @@ impl<'a> Checker<'a> {
     fn filter(&self, path: &str, filter: raw::RawFilter) -> FilterConfig {
         FilterConfig {
             name: self.name(path, filter.name),
-            path: self.path(&filter.path),
+            path: self.path(&format!("{path}.path"), &filter.path),
             max_size: filter.max_size.0,
             max_age: filter.max_age.map(|age| self.positive(&format!("{path}.max_age"), age)),
             rollback: filter.rollback,
             implausible: filter.implausible,
-            canaries: filter.canaries.iter().map(|path| self.path(path)).collect(),
+            canaries: self.paths(&format!("{path}.canaries"), &filter.canaries),
             max_new_hits: filter.max_new_hits,
         }
     }
@@ -215,7 +224,7 @@ impl<'a> Checker<'a> {
     fn list(&self, path: &str, list: &raw::List) -> ListConfig {
         ListConfig {
             name: self.name(path, list.name.clone()),
-            path: self.path(&list.path),
+            path: self.path(&format!("{path}.path"), &list.path),
             max_size: list.max_size.0,
         }
     }
@@ -372,6 +381,21 @@ upstream = { servers = ["http://127.0.0.1:8080"] }
             ("http://127", "https://127", "services.orders.upstream.tls", "https://127"),
             ("http://127", "ftp://127", "services.orders.upstream.servers", "ftp://127"),
             ("http://127", "127", "services.orders.upstream.servers", "\"127"),
+            ("\"lost.pkbf\"", "\"\"", ":4:8: filters.lost.path", "empty; give a path"),
+            ("\"s.pem\"", "\"\"", "services.orders.tls.certificate", "empty; give a path"),
+            ("\"s.key\"", "\"\"", "services.orders.tls.private_key", "empty; give a path"),
+            (
+                "\"ca.pem\"",
+                "\"\"",
+                "services.orders.client_auth.trust_anchors",
+                "empty; give a path",
+            ),
+            (
+                "http://127.0.0.1:8080",
+                "unix:",
+                "services.orders.upstream.servers",
+                "empty; give a path",
+            ),
             ("8080\"", "8080/path\"", "services.orders.upstream.servers", "/path"),
         ] {
             let message = problem(&changed(from, to));

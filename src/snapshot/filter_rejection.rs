@@ -95,7 +95,7 @@ pub enum FilterRejection {
     },
     /// The filter has half of the entries of the one in use, or fewer.
     #[error(
-        "has {entries} entries, the filter in use has {in_use}: keys cannot be removed from a filter; inspect the update, then accept it with `keygate filter accept`"
+        "the number of entries falls from {in_use} to {entries}: keys cannot be removed from a filter; inspect the update, then accept it with `keygate filter accept`"
     )]
     Shrunk {
         /// Number of entries in the header.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CliError, ConfigArgs, Exit, json, print, print_json};
 use crate::cli::admin_client::AdminClient;
+use crate::cli::input::counted_entries;
 use crate::config::Config;
 use crate::snapshot::{AffectedClient, WaitingReport};
 
@@ -19,7 +20,7 @@ pub(in crate::cli) struct Args {
     #[arg(value_hint = ValueHint::Other)]
     name: String,
     /// Accept the update with this SHA-256, and no other.
-    #[arg(long, value_name = "HEX", value_hint = ValueHint::Other)]
+    #[arg(long, value_name = "HEX", value_parser = parse_sha256, value_hint = ValueHint::Other)]
     sha256: Option<String>,
     /// Accept the update that waits now.
     #[arg(long, conflicts_with = "sha256")]
@@ -96,8 +97,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         print(format_args!("{name}: revision {revision} is in use (snapshot {generation})"))?;
     } else {
         print(format_args!(
-            "accept it with: keygate filter accept {name} --sha256 {}",
-            waiting.sha256
+            "accept it with: keygate filter accept {name} --sha256 {} --config {}",
+            waiting.sha256,
+            quoted(&args.config.config.to_string_lossy())
         ))?;
     }
     Ok(if generation.is_some() { Exit::Done } else { Exit::Found })
@@ -106,7 +108,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 /// Prints the update and the recent clients that it would reject.
 fn preview(name: &str, waiting: &WaitingReport) -> Result<(), CliError> {
     let WaitingReport { sha256, revision, entries, new_hits, clients, .. } = waiting;
-    print(format_args!("{name}: revision {revision} with {entries} entries waits"))?;
+    let entries = counted_entries((*entries).into());
+    print(format_args!("{name}: revision {revision} with {entries} waits"))?;
     print(format_args!("SHA-256: {sha256}"))?;
     print(format_args!("recent clients that it would reject: {new_hits}"))?;
     for client in clients {
@@ -118,11 +121,48 @@ fn preview(name: &str, waiting: &WaitingReport) -> Result<(), CliError> {
     Ok(())
 }
 
+/// The text as one word of a shell.
+fn quoted(text: &str) -> String {
+    let is_plain = |it: char| it.is_alphanumeric() || "/._-+:@%,=".contains(it);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+fn parse_sha256(text: &str) -> Result<String, String> {
+    let is_sha256 = text.len() == 64 && text.bytes().all(|it| it.is_ascii_hexdigit());
+    if is_sha256 {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err("a SHA-256 has 64 hex digits; `keygate filter accept NAME` prints it".to_owned())
+    }
+}
+
 fn waiting(admin: &AdminClient, name: &str) -> Result<WaitingReport, CliError> {
     let status: FilterStates = admin.get_json("/status")?;
     match status.filters.into_iter().find(|filter| filter.name == name) {
         Some(FilterState { waiting: Some(waiting), .. }) => Ok(waiting),
         Some(_) => Err(CliError::Operation(format!("{name}: no update waits to be accepted"))),
         None => Err(CliError::Operation(format!("the running proxy has no filter {name:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_word_of_a_shell() {
+        for (path, word) in [
+            ("/etc/keygate/keygate.toml", "/etc/keygate/keygate.toml"),
+            ("a b.toml", "'a b.toml'"),
+            ("it's.toml", r"'it'\''s.toml'"),
+            ("$HOME", "'$HOME'"),
+            ("~", "'~'"),
+        ] {
+            assert_eq!(quoted(path), word);
+        }
     }
 }

@@ -6,7 +6,7 @@ use clap::ValueHint;
 use serde::Serialize;
 
 use super::{CliError, Exit, PerKeyOutput, input, print, print_error, print_json};
-use crate::cli::input::counted;
+use crate::cli::input::{counted, counted_entries};
 use crate::pkbf::{FilterError, FilterUpdate};
 use crate::spki;
 use crate::unix_time;
@@ -95,15 +95,10 @@ fn show(result: &AddSummary) -> Result<(), CliError> {
         "{}: {} read, {} added, {} already known; revision {}, {}, false positives {:.3e} per lookup",
         result.path,
         counted(result.keys, "key"),
-        entries(result.added),
+        counted_entries(result.added),
         result.known,
         result.revision,
-        entries(result.entries.into()),
+        counted_entries(result.entries.into()),
         result.false_positive_ratio
     ))
-}
-
-/// `1 entry`, `2 entries`.
-fn entries(count: u64) -> String {
-    if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
 }

@@ -73,8 +73,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         output.line(format_args!("{verdict} {fingerprint} {algorithm} {position}{encoding}"))
     })?;
     output.flush()?;
-    // One readable input needs no summary.
-    if counts.inputs != 1 || counts.unusable > 0 {
+    // One readable input needs no summary, and the lack of inputs was reported.
+    if counts.inputs > 1 || counts.inputs == 1 && counts.unusable > 0 {
         print_error(&summary(&counts, hits));
     }
     Ok(counts.exit(if hits > 0 { Exit::Found } else { Exit::Done }))

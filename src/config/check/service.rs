@@ -69,11 +69,12 @@ impl Checker<'_> {
             protocol: service.protocol,
             accept_proxy: self.networks(&at("accept_proxy.from"), &service.accept_proxy.from),
             request_id_from: self.networks(&at("request_id_from"), &service.request_id_from),
-            tls: self.tls(&at("tls.alpn"), service.tls, service.protocol),
-            trust_anchors: self.path(&service.client_auth.trust_anchors),
+            tls: self.tls(&at("tls"), service.tls, service.protocol),
+            trust_anchors: self
+                .path(&at("client_auth.trust_anchors"), &service.client_auth.trust_anchors),
             intermediates: (service.client_auth.intermediates.as_deref())
-                .map(|path| self.path(path)),
-            crls: service.client_auth.crls.iter().map(|path| self.path(path)).collect(),
+                .map(|path| self.path(&at("client_auth.intermediates"), path)),
+            crls: self.paths(&at("client_auth.crls"), &service.client_auth.crls),
             expired_crl: service.client_auth.expired_crl,
             client_auth_mode: service.client_auth.mode,
             forward: self.forward(&at("forward.send_proxy"), service.forward, service.protocol),
@@ -142,19 +143,20 @@ impl Checker<'_> {
     }
 
     fn tls(&self, path: &str, tls: raw::RawTls, protocol: Protocol) -> TlsConfig {
+        let at = |key: &str| format!("{path}.{key}");
         if tls.alpn.as_ref().is_some_and(Vec::is_empty) {
-            self.invalid(path, "empty; give \"h2\", \"http/1.1\" or both");
+            self.invalid(at("alpn"), "empty; give \"h2\", \"http/1.1\" or both");
         }
         if protocol == Protocol::Tcp && tls.alpn.is_some() {
-            self.conflict(path, "has no effect with protocol = \"tcp\"; remove it");
+            self.conflict(at("alpn"), "has no effect with protocol = \"tcp\"; remove it");
         }
         let alpn = match protocol {
             Protocol::Http => tls.alpn.unwrap_or(vec![AlpnProtocol::H2, AlpnProtocol::Http11]),
             Protocol::Tcp => Vec::new(),
         };
         TlsConfig {
-            certificate: self.path(&tls.certificate),
-            private_key: self.path(&tls.private_key),
+            certificate: self.path(&at("certificate"), &tls.certificate),
+            private_key: self.path(&at("private_key"), &tls.private_key),
             min_version: tls.min_version,
             alpn,
             resumption: tls.resumption,

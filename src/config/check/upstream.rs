@@ -89,7 +89,7 @@ impl Checker<'_> {
                 format!("the weight {weight} of {url:?} is not between 1 and {MAX_WEIGHT}");
             self.invalid(path, problem);
         }
-        let parsed = self.server_address(url, protocol);
+        let parsed = self.server_address(path, url, protocol);
         if parsed.is_none() {
             let (forms, other) = match protocol {
                 Protocol::Http => (
@@ -101,7 +101,7 @@ impl Checker<'_> {
                 }
             };
             let problem = format!("{url:?} is not an upstream; write {forms}");
-            match self.server_address(url, other) {
+            match self.server_address(path, url, other) {
                 Some(_) => self.conflict(path, problem),
                 None => self.invalid(path, problem),
             }
@@ -109,7 +109,12 @@ impl Checker<'_> {
         parsed.map(|(scheme, address)| ServerConfig { scheme, address, weight: *weight })
     }
 
-    fn server_address(&self, url: &str, protocol: Protocol) -> Option<(Scheme, ServerAddress)> {
+    fn server_address(
+        &self,
+        at: &str,
+        url: &str,
+        protocol: Protocol,
+    ) -> Option<(Scheme, ServerAddress)> {
         let (scheme, rest) = match (url.split_once("://"), protocol) {
             (Some(("http", rest)), Protocol::Http) => (Scheme::Http, rest),
             (Some(("https", rest)), Protocol::Http) => (Scheme::Https, rest),
@@ -120,7 +125,7 @@ impl Checker<'_> {
             (Some(_), _) => return None,
         };
         if let Some(path) = url.strip_prefix("unix:") {
-            return Some((scheme, ServerAddress::Unix(self.path(Path::new(path)))));
+            return Some((scheme, ServerAddress::Unix(self.path(at, Path::new(path)))));
         }
         // HTTP servers need a scheme.
         if protocol == Protocol::Http && !url.contains("://") {
@@ -143,8 +148,8 @@ impl Checker<'_> {
     fn upstream_tls(&self, path: &str, tls: raw::UpstreamTls) -> UpstreamTlsConfig {
         let identity = match (&tls.certificate, &tls.private_key) {
             (Some(certificate), Some(key)) => Some(ClientCertificateFiles {
-                certificate: self.path(certificate),
-                private_key: self.path(key),
+                certificate: self.path(&format!("{path}.certificate"), certificate),
+                private_key: self.path(&format!("{path}.private_key"), key),
             }),
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => {
@@ -160,7 +165,7 @@ impl Checker<'_> {
             self.invalid(format!("{path}.server_name"), problem);
         }
         UpstreamTlsConfig {
-            trust_anchors: self.path(&tls.trust_anchors),
+            trust_anchors: self.path(&format!("{path}.trust_anchors"), &tls.trust_anchors),
             identity,
             server_name: tls.server_name,
         }

@@ -119,7 +119,9 @@ pub enum ListFileError {
     #[error(transparent)]
     Content(#[from] ListError),
     /// The file is empty, but the list in use has keys.
-    #[error("empty, and {entries} keys are in use: write a comment into a list without keys")]
+    #[error(
+        "empty, and the list in use has keys ({entries}): write a comment into a list without keys"
+    )]
     Emptied {
         /// Number of keys in use.
         entries: usize,

@@ -22,7 +22,7 @@ impl fmt::Display for OwnKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { service, role, certificate, verdict } = self;
         let CertificateSummary { subject, fingerprint, .. } = certificate;
-        let role = role.as_str();
+        let role = role.as_str().replace('_', " ");
         write!(
             formatter,
             "service {service:?}: the key of its {role} ({subject}, {fingerprint}) "

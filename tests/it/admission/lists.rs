@@ -163,7 +163,10 @@ fn a_changed_list_is_loaded_and_a_broken_one_is_not() {
     replace("");
     setting.keygate.wait_for("a refused list", |line| {
         line["message"] == "list update rejected, keeping the one in use"
-            && line["error"].as_str().unwrap().contains("empty, and 5001 keys are in use")
+            && line["error"]
+                .as_str()
+                .unwrap()
+                .contains("empty, and the list in use has keys (5001)")
     });
     setting.refuses(&setting.good);
 

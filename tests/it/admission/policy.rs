@@ -143,6 +143,14 @@ fn an_intermediate_with_a_compromised_key_counts_if_the_chain_is_judged() {
             let found = ::keygate::spki::Fingerprint::of(&intermediate).to_string();
             assert_eq!(line["found_fingerprint"], found);
             assert_eq!(line["found_subject"], "CN=issuer of client");
+            let admin = format!("admin = {{ listen = \"{}\" }}", keygate.admin_address());
+            std::fs::write(pki.path("admin.toml"), admin).unwrap();
+            let config = pki.path("admin.toml");
+            let report = crate::support::keygate::keygate(&["report", config.to_str().unwrap()]);
+            let shown = format!("found key {found}  CN=issuer of client, an issuer of the client");
+            assert!(output_text(&report).contains(&shown), "{}", output_text(&report));
+            let page = keygate.admin("/").1;
+            assert!(page.contains(&format!("the key of CN=issuer of client, <code>{found}")));
         } else {
             assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
         }
@@ -234,7 +242,7 @@ fn a_service_with_a_compromised_key_of_its_own_starts_only_if_configured_to() {
         for command in ["run", "validate"] {
             let output = keygate(&[command, "--config", config.to_str().unwrap()]);
             assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
-            let problem = format!("service \"test\": the key of its {role} (");
+            let problem = format!("service \"test\": the key of its {} (", role.replace('_', " "));
             assert!(output_text(&output).contains(&problem), "{}", output_text(&output));
             assert!(
                 output_text(&output).contains("is in filter \"lost\", revision 1"),

@@ -288,6 +288,19 @@ fn wrong_usage_has_its_own_exit_code() {
 }
 
 #[test]
+fn a_directory_without_a_file_is_an_unusable_input() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("empty")).unwrap();
+    let path = directory.path().to_str().unwrap();
+    for command in [&["filter", "query", &vector("20_20.pkbf")][..], &["key"]] {
+        let output = keygate(&[command, &[path]].concat());
+        assert!(lines(&output, 3).is_empty(), "{}", output_text(&output));
+        let error = "keygate: no input: there is no file below the directory that was given\n";
+        assert_eq!(output.stderr, error.as_bytes(), "{}", output_text(&output));
+    }
+}
+
+#[test]
 fn query_of_a_directory_has_a_line_for_each_unusable_file_in_order_and_a_summary() {
     let filter = vector("20_20.pkbf");
     let directory = tempfile::tempdir().unwrap();

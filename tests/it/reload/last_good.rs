@@ -270,14 +270,15 @@ fn a_filter_that_lost_half_of_its_entries_waits_for_the_operator() {
     scene.replace(2);
     for (keys, entries) in [(&[&scene.lost.spki[..]][..], 1), (&[], 0)] {
         scene.stage(keys, 3);
-        scene.is_refused("shrunk", &format!("has {entries} entries, the filter in use has 2"));
+        scene.is_refused("shrunk", &format!("the number of entries falls from 2 to {entries}"));
         scene.refuses(&scene.next);
         assert_eq!(scene.waiting()["entries"], entries);
     }
     scene.stop();
     scene.start();
     scene.refuses(&scene.next);
-    scene.is_refused("shrunk", "has 0 entries");
+    scene.is_refused("shrunk", "the number of entries falls from 2 to 0");
+    assert!(scene.keygate.admin("/").1.contains("an update waits (shrunk, new hits: 0)"));
     assert!(scene.accept(&["lost", "--yes"]).status.success());
     scene.admits(&scene.lost);
     scene

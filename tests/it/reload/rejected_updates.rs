@@ -320,6 +320,14 @@ fn an_update_over_max_new_hits_waits_for_the_operator() {
     for part in ["would reject: 1", &fingerprint, "CN=next (test)", &sha256] {
         assert!(output_text(&output).contains(part), "{}", output_text(&output));
     }
+    // The command that it prints accepts the update.
+    let config = scene.pki.path("admin.toml");
+    let command =
+        format!("keygate filter accept lost --sha256 {sha256} --config {}\n", config.display());
+    assert!(output_text(&output).contains(&command), "{}", output_text(&output));
+    let short = scene.accept(&["lost", "--sha256", "abcd"]);
+    assert_eq!(short.status.code(), Some(2), "{}", output_text(&short));
+    assert!(output_text(&short).contains("64 hex digits"), "{}", output_text(&short));
     let preview: Value = serde_json::from_slice(&scene.accept(&["lost", "--json"]).stdout).unwrap();
     assert_eq!((&preview["clients"], &preview["generation"]), (&clients, &Value::Null));
     assert_eq!(scene.keygate.metric(ACCEPTED), 0.0);

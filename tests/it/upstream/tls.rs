@@ -173,7 +173,7 @@ fn client_keys_for_upstreams_are_judged_like_server_keys() {
         let config = scene.pki.path("keygate.toml");
         let output = keygate(&["validate", "--config", config.to_str().unwrap()]);
         assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
-        let problem = format!("service \"test\": the key of its {role} (");
+        let problem = format!("service \"test\": the key of its {} (", role.replace('_', " "));
         assert!(output_text(&output).contains(&problem), "{}", output_text(&output));
     }
 }
