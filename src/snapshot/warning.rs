@@ -10,6 +10,8 @@ use tracing::warn;
 
 use super::load::own_key::OwnKey;
 use super::load::private_key::ExposedKeyFile;
+use super::rejection_reason::RejectionReason;
+use crate::metrics::Label;
 use crate::spki::ValidityPeriod;
 use crate::tls::CrlWarning;
 use crate::unix_time::rfc3339;
@@ -44,6 +46,8 @@ pub enum Warning {
         filter: String,
         /// Path of the rejected file.
         path: PathBuf,
+        /// Class of the rejection.
+        reason: RejectionReason,
         /// Why the file is rejected.
         error: String,
     },
@@ -141,8 +145,9 @@ impl Warning {
                 warn!(%problem, "certificate revocation list is not used");
             }
             Self::EmptyFilter { .. } => warn!(%problem, "the filter in use has no entries"),
-            Self::LastGoodInUse { filter, .. } => {
-                warn!(%filter, %problem, "filter file rejected at the start, using the last good filter");
+            Self::LastGoodInUse { filter, reason, .. } => {
+                let reason = reason.as_str();
+                warn!(%filter, reason, %problem, "filter file rejected at the start, using the last good filter");
             }
             Self::NameNotCovered { .. } => warn!(%problem, "certificate lacks a server name"),
             Self::OwnKey(_) => warn!(%problem, "own key is compromised"),
@@ -171,7 +176,7 @@ impl fmt::Display for Warning {
             Self::EmptyFilter { filter } => {
                 write!(formatter, "filter {filter:?}: it has no entries, so no key is a hit")
             }
-            Self::LastGoodInUse { filter, path, error } => write!(
+            Self::LastGoodInUse { filter, path, error, .. } => write!(
                 formatter,
                 "filter {filter:?}: {}: {error}; the last good filter in state.dir is in use",
                 path.display()

@@ -177,6 +177,11 @@ impl Sources {
                 filter.show_loaded(now);
             }
         }
+        for list in &staged.lists {
+            if let Staged::New(list) = list {
+                list.log_loaded();
+            }
+        }
         merge(&mut self.filters, staged.filters);
         merge(&mut self.lists, staged.lists);
         merge(&mut self.services, staged.services);

@@ -114,6 +114,10 @@ fn a_start_with_a_rejected_file_uses_the_last_good_filter_and_warns() {
             line["message"] == "filter file rejected at the start, using the last good filter"
         });
         assert!(contains(&line["problem"], "lost.pkbf"), "{line}");
+        assert_eq!(line["reason"], reason);
+        let loaded = &scene.keygate.lines("filter loaded")[0];
+        assert_eq!((&loaded["revision"], &loaded["entries"]), (&7.into(), &2.into()));
+        assert_eq!(loaded["sha256"], scene.keygate.status()["filters"][0]["sha256"]);
         scene.keygate.wait_for("the reason", |line| {
             line["message"] == "filter update rejected, keeping the one in use"
                 && line["reason"] == reason
@@ -126,6 +130,9 @@ fn a_start_with_a_rejected_file_uses_the_last_good_filter_and_warns() {
         assert!(scene.keygate.admin("/").1.contains("last good filter in use"));
 
         write(scene.filter(), &good).unwrap();
+        scene
+            .keygate
+            .wait_for("the repair", |line| line["message"] == "filter file is usable again");
         scene.keygate.wait_for_metric(LAST_GOOD, 0.0);
     }
     scene.replace(8);

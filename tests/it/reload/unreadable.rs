@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
+use serde_json::Value;
 
 use crate::support::keygate::{BINARY, Keygate};
 use crate::support::origin::Origin;
@@ -93,8 +94,8 @@ fn files_that_could_not_be_read_are_read_again_although_they_have_not_changed() 
     assert_eq!(keygate.lines("filter update rejected, keeping the one in use").len(), 1);
 
     drop(faults);
-    keygate.wait_for("the filter", |line| line["message"] == "filter loaded");
-    keygate.wait_for("the list", |line| line["message"] == "list loaded");
+    keygate.wait_for_lines("the filter", 2, |line| line["message"] == "filter loaded");
+    keygate.wait_for_lines("the list", 2, |line| line["message"] == "list loaded");
     keygate.wait_for("the CA", |line| line["message"] == "certificates loaded");
     keygate.wait_for_metric("keygate_config_last_reload_successful", 1.0);
     keygate.wait_for_metric(SUCCESSFUL, 1.0);
@@ -180,7 +181,8 @@ fn a_filter_that_is_renamed_over_without_a_pause_is_loaded() {
             }
         });
         let _stop = StopOnDrop(&stops);
-        scene.keygate.wait_for("the filter", |line| line["message"] == "filter loaded");
+        let is_update = |line: &Value| line["message"] == "filter loaded" && line["revision"] == 2;
+        scene.keygate.wait_for("the filter", is_update);
     });
     scene.is_replaced_by(&content);
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use data_encoding::HEXLOWER;
 use tracing::{info, warn};
 
 use self::first_value::{InUse, read};
@@ -153,6 +154,7 @@ impl FilterSource {
     pub(crate) fn show_loaded(&mut self, now: SystemTime) {
         self.metrics.record_loaded(self.filter(), unix_time::seconds(now) as f64);
         self.metrics.set_last_good_in_use(self.is_last_good);
+        self.log_loaded();
         for warning in self.warnings() {
             warning.log();
         }
@@ -165,6 +167,18 @@ impl FilterSource {
         if let Some(rejection) = self.rejection.take() {
             self.reject(rejection, now);
         }
+    }
+
+    fn log_loaded(&self) {
+        let filter = self.filter();
+        let header = filter.filter.header();
+        info!(
+            filter = %self.config.name,
+            revision = header.revision,
+            entries = header.entry_count,
+            sha256 = HEXLOWER.encode(&filter.sha256),
+            "filter loaded"
+        );
     }
 
     fn in_use(&self) -> InUse<'_> {
@@ -181,6 +195,7 @@ impl FilterSource {
         let last_good = rejection.map(|rejection| Warning::LastGoodInUse {
             filter: filter(),
             path: self.config.path.clone(),
+            reason: rejection.reason(),
             error: rejection.to_string(),
         });
         last_good.into_iter().chain(empty).collect()
@@ -206,6 +221,10 @@ impl FilterSource {
 
     fn update(&mut self, file: FilterFile, now: SystemTime, trial: &Trial) -> Change {
         if *file.sha256() == self.filter().sha256 {
+            if self.rejection.is_some() {
+                let path = self.config.path.display();
+                info!(filter = %self.config.name, %path, "filter file is usable again");
+            }
             self.clear_rejection();
             self.filter.record_unchanged(now);
             self.metrics.record_unchanged();
@@ -254,14 +273,8 @@ impl FilterSource {
     fn activate(&mut self, update: Arc<NamedFilter>, now: SystemTime) -> Change {
         self.clear_rejection();
         self.metrics.record_loaded(&update, unix_time::seconds(now) as f64);
-        let header = update.filter.header();
-        info!(
-            filter = %self.config.name,
-            revision = header.revision,
-            entries = header.entry_count,
-            "filter loaded"
-        );
         self.filter.replace(update, now);
+        self.log_loaded();
         for warning in self.warnings() {
             warning.log();
         }

@@ -47,6 +47,11 @@ impl ListSource {
         Ok(Self { config, metrics, list })
     }
 
+    /// Logs the first value, which is now in use.
+    pub(crate) fn log_loaded(&self) {
+        info!(list = %self.config.name, entries = self.list.get().len(), "list loaded");
+    }
+
     /// Reads the list again if its file or its checksum file has changed.
     pub(crate) fn refresh(&mut self, now: SystemTime) -> Change {
         let read = |before: &Arc<FingerprintList>| read(&self.config, before.len());
