@@ -37,7 +37,7 @@ pub use self::{
     credentials::{Credentials, credentials, uncovered_names},
     crls::{
         CrlError, CrlIssuers, CrlLoader, CrlMark, CrlMarks, CrlNumber, CrlVersion, CrlWarning,
-        Crls, IntermediateError, MAX_CLOCK_SKEW, RevocationList,
+        Crls, IntermediateError, MAX_CLOCK_SKEW, RevocationList, issued_any,
     },
     handshake_result::HandshakeResult,
     identity::{ClientIdentity, PathExpiry},

@@ -68,12 +68,12 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     }
     for service in &report.services {
         for crl in &service.crls {
-            let number = crl.number.as_deref().map(|number| format!(" {number}"));
+            let number = crl.number.as_deref().map(|number| format!(", CRL number {number}"));
             print(format_args!(
-                "service {}: revocation list{} of {}, {}, expires at {}",
+                "service {}: revocation list of {}{}, {}, expires at {}",
                 service.name,
-                number.unwrap_or_default(),
                 crl.issuer,
+                number.unwrap_or_default(),
                 counted_entries(crl.entries as u64),
                 rfc3339(crl.next_update)
             ))?;

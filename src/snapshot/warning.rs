@@ -35,6 +35,13 @@ pub enum Warning {
         /// The reason for the warning.
         problem: CrlWarning,
     },
+    /// A CA has no CRL, although CRLs are configured. The certificates that it issues are rejected.
+    CrlMissing {
+        /// The file with the CA.
+        file: CertificateFile,
+        /// Distinguished name of the CA.
+        subject: String,
+    },
     /// A filter that is in use has no entries: no key is a hit.
     EmptyFilter {
         /// Name of the filter.
@@ -50,6 +57,11 @@ pub enum Warning {
         reason: RejectionReason,
         /// Why the file is rejected.
         error: String,
+    },
+    /// Intermediates without CRLs have no effect.
+    IntermediatesUnused {
+        /// The file with the intermediates.
+        file: CertificateFile,
     },
     /// The certificate of a service is not valid for one of its server names. TLS clients that
     /// request that name abort the handshake.
@@ -144,6 +156,10 @@ impl Warning {
             Self::Crl { problem: CrlWarning::Unused { .. }, .. } => {
                 warn!(%problem, "certificate revocation list is not used");
             }
+            Self::CrlMissing { .. } => warn!(%problem, "certificate revocation list is missing"),
+            Self::IntermediatesUnused { .. } => {
+                warn!(%problem, "intermediates have no effect without revocation lists");
+            }
             Self::EmptyFilter { .. } => warn!(%problem, "the filter in use has no entries"),
             Self::LastGoodInUse { filter, reason, .. } => {
                 let reason = reason.as_str();
@@ -173,6 +189,15 @@ impl fmt::Display for Warning {
             Self::Crl { service, problem } => {
                 write!(formatter, "service {service:?}: client_auth.crls {problem}")
             }
+            Self::CrlMissing { file, subject } => write!(
+                formatter,
+                "{file}: client_auth.crls has no list of {subject}, so that every certificate \
+                 that it issued is rejected; add its list"
+            ),
+            Self::IntermediatesUnused { file } => write!(
+                formatter,
+                "{file}: it has no effect without client_auth.crls; add the lists, or remove the key"
+            ),
             Self::EmptyFilter { filter } => {
                 write!(formatter, "filter {filter:?}: it has no entries, so no key is a hit")
             }

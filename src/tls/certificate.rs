@@ -14,6 +14,8 @@ use crate::spki::{self, Fingerprint};
 /// The purpose of a certificate in a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateRole {
+    /// An intermediate CA whose revocation lists are accepted.
+    Intermediate,
     /// The service's own server certificate.
     Server,
     /// A CA that may issue client certificates.
@@ -26,13 +28,19 @@ pub enum CertificateRole {
 
 impl CertificateRole {
     /// Every role, in the order of declaration.
-    pub const ALL: [Self; 4] =
-        [Self::Server, Self::TrustAnchor, Self::UpstreamClient, Self::UpstreamTrustAnchor];
+    pub const ALL: [Self; 5] = [
+        Self::Intermediate,
+        Self::Server,
+        Self::TrustAnchor,
+        Self::UpstreamClient,
+        Self::UpstreamTrustAnchor,
+    ];
 
     /// The label value in metrics and the name in messages.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Intermediate => "intermediate",
             Self::Server => "server",
             Self::TrustAnchor => "trust_anchor",
             Self::UpstreamClient => "upstream_client",

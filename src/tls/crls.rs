@@ -21,16 +21,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::CertificateError;
-use rustls::pki_types::UnixTime;
+use rustls::pki_types::{CertificateDer, UnixTime};
 
 use self::scope::ScopedCertificate;
 use super::TlsFileError;
 use super::trust_anchors::without_byte_order_mark;
 use crate::config::ExpiredCrl;
+use crate::spki;
 use crate::unix_time::rfc3339;
 
 pub use self::error::{CrlError, IntermediateError};
-pub use self::issuers::CrlIssuers;
+pub use self::issuers::{CrlIssuers, issued_any};
 pub use self::list::RevocationList;
 pub use self::version::{CrlMark, CrlMarks, CrlNumber, CrlVersion};
 
@@ -112,12 +113,12 @@ impl fmt::Display for CrlWarning {
             ),
             Self::Superseded { path, position, issuer, version, newest } => write!(
                 formatter,
-                "{}: revocation list {position} of {issuer} ({version}) is superseded ({newest}); remove it",
+                "{}: the list at position {position}, of {issuer} ({version}), is superseded ({newest}); remove it",
                 path.display()
             ),
             Self::Unused { path, position, issuer } => write!(
                 formatter,
-                "{}: revocation list {position} is not used, because {issuer} is no CA of this service; remove it",
+                "{}: the list at position {position} is not used, because {issuer} is no CA of this service; remove the list, or add the CA to client_auth.trust_anchors or, if it is an intermediate, to client_auth.intermediates",
                 path.display()
             ),
         }
@@ -165,6 +166,17 @@ impl Crls {
             }
         }
         status
+    }
+
+    /// Whether a list of the CA with this certificate is in use.
+    #[must_use]
+    pub fn cover(&self, certificate: &CertificateDer<'_>) -> bool {
+        let parsed = webpki::EndEntityCert::try_from(certificate);
+        let (Ok(parsed), Ok(spki)) = (parsed, spki::of_certificate(certificate)) else {
+            return false;
+        };
+        let lists = self.by_issuer.get(parsed.subject()).map_or(&[][..], Vec::as_slice);
+        lists.iter().any(|loaded| *loaded.list.spki == *spki)
     }
 
     /// The lists in use and their files, in the order of issuers and paths.

@@ -27,7 +27,7 @@ pub enum TlsFileError {
     },
     /// A revocation list that cannot be used.
     #[cfg(feature = "proxy")]
-    #[error("revocation list {position} cannot be used: {source}")]
+    #[error("the list at position {position} cannot be used: {source}")]
     Crl {
         /// Position of the list in the file, counted from 1.
         position: usize,

@@ -27,6 +27,15 @@ struct CrlIssuer {
     may_sign_lists: bool,
 }
 
+/// Whether `ca` is named as the issuer of one of `certificates`, other than itself.
+#[must_use]
+pub fn issued_any(ca: &CertificateDer<'_>, certificates: &[CertificateDer<'_>]) -> bool {
+    let Ok(issuer) = EndEntityCert::try_from(ca) else { return false };
+    certificates.iter().filter(|certificate| *certificate != ca).any(|certificate| {
+        EndEntityCert::try_from(certificate).is_ok_and(|it| it.issuer() == issuer.subject())
+    })
+}
+
 impl CrlIssuers {
     /// The trust anchors.
     #[must_use]

@@ -226,7 +226,11 @@ fn an_expired_revocation_list_ends_sessions_and_open_connections() {
     let mut client = Client::connect(&pki, keygate.address(), &good);
     send_get(&mut client);
     assert_eq!(client.rest(), "");
-    keygate.wait_for("a line", |line| line["message"] == "certificate revocation list has expired");
+    let line = keygate
+        .wait_for("a line", |line| line["message"] == "certificate revocation list has expired");
+    assert_eq!(line["issuer"], "CN=Test CA", "{line}");
+    assert!(line["path"].as_str().unwrap().ends_with(".crl"), "{line}");
+    assert!(line["next_update"].as_str().unwrap().ends_with('Z'), "{line}");
     keygate.wait_for_generation(2);
 }
 

@@ -142,7 +142,7 @@ fn an_unusable_revocation_list_at_the_start_is_named() {
     for (content, problem) in [
         (None, "client_auth.crls"),
         (Some(&b"nonsense"[..]), "there is no revocation list in it"),
-        (Some(b"0\x03\x02\x01\x01"), "revocation list 1 cannot be used"),
+        (Some(b"0\x03\x02\x01\x01"), "the list at position 1 cannot be used"),
     ] {
         if let Some(content) = content {
             std::fs::write(pki.path("clients.crl"), content).unwrap();
@@ -272,7 +272,7 @@ fn of_two_lists_of_one_ca_the_newer_one_counts_in_either_order() {
         assert_eq!(scene.keygate.metric("keygate_crl_entries{service=\"test\"}"), 1.0);
         let text = output_text(&validate(&scene.pki));
         assert!(
-            text.contains("service test: revocation list 16 of CN=Test CA, 1 entries"),
+            text.contains("service test: revocation list of CN=Test CA, CRL number 16, 1 entry"),
             "{text}"
         );
         assert!(text.contains("is superseded (number 16, issued "), "{text}");
@@ -315,7 +315,9 @@ fn a_list_that_the_ca_did_not_sign_is_rejected_and_the_last_good_one_stays() {
     scene.publish(foreign.pem().unwrap() + &scene.pem(&next));
     scene.keygate.wait_for("a warning", |line| {
         line["message"] == "certificate revocation list is not used"
-            && line["problem"].as_str().unwrap().contains("CN=Foreign CA is no CA of this service")
+            && line["problem"].as_str().unwrap().contains(
+                "CN=Foreign CA is no CA of this service; remove the list, or add the CA to",
+            )
     });
     scene.keygate.wait_for_generation(2);
     scene.refuses(&scene.good, "certificate revoked");
@@ -454,6 +456,53 @@ fn the_list_of_an_intermediate_needs_its_certificate() {
 }
 
 #[test]
+fn a_ca_without_a_list_is_a_warning() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let sub = pki.subordinate("Sub CA");
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    pki.crl("clients.crl", &[], A_DAY);
+    let sub_ca = read_to_string(sub.path("ca.pem")).unwrap();
+    write(pki.path("intermediates.pem"), sub_ca).unwrap();
+    rename(sub.crl("sub.crl", &[], A_DAY), pki.path("sub.crl")).unwrap();
+    let warnings = |judge: &str, keys: &str| {
+        let config = Configuration::new(origin.address())
+            .policy(&format!("judge = \"{judge}\""))
+            .client_auth("intermediates = \"intermediates.pem\"")
+            .client_auth(keys);
+        write(pki.path("keygate.toml"), config.text()).unwrap();
+        let output = validate(&pki);
+        assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+        output_text(&output)
+    };
+    let missing = |ca: &str| format!("client_auth.crls has no list of CN={ca}");
+    for (judge, list, root, below) in [
+        ("leaf", "clients.crl", false, true),
+        ("leaf", "sub.crl", false, false),
+        ("chain", "sub.crl", true, false),
+    ] {
+        let text = warnings(judge, &format!("crls = [\"{list}\"]"));
+        assert_eq!(text.contains(&missing("Test CA")), root, "{judge} {list}: {text}");
+        assert_eq!(text.contains(&missing("Sub CA")), below, "{judge} {list}: {text}");
+    }
+    let text = warnings("leaf", "");
+    assert!(text.contains("it has no effect without client_auth.crls"), "{text}");
+}
+
+#[test]
+fn the_key_of_an_intermediate_is_judged_like_that_of_a_trust_anchor() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let sub = pki.subordinate("Sub CA");
+    let content = std::fs::read(sub.path("ca.pem")).unwrap();
+    write(pki.path("intermediates.pem"), &content).unwrap();
+    let key = ::keygate::spki::keys_in(&content).remove(0).key.unwrap();
+    write_filter(&pki.path("lost.pkbf"), &[&key]);
+    pki.crl("clients.crl", &[], A_DAY);
+    let config = configuration(&origin, "").client_auth("intermediates = \"intermediates.pem\"");
+    write(pki.path("keygate.toml"), config.text()).unwrap();
+    validation_fails(&pki, "service \"test\": the key of its intermediate (");
+}
+
+#[test]
 fn each_distribution_point_of_a_ca_has_its_own_list() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let client = |name: &str, point: Option<&str>| {
@@ -544,7 +593,7 @@ cat ca.pem crl-ca.pem > both.pem
             let text = output_text(&output);
             assert!(output.status.success(), "{kind}, {file}: {text}");
             assert!(
-                text.contains("revocation list 4096 of CN=List CA,O=Example, 1 entries"),
+                text.contains("revocation list of CN=List CA,O=Example, CRL number 4096, 1 entry"),
                 "{text}"
             );
         }

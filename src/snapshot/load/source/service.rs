@@ -20,7 +20,7 @@ use crate::snapshot::report::{CertificateExpiry, ServiceReport};
 use crate::snapshot::warning::Warning;
 use crate::spki;
 use crate::tls::{self, CertificateRole, CertificateSummary, CrlError, CrlMarks, TlsFileError};
-use crate::unix_time;
+use crate::unix_time::{self, rfc3339};
 
 /// A configured service and the last good state of its files.
 #[derive(Debug)]
@@ -144,7 +144,13 @@ impl ServiceSource {
             return Change::Same;
         }
         self.credentials.get_mut().rebuild_client_verifier(&self.config);
-        warn!(service = %self.config.name, "certificate revocation list has expired");
+        for (list, path) in self.credentials.get().crls.lists() {
+            if next.is_some_and(|next| (next..=now).contains(&list.next_update)) {
+                let next_update = rfc3339(list.next_update);
+                let (issuer, path) = (&list.issuer, path.display());
+                warn!(service = %self.config.name, %issuer, %path, %next_update, "certificate revocation list has expired");
+            }
+        }
         Change::Replaced
     }
 

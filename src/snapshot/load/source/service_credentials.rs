@@ -12,6 +12,7 @@ use crate::config::{
     AlpnProtocol, ClientAuthMode, ClientCertificateFiles, Protocol, ServiceConfig,
     UpstreamTlsConfig,
 };
+use crate::guard::Depth;
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::file::read_bounded;
 use crate::snapshot::load::private_key::{self, ExposedKeyFile};
@@ -36,7 +37,9 @@ pub(super) struct ServiceCredentials {
     /// The service's own certificate chain and key.
     pub(super) server: Credentials,
     pub(super) trust_anchors: Arc<TrustAnchors>,
-    /// The CRLs of the `trust_anchors`.
+    /// The CAs in `client_auth.intermediates`.
+    intermediates: Vec<CertificateDer<'static>>,
+    /// The CRLs of the `trust_anchors` and `intermediates`.
     pub(super) crls: Arc<Crls>,
     /// Private key files with unsafe permissions.
     exposed_key_files: Vec<ExposedKeyFile>,
@@ -100,7 +103,7 @@ impl ServiceCredentials {
         )?;
         let anchors = file("client_auth.trust_anchors", &config.trust_anchors);
         let trust_anchors = Arc::new(anchors.trust_anchors(&anchors.read()?)?);
-        let issuers = crl_issuers(config, &trust_anchors)?;
+        let (issuers, intermediates) = crl_issuers(config, &trust_anchors)?;
         let mut loader = CrlLoader {
             issuers: &issuers,
             expired: config.expired_crl,
@@ -129,6 +132,7 @@ impl ServiceCredentials {
         Ok(Self {
             server: server.credentials,
             trust_anchors,
+            intermediates,
             crls,
             exposed_key_files,
             client_verifier,
@@ -171,6 +175,7 @@ impl ServiceCredentials {
         let crls = self.crls.warnings().iter().cloned();
         let crl = |problem| Warning::Crl { service: config.name.clone(), problem };
         let mut warnings: Vec<_> = crls.map(crl).collect();
+        warnings.extend(self.missing_crls(config));
         let exposed = self.exposed_key_files.iter().cloned();
         warnings.extend(exposed.map(Warning::UnsafePermissions));
         let certificate = |key, path: &Path| CertificateFile {
@@ -199,6 +204,43 @@ impl ServiceCredentials {
         warnings
     }
 
+    /// The CAs that have no CRL, if there are CRLs.
+    ///
+    /// With `judge = "leaf"` a root that issues intermediates only needs no CRL. There is no
+    /// warning for a trust anchor that issued one of the `intermediates`.
+    fn missing_crls(&self, config: &ServiceConfig) -> Vec<Warning> {
+        let file = |key, path: &Path| CertificateFile {
+            service: config.name.clone(),
+            key,
+            path: path.to_owned(),
+        };
+        let anchors = file("client_auth.trust_anchors", &config.trust_anchors);
+        let intermediates =
+            config.intermediates.as_ref().map(|path| file("client_auth.intermediates", path));
+        if config.crls.is_empty() {
+            let unused = intermediates.map(|file| Warning::IntermediatesUnused { file });
+            return unused.into_iter().collect();
+        }
+        let is_root_of_others = config.policy.judge == Depth::Leaf && intermediates.is_some();
+        let missing = |file: &CertificateFile, ca: &CertificateDer<'_>| {
+            (!self.crls.cover(ca)).then(|| Warning::CrlMissing {
+                file: file.clone(),
+                subject: CertificateSummary::of(ca).subject,
+            })
+        };
+        let roots = self
+            .trust_anchors
+            .certificates
+            .iter()
+            .filter(|ca| !(is_root_of_others && tls::issued_any(ca, &self.intermediates)));
+        let roots = roots.filter_map(|ca| missing(&anchors, ca));
+        let below = intermediates.iter().flat_map(|file| {
+            let cas = self.intermediates.iter();
+            cas.filter_map(|ca| missing(file, ca))
+        });
+        roots.chain(below).collect()
+    }
+
     /// The leaf certificates of the service and the CAs that it trusts on either side.
     pub(super) fn certificates(
         &self,
@@ -213,6 +255,7 @@ impl ServiceCredentials {
             .into_iter()
             .chain(client.map(|cert| (CertificateRole::UpstreamClient, cert)))
             .chain(client_cas.map(|cert| (CertificateRole::TrustAnchor, cert)))
+            .chain(self.intermediates.iter().map(|cert| (CertificateRole::Intermediate, cert)))
             .chain(upstream_cas.map(|cert| (CertificateRole::UpstreamTrustAnchor, cert)))
     }
 }
@@ -330,14 +373,18 @@ fn period_warnings(
 /// The configuration key that names the files with CRLs.
 pub(super) const CRLS: &str = "client_auth.crls";
 
-/// The CAs whose CRLs the service accepts.
-fn crl_issuers(config: &ServiceConfig, anchors: &TrustAnchors) -> Result<CrlIssuers, LoadError> {
-    let Some(path) = &config.intermediates else { return Ok(CrlIssuers::new(anchors)) };
+/// The CAs whose CRLs the service accepts, and the certificates in `client_auth.intermediates`.
+fn crl_issuers(
+    config: &ServiceConfig,
+    anchors: &TrustAnchors,
+) -> Result<(CrlIssuers, Vec<CertificateDer<'static>>), LoadError> {
+    let Some(path) = &config.intermediates else {
+        return Ok((CrlIssuers::new(anchors), Vec::new()));
+    };
     let file = ServiceFile { service: &config.name, key: "client_auth.intermediates", path };
-    let intermediates = tls::certificates(&file.read()?);
-    intermediates
-        .and_then(|intermediates| CrlIssuers::new(anchors).with_intermediates(&intermediates))
-        .map_err(|source| file.unusable(source))
+    let intermediates = tls::certificates(&file.read()?).map_err(|source| file.unusable(source))?;
+    let issuers = CrlIssuers::new(anchors).with_intermediates(&intermediates);
+    Ok((issuers.map_err(|source| file.unusable(source))?, intermediates))
 }
 
 fn client_verifier(
