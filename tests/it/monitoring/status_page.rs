@@ -49,16 +49,30 @@ struct Browser {
 }
 
 impl Browser {
+    /// A driver with its port. It chooses a free port of IPv4, and ends if another program has that
+    /// port of IPv6.
+    fn start_driver() -> (Child, u16) {
+        wait_for("chromedriver", || {
+            let mut driver = Command::new("chromedriver")
+                .arg("--port=0")
+                .stdout(Stdio::piped())
+                .spawn()
+                .map_err(|error| error.to_string())?;
+            let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+            let mut printed = String::new();
+            let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
+                printed.push_str(&line);
+                let (_, port) = line.split_once("started successfully on port ")?;
+                port.trim_end_matches('.').parse::<u16>().ok()
+            });
+            std::thread::spawn(move || lines.count()); // so that it never waits for us
+            port.map(|port| (driver, port)).ok_or(printed)
+        })
+    }
+
     fn start() -> Self {
-        let mut driver =
-            Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-        let started = lines.by_ref().map_while(Result::ok).find_map(|line| {
-            let (_, port) = line.split_once("started successfully on port ")?;
-            port.trim_end_matches('.').parse::<u16>().ok()
-        });
-        std::thread::spawn(move || lines.count()); // so that it never waits for us
-        let driver_url = format!("http://127.0.0.1:{}", started.unwrap());
+        let (driver, port) = Self::start_driver();
+        let driver_url = format!("http://127.0.0.1:{port}");
         let profile = tempfile::tempdir().unwrap();
         let arguments = [
             "--headless",

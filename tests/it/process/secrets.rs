@@ -43,7 +43,7 @@ fn a_key_readable_by_others_is_a_warning_at_start_reload_and_validation() {
         line["message"] == LOOSE && line["level"] == "WARN" && line["problem"] == problem.as_str()
     });
     assert!(validate().contains(&format!("\nwarning: {problem}\n")), "{}", validate());
-    assert!(validate().contains(": valid\n"), "{}", validate());
+    assert!(validate().contains(": valid, with 1 warning\n"), "{}", validate());
 }
 
 /// Pieces of a key as they might be written somewhere: every line of its PEM, and its secret numbers.
