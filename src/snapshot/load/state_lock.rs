@@ -38,7 +38,7 @@ pub struct StateLock {
 
 impl StateLock {
     /// Takes the lock on `directory` for a process with this configuration file. Another process
-    /// with the same configuration file may hold it; [`StateLock::try_hold`] takes it later.
+    /// with the same configuration file may hold it; a later refresh takes it then.
     ///
     /// # Errors
     /// Returns an error if a process with another configuration file holds the lock, or if the
