@@ -12,6 +12,7 @@
 //! | `keep_alive` | detection of TCP peers that have vanished |
 //! | [`blocking`] | blocking calls on threads that exist from the start |
 //! | [`log_writer`] | log lines between the threads and a reader that may stall |
+//! | [`resolver`] | look-ups of host names on threads of their own |
 //! | [`pkbf`] | the `pkbfv1` filter: query, insert, reading, atomic writing |
 //! | [`spki`] | public keys in certificates and files, their related encodings, fingerprints |
 //! | [`guard`] | verdicts and decisions: [`guard::Guard::judge`] and [`guard::Policy::decide`] |
@@ -21,6 +22,7 @@
 //! | [`metrics`] | all metrics, as typed handles |
 //! | [`recent_hits`] | recently rejected or flagged clients, in bounded memory |
 //! | [`snapshot`] | the state that a reload can change, as one immutable value |
+//! | [`confirm`] | questions to a source of proofs: whether a probably compromised key is compromised |
 //! | [`listen`] | listening sockets, one per worker and address |
 //! | `dialect` | the form of client certificates and addresses in header fields |
 //! | [`proxy`] | the data path: the life of a connection |
@@ -50,6 +52,8 @@ pub mod cli;
 #[cfg(feature = "proxy")]
 pub mod config;
 #[cfg(feature = "proxy")]
+pub mod confirm;
+#[cfg(feature = "proxy")]
 mod dialect;
 pub mod guard;
 #[cfg(feature = "proxy")]
@@ -72,6 +76,8 @@ pub mod recent_hits;
 // Without the proxy, whole files are read by `pkbf` alone.
 #[cfg_attr(not(feature = "proxy"), allow(dead_code))]
 mod regular_file;
+#[cfg(feature = "proxy")]
+pub mod resolver;
 #[cfg(feature = "proxy")]
 pub mod server;
 #[cfg(feature = "proxy")]

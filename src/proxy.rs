@@ -41,5 +41,4 @@ mod worker;
 
 pub use self::threads::{Sockets, StartError, Workers, start};
 pub use self::upstream::health::{HealthRegistry, supervise as supervise_health};
-pub use self::upstream::resolver::Resolver;
 pub use self::worker::{Lifecycle, WorkerContext};

@@ -27,8 +27,9 @@ use crate::metrics::{ControlMetrics, Exposition, LogMetrics, WorkerMetrics};
 use crate::process::heartbeat::Heartbeats;
 use crate::process::inherited_sockets::{InheritedSockets, InheritedSocketsError};
 use crate::process::supervision::Supervisor;
-use crate::proxy::{self, HealthRegistry, Lifecycle, Resolver, WorkerContext, Workers};
+use crate::proxy::{self, HealthRegistry, Lifecycle, WorkerContext, Workers};
 use crate::recent_hits::RecentHits;
+use crate::resolver::Resolver;
 use crate::snapshot::watch::{Command, FileWatcher, POLL_INTERVAL};
 use crate::snapshot::{Current, LoadError, Loader, Prepare, Report, Snapshot, StateLock};
 

@@ -9,7 +9,6 @@ pub(crate) mod health;
 pub(crate) mod http1;
 mod http2;
 mod http2_pool;
-pub(crate) mod resolver;
 pub(crate) mod server;
 mod upgrade;
 
@@ -29,12 +28,12 @@ use self::ejection::{Ejections, ServerFailure};
 use self::error::{SendError, UpstreamError};
 use self::health::HealthRegistry;
 use self::http1::{IdleConnections, Tunnel};
-use self::resolver::Resolver;
 use self::server::{Lease, ServerConnection, SharedByServers, UpstreamServer};
 use super::message::body::{Incoming, OutgoingRequest};
 use crate::config::{Scheme, ServerConfig, ServiceConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
 use crate::permit::ClientKey;
+use crate::resolver::Resolver;
 
 /// The servers of a service.
 #[derive(Debug)]

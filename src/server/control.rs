@@ -12,7 +12,8 @@ use crate::metrics::ControlMetrics;
 use crate::process::heartbeat::{self, Heartbeats};
 use crate::process::service_manager;
 use crate::process::supervision::Supervisor;
-use crate::proxy::{self, HealthRegistry, Resolver};
+use crate::proxy::{self, HealthRegistry};
+use crate::resolver::Resolver;
 use crate::snapshot::Current;
 use crate::snapshot::watch::FileWatcher;
 

@@ -16,10 +16,10 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, info, warn};
 
 use super::dial::{DialError, Dialed, Dialer, HttpVersion, Io};
-use super::resolver::Resolver;
 use crate::config::{HealthCheckConfig, ServerConfig};
 use crate::metrics::ControlMetrics;
 use crate::proxy::message::body::HttpError;
+use crate::resolver::Resolver;
 use crate::snapshot::{Current, Service};
 
 /// The health of every server of every service. Clones share it.

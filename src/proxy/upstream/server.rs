@@ -29,13 +29,13 @@ use super::error::{RequestError, SendError, UpstreamError};
 use super::health::ServerHealth;
 use super::http1::{Http1Connection, Http1Pool, IdleConnections};
 use super::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
-use super::resolver::Resolver;
 use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::{ServiceMetrics, UpstreamFailure};
 use crate::permit::{ClientKey, Count, CountGuard, ShareGuard};
 use crate::proxy::message::body::{
     HttpError, Incoming, OutgoingRequest, RequestBody, RequestUpload,
 };
+use crate::resolver::Resolver;
 
 /// A server, in one worker.
 #[derive(Debug)]
