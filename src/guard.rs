@@ -5,6 +5,7 @@
 //! sessions, reloads and the command line. Both are pure functions: no I/O, the time is a
 //! parameter, and a clean key causes no allocation.
 
+mod answers;
 mod judgement;
 mod lists;
 mod policy;
@@ -18,11 +19,12 @@ use arc_swap::ArcSwap;
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
+pub use answers::{Answers, CurrentAnswers};
 pub use judgement::Judgement;
 pub use lists::{Exception, FingerprintList, ListError};
 pub use policy::{Decision, Depth, Policy, RejectWith};
 pub use recent::{MatchingClients, RecentClient, RecentKeys, RecentShard};
-pub use verdict::{Hit, JudgedAt, Listing, Verdict, VerdictKind};
+pub use verdict::{Confirmation, Hit, JudgedAt, Listing, Verdict, VerdictKind};
 
 use self::lists::ExceptionsByKey;
 
@@ -40,12 +42,13 @@ pub struct NamedFilter {
     pub sha256: [u8; 32],
 }
 
-/// Judges keys by exceptions, lists and filters, in this order.
+/// Judges keys by exceptions, lists, answers and filters, in this order.
 #[derive(Debug, Default)]
 pub struct Guard {
     filters: Vec<Arc<NamedFilter>>,
     lists: Vec<Arc<FingerprintList>>,
     exceptions: ExceptionsByKey,
+    answers: Option<CurrentAnswers>,
 }
 
 impl Guard {
@@ -66,6 +69,13 @@ impl Guard {
     #[must_use]
     pub fn with_exceptions(self, exceptions: impl IntoIterator<Item = Exception>) -> Self {
         Self { exceptions: ExceptionsByKey::new(exceptions), ..self }
+    }
+
+    /// Adds the answers of a source of proofs, which are consulted before the filters if they
+    /// confirm a key, and after the filters if they clear one.
+    #[must_use]
+    pub fn with_answers(self, answers: CurrentAnswers) -> Self {
+        Self { answers: Some(answers), ..self }
     }
 
     /// The verdict at `now` on a client's `chain`, leaf first. With [`Depth::Chain`] it is the
@@ -113,7 +123,59 @@ impl Guard {
                 encodings.push((encoding, Fingerprint::of(spki)));
             }
         });
-        self.exact_match(&encodings, now).unwrap_or_else(|| self.judge_encodings(&key))
+        let fingerprints = || if has_exact { encodings.clone() } else { fingerprints_of(spki) };
+        self.exact_match(&encodings, now)
+            .unwrap_or_else(|| self.judge_by_answers(&key, now, fingerprints))
+    }
+
+    /// The verdict of the answers and the filters. `fingerprints` is called for a hit only and
+    /// returns those of all encodings of `key`, in the same order.
+    fn judge_by_answers(
+        &self,
+        key: &KeyEncodings,
+        now: SystemTime,
+        fingerprints: impl FnOnce() -> EncodingFingerprints,
+    ) -> Verdict {
+        let by_filters = self.judge_encodings(key);
+        let Some(answers) = self.answers.as_ref().map(CurrentAnswers::load) else {
+            return by_filters;
+        };
+        if by_filters.hit().is_none() && !answers.may_confirm(&key.hashes) {
+            return by_filters;
+        }
+        let fingerprints = fingerprints();
+        let proved = fingerprints.iter().find(|(_, it)| answers.is_confirmed(it)).copied();
+        match (by_filters, proved) {
+            (by_filters, Some((encoding, proof))) => Verdict::Confirmed(Confirmation {
+                proof,
+                encoding,
+                position: 0,
+                hit: by_filters.hit().cloned(),
+            }),
+            (Verdict::Probable(hit), None)
+                if self.is_cleared(key, &fingerprints, &answers, now) =>
+            {
+                Verdict::Cleared(hit)
+            }
+            (by_filters, None) => by_filters,
+        }
+    }
+
+    /// Whether `answers` clear the key at `now`: each of its encodings that is in a filter is
+    /// cleared, and the source answers for every one of these filters.
+    fn is_cleared(
+        &self,
+        key: &KeyEncodings,
+        fingerprints: &EncodingFingerprints,
+        answers: &Answers,
+        now: SystemTime,
+    ) -> bool {
+        self.filters.iter().all(|named| {
+            key.hashes.iter().zip(fingerprints).all(|(hash, (_, fingerprint))| {
+                !named.filter.contains_hash(*hash)
+                    || answers.covers_filter(&named.name) && answers.is_cleared(fingerprint, now)
+            })
+        })
     }
 
     /// The verdict of the exceptions and lists, which hold keys by fingerprint.
@@ -135,10 +197,11 @@ impl Guard {
     /// The verdict at `now` on a key that was recorded before.
     fn judge_recorded(&self, key: &RecordedKey, now: SystemTime) -> Verdict {
         let exact = self.exact_match(&key.fingerprints, now);
-        exact.unwrap_or_else(|| self.judge_encodings(&key.encodings))
+        let fingerprints = || key.fingerprints.clone();
+        exact.unwrap_or_else(|| self.judge_by_answers(&key.encodings, now, fingerprints))
     }
 
-    /// The verdict of the filters.
+    /// The verdict of the filters alone.
     #[must_use]
     pub fn judge_encodings(&self, key: &KeyEncodings) -> Verdict {
         if self.filters.is_empty() {
@@ -203,6 +266,15 @@ impl From<Guard> for CurrentGuard {
 /// The fingerprint of a key in each of its encodings.
 type EncodingFingerprints = SmallVec<[(Encoding, Fingerprint); 4]>;
 
+/// The fingerprints of all encodings of the key with this SubjectPublicKeyInfo (DER).
+fn fingerprints_of(spki: &[u8]) -> EncodingFingerprints {
+    let mut fingerprints = EncodingFingerprints::new();
+    spki::for_each_related(spki, |encoding, spki| {
+        fingerprints.push((encoding, Fingerprint::of(spki)));
+    });
+    fingerprints
+}
+
 /// A key for judgements that come later, by other guards.
 #[derive(Debug)]
 struct RecordedKey {
@@ -213,11 +285,7 @@ struct RecordedKey {
 impl RecordedKey {
     /// The key with this SubjectPublicKeyInfo (DER).
     fn from_spki(spki: &[u8]) -> Self {
-        let mut fingerprints = EncodingFingerprints::new();
-        spki::for_each_related(spki, |encoding, spki| {
-            fingerprints.push((encoding, Fingerprint::of(spki)));
-        });
-        Self { encodings: KeyEncodings::from_spki(spki), fingerprints }
+        Self { encodings: KeyEncodings::from_spki(spki), fingerprints: fingerprints_of(spki) }
     }
 }
 

@@ -243,7 +243,7 @@ impl Filter {
 }
 
 /// The two hashes of a key. A filter of any size derives its bit positions from them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyHash {
     /// XXH64 with seed 0.
     h1: u64,

@@ -144,6 +144,7 @@ pub(super) struct RawException {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawPolicy {
+    pub(super) on_cleared: Option<ClearedAction>,
     pub(super) on_confirmed: Option<Action>,
     pub(super) on_listed: Option<Action>,
     pub(super) on_probable: Option<Action>,
@@ -162,6 +163,27 @@ pub(super) enum Action {
     Flag,
     Header,
     Reject,
+}
+
+/// An action for a cleared key, which may be admitted without a log line.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ClearedAction {
+    Admit,
+    Flag,
+    Header,
+    Reject,
+}
+
+impl From<ClearedAction> for Decision {
+    fn from(action: ClearedAction) -> Self {
+        match action {
+            ClearedAction::Admit => Self::Admit,
+            ClearedAction::Flag => Self::Flag,
+            ClearedAction::Header => Self::Annotate,
+            ClearedAction::Reject => Self::Reject,
+        }
+    }
 }
 
 impl From<Action> for Decision {

@@ -45,11 +45,13 @@ impl Judgement {
             .fold(leaf, Self::harder)
     }
 
-    /// Whether another filter could change the verdict.
+    /// Whether another filter or answer could change the verdict.
     #[must_use]
     pub fn depends_on_filters(&self) -> bool {
         match self.verdict {
-            Verdict::Clean | Verdict::Confirmed(_) | Verdict::Probable(_) => true,
+            Verdict::Clean | Verdict::Cleared(_) | Verdict::Confirmed(_) | Verdict::Probable(_) => {
+                true
+            }
             Verdict::Allowed | Verdict::Listed(_) | Verdict::Unchecked => false,
         }
     }

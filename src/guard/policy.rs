@@ -63,6 +63,8 @@ pub enum RejectWith {
 /// A service's decision for each verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
+    /// Decision for a key that is in a filter and cleared by the source of proofs.
+    pub on_cleared: Decision,
     /// Decision for a key that is proved to be compromised.
     pub on_confirmed: Decision,
     /// Decision for a key on a list.
@@ -83,6 +85,7 @@ impl Policy {
     pub fn decide(&self, verdict: &Verdict) -> Decision {
         match verdict {
             Verdict::Allowed | Verdict::Clean => Decision::Admit,
+            Verdict::Cleared(_) => self.on_cleared,
             Verdict::Confirmed(_) => self.on_confirmed,
             Verdict::Listed(_) => self.on_listed,
             Verdict::Probable(_) => self.on_probable,
@@ -94,15 +97,16 @@ impl Policy {
     /// that a request without the header did not come through the proxy.
     #[must_use]
     pub fn annotates(&self) -> bool {
-        [self.on_confirmed, self.on_listed, self.on_probable, self.on_unchecked]
+        [self.on_cleared, self.on_confirmed, self.on_listed, self.on_probable, self.on_unchecked]
             .contains(&Decision::Annotate)
     }
 }
 
-/// Rejects every key that is not [`Verdict::Clean`] or [`Verdict::Allowed`].
+/// Rejects every key that is not [`Verdict::Clean`], [`Verdict::Cleared`] or [`Verdict::Allowed`].
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            on_cleared: Decision::Admit,
             on_confirmed: Decision::Reject,
             on_listed: Decision::Reject,
             on_probable: Decision::Reject,
@@ -116,12 +120,13 @@ impl Default for Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::{Hit, Listing};
-    use crate::spki::Encoding;
+    use crate::guard::{Confirmation, Hit, Listing};
+    use crate::spki::{Encoding, Fingerprint};
 
     #[test]
     fn each_verdict_has_its_own_decision() {
         let policy = Policy {
+            on_cleared: Decision::Flag,
             on_confirmed: Decision::Annotate,
             on_listed: Decision::Reject,
             on_probable: Decision::Flag,
@@ -139,7 +144,15 @@ mod tests {
             false_positive_ratio: 0.0,
         };
         assert_eq!(policy.decide(&Verdict::Clean), Decision::Admit);
-        assert_eq!(policy.decide(&Verdict::Confirmed(hit.clone())), Decision::Annotate);
+        let confirmation = Confirmation {
+            proof: Fingerprint::of(b"key"),
+            encoding: Encoding::Presented,
+            position: 0,
+            hit: None,
+        };
+        assert_eq!(policy.decide(&Verdict::Confirmed(confirmation)), Decision::Annotate);
+        assert_eq!(policy.decide(&Verdict::Cleared(hit.clone())), Decision::Flag);
+        assert_eq!(Policy::default().decide(&Verdict::Cleared(hit.clone())), Decision::Admit);
         assert_eq!(policy.decide(&Verdict::Probable(hit)), Decision::Flag);
         assert_eq!(policy.decide(&Verdict::Unchecked), Decision::Annotate);
     }
@@ -148,6 +161,7 @@ mod tests {
     fn requests_carry_the_header_if_any_verdict_requires_it() {
         assert!(!Policy::default().annotates());
         assert!(Policy { on_probable: Decision::Annotate, ..Policy::default() }.annotates());
+        assert!(Policy { on_cleared: Decision::Annotate, ..Policy::default() }.annotates());
         assert!(Policy { on_confirmed: Decision::Annotate, ..Policy::default() }.annotates());
         assert!(Policy { on_listed: Decision::Annotate, ..Policy::default() }.annotates());
         assert!(Policy { on_unchecked: Decision::Annotate, ..Policy::default() }.annotates());

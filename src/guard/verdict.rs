@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::spki::Encoding;
+use crate::spki::{Encoding, Fingerprint};
 
 /// The verdict on a key, with the evidence.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,8 +12,10 @@ pub enum Verdict {
     Allowed,
     /// The key is in no filter and on no list. Filters have no false negatives.
     Clean,
-    /// The key is in a filter and proved to be compromised. No code produces this verdict yet.
-    Confirmed(Hit),
+    /// The key is in a filter, and the source of proofs does not know it. The clearance expires.
+    Cleared(Hit),
+    /// The compromise of the key is proved by a signature of the key itself.
+    Confirmed(Confirmation),
     /// The key is on an exact list.
     Listed(Listing),
     /// The key is in a filter, up to its false-positive rate.
@@ -37,6 +39,19 @@ pub struct Hit {
     pub false_positive_ratio: f64,
 }
 
+/// The proof of a key's compromise.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Confirmation {
+    /// Fingerprint of the encoding whose key made the proof, which is the name of the proof.
+    pub proof: Fingerprint,
+    /// The encoding of the key whose proof is known.
+    pub encoding: Encoding,
+    /// Position in the client's chain of the certificate with this key; 0 is the leaf.
+    pub position: usize,
+    /// The filter entry that the key matches; `None` if the key is in no filter any more.
+    pub hit: Option<Hit>,
+}
+
 /// The list entry that a key matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
@@ -55,6 +70,7 @@ impl Verdict {
         match self {
             Self::Allowed => VerdictKind::Allowed,
             Self::Clean => VerdictKind::Clean,
+            Self::Cleared(_) => VerdictKind::Cleared,
             Self::Confirmed(_) => VerdictKind::Confirmed,
             Self::Listed(_) => VerdictKind::Listed,
             Self::Probable(_) => VerdictKind::Probable,
@@ -78,10 +94,11 @@ impl Verdict {
         match self {
             Self::Clean => 0,
             Self::Allowed => 1,
-            Self::Unchecked => 2,
-            Self::Probable(_) => 3,
-            Self::Confirmed(_) => 4,
-            Self::Listed(_) => 5,
+            Self::Cleared(_) => 2,
+            Self::Unchecked => 3,
+            Self::Probable(_) => 4,
+            Self::Confirmed(_) => 5,
+            Self::Listed(_) => 6,
         }
     }
 
@@ -89,7 +106,13 @@ impl Verdict {
     #[must_use]
     pub fn at(mut self, position: usize) -> Self {
         match &mut self {
-            Self::Confirmed(hit) | Self::Probable(hit) => hit.position = position,
+            Self::Cleared(hit) | Self::Probable(hit) => hit.position = position,
+            Self::Confirmed(confirmation) => {
+                confirmation.position = position;
+                if let Some(hit) = &mut confirmation.hit {
+                    hit.position = position;
+                }
+            }
             Self::Listed(listing) => listing.position = position,
             Self::Allowed | Self::Clean | Self::Unchecked => {}
         }
@@ -100,7 +123,8 @@ impl Verdict {
     #[must_use]
     pub fn position(&self) -> Option<usize> {
         match self {
-            Self::Confirmed(hit) | Self::Probable(hit) => Some(hit.position),
+            Self::Cleared(hit) | Self::Probable(hit) => Some(hit.position),
+            Self::Confirmed(confirmation) => Some(confirmation.position),
             Self::Listed(listing) => Some(listing.position),
             Self::Allowed | Self::Clean | Self::Unchecked => None,
         }
@@ -110,7 +134,8 @@ impl Verdict {
     #[must_use]
     pub fn hit(&self) -> Option<&Hit> {
         match self {
-            Self::Confirmed(hit) | Self::Probable(hit) => Some(hit),
+            Self::Cleared(hit) | Self::Probable(hit) => Some(hit),
+            Self::Confirmed(confirmation) => confirmation.hit.as_ref(),
             Self::Allowed | Self::Clean | Self::Listed(_) | Self::Unchecked => None,
         }
     }
@@ -122,7 +147,22 @@ impl Verdict {
             Self::Listed(listing) => Some(listing),
             Self::Allowed
             | Self::Clean
+            | Self::Cleared(_)
             | Self::Confirmed(_)
+            | Self::Probable(_)
+            | Self::Unchecked => None,
+        }
+    }
+
+    /// The name of the proof, if the compromise of the key is proved.
+    #[must_use]
+    pub fn proof(&self) -> Option<&Fingerprint> {
+        match self {
+            Self::Confirmed(confirmation) => Some(&confirmation.proof),
+            Self::Allowed
+            | Self::Clean
+            | Self::Cleared(_)
+            | Self::Listed(_)
             | Self::Probable(_)
             | Self::Unchecked => None,
         }
@@ -133,7 +173,8 @@ impl Verdict {
     pub fn encoding(&self) -> Option<Encoding> {
         match self {
             Self::Listed(listing) => Some(listing.encoding),
-            Self::Confirmed(hit) | Self::Probable(hit) => Some(hit.encoding),
+            Self::Cleared(hit) | Self::Probable(hit) => Some(hit.encoding),
+            Self::Confirmed(confirmation) => Some(confirmation.encoding),
             Self::Allowed | Self::Clean | Self::Unchecked => None,
         }
     }
@@ -146,7 +187,9 @@ pub enum VerdictKind {
     Allowed,
     /// The key is in no filter and on no list.
     Clean,
-    /// The key is in a filter and proved to be compromised.
+    /// The key is in a filter, and the source of proofs does not know it.
+    Cleared,
+    /// The compromise of the key is proved.
     Confirmed,
     /// The key is on an exact list.
     Listed,
@@ -158,9 +201,10 @@ pub enum VerdictKind {
 
 impl VerdictKind {
     /// Every kind, in the order of declaration.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Allowed,
         Self::Clean,
+        Self::Cleared,
         Self::Confirmed,
         Self::Listed,
         Self::Probable,
@@ -173,6 +217,7 @@ impl VerdictKind {
         match self {
             Self::Allowed => "allowed",
             Self::Clean => "clean",
+            Self::Cleared => "cleared",
             Self::Confirmed => "confirmed",
             Self::Listed => "listed",
             Self::Probable => "probable",
@@ -211,14 +256,14 @@ impl JudgedAt {
 impl fmt::Display for Verdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_str())?;
-        match self {
-            // Configured names contain no character that needs escaping in a quoted string.
-            Self::Listed(listing) => write!(formatter, ";list=\"{}\"", listing.list),
-            Self::Confirmed(hit) | Self::Probable(hit) => {
-                write!(formatter, ";filter=\"{}\";revision={}", hit.filter, hit.revision)
-            }
-            Self::Allowed | Self::Clean | Self::Unchecked => Ok(()),
+        // Configured names contain no character that needs escaping in a quoted string.
+        if let Some(listing) = self.listing() {
+            write!(formatter, ";list=\"{}\"", listing.list)?;
         }
+        if let Some(hit) = self.hit() {
+            write!(formatter, ";filter=\"{}\";revision={}", hit.filter, hit.revision)?;
+        }
+        Ok(())
     }
 }
 
@@ -235,9 +280,20 @@ mod tests {
             position: 0,
             false_positive_ratio: 0.001,
         };
+        let confirmation = |hit: Option<Hit>| Confirmation {
+            proof: Fingerprint::of(b"key"),
+            encoding: Encoding::Presented,
+            position: 0,
+            hit,
+        };
         assert_eq!(
-            Verdict::Confirmed(hit.clone()).to_string(),
+            Verdict::Confirmed(confirmation(Some(hit.clone()))).to_string(),
             r#"confirmed;filter="pwnedkeys";revision=42"#
+        );
+        assert_eq!(Verdict::Confirmed(confirmation(None)).to_string(), "confirmed");
+        assert_eq!(
+            Verdict::Cleared(hit.clone()).to_string(),
+            r#"cleared;filter="pwnedkeys";revision=42"#
         );
         assert_eq!(
             Verdict::Probable(hit).to_string(),

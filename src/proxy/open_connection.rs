@@ -319,6 +319,10 @@ fn forbidden(reason: &'static str) -> RequestRejection {
 fn rejection_of(verdict: &Verdict) -> RequestRejection {
     let is_issuer = verdict.position().is_some_and(|position| position > 0);
     forbidden(match verdict {
+        Verdict::Cleared(_) if is_issuer => {
+            "the key of an issuer of the client certificate is in a filter of rejected keys"
+        }
+        Verdict::Cleared(_) => "the key of the client certificate is in a filter of rejected keys",
         Verdict::Confirmed(_) | Verdict::Listed(_) | Verdict::Probable(_) if is_issuer => {
             "the key of an issuer of the client certificate is known to be compromised"
         }

@@ -171,6 +171,7 @@ pub struct ServiceReport {
     pub server_names: Vec<String>,
     /// Addresses of the upstream servers.
     pub upstream: Vec<String>,
+    on_cleared: &'static str,
     on_confirmed: &'static str,
     /// The action for a key on a list.
     pub on_listed: &'static str,
@@ -308,6 +309,7 @@ impl ServiceReport {
             listen: config.listen.to_string(),
             server_names: config.server_names.clone(),
             upstream: config.upstream.servers.iter().map(ToString::to_string).collect(),
+            on_cleared: config.policy.on_cleared.as_str(),
             on_confirmed: config.policy.on_confirmed.as_str(),
             on_listed: config.policy.on_listed.as_str(),
             on_probable: config.policy.on_probable.as_str(),

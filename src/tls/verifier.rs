@@ -219,6 +219,7 @@ fn rejection(judgement: &Judgement) -> CertificateError {
         VerdictKind::Confirmed => CertificateError::Revoked,
         VerdictKind::Allowed
         | VerdictKind::Clean
+        | VerdictKind::Cleared
         | VerdictKind::Listed
         | VerdictKind::Probable
         | VerdictKind::Unchecked => CertificateError::ApplicationVerificationFailure,

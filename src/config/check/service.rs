@@ -123,6 +123,7 @@ impl Checker<'_> {
             self.conflict(format!("{path}.policy.reject_with"), problem);
         }
         for (key, action) in [
+            ("on_cleared", policy.on_cleared),
             ("on_confirmed", policy.on_confirmed),
             ("on_listed", policy.on_listed),
             ("on_probable", policy.on_probable),
@@ -238,6 +239,7 @@ fn host_name_problem(host: &str) -> Option<&'static str> {
 fn merge(policy: &raw::RawPolicy, service: &raw::RawPolicy) -> Policy {
     let default = Policy::default();
     Policy {
+        on_cleared: service.on_cleared.or(policy.on_cleared).map_or(default.on_cleared, Into::into),
         on_confirmed: service
             .on_confirmed
             .or(policy.on_confirmed)
