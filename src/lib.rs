@@ -15,6 +15,7 @@
 //! | [`resolver`] | look-ups of host names on threads of their own |
 //! | [`pkbf`] | the `pkbfv1` filter: query, insert, reading, atomic writing |
 //! | [`spki`] | public keys in certificates and files, their related encodings, fingerprints |
+//! | [`proof`] | proofs of compromise: statements signed with the compromised key |
 //! | [`guard`] | verdicts and decisions: [`guard::Guard::judge`] and [`guard::Policy::decide`] |
 //! | [`config`] | the configuration, parsed and checked once |
 //! | [`process`] | the process and its host: sandbox, service manager, inherited sockets |
@@ -69,6 +70,8 @@ mod permit;
 pub mod pkbf;
 #[cfg(feature = "proxy")]
 pub mod process;
+#[cfg(feature = "proxy")]
+pub mod proof;
 #[cfg(feature = "proxy")]
 pub mod proxy;
 #[cfg(feature = "proxy")]
