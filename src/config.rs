@@ -9,6 +9,7 @@
 //! example, the reference and the test.
 
 mod check;
+mod confirm;
 mod document;
 mod log_level;
 mod problem;
@@ -22,6 +23,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use self::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
 pub use self::log_level::{LogLevel, LogLevelError};
 pub use self::problem::{ConfigError, ConfigProblem};
 pub use self::service::{
@@ -54,6 +56,8 @@ pub struct Config {
     pub exceptions: Vec<Exception>,
     /// Directory for state that survives restarts; `None` keeps none.
     pub state_dir: Option<PathBuf>,
+    /// The source of proofs; `None` asks nothing.
+    pub confirm: Option<ConfirmConfig>,
     /// Services, at least one.
     pub services: Vec<ServiceConfig>,
     /// Delays of a shutdown.
@@ -246,7 +250,8 @@ impl Config {
         let filters = filters.flat_map(|it| std::iter::once(&it.path).chain(&it.canaries));
         let lists = self.lists.iter().map(|list| &list.path);
         let services = self.services.iter().flat_map(ServiceConfig::files);
-        filters.chain(lists).map(PathBuf::as_path).chain(services).collect()
+        let confirm = self.confirm.iter().flat_map(ConfirmConfig::files);
+        filters.chain(lists).map(PathBuf::as_path).chain(services).chain(confirm).collect()
     }
 
     /// The settings that differ from `before` and take effect only after a restart.
@@ -260,6 +265,7 @@ impl Config {
             ("log", self.log != before.log),
             ("access_log", self.access_log != before.access_log),
             ("state", self.state_dir != before.state_dir),
+            ("confirm", self.confirm != before.confirm),
             ("shutdown", self.shutdown != before.shutdown),
             ("sandbox", self.sandbox != before.sandbox),
             ("max_new_hits", records_keys(self) && !records_keys(before)),

@@ -1,5 +1,6 @@
 //! Converts the raw tables into the checked model.
 
+mod confirm;
 mod service;
 mod upstream;
 
@@ -129,6 +130,7 @@ impl<'a> Checker<'a> {
             admin: self.admin(&raw.admin.listen),
             log: self.log(raw.log),
             access_log: raw.access_log.requests,
+            confirm: raw.confirm.map(|confirm| self.confirm(confirm, &filters)),
             filters,
             lists,
             exceptions,

@@ -1,6 +1,7 @@
 //! The TOML tables as they are written. Unknown keys are errors, and optional keys have their
 //! defaults here.
 
+mod confirm;
 mod service;
 mod upstream;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+pub(super) use self::confirm::RawConfirm;
 pub(super) use self::service::{Limits, RawService, RawTls};
 pub(super) use self::upstream::{RawServer, RawUpstream, UpstreamTls};
 use super::units::{DateText, DurationText, SizeText};
@@ -34,6 +36,7 @@ pub(super) struct RawConfig {
     pub(super) lists: Vec<List>,
     #[serde(default)]
     pub(super) exceptions: Vec<RawException>,
+    pub(super) confirm: Option<RawConfirm>,
     #[serde(default)]
     pub(super) policy: RawPolicy,
     #[serde(default)]

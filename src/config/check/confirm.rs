@@ -1,0 +1,155 @@
+//! Checks the table of the source of proofs.
+
+use std::path::Path;
+
+use hyper::Uri;
+use rustls::pki_types::ServerName;
+
+use super::Checker;
+use crate::config::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
+use crate::config::{FilterConfig, raw};
+
+/// Maximum number of questions a second; a larger number is a typing error.
+const MAX_RATE: u32 = 1000;
+
+impl Checker<'_> {
+    pub(super) fn confirm(&self, raw: raw::RawConfirm, filters: &[FilterConfig]) -> ConfirmConfig {
+        let path = |key: &str, path: &Path| self.path(&format!("confirm.{key}"), path);
+        if raw.url.is_none() && raw.proofs.is_none() {
+            let problem = "there is nothing to ask: give url, proofs, or both";
+            self.conflict("confirm", problem);
+        }
+        let url = raw.url.as_deref().and_then(|url| self.source_url(url));
+        if url.as_ref().is_some_and(|url| url.is_secure) && raw.trust_anchors.is_none() {
+            let problem = "the key is missing; https:// needs the CAs of the source, such as \"/etc/ssl/certs/ca-certificates.crt\"";
+            self.conflict("confirm.trust_anchors", problem);
+        }
+        if raw.directory_is_complete {
+            let at = "confirm.directory_is_complete";
+            if raw.proofs.is_none() {
+                self.conflict(at, "there is no directory; give proofs, or set it to false");
+            } else if raw.url.is_some() {
+                self.conflict(at, "the url would never be asked; remove one of them");
+            }
+        }
+        ConfirmConfig {
+            filters: self.confirmed_filters(raw.filters, filters),
+            url,
+            trust_anchors: raw.trust_anchors.map(|it| path("trust_anchors", &it)),
+            api_key: raw.api_key.map(|it| path("api_key", &it)),
+            proofs: raw.proofs.map(|it| path("proofs", &it)),
+            directory_is_complete: raw.directory_is_complete,
+            canary: match raw.canary.to_str() {
+                Some("off") => CanaryConfig::Off,
+                Some("published") => CanaryConfig::Published,
+                Some(_) | None => CanaryConfig::File(path("canary", &raw.canary)),
+            },
+            wait: raw.wait.0,
+            timeout: self.positive("confirm.timeout", raw.timeout),
+            cleared_ttl: self.positive("confirm.cleared_ttl", raw.cleared_ttl),
+            stale_for: raw.stale_for.0,
+            rate: self.within("confirm.rate", raw.rate, 1..=MAX_RATE),
+        }
+    }
+
+    /// Checks the names of the filters. Without names, the only filter is meant.
+    fn confirmed_filters(&self, names: Vec<String>, filters: &[FilterConfig]) -> Vec<String> {
+        for (index, name) in names.iter().enumerate() {
+            if !filters.iter().any(|filter| filter.name == *name) {
+                let problem = format!("{name:?} is not the name of a filter in [[filters]]");
+                self.conflict(format!("confirm.filters[{index}]"), problem);
+            }
+        }
+        match (names.is_empty(), filters) {
+            (false, _) => names,
+            (true, [only]) => vec![only.name.clone()],
+            (true, _) => {
+                let problem = "there are several filters; name those that the source answers for, because it must not clear the hits of others";
+                self.conflict("confirm.filters", problem);
+                names
+            }
+        }
+    }
+
+    fn source_url(&self, text: &str) -> Option<SourceUrl> {
+        let url = parse_url(text);
+        if url.is_none() {
+            let problem = format!(
+                "{text:?} is not the URL of a source; write \"https://HOST\", with a port or a path if needed"
+            );
+            self.invalid("confirm.url", problem);
+        }
+        url
+    }
+}
+
+fn parse_url(text: &str) -> Option<SourceUrl> {
+    let uri: Uri = text.parse().ok()?;
+    let (is_secure, default) = match uri.scheme_str()? {
+        "https" => (true, 443),
+        "http" => (false, 80),
+        _ => return None,
+    };
+    let authority = uri.authority()?;
+    if uri.query().is_some() || text.contains(['@', '#']) {
+        return None;
+    }
+    let host = authority.host().trim_matches(['[', ']']).to_owned();
+    ServerName::try_from(host.as_str()).ok()?;
+    let port = match authority.as_str().rsplit_once(']').map_or(authority.as_str(), |(_, it)| it) {
+        rest if rest.contains(':') => authority.port_u16().filter(|port| *port != 0)?,
+        _ => default,
+    };
+    let path = uri.path().trim_end_matches('/').to_owned();
+    Some(SourceUrl { is_secure, host, port, path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_of_a_source_has_a_scheme_and_a_host() {
+        for (text, written) in [
+            ("https://v1.pwnedkeys.com", "https://v1.pwnedkeys.com"),
+            ("https://v1.pwnedkeys.com/", "https://v1.pwnedkeys.com"),
+            ("https://mirror.example:8443/keys/", "https://mirror.example:8443/keys"),
+            ("http://127.0.0.1:80", "http://127.0.0.1"),
+            ("http://[::1]:8080/a/b", "http://[::1]:8080/a/b"),
+        ] {
+            assert_eq!(parse_url(text).unwrap().to_string(), written);
+        }
+        for text in [
+            "",
+            "/",
+            "v1.pwnedkeys.com",
+            "ftp://a",
+            "https://",
+            "https://a/?q",
+            "https://a@b",
+            "https://a/#b",
+            "https://a:0",
+            "https://a:x",
+            "https://a b",
+            "https:///a",
+            "https://a:",
+        ] {
+            assert_eq!(parse_url(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn tls_and_loopback_are_authenticated() {
+        for (text, expected) in [
+            ("https://a.example", true),
+            ("http://a.example", false),
+            ("http://10.0.0.1", false),
+            ("http://127.0.0.1", true),
+            ("http://[::1]", true),
+            ("http://LOCALHOST:1", true),
+            ("http://localhost.example", false),
+        ] {
+            assert_eq!(parse_url(text).unwrap().is_authenticated(), expected, "{text}");
+        }
+    }
+}

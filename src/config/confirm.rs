@@ -1,0 +1,106 @@
+//! The model of the source of proofs.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The source that is asked whether a probably compromised key is compromised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfirmConfig {
+    /// Names of the filters whose hits the source can clear, at least one. Default: the filter, if
+    /// there is one only.
+    pub filters: Vec<String>,
+    /// Base URL of the source; `None` asks no machine.
+    pub url: Option<SourceUrl>,
+    /// PEM file of the CAs that may issue the certificate of the source. Required with `https://`.
+    pub trust_anchors: Option<PathBuf>,
+    /// File with the key that the source gets as `Authorization: Bearer`.
+    pub api_key: Option<PathBuf>,
+    /// Directory of proofs, which is consulted before the URL.
+    pub proofs: Option<PathBuf>,
+    /// Whether a key without a proof in the directory is cleared. Default: false.
+    pub directory_is_complete: bool,
+    /// Keys that the source must know before it can clear others. Default: published.
+    pub canary: CanaryConfig,
+    /// Maximum time for which a connection is held for an answer. Default: 2 s; 0 holds none.
+    pub wait: Duration,
+    /// Maximum time for one question, from the look-up of the name to the last byte. Default: 5 s.
+    pub timeout: Duration,
+    /// Time after which a cleared key is asked about again. Default: 24 h.
+    pub cleared_ttl: Duration,
+    /// Time after `cleared_ttl` for which a key stays cleared if there is no answer. Default: 7 d.
+    pub stale_for: Duration,
+    /// Maximum number of questions a second, after a burst of 10: 1 to 1000. Default: 1.
+    pub rate: u32,
+}
+
+/// Keys that a source must know before it can clear others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CanaryConfig {
+    /// The keys in a file.
+    File(PathBuf),
+    /// None: the source clears no key.
+    Off,
+    /// The two example keys of pwnedkeys.com, which its API always knows.
+    Published,
+}
+
+/// The base URL of a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceUrl {
+    /// Whether the source speaks TLS.
+    pub is_secure: bool,
+    /// Host name or IP address without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// Path before the fingerprint, without a slash at the end; may be empty.
+    pub path: String,
+}
+
+impl SourceUrl {
+    /// Whether nobody on the way can forge an answer: TLS, or a connection within the machine.
+    #[must_use]
+    pub fn is_authenticated(&self) -> bool {
+        let is_loopback = match self.host.parse::<IpAddr>() {
+            Ok(address) => address.is_loopback(),
+            Err(_) => self.host.eq_ignore_ascii_case("localhost"),
+        };
+        self.is_secure || is_loopback
+    }
+
+    /// Whether the host is a name, which must be looked up.
+    #[must_use]
+    pub fn has_name(&self) -> bool {
+        self.host.parse::<IpAddr>().is_err()
+    }
+
+    /// The `Host` of a request (RFC 9110, section 7.2).
+    #[must_use]
+    pub fn authority(&self) -> String {
+        let default = if self.is_secure { 443 } else { 80 };
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        if self.port == default { host } else { format!("{host}:{}", self.port) }
+    }
+}
+
+impl fmt::Display for SourceUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_secure { "https" } else { "http" };
+        write!(formatter, "{scheme}://{}{}", self.authority(), self.path)
+    }
+}
+
+impl ConfirmConfig {
+    /// The files that the table names.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        let canary = match &self.canary {
+            CanaryConfig::File(path) => Some(path),
+            CanaryConfig::Off | CanaryConfig::Published => None,
+        };
+        let files = [self.trust_anchors.as_ref(), self.api_key.as_ref(), canary];
+        files.into_iter().flatten().map(PathBuf::as_path)
+    }
+}
