@@ -1,6 +1,7 @@
 //! The questions of all workers about keys, and what became of each.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::sync::watch;
@@ -54,17 +55,24 @@ impl Questions {
         Self::default()
     }
 
+    /// Maximum time for which a connection is held for an answer, `confirm.wait`.
+    #[must_use]
+    pub fn wait(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Whether questions can be asked at all.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Puts `question`, unless it is known already. Never waits: takes a lock for a few map
-    /// operations.
+    /// Puts `question`, unless the key is known or asked about already. Never waits: takes a lock
+    /// for a few map operations.
     ///
-    /// Call it for keys whose verdict is probable, and for cleared keys that are due to be asked
-    /// about again. A cleared key keeps its verdict meanwhile, so that there is nothing to wait for.
+    /// Call it for keys whose verdict is probable or cleared. A cleared key is asked about again
+    /// after `confirm.cleared_ttl`. It keeps its verdict meanwhile, so that there is nothing to wait
+    /// for.
     #[must_use]
     pub fn ask(&self, _question: Question) -> Ask {
         Ask::NotSoon
