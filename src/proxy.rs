@@ -6,7 +6,7 @@
 //! | --- | --- | --- |
 //! | A worker thread is started and runs its event loop. | `threads` | a `worker::Worker`, the state that its connections share |
 //! | A connection is accepted. A trusted proxy's header names the client. | `connection`, `proxy_protocol` | the TCP stream and the client's address |
-//! | Plain HTTP gets a 400. | `plain_http` | |
+//! | Plain HTTP gets a 400. | `client_hello` | |
 //! | The ClientHello chooses the service. The handshake judges the client's key. | `connection` | the TLS stream, or a counted and logged failure |
 //! | The client is judged by the current snapshot, so that resumed sessions are covered. | `connection`, `open_connection` | an `open_connection::OpenConnection` with verdict and decision |
 //! | HTTP: each request is checked, sanitised and annotated. | `http` | an outgoing request, whose parts are in `message` |
@@ -17,13 +17,14 @@
 //! | A client that is still sending is read for a moment, or it would lose the response. | `lingering_close` | |
 //!
 //! The floors, from the top: `threads`; `connection`; `http` and `tcp`; `worker`; `tunnel`;
-//! `open_connection`; `upstream`; `message`; `client_socket`; `plain_http`, `proxy_protocol`,
+//! `open_connection`; `upstream`; `message`; `client_socket`; `client_hello`, `proxy_protocol`,
 //! `io_events` and `lingering_close`. A module imports only modules on the floors below its own.
 //!
 //! Workers share nothing hot. Each is an OS thread with a current-thread runtime, its own
 //! `SO_REUSEPORT` sockets ([`crate::listen`]), its own upstream connections and its own counters.
 //! Nothing here decides about keys: [`crate::guard`] does.
 
+mod client_hello;
 mod client_socket;
 mod connection;
 mod http;
@@ -31,7 +32,6 @@ mod io_events;
 mod lingering_close;
 mod message;
 mod open_connection;
-mod plain_http;
 mod proxy_protocol;
 mod tcp;
 mod threads;

@@ -254,3 +254,14 @@ pub struct LimitsConfig {
     /// Maximum number of concurrent requests on one HTTP/2 connection. Default: 100.
     pub max_streams: u32,
 }
+
+impl LimitsConfig {
+    /// Maximum time without an acknowledgement from a client: the longer of `body_timeout` and
+    /// `idle_timeout`, and at least five seconds. A shorter one would abort connections that lose a
+    /// few packets in a row.
+    #[must_use]
+    pub fn unacknowledged_timeout(&self) -> Duration {
+        const MIN: Duration = Duration::from_secs(5);
+        self.body_timeout.max(self.idle_timeout).max(MIN)
+    }
+}

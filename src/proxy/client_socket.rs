@@ -14,11 +14,6 @@ use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
 use super::io_events::WithIoEvents;
-use crate::keep_alive::detect_dead_peer;
-
-/// Minimum time without an acknowledgement after which a client has vanished. A shorter one would
-/// abort connections that lose a few packets in a row.
-const MIN_UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 
 /// A client's connection over TCP.
 pub(crate) trait ClientIo: AsyncRead + AsyncWrite + Unpin + 'static {
@@ -41,10 +36,14 @@ where
     }
 }
 
-/// Ends the connection if its client vanishes. A client that acknowledges nothing for `timeout`, or
-/// for five seconds if that is longer, has vanished.
-pub(crate) fn detect_vanished(tcp: &TcpStream, timeout: Duration) {
-    if let Err(error) = detect_dead_peer(tcp, Some(timeout.max(MIN_UNACKNOWLEDGED))) {
+/// Ends the connection if its client acknowledges nothing for `timeout`. The socket has inherited
+/// this option and TCP keep-alive from the listening socket; only a service with another timeout
+/// than `inherited` needs a system call.
+pub(crate) fn detect_vanished(tcp: &TcpStream, inherited: Duration, timeout: Duration) {
+    if timeout == inherited {
+        return;
+    }
+    if let Err(error) = SockRef::from(tcp).set_tcp_user_timeout(Some(timeout)) {
         debug!(%error, "keep-alive not set"); // the client has closed: the next read fails
     }
 }

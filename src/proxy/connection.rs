@@ -6,21 +6,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use rustls::server::Acceptor;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
-use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 use tracing::debug;
 
+use super::client_hello::{self, BadHello, PlainHttp};
 use super::client_socket::{ClientIo, detect_vanished};
 use super::http;
 use super::lingering_close::{self, LINGER_TIME};
 use super::open_connection::refusal_log::FailedHandshake;
 use super::open_connection::{OpenConnection, record_judgement};
-use super::plain_http::{self, FirstBytes};
 use super::proxy_protocol;
 use super::tcp;
 use super::worker::Worker;
@@ -53,8 +51,7 @@ pub(crate) fn accept(socket: ListenSocket, worker: Rc<Worker>) -> io::Result<Joi
 /// Serves one accepted connection, from the ClientHello to the last response.
 async fn serve(worker: Rc<Worker>, accepted: Accepted) {
     let began = Instant::now();
-    let Accepted { tcp, peer, listen, handshake_timeout, permit } = accepted;
-    let _ = tcp.set_nodelay(true); // fails only if the client has closed: the handshake fails next
+    let Accepted { tcp, peer, listen, handshake_timeout, unacknowledged, permit } = accepted;
     let mut progress = HandshakeProgress { peer, service: None, per_ip: None };
     let handshake = handshake(&worker, listen, tcp, &mut progress);
     let outcome = match timeout(handshake_timeout, handshake).await {
@@ -66,8 +63,10 @@ async fn serve(worker: Rc<Worker>, accepted: Accepted) {
         (Ok((stream, handshake)), Some(service)) => {
             let elapsed = began.elapsed().as_secs_f64();
             worker.service_metrics(&service).handshake_duration.observe(elapsed);
-            let limit = service.config.limits.max_connections_per_ip;
-            let is_over_limit = per_ip.as_ref().is_some_and(|per_ip| per_ip.count > limit);
+            let limits = &service.config.limits;
+            detect_vanished(stream.tcp(), unacknowledged, limits.unacknowledged_timeout());
+            let is_over_limit =
+                per_ip.as_ref().is_some_and(|it| it.count > limits.max_connections_per_ip);
             let verifier = &service.client_verifier;
             let identity = ClientIdentity::new(peer, stream.get_ref().1, handshake, verifier);
             admit(worker, &service, stream, identity, is_over_limit).await;
@@ -111,10 +110,11 @@ async fn handshake(
         return Err(HandshakeFailure::over_limit());
     }
     // A TCP service has a protocol of its own, which may look like HTTP.
-    if worker.snapshot().serves_http(listen) {
-        tcp = reject_plain_http(tcp).await?;
-    }
-    let hello = client_hello(tcp).await?;
+    let plain_http = match worker.snapshot().serves_http(listen) {
+        true => PlainHttp::Detect,
+        false => PlainHttp::Ignore,
+    };
+    let hello = client_hello::read(tcp, plain_http).await?;
     let snapshot = worker.snapshot();
     let route = snapshot.route(listen, hello.client_hello().server_name());
     let Some(service) = route.map(Arc::clone) else {
@@ -143,26 +143,9 @@ async fn handshake(
     }
 }
 
-/// Returns the connection unread, unless it begins like HTTP without TLS.
-async fn reject_plain_http(mut tcp: TcpStream) -> Result<TcpStream, HandshakeFailure> {
-    let result = match plain_http::respond(&mut tcp).await {
-        Ok(FirstBytes::Unread) => return Ok(tcp),
-        Ok(FirstBytes::PlainHttp) => HandshakeResult::PlainHttp,
-        Ok(FirstBytes::Other) => HandshakeResult::NotTls,
-        Err(_) => HandshakeResult::ClientGone,
-    };
-    Err(HandshakeFailure { tcp: Some(tcp), ..HandshakeFailure::new(result) })
-}
-
-/// Waits for the ClientHello.
-async fn client_hello(tcp: TcpStream) -> Result<StartHandshake<TcpStream>, HandshakeFailure> {
-    let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), tcp);
-    match (&mut acceptor).await {
-        Ok(hello) => Ok(hello),
-        Err(error) => {
-            let failure = HandshakeFailure::new(HandshakeResult::from_error(&error));
-            Err(HandshakeFailure { error: Some(error), tcp: acceptor.take_io(), ..failure })
-        }
+impl From<BadHello> for HandshakeFailure {
+    fn from(BadHello { result, error, tcp }: BadHello) -> Self {
+        Self { error, tcp: Some(tcp), ..Self::new(result) }
     }
 }
 
@@ -208,8 +191,6 @@ async fn admit(
     if !is_rejected && (is_chain || judgement.depends_on_filters()) {
         identity.with_path(|path| worker.record_admitted(&service, path));
     }
-    let limits = &service.config.limits;
-    detect_vanished(stream.tcp(), limits.body_timeout.max(limits.idle_timeout));
     let alpn = stream.get_ref().1.alpn_protocol();
     let open = OpenConnection::new(&snapshot, service, identity, judgement, alpn);
     if is_over_limit && !is_rejected {
