@@ -10,6 +10,7 @@ mod judgement;
 mod lists;
 mod policy;
 mod recent;
+mod unanswered;
 mod verdict;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub use judgement::Judgement;
 pub use lists::{Exception, FingerprintList, ListError};
 pub use policy::{Decision, Depth, Policy, RejectWith};
 pub use recent::{MatchingClients, RecentClient, RecentKeys, RecentShard};
+pub use unanswered::{OpenQuestions, UnansweredKey};
 pub use verdict::{Confirmation, Hit, JudgedAt, Listing, Verdict, VerdictKind};
 
 use self::lists::ExceptionsByKey;
@@ -128,56 +130,6 @@ impl Guard {
             .unwrap_or_else(|| self.judge_by_answers(&key, now, fingerprints))
     }
 
-    /// The verdict of the answers and the filters. `fingerprints` is called for a hit only and
-    /// returns those of all encodings of `key`, in the same order.
-    fn judge_by_answers(
-        &self,
-        key: &KeyEncodings,
-        now: SystemTime,
-        fingerprints: impl FnOnce() -> EncodingFingerprints,
-    ) -> Verdict {
-        let by_filters = self.judge_encodings(key);
-        let Some(answers) = self.answers.as_ref().map(CurrentAnswers::load) else {
-            return by_filters;
-        };
-        if by_filters.hit().is_none() && !answers.may_confirm(&key.hashes) {
-            return by_filters;
-        }
-        let fingerprints = fingerprints();
-        let proved = fingerprints.iter().find(|(_, it)| answers.is_confirmed(it)).copied();
-        match (by_filters, proved) {
-            (by_filters, Some((encoding, proof))) => Verdict::Confirmed(Confirmation {
-                proof,
-                encoding,
-                position: 0,
-                hit: by_filters.hit().cloned(),
-            }),
-            (Verdict::Probable(hit), None)
-                if self.is_cleared(key, &fingerprints, &answers, now) =>
-            {
-                Verdict::Cleared(hit)
-            }
-            (by_filters, None) => by_filters,
-        }
-    }
-
-    /// Whether `answers` clear the key at `now`: each of its encodings that is in a filter is
-    /// cleared, and the source answers for every one of these filters.
-    fn is_cleared(
-        &self,
-        key: &KeyEncodings,
-        fingerprints: &EncodingFingerprints,
-        answers: &Answers,
-        now: SystemTime,
-    ) -> bool {
-        self.filters.iter().all(|named| {
-            key.hashes.iter().zip(fingerprints).all(|(hash, (_, fingerprint))| {
-                !named.filter.contains_hash(*hash)
-                    || answers.covers_filter(&named.name) && answers.is_cleared(fingerprint, now)
-            })
-        })
-    }
-
     /// The verdict of the exceptions and lists, which hold keys by fingerprint.
     fn exact_match(&self, encodings: &EncodingFingerprints, now: SystemTime) -> Option<Verdict> {
         if encodings.iter().any(|(_, fingerprint)| self.exceptions.covers(fingerprint, now)) {
@@ -228,6 +180,12 @@ impl Guard {
         });
         // 1 − ∏(1 − p)^n, where `missed` is (1 − p)^n − 1. This form is exact for a very small p.
         -missed.fold(0.0, |all, one| all + one + all * one)
+    }
+
+    /// The answers of the source of proofs, if there are any.
+    #[must_use]
+    pub fn answers(&self) -> Option<&CurrentAnswers> {
+        self.answers.as_ref()
     }
 
     /// The filters in use.

@@ -17,6 +17,7 @@ pub use control::{ControlMetrics, FilterMetrics, ListMetrics};
 pub use exposition::Exposition;
 pub use labels::{
     CodeClass, ConnectionResult, Family, KeyAction, Label, LogName, ReloadResult, UpstreamFailure,
+    WaitOutcome,
 };
 pub use logs::LogMetrics;
 pub use worker::{ServiceMetrics, WorkerMetrics};

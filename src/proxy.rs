@@ -41,4 +41,5 @@ mod worker;
 
 pub use self::threads::{Sockets, StartError, Workers, start};
 pub use self::upstream::health::{HealthRegistry, supervise as supervise_health};
+pub use self::worker::inquiry::Inquiry;
 pub use self::worker::{Lifecycle, WorkerContext};

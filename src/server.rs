@@ -20,18 +20,21 @@ use self::control::{Control, HealthChecks};
 use crate::admin::{self, AdminListener, AdminState};
 use crate::blocking::BlockingPool;
 use crate::config::{Config, ShutdownConfig};
-use crate::guard::RecentKeys;
+use crate::confirm::Questions;
+use crate::guard::{CurrentAnswers, RecentKeys};
 use crate::listen::{self, Addresses, Listener};
 use crate::log_writer::{LogWriter, LogWriterGuard};
 use crate::metrics::{ControlMetrics, Exposition, LogMetrics, WorkerMetrics};
 use crate::process::heartbeat::Heartbeats;
 use crate::process::inherited_sockets::{InheritedSockets, InheritedSocketsError};
 use crate::process::supervision::Supervisor;
-use crate::proxy::{self, HealthRegistry, Lifecycle, WorkerContext, Workers};
+use crate::proxy::{self, HealthRegistry, Inquiry, Lifecycle, WorkerContext, Workers};
 use crate::recent_hits::RecentHits;
 use crate::resolver::Resolver;
 use crate::snapshot::watch::{Command, FileWatcher, POLL_INTERVAL};
-use crate::snapshot::{Current, LoadError, Loader, Prepare, Report, Snapshot, StateLock};
+use crate::snapshot::{
+    Current, JudgementLinks, LoadError, Loader, Prepare, Report, Snapshot, StateLock,
+};
 
 /// A running proxy.
 #[derive(Debug)]
@@ -137,7 +140,14 @@ impl Server {
         inherited.check(config)?;
         let metrics = Metrics::new(config, &logs)?;
         let recent = recent_keys(config);
-        let (loader, first) = load(config, file, &metrics.control, &recent)?;
+        let wait = config.confirm.as_ref().map(|confirm| confirm.wait);
+        let inquiry = Inquiry::new(Questions::none(), wait.unwrap_or_default());
+        let judgement_links = JudgementLinks {
+            recent: recent.clone(),
+            answers: CurrentAnswers::default(),
+            deferral: inquiry.deferral(),
+        };
+        let (loader, first) = load(config, file, &metrics.control, judgement_links)?;
         let listeners = listen::bind(config, &inherited)?;
         let admin = AdminListener::bind(&config.admin, &inherited)?;
         let addresses = listeners.iter().map(BoundAddress::of).collect();
@@ -147,7 +157,7 @@ impl Server {
         let (links, commands) = Links::new(config, first, &loader, resolver);
         let access_log = LogWriter::start("access", io::stdout(), logs.access_log());
         let (access_log, access_log_guard) = access_log.map_err(ServerError::AccessLog)?;
-        let context = links.worker_context(access_log);
+        let context = links.worker_context(access_log, inquiry);
         let sockets = proxy::Sockets { listeners, inherited };
         let supervisor = Supervisor::default();
         let workers =
@@ -255,12 +265,12 @@ fn load(
     config: &Config,
     file: Option<&Path>,
     metrics: &ControlMetrics,
-    recent: &RecentKeys,
+    links: JudgementLinks,
 ) -> Result<(Loader, Snapshot), LoadError> {
     // Before the state is read, which may be the state of another configuration.
     let lock = config.state_dir.as_deref().map(|directory| StateLock::acquire(directory, file));
     let lock = lock.transpose()?;
-    let (mut loader, first) = Loader::start(config, metrics.clone(), recent.clone())?;
+    let (mut loader, first) = Loader::start(config, metrics.clone(), links)?;
     if let Some(lock) = lock {
         loader.lock_state(lock);
     }
@@ -324,7 +334,7 @@ impl Links {
     }
 
     /// The part that all workers share.
-    fn worker_context(&self, access_log: LogWriter) -> WorkerContext {
+    fn worker_context(&self, access_log: LogWriter, inquiry: Inquiry) -> WorkerContext {
         WorkerContext {
             current: Arc::clone(&self.current),
             health: self.health.clone(),
@@ -333,6 +343,7 @@ impl Links {
             recent_hits: self.recent_hits.clone(),
             lifecycle: self.lifecycle.subscribe(),
             judgements: self.judgements.subscribe(),
+            inquiry,
             heartbeats: self.heartbeats.clone(),
         }
     }

@@ -27,6 +27,7 @@ pub use crl_rejection_reason::CrlRejectionReason;
 pub use current::{Current, Service, Snapshot};
 pub use filter_rejection::{CanaryFileError, FilterRejection};
 pub use load::error::{ListFileError, LoadError, PrepareError, ReconfigureError};
+pub use load::links::JudgementLinks;
 pub use load::own_key::OwnKey;
 pub use load::private_key::ExposedKeyFile;
 pub use load::source::configuration::{Commit, Prepare, Trigger};

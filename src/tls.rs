@@ -41,7 +41,7 @@ pub use self::{
     },
     handshake_result::HandshakeResult,
     identity::{ClientIdentity, PathExpiry},
-    server_config::server_config,
+    server_config::{Judging, server_config},
 };
 pub use self::{
     client_verifier::{ClientVerifier, MAX_CERTIFICATES},
@@ -51,7 +51,7 @@ pub use self::{
     handshake::{Handshake, RejectedClient},
     path::VerifiedPath,
     trust_anchors::{TrustAnchors, certificates, trust_anchors},
-    verifier::KeyVerifier,
+    verifier::{Deferral, KeyVerifier},
 };
 
 /// Draws the first random number of this thread, which takes aws-lc some 30 ms. A worker calls this

@@ -3,10 +3,9 @@
 use super::input::{counted, counted_entries};
 use super::{CliError, ConfigFile, Exit, print, print_error};
 use crate::config::Config;
-use crate::guard::RecentKeys;
 use crate::metrics::ControlMetrics;
 use crate::server::ServerError;
-use crate::snapshot::Loader;
+use crate::snapshot::{JudgementLinks, Loader};
 use crate::unix_time::{self, rfc3339};
 
 #[derive(Debug, clap::Args)]
@@ -22,7 +21,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let path = args.config.path();
     let config = Config::read(path)?;
     let metrics = ControlMetrics::new().map_err(ServerError::Metrics)?;
-    let (loader, snapshot) = Loader::start(&config, metrics, RecentKeys::default())?;
+    let (loader, snapshot) = Loader::start(&config, metrics, JudgementLinks::default())?;
     for named in snapshot.guard.filters() {
         let header = named.filter.header();
         print(format_args!(

@@ -56,6 +56,20 @@ impl Judgement {
         }
     }
 
+    /// Whether an answer of a source of proofs could change the judgement of a path of this `depth`.
+    #[must_use]
+    pub fn leaves_questions(&self, depth: Depth) -> bool {
+        match self.verdict {
+            Verdict::Cleared(_) | Verdict::Probable(_) => true,
+            // The verdict on one certificate of a chain may hide those on the others.
+            Verdict::Allowed | Verdict::Confirmed(_) | Verdict::Listed(_) | Verdict::Unchecked => {
+                depth == Depth::Chain
+            }
+            // The mildest verdict and decision: all certificates of a chain have it.
+            Verdict::Clean => false,
+        }
+    }
+
     fn harder(self, other: Self) -> Self {
         match self.decision.hardness().cmp(&other.decision.hardness()) {
             std::cmp::Ordering::Greater => self,

@@ -123,6 +123,18 @@ labels! {
         Reject = "reject",
     }
 
+    /// How the wait of a connection for an answer about the client's key ended.
+    WaitOutcome {
+        /// The questions were answered, or no answer comes soon.
+        Answered = "answered",
+        /// The client closed the connection.
+        ClientGone = "client_gone",
+        /// `confirm.wait` passed.
+        Expired = "expired",
+        /// The process drains, or a reload left nothing to wait for.
+        Stopped = "stopped",
+    }
+
     /// Why a request got no complete response from its upstream.
     UpstreamFailure {
         /// No server accepted a connection.

@@ -4,7 +4,7 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Registry,
 };
 
-use super::labels::{CodeClass, ConnectionResult, Family, KeyAction, UpstreamFailure};
+use super::labels::{CodeClass, ConnectionResult, Family, KeyAction, UpstreamFailure, WaitOutcome};
 use super::{NAMESPACE, counters, opts, register};
 use crate::guard::{Decision, JudgedAt, Verdict, VerdictKind};
 use crate::tls::HandshakeResult;
@@ -21,6 +21,10 @@ pub struct WorkerMetrics {
     pub unrouted: Family<ConnectionResult, IntCounter>,
     /// Handshakes that ended before a service was chosen.
     pub unrouted_handshakes: Family<HandshakeResult, IntCounter>,
+    /// Connections that were held for an answer about the client's key.
+    pub confirmation_waits: Family<WaitOutcome, IntCounter>,
+    /// For how long they were held, in seconds.
+    pub confirmation_wait_duration: Histogram,
 }
 
 /// The series of one service in one worker.
@@ -58,9 +62,23 @@ impl WorkerMetrics {
         let registry = Registry::new();
         let series = Series::register(&registry)?;
         services.iter().for_each(|service| drop(series.of_service(service)));
+        let waits = counters(
+            &registry,
+            "confirmation_waits_total",
+            "Connections that were held for an answer about the key of the client, by how the wait ended.",
+            &["outcome"],
+        )?;
+        let wait_duration = HistogramOpts::new(
+            "confirmation_wait_duration_seconds",
+            "Time for which connections were held for an answer about the key of the client.",
+        )
+        .namespace(NAMESPACE)
+        .buckets(HANDSHAKE_BUCKETS.to_vec());
         Ok(Self {
             unrouted: Family::from_vec(&series.connections, &[UNROUTED]),
             unrouted_handshakes: Family::from_vec(&series.handshakes, &[UNROUTED, "false"]),
+            confirmation_waits: Family::from_vec(&waits, &[]),
+            confirmation_wait_duration: register(&registry, Histogram::with_opts(wait_duration))?,
             series,
             registry,
         })
@@ -132,7 +150,7 @@ impl Series {
             connections: counters("connections_total", "Client connections by result; the service is empty if the connection ended before it was routed.", &["service", "result"])?,
             handshakes: counters("handshakes_total", "TLS handshakes by result; the service is empty if the connection ended before it was routed.", &["service", "resumed", "result"])?,
             handshake_duration: seconds("handshake_duration_seconds", "Time from the accepted connection to the finished handshake.", HANDSHAKE_BUCKETS)?,
-            key_checks: counters("key_checks_total", "Verdicts on client keys: one for each connection, and one more after each reload while it is open.", &["service", "stage", "verdict"])?,
+            key_checks: counters("key_checks_total", "Verdicts on client keys: one for each connection, and while it is open one more after each reload and after each answer that changes the verdict.", &["service", "stage", "verdict"])?,
             key_actions: counters("key_actions_total", "Actions that followed the verdicts on client keys.", &["service", "action"])?,
             requests: counters("requests_total", "Requests by status class of the response.", &["service", "code"])?,
             request_duration: seconds("request_duration_seconds", "Time from the request head to the end of the response.", REQUEST_BUCKETS)?,

@@ -1,10 +1,13 @@
 //! One connection: accepted, handshake with the service that the SNI names, admission, HTTP or TCP.
 
+mod assessment;
+mod held;
+
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -13,6 +16,7 @@ use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
+use self::assessment::Assessment;
 use super::client_hello::{self, BadHello, PlainHttp};
 use super::client_socket::{ClientIo, detect_vanished};
 use super::http;
@@ -28,7 +32,7 @@ use crate::listen::{Accepted, ListenSocket};
 use crate::metrics::ConnectionResult;
 use crate::permit::PerIpGuard;
 use crate::snapshot::Service;
-use crate::tls::{ClientIdentity, Handshake, HandshakeResult, PathExpiry, RejectedClient};
+use crate::tls::{ClientIdentity, Handshake, HandshakeResult, RejectedClient};
 
 /// Accepts connections on a socket until the task is aborted. Each is served on a task of its own.
 ///
@@ -156,29 +160,20 @@ impl From<BadHello> for HandshakeFailure {
 async fn admit(
     worker: Rc<Worker>,
     handshake_service: &Service,
-    stream: TlsStream<TcpStream>,
+    mut stream: TlsStream<TcpStream>,
     identity: ClientIdentity,
     is_over_limit: bool,
 ) {
-    let snapshot = worker.snapshot();
     let metrics = worker.service_metrics(handshake_service);
     metrics.handshakes(HandshakeResult::Ok, identity.judged_at() == JudgedAt::Resumption).inc();
-    let Some(service) = snapshot.current(handshake_service).map(Arc::clone) else {
-        return close(stream).await; // a reload has removed the service
-    };
-    let now = SystemTime::now();
-    let is_outdated = if Arc::ptr_eq(&handshake_service.client_verifier, &service.client_verifier) {
-        identity.check_expiry(&service.client_verifier, now) == PathExpiry::Expired
-    } else {
-        identity.verify_again(&service.client_verifier, now).is_err()
-    };
-    if is_outdated {
-        metrics.connections.of(ConnectionResult::Rejected).inc();
-        let (peer, service) = (identity.peer(), &service.config.name);
-        debug!(%peer, %service, "client certificate is no longer accepted");
-        return close(stream).await;
+    let mut assessment = Assessment::new(&worker, handshake_service, &identity);
+    if let Some(first) = assessment.take_if(|it| it.leaves_questions(&worker)) {
+        let answered = first.answered(&worker, handshake_service, &mut stream, &identity);
+        assessment = Box::pin(answered).await; // boxed, because few clients are asked about
     }
-    let judgement = identity.judge(&snapshot.guard, &service.config.policy, now);
+    let Some(Assessment { snapshot, service, judgement }) = assessment else {
+        return close(stream).await;
+    };
     let is_rejected = judgement.decision == Decision::Reject;
     let judged_at = identity.judged_at();
     record_judgement(&judgement, &worker.refusal_log, &metrics, &service, &identity, judged_at);

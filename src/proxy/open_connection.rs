@@ -21,7 +21,7 @@ use self::refusal_log::RefusalLog;
 use self::state::{ConnectionKind, ConnectionState};
 use super::message::headers::key_status;
 use crate::config::{AlpnProtocol, Protocol};
-use crate::guard::{Decision, Depth, JudgedAt, Judgement, Verdict};
+use crate::guard::{Decision, Depth, JudgedAt, Judgement, OpenQuestions, Verdict};
 use crate::metrics::ServiceMetrics;
 use crate::permit::ClientKey;
 use crate::snapshot::{Routes, Service, Snapshot};
@@ -49,6 +49,15 @@ pub(crate) fn record_judgement(
 /// The work of verifying a client's chain again, in judged certificates: a signature takes about a
 /// hundred times as long as the judgement of a key.
 pub(crate) const VERIFICATION_WORK: usize = 100;
+
+/// Why open connections are judged again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NewJudgement {
+    /// New answers about keys. Only changed verdicts count in the metrics.
+    Answers,
+    /// A new snapshot, or an exception or a path that has expired.
+    Snapshot,
+}
 
 /// The response to every further request of a client that may send none.
 #[derive(Debug, Clone, Copy)]
@@ -214,6 +223,7 @@ impl OpenConnection {
     pub(crate) fn judge_again(
         &self,
         snapshot: &Snapshot,
+        reason: NewJudgement,
         metrics_of: impl Fn(&Service) -> Rc<ServiceMetrics>,
         refusal_log: &RefusalLog,
         time: SystemTime,
@@ -255,7 +265,7 @@ impl OpenConnection {
                 &self.identity,
                 JudgedAt::Reload,
             );
-        } else {
+        } else if reason == NewJudgement::Snapshot {
             metrics.count_judgement(JudgedAt::Reload, &judgement.verdict, judgement.decision);
         }
         self.key_status.replace(key_status(&service.config, &judgement.verdict));
@@ -265,6 +275,21 @@ impl OpenConnection {
             self.evict(rejection_of(&self.judgement.borrow().verdict));
         }
         verified + judged
+    }
+
+    /// Whether the client is clean: answers change its judgement only if they confirm a key.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.judgement.borrow().verdict == Verdict::Clean
+    }
+
+    /// The questions that the last judgement leaves open, if the client is still served.
+    pub(crate) fn open_questions(&self, snapshot: &Snapshot, time: SystemTime) -> OpenQuestions {
+        let service = self.service.borrow();
+        let policy = &service.config.policy;
+        if self.is_evicted.get() || !self.judgement.borrow().leaves_questions(policy.judge) {
+            return OpenQuestions::default();
+        }
+        self.identity.with_path(|path| snapshot.guard.open_questions(policy, path, time))
     }
 
     /// Verifies the client again if its path has expired or the verifier is new, and evicts it if

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel, unbounded_channel};
 
-use self::event_loop::EventLoop;
+use self::event_loop::{EventLoop, JudgedBy};
 use super::connection;
 use super::worker::{Worker, WorkerContext};
 use crate::config::Config;
@@ -176,6 +176,7 @@ impl Plan {
         let event_loop = EventLoop {
             lifecycle,
             judgements,
+            judged_by: JudgedBy::new(&worker.snapshot()),
             listen_changes: self.listen_changes,
             accepting,
             tick,

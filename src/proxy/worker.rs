@@ -1,6 +1,7 @@
 //! A worker: the state that its connections share. One thread owns it, so nothing in it is locked.
 
 pub(crate) mod access_log;
+pub(crate) mod inquiry;
 mod upstream_log;
 
 use std::cell::{Cell, RefCell};
@@ -10,9 +11,11 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use rustls::pki_types::CertificateDer;
-use tokio::sync::watch;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
 
 use self::access_log::AccessLog;
+use self::inquiry::Inquiry;
 use self::upstream_log::UpstreamLog;
 use super::open_connection::OpenConnection;
 use super::open_connection::refusal_log::RefusalLog;
@@ -60,6 +63,8 @@ pub struct WorkerContext {
     pub lifecycle: watch::Receiver<Lifecycle>,
     /// A change makes the workers judge their open connections again.
     pub judgements: watch::Receiver<u64>,
+    /// Asks about the keys of clients.
+    pub inquiry: Inquiry,
     /// The workers beat at every tick.
     pub heartbeats: Heartbeats,
 }
@@ -76,6 +81,7 @@ pub(crate) struct Worker {
     pub(crate) access_log: Option<Rc<AccessLog>>,
     pub(crate) refusal_log: RefusalLog,
     pub(crate) upstream_log: UpstreamLog,
+    pub(crate) inquiry: Inquiry,
     /// The number of workers: each has its share of the upstream connections.
     workers: usize,
     /// By the index of the service.
@@ -108,6 +114,7 @@ impl Worker {
             access_log: AccessLog::new(config.access_log, context.access_log.clone()),
             refusal_log: RefusalLog::new(context.recent_hits.clone(), config.log.repeat_after),
             upstream_log: UpstreamLog::new(config.log.repeat_after),
+            inquiry: context.inquiry.clone(),
             workers: config.workers.get(),
             services: RefCell::default(),
             connections: ConnectionRegistry::default(),
@@ -203,6 +210,8 @@ pub(crate) struct ConnectionRegistry {
     /// All connections, handshakes included.
     open: Count,
     announces_close: Cell<bool>,
+    /// Wakes the connections that wait for answers.
+    held: Notify,
     draining: Cell<bool>,
 }
 
@@ -253,6 +262,17 @@ impl ConnectionRegistry {
         self.draining.set(true);
         self.announce_close();
         self.serving.borrow().values().for_each(|connection| connection.state.drain());
+        self.recheck_held();
+    }
+
+    /// Makes the connections that wait for answers check whether they must wait on.
+    pub(crate) fn recheck_held(&self) {
+        self.held.notify_waiters();
+    }
+
+    /// Waits for the next call of [`ConnectionRegistry::recheck_held`] after this one.
+    pub(crate) fn held_changed(&self) -> Notified<'_> {
+        self.held.notified()
     }
 
     /// Whether new connections are refused.

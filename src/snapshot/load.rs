@@ -9,6 +9,7 @@ mod failure;
 pub(super) mod file;
 mod kept_filters;
 mod last_good;
+pub(super) mod links;
 pub(super) mod own_key;
 pub(super) mod private_key;
 mod rollback_state;
@@ -26,6 +27,7 @@ use self::context::LoadContext;
 use self::crl_state::CrlState;
 use self::error::{LoadError, ReconfigureError};
 use self::last_good::Change;
+use self::links::JudgementLinks;
 use self::own_key::OwnKey;
 use self::rollback_state::RollbackState;
 use self::source::configuration::{Commit, ConfigChange, Configuration, Prepare, Trigger};
@@ -38,7 +40,7 @@ use super::current::Snapshot;
 use super::report::Report;
 use super::warning::Warning;
 use crate::config::Config;
-use crate::guard::{CurrentGuard, Guard, RecentKeys};
+use crate::guard::{CurrentGuard, Guard};
 use crate::metrics::ControlMetrics;
 use crate::process::sandbox;
 use crate::tls::CertificateRole;
@@ -53,8 +55,7 @@ pub struct Loader {
     /// The guard of the newest snapshot. Connections hold this and not a guard, so that they do not
     /// keep old filters in memory.
     guard: CurrentGuard,
-    /// Recent client keys, on which filter updates are tried.
-    recent: RecentKeys,
+    links: JudgementLinks,
     rollback: RollbackState,
     crl_state: CrlState,
     /// Saves nothing until this lock is held; `None` without a state directory.
@@ -80,14 +81,14 @@ pub struct Refreshed {
 }
 
 impl Loader {
-    /// Loads everything for the first time. Filter updates will be tried on the keys in `recent`.
+    /// Loads everything for the first time. Every snapshot has these `links`.
     ///
     /// # Errors
     /// Returns an error if a file cannot be used, because it has no last good value yet.
     pub fn start(
         config: &Config,
         metrics: ControlMetrics,
-        recent: RecentKeys,
+        links: JudgementLinks,
     ) -> Result<(Self, Snapshot), LoadError> {
         file::start_thread().map_err(LoadError::Thread)?;
         let now = SystemTime::now();
@@ -96,7 +97,7 @@ impl Loader {
         let crl_state = CrlState::read(config.state_dir.as_deref())?;
         let mut service_ids = ServiceIds::default();
         let mut sources = Sources::none();
-        let trial = sources.trial(config, &mut service_ids, &recent, now);
+        let trial = sources.trial(config, &mut service_ids, &links, now);
         let context = LoadContext {
             metrics: &metrics,
             rollback: &rollback,
@@ -112,7 +113,7 @@ impl Loader {
             service_ids,
             metrics,
             guard: CurrentGuard::from(Guard::default()),
-            recent,
+            links,
             rollback,
             crl_state,
             state_lock: None,
@@ -139,7 +140,7 @@ impl Loader {
             ConfigChange::Same => {}
         }
         let exception_expired = self.sources.exceptions.log_expiry(now);
-        let changes = self.sources.refresh(&self.recent, now);
+        let changes = self.sources.refresh(&self.links, now);
         pending |= changes.contains(&Change::Pending);
         self.is_outdated |= changes.contains(&Change::Replaced);
         let snapshot = if self.is_outdated { self.rebuild() } else { None };
@@ -186,7 +187,7 @@ impl Loader {
         now: SystemTime,
     ) -> Result<(StagedSources, Commit), ReconfigureError> {
         sandbox::check_config(config)?;
-        let trial = self.sources.trial(config, &mut self.service_ids, &self.recent, now);
+        let trial = self.sources.trial(config, &mut self.service_ids, &self.links, now);
         let context = LoadContext {
             metrics: &self.metrics,
             rollback: &self.rollback,
@@ -353,9 +354,11 @@ impl Loader {
 
     fn build(&mut self) -> Result<Snapshot, LoadError> {
         let exceptions = self.sources.exceptions.all();
-        let guard = Arc::new(self.guard_without_exceptions().with_exceptions(exceptions));
+        let guard = self.guard_without_exceptions().with_exceptions(exceptions);
+        let guard = Arc::new(guard.with_answers(self.links.answers.clone()));
+        let deferral = self.links.deferral.as_ref();
         let services = self.sources.services.iter();
-        let services = services.map(|source| source.build(&self.guard).map(Arc::new));
+        let services = services.map(|source| source.build(&self.guard, deferral).map(Arc::new));
         let services = services.collect::<Result<_, _>>()?;
         // The guard is replaced before the snapshot is swapped in, so that handshakes in progress
         // are judged by the newer filters.

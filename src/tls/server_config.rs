@@ -11,13 +11,24 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{ServerConfig, SupportedProtocolVersion};
 
 use super::sessions::ExpiringSessions;
-use super::{ClientVerifier, Credentials, KeyVerifier};
+use super::{ClientVerifier, Credentials, Deferral, KeyVerifier};
 use crate::config::{AlpnProtocol, TlsConfig, TlsVersion};
 use crate::guard::{CurrentGuard, Policy};
 
 /// Maximum number of cached sessions, which TLS 1.2 clients without tickets need. Each holds the
 /// client's chain.
 const CACHED_SESSIONS: usize = 1024;
+
+/// How a service judges client keys in handshakes.
+#[derive(Debug, Clone)]
+pub struct Judging {
+    /// The guard in use.
+    pub guard: CurrentGuard,
+    /// The policy of the service.
+    pub policy: Policy,
+    /// Selects the rejected clients that complete their handshakes; `None` selects none.
+    pub deferral: Option<Arc<dyn Deferral>>,
+}
 
 /// Builds the configuration of a service. The verifier `clients` makes the usual checks.
 ///
@@ -27,11 +38,14 @@ pub fn server_config(
     tls: &TlsConfig,
     credentials: Credentials,
     clients: Arc<ClientVerifier>,
-    guard: CurrentGuard,
-    policy: Policy,
+    judging: Judging,
 ) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(default_provider());
-    let verifier = KeyVerifier::new(clients, guard, policy);
+    let Judging { guard, policy, deferral } = judging;
+    let mut verifier = KeyVerifier::new(clients, guard, policy);
+    if let Some(deferral) = deferral {
+        verifier = verifier.with_deferral(deferral);
+    }
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions(tls.min_version))?
         .with_client_cert_verifier(Arc::new(verifier))

@@ -4,6 +4,7 @@
 //! key, and the signature afterwards. All keys on the path are judged with the signature. A copied
 //! certificate can therefore neither raise an alarm nor reveal whether any key is in a filter.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,7 +21,9 @@ use smallvec::SmallVec;
 
 use super::handshake::{self, Handshake, VerifiedClient};
 use super::verification_error::{UnknownPath, other};
-use crate::guard::{CurrentGuard, Decision, Depth, Judgement, Policy, RejectWith, VerdictKind};
+use crate::guard::{
+    CurrentGuard, Decision, Depth, Guard, Judgement, Policy, RejectWith, VerdictKind,
+};
 
 /// Accepts the clients that another verifier accepts, unless the policy rejects the verdict on
 /// their keys.
@@ -92,6 +95,15 @@ pub struct KeyVerifier {
     inner: Arc<dyn ClientCertVerifier>,
     guard: CurrentGuard,
     policy: Policy,
+    deferral: Option<Arc<dyn Deferral>>,
+}
+
+/// Selects the rejected clients that complete their handshakes, because an answer may come soon that
+/// admits them. The server must judge each of them again before it serves the client.
+pub trait Deferral: fmt::Debug + Send + Sync {
+    /// Whether a client with this path, leaf first, which `policy` rejects with an alert, completes
+    /// its handshake. The client has proved that it holds the key of the leaf. Never waits.
+    fn defers(&self, guard: &Guard, policy: &Policy, path: &[&CertificateDer<'_>]) -> bool;
 }
 
 impl KeyVerifier {
@@ -99,7 +111,13 @@ impl KeyVerifier {
     /// `guard`.
     #[must_use]
     pub fn new(inner: Arc<dyn ClientCertVerifier>, guard: CurrentGuard, policy: Policy) -> Self {
-        Self { inner, guard, policy }
+        Self { inner, guard, policy, deferral: None }
+    }
+
+    /// Lets the clients complete their handshakes that `deferral` selects.
+    #[must_use]
+    pub fn with_deferral(self, deferral: Arc<dyn Deferral>) -> Self {
+        Self { deferral: Some(deferral), ..self }
     }
 
     /// A server configuration with this verifier and without session resumption, for TLS 1.2 and
@@ -161,6 +179,12 @@ impl KeyVerifier {
         Judgement::new(&self.guard.load(), &self.policy, path, SystemTime::now())
     }
 
+    /// Whether a client that the policy rejects completes its handshake.
+    fn defers(&self, path: &[&CertificateDer<'_>]) -> bool {
+        let deferral = self.deferral.as_ref();
+        deferral.is_some_and(|it| it.defers(&self.guard.load(), &self.policy, path))
+    }
+
     /// The certificates that the policy may judge, leaf first.
     ///
     /// # Errors
@@ -191,6 +215,7 @@ impl KeyVerifier {
                 (Decision::Admit | Decision::Annotate | Decision::Flag, _) => Ok(None),
                 // The client gets the status 403 once it sends a request.
                 (Decision::Reject, RejectWith::Http403) => Ok(None),
+                (Decision::Reject, RejectWith::Alert) if self.defers(&path) => Ok(None),
                 (Decision::Reject, RejectWith::Alert) => {
                     let chain = path.iter().map(|certificate| (*certificate).clone().into_owned());
                     Ok(Some((chain.collect::<Vec<_>>(), judgement)))

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::{mpsc, watch};
@@ -12,12 +13,13 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tracing::error;
 
 use crate::config::Config;
+use crate::guard::Answers;
 use crate::listen::ListenChange;
 use crate::process::heartbeat::Heartbeat;
 use crate::proxy::connection;
-use crate::proxy::open_connection::OpenConnection;
+use crate::proxy::open_connection::{NewJudgement, OpenConnection};
 use crate::proxy::worker::{Lifecycle, Worker};
-use crate::snapshot::Service;
+use crate::snapshot::{Service, Snapshot};
 
 /// The interval at which a worker checks the timeouts of its connections: an eighth of the shortest
 /// timeout. No timeout expires later than one interval.
@@ -33,11 +35,54 @@ const DRAIN_TICK: Duration = Duration::from_millis(20);
 /// Certificates that are judged without yielding: some tens of microseconds.
 const JUDGED_AT_ONCE: usize = 32;
 
+/// The snapshot and the answers by which open connections were judged last.
+pub(crate) struct JudgedBy {
+    generation: u64,
+    answers: Option<Arc<Answers>>,
+}
+
+/// The difference to the last judgement of all open connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// Keys were cleared, or clearances have ended.
+    Clearances,
+    /// The compromise of further keys is proved, which concerns every client.
+    Proofs,
+    /// There is a new snapshot, or an exception has expired.
+    Snapshot,
+}
+
+impl JudgedBy {
+    /// The basis of judgements by `snapshot`.
+    pub(crate) fn new(snapshot: &Snapshot) -> Self {
+        let answers = snapshot.guard.answers().map(|answers| Arc::clone(&answers.load()));
+        Self { generation: snapshot.generation, answers }
+    }
+
+    /// Records that connections are judged by `snapshot` now.
+    fn replace(&mut self, snapshot: &Snapshot) -> Change {
+        let before = std::mem::replace(self, Self::new(snapshot));
+        match (&before.answers, &self.answers) {
+            _ if before.generation != self.generation => Change::Snapshot,
+            (Some(before), Some(after)) if !Arc::ptr_eq(before, after) => {
+                if before.confirmed().len() == after.confirmed().len() {
+                    Change::Clearances
+                } else {
+                    Change::Proofs
+                }
+            }
+            (_, _) => Change::Snapshot,
+        }
+    }
+}
+
 /// The inputs of a worker's event loop.
 pub(crate) struct EventLoop<'a> {
     pub(crate) lifecycle: watch::Receiver<Lifecycle>,
     /// Changes when open connections must be judged again.
     pub(crate) judgements: watch::Receiver<u64>,
+    /// The basis of the last judgement of all open connections.
+    pub(crate) judged_by: JudgedBy,
     pub(crate) listen_changes: mpsc::UnboundedReceiver<ListenChange>,
     /// The tasks that accept connections, by the configured address.
     pub(crate) accepting: HashMap<SocketAddr, JoinHandle<()>>,
@@ -59,12 +104,12 @@ impl EventLoop<'_> {
                     }
                     self.enter(lifecycle, worker, &mut ticks);
                 }
-                Ok(()) = self.judgements.changed() => judge_all(worker, self.heartbeat, worker.connections.serving()).await,
+                Ok(()) = self.judgements.changed() => self.judge_again(worker).await,
                 Some(change) = self.listen_changes.recv() => self.apply(change, worker),
                 _ = ticks.tick() => {
                     self.heartbeat.beat();
                     let expired = worker.connections.check_all();
-                    judge_all(worker, self.heartbeat, expired).await;
+                    judge_all(worker, self.heartbeat, expired, NewJudgement::Snapshot).await;
                     worker.drop_stale_upstreams();
                 }
             }
@@ -72,6 +117,22 @@ impl EventLoop<'_> {
                 return;
             }
         }
+    }
+
+    /// Judges the connections that a new snapshot, new answers or an expired exception may concern.
+    async fn judge_again(&mut self, worker: &Worker) {
+        worker.connections.recheck_held();
+        let mut connections = worker.connections.serving();
+        let reason = match self.judged_by.replace(&worker.snapshot()) {
+            Change::Clearances => {
+                // A clean key is in no filter, and nothing needs to clear it.
+                connections.retain(|connection| !connection.is_clean());
+                NewJudgement::Answers
+            }
+            Change::Proofs => NewJudgement::Answers,
+            Change::Snapshot => NewJudgement::Snapshot,
+        };
+        judge_all(worker, self.heartbeat, connections, reason).await;
     }
 
     fn enter(&mut self, lifecycle: Lifecycle, worker: &Worker, ticks: &mut Interval) {
@@ -107,7 +168,12 @@ impl EventLoop<'_> {
 
 /// Judges open connections by the current snapshot. Yields often, so that no request waits for more
 /// than a few judgements.
-async fn judge_all(worker: &Worker, heartbeat: &Heartbeat, connections: Vec<Rc<OpenConnection>>) {
+async fn judge_all(
+    worker: &Worker,
+    heartbeat: &Heartbeat,
+    connections: Vec<Rc<OpenConnection>>,
+    reason: NewJudgement,
+) {
     let (snapshot, time) = (worker.snapshot(), SystemTime::now());
     let metrics_of = |service: &Service| worker.service_metrics(service);
     let mut judged = 0;
@@ -116,7 +182,11 @@ async fn judge_all(worker: &Worker, heartbeat: &Heartbeat, connections: Vec<Rc<O
         if Rc::strong_count(connection) == 1 {
             continue;
         }
-        judged += connection.judge_again(&snapshot, metrics_of, &worker.refusal_log, time);
+        judged += connection.judge_again(&snapshot, reason, metrics_of, &worker.refusal_log, time);
+        if worker.inquiry.is_enabled() {
+            // Answers that come later are applied by a further judgement.
+            let _ = worker.inquiry.ask(connection.open_questions(&snapshot, time));
+        }
         if judged >= JUDGED_AT_ONCE {
             judged = 0;
             heartbeat.beat();

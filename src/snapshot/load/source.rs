@@ -22,8 +22,9 @@ use super::check::new_hits::{Judges, Trial};
 use super::context::LoadContext;
 use super::error::LoadError;
 use super::last_good::Change;
+use super::links::JudgementLinks;
 use crate::config::{Config, FilterConfig, ListConfig, ServiceConfig};
-use crate::guard::{FingerprintList, NamedFilter, RecentKeys};
+use crate::guard::{FingerprintList, NamedFilter};
 use crate::metrics::ControlMetrics;
 use crate::snapshot::routes::Routes;
 
@@ -79,13 +80,13 @@ impl Sources {
         }
     }
 
-    /// A trial of filters on the clients in `recent`, by the policies and exceptions in `config` and
+    /// A trial of filters on the recent clients of `links`, by the policies and exceptions in `config` and
     /// by the lists in use that stay in use.
     pub(super) fn trial(
         &self,
         config: &Config,
         ids: &mut ServiceIds,
-        recent: &RecentKeys,
+        links: &JudgementLinks,
         now: SystemTime,
     ) -> Trial {
         let services = config.services.iter();
@@ -96,8 +97,9 @@ impl Sources {
             filters: self.named_filters(),
             lists: lists.map(|source| Arc::clone(source.list())).collect(),
             exceptions: config.exceptions.clone(),
+            answers: links.answers.clone(),
         };
-        Trial::new(recent.clone(), judges, now, services)
+        Trial::new(links.recent.clone(), judges, now, services)
     }
 
     /// Loads what is new in `config`. The sources in use do not change.
@@ -197,8 +199,8 @@ impl Sources {
     }
 
     /// Reads every source again if its files have changed, and returns each result. Filter updates
-    /// are tried on the keys in `recent`.
-    pub(super) fn refresh(&mut self, recent: &RecentKeys, now: SystemTime) -> Vec<Change> {
+    /// are tried on the recent clients of `links`.
+    pub(super) fn refresh(&mut self, links: &JudgementLinks, now: SystemTime) -> Vec<Change> {
         let services = self.services.iter();
         let services =
             services.map(|service| (service.id(), service.name().to_owned(), service.policy()));
@@ -206,8 +208,9 @@ impl Sources {
             filters: self.named_filters(),
             lists: self.fingerprint_lists(),
             exceptions: self.exceptions.all().collect(),
+            answers: links.answers.clone(),
         };
-        let trial = Trial::new(recent.clone(), judges, now, services);
+        let trial = Trial::new(links.recent.clone(), judges, now, services);
         let filters = self.filters.iter_mut().map(|filter| filter.refresh(now, &trial));
         let lists = self.lists.iter_mut().map(|list| list.refresh(now));
         let services = self.services.iter_mut().map(|service| service.refresh(now));

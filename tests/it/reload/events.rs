@@ -9,10 +9,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use keygate::blocking::BlockingPool;
 use keygate::config::Config;
-use keygate::guard::RecentKeys;
 use keygate::metrics::ControlMetrics;
 use keygate::snapshot::watch::FileWatcher;
-use keygate::snapshot::{Current, Loader};
+use keygate::snapshot::{Current, JudgementLinks, Loader};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
@@ -44,7 +43,7 @@ async fn check(path: &str, install: impl Fn(&Pki, &Path, u32)) {
     let text = Configuration::new("127.0.0.1:9").set("filters.path", path).text();
     let config = Config::parse(&pki.path("keygate.toml"), &text).unwrap();
     let metrics = ControlMetrics::new().unwrap();
-    let (loader, snapshot) = Loader::start(&config, metrics, RecentKeys::default()).unwrap();
+    let (loader, snapshot) = Loader::start(&config, metrics, JudgementLinks::default()).unwrap();
     let current: Current = Arc::new(ArcSwap::from_pointee(snapshot));
     let report = Arc::new(ArcSwap::from_pointee(loader.report()));
     let (_commands, received) = mpsc::channel(1);

@@ -8,9 +8,8 @@ use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
 use keygate::config::Config;
-use keygate::guard::RecentKeys;
 use keygate::metrics::ControlMetrics;
-use keygate::snapshot::{Commit, Loader, Prepare, Snapshot, Trigger};
+use keygate::snapshot::{Commit, JudgementLinks, Loader, Prepare, Snapshot, Trigger};
 use keygate::tls::ClientVerifier;
 
 use crate::support::pki::Pki;
@@ -42,7 +41,7 @@ fn scene() -> Scene {
     write(&path, &text).unwrap();
     let config = Config::parse(&path, &text).unwrap();
     let metrics = ControlMetrics::new().unwrap();
-    let (mut loader, first) = Loader::start(&config, metrics, RecentKeys::default()).unwrap();
+    let (mut loader, first) = Loader::start(&config, metrics, JudgementLinks::default()).unwrap();
     loader.watch_configuration(&path);
     Scene { pki, loader, verifier: verifier(&first), expiry }
 }

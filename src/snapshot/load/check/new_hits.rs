@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::guard::{Exception, FingerprintList, Guard, NamedFilter, Policy, RecentKeys};
+use crate::guard::{
+    CurrentAnswers, Exception, FingerprintList, Guard, NamedFilter, Policy, RecentKeys,
+};
 use crate::snapshot::report::AffectedClient;
 
 /// Maximum number of clients that a trial names.
@@ -20,12 +22,13 @@ pub(crate) struct Trial {
     services: HashMap<usize, (String, Policy)>,
 }
 
-/// The filters and lists in use, and the exceptions.
+/// The filters and lists in use, the exceptions and the answers.
 #[derive(Debug, Default)]
 pub(crate) struct Judges {
     pub(crate) filters: Vec<Arc<NamedFilter>>,
     pub(crate) lists: Vec<Arc<FingerprintList>>,
     pub(crate) exceptions: Vec<Exception>,
+    pub(crate) answers: CurrentAnswers,
 }
 
 /// The recent clients that an update would newly reject.
@@ -73,7 +76,10 @@ impl Trial {
     }
 
     fn guard(&self, filters: Vec<Arc<NamedFilter>>) -> Guard {
-        let Judges { lists, exceptions, filters: _ } = &self.judges;
-        Guard::new(filters).with_lists(lists.clone()).with_exceptions(exceptions.iter().cloned())
+        let Judges { lists, exceptions, answers, filters: _ } = &self.judges;
+        Guard::new(filters)
+            .with_lists(lists.clone())
+            .with_exceptions(exceptions.iter().cloned())
+            .with_answers(answers.clone())
     }
 }

@@ -19,7 +19,9 @@ use crate::snapshot::load::source::LoadContext;
 use crate::snapshot::report::{CertificateExpiry, ServiceReport};
 use crate::snapshot::warning::Warning;
 use crate::spki;
-use crate::tls::{self, CertificateRole, CertificateSummary, CrlError, CrlMarks, TlsFileError};
+use crate::tls::{
+    self, CertificateRole, CertificateSummary, CrlError, CrlMarks, Deferral, Judging, TlsFileError,
+};
 use crate::unix_time::{self, rfc3339};
 
 /// A configured service and the last good state of its files.
@@ -187,18 +189,26 @@ impl ServiceSource {
         self.metrics.set_crl_last_reload_successful(self.name(), !self.is_crl_rejected);
     }
 
-    /// Builds the service of the next snapshot, whose handshakes judge keys with `guard`.
+    /// Builds the service of the next snapshot, whose handshakes judge keys with `guard`. `deferral`
+    /// selects the rejected clients that complete their handshakes.
     ///
     /// # Errors
     /// Returns an error if rustls rejects the certificates or keys.
-    pub(crate) fn build(&self, guard: &CurrentGuard) -> Result<Service, LoadError> {
+    pub(crate) fn build(
+        &self,
+        guard: &CurrentGuard,
+        deferral: Option<&Arc<dyn Deferral>>,
+    ) -> Result<Service, LoadError> {
         let credentials = self.credentials.get();
         let tls = tls::server_config(
             &self.config.tls,
             Arc::clone(&credentials.server),
             Arc::clone(&credentials.client_verifier),
-            guard.clone(),
-            self.config.policy,
+            Judging {
+                guard: guard.clone(),
+                policy: self.config.policy,
+                deferral: deferral.cloned(),
+            },
         )
         .map_err(|source| LoadError::Tls { service: self.config.name.clone(), source })?;
         Ok(Service {

@@ -1,0 +1,90 @@
+//! The assessment of a client after its handshake, by the snapshot in use.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+use tracing::debug;
+
+use super::held;
+use crate::guard::{Decision, Judgement};
+use crate::metrics::{ConnectionResult, WaitOutcome};
+use crate::proxy::worker::Worker;
+use crate::snapshot::{Service, Snapshot};
+use crate::tls::{ClientIdentity, PathExpiry};
+
+/// A client whose certificate is accepted, and the judgement of its key.
+pub(super) struct Assessment {
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) service: Arc<Service>,
+    pub(super) judgement: Judgement,
+}
+
+impl Assessment {
+    /// Judges the client of a handshake with `handshake_service`. `None` if a reload has removed the
+    /// service, or if the certificate is no longer accepted.
+    pub(super) fn new(
+        worker: &Worker,
+        handshake_service: &Service,
+        identity: &ClientIdentity,
+    ) -> Option<Self> {
+        let snapshot = worker.snapshot();
+        let service = snapshot.current(handshake_service).map(Arc::clone)?;
+        let now = SystemTime::now();
+        let verifier = &service.client_verifier;
+        let is_outdated = if Arc::ptr_eq(&handshake_service.client_verifier, verifier) {
+            identity.check_expiry(verifier, now) == PathExpiry::Expired
+        } else {
+            identity.verify_again(verifier, now).is_err()
+        };
+        if is_outdated {
+            let metrics = worker.service_metrics(handshake_service);
+            metrics.connections.of(ConnectionResult::Rejected).inc();
+            let (peer, service) = (identity.peer(), &service.config.name);
+            debug!(%peer, %service, "client certificate is no longer accepted");
+            return None;
+        }
+        let judgement = identity.judge(&snapshot.guard, &service.config.policy, now);
+        Some(Self { snapshot, service, judgement })
+    }
+
+    /// Whether an answer about a key of the client could change the judgement.
+    pub(super) fn leaves_questions(&self, worker: &Worker) -> bool {
+        let depth = self.service.config.policy.judge;
+        worker.inquiry.is_enabled() && self.judgement.leaves_questions(depth)
+    }
+
+    /// Asks about the client's keys, waits if the answers are decisive, and judges the client again.
+    /// `None` if the client closes meanwhile, or as for [`Assessment::new`].
+    pub(super) async fn answered(
+        self,
+        worker: &Worker,
+        handshake_service: &Service,
+        stream: &mut TlsStream<TcpStream>,
+        identity: &ClientIdentity,
+    ) -> Option<Self> {
+        let (policy, now) = (&self.service.config.policy, SystemTime::now());
+        let open = identity.with_path(|path| self.snapshot.guard.open_questions(policy, path, now));
+        let is_decisive = open.is_decisive;
+        let asked = worker.inquiry.ask(open);
+        let is_rejected = self.judgement.decision == Decision::Reject;
+        let holds = is_decisive && asked.holds(is_rejected) && !worker.inquiry.wait().is_zero();
+        if !holds && !asked.is_answered {
+            return Some(self);
+        }
+        drop(self); // a held connection must keep no old filter in memory
+        if holds {
+            match held::hold(worker, handshake_service, stream, identity, asked).await {
+                WaitOutcome::Answered | WaitOutcome::Expired | WaitOutcome::Stopped => {}
+                WaitOutcome::ClientGone => {
+                    let metrics = worker.service_metrics(handshake_service);
+                    metrics.connections.of(ConnectionResult::Failed).inc();
+                    debug!(peer = %identity.peer(), "the client closed while it was held");
+                    return None;
+                }
+            }
+        }
+        Self::new(worker, handshake_service, identity)
+    }
+}

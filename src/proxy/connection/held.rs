@@ -1,0 +1,143 @@
+//! A connection that waits after its handshake for an answer about the client's key.
+//!
+//! The answer could turn refusing the client into serving it, or back. Nothing is served meanwhile.
+//! A held connection counts under all limits.
+
+use std::io::{self, Read};
+use std::time::{Instant, SystemTime};
+
+use rustls::ServerConnection;
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+use tokio_rustls::server::TlsStream;
+
+use crate::config::Protocol;
+use crate::metrics::WaitOutcome;
+use crate::proxy::worker::Worker;
+use crate::proxy::worker::inquiry::Asked;
+use crate::snapshot::Service;
+use crate::tls::ClientIdentity;
+
+/// Maximum bytes that a client may send while it is held, 8 KiB. A TLS record more may be read.
+const MAX_EARLY_DATA: usize = 8 << 10;
+
+/// Holds a connection until the questions are answered, for `confirm.wait` at most. Ends early if
+/// the client closes, if the process drains, and if a reload leaves nothing to wait for.
+pub(super) async fn hold(
+    worker: &Worker,
+    service: &Service,
+    stream: &mut TlsStream<TcpStream>,
+    identity: &ClientIdentity,
+    asked: Asked,
+) -> WaitOutcome {
+    let began = Instant::now();
+    let outcome = wait(worker, service, stream, identity, asked).await;
+    let metrics = worker.metrics();
+    metrics.confirmation_waits.of(outcome).inc();
+    metrics.confirmation_wait_duration.observe(began.elapsed().as_secs_f64());
+    outcome
+}
+
+async fn wait(
+    worker: &Worker,
+    service: &Service,
+    stream: &mut TlsStream<TcpStream>,
+    identity: &ClientIdentity,
+    mut asked: Asked,
+) -> WaitOutcome {
+    let answered = async {
+        for question in &mut asked.under_way {
+            question.ended().await;
+        }
+    };
+    let stopped = async {
+        loop {
+            // Created before the check, so that no change after the check is lost.
+            let changed = worker.connections.held_changed();
+            if worker.connections.is_draining() || !is_undecided(worker, service, identity) {
+                return;
+            }
+            changed.await;
+        }
+    };
+    let is_http = service.config.protocol == Protocol::Http;
+    tokio::select! {
+        biased;
+        () = answered => WaitOutcome::Answered,
+        () = stopped => WaitOutcome::Stopped,
+        () = client_gone(stream, is_http) => WaitOutcome::ClientGone,
+        () = sleep(worker.inquiry.wait()) => WaitOutcome::Expired,
+    }
+}
+
+/// Whether an answer is decisive by the snapshot in use.
+fn is_undecided(worker: &Worker, service: &Service, identity: &ClientIdentity) -> bool {
+    let snapshot = worker.snapshot();
+    snapshot.current(service).is_some_and(|service| {
+        let (policy, now) = (&service.config.policy, SystemTime::now());
+        identity.with_path(|path| snapshot.guard.open_questions(policy, path, now)).is_decisive
+    })
+}
+
+/// Waits until the client has closed the connection, or has sent what TLS does not permit.
+///
+/// Decrypts what the client sends into the buffer of rustls, where the service finds it later. Above
+/// [`MAX_EARLY_DATA`] nothing more is read, and the close is not noticed. A client of a TCP service
+/// may close its side behind its data and read on.
+async fn client_gone(stream: &mut TlsStream<TcpStream>, is_http: bool) {
+    let (tcp, connection) = stream.get_mut();
+    loop {
+        if tcp.readable().await.is_err() {
+            return;
+        }
+        match read(tcp, connection) {
+            Ok(Received::More) => {}
+            Ok(Received::Closed) if !is_http && has_data(connection) => {
+                return std::future::pending().await;
+            }
+            Ok(Received::Closed) | Err(_) => return,
+            Ok(Received::Full) => return std::future::pending().await,
+        }
+    }
+}
+
+/// The state of a connection after a read.
+enum Received {
+    /// The client has closed its side.
+    Closed,
+    /// The client has sent [`MAX_EARLY_DATA`].
+    Full,
+    /// The client may send more.
+    More,
+}
+
+/// Reads what has arrived, without waiting.
+fn read(tcp: &TcpStream, connection: &mut ServerConnection) -> io::Result<Received> {
+    let count = match connection.read_tls(&mut NonBlocking(tcp)) {
+        Ok(count) => count,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::More),
+        Err(error) => return Err(error),
+    };
+    let state = connection.process_new_packets().map_err(io::Error::other)?;
+    Ok(if count == 0 || state.peer_has_closed() {
+        Received::Closed
+    } else if state.plaintext_bytes_to_read() >= MAX_EARLY_DATA {
+        Received::Full
+    } else {
+        Received::More
+    })
+}
+
+/// Whether the client has sent data that no service has read.
+fn has_data(connection: &mut ServerConnection) -> bool {
+    connection.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
+}
+
+/// Reads from a socket without waiting.
+struct NonBlocking<'a>(&'a TcpStream);
+
+impl Read for NonBlocking<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(buffer)
+    }
+}
