@@ -1,20 +1,12 @@
 //! The filter against the files that its inventor publishes: example filters, and the two keys in
-//! them as certificates, requests and private keys.
-//!
-//! The files belong to their author and are not part of this project. The tests read them from the
-//! directory in `KEYGATE_INTEROP` (default: `../shared/interop` beside the project). Without that
-//! directory they are skipped, and fail under `CI`.
+//! them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use keygate::pkbf::{self, Filter, Parameters};
 use keygate::spki::{Encoding, Fingerprint, keys_in, related};
 
-use crate::skip;
-
-const RSA: &str = "9e03b56749abe821a6f5299d6f634b35404975f0552eb3347bf3adfad9af1109";
-const P256: &str = "819f7d1dcd9f07bfcb59b7699f68994d89390c3bcd498cf7fb2e1ef3d272b89b";
-const P256_COMPRESSED: &str = "316194405bf1c56c3395c4b6fcf32af83ca0e273fbf0832ef8364069a178ad75";
+use crate::published::{self, P256, P256_COMPRESSED, RSA, spki_in};
 
 /// The published example filters, with `k` and `L`.
 const EXAMPLES: [(&str, u8, u8); 4] = [
@@ -27,26 +19,9 @@ const EXAMPLES: [(&str, u8, u8); 4] = [
 /// When they were written: 2019-04-20, in seconds since the Unix epoch.
 const APRIL_2019: u64 = 1_555_799_917;
 
-/// The directory of the published files; `None` skips the test.
-fn interop() -> Option<PathBuf> {
-    let directory = std::env::var_os("KEYGATE_INTEROP").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/interop"),
-        PathBuf::from,
-    );
-    let missing = format!("no published filters in {}: set KEYGATE_INTEROP", directory.display());
-    (!skip::unless(directory.is_dir(), &missing)).then_some(directory)
-}
-
 fn read(directory: &Path, name: &str) -> Filter {
     let file = pkbf::read(&directory.join(name), 1 << 20);
     file.unwrap_or_else(|error| panic!("{name}: {error}")).filter
-}
-
-/// The one key in the file `name`.
-fn spki_in(directory: &Path, name: &str) -> Vec<u8> {
-    let file = std::fs::read(directory.join(name)).unwrap();
-    let [finding] = <[_; 1]>::try_from(keys_in(&file)).expect(name);
-    finding.key.unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// The keys in the examples by fingerprint; the P-256 key is there in both encodings.
@@ -64,7 +39,7 @@ fn entries(directory: &Path) -> [(&'static str, Vec<u8>); 3] {
 
 #[test]
 fn every_published_form_of_a_key_gives_its_fingerprint() {
-    let Some(directory) = interop() else { return };
+    let Some(directory) = published::directory() else { return };
     for (key, fingerprint) in [("rsa2048", RSA), ("p256", P256)] {
         for form in ["cert", "csr", "key"] {
             for format in ["der", "pem"] {
@@ -81,7 +56,7 @@ fn every_published_form_of_a_key_gives_its_fingerprint() {
 
 #[test]
 fn the_headers_of_the_published_filters_are_what_their_names_say() {
-    let Some(directory) = interop() else { return };
+    let Some(directory) = published::directory() else { return };
     for (name, hash_count, hash_length) in EXAMPLES {
         let filter = read(&directory, name);
         let header = filter.header();
@@ -94,7 +69,7 @@ fn the_headers_of_the_published_filters_are_what_their_names_say() {
 
 #[test]
 fn the_published_filters_contain_every_form_of_the_published_keys() {
-    let Some(directory) = interop() else { return };
+    let Some(directory) = published::directory() else { return };
     for (name, ..) in EXAMPLES {
         let filter = read(&directory, name);
         for (fingerprint, spki) in entries(&directory) {
@@ -105,7 +80,7 @@ fn the_published_filters_contain_every_form_of_the_published_keys() {
 
 #[test]
 fn adding_the_published_keys_again_gives_the_published_filters() {
-    let Some(directory) = interop() else { return };
+    let Some(directory) = published::directory() else { return };
     for (name, hash_count, hash_length) in EXAMPLES {
         let mut filter = Filter::new(Parameters::new(hash_count, hash_length).unwrap()).unwrap();
         for (_, spki) in entries(&directory) {
@@ -120,7 +95,7 @@ fn adding_the_published_keys_again_gives_the_published_filters() {
 /// empty filter, and then a second one that this file does not contain.
 #[test]
 fn the_fixture_of_the_reference_implementation_has_the_first_of_its_two_keys() {
-    let Some(directory) = interop() else { return };
+    let Some(directory) = published::directory() else { return };
     let mut filter = read(&directory, "reference_spec_2_4.pkbf");
     let header = *filter.header();
     assert_eq!((header.hash_count, header.hash_length), (2, 4));
@@ -138,7 +113,7 @@ fn the_fixture_of_the_reference_implementation_has_the_first_of_its_two_keys() {
 
 #[test]
 fn the_fixture_of_the_reference_implementation_has_none_of_the_published_keys() {
-    let Some(directory) = interop() else { return };
+    let Some(directory) = published::directory() else { return };
     let filter = read(&directory, "reference_spec_2_4.pkbf");
     for (fingerprint, spki) in entries(&directory) {
         assert!(!filter.contains(&spki), "{fingerprint}");

@@ -11,6 +11,8 @@
     reason = "a test fails where it stands"
 )]
 
+#[path = "../support/interop.rs"]
+mod published;
 #[path = "../support/skip.rs"]
 mod skip;
 
