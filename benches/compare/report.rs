@@ -1,22 +1,29 @@
-//! The runs of a comparison, their medians as a table, and all of them as JSON.
+//! The runs of a comparison, their medians and their spread as tables, and all of them as JSON.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::load::{Idle, Scenario};
 use super::peer::Peer;
+use super::scenario::{Idle, Scenario};
 
-/// One run of one row on one proxy.
+/// One run of one row.
 pub struct Run {
-    peer: Peer,
+    column: Column,
     row: Row,
     /// Microseconds of CPU time for each unit of work, or KiB for each connection.
     figure: f64,
     /// Latency that 99 % of the units do not exceed.
     p99: Option<Duration>,
     units_per_second: Option<f64>,
+}
+
+/// A proxy, or the cryptography alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Floor,
+    Proxy(Peer),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +44,7 @@ impl Run {
         latencies.sort_unstable();
         let units = latencies.len() as f64;
         Self {
-            peer,
+            column: Column::Proxy(peer),
             row: Row::Work(scenario),
             figure: cpu.as_secs_f64() * 1e6 / units,
             p99: latencies.get(latencies.len() * 99 / 100).copied(),
@@ -47,8 +54,25 @@ impl Run {
 
     /// A run that held idle connections, each of which cost `bytes`.
     pub fn of_memory(peer: Peer, idle: Idle, bytes: f64) -> Self {
-        let figure = bytes / 1024.0;
-        Self { peer, row: Row::Idle(idle), figure, p99: None, units_per_second: None }
+        Self::without_load(Column::Proxy(peer), Row::Idle(idle), bytes / 1024.0)
+    }
+
+    /// A measurement of the floor.
+    pub fn of_floor(scenario: Scenario, figure: f64) -> Self {
+        Self::without_load(Column::Floor, Row::Work(scenario), figure)
+    }
+
+    fn without_load(column: Column, row: Row, figure: f64) -> Self {
+        Self { column, row, figure, p99: None, units_per_second: None }
+    }
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Floor => formatter.pad("floor"),
+            Self::Proxy(peer) => peer.fmt(formatter),
+        }
     }
 }
 
@@ -73,35 +97,65 @@ impl fmt::Display for Row {
 /// All runs.
 pub struct Report {
     peers: Vec<Peer>,
+    workers: usize,
     runs: Vec<Run>,
 }
 
 impl Report {
-    pub fn new(peers: &[Peer]) -> Self {
-        Self { peers: peers.to_vec(), runs: Vec::new() }
+    pub fn new(peers: &[Peer], workers: usize) -> Self {
+        Self { peers: peers.to_vec(), workers, runs: Vec::new() }
     }
 
     pub fn add(&mut self, run: Run) {
         self.runs.push(run);
     }
 
-    /// The rows, in the order of their first run.
+    /// The rows of the scenarios and then those of the connections, in the order of their first run
+    /// on a proxy.
     fn rows(&self) -> Vec<Row> {
         let mut rows = Vec::new();
         for run in &self.runs {
-            if !rows.contains(&run.row) {
+            if run.column != Column::Floor && !rows.contains(&run.row) {
                 rows.push(run.row);
             }
         }
+        rows.sort_by_key(|row| matches!(row, Row::Idle(_)));
         rows
     }
 
-    /// The median of `value` over the runs of a row on a proxy.
-    fn median(&self, row: Row, peer: Peer, value: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
-        let runs = self.runs.iter().filter(|run| run.row == row && run.peer == peer);
+    fn columns(&self) -> Vec<Column> {
+        self.peers.iter().map(|peer| Column::Proxy(*peer)).collect()
+    }
+
+    /// The values of a cell in ascending order.
+    fn values(&self, row: Row, column: Column, value: impl Fn(&Run) -> Option<f64>) -> Vec<f64> {
+        let runs = self.runs.iter().filter(|run| run.row == row && run.column == column);
         let mut values: Vec<f64> = runs.filter_map(value).collect();
         values.sort_unstable_by(f64::total_cmp);
-        values.get(values.len() / 2).copied()
+        values
+    }
+
+    /// The median of the figures of a cell.
+    fn figure(&self, row: Row, column: Column) -> Option<f64> {
+        median(&self.values(row, column, |run| Some(run.figure)))
+    }
+
+    /// The difference of the largest and the smallest figure of a cell, in percent of the median.
+    fn spread(&self, row: Row, column: Column) -> Option<f64> {
+        let figures = self.values(row, column, |run| Some(run.figure));
+        let (first, last) = (figures.first()?, figures.last()?);
+        (figures.len() > 1).then_some(100.0 * (last - first) / median(&figures)?)
+    }
+
+    /// keygate's figure relative to that of the best other proxy.
+    fn ratio_to_best(&self, row: Row) -> Option<f64> {
+        let others = self.columns().into_iter().filter(|column| *column != KEYGATE);
+        let best = others.filter_map(|column| self.figure(row, column)).min_by(f64::total_cmp)?;
+        Some(self.figure(row, KEYGATE)? / best)
+    }
+
+    fn ratio_to_floor(&self, row: Row) -> Option<f64> {
+        Some(self.figure(row, KEYGATE)? / self.figure(row, Column::Floor)?)
     }
 
     /// The machine, the versions of the proxies, and every run.
@@ -113,7 +167,7 @@ impl Report {
             .iter()
             .map(|run| {
                 json!({
-                    "peer": run.peer.to_string(),
+                    "peer": run.column.to_string(),
                     "row": run.row.to_string(),
                     "unit": run.row.unit(),
                     "figure": run.figure,
@@ -122,56 +176,88 @@ impl Report {
                 })
             })
             .collect();
-        let report = json!({ "cpu": cpu_model(), "versions": versions, "runs": runs });
+        let report = json!({
+            "cpu": cpu_model(), "workers": self.workers, "versions": versions, "runs": runs,
+        });
         format!("{report:#}\n")
     }
-}
 
-/// The tables: the figure of each row, keygate's ratio to the best other proxy, and latencies.
-impl fmt::Display for Report {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let peers: String = self.peers.iter().map(|peer| format!(" {peer} |")).collect();
-        let line = "---: | ".repeat(self.peers.len());
-        writeln!(formatter, "| CPU time or memory |{peers} keygate / best other |")?;
-        writeln!(formatter, "| --- | {line}---: |")?;
+    /// Writes a table with a line for each row that has a value, and a column for each proxy before
+    /// the `extra` ones. A line begins with `label`.
+    fn write_table(
+        &self,
+        formatter: &mut fmt::Formatter<'_>,
+        title: &str,
+        extra: &[&str],
+        label: impl Fn(Row) -> String,
+        cells: impl Fn(Row) -> Vec<Option<String>>,
+    ) -> fmt::Result {
+        let peers = self.peers.iter().map(ToString::to_string);
+        let heads: Vec<_> = peers.chain(extra.iter().map(|&head| head.to_owned())).collect();
+        writeln!(formatter, "| {title} | {} |", heads.join(" | "))?;
+        writeln!(formatter, "| --- |{}", " ---: |".repeat(heads.len()))?;
         for row in self.rows() {
-            let figures =
-                self.peers.iter().map(|peer| self.median(row, *peer, |run| Some(run.figure)));
-            let cells: String = figures.map(|figure| format!(" {} |", cell(figure))).collect();
-            let ratio = decimal(self.ratio(row));
-            writeln!(formatter, "| {row}, {} |{cells} {ratio} |", row.unit())?;
-        }
-        writeln!(formatter, "\n| latency at 99 %, ms |{peers}\n| --- | {}", line.trim_end())?;
-        for row in self.rows().into_iter().filter(|row| matches!(row, Row::Work(_))) {
-            let latency = |run: &Run| run.p99.map(milliseconds);
-            let latencies = self.peers.iter().map(|peer| self.median(row, *peer, latency));
-            let cells: String =
-                latencies.map(|latency| format!(" {} |", decimal(latency))).collect();
-            writeln!(formatter, "| {row} |{cells}")?;
+            let cells = cells(row);
+            if cells.iter().any(Option::is_some) {
+                let cells: Vec<_> =
+                    cells.into_iter().map(|cell| cell.unwrap_or_else(|| "–".to_owned())).collect();
+                writeln!(formatter, "| {} | {} |", label(row), cells.join(" | "))?;
+            }
         }
         Ok(())
     }
 }
 
-impl Report {
-    fn ratio(&self, row: Row) -> Option<f64> {
-        let figure = |peer: &Peer| self.median(row, *peer, |run| Some(run.figure));
-        let others = self.peers.iter().filter(|peer| **peer != Peer::Keygate).filter_map(figure);
-        let best = others.min_by(f64::total_cmp)?;
-        Some(figure(&Peer::Keygate)? / best)
+/// The tables: figures with keygate's ratios, their spread, latencies, throughput.
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.columns();
+        let medians = |row, value: fn(&Run) -> Option<f64>, decimals: usize| {
+            let cell = |column: &Column| median(&self.values(row, *column, value));
+            columns.iter().map(cell).map(|value| rounded(value, decimals)).collect()
+        };
+        let name = |row: Row| row.to_string();
+        let with_unit = |row: Row| format!("{row}, {}", row.unit());
+        let ratios = ["floor", "keygate / best other", "keygate / floor"];
+        self.write_table(formatter, "CPU time or memory", &ratios, with_unit, |row| {
+            let floor = rounded(self.figure(row, Column::Floor), 1);
+            let ratios = [self.ratio_to_best(row), self.ratio_to_floor(row)];
+            let mut cells: Vec<_> = medians(row, |run| Some(run.figure), 1);
+            cells.push(floor);
+            cells.extend(ratios.map(|ratio| rounded(ratio, 2)));
+            cells
+        })?;
+        writeln!(formatter)?;
+        self.write_table(formatter, "spread, %", &["floor"], name, |row| {
+            let columns = columns.iter().copied().chain([Column::Floor]);
+            columns.map(|column| rounded(self.spread(row, column), 0)).collect()
+        })?;
+        writeln!(formatter)?;
+        self.write_table(formatter, "latency at 99 %, ms", &[], name, |row| {
+            medians(row, |run| run.p99.map(milliseconds), 2)
+        })?;
+        writeln!(formatter)?;
+        self.write_table(formatter, "units a second", &[], name, |row| {
+            medians(row, |run| run.units_per_second, 0)
+        })
     }
+}
+
+const KEYGATE: Column = Column::Proxy(Peer::Keygate);
+
+/// The median of values in ascending order.
+fn median(values: &[f64]) -> Option<f64> {
+    let upper = *values.get(values.len() / 2)?;
+    let lower = *values.get(values.len().checked_sub(1)? / 2)?;
+    Some(f64::midpoint(lower, upper))
 }
 
 fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-fn cell(figure: Option<f64>) -> String {
-    figure.map_or_else(|| "–".to_owned(), |figure| format!("{figure:.1}"))
-}
-
-fn decimal(value: Option<f64>) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2}"))
+fn rounded(value: Option<f64>, decimals: usize) -> Option<String> {
+    value.map(|value| format!("{value:.decimals$}"))
 }
 
 fn cpu_model() -> Option<String> {

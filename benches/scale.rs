@@ -1,0 +1,405 @@
+//! Memory and CPU time of one worker that holds 1,000, 10,000 or 50,000 idle connections.
+//!
+//! Each connection is a client with a certificate that sent one request, as a service mesh or a
+//! fleet of devices keeps it. `cargo bench --bench scale` prints for each number of connections:
+//!
+//! * the memory of each connection, three seconds after the last request;
+//! * the CPU time and the latency of a request on 32 other connections that are busy;
+//! * the CPU time and the latency of the first request on 500 connections that were idle;
+//! * the CPU time and the latency of a scrape of `/metrics`;
+//! * the CPU time of a filter swap, in which every connection is judged again, and the longest
+//!   latency of a request on the busy connections in the second of another swap.
+//!
+//! A cost that grows with the number of connections shows as a row that is not flat. The proxy runs
+//! on the first core and everything else on the second.
+//!
+//! 50,000 connections need a limit of 51,000 descriptors (`ulimit -n`). With a lower limit, the
+//! number of connections is as large as the limit allows. The sockets of the clients are in
+//! processes of their own, without their TLS state, each with a source address of its own.
+//! `-- --connections 500` takes seconds.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a benchmark may fail loudly"
+)]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use support::keygate::{BINARY, Keygate};
+use support::origin::Origin;
+use support::pki::{Kind, Party, Pki};
+use support::proxy::{Configuration, Configure};
+use support::{write_filter, write_revision};
+
+const BUSY: usize = 32;
+const WOKEN: usize = 500;
+const REQUESTS: usize = 20_000;
+const SCRAPES: usize = 20;
+/// Time after which a connection without a request is idle.
+const REST: Duration = Duration::from_secs(3);
+/// Connections of one process: fewer than an address has ports for outgoing connections.
+const HELD_BY_ONE: usize = 15_000;
+/// Handshakes in progress at one time.
+const CONCURRENT_HANDSHAKES: usize = 16;
+/// Descriptors that are not those of idle connections.
+const OTHER_DESCRIPTORS: usize = BUSY + WOKEN + 200;
+/// The core of the proxy, and that of everything else, as `taskset` takes them.
+const PROXY_CORE: &str = "0";
+const LOAD_CORE: &str = "1";
+
+/// Measures how memory and CPU time grow with idle connections.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Numbers of idle connections, separated by commas.
+    #[arg(long, value_delimiter = ',', default_values_t = [1_000, 10_000, 50_000])]
+    connections: Vec<usize>,
+    /// Writes the figures to this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Ignored: `cargo bench` passes it.
+    #[arg(long, hide = true)]
+    bench: bool,
+    /// Holds this many connections and does nothing else.
+    #[arg(long, hide = true, requires_all = ["address", "source", "pki"])]
+    hold: Option<usize>,
+    #[arg(long, hide = true)]
+    address: Option<SocketAddr>,
+    #[arg(long, hide = true)]
+    source: Option<Ipv4Addr>,
+    #[arg(long, hide = true)]
+    pki: Option<PathBuf>,
+}
+
+type Connection = TlsStream<TcpStream>;
+
+fn main() {
+    if std::env::args().any(|argument| argument == "--test") {
+        return; // `cargo test --benches` only checks that the program starts
+    }
+    let arguments = Arguments::parse();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    if let Some(count) = arguments.hold {
+        return runtime.block_on(hold(&arguments, count));
+    }
+    let pid = std::process::id().to_string();
+    support::system("taskset", &["--all-tasks", "--cpu-list", "--pid", LOAD_CORE, &pid]);
+    let mut columns: Vec<Figures> = Vec::new();
+    for wanted in arguments.connections {
+        let count = wanted.min(descriptor_limit() - OTHER_DESCRIPTORS);
+        if count < wanted {
+            eprintln!("{count} connections in place of {wanted}: raise the limit of descriptors");
+        }
+        columns.push(measure(&runtime, count));
+    }
+    print(&columns);
+    if let Some(path) = arguments.json {
+        let columns = columns.into_iter().map(|figures| {
+            let figures = figures.into_iter().map(|(name, value)| (name.to_owned(), json!(value)));
+            Value::from(figures.collect::<Map<_, _>>())
+        });
+        std::fs::write(path, format!("{:#}\n", Value::from_iter(columns))).unwrap();
+    }
+}
+
+/// The rows of a number of connections.
+type Figures = Vec<(&'static str, f64)>;
+
+fn print(columns: &[Figures]) {
+    for row in 0..columns[0].len() {
+        let cells: Vec<_> =
+            columns.iter().map(|figures| format!("{:.2}", figures[row].1)).collect();
+        println!("| {} | {} |", columns[0][row].0, cells.join(" | "));
+        if row == 0 {
+            println!("| --- |{}", " ---: |".repeat(columns.len()));
+        }
+    }
+}
+
+fn measure(runtime: &Runtime, count: usize) -> Figures {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let good = pki.client("good", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let keygate = start(&pki, &origin, count);
+    let config = client_config(&pki.path("ca.pem"), &good.certificate, &good.private_key);
+    let mut busy = runtime.block_on(open(keygate.address(), None, &config, BUSY));
+    runtime.block_on(send(&mut busy, REQUESTS / 4));
+
+    let before = keygate.memory("VmRSS");
+    let holders: Vec<_> = shares(count)
+        .map(|(source, share)| Holder::start(&keygate, &pki, &good, source, share))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .map(Holder::ready)
+        .collect();
+    std::thread::sleep(REST);
+    let held = keygate.memory("VmRSS");
+    let mut figures = vec![
+        ("idle connections", count as f64),
+        ("memory of each, KiB", (held - before) as f64 / count as f64),
+        ("memory of the process, MiB", held as f64 / 1024.0),
+    ];
+
+    let cpu = Cpu::of(&keygate);
+    let latencies = runtime.block_on(send(&mut busy, REQUESTS));
+    figures.push(("request, CPU time, µs", cpu.since(&keygate) / REQUESTS as f64));
+    figures.push(("request, median latency, µs", at(&latencies, 0.5)));
+
+    let mut woken = runtime.block_on(open(keygate.address(), None, &config, WOKEN));
+    std::thread::sleep(REST);
+    let cpu = Cpu::of(&keygate);
+    let latencies = runtime.block_on(send(&mut woken, WOKEN));
+    figures.push(("request after idle time, CPU time, µs", cpu.since(&keygate) / WOKEN as f64));
+    figures.push(("request after idle time, median latency, µs", at(&latencies, 0.5)));
+
+    let cpu = Cpu::of(&keygate);
+    let mut scrapes: Vec<_> = (0..SCRAPES)
+        .map(|_| {
+            let start = Instant::now();
+            assert_eq!(keygate.admin("/metrics").0, 200);
+            start.elapsed()
+        })
+        .collect();
+    scrapes.sort_unstable();
+    figures.push(("scrape, CPU time, µs", cpu.since(&keygate) / SCRAPES as f64));
+    figures.push(("scrape, median latency, µs", at(&scrapes, 0.5)));
+
+    std::thread::sleep(REST);
+    let cpu = Cpu::of(&keygate);
+    swap(&keygate, &pki, 2);
+    std::thread::sleep(REST);
+    figures.push(("filter swap, CPU time, ms", cpu.since(&keygate) / 1e3));
+    let latencies = std::thread::scope(|scope| {
+        let swapped = scope.spawn(|| swap(&keygate, &pki, 3));
+        let mut latencies = Vec::new();
+        let mut left = 2;
+        while left > 0 {
+            latencies.extend(runtime.block_on(send(&mut busy, REQUESTS / 4)));
+            left -= usize::from(swapped.is_finished()); // the judgements may follow the log line
+        }
+        latencies.sort_unstable();
+        latencies
+    });
+    figures.push(("request during a swap, 99.9 % latency, ms", at(&latencies, 0.999) / 1e3));
+    figures.push(("request during a swap, longest latency, ms", at(&latencies, 1.0) / 1e3));
+    drop(holders);
+    std::thread::sleep(REST);
+    figures.push(("memory after they closed, MiB", keygate.memory("VmRSS") as f64 / 1024.0));
+    figures
+}
+
+/// Starts the proxy with one worker on its core.
+fn start(pki: &Pki, origin: &Origin, count: usize) -> Keygate {
+    let connections = count + OTHER_DESCRIPTORS;
+    let limits = format!(
+        "max_connections = {connections}, max_connections_per_ip = {connections}, idle_timeout = \"1h\""
+    );
+    let configuration = Configuration::new(origin.address()).limits(&limits).workers(1);
+    let mut command = Command::new("taskset");
+    command.args(["--cpu-list", PROXY_CORE]);
+    command.arg(std::env::var("KEYGATE").unwrap_or_else(|_| BINARY.to_owned()));
+    Keygate::run_by(command, pki, &configuration.text())
+}
+
+/// Replaces the filter by another one that has no client, and waits until it is in use.
+fn swap(keygate: &Keygate, pki: &Pki, generation: u32) {
+    write_revision(&pki.path("lost.pkbf"), &[b"no client has this key"], generation);
+    keygate.wait_for_generation(generation.into());
+}
+
+/// The soft limit of descriptors, which child processes inherit.
+fn descriptor_limit() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap_or(usize::MAX)
+}
+
+/// CPU time of the threads of a process, in nanoseconds (`/proc/PID/task/TID/schedstat`).
+struct Cpu(u64);
+
+impl Cpu {
+    fn of(keygate: &Keygate) -> Self {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", keygate.pid())).unwrap();
+        let time = |thread: PathBuf| -> Option<u64> {
+            let text = std::fs::read_to_string(thread.join("schedstat")).ok()?; // it may end
+            text.split_whitespace().next()?.parse().ok()
+        };
+        Self(threads.filter_map(|thread| time(thread.unwrap().path())).sum())
+    }
+
+    /// Microseconds since this measurement.
+    fn since(&self, keygate: &Keygate) -> f64 {
+        (Self::of(keygate).0 - self.0) as f64 / 1e3
+    }
+}
+
+/// Microseconds that this share of `sorted` does not exceed.
+fn at(sorted: &[Duration], share: f64) -> f64 {
+    let index = ((sorted.len() - 1) as f64 * share).round();
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+    let index = index as usize;
+    sorted[index].as_secs_f64() * 1e6
+}
+
+/// Source addresses with their numbers of connections.
+fn shares(count: usize) -> impl Iterator<Item = (Ipv4Addr, usize)> {
+    (0..count).step_by(HELD_BY_ONE).zip(2..).map(move |(first, number)| {
+        (Ipv4Addr::new(127, 0, 0, number), HELD_BY_ONE.min(count - first))
+    })
+}
+
+/// A process that holds idle connections until it is dropped.
+struct Holder(Child);
+
+impl Holder {
+    fn start(keygate: &Keygate, pki: &Pki, client: &Party, source: Ipv4Addr, count: usize) -> Self {
+        assert_eq!(client.name, "good");
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg(format!("--hold={count}"));
+        command.arg(format!("--address={}", keygate.address()));
+        command.arg(format!("--source={source}"));
+        command.arg(format!("--pki={}", pki.directory().display()));
+        Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Waits until the connections are open.
+    fn ready(mut self) -> Self {
+        let mut line = String::new();
+        BufReader::new(self.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        self
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait(); // it ends with its input
+    }
+}
+
+/// The work of the process of a [`Holder`].
+async fn hold(arguments: &Arguments, count: usize) {
+    let pki = arguments.pki.as_ref().unwrap();
+    let config = client_config(&pki.join("ca.pem"), &pki.join("good.pem"), &pki.join("good.key"));
+    let (address, source) = (arguments.address.unwrap(), arguments.source);
+    let mut sockets = Vec::with_capacity(count);
+    let mut tasks = JoinSet::new();
+    for task in 0..CONCURRENT_HANDSHAKES {
+        let config = Arc::clone(&config);
+        let share = (task..count).step_by(CONCURRENT_HANDSHAKES).len();
+        tasks.spawn(async move {
+            let mut sockets = Vec::with_capacity(share);
+            for _ in 0..share {
+                let mut connection = connect(address, source, &config).await;
+                request(&mut connection).await;
+                // Without the TLS state, which takes much more memory than the socket.
+                sockets.push(connection.into_inner().0.into_std().unwrap());
+            }
+            sockets
+        });
+    }
+    while let Some(more) = tasks.join_next().await {
+        sockets.extend(more.unwrap());
+    }
+    println!("ready");
+    let _ = std::io::stdin().read(&mut [0]); // until the parent closes it
+}
+
+fn client_config(
+    ca: &std::path::Path,
+    certificate: &std::path::Path,
+    key: &std::path::Path,
+) -> Arc<ClientConfig> {
+    let mut anchors = RootCertStore::empty();
+    anchors.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
+    let chain = vec![CertificateDer::from_pem_file(certificate).unwrap()];
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(anchors)
+        .with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(key).unwrap());
+    let mut config = config.unwrap();
+    config.resumption = rustls::client::Resumption::disabled();
+    Arc::new(config)
+}
+
+/// Opens `count` connections and sends one request on each.
+async fn open(
+    address: SocketAddr,
+    source: Option<Ipv4Addr>,
+    config: &Arc<ClientConfig>,
+    count: usize,
+) -> Vec<Connection> {
+    let mut connections = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut connection = connect(address, source, config).await;
+        request(&mut connection).await;
+        connections.push(connection);
+    }
+    connections
+}
+
+async fn connect(
+    address: SocketAddr,
+    source: Option<Ipv4Addr>,
+    config: &Arc<ClientConfig>,
+) -> Connection {
+    let socket = TcpSocket::new_v4().unwrap();
+    if let Some(source) = source {
+        socket.bind((source, 0).into()).unwrap();
+    }
+    let tcp = socket.connect(address).await.unwrap();
+    tcp.set_nodelay(true).unwrap();
+    let connector = TlsConnector::from(Arc::clone(config));
+    connector.connect("localhost".try_into().unwrap(), tcp).await.unwrap()
+}
+
+/// Sends a request and reads its response.
+async fn request(connection: &mut Connection) {
+    connection.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut response = [0; 1024];
+    let mut length = 0;
+    while !response[..length].ends_with(b"\r\n\r\nhello\n") {
+        let read = connection.read(&mut response[length..]).await.unwrap();
+        assert!(read > 0, "closed after {:?}", String::from_utf8_lossy(&response[..length]));
+        length += read;
+    }
+}
+
+/// Sends `count` requests, one after the other on each connection in turn. Returns their latencies
+/// in ascending order.
+async fn send(connections: &mut [Connection], count: usize) -> Vec<Duration> {
+    let mut latencies = Vec::with_capacity(count);
+    let places = connections.len();
+    for number in 0..count {
+        let start = Instant::now();
+        request(&mut connections[number % places]).await;
+        latencies.push(start.elapsed());
+    }
+    latencies.sort_unstable();
+    latencies
+}
