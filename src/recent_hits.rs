@@ -8,15 +8,16 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use data_encoding::BASE64;
 use rustls::pki_types::CertificateDer;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::guard::{Decision, JudgedAt, Verdict};
-use crate::spki::Encoding;
+use crate::spki::{self, Encoding};
 use crate::tls::CertificateSummary;
 use crate::unix_time;
 
-/// Maximum number of clients in memory: about 2 MiB, and ten times that if all names in their
+/// Maximum number of clients in memory: about 3 MiB, and ten times that if all names in their
 /// certificates have their maximum length. Further clients evict the oldest.
 pub const MAX_CLIENTS: usize = 2000;
 /// Number of clients evicted at once. With 10 %, a flood of clients does not scan the map on every
@@ -72,6 +73,10 @@ pub struct RecentHit {
     /// The filter or list that contains the key.
     #[serde(flatten)]
     pub source: HitSource,
+    /// SubjectPublicKeyInfo (DER, in JSON as base64) of the key that is in a filter: the client's own,
+    /// or that of the issuer whose key was found. A source of proofs can be asked about it elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "base64")]
+    pub spki: Option<Box<[u8]>>,
     /// When the client was first seen.
     pub first_seen: u64,
     /// When the client was last seen.
@@ -98,6 +103,9 @@ pub struct HitSource {
     /// The encoding of the key that was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<&'static str>,
+    /// Name of the proof of a confirmed key: the fingerprint of the encoding that made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof: Option<String>,
     /// Subject of the certificate that contains the key, if it is not the client's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found_subject: Option<String>,
@@ -122,10 +130,23 @@ impl HitSource {
             false_positive_ratio: hit.map(|hit| hit.false_positive_ratio),
             list: verdict.listing().map(|listing| listing.list.to_string()),
             encoding: verdict.encoding().map(Encoding::as_str),
+            proof: verdict.proof().map(ToString::to_string),
             found_subject,
             found_fingerprint,
         }
     }
+}
+
+/// The SubjectPublicKeyInfo of the key in `chain` that is in a filter or confirmed.
+fn found_spki(chain: &[&CertificateDer<'_>], verdict: &Verdict) -> Option<Box<[u8]>> {
+    let is_in_question = verdict.hit().is_some() || verdict.proof().is_some();
+    let certificate = chain.get(verdict.position().filter(|_| is_in_question)?)?;
+    spki::of_certificate(certificate).ok().map(Into::into)
+}
+
+fn base64<S: Serializer>(spki: &Option<Box<[u8]>>, serializer: S) -> Result<S::Ok, S::Error> {
+    let text = spki.as_ref().map(|spki| BASE64.encode(spki));
+    text.serialize(serializer)
 }
 
 impl RecentHit {
@@ -148,6 +169,7 @@ impl RecentHit {
             address: peer.ip().to_string(),
             client: chain.first().map(|leaf| CertificateSummary::of(leaf)),
             source: HitSource::new(chain, verdict),
+            spki: found_spki(chain, verdict),
             first_seen: now,
             last_seen: now,
             count: 1,

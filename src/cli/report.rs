@@ -56,6 +56,8 @@ struct ReportedClient {
     found_subject: Option<String>,
     found_fingerprint: Option<String>,
     filter: Option<String>,
+    /// Name of the proof of a confirmed key.
+    proof: Option<String>,
     list: Option<String>,
     first_seen: u64,
     last_seen: u64,
@@ -114,16 +116,14 @@ impl std::fmt::Display for ReportedClient {
             "  {fingerprint}  {subject}\n    service {service}, {verdict} (in {found_in}), {action}, \
              {times} from {first} to {last}, last from {address}"
         )?;
-        match (&self.found_fingerprint, &self.found_subject) {
-            (Some(fingerprint), subject) => {
-                let subject = printable(subject.as_deref().unwrap_or_default());
-                write!(
-                    formatter,
-                    "\n    found key {fingerprint}  {subject}, an issuer of the client"
-                )
-            }
-            (None, _) => Ok(()),
+        if let Some(fingerprint) = &self.found_fingerprint {
+            let subject = printable(self.found_subject.as_deref().unwrap_or_default());
+            write!(formatter, "\n    found key {fingerprint}  {subject}, an issuer of the client")?;
         }
+        if let Some(proof) = &self.proof {
+            write!(formatter, "\n    proof {proof}")?;
+        }
+        Ok(())
     }
 }
 

@@ -171,8 +171,10 @@ pub struct ServiceReport {
     pub server_names: Vec<String>,
     /// Addresses of the upstream servers.
     pub upstream: Vec<String>,
-    on_cleared: &'static str,
-    on_confirmed: &'static str,
+    /// The action for a key that the source of proofs clears.
+    pub on_cleared: &'static str,
+    /// The action for a key whose compromise is proved.
+    pub on_confirmed: &'static str,
     /// The action for a key on a list.
     pub on_listed: &'static str,
     /// The action for a key in a filter.

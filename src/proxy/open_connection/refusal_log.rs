@@ -256,6 +256,7 @@ fn log_hit(peer: SocketAddr, hit: &RecentHit, outcome: &str, left_out: u64) {
         found_subject = found.found_subject,
         found_fingerprint = found.found_fingerprint,
         encoding = found.encoding,
+        proof = found.proof,
         false_positive_ratio = found.false_positive_ratio,
         left_out,
         "client key {outcome}"
