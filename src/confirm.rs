@@ -3,7 +3,27 @@
 //! Workers put questions without waiting ([`Questions::ask`]). One task of the control thread puts
 //! them to the source, and replaces the answers that [`crate::guard`] judges with. Nothing is asked
 //! without the table `[confirm]`. Nothing here decides about keys.
+//!
+//! | step | module |
+//! | --- | --- |
+//! | A worker puts a question. | `questions` |
+//! | The question waits for its turn: single flight, rate, back-off, bounded queue. | `schedule` |
+//! | It is put to the directories, then to the URL. Each proof is verified. | `lookup`, `proof_directory`, `client` |
+//! | A key that the source does not know is cleared if the source knows its canary. | `asking_task/outcome` |
+//! | The answer is put in use, open connections are judged again, and the question ends. | `asking_task` |
+//! | The answer is kept in the state directory. | `answer_book` |
 
+mod answer_book;
+mod asking_task;
+mod client;
+mod lookup;
+mod proof_directory;
 mod questions;
+mod report;
+mod schedule;
+mod source_files;
 
+pub use self::asking_task::{AnswerKeeper, AskingLinks, AskingTask, create_directories};
 pub use self::questions::{Ask, Question, Questions, UnderWay};
+pub use self::report::{AnswerReport, CanaryState, ConfirmReport, ConfirmStatus};
+pub use self::source_files::ConfirmError;

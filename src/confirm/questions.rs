@@ -1,12 +1,17 @@
 //! The questions of all workers about keys, and what became of each.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use smallvec::SmallVec;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
+use super::schedule::{Asked, Schedule};
+use crate::config::ConfirmConfig;
+use crate::metrics::ConfirmMetrics;
 use crate::spki::Fingerprint;
+
+use super::schedule::ScheduleLimits;
 
 /// A question whether a client's key is compromised.
 #[derive(Debug, Clone)]
@@ -36,6 +41,10 @@ pub enum Ask {
 pub struct UnderWay(watch::Receiver<()>);
 
 impl UnderWay {
+    pub(super) fn new(ended: watch::Receiver<()>) -> Self {
+        Self(ended)
+    }
+
     /// Waits until the question is answered, or until it is clear that no answer comes soon. The
     /// answer is in use then: judge the key again. Cancel-safe.
     pub async fn ended(&mut self) {
@@ -46,7 +55,16 @@ impl UnderWay {
 
 /// Takes the questions of all workers. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Questions(Option<Arc<()>>);
+pub struct Questions(Option<Arc<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    schedule: Mutex<Schedule>,
+    /// Wakes the asking task.
+    changed: Notify,
+    wait: Duration,
+    metrics: ConfirmMetrics,
+}
 
 impl Questions {
     /// Takes no question, because nothing is ever asked: there is no table `[confirm]`.
@@ -55,10 +73,26 @@ impl Questions {
         Self::default()
     }
 
+    /// Takes questions for the source in `config`. `has_directory` says whether there are files to
+    /// look at before the URL.
+    pub(super) fn new(
+        config: &ConfirmConfig,
+        has_directory: bool,
+        metrics: ConfirmMetrics,
+    ) -> Self {
+        let limits = ScheduleLimits { rate: config.rate, wait: config.wait, has_directory };
+        Self(Some(Arc::new(Shared {
+            schedule: Mutex::new(Schedule::new(limits, Instant::now())),
+            changed: Notify::new(),
+            wait: config.wait,
+            metrics,
+        })))
+    }
+
     /// Maximum time for which a connection is held for an answer, `confirm.wait`.
     #[must_use]
     pub fn wait(&self) -> Duration {
-        Duration::ZERO
+        self.0.as_ref().map_or(Duration::ZERO, |shared| shared.wait)
     }
 
     /// Whether questions can be asked at all.
@@ -74,7 +108,37 @@ impl Questions {
     /// after `confirm.cleared_ttl`. It keeps its verdict meanwhile, so that there is nothing to wait
     /// for.
     #[must_use]
-    pub fn ask(&self, _question: Question) -> Ask {
-        Ask::NotSoon
+    pub fn ask(&self, question: Question) -> Ask {
+        let Some(shared) = &self.0 else { return Ask::NotSoon };
+        let mut schedule = shared.lock();
+        let asked = schedule.ask(question, Instant::now(), SystemTime::now());
+        let pending = schedule.pending();
+        drop(schedule);
+        let Asked { ask, is_new, dropped } = asked;
+        shared.metrics.record_dropped(dropped);
+        if is_new {
+            shared.metrics.set_pending(pending);
+            shared.changed.notify_one();
+        }
+        ask
+    }
+
+    /// The schedule; `None` if nothing is ever asked.
+    pub(super) fn schedule(&self) -> Option<MutexGuard<'_, Schedule>> {
+        self.0.as_ref().map(|shared| shared.lock())
+    }
+
+    /// Waits for a new question.
+    pub(super) async fn changed(&self) {
+        match &self.0 {
+            Some(shared) => shared.changed.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
+use super::confirm::ConfirmMetrics;
 use super::gauges::{GaugeTable, Gauges, Row};
 use super::labels::{Family, Label, ReloadResult};
 use super::{LogMetrics, counter, counters, opts, register};
@@ -30,6 +31,8 @@ pub struct ControlMetrics {
     upstream_up: IntGaugeVec,
     files_checked: Gauge,
     files_hung: IntGauge,
+    /// The questions to a source of proofs.
+    pub confirm: ConfirmMetrics,
     /// Snapshots that were activated, the first included.
     pub snapshots: IntCounter,
     /// Failed writes in the state directory.
@@ -67,6 +70,7 @@ impl ControlMetrics {
             upstream_up: integers("upstream_server_up", "1 if the health checks find a server healthy, 0 if unhealthy.", &["service", "server"])?,
             files_checked: register(&registry, Gauge::with_opts(opts("files_checked_timestamp_seconds", "When the last check of all files ended.")))?,
             files_hung: register(&registry, IntGauge::with_opts(opts("files_hung", "Files that do not respond, because their file system hangs.")))?,
+            confirm: ConfirmMetrics::register(&registry)?,
             snapshots: counter(&registry, "snapshots_total", "Snapshots that were activated.")?,
             state_write_failures: counter(&registry, "state_write_failures_total", "Failed writes in the state directory.")?,
             registry,

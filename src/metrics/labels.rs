@@ -77,6 +77,33 @@ labels! {
         ServerError = "5xx",
     }
 
+    /// How a question about a key ended.
+    ConfirmationResult {
+        /// The source has sent a body that proves nothing about the key.
+        BadProof = "bad_proof",
+        /// The source does not know the key, and the key is cleared.
+        Cleared = "cleared",
+        /// A proof was verified.
+        Confirmed = "confirmed",
+        /// The question was not asked, because too many waited.
+        Dropped = "dropped",
+        /// The source wants fewer questions: 429.
+        RateLimited = "rate_limited",
+        /// The source has rejected the question: a redirect or any other status below 500.
+        Refused = "refused",
+        /// The source has failed: 5xx.
+        ServerError = "server_error",
+        /// The response did not end within `timeout`.
+        Timeout = "timeout",
+        /// The response is larger than any proof.
+        TooLarge = "too_large",
+        /// The source could not be reached, or the connection broke off.
+        Unreachable = "unreachable",
+        /// The source does not know the key, and that counts for nothing: its canary failed, or the
+        /// answer could be forged.
+        Untrusted = "untrusted",
+    }
+
     /// How a client's connection ended.
     ConnectionResult {
         /// The handshake failed.

@@ -140,7 +140,7 @@ impl PeriodProblem {
 
 impl Warning {
     /// Writes the warning to the log.
-    pub(super) fn log(&self) {
+    pub(crate) fn log(&self) {
         let problem = self;
         match self {
             Self::CertificatePeriod { problem: PeriodProblem::ExpiresSoon(_), .. } => {

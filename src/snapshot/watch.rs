@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 use tracing::info;
 
-use self::directories::Directories;
+pub(crate) use self::directories::Directories;
 use super::current::Current;
 use super::load::file::SETTLE;
 use super::load::source::configuration::{Prepare, Trigger};

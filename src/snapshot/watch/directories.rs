@@ -20,7 +20,7 @@ use crate::snapshot::load::file;
 const BUFFER_SIZE: usize = 4096;
 
 /// The watched directories. Without inotify (no instance left), only the poll remains.
-pub(super) struct Directories {
+pub(crate) struct Directories {
     inotify: Option<AsyncFd<Inotify>>,
     buffer: Vec<u8>,
     /// Directories for which a failure was logged.
@@ -29,13 +29,13 @@ pub(super) struct Directories {
 
 impl Directories {
     /// No directories yet.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let inotify = Inotify::init().and_then(register).inspect_err(no_events).ok();
         Self { inotify, buffer: vec![0; BUFFER_SIZE], failed: HashSet::new() }
     }
 
     /// Waits for a change in a directory. Cancel-safe.
-    pub(super) async fn changed(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         while let Some(inotify) = &mut self.inotify {
             let read = match inotify.readable_mut().await {
                 Ok(mut ready) => {
@@ -59,7 +59,7 @@ impl Directories {
     /// Watches the directories of `files` and of the files that symbolic links lead to.
     ///
     /// Called after every refresh, because a directory may have been replaced by another one.
-    pub(super) fn watch(&mut self, files: &[PathBuf]) {
+    pub(crate) fn watch(&mut self, files: &[PathBuf]) {
         let Some(inotify) = &self.inotify else { return };
         let mut watches = inotify.get_ref().watches();
         let resolved: Vec<PathBuf> =

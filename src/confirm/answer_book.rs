@@ -1,0 +1,308 @@
+//! The answers of this process: those in use, when they end, and their file in the state directory.
+//!
+//! A proof in `state.dir/proofs` is verified again whenever it is read. `state.dir/confirm.json` has
+//! the cleared keys, and the keys of the proofs. Its loss costs questions only.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use data_encoding::BASE64;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use super::lookup::{LookUp, ProofDirectories};
+use super::schedule::jittered;
+use crate::guard::Answers;
+use crate::regular_file;
+use crate::spki::Fingerprint;
+use crate::unix_time;
+
+/// Maximum size of the state file, 1 MiB.
+const MAX_SIZE: usize = 1 << 20;
+/// Part of [`MAX_SIZE`] for the keys of proofs, in bytes.
+const CONFIRMED_SIZE: usize = MAX_SIZE / 2;
+/// Size of the state file without its entries, in bytes; more than the names of filters need.
+const FRAME_SIZE: usize = 64 << 10;
+/// Size of the entry of a cleared key in the state file, in bytes, rounded up.
+const CLEARED_SIZE: usize = 112;
+/// Maximum number of cleared keys. Above it, the one that was asked about first is forgotten.
+const MAX_CLEARED: usize = 8192;
+/// Maximum number of confirmed keys.
+const MAX_CONFIRMED: usize = 65_536;
+
+/// A cleared key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Clearance {
+    /// When the source was asked, in seconds since the Unix epoch.
+    pub(super) asked: u64,
+    /// When the key is asked about again, in seconds since the Unix epoch.
+    pub(super) due: u64,
+}
+
+/// The source and the filters that clearances depend on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Basis {
+    /// The URL or the directory.
+    pub(super) source: String,
+    /// SHA-256 of the filters that the source answers for, in hex, by name.
+    pub(super) filters: BTreeMap<String, String>,
+}
+
+/// The answers of this process.
+#[derive(Debug)]
+pub(super) struct AnswerBook {
+    answers: Answers,
+    basis: Basis,
+    cleared: HashMap<Fingerprint, Clearance>,
+    confirmed: HashMap<Fingerprint, Arc<[u8]>>,
+    /// Time after `Clearance::due` for which a key stays cleared.
+    stale_for: Duration,
+    cleared_ttl: Duration,
+}
+
+/// The content of the state file. Times are in seconds since the Unix epoch.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnswersFile {
+    source: String,
+    filters: BTreeMap<String, String>,
+    cleared: BTreeMap<String, ClearanceRecord>,
+    /// SubjectPublicKeyInfo (DER, base64) by fingerprint.
+    confirmed: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClearanceRecord {
+    asked: u64,
+    expires: u64,
+}
+
+impl AnswerBook {
+    /// No answers.
+    pub(super) fn new(basis: Basis, cleared_ttl: Duration, stale_for: Duration) -> Self {
+        let names = basis.filters.keys().map(|name| Arc::from(name.as_str()));
+        Self {
+            answers: Answers::new(names),
+            basis,
+            cleared: HashMap::new(),
+            confirmed: HashMap::new(),
+            stale_for,
+            cleared_ttl,
+        }
+    }
+
+    /// Adds the answers in the state file of `directory`, whose proofs are verified again. A broken
+    /// file is warned of and adds nothing. Blocks.
+    pub(super) fn add_kept(&mut self, directory: &Path, proofs: &ProofDirectories, now: u64) {
+        let path = state_file(directory);
+        let file = match read(&path) {
+            Ok(file) => file,
+            Err(error) => {
+                let file = path.display();
+                warn!(%file, %error, "kept answers cannot be used, keys are asked about again");
+                return;
+            }
+        };
+        for (fingerprint, spki) in &file.confirmed {
+            self.add_kept_proof(fingerprint, spki, proofs);
+        }
+        if file.source != self.basis.source {
+            return; // another source does not know what this one did not
+        }
+        let is_same_filter = file.filters == self.basis.filters;
+        let latest = now.saturating_add(self.cleared_ttl.as_secs());
+        for (fingerprint, record) in &file.cleared {
+            let Some(fingerprint) = Fingerprint::parse(fingerprint) else { continue };
+            // A new revision of the filter may know more. A clock may have been set back.
+            let due = if is_same_filter { record.expires.min(latest) } else { now };
+            self.insert(fingerprint, Clearance { asked: record.asked.min(now), due });
+        }
+        self.expire(now);
+    }
+
+    fn add_kept_proof(&mut self, fingerprint: &str, spki: &str, proofs: &ProofDirectories) {
+        let spki = BASE64.decode(spki.as_bytes()).unwrap_or_default();
+        let of_key = Fingerprint::of(&spki);
+        if Fingerprint::parse(fingerprint) != Some(of_key) {
+            return;
+        }
+        let spki: Arc<[u8]> = spki.into();
+        match proofs.look_up(&[(of_key, Arc::clone(&spki))]) {
+            LookUp::Confirmed(_) => {
+                self.confirm(of_key, spki);
+            }
+            LookUp::DirectoryFailed(error) => {
+                warn!(%fingerprint, %error, "kept proof cannot be used, the key is asked about again");
+            }
+            LookUp::Unusable(unusable) => {
+                let reason = unusable.reason.as_str();
+                warn!(%fingerprint, error = reason, "kept proof cannot be used, the key is asked about again");
+            }
+            LookUp::Failed(_) | LookUp::Unknown => {
+                let error = "there is no file";
+                warn!(%fingerprint, error, "kept proof cannot be used, the key is asked about again");
+            }
+        }
+    }
+
+    /// The answers in use, as judgements read them.
+    pub(super) fn answers(&self) -> &Answers {
+        &self.answers
+    }
+
+    /// Records that a proof was verified with this SubjectPublicKeyInfo. Returns whether that is
+    /// new; false as well if there are too many answers.
+    pub(super) fn confirm(&mut self, fingerprint: Fingerprint, spki: Arc<[u8]>) -> bool {
+        if self.confirmed.len() >= MAX_CONFIRMED {
+            return false;
+        }
+        self.cleared.remove(&fingerprint);
+        let is_new = self.answers.confirm(&spki);
+        self.confirmed.insert(fingerprint, spki);
+        is_new
+    }
+
+    /// Records that the source does not know an encoding. Returns when it is asked again, and the
+    /// key that was forgotten in its place.
+    pub(super) fn clear(
+        &mut self,
+        fingerprint: Fingerprint,
+        now: u64,
+    ) -> (Clearance, Option<Fingerprint>) {
+        let ttl = jittered(self.cleared_ttl).as_secs().max(1);
+        let clearance = Clearance { asked: now, due: now.saturating_add(ttl) };
+        (clearance, self.insert(fingerprint, clearance))
+    }
+
+    fn insert(&mut self, fingerprint: Fingerprint, clearance: Clearance) -> Option<Fingerprint> {
+        self.answers.clear(fingerprint, self.until(clearance));
+        self.cleared.insert(fingerprint, clearance);
+        if self.cleared.len() <= MAX_CLEARED {
+            return None;
+        }
+        let oldest = self.cleared.iter().min_by_key(|(_, it)| it.asked).map(|(it, _)| *it)?;
+        self.cleared.remove(&oldest);
+        self.answers.withdraw_clearance(&oldest);
+        Some(oldest)
+    }
+
+    /// The end of a clearance without a new answer.
+    fn until(&self, clearance: Clearance) -> SystemTime {
+        let end = Duration::from_secs(clearance.due).saturating_add(self.stale_for);
+        UNIX_EPOCH.checked_add(end).unwrap_or(UNIX_EPOCH)
+    }
+
+    /// Removes the clearances that have ended. Returns their keys.
+    pub(super) fn expire(&mut self, now: u64) -> Vec<Fingerprint> {
+        let stale = self.stale_for.as_secs();
+        let ended = self.cleared.extract_if(|_, it| it.due.saturating_add(stale) <= now);
+        let ended: Vec<Fingerprint> = ended.map(|(fingerprint, _)| fingerprint).collect();
+        for fingerprint in &ended {
+            self.answers.withdraw_clearance(fingerprint);
+        }
+        ended
+    }
+
+    /// Makes the keys for which `is_due` returns true due at `now`. They stay cleared until an
+    /// answer comes. Returns them.
+    pub(super) fn make_due(
+        &mut self,
+        now: u64,
+        is_due: impl Fn(&Fingerprint) -> bool,
+    ) -> Vec<Fingerprint> {
+        let mut changed = Vec::new();
+        for (fingerprint, clearance) in &mut self.cleared {
+            if clearance.due > now && is_due(fingerprint) {
+                clearance.due = now;
+                changed.push(*fingerprint);
+            }
+        }
+        for fingerprint in &changed {
+            if let Some(clearance) = self.cleared.get(fingerprint).copied() {
+                self.answers.clear(*fingerprint, self.until(clearance));
+            }
+        }
+        changed
+    }
+
+    /// Sets the filters in use. Returns whether one of them has changed.
+    pub(super) fn set_filters(&mut self, filters: BTreeMap<String, String>) -> bool {
+        let has_changed = self.basis.filters != filters;
+        self.basis.filters = filters;
+        has_changed
+    }
+
+    /// The next time after `now` at which a key becomes due or its clearance ends.
+    pub(super) fn next_event(&self, now: u64) -> Option<u64> {
+        let stale = self.stale_for.as_secs();
+        let times = self.cleared.values().flat_map(|it| [it.due, it.due.saturating_add(stale)]);
+        times.filter(|time| *time > now).min()
+    }
+
+    /// All cleared keys.
+    pub(super) fn cleared(&self) -> impl ExactSizeIterator<Item = (&Fingerprint, &Clearance)> {
+        self.cleared.iter()
+    }
+
+    /// All confirmed keys.
+    pub(super) fn confirmed(&self) -> impl ExactSizeIterator<Item = &Fingerprint> {
+        self.confirmed.keys()
+    }
+
+    /// The text of the state file, at most [`MAX_SIZE`] bytes. Of the cleared keys it has those that
+    /// were asked about last. A proof whose key has no room is found again when its client comes
+    /// back.
+    pub(super) fn to_file(&self) -> serde_json::Result<Vec<u8>> {
+        let mut file = AnswersFile {
+            source: self.basis.source.clone(),
+            filters: self.basis.filters.clone(),
+            ..AnswersFile::default()
+        };
+        let mut room = CONFIRMED_SIZE;
+        for (fingerprint, spki) in &self.confirmed {
+            let spki = BASE64.encode(spki);
+            let Some(left) = room.checked_sub(spki.len() + CLEARED_SIZE) else { break };
+            room = left;
+            file.confirmed.insert(fingerprint.to_string(), spki);
+        }
+        let mut cleared: Vec<_> = self.cleared.iter().collect();
+        cleared.sort_unstable_by_key(|(_, it)| std::cmp::Reverse(it.asked));
+        let room = MAX_SIZE - CONFIRMED_SIZE - FRAME_SIZE + room;
+        for (fingerprint, it) in cleared.into_iter().take(room / CLEARED_SIZE) {
+            let record = ClearanceRecord { asked: it.asked, expires: it.due };
+            file.cleared.insert(fingerprint.to_string(), record);
+        }
+        serde_json::to_vec(&file)
+    }
+}
+
+fn state_file(directory: &Path) -> PathBuf {
+    directory.join("confirm.json")
+}
+
+fn read(path: &Path) -> io::Result<AnswersFile> {
+    match regular_file::read(path, MAX_SIZE as u64) {
+        Ok(text) => Ok(serde_json::from_slice(&text)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(AnswersFile::default()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Replaces the state file in `directory`. After a crash, it holds the old content or the new.
+/// Blocks.
+pub(super) fn write(directory: &Path, text: &[u8]) -> io::Result<()> {
+    let mut staged = tempfile::Builder::new().prefix(".staged-confirm-").tempfile_in(directory)?;
+    staged.write_all(text)?;
+    staged.as_file().sync_all()?;
+    staged.persist(state_file(directory)).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// The clearance as text for logs and the status.
+pub(super) fn until_text(clearance: Clearance) -> String {
+    unix_time::rfc3339(clearance.due)
+}

@@ -1,0 +1,573 @@
+//! The asking task: starts questions, puts their answers in use, and keeps them.
+
+mod outcome;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tracing::{error, info, warn};
+
+use self::outcome::{CanaryCheck, LogLimit};
+use super::answer_book::{self, AnswerBook, Basis};
+use super::client::SourceClient;
+use super::lookup::{self, LookUp, ProofDirectories};
+use super::proof_directory;
+use super::questions::Questions;
+use super::report::{CanaryState, ConfirmReport, ConfirmStatus};
+use super::schedule::{Finished, Job, Stage};
+use super::source_files::{ConfirmError, SourceFiles};
+use crate::blocking::BlockingPool;
+use crate::config::{CanaryConfig, ConfirmConfig};
+use crate::guard::{CurrentAnswers, Guard};
+use crate::metrics::ControlMetrics;
+use crate::process::sandbox;
+use crate::resolver::Resolver;
+use crate::snapshot::watch::{Directories, POLL_INTERVAL};
+use crate::snapshot::{Current, FileState, SETTLE, Warning};
+use crate::spki::Fingerprint;
+use crate::unix_time;
+
+/// Minimum time between two writes of the state file, 10 s.
+const SAVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Minimum time between two judgements of all open connections because of answers, 1 s.
+const JUDGE_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum time for the last write of the state file, 5 s.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time for a write in the state directory, 10 s.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Name of the directory of kept proofs in the state directory.
+const KEPT_PROOFS: &str = "proofs";
+
+/// What the asking task shares with the rest of the process.
+#[derive(Debug)]
+pub struct AskingLinks {
+    /// The answers that judgements read.
+    pub answers: CurrentAnswers,
+    /// The series of the control plane.
+    pub metrics: ControlMetrics,
+    /// Looks up the host of the source.
+    pub resolver: Resolver,
+}
+
+/// Puts the questions of all workers to the source, and keeps the answers.
+#[derive(Debug)]
+pub struct AskingTask {
+    config: ConfirmConfig,
+    questions: Questions,
+    files: SourceFiles,
+    directories: ProofDirectories,
+    client: Option<Arc<SourceClient>>,
+    book: AnswerBook,
+    answers: CurrentAnswers,
+    metrics: ControlMetrics,
+    state_dir: Option<PathBuf>,
+    /// The thread for files.
+    thread: BlockingPool,
+    report: ConfirmReport,
+    status: ConfirmStatus,
+    flush: (mpsc::Sender<oneshot::Sender<()>>, mpsc::Receiver<oneshot::Sender<()>>),
+    canary: CanaryCheck,
+    log: LogLimit,
+    /// Questions that were answered since the answers were published.
+    answered: Vec<u64>,
+    /// Whether answers have changed since they were published.
+    has_news: bool,
+    /// Whether open connections must be judged again.
+    judge_again: bool,
+    judged_at: Option<Instant>,
+    /// Whether answers have changed since they were saved.
+    is_dirty: bool,
+    saved_at: Option<Instant>,
+    /// The states of the files, and of the directory of proofs.
+    seen: Vec<FileState>,
+}
+
+/// Saves the answers at the end of the process.
+#[derive(Debug, Clone)]
+pub struct AnswerKeeper(mpsc::Sender<oneshot::Sender<()>>);
+
+impl AnswerKeeper {
+    /// Saves the answers, within 5 s.
+    pub async fn save(&self) {
+        let (done, saved) = oneshot::channel();
+        let save = async {
+            if self.0.send(done).await.is_ok() {
+                let _ = saved.await; // an error means that the task has ended
+            }
+        };
+        if tokio::time::timeout(FLUSH_TIMEOUT, save).await.is_err() {
+            warn!("answers about keys could not be saved in time");
+        }
+    }
+}
+
+/// How a task of the asking task has ended.
+enum TaskEnd {
+    Canary(Result<(), lookup::CanaryProblem>),
+    Kept(std::io::Result<()>),
+    LookedUp { job: Job, began: Instant, look_up: LookUp },
+    Saved(std::io::Result<()>),
+}
+
+/// Creates the directory for proofs in the state directory, because the sandbox allows no new
+/// directories.
+///
+/// # Errors
+/// Returns an error if the directory cannot be created.
+pub fn create_directories(
+    config: Option<&ConfirmConfig>,
+    state_dir: Option<&Path>,
+) -> Result<(), ConfirmError> {
+    let (Some(_), Some(state_dir)) = (config, state_dir) else { return Ok(()) };
+    let path = state_dir.join(KEPT_PROOFS);
+    match std::fs::create_dir(&path) {
+        Err(source) if source.kind() != std::io::ErrorKind::AlreadyExists => {
+            // A missing state directory has an error of its own.
+            if state_dir.exists() { Err(ConfirmError::Directory { path, source }) } else { Ok(()) }
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+impl AskingTask {
+    /// Reads the files of the source and the kept answers. `guard` has the filters in use. Blocks.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be used, or a directory cannot be read.
+    pub fn new(
+        config: &ConfirmConfig,
+        state_dir: Option<&Path>,
+        guard: &Guard,
+        links: AskingLinks,
+    ) -> Result<Self, ConfirmError> {
+        let AskingLinks { answers, metrics, resolver } = links;
+        let files = SourceFiles::read(config)?;
+        let kept = state_dir.map(|directory| directory.join(KEPT_PROOFS));
+        let directories = ProofDirectories { kept, configured: config.proofs.clone() };
+        for path in [&directories.kept, &directories.configured].into_iter().flatten() {
+            let readable = sandbox::check(path).and_then(|()| std::fs::read_dir(path));
+            let unusable = |source| ConfirmError::Directory { path: path.clone(), source };
+            readable.map_err(unusable)?;
+        }
+        let basis = Basis { source: source_of(config), filters: filters_of(config, guard) };
+        let mut book = AnswerBook::new(basis, config.cleared_ttl, config.stale_for);
+        match state_dir {
+            Some(directory) => book.add_kept(directory, &directories, unix_time::now()),
+            None => {
+                info!("answers about keys are lost at a restart, because there is no state.dir")
+            }
+        }
+        if let Some(exposed) = &files.exposed {
+            Warning::UnsafePermissions(exposed.clone()).log();
+        }
+        let timeout = config.timeout;
+        let client = config.url.clone().map(|url| SourceClient::new(url, timeout, resolver));
+        let has_directory = !directories.is_empty();
+        let questions = Questions::new(config, has_directory, metrics.confirm.clone());
+        if let Some(mut schedule) = questions.schedule() {
+            for (fingerprint, clearance) in book.cleared() {
+                schedule.set_cleared(*fingerprint, system_time(clearance.due));
+            }
+            for fingerprint in book.confirmed() {
+                schedule.set_confirmed(*fingerprint);
+            }
+        }
+        answers.replace(Arc::new(book.answers().clone()));
+        let canary = if clears(config) { CanaryState::Unchecked } else { CanaryState::Off };
+        let report = ConfirmReport::new(source_of(config), config.filters.clone(), canary);
+        let thread = BlockingPool::new("keygate-confirm", 1).map_err(ConfirmError::Thread)?;
+        let mut task = Self {
+            config: config.clone(),
+            questions,
+            files,
+            directories,
+            client: client.map(Arc::new),
+            book,
+            answers,
+            metrics,
+            state_dir: state_dir.map(Path::to_owned),
+            thread,
+            report,
+            status: ConfirmStatus::default(),
+            flush: mpsc::channel(1),
+            canary: CanaryCheck::default(),
+            log: LogLimit::default(),
+            answered: Vec::new(),
+            has_news: false,
+            judge_again: false,
+            judged_at: None,
+            is_dirty: false,
+            saved_at: None,
+            seen: Vec::new(),
+        };
+        task.show();
+        Ok(task)
+    }
+
+    /// The questions that this task answers.
+    #[must_use]
+    pub fn questions(&self) -> Questions {
+        self.questions.clone()
+    }
+
+    /// The report of this task.
+    #[must_use]
+    pub fn status(&self) -> ConfirmStatus {
+        Arc::clone(&self.status)
+    }
+
+    /// Saves the answers at the end of the process.
+    #[must_use]
+    pub fn keeper(&self) -> AnswerKeeper {
+        AnswerKeeper(self.flush.0.clone())
+    }
+
+    /// Asks and answers until the process ends. `judgements` changes when open connections must be
+    /// judged again. Must run on a `LocalSet`.
+    pub async fn run(mut self, current: Current, judgements: watch::Sender<u64>) {
+        let mut swaps = judgements.subscribe();
+        let mut directories = self.watched(Directories::new()).await;
+        self.seen = self.look_at_files().await;
+        let mut tasks = JoinSet::new();
+        self.check_canary(&mut tasks);
+        loop {
+            self.start_jobs(&mut tasks);
+            self.publish(&judgements);
+            self.save(&mut tasks);
+            self.show();
+            let wake = tokio::time::Instant::from_std(self.next_wake());
+            tokio::select! {
+                Some(ended) = tasks.join_next() => {
+                    self.end(ended, &mut tasks);
+                    while let Some(ended) = tasks.try_join_next() {
+                        self.end(ended, &mut tasks);
+                    }
+                }
+                () = self.questions.changed() => {}
+                () = directories.changed() => {
+                    tokio::time::sleep(SETTLE).await;
+                    directories = self.watched(directories).await;
+                    self.refresh_files(&mut tasks).await;
+                }
+                changed = swaps.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    self.compare_filters(&current.load().guard);
+                }
+                Some(done) = self.flush.1.recv() => {
+                    self.write_now().await;
+                    let _ = done.send(()); // the caller may have stopped to wait
+                }
+                () = tokio::time::sleep_until(wake) => {
+                    self.expire();
+                    self.refresh_files(&mut tasks).await;
+                    if self.canary.is_retry_due(Instant::now()) {
+                        self.check_canary(&mut tasks);
+                    }
+                }
+            }
+        }
+    }
+
+    fn end(
+        &mut self,
+        ended: Result<TaskEnd, tokio::task::JoinError>,
+        tasks: &mut JoinSet<TaskEnd>,
+    ) {
+        match ended {
+            Ok(TaskEnd::Canary(outcome)) => self.end_canary(outcome),
+            Ok(TaskEnd::LookedUp { job, began, look_up }) => {
+                self.end_look_up(job, began, look_up, tasks);
+            }
+            Ok(TaskEnd::Kept(Ok(())) | TaskEnd::Saved(Ok(()))) => {}
+            Ok(TaskEnd::Kept(Err(error)) | TaskEnd::Saved(Err(error))) => {
+                self.metrics.state_write_failures.inc();
+                self.is_dirty = true;
+                error!(%error, "answers about keys cannot be saved");
+            }
+            Err(error) => error!(%error, "a question about a key has failed"),
+        }
+    }
+
+    /// Starts the questions that may be asked now.
+    fn start_jobs(&mut self, tasks: &mut JoinSet<TaskEnd>) {
+        loop {
+            let job = self.questions.schedule().and_then(|mut it| it.next(Instant::now()));
+            let Some(job) = job else { return };
+            let began = Instant::now();
+            match (job.stage, &self.client) {
+                (Stage::Url, Some(client)) => {
+                    let (client, files) = (Arc::clone(client), self.files.clone());
+                    let extra = job.question.encodings.len().saturating_sub(1);
+                    if let Some(mut schedule) = self.questions.schedule() {
+                        schedule.take_tokens(extra as f64, began);
+                    }
+                    tasks.spawn_local(async move {
+                        let look_up = lookup::ask_url(&client, &files, &job.question).await;
+                        TaskEnd::LookedUp { job, began, look_up }
+                    });
+                }
+                (Stage::Directory | Stage::Url, _) => {
+                    let (directories, thread) = (self.directories.clone(), self.thread.clone());
+                    let (question, timeout) = (Arc::clone(&job.question), self.config.timeout);
+                    tasks.spawn_local(async move {
+                        let look_up = move || directories.look_up(&question.encodings);
+                        let look_up = thread.run_within(timeout, look_up).await;
+                        let failed = |error| LookUp::DirectoryFailed(std::io::Error::other(error));
+                        let look_up = look_up.unwrap_or_else(failed);
+                        TaskEnd::LookedUp { job, began, look_up }
+                    });
+                }
+            }
+        }
+    }
+
+    /// Puts new answers in use, then ends the questions, and has open connections judged again.
+    fn publish(&mut self, judgements: &watch::Sender<u64>) {
+        let now = Instant::now();
+        if std::mem::take(&mut self.has_news) {
+            self.answers.replace(Arc::new(self.book.answers().clone()));
+            self.is_dirty = true;
+            self.judge_again = true;
+        }
+        if let Some(mut schedule) = self.questions.schedule() {
+            for number in self.answered.drain(..) {
+                schedule.finish(number, Finished::Answered, now);
+            }
+        }
+        let was_judged = |at: Instant| now.saturating_duration_since(at) < JUDGE_INTERVAL;
+        if self.judge_again && !self.judged_at.is_some_and(was_judged) {
+            self.judge_again = false;
+            self.judged_at = Some(now);
+            judgements.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Writes the state file if it is due.
+    fn save(&mut self, tasks: &mut JoinSet<TaskEnd>) {
+        let now = Instant::now();
+        let was_saved = |at: Instant| now.saturating_duration_since(at) < SAVE_INTERVAL;
+        if !self.is_dirty || self.saved_at.is_some_and(was_saved) {
+            return;
+        }
+        self.saved_at = Some(now);
+        self.is_dirty = false;
+        if let Some(write) = self.write() {
+            tasks.spawn_local(async move { TaskEnd::Saved(write.await) });
+        }
+    }
+
+    /// Writes the state file before the process ends.
+    async fn write_now(&mut self) {
+        if let Some(write) = self.write().filter(|_| self.is_dirty) {
+            self.is_dirty = false;
+            if let Err(error) = write.await {
+                error!(%error, "answers about keys cannot be saved");
+            }
+        }
+    }
+
+    /// The write of the state file; `None` without a state directory.
+    fn write(&self) -> Option<impl Future<Output = std::io::Result<()>> + 'static> {
+        let directory = self.state_dir.clone()?;
+        let (text, thread) = (self.book.to_file(), self.thread.clone());
+        Some(async move {
+            let text = text?;
+            let write =
+                thread.run_within(WRITE_TIMEOUT, move || answer_book::write(&directory, &text));
+            write.await.unwrap_or_else(|error| Err(std::io::Error::other(error)))
+        })
+    }
+
+    /// Keeps the body of a proof in the state directory.
+    fn keep(&self, fingerprint: Fingerprint, body: Vec<u8>, tasks: &mut JoinSet<TaskEnd>) {
+        let Some(directory) = self.directories.kept.clone() else { return };
+        let thread = self.thread.clone();
+        tasks.spawn_local(async move {
+            let keep = move || proof_directory::keep(&directory, &fingerprint, &body).map(drop);
+            let kept = thread.run_within(WRITE_TIMEOUT, keep).await;
+            TaskEnd::Kept(kept.unwrap_or_else(|error| Err(std::io::Error::other(error))))
+        });
+    }
+
+    /// Removes the clearances that have ended, and has connections of due keys judged again, so
+    /// that their clients cause new questions.
+    fn expire(&mut self) {
+        let now = unix_time::now();
+        let ended = self.book.expire(now);
+        let is_due = self.book.cleared().any(|(_, it)| it.due <= now && it.due + 1 >= now);
+        if let Some(mut schedule) = self.questions.schedule() {
+            ended.iter().for_each(|fingerprint| schedule.forget_cleared(fingerprint));
+        }
+        self.has_news |= !ended.is_empty();
+        self.judge_again |= is_due;
+    }
+
+    /// Asks again about all cleared keys if a filter has changed: it may have entries of them now.
+    fn compare_filters(&mut self, guard: &Guard) {
+        if self.book.set_filters(filters_of(&self.config, guard)) {
+            self.ask_again(|_| true);
+        }
+    }
+
+    /// Makes cleared keys due. They stay cleared until an answer comes.
+    fn ask_again(&mut self, is_due: impl Fn(&Fingerprint) -> bool) {
+        let now = unix_time::now();
+        let due = self.book.make_due(now, is_due);
+        if let Some(mut schedule) = self.questions.schedule() {
+            due.iter().for_each(|fingerprint| schedule.set_cleared(*fingerprint, system_time(now)));
+        }
+        self.has_news |= !due.is_empty();
+    }
+
+    /// Watches the directories of the files. The calls run on the thread for files.
+    async fn watched(&self, mut directories: Directories) -> Directories {
+        let mut paths: Vec<PathBuf> = self.files_to_watch();
+        // The directory of a file is watched, so that this name stands for all of them.
+        paths.extend(self.directories.configured.iter().map(|it| it.join("any")));
+        let watch = move || {
+            directories.watch(&paths);
+            directories
+        };
+        match self.thread.run(watch).await {
+            Ok(directories) => directories,
+            Err(error) => {
+                warn!(%error, "the files of [confirm] cannot be watched, they are polled only");
+                Directories::new()
+            }
+        }
+    }
+
+    fn files_to_watch(&self) -> Vec<PathBuf> {
+        let canary = match &self.config.canary {
+            CanaryConfig::File(path) => Some(path),
+            CanaryConfig::Off | CanaryConfig::Published => None,
+        };
+        let files = [self.config.trust_anchors.as_ref(), self.config.api_key.as_ref(), canary];
+        files.into_iter().flatten().cloned().collect()
+    }
+
+    /// The states of the files, then that of the directory of proofs.
+    async fn look_at_files(&self) -> Vec<FileState> {
+        let mut paths = self.files_to_watch();
+        paths.extend(self.directories.configured.clone());
+        let states = move || paths.iter().map(|path| FileState::of(path)).collect();
+        self.thread.run(states).await.unwrap_or_else(|_| self.seen.clone())
+    }
+
+    /// Reads the files again if one has changed, and asks again what a new proof may answer.
+    async fn refresh_files(&mut self, tasks: &mut JoinSet<TaskEnd>) {
+        let states = self.look_at_files().await;
+        let before = std::mem::replace(&mut self.seen, states);
+        let files = self.files_to_watch().len();
+        if before.get(..files) != self.seen.get(..files) {
+            let config = self.config.clone();
+            match self.thread.run(move || SourceFiles::read(&config)).await {
+                Ok(Ok(read)) => {
+                    if let Some(exposed) = &read.exposed {
+                        Warning::UnsafePermissions(exposed.clone()).log();
+                    }
+                    self.files = read;
+                    info!("files of the source of proofs loaded");
+                    self.check_canary(tasks);
+                }
+                Ok(Err(error)) => {
+                    warn!(%error, "files of the source of proofs rejected, keeping those in use");
+                }
+                Err(error) => warn!(%error, "files of the source of proofs cannot be read"),
+            }
+        }
+        if before.get(files..) != self.seen.get(files..) {
+            self.consult_directory(tasks).await;
+        }
+    }
+
+    /// Looks for new proofs: of keys that wait for an answer, of cleared keys, and of probable keys
+    /// whose clients are connected.
+    async fn consult_directory(&mut self, tasks: &mut JoinSet<TaskEnd>) {
+        if let Some(mut schedule) = self.questions.schedule() {
+            schedule.retry_directory();
+        }
+        let cleared: Vec<Fingerprint> = self.book.cleared().map(|(it, _)| *it).collect();
+        let directories = self.directories.clone();
+        let named = self.thread.run(move || directories.named(&cleared)).await;
+        let named = named.unwrap_or_default();
+        self.ask_again(|fingerprint| named.contains(fingerprint));
+        self.judge_again = true;
+        self.canary.forget();
+        if self.config.directory_is_complete {
+            self.check_canary(tasks);
+        }
+    }
+
+    /// The next time at which there is something to do without an event.
+    fn next_wake(&mut self) -> Instant {
+        let now = Instant::now();
+        let mut wake = now + POLL_INTERVAL;
+        let mut at_latest = |at: Option<Instant>| wake = wake.min(at.unwrap_or(wake));
+        let schedule = self.questions.schedule().map(|it| it.next_wake(now));
+        at_latest(schedule.flatten());
+        at_latest(self.canary.retry_at());
+        if self.judge_again {
+            at_latest(self.judged_at.map(|at| at + JUDGE_INTERVAL));
+        }
+        if self.is_dirty {
+            at_latest(self.saved_at.map(|at| at + SAVE_INTERVAL));
+        }
+        let seconds = unix_time::now();
+        let event = self.book.next_event(seconds);
+        at_latest(event.map(|at| now + Duration::from_secs(at.saturating_sub(seconds))));
+        wake
+    }
+
+    /// Shows the state in the metrics and the status.
+    fn show(&mut self) {
+        let (confirmed, cleared) = (self.book.confirmed().len(), self.book.cleared().len());
+        let pending = self.questions.schedule().map_or(0, |schedule| schedule.pending());
+        self.metrics.confirm.set_answers(confirmed, cleared);
+        self.metrics.confirm.set_pending(pending);
+        (self.report.confirmed, self.report.cleared) = (confirmed, cleared);
+        self.report.pending = pending;
+        let days = self.config.cleared_ttl.as_secs_f64() / 86_400.0;
+        self.report.questions_per_day = cleared as f64 / days;
+        self.report.count(&self.metrics.confirm);
+        self.status.store(Arc::new(Some(self.report.clone())));
+    }
+}
+
+/// The URL or the directory of the source, as logs and the status name it.
+fn source_of(config: &ConfirmConfig) -> String {
+    match (&config.url, &config.proofs) {
+        (Some(url), _) => url.to_string(),
+        (None, Some(directory)) => directory.display().to_string(),
+        (None, None) => String::new(),
+    }
+}
+
+/// SHA-256 of the filters that the source answers for, in hex, by name.
+fn filters_of(config: &ConfirmConfig, guard: &Guard) -> BTreeMap<String, String> {
+    let hash = |name: &String| {
+        let filter = guard.filters().iter().find(|filter| *filter.name == **name);
+        filter.map(|filter| data_encoding::HEXLOWER.encode(&filter.sha256)).unwrap_or_default()
+    };
+    config.filters.iter().map(|name| (name.clone(), hash(name))).collect()
+}
+
+/// Whether a key that the source does not know can be cleared.
+fn clears(config: &ConfirmConfig) -> bool {
+    let is_trusted = match &config.url {
+        Some(url) => url.is_authenticated(),
+        None => config.directory_is_complete,
+    };
+    is_trusted && config.canary != CanaryConfig::Off
+}
+
+fn system_time(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}

@@ -1,0 +1,287 @@
+//! Requests to the URL of a source: HTTP/1.1, one connection a request, all of it within one
+//! deadline.
+//!
+//! Redirects are not followed, and no proxy variables are read: the URL is the operator's, and the
+//! rest of the path is a fingerprint.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::schedule::MAX_UNDER_WAY;
+use super::source_files::SourceFiles;
+use crate::config::SourceUrl;
+use crate::metrics::ConfirmationResult;
+use crate::proof::MAX_BODY;
+use crate::resolver::Resolver;
+use crate::spki::Fingerprint;
+
+/// Maximum size of the head of a response, in bytes.
+const MAX_HEAD: usize = 16 << 10;
+/// Pause after a 429 without `Retry-After`, 60 s.
+const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
+/// Maximum pause after a 429, 1 h.
+const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
+/// The `User-Agent` of a request. It names no version, because the source needs none.
+const USER_AGENT: &str = "keygate";
+
+/// Sends requests to the URL of a source.
+#[derive(Debug)]
+pub(super) struct SourceClient {
+    url: SourceUrl,
+    timeout: Duration,
+    resolver: Resolver,
+    /// One permit for each request under way.
+    slots: Semaphore,
+}
+
+/// The response of a source to the request for one fingerprint.
+#[derive(Debug)]
+pub(super) enum SourceResponse {
+    /// 200, with its body.
+    Found(Vec<u8>),
+    /// 404.
+    NotFound,
+}
+
+/// Why a source has not responded to the request for one fingerprint.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RequestError {
+    /// The body of a 200 has a `Content-Encoding`, which no request asks for.
+    #[error("the body has a Content-Encoding")]
+    Encoded,
+    /// 429, with the time for which the source wants no requests.
+    #[error("429 Too Many Requests")]
+    RateLimited(Duration),
+    #[error("{0}")]
+    Refused(StatusCode),
+    #[error("{0}")]
+    Server(StatusCode),
+    #[error("no response within {0:?}")]
+    Timeout(Duration),
+    #[error("the response is larger than {MAX_BODY} bytes")]
+    TooLarge,
+    #[error("{0}")]
+    Unreachable(String),
+}
+
+impl RequestError {
+    /// The result in metrics and logs.
+    pub(super) fn result(&self) -> ConfirmationResult {
+        match self {
+            Self::Encoded => ConfirmationResult::BadProof,
+            Self::RateLimited(_) => ConfirmationResult::RateLimited,
+            Self::Refused(_) => ConfirmationResult::Refused,
+            Self::Server(_) => ConfirmationResult::ServerError,
+            Self::Timeout(_) => ConfirmationResult::Timeout,
+            Self::TooLarge => ConfirmationResult::TooLarge,
+            Self::Unreachable(_) => ConfirmationResult::Unreachable,
+        }
+    }
+}
+
+impl SourceClient {
+    pub(super) fn new(url: SourceUrl, timeout: Duration, resolver: Resolver) -> Self {
+        Self { url, timeout, resolver, slots: Semaphore::new(MAX_UNDER_WAY) }
+    }
+
+    pub(super) fn url(&self) -> &SourceUrl {
+        &self.url
+    }
+
+    /// Requests the proof for `fingerprint`. Waits for a slot, then for at most `timeout`.
+    pub(super) async fn get(
+        &self,
+        files: &SourceFiles,
+        fingerprint: &Fingerprint,
+    ) -> Result<SourceResponse, RequestError> {
+        let _slot = self.slots.acquire().await; // fails only if the semaphore is closed
+        let deadline = Instant::now() + self.timeout;
+        let exchange = timeout(self.timeout, self.exchange(files, fingerprint, deadline)).await;
+        exchange.unwrap_or(Err(RequestError::Timeout(self.timeout)))
+    }
+
+    async fn exchange(
+        &self,
+        files: &SourceFiles,
+        fingerprint: &Fingerprint,
+        deadline: Instant,
+    ) -> Result<SourceResponse, RequestError> {
+        let request = self.request(files, fingerprint).map_err(unreachable)?;
+        let tcp = self.connect(deadline).await?;
+        let Some(tls) = &files.tls else { return send(tcp, request).await };
+        let name = ServerName::try_from(self.url.host.clone()).map_err(unreachable)?;
+        let stream = TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await;
+        let stream = stream.map_err(|error| {
+            let reason = crate::tls::explain(&error);
+            RequestError::Unreachable(format!("TLS handshake failed: {reason}"))
+        })?;
+        send(stream, request).await
+    }
+
+    fn request(
+        &self,
+        files: &SourceFiles,
+        fingerprint: &Fingerprint,
+    ) -> Result<Request<Empty<Bytes>>, hyper::http::Error> {
+        let mut request = Request::get(format!("{}/{fingerprint}", self.url.path))
+            .header(header::HOST, self.url.authority())
+            .header(header::USER_AGENT, USER_AGENT)
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONNECTION, "close");
+        if let Some(authorization) = &files.authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
+        request.body(Empty::new())
+    }
+
+    /// Connects to the first address that accepts. Each has an equal part of the remaining time.
+    async fn connect(&self, deadline: Instant) -> Result<TcpStream, RequestError> {
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let addresses: Arc<[SocketAddr]> = match self.url.host.parse::<IpAddr>() {
+            Ok(address) => [SocketAddr::new(address, 0)].into(),
+            Err(_) => self.resolver.resolve(&self.url.host, left()).await.map_err(unreachable)?,
+        };
+        let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for (index, mut address) in addresses.iter().copied().enumerate() {
+            address.set_port(self.url.port);
+            // A name such as localhost is authenticated only if it leads to this machine.
+            if !self.url.is_secure && self.url.is_authenticated() && !address.ip().is_loopback() {
+                last_error = io::Error::other(format!("{address} is not on this machine"));
+                continue;
+            }
+            let part = left() / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
+            match timeout(part, TcpStream::connect(address)).await {
+                Ok(Ok(tcp)) => {
+                    tcp.set_nodelay(true).map_err(unreachable)?;
+                    return Ok(tcp);
+                }
+                Ok(Err(error)) => last_error = error,
+                Err(_) => last_error = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        Err(unreachable(last_error))
+    }
+}
+
+fn unreachable(error: impl std::fmt::Display) -> RequestError {
+    RequestError::Unreachable(error.to_string())
+}
+
+/// Sends `request` over `io` and reads the response.
+async fn send(
+    io: impl AsyncRead + AsyncWrite + Unpin,
+    request: Request<Empty<Bytes>>,
+) -> Result<SourceResponse, RequestError> {
+    let handshake = http1::Builder::new().max_buf_size(MAX_HEAD).handshake(TokioIo::new(io)).await;
+    let (mut sender, connection) = handshake.map_err(http_error)?;
+    let exchange = async {
+        let response = sender.send_request(request).await.map_err(http_error)?;
+        read(response).await
+    };
+    let (mut exchange, connection) = (pin!(exchange), pin!(connection));
+    tokio::select! {
+        outcome = &mut exchange => outcome,
+        // The connection has ended. The exchange has what arrived, or an error.
+        _ = connection => exchange.await,
+    }
+}
+
+async fn read(response: Response<Incoming>) -> Result<SourceResponse, RequestError> {
+    let status = response.status();
+    match status {
+        StatusCode::OK => {}
+        StatusCode::NOT_FOUND => return Ok(SourceResponse::NotFound),
+        StatusCode::TOO_MANY_REQUESTS => {
+            let value = response.headers().get(header::RETRY_AFTER);
+            let value = value.and_then(|value| value.to_str().ok());
+            return Err(RequestError::RateLimited(pause(value, SystemTime::now())));
+        }
+        _ if status.is_server_error() => return Err(RequestError::Server(status)),
+        _ => return Err(RequestError::Refused(status)),
+    }
+    if response.headers().contains_key(header::CONTENT_ENCODING) {
+        return Err(RequestError::Encoded);
+    }
+    match Limited::new(response.into_body(), MAX_BODY).collect().await {
+        Ok(body) => Ok(SourceResponse::Found(body.to_bytes().into())),
+        Err(error) if error.is::<LengthLimitError>() => Err(RequestError::TooLarge),
+        Err(error) => Err(RequestError::Unreachable(format!("the response broke off: {error}"))),
+    }
+}
+
+fn http_error(error: hyper::Error) -> RequestError {
+    if error.is_parse_too_large() {
+        return RequestError::TooLarge;
+    }
+    RequestError::Unreachable(with_causes(&error))
+}
+
+/// `error` with the errors that caused it.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// The pause that a `Retry-After` asks for: seconds or a date (RFC 9110, section 10.2.3).
+fn pause(retry_after: Option<&str>, now: SystemTime) -> Duration {
+    let Some(text) = retry_after.map(str::trim) else { return DEFAULT_PAUSE };
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let pause = if is_number {
+        // More digits than a u64 has are more than the maximum.
+        Duration::from_secs(text.parse().unwrap_or(u64::MAX))
+    } else {
+        match httpdate::parse_http_date(text) {
+            Ok(date) => date.duration_since(now).unwrap_or_default(),
+            Err(_) => DEFAULT_PAUSE,
+        }
+    };
+    pause.clamp(Duration::from_secs(1), MAX_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_bounded_whatever_the_source_asks_for() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+        let date = |after: u64| httpdate::fmt_http_date(now + Duration::from_secs(after));
+        for (text, seconds) in [
+            (None, 60),
+            (Some("7".to_owned()), 7),
+            (Some(" 7 ".to_owned()), 7),
+            (Some("0".to_owned()), 1),
+            (Some("3601".to_owned()), 3600),
+            (Some("99999999999999999999999".to_owned()), 3600),
+            (Some("-1".to_owned()), 60),
+            (Some("soon".to_owned()), 60),
+            (Some(String::new()), 60),
+            (Some(date(90)), 90),
+            (Some(date(100_000)), 3600),
+            (Some("Sun, 06 Nov 1994 08:49:37 GMT".to_owned()), 1),
+        ] {
+            assert_eq!(pause(text.as_deref(), now).as_secs(), seconds, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! One question, put to the directories or to the URL, with every proof verified.
+
+use std::fmt::Display;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::client::{RequestError, SourceClient, SourceResponse};
+use super::proof_directory;
+use super::questions::Question;
+use super::source_files::{CanaryKey, SourceFiles};
+use crate::proof::{self, BadProof};
+use crate::spki::Fingerprint;
+
+/// The directories with proofs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ProofDirectories {
+    /// `state.dir/proofs`, with the proofs that this process has found.
+    pub(super) kept: Option<PathBuf>,
+    /// `confirm.proofs`.
+    pub(super) configured: Option<PathBuf>,
+}
+
+/// A verified proof.
+#[derive(Debug)]
+pub(super) struct FoundProof {
+    pub(super) fingerprint: Fingerprint,
+    pub(super) spki: Arc<[u8]>,
+    pub(super) body: Vec<u8>,
+    /// The file with the proof; `None` if it came from the URL.
+    pub(super) file: Option<PathBuf>,
+    /// Whether the proof is kept already.
+    pub(super) is_kept: bool,
+}
+
+/// A body that proves nothing about the key.
+#[derive(Debug)]
+pub(super) struct UnusableProof {
+    pub(super) fingerprint: Fingerprint,
+    /// The file with the body; `None` if it came from the URL.
+    pub(super) file: Option<PathBuf>,
+    pub(super) reason: UnusableReason,
+}
+
+/// Why a body proves nothing about the key.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum UnusableReason {
+    Encoded,
+    Proof(BadProof),
+}
+
+impl UnusableReason {
+    /// The reason in logs: one word.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Encoded => "encoding",
+            Self::Proof(reason) => reason.as_str(),
+        }
+    }
+}
+
+/// How a question has ended.
+#[derive(Debug)]
+pub(super) enum LookUp {
+    Confirmed(FoundProof),
+    /// The directories cannot be read.
+    DirectoryFailed(io::Error),
+    Failed(RequestError),
+    /// The source knows none of the encodings.
+    Unknown,
+    Unusable(UnusableProof),
+}
+
+impl ProofDirectories {
+    pub(super) fn is_empty(&self) -> bool {
+        self.kept.is_none() && self.configured.is_none()
+    }
+
+    /// Looks for a proof of any of `encodings`. A file that proves nothing does not hide another
+    /// one. Blocks.
+    pub(super) fn look_up(&self, encodings: &[CanaryKey]) -> LookUp {
+        let mut outcome = LookUp::Unknown;
+        let kept = self.kept.iter().map(|directory| (directory, true));
+        let configured = self.configured.iter().map(|directory| (directory, false));
+        for (directory, is_kept) in kept.chain(configured) {
+            for (fingerprint, spki) in encodings {
+                let (file, body) = match proof_directory::find(directory, fingerprint) {
+                    Ok(Some(found)) => found,
+                    Ok(None) => continue,
+                    Err(error) => {
+                        outcome = LookUp::DirectoryFailed(error);
+                        continue;
+                    }
+                };
+                match verified(*fingerprint, spki, body, Some(file)) {
+                    Ok(found) => return LookUp::Confirmed(FoundProof { is_kept, ..found }),
+                    Err(unusable) => outcome = LookUp::Unusable(unusable),
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Whether there is a proof of every one of `canaries`. Blocks.
+    pub(super) fn check_canaries(&self, canaries: &[CanaryKey]) -> Result<(), CanaryProblem> {
+        for canary in canaries {
+            let problem = match self.look_up(std::slice::from_ref(canary)) {
+                LookUp::Confirmed(_) => continue,
+                LookUp::DirectoryFailed(error) => error.to_string(),
+                LookUp::Failed(error) => error.to_string(),
+                LookUp::Unknown => "there is no file".to_owned(),
+                LookUp::Unusable(unusable) => unusable.reason.as_str().to_owned(),
+            };
+            return Err(CanaryProblem::new(&canary.0, problem));
+        }
+        Ok(())
+    }
+
+    /// Whether the configured directory has a file for one of `fingerprints`. Blocks.
+    pub(super) fn named<'a>(
+        &self,
+        fingerprints: impl IntoIterator<Item = &'a Fingerprint>,
+    ) -> Vec<Fingerprint> {
+        let Some(directory) = &self.configured else { return Vec::new() };
+        let named = |it: &&Fingerprint| proof_directory::has(directory, it);
+        fingerprints.into_iter().filter(named).copied().collect()
+    }
+}
+
+/// Asks the URL about the encodings in turn, until there is a proof of one.
+pub(super) async fn ask_url(
+    client: &SourceClient,
+    files: &SourceFiles,
+    question: &Question,
+) -> LookUp {
+    let mut outcome = LookUp::Unknown;
+    for (fingerprint, spki) in &question.encodings {
+        match client.get(files, fingerprint).await {
+            Ok(SourceResponse::Found(body)) => match verified(*fingerprint, spki, body, None) {
+                Ok(found) => return LookUp::Confirmed(found),
+                Err(unusable) => outcome = LookUp::Unusable(unusable),
+            },
+            Ok(SourceResponse::NotFound) => {}
+            Err(RequestError::Encoded) => {
+                let (fingerprint, reason) = (*fingerprint, UnusableReason::Encoded);
+                outcome = LookUp::Unusable(UnusableProof { fingerprint, file: None, reason });
+            }
+            Err(error) => return LookUp::Failed(error),
+        }
+    }
+    outcome
+}
+
+/// Why a source counts as one that does not know its canary.
+#[derive(Debug)]
+pub(super) struct CanaryProblem {
+    pub(super) error: String,
+    /// The time for which the source wants no requests.
+    pub(super) pause: Option<Duration>,
+}
+
+impl CanaryProblem {
+    fn new(fingerprint: &Fingerprint, error: impl Display) -> Self {
+        Self { error: format!("{fingerprint}: {error}"), pause: None }
+    }
+
+    /// A problem that concerns no certain key.
+    pub(super) fn other(error: &impl Display) -> Self {
+        Self { error: error.to_string(), pause: None }
+    }
+}
+
+/// Whether the URL knows every one of `canaries`.
+pub(super) async fn check_canaries(
+    client: &SourceClient,
+    files: &SourceFiles,
+    canaries: &[CanaryKey],
+) -> Result<(), CanaryProblem> {
+    for (fingerprint, spki) in canaries {
+        match client.get(files, fingerprint).await {
+            Ok(SourceResponse::Found(body)) => {
+                proof::verify(&body, spki).map_err(|it| CanaryProblem::new(fingerprint, it))?;
+            }
+            Ok(SourceResponse::NotFound) => {
+                return Err(CanaryProblem::new(fingerprint, "404 Not Found"));
+            }
+            Err(error) => {
+                let pause = match error {
+                    RequestError::RateLimited(pause) => Some(pause),
+                    RequestError::Encoded
+                    | RequestError::Refused(_)
+                    | RequestError::Server(_)
+                    | RequestError::Timeout(_)
+                    | RequestError::TooLarge
+                    | RequestError::Unreachable(_) => None,
+                };
+                return Err(CanaryProblem { pause, ..CanaryProblem::new(fingerprint, error) });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn verified(
+    fingerprint: Fingerprint,
+    spki: &Arc<[u8]>,
+    body: Vec<u8>,
+    file: Option<PathBuf>,
+) -> Result<FoundProof, UnusableProof> {
+    match proof::verify(&body, spki) {
+        Ok(_) => Ok(FoundProof { fingerprint, spki: Arc::clone(spki), body, file, is_kept: false }),
+        Err(error) => {
+            Err(UnusableProof { fingerprint, file, reason: UnusableReason::Proof(error) })
+        }
+    }
+}

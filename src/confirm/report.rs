@@ -1,0 +1,105 @@
+//! The source of proofs and its answers, as `/status` shows them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use serde::Serialize;
+
+use crate::metrics::{ConfirmMetrics, ConfirmationResult, Label};
+
+/// Maximum number of recent answers in the status.
+const MAX_ANSWERS: usize = 100;
+
+/// The latest report; `None` if nothing is ever asked.
+pub type ConfirmStatus = Arc<ArcSwap<Option<ConfirmReport>>>;
+
+/// The source of proofs and its answers.
+#[derive(Debug, Clone, Serialize)]
+pub struct ConfirmReport {
+    /// The URL, or the directory if there is no URL.
+    pub source: String,
+    /// Names of the filters whose hits the source can clear.
+    pub filters: Vec<String>,
+    /// Whether the source knew its canary at the last check.
+    pub canary: CanaryState,
+    /// Questions that wait for an answer.
+    pub pending: usize,
+    /// Until when the source wants no questions, RFC 3339.
+    pub blocked_until: Option<String>,
+    /// When the source answered last, RFC 3339.
+    pub last_answer: Option<String>,
+    /// The last question without an answer, and why.
+    pub last_error: Option<String>,
+    /// Number of confirmed keys.
+    pub confirmed: usize,
+    /// Number of cleared keys.
+    pub cleared: usize,
+    /// Expected number of questions a day about keys that are cleared now, if all of their clients
+    /// come back.
+    pub questions_per_day: f64,
+    /// Number of questions by result.
+    pub results: BTreeMap<&'static str, u64>,
+    /// The last 100 answers, the latest first.
+    pub answers: VecDeque<AnswerReport>,
+}
+
+/// Whether a source knows its canary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CanaryState {
+    /// The source does not know its canary.
+    Failed,
+    /// `canary = "off"`, or a source whose 404 counts for nothing anyway.
+    Off,
+    /// The source knows its canary.
+    Ok,
+    /// There was no check yet.
+    Unchecked,
+}
+
+/// An answer about a key.
+#[derive(Debug, Clone, Serialize)]
+pub struct AnswerReport {
+    /// When it came, RFC 3339.
+    pub time: String,
+    /// SHA-256 of the encoding of the key.
+    pub fingerprint: String,
+    /// `confirmed` or `cleared`.
+    pub verdict: &'static str,
+    /// Path of the proof.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof: Option<String>,
+    /// When the key is asked about again, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+}
+
+impl ConfirmReport {
+    pub(super) fn new(source: String, filters: Vec<String>, canary: CanaryState) -> Self {
+        Self {
+            source,
+            filters,
+            canary,
+            pending: 0,
+            blocked_until: None,
+            last_answer: None,
+            last_error: None,
+            confirmed: 0,
+            cleared: 0,
+            questions_per_day: 0.0,
+            results: BTreeMap::new(),
+            answers: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, answer: AnswerReport) {
+        self.answers.push_front(answer);
+        self.answers.truncate(MAX_ANSWERS);
+    }
+
+    pub(super) fn count(&mut self, metrics: &ConfirmMetrics) {
+        let results = ConfirmationResult::ALL.iter();
+        self.results = results.map(|it| (it.as_str(), metrics.count(*it))).collect();
+    }
+}

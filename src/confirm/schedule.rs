@@ -1,0 +1,413 @@
+//! The order of the questions: single flight, a rate, back-off, and a bounded queue.
+//!
+//! Pure: the time is a parameter, and nothing here does I/O.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::watch;
+
+use super::questions::{Ask, Question, UnderWay};
+use crate::spki::Fingerprint;
+
+/// Maximum number of questions that wait: queued, backing off and under way. Above it, the oldest
+/// one that is not under way is dropped.
+pub(super) const MAX_PENDING: usize = 1024;
+/// Maximum number of questions under way.
+pub(super) const MAX_UNDER_WAY: usize = 4;
+/// Number of questions that may be asked at once, after a pause.
+const BURST: f64 = 10.0;
+/// Back-off after a failure, 1 s; doubled with each failure in a row.
+const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
+/// Maximum back-off after failures, 5 min.
+const MAX_BACK_OFF: Duration = Duration::from_secs(5 * 60);
+/// Time after which a question that no client has caused again is forgotten, 24 h.
+const FORGET_AFTER: Duration = Duration::from_secs(86_400);
+/// Maximum size of a SubjectPublicKeyInfo that is asked about, in bytes. No proof is defined for
+/// keys of more than 1.1 KiB.
+const MAX_SPKI: usize = 4 << 10;
+/// Maximum number of encodings of a key; no key has more related ones.
+const MAX_ENCODINGS: usize = 4;
+
+/// The settings of a schedule.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ScheduleLimits {
+    /// Maximum number of questions a second to the URL.
+    pub(super) rate: u32,
+    /// Maximum time for which a connection is held.
+    pub(super) wait: Duration,
+    /// Whether there is a directory, which is consulted without the rate.
+    pub(super) has_directory: bool,
+}
+
+/// The place where a question is asked next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Directories, without the rate.
+    Directory,
+    /// The URL, within the rate.
+    Url,
+}
+
+/// A question that is to be asked now.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    pub(super) number: u64,
+    pub(super) stage: Stage,
+    pub(super) question: Arc<Question>,
+}
+
+/// How a job has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Finished {
+    /// The answer is in use.
+    Answered,
+    /// The source wants no questions for this time. The question stays in the queue.
+    Blocked(Duration),
+    /// No answer; ask again after a back-off. The source itself has failed.
+    Failed,
+    /// The directories have no answer; ask the URL.
+    NotInDirectory,
+    /// No answer, although the source works; ask again after this time, or after a back-off.
+    Unanswered(Option<Duration>),
+}
+
+/// What a question became, and whether another one was dropped for it.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) ask: Ask,
+    /// Whether the asking task has something to do.
+    pub(super) is_new: bool,
+    /// Number of questions that were dropped.
+    pub(super) dropped: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    question: Arc<Question>,
+    state: State,
+    failures: u32,
+    /// Dropped when the question is answered, or when no answer comes soon.
+    ended: watch::Sender<()>,
+    /// When a client caused the question the last time.
+    asked_at: Instant,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    BackingOff(Instant),
+    Queued(Stage),
+    UnderWay,
+}
+
+/// The answer about an encoding, as far as questions depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// Cleared, and asked about again from this time on.
+    Cleared(SystemTime),
+    Confirmed,
+}
+
+/// The questions that wait, by age, and the answers that make questions needless.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    limits: ScheduleLimits,
+    entries: BTreeMap<u64, Entry>,
+    /// Numbers of the entries by the first encoding of the key.
+    numbers: HashMap<Fingerprint, u64>,
+    next_number: u64,
+    under_way: usize,
+    known: HashMap<Fingerprint, Known>,
+    /// Questions that may be asked at once, at `refilled_at`.
+    tokens: f64,
+    refilled_at: Instant,
+    /// The URL is not asked before this time.
+    paused_until: Option<Instant>,
+    /// Failures of the source in a row.
+    source_failures: u32,
+    /// Whether the source does not know its canary.
+    is_canary_missing: bool,
+}
+
+impl Schedule {
+    pub(super) fn new(limits: ScheduleLimits, now: Instant) -> Self {
+        Self {
+            limits,
+            entries: BTreeMap::new(),
+            numbers: HashMap::new(),
+            next_number: 0,
+            under_way: 0,
+            known: HashMap::new(),
+            tokens: BURST,
+            refilled_at: now,
+            paused_until: None,
+            source_failures: 0,
+            is_canary_missing: false,
+        }
+    }
+
+    /// Number of questions that wait for an answer.
+    pub(super) fn pending(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Takes a question, unless its answer is known.
+    pub(super) fn ask(&mut self, question: Question, now: Instant, wall: SystemTime) -> Asked {
+        let done = |ask| Asked { ask, is_new: false, dropped: 0 };
+        let Some((first, _)) = question.encodings.first() else { return done(Ask::NotSoon) };
+        if self.is_answered(&question, wall) {
+            return done(Ask::Answered);
+        }
+        let is_too_large = question.encodings.iter().any(|(_, spki)| spki.len() > MAX_SPKI);
+        if is_too_large || question.encodings.len() > MAX_ENCODINGS {
+            return Asked { ask: Ask::NotSoon, is_new: false, dropped: 1 };
+        }
+        if let Some(number) = self.numbers.get(first).copied() {
+            if let Some(entry) = self.entries.get_mut(&number) {
+                entry.asked_at = now;
+            }
+            return done(self.prospect(number, now));
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        let first_stage = if self.limits.has_directory { Stage::Directory } else { Stage::Url };
+        self.numbers.insert(*first, number);
+        let entry = Entry {
+            question: Arc::new(question),
+            state: State::Queued(first_stage),
+            failures: 0,
+            ended: watch::Sender::new(()),
+            asked_at: now,
+        };
+        self.entries.insert(number, entry);
+        let dropped = self.drop_oldest();
+        Asked { ask: self.prospect(number, now), is_new: true, dropped }
+    }
+
+    /// Whether the key is confirmed, or cleared and not due to be asked about again.
+    fn is_answered(&self, question: &Question, wall: SystemTime) -> bool {
+        let mut known = question.encodings.iter().map(|(it, _)| self.known.get(it));
+        known.clone().any(|known| known == Some(&Known::Confirmed))
+            || known.all(|known| matches!(known, Some(Known::Cleared(due)) if wall < *due))
+    }
+
+    fn drop_oldest(&mut self) -> u64 {
+        let mut dropped = 0;
+        while self.entries.len() > MAX_PENDING {
+            let mut idle = self.entries.iter().filter(|(_, it)| it.state != State::UnderWay);
+            let Some(number) = idle.next().map(|(number, _)| *number) else { break };
+            self.remove(number);
+            dropped += 1;
+        }
+        dropped
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(entry) = self.entries.remove(&number)
+            && let Some((first, _)) = entry.question.encodings.first()
+        {
+            self.numbers.remove(first);
+        }
+    }
+
+    /// Whether the answer to a question may come within `wait`.
+    fn prospect(&self, number: u64, now: Instant) -> Ask {
+        let Some(entry) = self.entries.get(&number) else { return Ask::NotSoon };
+        let latest = now + self.limits.wait;
+        let starts_in_time = match entry.state {
+            State::BackingOff(until) => until <= latest && self.url_answers_by(number, now, latest),
+            State::Queued(Stage::Directory) | State::UnderWay => true,
+            State::Queued(Stage::Url) => self.url_answers_by(number, now, latest),
+        };
+        if starts_in_time && !self.limits.wait.is_zero() && !self.is_canary_missing {
+            Ask::UnderWay(UnderWay::new(entry.ended.subscribe()))
+        } else {
+            Ask::NotSoon
+        }
+    }
+
+    /// Whether the URL may be asked the question with this number until `latest`.
+    fn url_answers_by(&self, number: u64, now: Instant, latest: Instant) -> bool {
+        if self.paused_until.is_some_and(|until| until > latest) {
+            return false;
+        }
+        let is_queued = |entry: &&Entry| entry.state == State::Queued(Stage::Url);
+        let ahead = self.entries.range(..number).map(|(_, entry)| entry).filter(is_queued).count();
+        let tokens = self.tokens_at(now) + self.rate() * self.limits.wait.as_secs_f64();
+        (ahead as f64) < tokens
+    }
+
+    fn rate(&self) -> f64 {
+        f64::from(self.limits.rate)
+    }
+
+    fn tokens_at(&self, now: Instant) -> f64 {
+        let elapsed = now.saturating_duration_since(self.refilled_at).as_secs_f64();
+        (self.tokens + elapsed * self.rate()).min(BURST)
+    }
+
+    /// The next question to ask, if one may be asked now.
+    pub(super) fn next(&mut self, now: Instant) -> Option<Job> {
+        if self.under_way >= MAX_UNDER_WAY {
+            return None;
+        }
+        self.forget_unwanted(now);
+        let may_ask_url = self.url_open_at(now).is_ok();
+        let due = self.entries.iter().find_map(|(number, entry)| {
+            let stage = match entry.state {
+                State::Queued(stage) => stage,
+                State::BackingOff(until) if until <= now => self.retry_stage(),
+                State::BackingOff(_) | State::UnderWay => return None,
+            };
+            (stage == Stage::Directory || may_ask_url).then_some((*number, stage))
+        });
+        let (number, stage) = due?;
+        if stage == Stage::Url {
+            self.take_tokens(1.0, now);
+        }
+        let entry = self.entries.get_mut(&number)?;
+        entry.state = State::UnderWay;
+        self.under_way += 1;
+        Some(Job { number, stage, question: Arc::clone(&entry.question) })
+    }
+
+    /// When a question may be asked next, unless one ends or comes before; `None` if none waits.
+    pub(super) fn next_wake(&self, now: Instant) -> Option<Instant> {
+        if self.under_way >= MAX_UNDER_WAY {
+            return None;
+        }
+        let opens = self.url_open_at(now).err().unwrap_or(now);
+        let times = self.entries.values().filter_map(|entry| match entry.state {
+            State::BackingOff(until) => Some(until),
+            State::Queued(Stage::Directory) => Some(now),
+            State::Queued(Stage::Url) => Some(opens),
+            State::UnderWay => None,
+        });
+        times.min()
+    }
+
+    fn retry_stage(&self) -> Stage {
+        if self.limits.has_directory { Stage::Directory } else { Stage::Url }
+    }
+
+    /// Forgets due questions whose clients have not come back.
+    fn forget_unwanted(&mut self, now: Instant) {
+        let is_unwanted = |entry: &Entry| {
+            matches!(entry.state, State::BackingOff(until) if until <= now)
+                && now.saturating_duration_since(entry.asked_at) >= FORGET_AFTER
+        };
+        let unwanted = self.entries.iter().filter(|(_, entry)| is_unwanted(entry));
+        let unwanted: Vec<u64> = unwanted.map(|(number, _)| *number).collect();
+        unwanted.into_iter().for_each(|number| self.remove(number));
+    }
+
+    /// Whether the URL may be asked now, or when it may.
+    fn url_open_at(&self, now: Instant) -> Result<(), Instant> {
+        if let Some(until) = self.paused_until.filter(|until| *until > now) {
+            return Err(until);
+        }
+        let missing = 1.0 - self.tokens_at(now);
+        if missing <= 0.0 {
+            return Ok(());
+        }
+        Err(now + Duration::from_secs_f64(missing / self.rate()))
+    }
+
+    /// Takes tokens for requests to the URL. Further requests wait until all of them are refilled.
+    pub(super) fn take_tokens(&mut self, count: f64, now: Instant) {
+        self.tokens = self.tokens_at(now) - count;
+        self.refilled_at = now;
+    }
+
+    /// Ends a job. Returns the time until the next attempt, if there is one.
+    pub(super) fn finish(
+        &mut self,
+        number: u64,
+        finished: Finished,
+        now: Instant,
+    ) -> Option<Duration> {
+        self.under_way = self.under_way.saturating_sub(1);
+        if let Finished::Blocked(pause) = finished {
+            self.pause(pause, now);
+        }
+        if finished == Finished::Failed {
+            self.source_failures = self.source_failures.saturating_add(1);
+            self.pause(back_off(self.source_failures), now);
+        }
+        let entry = self.entries.get_mut(&number)?;
+        let retry = match finished {
+            Finished::Answered => {
+                self.remove(number);
+                return None;
+            }
+            Finished::NotInDirectory => {
+                entry.state = State::Queued(Stage::Url);
+                return Some(Duration::ZERO);
+            }
+            Finished::Blocked(pause) => pause,
+            Finished::Failed | Finished::Unanswered(None) => {
+                entry.failures = entry.failures.saturating_add(1);
+                back_off(entry.failures)
+            }
+            Finished::Unanswered(Some(time)) => jittered(time),
+        };
+        entry.state = State::BackingOff(now + retry);
+        entry.ended = watch::Sender::new(()); // those who wait for an answer soon are told
+        Some(retry)
+    }
+
+    /// Asks the URL nothing for this time.
+    pub(super) fn pause(&mut self, time: Duration, now: Instant) {
+        let until = now + time;
+        self.paused_until = Some(self.paused_until.map_or(until, |before| before.max(until)));
+    }
+
+    /// Records that the source works. Returns whether it had failed before.
+    pub(super) fn record_response(&mut self) -> bool {
+        std::mem::take(&mut self.source_failures) > 0
+    }
+
+    /// Records whether the source knows its canary.
+    pub(super) fn set_canary_missing(&mut self, is_missing: bool) {
+        self.is_canary_missing = is_missing;
+    }
+
+    /// Records that a key is cleared, and when it is asked about again.
+    pub(super) fn set_cleared(&mut self, fingerprint: Fingerprint, due: SystemTime) {
+        self.known.insert(fingerprint, Known::Cleared(due));
+    }
+
+    /// Records that the compromise of a key is proved.
+    pub(super) fn set_confirmed(&mut self, fingerprint: Fingerprint) {
+        self.known.insert(fingerprint, Known::Confirmed);
+    }
+
+    /// Forgets that a key was cleared.
+    pub(super) fn forget_cleared(&mut self, fingerprint: &Fingerprint) {
+        if let Some(Known::Cleared(_)) = self.known.get(fingerprint) {
+            self.known.remove(fingerprint);
+        }
+    }
+
+    /// Ends all back-offs of questions, because the directory has changed. The URL is asked no
+    /// sooner.
+    pub(super) fn retry_directory(&mut self) {
+        for entry in self.entries.values_mut() {
+            if let State::BackingOff(_) | State::Queued(Stage::Url) = entry.state {
+                entry.state = State::Queued(Stage::Directory);
+            }
+        }
+    }
+}
+
+/// The back-off after this number of failures in a row, within 10 % of its value.
+pub(super) fn back_off(failures: u32) -> Duration {
+    let doublings = failures.saturating_sub(1).min(16);
+    jittered(FIRST_BACK_OFF.saturating_mul(1 << doublings).min(MAX_BACK_OFF))
+}
+
+/// `time`, changed by up to 10 %, so that many questions do not become due at once.
+pub(super) fn jittered(time: Duration) -> Duration {
+    time.mul_f64(0.9 + 0.2 * fastrand::f64())
+}
