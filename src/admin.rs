@@ -40,6 +40,7 @@ use tracing::{debug, warn};
 use self::connections::Connections;
 use self::history::{History, HourCounts};
 pub use self::listener::{AdminBindError, AdminListener};
+use crate::confirm::ConfirmStatus;
 use crate::metrics::Exposition;
 use crate::permit::network_of;
 use crate::process::heartbeat::HangingWorkers;
@@ -72,6 +73,8 @@ pub struct AdminState {
     pub exposition: Exposition,
     /// Loaded files and the results of the last reloads.
     pub report: Arc<ArcSwap<Report>>,
+    /// The source of proofs and its answers.
+    pub confirm: ConfirmStatus,
     /// Recent clients whose keys were not clean.
     pub recent_hits: RecentHits,
     /// Stage of the proxy; `/readyz` responds 200 while it serves.
@@ -93,6 +96,7 @@ impl AdminState {
     pub fn new(
         exposition: Exposition,
         report: Arc<ArcSwap<Report>>,
+        confirm: ConfirmStatus,
         recent_hits: RecentHits,
         stage: watch::Receiver<Lifecycle>,
         hanging: HangingWorkers,
@@ -103,6 +107,7 @@ impl AdminState {
         Self {
             exposition,
             report,
+            confirm,
             recent_hits,
             stage,
             hanging,

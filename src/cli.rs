@@ -219,7 +219,7 @@ impl CliError {
             | Self::Filter { .. }
             | Self::Load(_)
             | Self::Operation(_)
-            | Self::Server(ServerError::Load(_)) => 3,
+            | Self::Server(ServerError::Confirm(_) | ServerError::Load(_)) => 3,
             Self::Output(_)
             | Self::Server(
                 ServerError::AccessLog(_)

@@ -16,11 +16,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tracing::{error, info};
 
-use self::control::{Control, HealthChecks};
+use self::control::{Asking, Control, HealthChecks};
 use crate::admin::{self, AdminListener, AdminState};
 use crate::blocking::BlockingPool;
 use crate::config::{Config, ShutdownConfig};
-use crate::confirm::Questions;
+use crate::confirm::{
+    AnswerKeeper, AskingLinks, AskingTask, ConfirmError, ConfirmStatus, Questions,
+};
 use crate::guard::{CurrentAnswers, RecentKeys};
 use crate::listen::{self, Addresses, Listener};
 use crate::log_writer::{LogWriter, LogWriterGuard};
@@ -47,6 +49,8 @@ pub struct Server {
     workers: Workers,
     supervisor: Supervisor,
     shutdown: ShutdownConfig,
+    /// Saves the answers about keys; `None` if nothing is asked.
+    keeper: Option<AnswerKeeper>,
     /// Writes the rest of the access log when it is dropped.
     _access_log: LogWriterGuard,
 }
@@ -98,6 +102,9 @@ pub enum ServerError {
     /// The access log cannot be started.
     #[error("cannot start the access log: {0}")]
     AccessLog(#[source] io::Error),
+    /// A file of the source of proofs cannot be used.
+    #[error(transparent)]
+    Confirm(#[from] ConfirmError),
     /// The control thread cannot be started.
     #[error("cannot start the control thread: {0}")]
     Control(#[source] io::Error),
@@ -141,10 +148,12 @@ impl Server {
         let metrics = Metrics::new(config, &logs)?;
         let recent = recent_keys(config);
         let wait = config.confirm.as_ref().map(|confirm| confirm.wait);
-        let inquiry = Inquiry::new(Questions::none(), wait.unwrap_or_default());
+        let questions = Questions::new(config, &metrics.control.confirm);
+        let inquiry = Inquiry::new(questions.clone(), wait.unwrap_or_default());
+        let answers = CurrentAnswers::default();
         let judgement_links = JudgementLinks {
             recent: recent.clone(),
-            answers: CurrentAnswers::default(),
+            answers: answers.clone(),
             deferral: inquiry.deferral(),
         };
         let (loader, first) = load(config, file, &metrics.control, judgement_links)?;
@@ -154,6 +163,13 @@ impl Server {
         let admin_address = admin.local_address();
 
         let resolver = Resolver::start().map_err(ServerError::Resolver)?;
+        let asking = config.confirm.as_ref().map(|confirm| {
+            let (metrics, resolver) = (metrics.control.clone(), resolver.clone());
+            let links = AskingLinks { questions, answers, metrics, resolver };
+            AskingTask::new(confirm, config.state_dir.as_deref(), &first.guard, links)
+        });
+        let asking = asking.transpose()?;
+        let keeper = asking.as_ref().map(AskingTask::keeper);
         let (links, commands) = Links::new(config, first, &loader, resolver);
         let access_log = LogWriter::start("access", io::stdout(), logs.access_log());
         let (access_log, access_log_guard) = access_log.map_err(ServerError::AccessLog)?;
@@ -163,7 +179,7 @@ impl Server {
         let workers =
             proxy::start(config, sockets, &metrics.workers, &recent, &context, &supervisor)?;
         let watcher = links.watcher(loader, prepare_addresses(&workers), commands, thread);
-        let control = links.control(watcher, admin, metrics);
+        let control = links.control(watcher, admin, metrics, asking);
         control.spawn(&supervisor).map_err(ServerError::Control)?;
         Ok(Self {
             addresses,
@@ -174,6 +190,7 @@ impl Server {
             workers,
             supervisor,
             shutdown: config.shutdown,
+            keeper,
             _access_log: access_log_guard,
         })
     }
@@ -220,6 +237,9 @@ impl Server {
         self.lifecycle.send_replace(Lifecycle::Stopped);
         if timeout(STOP_TIMEOUT, self.workers.ended()).await.is_err() {
             error!("a worker does not end, exiting without it");
+        }
+        if let Some(keeper) = &self.keeper {
+            keeper.save().await;
         }
         info!("stopped");
     }
@@ -369,7 +389,13 @@ impl Links {
     }
 
     /// The tasks of the control thread.
-    fn control(&self, watcher: FileWatcher, admin: AdminListener, metrics: Metrics) -> Control {
+    fn control(
+        &self,
+        watcher: FileWatcher,
+        admin: AdminListener,
+        metrics: Metrics,
+        asking: Option<AskingTask>,
+    ) -> Control {
         let health = HealthChecks {
             current: Arc::clone(&self.current),
             health: self.health.clone(),
@@ -377,16 +403,23 @@ impl Links {
             metrics: metrics.control,
             swaps: self.judgements.subscribe(),
         };
-        let state = self.admin_state(metrics.exposition);
+        let confirm = asking.as_ref().map(AskingTask::status).unwrap_or_default();
+        let asking = asking.map(|task| Asking {
+            task,
+            current: Arc::clone(&self.current),
+            judgements: self.judgements.clone(),
+        });
+        let state = self.admin_state(metrics.exposition, confirm);
         let (heartbeats, hanging) = (self.heartbeats.clone(), self.hanging.clone());
-        Control { watcher, health, heartbeats, hanging, admin, state }
+        Control { watcher, health, asking, heartbeats, hanging, admin, state }
     }
 
     /// The part that the admin server shows and controls.
-    fn admin_state(&self, exposition: Exposition) -> AdminState {
+    fn admin_state(&self, exposition: Exposition, confirm: ConfirmStatus) -> AdminState {
         AdminState::new(
             exposition,
             Arc::clone(&self.report),
+            confirm,
             self.recent_hits.clone(),
             self.lifecycle.subscribe(),
             self.hanging.subscribe(),

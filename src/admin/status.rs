@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::AdminState;
+use crate::confirm::ConfirmReport;
 use crate::snapshot::Report;
 
 #[derive(Serialize)]
@@ -11,14 +12,17 @@ struct StatusBody<'a> {
     ready: bool,
     #[serde(flatten)]
     report: &'a Report,
+    /// `null` if no source of proofs is configured.
+    confirm: Option<&'a ConfirmReport>,
 }
 
 pub(super) fn json(state: &AdminState) -> serde_json::Result<String> {
-    let report = state.report.load();
+    let (report, confirm) = (state.report.load(), state.confirm.load());
     let mut json = serde_json::to_string_pretty(&StatusBody {
         version: env!("CARGO_PKG_VERSION"),
         ready: state.not_ready().is_none(),
         report: &report,
+        confirm: Option::as_ref(&confirm),
     })?;
     json.push('\n');
     Ok(json)

@@ -9,6 +9,7 @@ use tracing::{error, info, warn};
 
 use super::{CliError, Exit, log};
 use crate::config::Config;
+use crate::confirm;
 use crate::metrics::LogMetrics;
 use crate::process::inherited_sockets::InheritedSockets;
 use crate::process::sandbox::{self, SandboxStatus};
@@ -20,6 +21,9 @@ pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
     // Must run before other threads start: taking the sockets changes the environment, and the
     // sandbox applies to this thread and to threads started later.
     let inherited = InheritedSockets::take().map_err(ServerError::InheritedSockets)?;
+    let state_dir = config.state_dir.as_deref();
+    confirm::create_directories(config.confirm.as_ref(), state_dir)
+        .map_err(ServerError::Confirm)?;
     let sandbox = sandbox::enter(&config, file)?;
     let logs = LogMetrics::new().map_err(ServerError::Metrics)?;
     let _log = log::start(&config.log, &logs)?;

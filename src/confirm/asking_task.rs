@@ -46,6 +46,8 @@ const KEPT_PROOFS: &str = "proofs";
 /// What the asking task shares with the rest of the process.
 #[derive(Debug)]
 pub struct AskingLinks {
+    /// The questions of all workers.
+    pub questions: Questions,
     /// The answers that judgements read.
     pub answers: CurrentAnswers,
     /// The series of the control plane.
@@ -145,8 +147,9 @@ impl AskingTask {
         guard: &Guard,
         links: AskingLinks,
     ) -> Result<Self, ConfirmError> {
-        let AskingLinks { answers, metrics, resolver } = links;
+        let AskingLinks { questions, answers, metrics, resolver } = links;
         let files = SourceFiles::read(config)?;
+        create_directories(Some(config), state_dir)?; // within a sandbox it exists already
         let kept = state_dir.map(|directory| directory.join(KEPT_PROOFS));
         let directories = ProofDirectories { kept, configured: config.proofs.clone() };
         for path in [&directories.kept, &directories.configured].into_iter().flatten() {
@@ -167,8 +170,6 @@ impl AskingTask {
         }
         let timeout = config.timeout;
         let client = config.url.clone().map(|url| SourceClient::new(url, timeout, resolver));
-        let has_directory = !directories.is_empty();
-        let questions = Questions::new(config, has_directory, metrics.confirm.clone());
         if let Some(mut schedule) = questions.schedule() {
             for (fingerprint, clearance) in book.cleared() {
                 schedule.set_cleared(*fingerprint, system_time(clearance.due));
@@ -207,12 +208,6 @@ impl AskingTask {
         };
         task.show();
         Ok(task)
-    }
-
-    /// The questions that this task answers.
-    #[must_use]
-    pub fn questions(&self) -> Questions {
-        self.questions.clone()
     }
 
     /// The report of this task.

@@ -100,10 +100,6 @@ impl SourceClient {
         Self { url, timeout, resolver, slots: Semaphore::new(MAX_UNDER_WAY) }
     }
 
-    pub(super) fn url(&self) -> &SourceUrl {
-        &self.url
-    }
-
     /// Requests the proof for `fingerprint`. Waits for a slot, then for at most `timeout`.
     pub(super) async fn get(
         &self,

@@ -73,10 +73,6 @@ pub(super) enum LookUp {
 }
 
 impl ProofDirectories {
-    pub(super) fn is_empty(&self) -> bool {
-        self.kept.is_none() && self.configured.is_none()
-    }
-
     /// Looks for a proof of any of `encodings`. A file that proves nothing does not hide another
     /// one. Blocks.
     pub(super) fn look_up(&self, encodings: &[CanaryKey]) -> LookUp {

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tokio::sync::{Notify, watch};
 
 use super::schedule::{Asked, Schedule};
-use crate::config::ConfirmConfig;
+use crate::config::{Config, ConfirmConfig};
 use crate::metrics::ConfirmMetrics;
 use crate::spki::Fingerprint;
 
@@ -73,13 +73,15 @@ impl Questions {
         Self::default()
     }
 
-    /// Takes questions for the source in `config`. `has_directory` says whether there are files to
-    /// look at before the URL.
-    pub(super) fn new(
-        config: &ConfirmConfig,
-        has_directory: bool,
-        metrics: ConfirmMetrics,
-    ) -> Self {
+    /// Takes the questions for the source in `config`, if there is one.
+    #[must_use]
+    pub fn new(config: &Config, metrics: &ConfirmMetrics) -> Self {
+        let Some(confirm) = &config.confirm else { return Self::none() };
+        let has_directory = confirm.proofs.is_some() || config.state_dir.is_some();
+        Self::of_source(confirm, has_directory, metrics.clone())
+    }
+
+    fn of_source(config: &ConfirmConfig, has_directory: bool, metrics: ConfirmMetrics) -> Self {
         let limits = ScheduleLimits { rate: config.rate, wait: config.wait, has_directory };
         Self(Some(Arc::new(Shared {
             schedule: Mutex::new(Schedule::new(limits, Instant::now())),

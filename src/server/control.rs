@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tracing::error;
 
 use crate::admin::{self, AdminListener, AdminState};
+use crate::confirm::AskingTask;
 use crate::metrics::ControlMetrics;
 use crate::process::heartbeat::{self, Heartbeats};
 use crate::process::service_manager;
@@ -21,6 +22,8 @@ use crate::snapshot::watch::FileWatcher;
 pub(super) struct Control {
     pub(super) watcher: FileWatcher,
     pub(super) health: HealthChecks,
+    /// `None` if no source of proofs is configured.
+    pub(super) asking: Option<Asking>,
     pub(super) heartbeats: Heartbeats,
     /// The workers that hang, as the monitor finds them.
     pub(super) hanging: watch::Sender<Vec<usize>>,
@@ -36,6 +39,14 @@ pub(super) struct HealthChecks {
     pub(super) metrics: ControlMetrics,
     /// Changes when the services may have changed.
     pub(super) swaps: watch::Receiver<u64>,
+}
+
+/// Asks the source of proofs.
+pub(super) struct Asking {
+    pub(super) task: AskingTask,
+    pub(super) current: Current,
+    /// Changes when open connections must be judged again.
+    pub(super) judgements: watch::Sender<u64>,
 }
 
 impl Control {
@@ -71,6 +82,9 @@ impl Control {
         tokio::task::spawn_local(proxy::supervise_health(
             current, swaps, health, resolver, metrics,
         ));
+        if let Some(Asking { task, current, judgements }) = self.asking {
+            tokio::task::spawn_local(task.run(current, judgements));
+        }
         tokio::select! {
             Err(error) = admin::serve(self.admin, self.state) => {
                 error!(%error, "the admin server failed");

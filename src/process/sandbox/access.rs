@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use landlock::{AccessFs, BitFlags};
 
-use crate::config::{AdminAddress, Config, ServerAddress};
+use crate::config::{AdminAddress, Config, ServerAddress, SourceUrl};
 
 /// Files for the metrics of the process, the kernel version and the number of cores.
 const PROCESS_FILES: [&str; 5] = [
@@ -26,7 +26,7 @@ const DNS_PORT: u16 = 53;
 /// The TCP ports that a configuration needs.
 #[derive(Debug)]
 pub(super) struct Ports {
-    /// Ports of upstream servers and DNS.
+    /// Ports of upstream servers, of the source of proofs and of DNS.
     pub(super) connect: HashSet<u16>,
     /// Ports of the services and the admin address.
     pub(super) bind: HashSet<u16>,
@@ -43,20 +43,26 @@ impl Ports {
             AdminAddress::Tcp(address) => Some(address.port()),
             AdminAddress::Unix(_) => None,
         };
+        let source = config.confirm.as_ref().and_then(|confirm| confirm.url.as_ref());
         let services = config.services.iter().map(|service| service.listen.port());
         Self {
-            connect: servers.chain(needs_resolver(config).then_some(DNS_PORT)).collect(),
+            connect: servers
+                .chain(source.map(|url| url.port))
+                .chain(needs_resolver(config).then_some(DNS_PORT))
+                .collect(),
             bind: services.chain(admin).collect(),
         }
     }
 }
 
-/// Whether an upstream server is given by host name.
+/// Whether an upstream server or the source of proofs is given by host name.
 pub(super) fn needs_resolver(config: &Config) -> bool {
-    servers(config).any(|server| match server {
-        ServerAddress::Tcp { host, .. } => host.parse::<IpAddr>().is_err(),
-        ServerAddress::Unix(_) => false,
-    })
+    let source = config.confirm.as_ref().and_then(|confirm| confirm.url.as_ref());
+    source.is_some_and(SourceUrl::has_name)
+        || servers(config).any(|server| match server {
+            ServerAddress::Tcp { host, .. } => host.parse::<IpAddr>().is_err(),
+            ServerAddress::Unix(_) => false,
+        })
 }
 
 /// The files and directories that `config`, read from `file`, needs to read.
@@ -69,6 +75,7 @@ pub(super) fn readable(config: &Config, file: &Path) -> Vec<PathBuf> {
     paths.extend(directories(file));
     paths.extend(config.files().into_iter().flat_map(directories));
     paths.extend(config.state_dir.clone());
+    paths.extend(config.confirm.as_ref().and_then(|confirm| confirm.proofs.clone()));
     paths.retain(|path| path.exists());
     paths.sort_unstable();
     paths.dedup();
