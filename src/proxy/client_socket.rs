@@ -27,6 +27,12 @@ impl ClientIo for TlsStream<TcpStream> {
     }
 }
 
+impl<IO: ClientIo + ?Sized> ClientIo for Box<IO> {
+    fn tcp(&self) -> &TcpStream {
+        (**self).tcp()
+    }
+}
+
 impl<IO: ClientIo, O: Unpin + 'static> ClientIo for WithIoEvents<IO, O>
 where
     Self: AsyncRead + AsyncWrite,

@@ -1,4 +1,7 @@
 //! One connection: accepted, handshake with the service that the SNI names, admission, HTTP or TCP.
+//!
+//! Each stage is allocated when it begins and freed when it ends, because most connections are idle
+//! most of the time. The tests below bound the size of each.
 
 mod assessment;
 mod held;
@@ -29,8 +32,8 @@ use super::worker::Worker;
 use crate::config::{Networks, Protocol};
 use crate::guard::{Decision, Depth, JudgedAt, RejectWith};
 use crate::listen::{Accepted, ListenSocket};
-use crate::metrics::ConnectionResult;
-use crate::permit::PerIpGuard;
+use crate::metrics::{ConnectionResult, ServiceMetrics};
+use crate::permit::{CountGuard, PerIpGuard, Permit};
 use crate::snapshot::Service;
 use crate::tls::{ClientIdentity, Handshake, HandshakeResult, RejectedClient};
 
@@ -43,42 +46,54 @@ pub(crate) fn accept(socket: ListenSocket, worker: Rc<Worker>) -> io::Result<Joi
     Ok(tokio::task::spawn_local(async move {
         while let Some(accepted) = acceptor.accept().await {
             let open = worker.connections.enter();
-            let connection = serve(Rc::clone(&worker), accepted);
-            tokio::task::spawn_local(async move {
-                connection.await;
-                drop(open);
-            });
+            tokio::task::spawn_local(serve(Rc::clone(&worker), accepted, open));
         }
     }))
 }
 
 /// Serves one accepted connection, from the ClientHello to the last response.
-async fn serve(worker: Rc<Worker>, accepted: Accepted) {
+async fn serve(worker: Rc<Worker>, accepted: Accepted, _open: CountGuard) {
+    if let Some(admitted) = Box::pin(establish(&worker, accepted)).await {
+        admitted.serve(&worker).await;
+    }
+}
+
+/// Performs the handshake and admits the client. `None` if the connection is closed instead.
+async fn establish(worker: &Worker, accepted: Accepted) -> Option<Admitted> {
     let began = Instant::now();
     let Accepted { tcp, peer, listen, handshake_timeout, unacknowledged, permit } = accepted;
     let mut progress = HandshakeProgress { peer, service: None, per_ip: None };
-    let handshake = handshake(&worker, listen, tcp, &mut progress);
+    let handshake = handshake(worker, listen, tcp, &mut progress);
     let outcome = match timeout(handshake_timeout, handshake).await {
         Ok(outcome) => outcome,
         Err(_) => Err(HandshakeFailure::new(HandshakeResult::Timeout)),
     };
     let HandshakeProgress { peer, service, per_ip } = progress;
-    match (outcome, service) {
-        (Ok((stream, handshake)), Some(service)) => {
-            let elapsed = began.elapsed().as_secs_f64();
-            worker.service_metrics(&service).handshake_duration.observe(elapsed);
-            let limits = &service.config.limits;
-            detect_vanished(stream.tcp(), unacknowledged, limits.unacknowledged_timeout());
-            let is_over_limit =
-                per_ip.as_ref().is_some_and(|it| it.count > limits.max_connections_per_ip);
-            let verifier = &service.client_verifier;
-            let identity = ClientIdentity::new(peer, stream.get_ref().1, handshake, verifier);
-            admit(worker, &service, stream, identity, is_over_limit).await;
+    let (stream, handshake, service) = match outcome {
+        Ok(established) => established,
+        Err(failure) => {
+            failure.end(worker, service.as_deref(), peer).await;
+            return None;
         }
-        (Ok((stream, _)), None) => close(stream).await, // no handshake succeeds without a service
-        (Err(failure), service) => failure.end(&worker, service.as_deref(), peer).await,
-    }
-    drop((per_ip, permit));
+    };
+    let elapsed = began.elapsed().as_secs_f64();
+    worker.service_metrics(&service).handshake_duration.observe(elapsed);
+    let limits = &service.config.limits;
+    detect_vanished(stream.tcp(), unacknowledged, limits.unacknowledged_timeout());
+    let is_over_limit = per_ip.as_ref().is_some_and(|it| it.count > limits.max_connections_per_ip);
+    let verifier = &service.client_verifier;
+    let identity = ClientIdentity::new(peer, stream.get_ref().1, handshake, verifier);
+    let guards = ConnectionGuards { _per_ip: per_ip, _permit: permit };
+    admit(worker, &service, stream, identity, is_over_limit, guards).await
+}
+
+/// A client's stream, boxed because it is handed on from stage to stage.
+type ClientStream = Box<TlsStream<TcpStream>>;
+
+/// Count an open connection under the limits until it is closed.
+struct ConnectionGuards {
+    _per_ip: Option<PerIpGuard>,
+    _permit: Permit,
 }
 
 /// The facts about a connection that outlive a failed handshake.
@@ -96,7 +111,7 @@ async fn handshake(
     listen: SocketAddr,
     mut tcp: TcpStream,
     progress: &mut HandshakeProgress,
-) -> Result<(TlsStream<TcpStream>, Handshake), HandshakeFailure> {
+) -> Result<(ClientStream, Handshake, Arc<Service>), HandshakeFailure> {
     let is_trusted_proxy = |networks: &Networks| networks.contains(progress.peer.ip());
     if worker.snapshot().accept_proxy(listen).is_some_and(is_trusted_proxy) {
         match proxy_protocol::read(&mut tcp).await {
@@ -138,7 +153,7 @@ async fn handshake(
     let accepting = async { hello.into_stream(Arc::clone(&service.tls)).into_fallible().await };
     let mut handshake = Handshake::default();
     match handshake.drive(accepting).await {
-        Ok(stream) => Ok((stream, handshake)),
+        Ok(stream) => Ok((Box::new(stream), handshake, service)),
         Err((error, tcp)) => {
             let failure = HandshakeFailure::new(HandshakeResult::from_error(&error));
             let refusal = handshake.into_rejected();
@@ -158,28 +173,31 @@ impl From<BadHello> for HandshakeFailure {
 /// The handshake may have begun with an older snapshot (`handshake_service`), and a resumed session
 /// never met the verifier. Filters, CAs and CRLs may have been replaced since.
 async fn admit(
-    worker: Rc<Worker>,
+    worker: &Worker,
     handshake_service: &Service,
-    mut stream: TlsStream<TcpStream>,
+    mut stream: ClientStream,
     identity: ClientIdentity,
     is_over_limit: bool,
-) {
+    guards: ConnectionGuards,
+) -> Option<Admitted> {
     let metrics = worker.service_metrics(handshake_service);
     metrics.handshakes(HandshakeResult::Ok, identity.judged_at() == JudgedAt::Resumption).inc();
-    let mut assessment = Assessment::new(&worker, handshake_service, &identity);
-    if let Some(first) = assessment.take_if(|it| it.leaves_questions(&worker)) {
-        let answered = first.answered(&worker, handshake_service, &mut stream, &identity);
+    let mut assessment = Assessment::new(worker, handshake_service, &identity);
+    if let Some(first) = assessment.take_if(|it| it.leaves_questions(worker)) {
+        let answered = first.answered(worker, handshake_service, &mut stream, &identity);
         assessment = Box::pin(answered).await; // boxed, because few clients are asked about
     }
     let Some(Assessment { snapshot, service, judgement }) = assessment else {
-        return close(stream).await;
+        close(*stream).await;
+        return None;
     };
     let is_rejected = judgement.decision == Decision::Reject;
     let judged_at = identity.judged_at();
     record_judgement(&judgement, &worker.refusal_log, &metrics, &service, &identity, judged_at);
     metrics.connections.of(connection_result(is_rejected, is_over_limit)).inc();
     if is_rejected && service.config.policy.reject_with == RejectWith::Alert {
-        return close(stream).await;
+        close(*stream).await;
+        return None;
     }
     let is_chain = service.config.policy.judge == Depth::Chain;
     // The verdict on one certificate of a chain does not show whether the others depend on filters.
@@ -191,18 +209,33 @@ async fn admit(
     if is_over_limit && !is_rejected {
         open.reject_over_limit();
     }
-    drop(snapshot); // an open connection must keep no old filter in memory
-    let active = metrics.connections_active.clone();
-    active.inc();
-    worker.connections.add(&open);
-    let protocol = open.service().config.protocol;
-    match protocol {
-        // Boxed, because otherwise every connection would have room for it.
-        Protocol::Tcp => Box::pin(tcp::serve(&worker, &open, stream)).await,
-        Protocol::Http => http::serve(&worker, metrics, &open, stream).await,
+    Some(Admitted { stream, open, metrics, _guards: guards })
+}
+
+/// A client that was admitted, or that is rejected with responses.
+struct Admitted {
+    stream: ClientStream,
+    open: Rc<OpenConnection>,
+    metrics: Rc<ServiceMetrics>,
+    _guards: ConnectionGuards,
+}
+
+impl Admitted {
+    /// Serves the client until its connection closes.
+    async fn serve(self, worker: &Rc<Worker>) {
+        let Self { stream, open, metrics, _guards } = self;
+        let active = metrics.connections_active.clone();
+        active.inc();
+        worker.connections.add(&open);
+        let protocol = open.service().config.protocol;
+        match protocol {
+            // Boxed, because otherwise every connection would have room for it.
+            Protocol::Tcp => Box::pin(tcp::serve(worker, &open, stream)).await,
+            Protocol::Http => http::serve(worker, metrics, &open, stream).await,
+        }
+        worker.connections.remove(Rc::as_ptr(&open));
+        active.dec();
     }
-    worker.connections.remove(Rc::as_ptr(&open));
-    active.dec();
 }
 
 fn connection_result(is_rejected: bool, is_over_limit: bool) -> ConnectionResult {

@@ -1,5 +1,6 @@
 //! HTTP on one connection: each request is checked, sanitised, annotated and sent to the upstream.
 
+mod http1;
 mod http2;
 pub(crate) mod in_flight;
 mod request;
@@ -7,34 +8,28 @@ mod resets;
 mod response;
 mod upgrade;
 
-use std::convert::Infallible;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hyper::header::HeaderValue;
-use hyper::server::conn::http1;
-use hyper::service::{HttpService, service_fn};
 use hyper::{Request, Response, StatusCode, Version, header};
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::debug;
 
 use self::http2::Http2Server;
 use self::in_flight::{AcceptedUpgrade, HttpConnection, RequestInFlight};
 use self::request::Purpose;
 use self::response::{ResponseBody, ResponseLimits};
-use super::client_socket::{ClientIo, WithCloseCheck, reset_on_close};
+use super::client_socket::ClientIo;
 use super::io_events::WithIoEvents;
-use super::lingering_close;
 use super::message::body::{BodyLimits, HttpError, Incoming, OutgoingRequest, RequestBody};
 use super::message::h2_duplex::Http2Duplex;
 use super::message::headers;
-use super::message::informational::{InformationalSender, WithInformational};
+use super::message::informational::InformationalSender;
 use super::open_connection::OpenConnection;
 use super::open_connection::state::{Close, ConnectionKind, ConnectionState};
 use super::upstream::error::UpstreamError;
@@ -51,92 +46,15 @@ pub(crate) async fn serve<IO>(
 ) where
     IO: ClientIo,
 {
-    let http = HttpConnection::new(worker, metrics, open);
     let io = WithIoEvents::new(io, Rc::clone(&open.state));
+    let service = Arc::clone(&open.service());
     if open.state.kind() == ConnectionKind::Http2 {
-        let mut connection = Box::new(Http2Server::new(io, Rc::clone(&http)));
+        let http = HttpConnection::new(worker, metrics, open, service);
+        let mut connection = Box::new(Http2Server::new(io, http));
         drive(&mut *connection, &open.state).await;
     } else {
-        serve_http1(http, io).await;
+        http1::serve(worker, metrics, open, service, io).await;
     }
-}
-
-/// The layers between hyper and a client's connection.
-type Http1Io<IO> = TokioIo<WithInformational<WithCloseCheck<IO, ConnectionState>>>;
-
-async fn serve_http1<IO>(http: Rc<HttpConnection>, io: IO)
-where
-    IO: ClientIo,
-{
-    let limits = http.service.config.limits;
-    let state = Rc::clone(&http.open.state);
-    let handled = Rc::clone(&http);
-    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        let http = Rc::clone(&handled);
-        async move {
-            http.is_http10.set(request.version() == Version::HTTP_10);
-            let takes_informational = request.version() == Version::HTTP_11;
-            let informational = takes_informational.then(|| http.informational.begin_request());
-            let client = ClientChannels { informational, tunnel: None };
-            let response = handle(Rc::clone(&http), request.map(Incoming::Http1), client).await;
-            http.informational.begin_response();
-            Ok::<_, Infallible>(response)
-        }
-    });
-    let mut builder = http1::Builder::new();
-    builder
-        .header_read_timeout(None) // `ConnectionState` has this timeout
-        .max_header_size(limits.max_header_size.try_into().unwrap_or(usize::MAX));
-    if limits.max_headers != HYPER_MAX_HEADERS {
-        builder.max_headers(limits.max_headers);
-    }
-    let io = WithCloseCheck::new(io, Rc::clone(&state));
-    let io = TokioIo::new(WithInformational::new(io, http.informational.clone()));
-    let mut connection = builder.serve_connection(io, service);
-    let end = drive(&mut connection, &state).await;
-    let into_io = |connection: http1::Connection<Http1Io<_>, _>| {
-        let parts = connection.into_parts();
-        (parts.io.into_inner().into_inner().into_inner(), parts.read_buf)
-    };
-    match (end, http.upgrade.take()) {
-        (ConnectionEnd::Closed(Close::RequestTimeout), _) => {
-            Box::pin(respond_408(into_io(connection).0)).await;
-        }
-        (ConnectionEnd::Done, Some(accepted)) => {
-            let (io, early) = into_io(connection);
-            Box::pin(upgrade::carry_connection(io, early, accepted, &state)).await;
-        }
-        (ConnectionEnd::Done, None) if http.left_unread.get() => {
-            Box::pin(lingering_close::close(into_io(connection).0)).await;
-        }
-        // The end of the connection would be the end of the response.
-        (ConnectionEnd::Closed(Close::Abort) | ConnectionEnd::Truncated, _)
-            if http.is_http10.get() =>
-        {
-            reset_on_close(into_io(connection).0.tcp());
-        }
-        // A client that broke the protocol got a 400, which a reset would lose.
-        (ConnectionEnd::Failed | ConnectionEnd::Truncated, _) => {
-            Box::pin(lingering_close::close(into_io(connection).0)).await;
-        }
-        (ConnectionEnd::Done | ConnectionEnd::Closed(_), _) => {}
-    }
-}
-
-/// hyper has room for this many header fields on its stack; for any other limit it allocates.
-const HYPER_MAX_HEADERS: usize = 100;
-
-/// Maximum time to send a 408 to a client whose request head is late.
-const RESPOND_408_TIMEOUT: Duration = Duration::from_secs(1);
-
-async fn respond_408<IO: AsyncWrite + Unpin>(mut io: IO) {
-    let response =
-        b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-    let sent = async {
-        io.write_all(response).await?;
-        io.shutdown().await
-    };
-    let _ = timeout(RESPOND_408_TIMEOUT, sent).await; // closed in either case
 }
 
 /// A client's connection, over HTTP/1.1 or HTTP/2.
@@ -147,27 +65,14 @@ trait ClientConnection {
     /// Closes the connection because its client misuses it.
     fn close_for_misuse(&mut self);
 
+    /// Makes the next poll end HTTP if no request is in flight. The connection stays open. Returns
+    /// whether the connection can hibernate.
+    fn begin_hibernation(&mut self) -> bool {
+        false
+    }
+
     /// Ready when the connection has ended.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>>;
-}
-
-impl<I, S> ClientConnection for http1::Connection<I, S>
-where
-    Self: Future<Output = hyper::Result<()>> + Unpin,
-    S: HttpService<hyper::body::Incoming, Error = Infallible, ResBody = ResponseBody>,
-    I: hyper::rt::Read + hyper::rt::Write + Unpin,
-{
-    fn close_gracefully(&mut self) {
-        Pin::new(self).graceful_shutdown();
-    }
-
-    fn close_for_misuse(&mut self) {
-        self.close_gracefully(); // only HTTP/2 has such a close
-    }
-
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
-        Future::poll(Pin::new(self), context).map_err(HttpError::from)
-    }
 }
 
 /// How a client's connection ended.
@@ -178,6 +83,8 @@ enum ConnectionEnd {
     Done,
     /// The client broke the protocol, or went away.
     Failed,
+    /// The connection is idle and open (HTTP/1.1).
+    Hibernates,
     /// A response broke off (HTTP/1.1).
     Truncated,
 }
@@ -193,7 +100,9 @@ async fn drive<C: ClientConnection>(connection: &mut C, state: &ConnectionState)
             }
             None => {}
         }
+        let hibernates = state.take_hibernation() && connection.begin_hibernation();
         connection.poll(context).map(|ended| match ended {
+            Ok(()) if hibernates => ConnectionEnd::Hibernates,
             Ok(()) => ConnectionEnd::Done,
             Err(error) => {
                 debug!(%error, "client connection ended");

@@ -19,7 +19,7 @@ use crate::metrics::UpstreamFailure;
 pub(crate) async fn serve(
     worker: &Rc<Worker>,
     connection: &Rc<OpenConnection>,
-    stream: TlsStream<TcpStream>,
+    stream: Box<TlsStream<TcpStream>>,
 ) {
     let service = Arc::clone(&connection.service());
     let mut client = WithIoEvents::new(stream, Rc::clone(&connection.state));

@@ -1,6 +1,7 @@
 //! A worker: the state that its connections share. One thread owns it, so nothing in it is locked.
 
 pub(crate) mod access_log;
+mod awake;
 pub(crate) mod inquiry;
 mod upstream_log;
 
@@ -15,6 +16,7 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
 use self::access_log::AccessLog;
+use self::awake::AwakeConnections;
 use self::inquiry::Inquiry;
 use self::upstream_log::UpstreamLog;
 use super::open_connection::OpenConnection;
@@ -87,6 +89,7 @@ pub(crate) struct Worker {
     /// By the index of the service.
     services: RefCell<Vec<Option<ServiceState>>>,
     pub(crate) connections: ConnectionRegistry,
+    awake: AwakeConnections,
 }
 
 /// The state of one service in this worker.
@@ -118,6 +121,7 @@ impl Worker {
             workers: config.workers.get(),
             services: RefCell::default(),
             connections: ConnectionRegistry::default(),
+            awake: AwakeConnections::default(),
         }
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct HttpConnection {
     pub(crate) resets: ResetBudget,
     /// Whether the last request was one of HTTP/1.0, whose response may end with the connection.
     pub(crate) is_http10: Cell<bool>,
+    /// Whether the connection stays open when hyper shuts it down (HTTP/1.1).
+    pub(crate) keeps_open: Cell<bool>,
 }
 
 /// The server's side of an upgraded connection, and the access log's record of the request.
@@ -60,8 +62,8 @@ impl HttpConnection {
         worker: &Rc<Worker>,
         metrics: Rc<ServiceMetrics>,
         open: &Rc<OpenConnection>,
+        service: Arc<Service>,
     ) -> Rc<Self> {
-        let service = Arc::clone(&open.service());
         let identity = open.identity();
         Rc::new(Self {
             worker: Rc::clone(worker),
@@ -75,6 +77,7 @@ impl HttpConnection {
             trust_request_id: service.config.request_id_from.contains(identity.peer().ip()),
             resets: ResetBudget::new(service.config.limits.max_streams),
             is_http10: Cell::new(false),
+            keeps_open: Cell::new(false),
             service,
         })
     }

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use atomic_waker::AtomicWaker;
@@ -43,6 +43,9 @@ pub(crate) struct ConnectionState {
     limits: LimitsConfig,
     tunnel_bytes: Cell<TunnelBytes>,
     is_draining: Cell<bool>,
+    rest: Cell<Rest>,
+    /// Whether the worker has the connection in its list of those that have buffers.
+    is_watched: Cell<bool>,
     /// Whether the connection was closed because of `max_connection_age`.
     is_too_old: Cell<bool>,
 }
@@ -68,6 +71,16 @@ enum ActivityPhase {
     Head(Instant),
     /// The connection has waited for a request since this time.
     Idle(Instant),
+}
+
+/// Whether an idle connection of HTTP/1.1 has its buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    Awake,
+    /// Has given its buffers back.
+    Hibernating,
+    /// Hibernates at its next poll, if it is idle still.
+    Requested,
 }
 
 /// The requests in flight, counted.
@@ -132,6 +145,8 @@ impl ConnectionState {
             limits,
             tunnel_bytes: Cell::default(),
             is_draining: Cell::new(false),
+            rest: Cell::new(Rest::Awake),
+            is_watched: Cell::new(false),
             is_too_old: Cell::new(false),
         })
     }
@@ -152,6 +167,62 @@ impl ConnectionState {
     pub(crate) fn take_close(&self, context: &Context<'_>) -> Option<Close> {
         self.waker.register(context.waker());
         self.close.take()
+    }
+
+    /// Ready when a close has been requested. The close stays for [`Self::take_close`].
+    pub(crate) fn poll_close_requested(&self, context: &Context<'_>) -> Poll<()> {
+        self.waker.register(context.waker());
+        if self.close.get().is_some() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Records that the worker watches the connection. Returns whether it did not before.
+    #[must_use]
+    pub(crate) fn begin_watch(&self) -> bool {
+        !self.is_watched.replace(true)
+    }
+
+    /// Asks the connection to hibernate if it has waited for a request for `idle_for`. Returns
+    /// whether the worker must still watch it, because it has buffers.
+    #[must_use]
+    pub(crate) fn request_hibernation(&self, now: Instant, idle_for: Duration) -> bool {
+        if self.rest.get() == Rest::Hibernating || self.kind.get() != ConnectionKind::Http1 {
+            self.is_watched.set(false);
+            return false;
+        }
+        if self.idle_since().is_some_and(|since| has_passed(now, since, idle_for)) {
+            self.rest.set(Rest::Requested);
+            self.waker.wake();
+        }
+        true
+    }
+
+    /// Takes the request to hibernate. Returns whether the connection is idle still.
+    pub(crate) fn take_hibernation(&self) -> bool {
+        self.rest.replace(Rest::Awake) == Rest::Requested && self.idle_since().is_some()
+    }
+
+    /// Records that the connection has given its buffers back, or has new ones.
+    pub(crate) fn set_hibernating(&self, is_hibernating: bool) {
+        self.rest.set(if is_hibernating { Rest::Hibernating } else { Rest::Awake });
+    }
+
+    /// Since when an open connection has waited for a request, and has nothing to write.
+    fn idle_since(&self) -> Option<Instant> {
+        let is_quiet = self.blocked_since.get().is_none() && self.close.get().is_none();
+        match self.phase.get() {
+            ActivityPhase::Idle(since) if is_quiet => Some(since),
+            ActivityPhase::Busy
+            | ActivityPhase::Closing(_)
+            | ActivityPhase::Head(_)
+            | ActivityPhase::Idle(_) => None,
+        }
+    }
+
+    /// Records that a part of the next request head was received together with the last request.
+    pub(crate) fn begin_head(&self) {
+        if let ActivityPhase::Idle(since) = self.phase.get() {
+            self.phase.set(ActivityPhase::Head(since));
+        }
     }
 
     /// Closes the connection.

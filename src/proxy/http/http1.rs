@@ -1,0 +1,258 @@
+//! A client's HTTP/1.1 connection. hyper serves it while requests are in flight or expected soon.
+//!
+//! An idle connection hibernates: hyper's state and buffers, some 30 KiB, are freed. Socket and TLS
+//! session stay, and the first readable byte, a close or an eviction builds the state again. No byte
+//! is lost, because hyper has read nothing that belongs to the next request, or returns it.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::server::conn::http1;
+use hyper::service::{HttpService, service_fn};
+use hyper::{Request, Version};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::in_flight::HttpConnection;
+use super::response::ResponseBody;
+use super::{ClientChannels, ClientConnection, ConnectionEnd, drive, handle, upgrade};
+use crate::metrics::ServiceMetrics;
+use crate::proxy::client_socket::{ClientIo, WithCloseCheck, reset_on_close};
+use crate::proxy::lingering_close;
+use crate::proxy::message::body::{HttpError, Incoming};
+use crate::proxy::message::informational::WithInformational;
+use crate::proxy::open_connection::OpenConnection;
+use crate::proxy::open_connection::state::{Close, ConnectionState};
+use crate::proxy::worker::Worker;
+use crate::snapshot::Service;
+
+/// Serves HTTP/1.1 on a connection until it closes.
+pub(super) async fn serve<IO>(
+    worker: &Rc<Worker>,
+    metrics: Rc<ServiceMetrics>,
+    open: &Rc<OpenConnection>,
+    service: Arc<Service>,
+    mut io: IO,
+) where
+    IO: ClientIo,
+{
+    loop {
+        let (metrics, service) = (Rc::clone(&metrics), Arc::clone(&service));
+        let http = HttpConnection::new(worker, metrics, open, service);
+        worker.watch_awake(&open.state);
+        // Boxed, so that a connection that hibernates has no room for it.
+        let Some(idle) = Box::pin(serve_awake(http, io)).await else { return };
+        io = idle;
+        open.state.set_hibernating(true);
+        wait_for_event(io.tcp(), &open.state).await;
+        open.state.set_hibernating(false);
+    }
+}
+
+/// Waits until the client sends something, closes or vanishes, or the worker closes the connection.
+async fn wait_for_event(tcp: &TcpStream, state: &ConnectionState) {
+    poll_fn(|context| {
+        let is_readable = tcp.poll_read_ready(context).is_ready(); // errors are met by the next read
+        let is_closed = state.poll_close_requested(context).is_ready();
+        if is_readable || is_closed { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// The layers between hyper and a client's connection.
+type Http1Io<IO> = TokioIo<Resumable<WithInformational<WithCloseCheck<IO, ConnectionState>>>>;
+
+/// Serves requests. Returns the connection if it is idle and may hibernate, and closes it otherwise.
+async fn serve_awake<IO>(http: Rc<HttpConnection>, mut io: IO) -> Option<IO>
+where
+    IO: ClientIo,
+{
+    let limits = http.service.config.limits;
+    let mut builder = http1::Builder::new();
+    builder
+        .header_read_timeout(None) // `ConnectionState` has this timeout
+        .max_header_size(limits.max_header_size.try_into().unwrap_or(usize::MAX));
+    if limits.max_headers != HYPER_MAX_HEADERS {
+        builder.max_headers(limits.max_headers);
+    }
+    let state = &http.open.state;
+    let mut unread = Bytes::new();
+    loop {
+        let handled = Rc::clone(&http);
+        let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+            let http = Rc::clone(&handled);
+            async move {
+                http.is_http10.set(request.version() == Version::HTTP_10);
+                let takes_informational = request.version() == Version::HTTP_11;
+                let informational = takes_informational.then(|| http.informational.begin_request());
+                let client = ClientChannels { informational, tunnel: None };
+                let response = handle(Rc::clone(&http), request.map(Incoming::Http1), client).await;
+                http.informational.begin_response();
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let layers = WithCloseCheck::new(io, Rc::clone(state));
+        let layers = WithInformational::new(layers, http.informational.clone());
+        let layers = TokioIo::new(Resumable { io: layers, unread, http: Rc::clone(&http) });
+        let connection = builder.serve_connection(layers, service);
+        let mut connection = Http1Server { connection, http: &http };
+        let end = drive(&mut connection, state).await;
+        let into_io = |connection: http1::Connection<Http1Io<_>, _>| {
+            let parts = connection.into_parts();
+            let layers: Http1Io<_> = parts.io;
+            (layers.into_inner().io.into_inner().into_inner(), parts.read_buf)
+        };
+        let connection = connection.connection;
+        match (end, http.upgrade.take()) {
+            (ConnectionEnd::Hibernates, _) => {
+                let (idle, read) = into_io(connection);
+                if read.is_empty() {
+                    return Some(idle);
+                }
+                // The beginning of a request, which arrived with the last one.
+                state.begin_head();
+                (io, unread) = (idle, read);
+                continue;
+            }
+            (ConnectionEnd::Closed(Close::RequestTimeout), _) => {
+                Box::pin(respond_408(into_io(connection).0)).await;
+            }
+            (ConnectionEnd::Done, Some(accepted)) => {
+                let (io, early) = into_io(connection);
+                Box::pin(upgrade::carry_connection(io, early, accepted, state)).await;
+            }
+            (ConnectionEnd::Done, None) if http.left_unread.get() => {
+                Box::pin(lingering_close::close(into_io(connection).0)).await;
+            }
+            // The end of the connection would be the end of the response.
+            (ConnectionEnd::Closed(Close::Abort) | ConnectionEnd::Truncated, _)
+                if http.is_http10.get() =>
+            {
+                reset_on_close(into_io(connection).0.tcp());
+            }
+            // A client that broke the protocol got a 400, which a reset would lose.
+            (ConnectionEnd::Failed | ConnectionEnd::Truncated, _) => {
+                Box::pin(lingering_close::close(into_io(connection).0)).await;
+            }
+            (ConnectionEnd::Done | ConnectionEnd::Closed(_), _) => {}
+        }
+        return None;
+    }
+}
+
+/// hyper has room for this many header fields on its stack; for any other limit it allocates.
+const HYPER_MAX_HEADERS: usize = 100;
+
+/// Maximum time to send a 408 to a client whose request head is late.
+const RESPOND_408_TIMEOUT: Duration = Duration::from_secs(1);
+
+async fn respond_408<IO: AsyncWrite + Unpin>(mut io: IO) {
+    let response =
+        b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let sent = async {
+        io.write_all(response).await?;
+        io.shutdown().await
+    };
+    let _ = timeout(RESPOND_408_TIMEOUT, sent).await; // closed in either case
+}
+
+/// hyper's side of a connection.
+struct Http1Server<'a, C> {
+    connection: C,
+    http: &'a HttpConnection,
+}
+
+impl<I, S> ClientConnection for Http1Server<'_, http1::Connection<I, S>>
+where
+    http1::Connection<I, S>: Future<Output = hyper::Result<()>> + Unpin,
+    S: HttpService<hyper::body::Incoming, Error = Infallible, ResBody = ResponseBody>,
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+{
+    fn close_gracefully(&mut self) {
+        Pin::new(&mut self.connection).graceful_shutdown();
+    }
+
+    fn close_for_misuse(&mut self) {
+        self.close_gracefully(); // only HTTP/2 has such a close
+    }
+
+    fn begin_hibernation(&mut self) -> bool {
+        // The rest of a request must not be taken for the next one.
+        if self.http.left_unread.get() || self.http.upgrade.borrow().is_some() {
+            return false;
+        }
+        self.http.keeps_open.set(true);
+        self.close_gracefully(); // done at the next poll if hyper is between two requests
+        true
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
+        let polled = Future::poll(Pin::new(&mut self.connection), context);
+        self.http.keeps_open.set(false);
+        polled.map_err(HttpError::from)
+    }
+}
+
+/// A connection that stays open when HTTP ends on it, and begins with bytes that were read before.
+struct Resumable<IO> {
+    io: IO,
+    unread: Bytes,
+    http: Rc<HttpConnection>,
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Resumable<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.unread.is_empty() {
+            return Pin::new(&mut self.io).poll_read(context, buffer);
+        }
+        let count = self.unread.len().min(buffer.remaining());
+        buffer.put_slice(&self.unread.split_to(count));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Resumable<IO> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.http.keeps_open.get() {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
