@@ -33,7 +33,7 @@ use crate::config::ConfigError;
 use crate::pkbf::FilterError;
 use crate::process::sandbox::SandboxError;
 use crate::server::ServerError;
-use crate::snapshot::LoadError;
+use crate::snapshot::{LoadError, LoadErrors};
 
 /// A TLS-terminating reverse proxy that checks client keys against filters of compromised keys.
 ///
@@ -58,7 +58,7 @@ enum CliCommand {
     /// Run the proxy.
     ///
     /// Loads the configuration and every file that it names, then serves until SIGTERM or SIGINT.
-    /// If a file cannot be used, prints which one and exits. Watches the configuration and its
+    /// If files cannot be used, prints all of them and exits. Watches the configuration and its
     /// files and reloads them when they change. A new configuration is applied as a whole or not at
     /// all. The log goes to standard error, the access log to standard output.
     Run(ConfigFile),
@@ -185,7 +185,7 @@ enum CliError {
     #[error("{}: {source}", path.display())]
     Filter { path: PathBuf, source: FilterError },
     #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(#[from] LoadErrors),
     #[error("{0}")]
     Operation(String),
     #[error("cannot write the result: {0}")]
@@ -207,19 +207,37 @@ impl CliError {
         Self::System { operation, source: source.into() }
     }
 
+    /// The error, with one line for each problem of the configuration and each unusable file.
+    fn lines(&self) -> Vec<String> {
+        match self {
+            Self::Config(error) => error.lines(),
+            Self::Load(errors) | Self::Server(ServerError::Load(errors)) => errors.lines(),
+            Self::Admin(_)
+            | Self::File { .. }
+            | Self::Filter { .. }
+            | Self::Operation(_)
+            | Self::Output(_)
+            | Self::Parameters(_)
+            | Self::Sandbox(_)
+            | Self::Server(_)
+            | Self::System { .. } => vec![self.to_string()],
+        }
+    }
+
     fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_)
             | Self::Parameters(_)
             | Self::Server(ServerError::InheritedSockets(_) | ServerError::Metrics(_)) => 2,
-            Self::Load(LoadError::Thread(_))
-            | Self::Server(ServerError::Load(LoadError::Thread(_))) => 4,
+            Self::Load(errors) | Self::Server(ServerError::Load(errors)) => {
+                let lacks_thread = errors.iter().any(|it| matches!(it, LoadError::Thread(_)));
+                if lacks_thread { 4 } else { 3 }
+            }
             Self::Admin(_)
             | Self::File { .. }
             | Self::Filter { .. }
-            | Self::Load(_)
             | Self::Operation(_)
-            | Self::Server(ServerError::Confirm(_) | ServerError::Load(_)) => 3,
+            | Self::Server(ServerError::Confirm(_)) => 3,
             Self::Output(_)
             | Self::Server(
                 ServerError::AccessLog(_)
@@ -261,11 +279,7 @@ pub fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            if let CliError::Config(error) = &error {
-                error.lines().iter().for_each(|line| print_error(line));
-            } else {
-                print_error(&error);
-            }
+            error.lines().iter().for_each(|line| print_error(line));
             ExitCode::from(error.exit_code())
         }
     }

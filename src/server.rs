@@ -34,9 +34,7 @@ use crate::proxy::{self, HealthRegistry, Inquiry, Lifecycle, WorkerContext, Work
 use crate::recent_hits::RecentHits;
 use crate::resolver::Resolver;
 use crate::snapshot::watch::{Command, FileWatcher, POLL_INTERVAL};
-use crate::snapshot::{
-    Current, JudgementLinks, LoadError, Loader, Prepare, Report, Snapshot, StateLock,
-};
+use crate::snapshot::{Current, JudgementLinks, LoadErrors, Loader, Prepare, Report, Snapshot};
 
 /// A running proxy.
 #[derive(Debug)]
@@ -111,9 +109,9 @@ pub enum ServerError {
     /// The sockets from the service manager cannot be used.
     #[error(transparent)]
     InheritedSockets(#[from] InheritedSocketsError),
-    /// A file that the configuration names cannot be used.
+    /// Files that the configuration names cannot be used.
     #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(#[from] LoadErrors),
     /// The thread that reads files cannot be started.
     #[error("cannot start the thread that reads files: {0}")]
     Loader(#[source] io::Error),
@@ -136,7 +134,7 @@ impl Server {
     /// The configuration is read again when `file`, which it came from, changes.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be used, an address cannot be bound, or a thread cannot be
+    /// Returns an error if files cannot be used, an address cannot be bound, or a thread cannot be
     /// started.
     pub fn start(
         config: &Config,
@@ -286,17 +284,8 @@ fn load(
     file: Option<&Path>,
     metrics: &ControlMetrics,
     links: JudgementLinks,
-) -> Result<(Loader, Snapshot), LoadError> {
-    // Before the state is read, which may be the state of another configuration.
-    let lock = config.state_dir.as_deref().map(|directory| StateLock::acquire(directory, file));
-    let lock = lock.transpose()?;
-    let (mut loader, first) = Loader::start(config, metrics.clone(), links)?;
-    if let Some(lock) = lock {
-        loader.lock_state(lock);
-    }
-    if let Some(file) = file {
-        loader.watch_configuration(file);
-    }
+) -> Result<(Loader, Snapshot), LoadErrors> {
+    let (mut loader, first) = Loader::start_locked(config, file, metrics.clone(), links)?;
     loader.save()?;
     Ok((loader, first))
 }

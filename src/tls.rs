@@ -34,10 +34,10 @@ mod verifier;
 pub use self::{
     certificate::{CertificateRole, CertificateSummary},
     client_config::client_config,
-    credentials::{Credentials, credentials, uncovered_names},
+    credentials::{Credentials, credentials, key_pair, private_key, uncovered_names},
     crls::{
-        CrlError, CrlIssuers, CrlLoader, CrlMark, CrlMarks, CrlNumber, CrlVersion, CrlWarning,
-        Crls, IntermediateError, MAX_CLOCK_SKEW, RevocationList, issued_any,
+        CrlError, CrlFileErrors, CrlIssuers, CrlLoader, CrlMark, CrlMarks, CrlNumber, CrlVersion,
+        CrlWarning, Crls, IntermediateError, MAX_CLOCK_SKEW, RevocationList, issued_any,
     },
     handshake_result::HandshakeResult,
     identity::{ClientIdentity, PathExpiry},

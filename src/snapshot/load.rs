@@ -10,12 +10,14 @@ pub(super) mod file;
 mod kept_filters;
 mod last_good;
 pub(super) mod links;
+pub(super) mod load_errors;
 pub(super) mod own_key;
 pub(super) mod private_key;
 mod rollback_state;
+mod saved_state;
 pub(super) mod source;
 pub(super) mod state_directory;
-pub(super) mod state_lock;
+mod state_lock;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,18 +26,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::error;
 
 use self::context::LoadContext;
-use self::crl_state::CrlState;
 use self::error::{LoadError, ReconfigureError};
-use self::last_good::Change;
+use self::last_good::{Change, MaxWait};
 use self::links::JudgementLinks;
+use self::load_errors::{LoadErrors, all, both, none_of};
 use self::own_key::OwnKey;
-use self::rollback_state::RollbackState;
+use self::saved_state::SavedState;
 use self::source::configuration::{Commit, ConfigChange, Configuration, Prepare, Trigger};
 use self::source::filter::{AcceptError, FilterSource};
 use self::source::list::ListSource;
 use self::source::service::ServiceSource;
 use self::source::{ServiceIds, Sources, StagedSources};
-use self::state_lock::StateLock;
 use super::current::Snapshot;
 use super::report::Report;
 use super::warning::Warning;
@@ -56,12 +57,7 @@ pub struct Loader {
     /// keep old filters in memory.
     guard: CurrentGuard,
     links: JudgementLinks,
-    rollback: RollbackState,
-    crl_state: CrlState,
-    /// Saves nothing until this lock is held; `None` without a state directory.
-    state_lock: Option<StateLock>,
-    /// Why the state could not be saved the last time.
-    state_problems: Vec<String>,
+    state: SavedState,
     /// Number of snapshots built.
     generation: u64,
     /// Whether a source has changed since the last snapshot was built.
@@ -84,28 +80,61 @@ impl Loader {
     /// Loads everything for the first time. Every snapshot has these `links`.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be used, because it has no last good value yet.
+    /// Returns the errors of all files that cannot be used, because they have no last good value
+    /// yet.
     pub fn start(
         config: &Config,
         metrics: ControlMetrics,
         links: JudgementLinks,
-    ) -> Result<(Self, Snapshot), LoadError> {
+    ) -> Result<(Self, Snapshot), LoadErrors> {
         file::start_thread().map_err(LoadError::Thread)?;
+        Self::start_with(SavedState::read(config.state_dir.as_deref()), config, metrics, links)
+    }
+
+    /// Loads everything as [`Loader::start`] does, for a process that saves its state. `file` is the
+    /// configuration file. It is read again when it changes.
+    ///
+    /// # Errors
+    /// Returns an error also if a process of another configuration file uses the state directory.
+    pub fn start_locked(
+        config: &Config,
+        file: Option<&Path>,
+        metrics: ControlMetrics,
+        links: JudgementLinks,
+    ) -> Result<(Self, Snapshot), LoadErrors> {
+        file::start_thread().map_err(LoadError::Thread)?;
+        let state = SavedState::read_locked(config.state_dir.as_deref(), file);
+        let (mut loader, snapshot) = Self::start_with(state, config, metrics, links)?;
+        if let Some(file) = file {
+            loader.configuration.watch(file);
+        }
+        Ok((loader, snapshot))
+    }
+
+    fn start_with(
+        state: Result<SavedState, LoadErrors>,
+        config: &Config,
+        metrics: ControlMetrics,
+        links: JudgementLinks,
+    ) -> Result<(Self, Snapshot), LoadErrors> {
         let now = SystemTime::now();
-        check_state_directory(config)?;
-        let rollback = read_rollback_state(config)?;
-        let crl_state = CrlState::read(config.state_dir.as_deref())?;
+        // Without the state, the files are read for their errors only.
+        let no_state = SavedState::default();
+        let known = state.as_ref().unwrap_or(&no_state);
         let mut service_ids = ServiceIds::default();
         let mut sources = Sources::none();
         let trial = sources.trial(config, &mut service_ids, &links, now);
+        let max_wait = MaxWait::default();
         let context = LoadContext {
             metrics: &metrics,
-            rollback: &rollback,
-            crl_state: &crl_state,
+            rollback: &known.rollback,
+            crl_state: &known.crls,
             trial: &trial,
+            max_wait: &max_wait,
             now,
         };
-        let staged = sources.stage(config, &mut service_ids, context)?;
+        let staged = sources.stage(config, &mut service_ids, context);
+        let (state, staged) = both(state, staged)?;
         sources.apply(staged, &metrics, now);
         let mut loader = Self {
             configuration: Configuration::new(config.clone(), metrics.clone(), now),
@@ -114,16 +143,13 @@ impl Loader {
             metrics,
             guard: CurrentGuard::from(Guard::default()),
             links,
-            rollback,
-            crl_state,
-            state_lock: None,
-            state_problems: Vec::new(),
+            state,
             generation: 0,
             is_outdated: true,
         };
         loader.sources.exceptions.log_expiry(now);
-        let snapshot = loader.build()?;
-        loader.check_own_keys()?;
+        let snapshot = loader.build();
+        let (snapshot, ()) = both(snapshot, loader.check_own_keys())?;
         loader.record_file_check();
         Ok((loader, snapshot))
     }
@@ -146,16 +172,6 @@ impl Loader {
         let snapshot = if self.is_outdated { self.rebuild() } else { None };
         self.record_file_check();
         Refreshed { snapshot, pending, exception_expired, commit }
-    }
-
-    /// Reads the configuration again when `file`, which it was read from, changes.
-    pub fn watch_configuration(&mut self, file: &Path) {
-        self.configuration.watch(file);
-    }
-
-    /// Saves the state only while this process holds `lock`.
-    pub fn lock_state(&mut self, lock: StateLock) {
-        self.state_lock = Some(lock);
     }
 
     /// Applies a new configuration as a whole, or rejects it.
@@ -188,11 +204,13 @@ impl Loader {
     ) -> Result<(StagedSources, Commit), ReconfigureError> {
         sandbox::check_config(config)?;
         let trial = self.sources.trial(config, &mut self.service_ids, &self.links, now);
+        let max_wait = MaxWait::default();
         let context = LoadContext {
             metrics: &self.metrics,
-            rollback: &self.rollback,
-            crl_state: &self.crl_state,
+            rollback: &self.state.rollback,
+            crl_state: &self.state.crls,
             trial: &trial,
+            max_wait: &max_wait,
             now,
         };
         let staged = self.sources.stage(config, &mut self.service_ids, context)?;
@@ -249,26 +267,7 @@ impl Loader {
     /// Returns an error if the state file cannot be written. A copy that cannot be written is only
     /// logged, because the filter itself is in use.
     pub fn save(&mut self) -> Result<(), LoadError> {
-        let filters = self.sources.filters.iter();
-        let filters = filters.map(|source| (source.record(), Arc::clone(source.filter())));
-        let lock = self.state_lock.as_mut().map_or(Ok(true), StateLock::try_hold);
-        let may_write = matches!(lock, Ok(true));
-        let filters = self.rollback.save(filters, may_write);
-        let services = self.sources.services.iter();
-        let marks = services.map(|source| (source.name(), source.crl_marks()));
-        let crls = if may_write { self.crl_state.save(marks) } else { Ok(()) };
-        let problems: Vec<LoadError> =
-            [lock.map(|_| ()), filters, crls].into_iter().filter_map(Result::err).collect();
-        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        for (error, text) in problems.iter().zip(&texts) {
-            self.metrics.state_write_failures.inc();
-            if !self.state_problems.contains(text) {
-                error!(%error, "cannot save rollback state");
-            }
-        }
-        self.state_problems = texts;
-        let is_fatal = |error: &LoadError| !matches!(error, LoadError::LastGood { .. });
-        problems.into_iter().find(is_fatal).map_or(Ok(()), Err)
+        self.state.save(&self.sources, &self.metrics)
     }
 
     /// Reports everything in use and the last attempt to read each file.
@@ -317,10 +316,10 @@ impl Loader {
     /// Sets the metrics of compromised keys, and logs those that their service tolerates.
     ///
     /// # Errors
-    /// Returns the first compromised key of a service that does not tolerate it.
-    fn check_own_keys(&self) -> Result<(), LoadError> {
+    /// Returns the compromised keys of all services that do not tolerate them.
+    fn check_own_keys(&self) -> Result<(), LoadErrors> {
         let compromised = self.compromised_own_keys();
-        let mut first = Ok(());
+        let mut errors = Vec::new();
         for source in &self.sources.services {
             let keys = || compromised.iter().filter(|key| key.service == source.name());
             for role in CertificateRole::ALL {
@@ -330,12 +329,12 @@ impl Loader {
             for key in keys() {
                 if source.tolerates_compromised_keys() {
                     Warning::OwnKey(Box::new(key.clone())).log();
-                } else if first.is_ok() {
-                    first = Err(LoadError::OwnKey(Box::new(key.clone())));
+                } else {
+                    errors.push(LoadError::OwnKey(Box::new(key.clone())));
                 }
             }
         }
-        first
+        none_of(errors)
     }
 
     /// Builds the next snapshot while the proxy runs; errors are logged.
@@ -352,14 +351,14 @@ impl Loader {
         Some(snapshot)
     }
 
-    fn build(&mut self) -> Result<Snapshot, LoadError> {
+    fn build(&mut self) -> Result<Snapshot, LoadErrors> {
         let exceptions = self.sources.exceptions.all();
         let guard = self.guard_without_exceptions().with_exceptions(exceptions);
         let guard = Arc::new(guard.with_answers(self.links.answers.clone()));
         let deferral = self.links.deferral.as_ref();
         let services = self.sources.services.iter();
         let services = services.map(|source| source.build(&self.guard, deferral).map(Arc::new));
-        let services = services.collect::<Result<_, _>>()?;
+        let services = all(services)?;
         // The guard is replaced before the snapshot is swapped in, so that handshakes in progress
         // are judged by the newer filters.
         self.guard.replace(Arc::clone(&guard));
@@ -390,18 +389,4 @@ impl Loader {
             source.show_crls();
         }
     }
-}
-
-fn check_state_directory(config: &Config) -> Result<(), LoadError> {
-    let Some(directory) = &config.state_dir else { return Ok(()) };
-    state_directory::check(directory)
-        .map_err(|source| LoadError::StateDirectory { path: directory.clone(), source })
-}
-
-fn read_rollback_state(config: &Config) -> Result<RollbackState, LoadError> {
-    let directory = config.state_dir.as_deref();
-    RollbackState::read(directory).map_err(|source| {
-        let path = directory.map(rollback_state::path_in).unwrap_or_default();
-        LoadError::State { path, source }
-    })
 }

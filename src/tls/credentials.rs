@@ -8,10 +8,11 @@ use rustls::client::verify_server_name;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{
-    PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer, ServerName,
+    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
+    ServerName,
 };
 use rustls::server::ParsedCertificate;
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SigningKey};
 use zeroize::Zeroizing;
 
 use super::trust_anchors::{certificates, without_byte_order_mark};
@@ -25,17 +26,33 @@ pub type Credentials = Arc<CertifiedKey>;
 /// # Errors
 /// Returns an error if the PEM is broken or empty, the key is not supported, or the key does not
 /// belong to the certificate.
-pub fn credentials(chain: &[u8], private_key: &[u8]) -> Result<Credentials, TlsFileError> {
-    let chain = certificates(chain)?;
-    let private_key = without_byte_order_mark(private_key);
-    let der = match private_key_zeroized(private_key) {
+pub fn credentials(chain: &[u8], private_key_pem: &[u8]) -> Result<Credentials, TlsFileError> {
+    key_pair(certificates(chain)?, private_key(private_key_pem)?)
+}
+
+/// The private key (PKCS#8, PKCS#1 or SEC1) in `pem`.
+///
+/// # Errors
+/// Returns an error if the PEM is broken or has no private key, or if the key is not supported.
+pub fn private_key(pem: &[u8]) -> Result<Arc<dyn SigningKey>, TlsFileError> {
+    let pem = without_byte_order_mark(pem);
+    let der = match private_key_zeroized(pem) {
         Some(der) => der,
         // rustls' reader accepts rarer forms (CR line ends, no padding) and names the fault in
         // others.
-        None => PrivateKeyDer::from_pem_slice(private_key)
-            .map_err(|source| unusable_key(private_key, source))?,
+        None => PrivateKeyDer::from_pem_slice(pem).map_err(|source| unusable_key(pem, source))?,
     };
-    let key = any_supported_type(&Zeroizing::new(der)).map_err(TlsFileError::PrivateKey)?;
+    any_supported_type(&Zeroizing::new(der)).map_err(TlsFileError::PrivateKey)
+}
+
+/// A certificate chain, leaf first, with its private key.
+///
+/// # Errors
+/// Returns an error if the leaf cannot be parsed, or if the key does not belong to it.
+pub fn key_pair(
+    chain: Vec<CertificateDer<'static>>,
+    key: Arc<dyn SigningKey>,
+) -> Result<Credentials, TlsFileError> {
     let credentials = CertifiedKey::new(chain, key);
     match credentials.keys_match() {
         Ok(()) => Ok(Arc::new(credentials)),

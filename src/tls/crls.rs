@@ -261,6 +261,25 @@ pub struct CrlLoader<'a> {
     pub crls: Crls,
 }
 
+/// Why files with lists cannot be used together, with the path of each file.
+#[derive(Debug)]
+pub struct CrlFileErrors {
+    /// The first error.
+    pub first: (PathBuf, TlsFileError),
+    /// The other errors, in the order of paths.
+    pub others: Vec<(PathBuf, TlsFileError)>,
+}
+
+impl CrlFileErrors {
+    fn none_of(problems: impl IntoIterator<Item = (PathBuf, TlsFileError)>) -> Result<(), Self> {
+        let mut problems = problems.into_iter();
+        match problems.next() {
+            None => Ok(()),
+            Some(first) => Err(Self { first, others: problems.collect() }),
+        }
+    }
+}
+
 impl CrlLoader<'_> {
     /// Adds the lists in the content of the file at `path`, PEM or DER. Lists of other CAs are not
     /// used.
@@ -330,10 +349,10 @@ impl CrlLoader<'_> {
     /// # Errors
     /// Returns an error if no list is used, if a CA has lost its list, if a list is older than its
     /// mark, or if a list that is not in use yet has expired and `expired` rejects it.
-    pub fn finish(mut self) -> Result<Crls, (PathBuf, TlsFileError)> {
+    pub fn finish(mut self) -> Result<Crls, CrlFileErrors> {
         let lost = self.lost_issuer();
         if self.crls.by_issuer.is_empty() || lost.is_some() {
-            let unused = self.crls.warnings.iter().find_map(|warning| match warning {
+            let unused = self.crls.warnings.iter().filter_map(|warning| match warning {
                 CrlWarning::Unused { path, position, issuer } => {
                     let source = CrlError::UnknownIssuer { issuer: issuer.clone() };
                     Some((path.clone(), TlsFileError::Crl { position: *position, source }))
@@ -344,21 +363,21 @@ impl CrlLoader<'_> {
                 let issuer = lost.list.issuer.clone();
                 (lost.path.clone(), TlsFileError::CrlMissing { issuer })
             });
-            if let Some(problem) = unused.or(lost) {
-                return Err(problem);
-            }
+            CrlFileErrors::none_of(unused.chain(lost))?;
         }
-        let mut warnings = Vec::new();
-        for loaded in self.crls.by_issuer.values().flatten() {
-            let LoadedList { list, path, position } = loaded;
+        let mut lists: Vec<_> = self.crls.by_issuer.values().flatten().collect();
+        lists.sort_by_key(|loaded| (&loaded.path, loaded.position));
+        let (mut problems, mut warnings) = (Vec::new(), Vec::new());
+        for LoadedList { list, path, position } in lists {
             if let Err(source) = self.check_version(list).and_then(|()| self.check_expiry(list)) {
-                return Err((path.clone(), TlsFileError::Crl { position: *position, source }));
+                problems.push((path.clone(), TlsFileError::Crl { position: *position, source }));
             }
             if list.has_expired(self.now) && self.expired == ExpiredCrl::Accept {
                 let (path, issuer) = (path.clone(), list.issuer.clone());
                 warnings.push(CrlWarning::Expired { path, issuer, next_update: list.next_update });
             }
         }
+        CrlFileErrors::none_of(problems)?;
         self.crls.warnings.append(&mut warnings);
         Ok(self.crls)
     }

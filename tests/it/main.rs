@@ -85,6 +85,7 @@ mod reload {
     mod files;
     mod last_good;
     mod rejected_updates;
+    mod several_files;
     mod state_lock;
     mod unreadable;
 }

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use super::check::new_hits::Trial;
 use super::crl_state::CrlState;
+use super::last_good::MaxWait;
 use super::rollback_state::RollbackState;
 use crate::metrics::ControlMetrics;
 
@@ -15,5 +16,7 @@ pub(crate) struct LoadContext<'a> {
     pub(crate) crl_state: &'a CrlState,
     /// Filters are tried on the recent clients of this trial.
     pub(crate) trial: &'a Trial,
+    /// Maximum time to wait for the writer of a file, for all new sources together.
+    pub(crate) max_wait: &'a MaxWait,
     pub(crate) now: SystemTime,
 }

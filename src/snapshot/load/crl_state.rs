@@ -38,7 +38,7 @@ impl CrlState {
     pub(super) fn read(directory: Option<&Path>) -> Result<Self, LoadError> {
         let Some(directory) = directory else { return Ok(Self::default()) };
         let path = directory.join("revocation-lists.json");
-        let content = match regular_file::read(&path, MAX_SIZE) {
+        let content = match file::read_with(&path, |path| regular_file::read(path, MAX_SIZE)) {
             Ok(text) => serde_json::from_slice(&text).map_err(io::Error::from),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(CrlStateFile::default()),
             Err(error) => Err(error),

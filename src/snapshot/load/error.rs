@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::load_errors::LoadErrors;
 use super::own_key::OwnKey;
 use super::state_directory::StateDirectoryError;
 use crate::config::ConfigError;
@@ -140,9 +141,9 @@ pub enum ReconfigureError {
     /// The configuration file cannot be parsed, or a value cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A file that the configuration names cannot be used.
+    /// Files that the configuration names cannot be used.
     #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(#[from] LoadErrors),
     /// The rest of the process cannot follow the configuration, for example because an address
     /// cannot be bound.
     #[error(transparent)]

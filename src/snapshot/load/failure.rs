@@ -3,6 +3,7 @@
 use std::io;
 
 use super::error::{ListFileError, LoadError, ReconfigureError};
+use super::load_errors::LoadErrors;
 use crate::config::ConfigError;
 use crate::pkbf::{ChecksumFileError, FilterError};
 use crate::snapshot::filter_rejection::{CanaryFileError, FilterRejection};
@@ -101,6 +102,16 @@ impl ReadError for LoadError {
             | Self::StateDirectory { .. }
             | Self::Tls { .. } => Failure::Content,
         }
+    }
+}
+
+/// Waits for a writer, and retries reading, although other files are wrong. The errors of all files
+/// are then known.
+impl ReadError for LoadErrors {
+    fn failure(&self) -> Failure {
+        let is = |failure| self.iter().any(|error| error.failure() == failure);
+        let retried = [Failure::BeingWritten, Failure::Read];
+        retried.into_iter().find(|failure| is(*failure)).unwrap_or(Failure::Content)
     }
 }
 

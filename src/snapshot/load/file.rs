@@ -124,6 +124,23 @@ where
     within(path, timeout_of(size), move || read(&owned))
 }
 
+/// Calls `call`, which reads and writes a few bytes in the file or directory at `path`, on another
+/// thread and with a deadline.
+///
+/// # Errors
+/// Returns the error of `call`, or an error if the file does not respond in time. `call` may succeed
+/// later.
+pub(crate) fn call_with<T, E>(
+    path: &Path,
+    call: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, E>
+where
+    T: Send + 'static,
+    E: From<io::Error> + Send + 'static,
+{
+    within(path, metadata_timeout(), call)
+}
+
 /// Calls `write`, which writes `size` bytes at `path`, on another thread and with a deadline.
 ///
 /// # Errors

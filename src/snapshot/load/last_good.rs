@@ -10,6 +10,7 @@
 //! | renamed over again and again | after [`MAX_UNSETTLED`], because each of them is complete |
 //! | written in place without a pause | after [`MAX_WRITING`] |
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -67,6 +68,26 @@ pub(crate) enum ReadIf {
     Changed,
 }
 
+/// Maximum time to wait for the writers of the files of one source: [`MAX_FIRST_WAIT`], less the time
+/// that sources before it took and could not be used.
+///
+/// One such source fails the whole attempt. The others are read for their errors then.
+#[derive(Debug)]
+pub(crate) struct MaxWait(Cell<Duration>);
+
+impl MaxWait {
+    /// Counts the time that a source took which cannot be used.
+    pub(crate) fn spend(&self, time: Duration) {
+        self.0.set(self.0.get().saturating_sub(time));
+    }
+}
+
+impl Default for MaxWait {
+    fn default() -> Self {
+        Self(Cell::new(MAX_FIRST_WAIT))
+    }
+}
+
 /// Result of [`LastGood::reread`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reread<R> {
@@ -105,16 +126,18 @@ impl<T> LastGood<T> {
         }
     }
 
-    /// Reads the files at `paths` for the first time. Waits for their writers for
-    /// [`MAX_FIRST_WAIT`] at most.
+    /// Reads the files at `paths` for the first time. Waits for their writers for `max_wait` at most.
     ///
     /// # Errors
     /// Returns the last error of `read`.
     pub(crate) fn load<E: ReadError>(
         paths: Vec<PathBuf>,
         now: SystemTime,
+        max_wait: &MaxWait,
         mut read: impl FnMut() -> Result<T, E>,
     ) -> Result<Self, E> {
+        let max_wait = max_wait.0.get();
+        let max_unsettled = MAX_UNSETTLED.min(max_wait);
         let start = Instant::now();
         let mut is_logged = false;
         loop {
@@ -122,12 +145,12 @@ impl<T> LastGood<T> {
             // Before the files are read, so that a change during the read is seen later.
             let states = states_of(&paths);
             let is_settled = are_settled(&states, SystemTime::now());
-            if is_settled || waited >= MAX_UNSETTLED {
+            if is_settled || waited >= max_unsettled {
                 match read() {
-                    Ok(value) if waited >= MAX_UNSETTLED || states_of(&paths) == states => {
+                    Ok(value) if waited >= max_unsettled || states_of(&paths) == states => {
                         return Ok(Self { paths, states, ..Self::new(value, now) });
                     }
-                    Err(error) if waited >= MAX_FIRST_WAIT => return Err(error),
+                    Err(error) if waited >= max_wait => return Err(error),
                     Err(error)
                         if is_settled
                             && error.failure() != Failure::BeingWritten
@@ -298,8 +321,9 @@ mod tests {
     }
 
     fn last_good(path: &Path) -> LastGood<String> {
-        LastGood::load(vec![path.to_owned()], SystemTime::now(), || fs::read_to_string(path))
-            .unwrap()
+        let paths = vec![path.to_owned()];
+        let read = || fs::read_to_string(path);
+        LastGood::load(paths, SystemTime::now(), &MaxWait::default(), read).unwrap()
     }
 
     fn file(content: &str) -> (tempfile::TempDir, PathBuf) {
@@ -359,6 +383,20 @@ mod tests {
         let changing = |_: &String| fs::write(&path, "333");
         assert!(is_pending(&value.reread(ReadIf::Changed, later(), changing)));
         assert!(matches!(value.reread(ReadIf::Changed, later(), done), Reread::Read(Ok(()))));
+    }
+
+    #[test]
+    fn the_time_of_sources_that_cannot_be_used_shortens_the_wait_of_the_others() {
+        let (_directory, path) = file("1");
+        let (max_wait, mut reads) = (MaxWait::default(), 0);
+        max_wait.spend(MAX_FIRST_WAIT / 2);
+        max_wait.spend(MAX_FIRST_WAIT);
+        let result = LastGood::<()>::load(vec![path], SystemTime::now(), &max_wait, || {
+            reads += 1;
+            Err(io::Error::from(io::ErrorKind::ResourceBusy))
+        });
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        assert_eq!(reads, 1);
     }
 
     #[test]
@@ -438,7 +476,8 @@ mod tests {
     fn the_first_read_waits_for_the_writer() {
         let (_directory, path) = file("torn");
         let mut reads = 0;
-        let value = LastGood::load(vec![path.clone()], SystemTime::now(), || {
+        let max_wait = MaxWait::default();
+        let value = LastGood::load(vec![path.clone()], SystemTime::now(), &max_wait, || {
             reads += 1;
             match reads {
                 1 => Err(io::Error::from(io::ErrorKind::ResourceBusy)),

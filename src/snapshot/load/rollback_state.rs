@@ -122,7 +122,10 @@ impl RollbackState {
     /// the rollback that the file was written to prevent.
     pub(crate) fn read(directory: Option<&Path>) -> io::Result<Self> {
         let Some(directory) = directory else { return Ok(Self::default()) };
-        let filters = read(&path_in(directory))?;
+        let filters = match file::read_with(&path_in(directory), read) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+            filters => filters?,
+        };
         Ok(Self { directory: Some(directory.to_owned()), filters, failed_at: None })
     }
 

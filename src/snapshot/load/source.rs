@@ -12,7 +12,7 @@ mod service_credentials;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use self::exceptions::ConfiguredExceptions;
 use self::filter::FilterSource;
@@ -23,6 +23,7 @@ use super::context::LoadContext;
 use super::error::LoadError;
 use super::last_good::Change;
 use super::links::JudgementLinks;
+use super::load_errors::{LoadErrors, all, both};
 use crate::config::{Config, FilterConfig, ListConfig, ServiceConfig};
 use crate::guard::{FingerprintList, NamedFilter};
 use crate::metrics::ControlMetrics;
@@ -105,25 +106,26 @@ impl Sources {
     /// Loads what is new in `config`. The sources in use do not change.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be used.
+    /// Returns the errors of all files that cannot be used.
     pub(super) fn stage(
         &self,
         config: &Config,
         ids: &mut ServiceIds,
         context: LoadContext<'_>,
-    ) -> Result<StagedSources, LoadError> {
+    ) -> Result<StagedSources, LoadErrors> {
         let filters = config.filters.iter().map(|filter| self.stage_filter(filter, context));
-        let filters = filters.collect::<Result<_, _>>()?;
+        let filters = all(filters);
         let lists = config.lists.iter().map(|list| self.stage_list(list, context));
-        let lists = lists.collect::<Result<_, _>>()?;
+        let lists = all(lists);
         let ids: Vec<usize> = config.services.iter().map(|it| ids.assign(&it.name)).collect();
         let services = config.services.iter().zip(&ids);
         let services = services.map(|(service, id)| self.stage_service(service, *id, context));
+        let ((filters, lists), services) = both(both(filters, lists), all(services))?;
         Ok(StagedSources {
             filters,
             lists,
             exceptions: ConfiguredExceptions::new(&config.exceptions),
-            services: services.collect::<Result<_, _>>()?,
+            services,
             routes: Arc::new(Routes::new(ids.iter().copied().zip(&config.services))),
         })
     }
@@ -132,12 +134,13 @@ impl Sources {
         &self,
         config: &FilterConfig,
         context: LoadContext<'_>,
-    ) -> Result<Staged<FilterSource>, LoadError> {
+    ) -> Result<Staged<FilterSource>, LoadErrors> {
         if let Some(index) = self.filters.iter().position(|known| known.config() == config) {
             return Ok(Staged::Kept(index));
         }
         let before = self.filters.iter().find(|known| known.name() == config.name);
-        FilterSource::load(config.clone(), before, context).map(Staged::New)
+        let loaded = timed(context, || FilterSource::load(config.clone(), before, context));
+        loaded.map(Staged::New)
     }
 
     fn stage_list(
@@ -148,8 +151,8 @@ impl Sources {
         if let Some(index) = self.lists.iter().position(|known| known.config() == config) {
             return Ok(Staged::Kept(index));
         }
-        let metrics = context.metrics.list(&config.name);
-        ListSource::load(config.clone(), metrics, context.now).map(Staged::New)
+        let loaded = timed(context, || ListSource::load(config.clone(), context));
+        loaded.map(Staged::New)
     }
 
     fn stage_service(
@@ -157,12 +160,13 @@ impl Sources {
         config: &ServiceConfig,
         id: usize,
         context: LoadContext<'_>,
-    ) -> Result<Staged<ServiceSource>, LoadError> {
+    ) -> Result<Staged<ServiceSource>, LoadErrors> {
         if let Some(index) = self.services.iter().position(|known| known.config() == config) {
             return Ok(Staged::Kept(index));
         }
         let before = self.services.iter().find(|known| known.id() == id);
-        ServiceSource::load(id, config.clone(), before, context).map(Staged::New)
+        let loaded = timed(context, || ServiceSource::load(id, config.clone(), before, context));
+        loaded.map(Staged::New)
     }
 
     /// Puts the staged sources in use.
@@ -243,6 +247,12 @@ impl Sources {
     fn list_names(&self) -> Vec<String> {
         self.lists.iter().map(|list| list.config().name.clone()).collect()
     }
+}
+
+/// Calls `load`. If it fails, the time it took is no longer waited for the writers of other files.
+fn timed<T, E>(context: LoadContext<'_>, load: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let start = Instant::now();
+    load().inspect_err(|_| context.max_wait.spend(start.elapsed()))
 }
 
 fn merge<S>(sources: &mut Vec<S>, staged: Vec<Staged<S>>) {

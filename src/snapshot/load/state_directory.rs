@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use super::file;
+
 /// Why the state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateDirectoryError {
@@ -42,8 +44,15 @@ pub enum StateDirectoryError {
 /// Checks that files can be created in `directory`, by creating one and removing it.
 ///
 /// # Errors
-/// Returns an error if the directory is missing or not a directory, or no file can be created.
+/// Returns an error if the directory is missing, not a directory or does not respond in time, or if
+/// no file can be created.
 pub(super) fn check(directory: &Path) -> Result<(), StateDirectoryError> {
+    let owned = directory.to_owned();
+    let checked = file::call_with(directory, move || Ok::<_, io::Error>(try_to_write(&owned)));
+    checked.map_err(StateDirectoryError::Unreadable)?
+}
+
+fn try_to_write(directory: &Path) -> Result<(), StateDirectoryError> {
     match std::fs::metadata(directory) {
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => return Err(StateDirectoryError::NotADirectory),

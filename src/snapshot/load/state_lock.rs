@@ -28,7 +28,7 @@ const RECORD_PAUSE: Duration = Duration::from_millis(50);
 
 /// The lock of this process on its state directory, held or awaited.
 #[derive(Debug)]
-pub struct StateLock {
+pub(super) struct StateLock {
     path: PathBuf,
     file: Arc<File>,
     /// Names this process in the lock file while it holds the lock.
@@ -43,7 +43,10 @@ impl StateLock {
     /// # Errors
     /// Returns an error if a process with another configuration file holds the lock, or if the
     /// directory cannot be used.
-    pub fn acquire(directory: &Path, configuration: Option<&Path>) -> Result<Self, LoadError> {
+    pub(super) fn acquire(
+        directory: &Path,
+        configuration: Option<&Path>,
+    ) -> Result<Self, LoadError> {
         Self::take(directory, configuration)
             .map_err(|source| LoadError::StateDirectory { path: directory.to_owned(), source })
     }
@@ -53,17 +56,18 @@ impl StateLock {
         let path = directory.join(NAME);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(&path).map_err(StateDirectoryError::Lock)?;
+        let lock_path = path.clone();
+        let file = file::call_with(&path, move || options.open(lock_path));
+        let file = file.map_err(StateDirectoryError::Lock)?;
         let configuration = configuration.map(|path| {
-            path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string()
+            file::canonical(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
         });
         let configuration = configuration.unwrap_or_default();
         let record = format!("{}\n{configuration}\n", std::process::id());
         let mut lock = Self { path, file: Arc::new(file), record, is_held: false };
         let start = Instant::now();
         loop {
-            lock.is_held =
-                lock_file(&lock.file, &lock.record).map_err(StateDirectoryError::Lock)?;
+            lock.is_held = lock.lock_file().map_err(StateDirectoryError::Lock)?;
             if lock.is_held {
                 return Ok(lock);
             }
@@ -90,9 +94,19 @@ impl StateLock {
 
     /// The record of the process that holds the lock.
     fn holder(&self) -> io::Result<String> {
-        let mut record = Vec::new();
-        File::open(&self.path)?.take(MAX_SIZE).read_to_end(&mut record)?;
+        let path = self.path.clone();
+        let record = file::call_with(&self.path, move || {
+            let mut record = Vec::new();
+            File::open(path)?.take(MAX_SIZE).read_to_end(&mut record)?;
+            Ok::<_, io::Error>(record)
+        })?;
         Ok(String::from_utf8_lossy(&record).into_owned())
+    }
+
+    /// Locks the file with a deadline. Returns false if another process holds the lock.
+    fn lock_file(&self) -> io::Result<bool> {
+        let (file, record) = (Arc::clone(&self.file), self.record.clone());
+        file::call_with(&self.path, move || lock_file(&file, &record))
     }
 
     /// Whether this process holds the lock. Takes it if its holder has ended.
@@ -103,8 +117,7 @@ impl StateLock {
         if self.is_held {
             return Ok(true);
         }
-        let (file, record) = (Arc::clone(&self.file), self.record.clone());
-        let held = file::write_with(&self.path, 0, move || lock_file(&file, &record));
+        let held = self.lock_file();
         self.is_held =
             held.map_err(|source| LoadError::State { path: self.path.clone(), source })?;
         if self.is_held {

@@ -41,8 +41,8 @@ fn scene() -> Scene {
     write(&path, &text).unwrap();
     let config = Config::parse(&path, &text).unwrap();
     let metrics = ControlMetrics::new().unwrap();
-    let (mut loader, first) = Loader::start(&config, metrics, JudgementLinks::default()).unwrap();
-    loader.watch_configuration(&path);
+    let links = JudgementLinks::default();
+    let (loader, first) = Loader::start_locked(&config, Some(&path), metrics, links).unwrap();
     Scene { pki, loader, verifier: verifier(&first), expiry }
 }
 

@@ -29,8 +29,7 @@ pub(crate) fn ensure_canaries_hit(
     paths: &[PathBuf],
 ) -> Result<(), FilterRejection> {
     for path in paths {
-        let unusable = |source| FilterRejection::CanaryFile { path: path.clone(), source };
-        for spki in keys_in(path).map_err(unusable)? {
+        for spki in canaries_in(path)? {
             if !KeyEncodings::from_spki(&spki).any_in(filter) {
                 let fingerprint = Fingerprint::of(&spki).to_string();
                 return Err(FilterRejection::CanaryMissing { path: path.clone(), fingerprint });
@@ -38,6 +37,14 @@ pub(crate) fn ensure_canaries_hit(
         }
     }
     Ok(())
+}
+
+/// Checks that the file at `path` has canaries only.
+///
+/// # Errors
+/// Returns an error if the file cannot be used.
+pub(crate) fn ensure_usable(path: &Path) -> Result<(), FilterRejection> {
+    canaries_in(path).map(drop)
 }
 
 /// Checks that random keys are hits about as often as the header of `filter` explains.
@@ -76,6 +83,11 @@ fn probability(hits: usize, trials: usize, rate: f64) -> f64 {
         }
     }
     sum
+}
+
+fn canaries_in(path: &Path) -> Result<Vec<Vec<u8>>, FilterRejection> {
+    let unusable = |source| FilterRejection::CanaryFile { path: path.to_owned(), source };
+    keys_in(path).map_err(unusable)
 }
 
 fn keys_in(path: &Path) -> Result<Vec<Vec<u8>>, CanaryFileError> {

@@ -17,14 +17,15 @@ use crate::guard::NamedFilter;
 use crate::metrics::{FilterMetrics, Label};
 use crate::pkbf::{self, FilterFile};
 use crate::snapshot::filter_rejection::FilterRejection;
-use crate::snapshot::load::check::check_filter;
 use crate::snapshot::load::check::needs_operator::ensure_needs_no_operator;
 use crate::snapshot::load::check::new_hits::Trial;
 use crate::snapshot::load::check::rollback::{MAX_CLOCK_SKEW, Watermark};
+use crate::snapshot::load::check::{canary, check_filter};
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::failure::{Failure, ReadError};
 use crate::snapshot::load::last_good::{Change, LastGood, ReadIf, Reread};
+use crate::snapshot::load::load_errors::LoadErrors;
 use crate::snapshot::load::rollback_state::FilterRecord;
 use crate::snapshot::rejection_reason::RejectionReason;
 use crate::snapshot::report::{FilterReport, ReloadReport, WaitingReport};
@@ -97,12 +98,13 @@ impl FilterSource {
     /// is the source in use with the same name.
     ///
     /// # Errors
-    /// Returns an error if the filter is rejected, and nothing can be used in its place.
+    /// Returns an error if the filter is rejected, and nothing can be used in its place. The files of
+    /// canaries that cannot be read have an error each.
     pub(crate) fn load(
         config: FilterConfig,
         before: Option<&Self>,
         context: LoadContext<'_>,
-    ) -> Result<Self, LoadError> {
+    ) -> Result<Self, LoadErrors> {
         let now = context.now;
         let mut first = None;
         let mut choose = || {
@@ -112,7 +114,7 @@ impl FilterSource {
             }?;
             Ok(first.insert(value).filter.clone())
         };
-        let filter = LastGood::load(paths(&config), now, &mut choose).or_else(
+        let filter = LastGood::load(paths(&config), now, context.max_wait, &mut choose).or_else(
             |rejection: FilterRejection| {
                 // The writer holds its lock for too long.
                 let is_torn = rejection.failure() == Failure::BeingWritten;
@@ -121,13 +123,10 @@ impl FilterSource {
                 }
                 let value = first_value::in_place_of_file(&config, rejection, context)?;
                 let filter = Arc::clone(&first.insert(value).filter);
-                LastGood::load(paths(&config), now, || Ok(Arc::clone(&filter)))
+                LastGood::load(paths(&config), now, context.max_wait, || Ok(Arc::clone(&filter)))
             },
         );
-        let filter = filter.map_err(|source| {
-            let (name, path) = (config.name.clone(), config.path.clone());
-            LoadError::Filter { name, path, source }
-        })?;
+        let filter = filter.map_err(|rejection| errors_of(&config, rejection))?;
         let (mut held, mut rejection) = (None, None);
         let (mut is_last_good, mut is_untried) = (false, false);
         if let Some(first) = first {
@@ -449,6 +448,30 @@ impl FilterSource {
             ..FilterReport::new(self.filter(), &self.config.path, loaded, last_reload)
         }
     }
+}
+
+/// The rejection of the filter, and the files of canaries that were not tried because of it.
+fn errors_of(config: &FilterConfig, rejection: FilterRejection) -> LoadErrors {
+    let canaries = match &rejection {
+        // Those before it can be used.
+        FilterRejection::CanaryFile { path, .. } | FilterRejection::CanaryMissing { path, .. } => {
+            let tried = config.canaries.iter().position(|it| it == path);
+            config.canaries.get(tried.map_or(0, |tried| tried + 1)..).unwrap_or_default()
+        }
+        FilterRejection::File(_)
+        | FilterRejection::Future { .. }
+        | FilterRejection::NewHits { .. }
+        | FilterRejection::NewHitsOfNewFilter { .. }
+        | FilterRejection::Plausibility(_)
+        | FilterRejection::RandomHits { .. }
+        | FilterRejection::Rollback { .. }
+        | FilterRejection::Shrunk { .. }
+        | FilterRejection::Untried { .. } => &config.canaries,
+    };
+    let others = canaries.iter().filter_map(|path| canary::ensure_usable(path).err());
+    let error =
+        |source| LoadError::Filter { name: config.name.clone(), path: config.path.clone(), source };
+    LoadErrors::of(error(rejection), others.map(error))
 }
 
 /// The paths of the filter, its checksum file and its canaries.

@@ -13,6 +13,7 @@ use crate::metrics::ListMetrics;
 use crate::pkbf::{check_sidecar, sidecar_of};
 use crate::process::sandbox;
 use crate::regular_file;
+use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::{ListFileError, LoadError};
 use crate::snapshot::load::file::read_with;
 use crate::snapshot::load::last_good::{Change, LastGood, ReadIf, Reread};
@@ -31,18 +32,16 @@ impl ListSource {
     ///
     /// # Errors
     /// Returns an error if the list cannot be used.
-    pub(crate) fn load(
-        config: ListConfig,
-        metrics: ListMetrics,
-        now: SystemTime,
-    ) -> Result<Self, LoadError> {
+    pub(crate) fn load(config: ListConfig, context: LoadContext<'_>) -> Result<Self, LoadError> {
         let paths = vec![config.path.clone(), sidecar_of(&config.path)];
-        let list = LastGood::load(paths, now, || read(&config, 0).map(Arc::new));
+        let list =
+            LastGood::load(paths, context.now, context.max_wait, || read(&config, 0).map(Arc::new));
         let list = list.map_err(|source| LoadError::List {
             name: config.name.clone(),
             path: config.path.clone(),
             source,
         })?;
+        let metrics = context.metrics.list(&config.name);
         metrics.record_loaded(list.get().len());
         Ok(Self { config, metrics, list })
     }

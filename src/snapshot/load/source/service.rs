@@ -14,6 +14,7 @@ use crate::snapshot::crl_rejection_reason::CrlRejectionReason;
 use crate::snapshot::current::Service;
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::last_good::{Change, LastGood, ReadIf, Reread};
+use crate::snapshot::load::load_errors::LoadErrors;
 use crate::snapshot::load::own_key::OwnKey;
 use crate::snapshot::load::source::LoadContext;
 use crate::snapshot::report::{CertificateExpiry, ServiceReport};
@@ -48,20 +49,21 @@ impl ServiceSource {
     /// previous configuration.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be used, or a CRL is older than one that was in use.
+    /// Returns the errors of all files that cannot be used. One of them is a CRL that is older than
+    /// one that was in use.
     pub(super) fn load(
         id: usize,
         config: ServiceConfig,
         before: Option<&Self>,
         context: LoadContext<'_>,
-    ) -> Result<Self, LoadError> {
+    ) -> Result<Self, LoadErrors> {
         let now = unix_time::seconds(context.now);
         let paths = config.files().into_iter().map(Path::to_owned).collect();
         let mut crl_marks = match before {
             Some(before) => before.crl_marks.clone(),
             None => context.crl_state.marks(&config.name),
         };
-        let credentials = LastGood::load(paths, context.now, || {
+        let credentials = LastGood::load(paths, context.now, context.max_wait, || {
             let in_use = before.map(|before| before.credentials.get().crls.as_ref());
             // A new configuration may name fewer CRLs.
             let known = KnownCrls { in_use, keep_issuers: false, marks: &crl_marks, now };
@@ -69,7 +71,7 @@ impl ServiceSource {
             if let Some(before) = before {
                 credentials.reuse_unchanged(&config, before.credentials.get(), &before.config);
             }
-            Ok(credentials)
+            Ok::<_, LoadErrors>(credentials)
         })?;
         log_warnings(credentials.get(), &config, context.now);
         credentials.get().crls.raise(&mut crl_marks);
@@ -103,7 +105,7 @@ impl ServiceSource {
                 Change::Pending | Change::Same => Change::Pending,
             },
             Reread::Read(Ok(credentials)) => self.activate(credentials, now),
-            Reread::Read(Err(error)) => self.reject(&error, now),
+            Reread::Read(Err(errors)) => self.reject(&errors, now),
             Reread::Unchanged => self.apply_crl_expiry(now),
         }
     }
@@ -121,16 +123,16 @@ impl ServiceSource {
         Change::Replaced
     }
 
-    fn reject(&mut self, error: &LoadError, now: SystemTime) -> Change {
-        let reason = crl_rejection_reason(error);
-        self.retry_at = retry_at(error);
+    fn reject(&mut self, errors: &LoadErrors, now: SystemTime) -> Change {
+        let reason = crl_rejection_reason(errors);
+        self.retry_at = retry_at(errors);
         self.is_crl_rejected |= reason.is_some();
-        if self.credentials.record_rejection(reason.map(Label::as_str), error, now) {
+        if self.credentials.record_rejection(reason.map(Label::as_str), errors, now) {
             if let Some(reason) = reason {
                 self.metrics.record_crl_rejected(&self.config.name, reason);
             }
             let reason = reason.map(Label::as_str);
-            warn!(reason, %error, "certificate update rejected, keeping those in use");
+            warn!(reason, error = %errors, "certificate update rejected, keeping those in use");
         }
         self.apply_crl_expiry(now)
     }
@@ -306,23 +308,28 @@ impl ServiceSource {
     }
 }
 
-/// The class of the rejection if the cause is a CRL.
-fn crl_rejection_reason(error: &LoadError) -> Option<CrlRejectionReason> {
-    if let LoadError::Credentials { key: CRLS, source, .. } = error {
-        return Some(CrlRejectionReason::of(source));
-    }
-    let is_unreadable = matches!(error, LoadError::Read { key: CRLS, .. });
-    is_unreadable.then_some(CrlRejectionReason::Io)
+/// The class of the first rejected CRL, if there is one.
+fn crl_rejection_reason(errors: &LoadErrors) -> Option<CrlRejectionReason> {
+    errors.iter().find_map(|error| {
+        if let LoadError::Credentials { key: CRLS, source, .. } = error {
+            return Some(CrlRejectionReason::of(source));
+        }
+        let is_unreadable = matches!(error, LoadError::Read { key: CRLS, .. });
+        is_unreadable.then_some(CrlRejectionReason::Io)
+    })
 }
 
-/// When the files can be used without a change, because the date of a CRL has come.
-fn retry_at(error: &LoadError) -> Option<u64> {
-    if let LoadError::Credentials { source: TlsFileError::Crl { source, .. }, .. } = error
-        && let CrlError::Future { this_update, .. } = source
-    {
-        return Some(this_update.saturating_sub(tls::MAX_CLOCK_SKEW));
-    }
-    None
+/// When a CRL can be used without a change of its file, because its date has come.
+fn retry_at(errors: &LoadErrors) -> Option<u64> {
+    let due = errors.iter().filter_map(|error| {
+        if let LoadError::Credentials { source: TlsFileError::Crl { source, .. }, .. } = error
+            && let CrlError::Future { this_update, .. } = source
+        {
+            return Some(this_update.saturating_sub(tls::MAX_CLOCK_SKEW));
+        }
+        None
+    });
+    due.min()
 }
 
 fn log_warnings(credentials: &ServiceCredentials, config: &ServiceConfig, now: SystemTime) {

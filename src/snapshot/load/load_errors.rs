@@ -1,0 +1,124 @@
+//! The errors of all files of one attempt, so that an operator can mend the files together.
+
+use super::error::LoadError;
+
+/// Maximum number of errors in a message, 100; the rest is counted.
+const MAX_SHOWN: usize = 100;
+
+/// Why the files that a configuration names cannot be used: at least one error, in the order of the
+/// configuration.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", self.lines().join("; "))]
+pub struct LoadErrors(Vec<LoadError>);
+
+impl LoadErrors {
+    /// `first`, followed by `others`.
+    pub(super) fn of(first: LoadError, others: impl Iterator<Item = LoadError>) -> Self {
+        Self(std::iter::once(first).chain(others).collect())
+    }
+
+    /// The errors.
+    pub fn iter(&self) -> std::slice::Iter<'_, LoadError> {
+        self.0.iter()
+    }
+
+    /// The errors, one a line. After 100 lines, one line gives the number of the others.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<_> = self.iter().take(MAX_SHOWN).map(ToString::to_string).collect();
+        match self.0.len().saturating_sub(MAX_SHOWN) {
+            0 => {}
+            1 => lines.push("1 further error is not shown".to_owned()),
+            others => lines.push(format!("{others} further errors are not shown")),
+        }
+        lines
+    }
+}
+
+impl From<LoadError> for LoadErrors {
+    fn from(error: LoadError) -> Self {
+        Self(vec![error])
+    }
+}
+
+/// Checks that `errors` is empty.
+///
+/// # Errors
+/// Returns `errors` if there is one.
+pub(super) fn none_of(errors: impl IntoIterator<Item = LoadError>) -> Result<(), LoadErrors> {
+    let errors: Vec<_> = errors.into_iter().collect();
+    if errors.is_empty() { Ok(()) } else { Err(LoadErrors(errors)) }
+}
+
+/// All values.
+///
+/// # Errors
+/// Returns the errors of all `results` that have one.
+pub(super) fn all<T, E: Into<LoadErrors>>(
+    results: impl IntoIterator<Item = Result<T, E>>,
+) -> Result<Vec<T>, LoadErrors> {
+    let (mut values, mut errors) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(value) => values.push(value),
+            Err(error) => errors.append(&mut error.into().0),
+        }
+    }
+    none_of(errors).map(|()| values)
+}
+
+/// Both values.
+///
+/// # Errors
+/// Returns the errors of the first result, followed by those of the second one.
+pub(super) fn both<A, B>(
+    first: Result<A, impl Into<LoadErrors>>,
+    second: Result<B, impl Into<LoadErrors>>,
+) -> Result<(A, B), LoadErrors> {
+    match (first, second) {
+        (Ok(first), Ok(second)) => Ok((first, second)),
+        (Err(errors), Ok(_)) => Err(errors.into()),
+        (Ok(_), Err(errors)) => Err(errors.into()),
+        (Err(first), Err(second)) => {
+            let mut errors = first.into();
+            errors.0.append(&mut second.into().0);
+            Err(errors)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn error(number: usize) -> LoadError {
+        LoadError::Thread(io::Error::other(number.to_string()))
+    }
+
+    fn text(errors: &LoadErrors) -> String {
+        errors.to_string().replace("cannot start the thread that reads files: ", "")
+    }
+
+    #[test]
+    fn every_error_is_kept_in_the_order_of_the_results() {
+        let errors = all([Ok(1), Err(error(2)), Ok(3), Err(error(4))]).unwrap_err();
+        assert_eq!(text(&errors), "2; 4");
+        let first: Result<(), LoadErrors> = Err(errors);
+        let second: Result<(), LoadError> = Err(error(5));
+        assert_eq!(text(&both(first, second).unwrap_err()), "2; 4; 5");
+        let good: Result<i32, LoadError> = Ok(6);
+        assert_eq!(text(&both(good, Err::<(), _>(error(7))).unwrap_err()), "7");
+        assert_eq!(all([Ok::<_, LoadError>(8), Ok(9)]).unwrap(), [8, 9]);
+    }
+
+    #[test]
+    fn errors_after_the_first_hundred_are_counted() {
+        let lines = |count| none_of((0..count).map(error)).unwrap_err().lines();
+        assert_eq!(lines(100).len(), 100);
+        assert_eq!(lines(101).last().unwrap(), "1 further error is not shown");
+        assert_eq!(lines(1000).len(), 101);
+        assert_eq!(lines(1000).last().unwrap(), "900 further errors are not shown");
+    }
+}
