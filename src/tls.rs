@@ -7,6 +7,8 @@
 #[cfg(feature = "proxy")]
 mod certificate;
 #[cfg(feature = "proxy")]
+mod chain_cache;
+#[cfg(feature = "proxy")]
 mod client_config;
 mod client_verifier;
 #[cfg(feature = "proxy")]

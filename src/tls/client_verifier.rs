@@ -5,6 +5,8 @@
 //! count. `docs/decisions/client-verification.md` has the reasons.
 
 use std::cell::Cell;
+#[cfg(feature = "proxy")]
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,16 +19,24 @@ use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 use smallvec::{SmallVec, smallvec};
 use webpki::{EndEntityCert, KeyPurposeIdIter, KeyUsage};
 
+use super::handshake::{self, VerifiedClient};
 use super::path::PathRoute;
 use super::verification_error::{TooManyCertificates, certificate_error, other};
 #[cfg(feature = "proxy")]
-use super::{Crls, crls::IssuerKey, path::StoredPath};
-use super::{TrustAnchors, VerifiedPath, handshake};
+use super::{
+    Crls, Handshake,
+    chain_cache::{ChainCache, VerifiedChain},
+    crls::IssuerKey,
+    path::StoredPath,
+};
+use super::{TrustAnchors, VerifiedPath};
 #[cfg(feature = "proxy")]
 use crate::config::ExpiredCrl;
 #[cfg(feature = "proxy")]
 use crate::guard::Depth;
 use crate::spki;
+#[cfg(feature = "proxy")]
+use crate::spki::ValidityPeriod;
 
 /// Maximum number of certificates that a client may present. rustls-webpki uses at most six
 /// intermediates; the rest leaves room for cross-signed ones.
@@ -46,6 +56,8 @@ pub struct ClientVerifier {
     is_mandatory: bool,
     #[cfg(feature = "proxy")]
     revocation: Option<Revocation>,
+    #[cfg(feature = "proxy")]
+    pub(super) chains: Option<ChainCache>,
 }
 
 /// The revocation lists of a verifier.
@@ -69,6 +81,8 @@ impl ClientVerifier {
             is_mandatory: true,
             #[cfg(feature = "proxy")]
             revocation: None,
+            #[cfg(feature = "proxy")]
+            chains: None,
         }
     }
 
@@ -82,7 +96,18 @@ impl ClientVerifier {
     #[cfg(feature = "proxy")]
     #[must_use]
     pub fn with_crls(self, crls: Arc<Crls>, expired: ExpiredCrl, depth: Depth) -> Self {
-        Self { revocation: Some(Revocation { crls, expired, depth }), ..self }
+        let revocation = Some(Revocation { crls, expired, depth });
+        // Chains that were verified without these lists must not be found.
+        let chains = self.chains.map(|_| ChainCache::default());
+        Self { revocation, chains, ..self }
+    }
+
+    /// Keeps verified chains in bounded memory of each thread. A client that presents the same
+    /// certificates again then costs no signature checks of its chain.
+    #[cfg(feature = "proxy")]
+    #[must_use]
+    pub fn with_chain_cache(self) -> Self {
+        Self { chains: Some(ChainCache::default()), ..self }
     }
 
     /// The CAs whose clients are accepted.
@@ -130,6 +155,69 @@ impl ClientVerifier {
         let StoredPath { route, expiry } = stored;
         let path = VerifiedPath::new(route, Arc::clone(&self.anchors), Duration::from_secs(expiry));
         path.anchor().is_some().then_some(path)
+    }
+
+    /// The verified client out of the cache.
+    #[cfg(feature = "proxy")]
+    fn cached(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Option<VerifiedClient> {
+        let chain = self.chains.as_ref()?.find(leaf, intermediates, now.as_secs())?;
+        let VerifiedChain { presented, route, not_after, times: _ } = chain;
+        let path = VerifiedPath::new(route, Arc::clone(&self.anchors), not_after);
+        Some(VerifiedClient { path, presented, uncached: None })
+    }
+
+    /// Adds the chain of a client that has just proved that it holds the key of `leaf`.
+    #[cfg(feature = "proxy")]
+    fn cache(&self, leaf: &CertificateDer<'_>) {
+        let Some(chains) = &self.chains else { return };
+        handshake::with_current(|handshake| {
+            let Some(client) = handshake.and_then(Handshake::verified_mut) else { return };
+            let is_of_leaf = client.presented.first() == Some(leaf);
+            match client.uncached.take() {
+                Some((id, times)) if is_of_leaf && id == chains.id() => {
+                    chains.insert(VerifiedChain {
+                        presented: Arc::clone(&client.presented),
+                        route: client.path.route().clone(),
+                        not_after: client.path.not_after(),
+                        times,
+                    });
+                }
+                Some(_) | None => {}
+            }
+        });
+    }
+
+    /// The times around `now`, in seconds since the Unix epoch, in which the result of a search
+    /// stays the same: no certificate that could be on a path begins or ends to be valid, and no
+    /// revocation list expires. `None` if the dates of a certificate cannot be read.
+    #[cfg(feature = "proxy")]
+    fn unchanged_times(
+        &self,
+        presented: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Option<Range<u64>> {
+        let presented = presented.iter().map(|certificate| spki::validity(certificate).ok());
+        let presented = presented.collect::<Option<SmallVec<[ValidityPeriod; 4]>>>()?;
+        let anchors = self.anchors.with_validity().map(|(_, validity)| validity);
+        let validities = presented.into_iter().chain(anchors);
+        let starts_and_ends = validities.flat_map(|validity| {
+            [validity.not_before.as_secs(), validity.not_after.as_secs().saturating_add(1)]
+        });
+        let crls = self.revocation.iter().flat_map(|revocation| revocation.crls.next_updates());
+        let now = now.as_secs();
+        let times = starts_and_ends.chain(crls).fold(0..u64::MAX, |times, change| {
+            if change <= now {
+                times.start.max(change)..times.end
+            } else {
+                times.start..times.end.min(change)
+            }
+        });
+        Some(times)
     }
 
     /// Checks the parts of a candidate path that rustls-webpki does not check: the dates of its
@@ -262,8 +350,22 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
+        #[cfg(feature = "proxy")]
+        if let Some(client) = self.cached(end_entity, intermediates, now) {
+            handshake::record_verified(|| client);
+            return Ok(ClientCertVerified::assertion());
+        }
         let path = self.verify(end_entity, intermediates, now)?;
-        handshake::record_path(path, end_entity, intermediates);
+        handshake::record_verified(|| {
+            let client = VerifiedClient::new(path, end_entity, intermediates);
+            #[cfg(feature = "proxy")]
+            if let Some(chains) = &self.chains {
+                let times = self.unchanged_times(&client.presented, now);
+                let uncached = times.map(|times| (chains.id(), times));
+                return VerifiedClient { uncached, ..client };
+            }
+            client
+        });
         Ok(ClientCertVerified::assertion())
     }
 
@@ -273,7 +375,10 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.algorithms)
+        let valid = verify_tls12_signature(message, cert, dss, &self.algorithms)?;
+        #[cfg(feature = "proxy")]
+        self.cache(cert);
+        Ok(valid)
     }
 
     fn verify_tls13_signature(
@@ -282,7 +387,10 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.algorithms)
+        let valid = verify_tls13_signature(message, cert, dss, &self.algorithms)?;
+        #[cfg(feature = "proxy")]
+        self.cache(cert);
+        Ok(valid)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

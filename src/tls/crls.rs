@@ -200,14 +200,18 @@ impl Crls {
     /// The first `nextUpdate` later than `time`, both in seconds since the Unix epoch.
     #[must_use]
     pub fn next_update_after(&self, time: u64) -> Option<u64> {
-        let lists = self.by_issuer.values().flatten();
-        lists.map(|loaded| loaded.list.next_update).filter(|next| *next > time).min()
+        self.next_updates().filter(|next| *next > time).min()
     }
 
     /// The first `nextUpdate` of all lists, in seconds since the Unix epoch.
     #[must_use]
     pub fn next_update(&self) -> Option<u64> {
-        self.by_issuer.values().flatten().map(|loaded| loaded.list.next_update).min()
+        self.next_updates().min()
+    }
+
+    /// The `nextUpdate` of each list, in seconds since the Unix epoch.
+    pub(super) fn next_updates(&self) -> impl Iterator<Item = u64> {
+        self.by_issuer.values().flatten().map(|loaded| loaded.list.next_update)
     }
 
     /// Whether both have the same lists, wherever they were read from.

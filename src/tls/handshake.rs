@@ -5,7 +5,10 @@
 //! that this thread drives.
 
 use std::cell::RefCell;
+#[cfg(feature = "proxy")]
+use std::ops::Range;
 use std::pin::pin;
+use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 
@@ -42,11 +45,30 @@ pub struct Handshake {
 #[derive(Debug)]
 pub(super) struct VerifiedClient {
     pub(super) path: VerifiedPath,
-    /// The leaf and the intermediates of the path.
-    pub(super) certificates: Vec<CertificateDer<'static>>,
+    /// The certificates that the client presented, leaf first.
+    pub(super) presented: Arc<[CertificateDer<'static>]>,
+    /// The cache that the chain belongs in, and the times in which it stays there. `None` if the
+    /// chain came from there or must not be cached.
+    #[cfg(feature = "proxy")]
+    pub(super) uncached: Option<(u64, Range<u64>)>,
 }
 
 impl VerifiedClient {
+    pub(super) fn new(
+        path: VerifiedPath,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+    ) -> Self {
+        let presented = std::iter::once(leaf).chain(intermediates);
+        let presented = presented.map(|certificate| certificate.clone().into_owned()).collect();
+        Self {
+            path,
+            presented,
+            #[cfg(feature = "proxy")]
+            uncached: None,
+        }
+    }
+
     /// The path of the client whose certificate is `leaf`, leaf first, trust anchor last; `None` if
     /// the path is another certificate's.
     pub(super) fn path_of<'a>(
@@ -54,8 +76,8 @@ impl VerifiedClient {
         leaf: &CertificateDer<'_>,
     ) -> Option<impl Iterator<Item = &'a CertificateDer<'static>> + use<'a>> {
         let anchor = self.path.anchor()?;
-        let is_of_leaf = self.certificates.first()? == leaf;
-        is_of_leaf.then(|| self.certificates.iter().chain([anchor]))
+        let is_of_leaf = self.presented.first()? == leaf;
+        is_of_leaf.then(|| self.path.without_anchor(&self.presented).chain([anchor]))
     }
 }
 
@@ -96,6 +118,11 @@ impl Handshake {
     }
 
     #[cfg(feature = "proxy")]
+    pub(super) fn verified_mut(&mut self) -> Option<&mut VerifiedClient> {
+        self.verified.as_mut()
+    }
+
+    #[cfg(feature = "proxy")]
     pub(super) fn take_path(&mut self) -> Option<VerifiedPath> {
         self.verified.take().map(|verified| verified.path)
     }
@@ -129,22 +156,12 @@ pub(super) fn forget_path() {
     });
 }
 
-/// Records the path of a client that has not yet proved possession; no effect outside a handshake.
-pub(super) fn record_path(
-    path: VerifiedPath,
-    leaf: &CertificateDer<'_>,
-    intermediates: &[CertificateDer<'_>],
-) {
+/// Records a client that has not yet proved possession; no effect outside a handshake.
+pub(super) fn record_verified(client: impl FnOnce() -> VerifiedClient) {
     with_current(|handshake| {
-        let Some(handshake) = handshake else { return };
-        let presented = |position: u8| match usize::from(position).checked_sub(1) {
-            None => Some(leaf),
-            Some(index) => intermediates.get(index),
-        };
-        let certificates = path.positions().filter_map(presented);
-        let certificates = certificates.map(|certificate| certificate.clone().into_owned());
-        let certificates = certificates.collect();
-        handshake.verified = Some(VerifiedClient { path, certificates });
+        if let Some(handshake) = handshake {
+            handshake.verified = Some(client());
+        }
     });
 }
 

@@ -62,16 +62,16 @@ impl VerifiedPath {
     }
 
     /// Positions of leaf and intermediates among the certificates that the client presented.
-    pub(super) fn positions(&self) -> impl Iterator<Item = u8> {
+    pub(super) fn positions(&self) -> impl Iterator<Item = u8> + use<'_> {
         self.route.presented.iter().copied()
     }
 
     /// The leaf and the intermediates of the path, in order, out of the certificates that the client
     /// `presented`.
-    pub fn without_anchor<'a>(
+    pub fn without_anchor<'a, 'der>(
         &'a self,
-        presented: &'a [CertificateDer<'a>],
-    ) -> impl Iterator<Item = &'a CertificateDer<'a>> {
+        presented: &'a [CertificateDer<'der>],
+    ) -> impl Iterator<Item = &'a CertificateDer<'der>> + use<'a, 'der> {
         self.positions().filter_map(|position| presented.get(usize::from(position)))
     }
 }

@@ -170,6 +170,7 @@ fn client_verifier(
 ) -> Arc<ClientVerifier> {
     let verifier = ClientVerifier::new(Arc::clone(trust_anchors));
     let verifier = verifier.with_crls(Arc::clone(crls), config.expired_crl, config.policy.judge);
+    let verifier = verifier.with_chain_cache();
     Arc::new(match config.client_auth_mode {
         ClientAuthMode::Optional => verifier.allow_unauthenticated(),
         ClientAuthMode::Required => verifier,

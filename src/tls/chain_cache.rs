@@ -1,0 +1,179 @@
+//! The chains that a verifier has verified, so that a client that connects again costs no signature
+//! checks of its certificates.
+//!
+//! A chain is found by the exact bytes of all certificates that the client presents, within times
+//! in which a search finds the same path. Only clients that have proved possession of their key
+//! add chains, and a client replaces only its own. The proof of possession is never stored. Each
+//! verifier has a cache of its own, so that no chain outlives the CAs and revocation lists that it
+//! was verified with. `docs/decisions/chain-cache.md` has the reasons.
+
+use std::borrow::Borrow;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use thread_local::ThreadLocal;
+
+use super::path::PathRoute;
+
+/// Maximum size of the chains in the cache of one verifier and one thread, in bytes: some 800
+/// chains of one certificate. Older chains are discarded.
+const MAX_BYTES: usize = 1 << 20;
+/// Maximum size of one chain, in bytes. Longer chains are verified in each handshake.
+const MAX_CHAIN: usize = 16 << 10;
+/// Memory that a chain takes besides its certificates, in bytes, rounded up.
+const OVERHEAD: usize = 512;
+
+/// The cache of one verifier. Each thread has chains of its own, so that workers share nothing.
+#[derive(Debug)]
+pub(super) struct ChainCache {
+    /// Number of the verifier, unique in the process.
+    id: u64,
+    threads: ThreadLocal<RefCell<Chains>>,
+}
+
+/// A chain that a verifier has verified.
+#[derive(Debug, Clone)]
+pub(super) struct VerifiedChain {
+    /// The certificates that the client presented, leaf first.
+    pub(super) presented: Arc<[CertificateDer<'static>]>,
+    pub(super) route: PathRoute,
+    /// End of the earliest validity on the path, since the Unix epoch.
+    pub(super) not_after: Duration,
+    /// The times, in seconds since the Unix epoch, in which a search finds this path.
+    pub(super) times: Range<u64>,
+}
+
+impl Default for ChainCache {
+    fn default() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), threads: ThreadLocal::new() }
+    }
+}
+
+impl ChainCache {
+    /// The number of the verifier, unique in the process.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The verified chain of these certificates; `None` if a search may find another path at `now`,
+    /// in seconds since the Unix epoch.
+    pub(super) fn find(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: u64,
+    ) -> Option<VerifiedChain> {
+        self.threads.get()?.borrow_mut().find(leaf, intermediates, now)
+    }
+
+    /// Adds a chain, in place of the one with the same leaf.
+    pub(super) fn insert(&self, chain: VerifiedChain) {
+        self.threads.get_or_default().borrow_mut().insert(chain);
+    }
+
+    /// Number of chains in the cache of this thread.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.threads.get().map_or(0, |chains| {
+            let Chains { young, old } = &*chains.borrow();
+            young.by_leaf.len() + old.by_leaf.len()
+        })
+    }
+}
+
+/// Chains in two generations. A chain that is found moves to the young one. If that is full, it
+/// becomes the old one, and the old one is discarded.
+#[derive(Debug, Default)]
+struct Chains {
+    young: Generation,
+    old: Generation,
+}
+
+#[derive(Debug, Default)]
+struct Generation {
+    by_leaf: HashMap<ByLeaf, VerifiedChain>,
+    bytes: usize,
+}
+
+impl Chains {
+    fn find(
+        &mut self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: u64,
+    ) -> Option<VerifiedChain> {
+        let young = self.young.by_leaf.get(leaf.as_ref());
+        let is_young = young.is_some();
+        let known = young.or_else(|| self.old.by_leaf.get(leaf.as_ref()))?;
+        let is_same = known.presented.get(1..)? == intermediates && known.times.contains(&now);
+        let found = is_same.then(|| known.clone())?;
+        if !is_young {
+            self.insert(found.clone());
+        }
+        Some(found)
+    }
+
+    fn insert(&mut self, chain: VerifiedChain) {
+        let size = chain.size();
+        if size > MAX_CHAIN {
+            return;
+        }
+        let Some(leaf) = chain.presented.first().map(AsRef::as_ref) else { return };
+        self.young.remove(leaf);
+        self.old.remove(leaf);
+        if self.young.bytes.saturating_add(size) > MAX_BYTES / 2 {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.bytes = self.young.bytes.saturating_add(size);
+        self.young.by_leaf.insert(ByLeaf(Arc::clone(&chain.presented)), chain);
+    }
+}
+
+impl Generation {
+    fn remove(&mut self, leaf: &[u8]) {
+        if let Some(chain) = self.by_leaf.remove(leaf) {
+            self.bytes = self.bytes.saturating_sub(chain.size());
+        }
+    }
+}
+
+impl VerifiedChain {
+    fn size(&self) -> usize {
+        let certificates = self.presented.iter().map(|certificate| certificate.len());
+        certificates.fold(OVERHEAD, usize::saturating_add)
+    }
+}
+
+/// A chain by its leaf. One leaf has one chain, so that a client replaces only its own.
+#[derive(Debug)]
+struct ByLeaf(Arc<[CertificateDer<'static>]>);
+
+impl Borrow<[u8]> for ByLeaf {
+    fn borrow(&self) -> &[u8] {
+        self.0.first().map_or(&[], AsRef::as_ref)
+    }
+}
+
+impl Hash for ByLeaf {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        Borrow::<[u8]>::borrow(self).hash(hasher);
+    }
+}
+
+impl PartialEq for ByLeaf {
+    fn eq(&self, other: &Self) -> bool {
+        Borrow::<[u8]>::borrow(self) == Borrow::<[u8]>::borrow(other)
+    }
+}
+
+impl Eq for ByLeaf {}
+
+#[cfg(test)]
+mod tests;
