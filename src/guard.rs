@@ -103,9 +103,9 @@ impl Guard {
     fn judge_certificate(&self, certificate: &CertificateDer<'_>, now: SystemTime) -> Verdict {
         match spki::of_certificate(certificate) {
             Ok(spki) => {
-                let verdict = self.judge_key(spki, now);
+                let (verdict, algorithm) = self.judge_with_algorithm(spki, now);
                 // A key in an unknown encoding has related encodings that were not looked up.
-                let is_known = Algorithm::of(spki) != Algorithm::Other;
+                let is_known = algorithm != Algorithm::Other;
                 if verdict == Verdict::Clean && !is_known { Verdict::Unchecked } else { verdict }
             }
             Err(_) => Verdict::Unchecked,
@@ -116,18 +116,39 @@ impl Guard {
     /// included.
     #[must_use]
     pub fn judge_key(&self, spki: &[u8], now: SystemTime) -> Verdict {
+        self.judge_with_algorithm(spki, now).0
+    }
+
+    /// [`Guard::judge_key`] with the algorithm of the key.
+    fn judge_with_algorithm(&self, spki: &[u8], now: SystemTime) -> (Verdict, Algorithm) {
         let has_exact = !self.exceptions.is_empty() || !self.lists.is_empty();
         let mut key = KeyEncodings::default();
         let mut encodings = EncodingFingerprints::new();
-        spki::for_each_related(spki, |encoding, spki| {
-            key.push(encoding, spki);
+        let mut may_hit = false;
+        let algorithm = spki::for_each_related(spki, |encoding, spki| {
+            let hash = key.push(encoding, spki);
+            // Read at once, so that the cache misses overlap with the next encoding.
+            may_hit |= self.may_hit(hash);
             if has_exact {
                 encodings.push((encoding, Fingerprint::of(spki)));
             }
         });
         let fingerprints = || if has_exact { encodings.clone() } else { fingerprints_of(spki) };
-        self.exact_match(&encodings, now)
-            .unwrap_or_else(|| self.judge_by_answers(&key, now, fingerprints))
+        let verdict = self.exact_match(&encodings, now).unwrap_or_else(|| {
+            let by_filters = if may_hit { self.judge_encodings(&key) } else { self.without_hit() };
+            self.judge_by_answers(&key, by_filters, now, fingerprints)
+        });
+        (verdict, algorithm)
+    }
+
+    /// Whether a filter has the first bits of an encoding.
+    fn may_hit(&self, hash: KeyHash) -> bool {
+        self.filters.iter().fold(false, |may_hit, named| may_hit | named.filter.may_contain(hash))
+    }
+
+    /// The verdict of the filters on a key that none of them has.
+    fn without_hit(&self) -> Verdict {
+        if self.filters.is_empty() { Verdict::Unchecked } else { Verdict::Clean }
     }
 
     /// The verdict of the exceptions and lists, which hold keys by fingerprint.
@@ -150,15 +171,15 @@ impl Guard {
     fn judge_recorded(&self, key: &RecordedKey, now: SystemTime) -> Verdict {
         let exact = self.exact_match(&key.fingerprints, now);
         let fingerprints = || key.fingerprints.clone();
-        exact.unwrap_or_else(|| self.judge_by_answers(&key.encodings, now, fingerprints))
+        exact.unwrap_or_else(|| {
+            let by_filters = self.judge_encodings(&key.encodings);
+            self.judge_by_answers(&key.encodings, by_filters, now, fingerprints)
+        })
     }
 
     /// The verdict of the filters alone.
     #[must_use]
     pub fn judge_encodings(&self, key: &KeyEncodings) -> Verdict {
-        if self.filters.is_empty() {
-            return Verdict::Unchecked;
-        }
         let hit = self.filters.iter().find_map(|named| {
             let encoding = key.encodings.get(named.filter.find(&key.hashes)?)?;
             Some(Hit {
@@ -169,7 +190,7 @@ impl Guard {
                 false_positive_ratio: self.false_positive_ratio(key.hashes.len()),
             })
         });
-        hit.map_or(Verdict::Clean, Verdict::Probable)
+        hit.map_or_else(|| self.without_hit(), Verdict::Probable)
     }
 
     /// The false-positive rate of a key that takes `lookups` lookups in each filter.
@@ -259,13 +280,17 @@ impl KeyEncodings {
     #[must_use]
     pub fn from_spki(spki: &[u8]) -> Self {
         let mut key = Self::default();
-        spki::for_each_related(spki, |encoding, spki| key.push(encoding, spki));
+        spki::for_each_related(spki, |encoding, spki| {
+            key.push(encoding, spki);
+        });
         key
     }
 
-    fn push(&mut self, encoding: Encoding, spki: &[u8]) {
+    fn push(&mut self, encoding: Encoding, spki: &[u8]) -> KeyHash {
+        let hash = KeyHash::of(spki);
         self.encodings.push(encoding);
-        self.hashes.push(KeyHash::of(spki));
+        self.hashes.push(hash);
+        hash
     }
 
     /// Whether any encoding of the key is probably in `filter`.

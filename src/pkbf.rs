@@ -116,14 +116,19 @@ impl Filter {
     /// caches, the cache misses then overlap.
     #[must_use]
     pub fn find(&self, hashes: &[KeyHash]) -> Option<usize> {
-        let first_bits = |hash: &KeyHash| {
-            self.positions(*hash).take(FIRST_BITS).fold(true, |set, at| set & self.is_set(at))
-        };
-        let candidates: SmallVec<[bool; 8]> = hashes.iter().map(first_bits).collect();
+        let candidates: SmallVec<[bool; 8]> =
+            hashes.iter().map(|hash| self.may_contain(*hash)).collect();
         candidates
             .iter()
             .zip(hashes)
             .position(|(candidate, hash)| *candidate && self.contains_hash(*hash))
+    }
+
+    /// Whether the first bits of the key are set. They are all read before one is tested, so that the
+    /// cache misses overlap with each other and with the work that follows the call.
+    #[must_use]
+    pub fn may_contain(&self, hash: KeyHash) -> bool {
+        self.positions(hash).take(FIRST_BITS).fold(true, |set, at| set & self.is_set(at))
     }
 
     fn is_set(&self, position: u64) -> bool {
@@ -259,7 +264,7 @@ impl KeyHash {
     }
 }
 
-/// Number of bits of each key that [`Filter::find`] reads first. In a filter that is half full, one
+/// Number of bits of each key that [`Filter::may_contain`] reads. In a filter that is half full, one
 /// key in sixteen has them all set by chance.
 const FIRST_BITS: usize = 4;
 

@@ -151,13 +151,7 @@ impl Algorithm {
     /// The algorithm of a SubjectPublicKeyInfo (DER).
     #[must_use]
     pub fn of(spki: &[u8]) -> Self {
-        if let Some(curve) = related::curve_of(spki) {
-            return Self::Ec(curve);
-        }
-        if let Some(bits) = related::rsa_modulus_bits(spki) {
-            return Self::Rsa(bits);
-        }
-        if related::is_ed25519(spki) { Self::Ed25519 } else { Self::Other }
+        related::algorithm_of(spki)
     }
 }
 

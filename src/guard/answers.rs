@@ -149,15 +149,15 @@ impl From<Answers> for CurrentAnswers {
 }
 
 impl Guard {
-    /// The verdict of the answers and the filters. `fingerprints` is called for a hit only and
+    /// The verdict of the answers, and of the filters in `by_filters`. `fingerprints` is called for a hit only and
     /// returns those of all encodings of `key`, in the same order.
     pub(super) fn judge_by_answers(
         &self,
         key: &KeyEncodings,
+        by_filters: Verdict,
         now: SystemTime,
         fingerprints: impl FnOnce() -> EncodingFingerprints,
     ) -> Verdict {
-        let by_filters = self.judge_encodings(key);
         let Some(answers) = self.answers.as_ref().map(CurrentAnswers::load) else {
             return by_filters;
         };

@@ -17,6 +17,7 @@ pub(super) use self::ec::ec_spki;
 use self::ed25519::EdwardsKey;
 use self::rsa::RsaKey;
 pub(super) use self::rsa::{der_integer, rsa_spki};
+use super::Algorithm;
 
 /// The relation of an encoding to the presented one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,20 +68,27 @@ pub fn related(spki: &[u8]) -> Vec<(Encoding, Vec<u8>)> {
     encodings
 }
 
-/// Calls `visit` with each encoding of a key, the presented one first.
+/// Calls `visit` with each encoding of a key, the presented one first. Returns the algorithm of the
+/// key.
 ///
 /// Does not allocate for RSA up to 8192 bits, for Ed25519, nor for an uncompressed point. A
 /// compressed point is decompressed. If the point is not on its curve, only the compressed encodings are visited. No
 /// verifier accepts such a key.
-pub fn for_each_related(spki: &[u8], mut visit: impl FnMut(Encoding, &[u8])) {
+pub fn for_each_related(spki: &[u8], mut visit: impl FnMut(Encoding, &[u8])) -> Algorithm {
     visit(Encoding::Presented, spki);
     if let Some(point) = Point::parse(spki) {
         point.for_each_related(visit);
-    } else if let Some(key) = EdwardsKey::parse(spki) {
-        key.for_each_related(visit);
-    } else if let Some(key) = RsaKey::parse(spki) {
-        key.for_each_related(visit);
+        return Algorithm::Ec(point.curve.name);
     }
+    if let Some(key) = EdwardsKey::parse(spki) {
+        key.for_each_related(visit);
+        return Algorithm::Ed25519;
+    }
+    if let Some(key) = RsaKey::parse(spki) {
+        key.for_each_related(visit);
+        return Algorithm::Rsa(key.modulus_bits);
+    }
+    Algorithm::Other
 }
 
 /// The SubjectPublicKeyInfo (DER) of an Ed25519 key of 32 bytes.
@@ -88,19 +96,15 @@ pub(super) fn ed25519_spki(key: &[u8]) -> Vec<u8> {
     [ed25519::PREFIX, key].concat()
 }
 
-/// Whether the SubjectPublicKeyInfo (DER) holds an Ed25519 key.
-pub(super) fn is_ed25519(spki: &[u8]) -> bool {
-    EdwardsKey::parse(spki).is_some()
-}
-
-/// The usual name of an elliptic-curve key's curve.
-pub(super) fn curve_of(spki: &[u8]) -> Option<&'static str> {
-    Point::parse(spki).map(|point| point.curve.name)
-}
-
-/// The length of an RSA key's modulus, in bits.
-pub(super) fn rsa_modulus_bits(spki: &[u8]) -> Option<usize> {
-    RsaKey::parse(spki).map(|key| key.modulus_bits)
+/// The algorithm of a SubjectPublicKeyInfo (DER).
+pub(super) fn algorithm_of(spki: &[u8]) -> Algorithm {
+    if let Some(point) = Point::parse(spki) {
+        return Algorithm::Ec(point.curve.name);
+    }
+    if let Some(key) = RsaKey::parse(spki) {
+        return Algorithm::Rsa(key.modulus_bits);
+    }
+    if EdwardsKey::parse(spki).is_some() { Algorithm::Ed25519 } else { Algorithm::Other }
 }
 
 /// Holds the SPKI of an 8192-bit RSA key, the largest that the verifier accepts, without

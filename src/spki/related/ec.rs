@@ -6,7 +6,9 @@ use aws_lc_rs::signature::{
     ECDSA_P521_SHA512_ASN1, EcdsaVerificationAlgorithm, ParsedPublicKey,
 };
 
-use super::{Encoding, SpkiBuffer};
+use smallvec::SmallVec;
+
+use super::Encoding;
 
 pub(super) struct Curve {
     pub(super) name: &'static str,
@@ -115,7 +117,7 @@ impl<'a> Point<'a> {
             Ordinate::Whole(y) => {
                 let form = EVEN | (y.last().copied().unwrap_or_default() & 1);
                 visit(Encoding::Compressed, &self.compressed(form));
-                visit(Encoding::NegatedUncompressed, &self.uncompressed(&self.negate(y)));
+                visit(Encoding::NegatedUncompressed, &self.negated(y));
                 visit(Encoding::NegatedCompressed, &self.compressed(form ^ 1));
             }
             Ordinate::Parity(form) => {
@@ -125,38 +127,31 @@ impl<'a> Point<'a> {
                 if let Some((_, y)) =
                     whole.split_at_checked(whole.len().saturating_sub(self.x.len()))
                 {
-                    visit(Encoding::NegatedUncompressed, &self.uncompressed(&self.negate(y)));
+                    visit(Encoding::NegatedUncompressed, &self.negated(y));
                 }
             }
         }
     }
 
-    fn compressed(&self, form: u8) -> SpkiBuffer {
-        let mut spki = SpkiBuffer::from_slice(self.curve.compressed_prefix);
+    fn compressed(&self, form: u8) -> PointSpki {
+        let mut spki = PointSpki::from_slice(self.curve.compressed_prefix);
         spki.push(form);
         spki.extend_from_slice(self.x);
         spki
     }
 
-    fn uncompressed(&self, y: &[u8]) -> SpkiBuffer {
-        let mut spki = SpkiBuffer::from_slice(self.curve.uncompressed_prefix);
+    /// The SPKI of the negative of the point, uncompressed. Its y is `prime − y`, which wraps if y is
+    /// not in the field; no verifier accepts such a point.
+    fn negated(&self, y: &[u8]) -> PointSpki {
+        let mut spki = PointSpki::from_slice(self.curve.uncompressed_prefix);
         spki.push(UNCOMPRESSED);
         spki.extend_from_slice(self.x);
-        spki.extend_from_slice(y);
-        spki
-    }
-
-    /// `prime − y`. Wraps if y is not in the field; no verifier accepts such a point.
-    fn negate(&self, y: &[u8]) -> SpkiBuffer {
-        let mut difference = SpkiBuffer::from_slice(self.curve.prime);
-        let mut borrow = false;
-        for (digit, subtrahend) in difference.iter_mut().zip(y).rev() {
-            let (partial, first) = digit.overflowing_sub(*subtrahend);
-            let (result, second) = partial.overflowing_sub(borrow.into());
-            *digit = result;
-            borrow = first | second;
+        let start = spki.len();
+        spki.extend_from_slice(self.curve.prime);
+        if let Some(difference) = spki.get_mut(start..) {
+            subtract(difference, y);
         }
-        difference
+        spki
     }
 
     /// The SPKI with the uncompressed point; `None` if x is not on the curve.
@@ -165,6 +160,29 @@ impl<'a> Point<'a> {
         let key = ParsedPublicKey::new(self.curve.verification, point).ok()?;
         let spki: PublicKeyX509Der<'_> = key.as_der().ok()?;
         Some(spki.as_ref().to_vec())
+    }
+}
+
+/// Holds the SPKI of any point on the supported curves without allocation: 158 bytes for P-521.
+type PointSpki = SmallVec<[u8; 160]>;
+
+/// Subtracts `subtrahend` from `number`. Both are big-endian and of the same length.
+fn subtract(number: &mut [u8], subtrahend: &[u8]) {
+    let (head, words) = number.as_rchunks_mut::<8>();
+    let (subtrahend_head, subtrahend_words) = subtrahend.as_rchunks::<8>();
+    let mut borrow = false;
+    for (word, subtrahend) in words.iter_mut().zip(subtrahend_words).rev() {
+        let (partial, first) =
+            u64::from_be_bytes(*word).overflowing_sub(u64::from_be_bytes(*subtrahend));
+        let (result, second) = partial.overflowing_sub(borrow.into());
+        *word = result.to_be_bytes();
+        borrow = first | second;
+    }
+    for (digit, subtrahend) in head.iter_mut().zip(subtrahend_head).rev() {
+        let (partial, first) = digit.overflowing_sub(*subtrahend);
+        let (result, second) = partial.overflowing_sub(borrow.into());
+        *digit = result;
+        borrow = first | second;
     }
 }
 

@@ -9,7 +9,9 @@ use curve25519_dalek::constants::EIGHT_TORSION;
 use curve25519_dalek::edwards::CompressedEdwardsY;
 use curve25519_dalek::traits::IsIdentity;
 
-use super::{Encoding, SpkiBuffer};
+use smallvec::SmallVec;
+
+use super::Encoding;
 
 /// The DER before the 32 bytes of an Ed25519 key (RFC 8410).
 pub(in crate::spki) const PREFIX: &[u8] = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00";
@@ -48,12 +50,15 @@ impl EdwardsKey {
     }
 }
 
-fn encoded(point: &EdwardsPoint) -> SpkiBuffer {
+/// The SPKI of an Ed25519 key: 44 bytes.
+type EdwardsSpki = SmallVec<[u8; 48]>;
+
+fn encoded(point: &EdwardsPoint) -> EdwardsSpki {
     spki(&point.compress().0)
 }
 
-fn spki(key: &[u8; 32]) -> SpkiBuffer {
-    let mut spki = SpkiBuffer::from_slice(PREFIX);
+fn spki(key: &[u8; 32]) -> EdwardsSpki {
+    let mut spki = EdwardsSpki::from_slice(PREFIX);
     spki.extend_from_slice(key);
     spki
 }
