@@ -2,8 +2,9 @@
 //!
 //! Results go to standard output, everything else to standard error. Exit codes:
 //!
-//! - 0: success (`query`: no key found; `diff`: no difference; `healthcheck`: ready)
-//! - 1: `query`: a key was found, even if an input was unusable; `diff`: the filters differ; `healthcheck`: not ready
+//! - 0: success (`query`: no key found; `diff`: no difference; `healthcheck`: ready; `proof verify`: a key is proved
+//!   compromised)
+//! - 1: `query`: a key was found, even if an input was unusable; `diff`: the filters differ; `healthcheck`: not ready; `proof verify`: no key is proved compromised
 //! - 2: wrong usage or configuration; `validate --strict`: a warning
 //! - 3: an unusable file or input
 //! - 4: an error of the operating system (address in use, no permission, no thread)
@@ -18,6 +19,7 @@ mod key;
 mod log;
 mod man;
 mod progress;
+mod proof;
 mod report;
 mod run;
 mod validate;
@@ -97,6 +99,12 @@ enum CliCommand {
     /// One private key has several public encodings. Each encoding has its own fingerprint, the
     /// SHA-256 of its SubjectPublicKeyInfo. All of them are printed.
     Key(key::Args),
+    /// Verify and create proofs that a key is compromised.
+    ///
+    /// A proof is a statement that is signed with the compromised key itself, in the format of the
+    /// pwnedkeys API. A filter hit is only probable, a proof is certain.
+    #[command(subcommand)]
+    Proof(proof::ProofCommand),
     /// Print a completion script for a shell.
     Completions(completions::Args),
     /// Write the manual pages.
@@ -167,6 +175,8 @@ enum Exit {
     Found,
     /// Some inputs were unusable; each one was reported on standard error.
     Incomplete,
+    /// No given key is proved compromised.
+    NotProved,
     /// The proxy is not ready or does not respond; the reason was reported on standard error.
     NotReady,
     /// There are warnings, and `--strict` was given.
@@ -198,6 +208,8 @@ enum CliError {
     Server(#[from] ServerError),
     #[error("{operation}: {source}")]
     System { operation: &'static str, source: BoxedError },
+    #[error("{0}")]
+    Usage(String),
 }
 
 type BoxedError = Box<dyn std::error::Error + Send + Sync>;
@@ -220,7 +232,8 @@ impl CliError {
             | Self::Parameters(_)
             | Self::Sandbox(_)
             | Self::Server(_)
-            | Self::System { .. } => vec![self.to_string()],
+            | Self::System { .. }
+            | Self::Usage(_) => vec![self.to_string()],
         }
     }
 
@@ -228,7 +241,8 @@ impl CliError {
         match self {
             Self::Config(_)
             | Self::Parameters(_)
-            | Self::Server(ServerError::InheritedSockets(_) | ServerError::Metrics(_)) => 2,
+            | Self::Server(ServerError::InheritedSockets(_) | ServerError::Metrics(_))
+            | Self::Usage(_) => 2,
             Self::Load(errors) | Self::Server(ServerError::Load(errors)) => {
                 let lacks_thread = errors.iter().any(|it| matches!(it, LoadError::Thread(_)));
                 if lacks_thread { 4 } else { 3 }
@@ -266,12 +280,13 @@ pub fn main() -> ExitCode {
         CliCommand::Report(args) => report::run(&args),
         CliCommand::Filter(command) => filter::run(&command),
         CliCommand::Key(args) => key::run(&args),
+        CliCommand::Proof(command) => proof::run(&command),
         CliCommand::Completions(args) => completions::run(&args),
         CliCommand::Man(args) => man::run(&args),
     };
     match outcome {
         Ok(Exit::Done) => ExitCode::SUCCESS,
-        Ok(Exit::Found | Exit::NotReady) => ExitCode::from(1),
+        Ok(Exit::Found | Exit::NotProved | Exit::NotReady) => ExitCode::from(1),
         Ok(Exit::Warned) => ExitCode::from(2),
         Ok(Exit::Incomplete) => ExitCode::from(3),
         // The reader closed the pipe, for example `head`.

@@ -35,6 +35,7 @@ mod cli {
     mod filter;
     mod inputs;
     mod packaging;
+    mod proofs;
     mod reports;
     mod validate;
 }

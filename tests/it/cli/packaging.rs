@@ -46,6 +46,7 @@ fn bash_completes_commands_options_and_values() {
         (&["keygate", "filter", "q"], &["query"]),
         (&["keygate", "filter", "create", "--hash-"], &["--hash-count", "--hash-length"]),
         (&["keygate", "healthcheck", "--t"], &["--timeout"]),
+        (&["keygate", "proof", "v"], &["verify"]),
         (&["keygate", "completions", "z"], &["zsh"]),
         (&["keygate", "m"], &[]), // that is for packagers
     ] {
@@ -54,9 +55,17 @@ fn bash_completes_commands_options_and_values() {
         assert_eq!(offered, expected, "{words:?}");
     }
     let all = completed(&["keygate", ""]);
-    for command in
-        ["run", "validate", "demo", "healthcheck", "report", "filter", "key", "completions"]
-    {
+    for command in [
+        "run",
+        "validate",
+        "demo",
+        "healthcheck",
+        "report",
+        "filter",
+        "key",
+        "proof",
+        "completions",
+    ] {
         assert!(all.iter().any(|offered| offered == command), "{command} is not in {all:?}");
     }
     let help = printed(keygate(&["--help"]));

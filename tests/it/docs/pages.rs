@@ -71,6 +71,38 @@ fn the_commands_on_the_filters_page_work_as_described() {
     assert!(valid.status.success(), "{}", output_text(&valid));
 }
 
+#[test]
+fn the_commands_on_the_confirmation_page_work_as_described() {
+    let pki = directory();
+    let page = include_str!("../../../docs/confirm.md");
+    let output = shell(pki.directory(), &blocks(page, "sh").concat());
+    let shown = output_text(&output);
+    assert!(output.status.success(), "{shown}");
+    assert_eq!(shown.matches("proved ").count(), 2, "{shown}");
+}
+
+#[test]
+fn every_reason_to_reject_a_proof_is_explained() {
+    use keygate::proof::BadProof;
+    let page = include_str!("../../../docs/confirm.md");
+    for reason in [
+        BadProof::Algorithm,
+        BadProof::Base64,
+        BadProof::Header,
+        BadProof::Json,
+        BadProof::Key,
+        BadProof::KeyId,
+        BadProof::Members,
+        BadProof::Payload,
+        BadProof::Signature,
+        BadProof::Size,
+        BadProof::Text,
+    ] {
+        let row = format!("| `{}` |\n", reason.as_str());
+        assert!(page.contains(&row), "{row}");
+    }
+}
+
 /// Each block of settings on the page on proxying is loaded in a separate service.
 #[test]
 fn the_settings_on_the_proxying_page_are_valid() {

@@ -1,0 +1,72 @@
+//! `keygate proof`: verifies and creates proofs that a key is compromised.
+
+mod create;
+mod verify;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use zeroize::Zeroizing;
+
+use super::{CliError, Exit};
+use crate::spki::{InputError, keys_in};
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum ProofCommand {
+    /// Create the proofs of a private key: anyone who has one can prove that the key is compromised.
+    ///
+    /// Writes FINGERPRINT.jws into a directory, for use as `confirm.proofs` or on a mirror. An
+    /// elliptic-curve key has two files, one for each form of its point. The statement is the one of
+    /// pwnedkeys. A proof cannot be withdrawn. On a terminal, --yes is required.
+    Create(create::Args),
+    /// Verify a proof without a network: exit code 0 if it proves that a given key is compromised.
+    ///
+    /// PROOF is a response of the pwnedkeys API or a private key. Prints a line for each key. A key
+    /// is proved compromised if PROOF is for any of its encodings. Without KEY, prints the
+    /// fingerprint in the proof, verifies no signature, and exits with code 1.
+    Verify(verify::Args),
+}
+
+pub(super) fn run(command: &ProofCommand) -> Result<Exit, CliError> {
+    match command {
+        ProofCommand::Create(args) => create::run(args),
+        ProofCommand::Verify(args) => verify::run(args),
+    }
+}
+
+/// Maximum size of an argument that is a proof or a private key, in bytes.
+const MAX_SIZE: u64 = 1 << 20;
+
+/// Reads a file, or standard input if `path` is `-`. The content may be a private key.
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CliError> {
+    let failed = |source| CliError::File { path: path.to_owned(), source };
+    let mut content = Zeroizing::new(Vec::new());
+    let read = if path.as_os_str() == "-" {
+        io::stdin().lock().take(MAX_SIZE + 1).read_to_end(&mut content)
+    } else {
+        File::open(path).and_then(|file| file.take(MAX_SIZE + 1).read_to_end(&mut content))
+    };
+    if read.map_err(failed)? as u64 > MAX_SIZE {
+        return Err(failed(io::Error::other(format!("larger than {MAX_SIZE} bytes"))));
+    }
+    Ok(content)
+}
+
+/// The first private key in PEM, or the private key in DER.
+fn private_key(path: &Path, content: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'static>>, CliError> {
+    let pem = PrivateKeyDer::from_pem_slice(content);
+    let key = pem.or_else(|_| PrivateKeyDer::try_from(content.to_vec()));
+    key.map(Zeroizing::new).map_err(|_| {
+        let mut errors = keys_in(content).into_iter().filter_map(|finding| finding.key.err());
+        let reason = match errors.next() {
+            Some(error @ InputError::Encrypted { .. }) => error.to_string(),
+            Some(_) | None => "no private key in PEM or DER; `ssh-keygen -p -m PEM -f FILE` \
+                               converts an OpenSSH key"
+                .to_owned(),
+        };
+        CliError::Operation(format!("{}: {reason}", path.display()))
+    })
+}

@@ -1,0 +1,151 @@
+//! `keygate proof verify`: verifies a proof against keys.
+
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use serde::Serialize;
+
+use super::{CliError, Exit, private_key, read};
+use crate::cli::input::{self, FoundKey};
+use crate::cli::progress::PerKeyOutput;
+use crate::cli::{CliOutput, print_error};
+use crate::proof::{self, BadProof};
+use crate::spki::{Encoding, Fingerprint, for_each_related};
+
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// A response of the pwnedkeys API (flattened JWS), or a private key that is not encrypted (PEM
+    /// or DER); '-' for standard input.
+    #[arg(value_name = "PROOF", value_hint = ValueHint::FilePath)]
+    proof: PathBuf,
+    #[arg(value_name = "KEY", help = input::HELP, value_hint = ValueHint::AnyPath)]
+    keys: Vec<String>,
+    /// Print one JSON object per key.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct VerifyRow<'a> {
+    input: &'a str,
+    line: Option<u64>,
+    algorithm: String,
+    fingerprint: String,
+    proved: bool,
+    /// The encoding that the proof is for; `None` if there is no proof.
+    encoding: Option<&'static str>,
+    /// The reason why there is no proof, one word.
+    reason: Option<&'static str>,
+}
+
+/// A proof that was not verified against a key.
+#[derive(Serialize)]
+struct FormRow {
+    /// The `kid` of the proof.
+    fingerprint: Option<String>,
+    reason: Option<&'static str>,
+}
+
+pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
+    let proofs = proofs(args)?;
+    let mut output = CliOutput::new();
+    if args.keys.is_empty() {
+        for body in &proofs {
+            show_form(args, &mut output, body)?;
+        }
+        output.flush()?;
+        print_error(&"no key given: no signature was verified");
+        return Ok(Exit::NotProved);
+    }
+    let mut is_any_proved = false;
+    let counts = input::for_each_key(&args.keys, PerKeyOutput::Yes, |key| {
+        let outcome = verify(&proofs, key.spki);
+        is_any_proved |= outcome.is_ok();
+        show(args, &mut output, key, outcome)
+    })?;
+    output.flush()?;
+    // A key that was proved compromised counts more than an input that could not be read.
+    if is_any_proved {
+        return Ok(Exit::Done);
+    }
+    Ok(counts.exit(Exit::NotProved))
+}
+
+/// The proofs in the argument. A private key signs its own, so that its public half need not be
+/// trusted.
+fn proofs(args: &Args) -> Result<Vec<Vec<u8>>, CliError> {
+    let content = read(&args.proof)?;
+    if content.trim_ascii_start().first() == Some(&b'{') {
+        return Ok(vec![content.to_vec()]);
+    }
+    let key = private_key(&args.proof, &content).map_err(|error| match error {
+        CliError::Operation(reason) => CliError::Operation(format!("{reason}; nor a JSON object")),
+        other => other,
+    })?;
+    let created = proof::create(key.secret_der())
+        .map_err(|error| CliError::Operation(format!("{}: {error}", args.proof.display())))?;
+    Ok(created.into_iter().map(|created| created.json.into_bytes()).collect())
+}
+
+/// Verifies with the encoding of the key that a proof is for.
+fn verify(proofs: &[Vec<u8>], spki: &[u8]) -> Result<Encoding, BadProof> {
+    let mut outcome = Err(BadProof::KeyId);
+    for body in proofs {
+        let fingerprint = match proof::form(body) {
+            Ok(fingerprint) => fingerprint,
+            Err(reason) => {
+                outcome = outcome.or(Err(reason));
+                continue;
+            }
+        };
+        for_each_related(spki, |encoding, spki| {
+            if outcome.is_err() && Fingerprint::of(spki) == fingerprint {
+                outcome = proof::verify_with_rsa_1024(body, spki).map(|_| encoding);
+            }
+        });
+    }
+    outcome
+}
+
+fn show(
+    args: &Args,
+    output: &mut CliOutput,
+    key: &FoundKey<'_>,
+    outcome: Result<Encoding, BadProof>,
+) -> Result<(), CliError> {
+    let row = VerifyRow {
+        input: key.input,
+        line: key.line,
+        algorithm: key.algorithm(),
+        fingerprint: key.fingerprint(),
+        proved: outcome.is_ok(),
+        encoding: outcome.ok().map(Encoding::as_str),
+        reason: outcome.err().map(BadProof::as_str),
+    };
+    if args.json {
+        return output.json(&row);
+    }
+    let VerifyRow { algorithm, fingerprint, .. } = row;
+    let position = key.position();
+    match outcome {
+        Ok(encoding) => {
+            let encoding = encoding.as_str();
+            output.line(format_args!("proved {fingerprint} {algorithm} {position} ({encoding})"))
+        }
+        Err(reason) => {
+            output.line(format_args!("unproved {fingerprint} {algorithm} {position}: {reason}"))
+        }
+    }
+}
+
+fn show_form(args: &Args, output: &mut CliOutput, body: &[u8]) -> Result<(), CliError> {
+    let form = proof::form(body);
+    if args.json {
+        let fingerprint = form.ok().map(|fingerprint| fingerprint.to_string());
+        return output.json(&FormRow { fingerprint, reason: form.err().map(BadProof::as_str) });
+    }
+    match form {
+        Ok(fingerprint) => output.line(format_args!("unverified {fingerprint}")),
+        Err(reason) => output.line(format_args!("not a proof: {reason}")),
+    }
+}
