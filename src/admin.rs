@@ -357,8 +357,9 @@ mod tests {
         let exposition = Exposition::new(&ControlMetrics::new().unwrap(), &[]);
         let stage = watch::Sender::new(Lifecycle::Serving).subscribe();
         let hanging = watch::Sender::default().subscribe();
-        let (report, hits) = (Arc::default(), RecentHits::default());
-        (AdminState::new(exposition, report, hits, stage, hanging, commands), received)
+        let (report, confirm) = (Arc::default(), ConfirmStatus::default());
+        let hits = RecentHits::default();
+        (AdminState::new(exposition, report, confirm, hits, stage, hanging, commands), received)
     }
 
     #[tokio::test(start_paused = true)]

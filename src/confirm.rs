@@ -23,6 +23,9 @@ mod report;
 mod schedule;
 mod source_files;
 
+/// The target of all log lines about questions and answers.
+const TARGET: &str = "keygate::confirm";
+
 pub use self::asking_task::{AnswerKeeper, AskingLinks, AskingTask, create_directories};
 pub use self::questions::{Ask, Question, Questions, UnderWay};
 pub use self::report::{AnswerReport, CanaryState, ConfirmReport, ConfirmStatus};

@@ -39,9 +39,14 @@ pub(super) fn start(config: &LogConfig, metrics: &LogMetrics) -> Result<LogWrite
 }
 
 /// The modules whose lines are about security: rejected and flagged clients, updates of filters and
-/// lists, dropped lines. No client can cause them without a limit.
-const SECURITY_TARGETS: [&str; 4] =
-    ["keygate::admin", "keygate::client_key", "keygate::log", "keygate::snapshot"];
+/// lists, answers about keys, dropped lines. No client can cause them without a limit.
+const SECURITY_TARGETS: [&str; 5] = [
+    "keygate::admin",
+    "keygate::client_key",
+    "keygate::confirm",
+    "keygate::log",
+    "keygate::snapshot",
+];
 
 struct MainLog(LogWriter);
 

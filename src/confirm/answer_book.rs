@@ -13,6 +13,7 @@ use data_encoding::BASE64;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
+use super::TARGET;
 use super::lookup::{LookUp, ProofDirectories};
 use super::schedule::jittered;
 use crate::guard::Answers;
@@ -103,7 +104,7 @@ impl AnswerBook {
             Ok(file) => file,
             Err(error) => {
                 let file = path.display();
-                warn!(%file, %error, "kept answers cannot be used, keys are asked about again");
+                warn!(target: TARGET, %file, %error, "kept answers cannot be used, keys are asked about again");
                 return;
             }
         };
@@ -136,15 +137,15 @@ impl AnswerBook {
                 self.confirm(of_key, spki);
             }
             LookUp::DirectoryFailed(error) => {
-                warn!(%fingerprint, %error, "kept proof cannot be used, the key is asked about again");
+                warn!(target: TARGET, %fingerprint, %error, "kept proof cannot be used, the key is asked about again");
             }
             LookUp::Unusable(unusable) => {
                 let reason = unusable.reason.as_str();
-                warn!(%fingerprint, error = reason, "kept proof cannot be used, the key is asked about again");
+                warn!(target: TARGET, %fingerprint, error = reason, "kept proof cannot be used, the key is asked about again");
             }
             LookUp::Failed(_) | LookUp::Unknown => {
                 let error = "there is no file";
-                warn!(%fingerprint, error, "kept proof cannot be used, the key is asked about again");
+                warn!(target: TARGET, %fingerprint, error, "kept proof cannot be used, the key is asked about again");
             }
         }
     }

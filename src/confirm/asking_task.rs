@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use self::outcome::{CanaryCheck, LogLimit};
+use super::TARGET;
 use super::answer_book::{self, AnswerBook, Basis};
 use super::client::SourceClient;
 use super::lookup::{self, LookUp, ProofDirectories};
@@ -103,7 +104,7 @@ impl AnswerKeeper {
             }
         };
         if tokio::time::timeout(FLUSH_TIMEOUT, save).await.is_err() {
-            warn!("answers about keys could not be saved in time");
+            warn!(target: TARGET, "answers about keys could not be saved in time");
         }
     }
 }
@@ -162,7 +163,7 @@ impl AskingTask {
         match state_dir {
             Some(directory) => book.add_kept(directory, &directories, unix_time::now()),
             None => {
-                info!("answers about keys are lost at a restart, because there is no state.dir")
+                info!(target: TARGET, "answers about keys are lost at a restart, because there is no state.dir")
             }
         }
         if let Some(exposed) = &files.exposed {
@@ -284,9 +285,9 @@ impl AskingTask {
             Ok(TaskEnd::Kept(Err(error)) | TaskEnd::Saved(Err(error))) => {
                 self.metrics.state_write_failures.inc();
                 self.is_dirty = true;
-                error!(%error, "answers about keys cannot be saved");
+                error!(target: TARGET, %error, "answers about keys cannot be saved");
             }
-            Err(error) => error!(%error, "a question about a key has failed"),
+            Err(error) => error!(target: TARGET, %error, "a question about a key has failed"),
         }
     }
 
@@ -363,7 +364,7 @@ impl AskingTask {
         if let Some(write) = self.write().filter(|_| self.is_dirty) {
             self.is_dirty = false;
             if let Err(error) = write.await {
-                error!(%error, "answers about keys cannot be saved");
+                error!(target: TARGET, %error, "answers about keys cannot be saved");
             }
         }
     }
@@ -433,7 +434,7 @@ impl AskingTask {
         match self.thread.run(watch).await {
             Ok(directories) => directories,
             Err(error) => {
-                warn!(%error, "the files of [confirm] cannot be watched, they are polled only");
+                warn!(target: TARGET, %error, "the files of [confirm] cannot be watched, they are polled only");
                 Directories::new()
             }
         }
@@ -469,13 +470,15 @@ impl AskingTask {
                         Warning::UnsafePermissions(exposed.clone()).log();
                     }
                     self.files = read;
-                    info!("files of the source of proofs loaded");
+                    info!(target: TARGET, "files of the source of proofs loaded");
                     self.check_canary(tasks);
                 }
                 Ok(Err(error)) => {
-                    warn!(%error, "files of the source of proofs rejected, keeping those in use");
+                    warn!(target: TARGET, %error, "files of the source of proofs rejected, keeping those in use");
                 }
-                Err(error) => warn!(%error, "files of the source of proofs cannot be read"),
+                Err(error) => {
+                    warn!(target: TARGET, %error, "files of the source of proofs cannot be read")
+                }
             }
         }
         if before.get(files..) != self.seen.get(files..) {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
+use super::super::TARGET;
 use super::super::answer_book::until_text;
 use super::super::client::RequestError;
 use super::super::lookup::{
@@ -91,7 +92,7 @@ impl AskingTask {
         match look_up {
             LookUp::Confirmed(found) => self.confirm(&job, found, tasks),
             LookUp::DirectoryFailed(error) => {
-                warn!(%error, "directory of proofs cannot be read");
+                warn!(target: TARGET, %error, "directory of proofs cannot be read");
                 self.leave_directory(&job, goes_on, ConfirmationResult::Unreachable, None);
             }
             LookUp::Failed(error) => self.fail(&job, &error),
@@ -123,7 +124,7 @@ impl AskingTask {
         self.metrics.confirm.set_blocked_until(0);
         self.report.blocked_until = None;
         if self.questions.schedule().is_some_and(|mut schedule| schedule.record_response()) {
-            info!(source = self.report.source, "source of proofs answers again");
+            info!(target: TARGET, source = self.report.source, "source of proofs answers again");
         }
     }
 
@@ -145,7 +146,7 @@ impl AskingTask {
                 Some(path) => path.display().to_string(),
                 None => self.report.source.clone(),
             };
-            warn!(%fingerprint, source, proof, "compromise of a client key proved");
+            warn!(target: TARGET, %fingerprint, source, proof, "compromise of a client key proved");
             self.report.add(AnswerReport {
                 time: rfc3339(unix_time::now()),
                 fingerprint: fingerprint.to_string(),
@@ -182,7 +183,7 @@ impl AskingTask {
             Some(path) => path.display().to_string(),
             None => self.report.source.clone(),
         };
-        error!(%fingerprint, source, reason = reason.as_str(), "proof does not verify");
+        error!(target: TARGET, %fingerprint, source, reason = reason.as_str(), "proof does not verify");
     }
 
     fn fail(&mut self, job: &Job, error: &RequestError) {
@@ -231,7 +232,7 @@ impl AskingTask {
         let fingerprint = job.question.encodings.first().map(|(it, _)| it.to_string());
         let next = next.map(|next| rfc3339(unix_time::now().saturating_add(next.as_secs())));
         let result = result.as_str();
-        warn!(fingerprint, result, error, next, left_out, "no answer about a client key");
+        warn!(target: TARGET, fingerprint, result, error, next, left_out, "no answer about a client key");
     }
 
     /// Clears the key of a question if the source knew its canary lately; otherwise after a check.
@@ -260,7 +261,7 @@ impl AskingTask {
             }
         }
         if let Some((fingerprint, _)) = job.question.encodings.first() {
-            info!(%fingerprint, until, "client key cleared");
+            info!(target: TARGET, %fingerprint, until, "client key cleared");
             self.report.add(AnswerReport {
                 time: rfc3339(now),
                 fingerprint: fingerprint.to_string(),
@@ -313,7 +314,7 @@ impl AskingTask {
         match outcome {
             Ok(()) => {
                 if self.report.canary == CanaryState::Failed {
-                    info!(source = self.report.source, "source of proofs knows its canary again");
+                    info!(target: TARGET, source = self.report.source, "source of proofs knows its canary again");
                 }
                 self.report.canary = CanaryState::Ok;
                 self.canary.known_at = Some(now);
@@ -324,7 +325,7 @@ impl AskingTask {
             Err(CanaryProblem { error, pause }) => {
                 if self.report.canary != CanaryState::Failed {
                     let source = &self.report.source;
-                    warn!(source, error, "source does not know its canary, no key is cleared");
+                    warn!(target: TARGET, source, error, "source does not know its canary, no key is cleared");
                 }
                 self.report.canary = CanaryState::Failed;
                 self.canary.known_at = None;
