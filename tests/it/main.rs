@@ -40,6 +40,12 @@ mod cli {
     mod validate;
 }
 
+mod confirm {
+    mod answers;
+    mod schedule;
+    mod sources;
+}
+
 mod docs {
     mod examples;
     mod migrating;

@@ -27,6 +27,7 @@ pub mod origin;
 pub mod pki;
 pub mod program;
 pub mod promql;
+pub mod proof_source;
 pub mod proxy;
 pub mod scene;
 pub mod server;

@@ -1,0 +1,294 @@
+//! Answers over time: restarts, expiry, new filters, new proofs, and open connections.
+//!
+//! Guards: `add_kept` and `expire` in `src/confirm/answer_book.rs`, `compare_filters`,
+//! `consult_directory` and `publish` in `src/confirm/asking_task.rs`.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::support::client::Client;
+use crate::support::keygate::Keygate;
+use crate::support::pki::{Kind, Party};
+use crate::support::proof_source::{
+    ProofSource, canary, fingerprint, not_found, proof, proof_of, respond,
+};
+use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::{wait_until, write_filter, write_revision};
+
+const GET: &str = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+struct Scene {
+    proxy: Running,
+    source: ProofSource,
+    state: PathBuf,
+}
+
+/// A proxy with a state directory, and a source that knows its canary and no other key.
+fn scene(confirm: &str, policy: &str) -> Scene {
+    let proxy = Proxy::new().policy(policy);
+    let (source, state) = (ProofSource::start(), proxy.pki.path("state"));
+    std::fs::create_dir(&state).unwrap();
+    let canary = canary(&proxy.pki);
+    source.reply(&canary, proof(&canary));
+    let table = format!("url = \"{}\"\ncanary = \"canary.pem\"\n", source.url());
+    let proxy = proxy.add("confirm", &table).add("confirm", confirm);
+    Scene { proxy: proxy.global("state = { dir = \"state\" }").start(), source, state }
+}
+
+impl Scene {
+    /// Ends the proxy and starts it again, with this configuration.
+    fn restart(&mut self, text: &str) {
+        self.proxy.keygate.signal("TERM");
+        assert!(self.proxy.keygate.ended().success());
+        self.proxy.keygate = Keygate::configured(&self.proxy.pki, text);
+    }
+
+    fn restart_unchanged(&mut self) {
+        self.restart(&self.proxy.configuration.text());
+    }
+
+    fn wait_for_answers(&self, verdict: &str, count: f64) {
+        let series = format!("keygate_confirmation_answers{{verdict=\"{verdict}\"}}");
+        self.proxy.wait_for_metric(&series, count);
+    }
+
+    fn asked_about(&self, party: &Party) -> usize {
+        let asked = self.source.taken().into_iter();
+        asked.filter(|asked| asked.fingerprint == fingerprint(party)).count()
+    }
+}
+
+#[test]
+fn a_restart_loses_no_answer() {
+    let mut scene = scene("", "");
+    let other = scene.proxy.pki.client("other", Kind::P256);
+    let filter = scene.proxy.pki.path("lost.pkbf");
+    write_revision(&filter, &[&scene.proxy.lost.spki, &other.spki], 2);
+    scene.proxy.wait_for_generation(2);
+    scene.source.reply(&other, proof(&other));
+    scene.proxy.admits(&scene.proxy.lost);
+    assert_ne!(scene.proxy.curl(&other, &[]).stdout, b"hello\n");
+    scene
+        .proxy
+        .wait_for("the proof", |line| line["message"] == "compromise of a client key proved");
+    scene.restart_unchanged();
+    scene.source.taken();
+    scene.proxy.admits(&scene.proxy.lost);
+    scene.proxy.rejects(&other); // in the handshake: the answer is known
+    assert_eq!(scene.asked_about(&other) + scene.asked_about(&scene.proxy.lost), 0);
+    // A confirmed key stays confirmed in a filter that has lost it.
+    write_revision(&filter, &[], 3);
+    scene.proxy.wait_for_generation(2);
+    scene.proxy.rejects(&other);
+    scene.proxy.admits(&scene.proxy.lost);
+}
+
+#[test]
+fn a_kept_proof_that_was_changed_confirms_nobody() {
+    let mut scene = scene("", "on_probable = \"flag\"");
+    let lost = fingerprint(&scene.proxy.lost);
+    scene.source.reply(&scene.proxy.lost, proof(&scene.proxy.lost));
+    scene.proxy.curl(&scene.proxy.lost, &[]);
+    scene.wait_for_answers("confirmed", 1.0);
+    scene.source.reply(&scene.proxy.lost, respond("500 Oops", "", ""));
+    let kept = scene.state.join(format!("proofs/{lost}.jws"));
+    wait_until("the proof is kept", || kept.exists());
+    let other = proof_of(&scene.proxy.good);
+    std::fs::write(&kept, other).unwrap();
+    scene.restart_unchanged();
+    let line = scene.proxy.wait_for("the kept proof", |line| {
+        line["message"] == "kept proof cannot be used, the key is asked about again"
+    });
+    assert_eq!((&line["fingerprint"], &line["error"]), (&json!(lost), &json!("kid")));
+    scene.wait_for_answers("confirmed", 0.0);
+    scene.proxy.admits(&scene.proxy.lost);
+}
+
+#[test]
+fn a_broken_state_file_is_warned_of_and_started_anew() {
+    let mut scene = scene("", "");
+    scene.proxy.admits(&scene.proxy.lost);
+    scene.wait_for_answers("cleared", 1.0);
+    let file = scene.state.join("confirm.json");
+    wait_until("the answers are kept", || file.exists());
+    for broken in ["{", "{\"cleared\": 7}", "\u{0}"] {
+        scene.proxy.keygate.signal("TERM");
+        assert!(scene.proxy.keygate.ended().success());
+        std::fs::write(&file, broken).unwrap();
+        let text = scene.proxy.configuration.text();
+        scene.proxy.keygate = Keygate::configured(&scene.proxy.pki, &text);
+        scene.proxy.wait_for("the warning", |line| {
+            line["message"] == "kept answers cannot be used, keys are asked about again"
+        });
+        scene.proxy.admits(&scene.proxy.lost);
+        scene.wait_for_answers("cleared", 1.0);
+    }
+}
+
+#[test]
+fn another_source_forgets_what_the_first_one_cleared() {
+    let mut scene = scene("", "");
+    scene.proxy.admits(&scene.proxy.lost);
+    scene.wait_for_answers("cleared", 1.0);
+    let other = ProofSource::start();
+    let text = scene.proxy.configuration.text().replace(&scene.source.url(), &other.url());
+    scene.restart(&text);
+    assert_ne!(scene.proxy.curl(&scene.proxy.lost, &[]).stdout, b"hello\n");
+    scene.wait_for_answers("cleared", 0.0);
+    other.next_about(&scene.proxy.lost);
+}
+
+#[test]
+fn a_cleared_key_is_asked_about_again_and_stays_cleared_meanwhile() {
+    let scene = scene("cleared_ttl = \"1s\"", "");
+    scene.proxy.admits(&scene.proxy.lost);
+    scene.source.next_about(&scene.proxy.lost);
+    scene.source.reply(&scene.proxy.lost, respond("500 Oops", "", ""));
+    // The client comes back until the key is due.
+    wait_until("the second question", || {
+        scene.proxy.admits(&scene.proxy.lost);
+        scene.asked_about(&scene.proxy.lost) > 0
+    });
+    scene.proxy.admits(&scene.proxy.lost);
+}
+
+#[test]
+fn a_clearance_ends_when_nobody_answers_for_too_long() {
+    let scene = scene("cleared_ttl = \"1s\"\nstale_for = \"1s\"", "");
+    scene.proxy.admits(&scene.proxy.lost);
+    scene.source.reply(&scene.proxy.lost, respond("500 Oops", "", ""));
+    wait_until("the clearance to end", || {
+        scene.proxy.curl(&scene.proxy.lost, &[]).stdout != b"hello\n"
+    });
+    scene.wait_for_answers("cleared", 0.0);
+}
+
+#[test]
+fn a_key_that_becomes_known_while_connections_are_open_evicts_its_clients_only() {
+    let scene = scene("cleared_ttl = \"1s\"", "");
+    let connect = |party| {
+        let mut client = Client::connect(&scene.proxy.pki, scene.proxy.address(), party);
+        client.send(GET);
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+        client.exactly(6);
+        client
+    };
+    let (mut good, mut lost) = (connect(&scene.proxy.good), connect(&scene.proxy.lost));
+    scene.wait_for_answers("cleared", 1.0);
+    scene.source.reply(&scene.proxy.lost, proof(&scene.proxy.lost));
+    assert_eq!(lost.rest(), "", "the connection of the confirmed key ends");
+    scene
+        .proxy
+        .wait_for("the proof", |line| line["message"] == "compromise of a client key proved");
+    good.send(GET);
+    assert!(good.head().starts_with("HTTP/1.1 200 "));
+    scene.proxy.rejects(&scene.proxy.lost);
+}
+
+#[test]
+fn a_new_filter_asks_again_about_cleared_keys() {
+    let scene = scene("", "");
+    scene.proxy.admits(&scene.proxy.lost);
+    scene.source.next_about(&scene.proxy.lost);
+    scene.source.reply(&scene.proxy.lost, proof(&scene.proxy.lost));
+    write_revision(&scene.proxy.pki.path("lost.pkbf"), &[&scene.proxy.lost.spki], 2);
+    scene.proxy.wait_for_generation(2);
+    wait_until("the answer to the second question", || {
+        scene.proxy.curl(&scene.proxy.lost, &[]).stdout != b"hello\n"
+    });
+    scene.wait_for_answers("confirmed", 1.0);
+}
+
+#[test]
+fn a_hit_in_another_filter_is_never_cleared() {
+    let proxy = Proxy::new();
+    let source = ProofSource::start();
+    let canary = canary(&proxy.pki);
+    source.reply(&canary, proof(&canary));
+    write_filter(&proxy.pki.path("own.pkbf"), &[&proxy.lost.spki]);
+    let table =
+        format!("filters = [\"lost\"]\nurl = \"{}\"\ncanary = \"canary.pem\"\n", source.url());
+    let proxy = proxy
+        .add("confirm", &table)
+        .global("[[filters]]\nname = \"own\"\npath = \"own.pkbf\"\n")
+        .start();
+    assert_ne!(proxy.curl(&proxy.lost, &[]).stdout, b"hello\n");
+    assert_ne!(proxy.curl(&proxy.lost, &[]).stdout, b"hello\n");
+}
+
+#[test]
+fn a_directory_of_proofs_is_consulted_first_and_a_new_file_is_noticed() {
+    let proxy = Proxy::new().policy("on_probable = \"flag\"");
+    let proofs = proxy.pki.path("proofs");
+    std::fs::create_dir(&proofs).unwrap();
+    let proxy = proxy.add("confirm", "proofs = \"proofs\"").start();
+    let mut open = Client::connect(&proxy.pki, proxy.address(), &proxy.lost);
+    open.send(GET);
+    assert!(open.head().starts_with("HTTP/1.1 200 "));
+    open.exactly(6);
+    proxy.wait_for_metric("keygate_confirmations_total{result=\"untrusted\"}", 1.0);
+    let name = fingerprint(&proxy.lost);
+    std::fs::write(proxy.pki.path("new"), proof_of(&proxy.lost)).unwrap();
+    std::fs::rename(proxy.pki.path("new"), proofs.join(format!("{name}.json"))).unwrap();
+    assert_eq!(open.rest(), "", "the client is evicted");
+    let line =
+        proxy.wait_for("the proof", |line| line["message"] == "compromise of a client key proved");
+    assert_eq!(line["proof"], json!(proofs.join(format!("{name}.json")).to_str().unwrap()));
+}
+
+#[test]
+fn a_proof_in_the_directory_needs_no_question() {
+    for suffix in ["", ".jws", ".json"] {
+        let proxy = Proxy::new();
+        let source = ProofSource::start();
+        let canary = canary(&proxy.pki);
+        source.reply(&canary, proof(&canary));
+        let proofs = proxy.pki.path("proofs");
+        std::fs::create_dir(&proofs).unwrap();
+        let name = fingerprint(&proxy.lost);
+        std::fs::write(proofs.join(format!("{name}{suffix}")), proof_of(&proxy.lost)).unwrap();
+        let table =
+            format!("url = \"{}\"\ncanary = \"canary.pem\"\nproofs = \"proofs\"\n", source.url());
+        let proxy = proxy.add("confirm", &table).start();
+        assert_ne!(proxy.curl(&proxy.lost, &[]).stdout, b"hello\n");
+        proxy.wait_for_metric("keygate_confirmations_total{result=\"confirmed\"}", 1.0);
+        source.next_about(&canary);
+        assert!(source.taken().is_empty(), "{suffix:?}");
+    }
+}
+
+#[test]
+fn a_broken_file_in_the_directory_is_reported_and_the_url_is_asked() {
+    let proxy = Proxy::new();
+    let source = ProofSource::start();
+    let canary = canary(&proxy.pki);
+    source.reply(&canary, proof(&canary));
+    source.reply(&proxy.lost, not_found());
+    let proofs = proxy.pki.path("proofs");
+    std::fs::create_dir(&proofs).unwrap();
+    let file = proofs.join(fingerprint(&proxy.lost));
+    std::fs::write(&file, proof_of(&proxy.good)).unwrap();
+    let table =
+        format!("url = \"{}\"\ncanary = \"canary.pem\"\nproofs = \"proofs\"\n", source.url());
+    let proxy = proxy.add("confirm", &table).start();
+    proxy.admits(&proxy.lost);
+    let line = proxy.wait_for("the file", |line| line["message"] == "proof does not verify");
+    assert_eq!((&line["source"], &line["reason"]), (&json!(file.to_str().unwrap()), &json!("kid")));
+}
+
+#[test]
+fn a_complete_directory_clears_the_keys_that_it_lacks_if_it_has_its_canary() {
+    for has_canary in [true, false] {
+        let proxy = Proxy::new();
+        let canary = canary(&proxy.pki);
+        let proofs = proxy.pki.path("proofs");
+        std::fs::create_dir(&proofs).unwrap();
+        if has_canary {
+            std::fs::write(proofs.join(fingerprint(&canary)), proof_of(&canary)).unwrap();
+        }
+        let table = "proofs = \"proofs\"\ndirectory_is_complete = true\ncanary = \"canary.pem\"\n";
+        let proxy = proxy.add("confirm", table).start();
+        assert_eq!(proxy.curl(&proxy.lost, &[]).stdout == b"hello\n", has_canary);
+    }
+}

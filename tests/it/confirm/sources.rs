@@ -1,0 +1,407 @@
+//! A source of proofs that plays every kind of answer. For each: the verdict, the metric, the log
+//! line and the next question.
+//!
+//! Guards: `end_look_up`, `clear_if_trusted`, `end_canary` and `fail` in
+//! `src/confirm/asking_task/outcome.rs`, `read` and `send` in `src/confirm/client.rs`, `finish` in
+//! `src/confirm/schedule.rs`.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proof_source::{
+    ProofSource, Reply, canary, fingerprint, not_found, proof, proof_of, respond,
+};
+use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::wait_until;
+
+/// A proxy whose client `lost` is in the filter, and a source that knows its canary.
+fn scene(reply: Reply, confirm: &str) -> (Running, ProofSource) {
+    scene_at(ProofSource::start(), reply, confirm)
+}
+
+fn scene_at(source: ProofSource, reply: Reply, confirm: &str) -> (Running, ProofSource) {
+    let proxy = Proxy::new();
+    let canary = canary(&proxy.pki);
+    source.reply(&canary, proof(&canary));
+    source.reply(&proxy.lost, reply);
+    let table = format!("url = \"{}\"\ncanary = \"canary.pem\"\n", source.url());
+    (proxy.add("confirm", &table).add("confirm", confirm).start(), source)
+}
+
+impl Running {
+    /// Whether `client` gets the response of the origin.
+    fn serves(&self, client: &Party) -> bool {
+        self.curl(client, &[]).stdout == b"hello\n"
+    }
+
+    fn wait_for_result(&self, result: &str, count: f64) {
+        let series = format!("keygate_confirmations_total{{result=\"{result}\"}}");
+        self.wait_for_metric(&series, count);
+    }
+
+    fn wait_for_canary(&self, is_successful: f64) {
+        self.wait_for_metric("keygate_confirmation_canary_successful", is_successful);
+    }
+}
+
+/// Seconds from now to an RFC 3339 time.
+fn seconds_to(time: &serde_json::Value) -> f64 {
+    let time = humantime::parse_rfc3339(time.as_str().unwrap()).unwrap();
+    match time.duration_since(SystemTime::now()) {
+        Ok(left) => left.as_secs_f64(),
+        Err(error) => -error.duration().as_secs_f64(),
+    }
+}
+
+#[test]
+fn a_proved_compromise_is_confirmed_and_kept_and_not_asked_about_again() {
+    let proxy = Proxy::new().policy("on_probable = \"flag\", on_confirmed = \"reject\"");
+    let reply = proof(&proxy.lost);
+    let (source, state) = (ProofSource::start(), proxy.pki.path("state"));
+    std::fs::create_dir(&state).unwrap();
+    source.reply(&proxy.lost, reply);
+    let table = format!("url = \"{}\"\ncanary = \"off\"\n", source.url());
+    let proxy = proxy.add("confirm", &table).global("state = { dir = \"state\" }").start();
+    assert!(!proxy.serves(&proxy.lost));
+    proxy.admits(&proxy.good);
+    let name = fingerprint(&proxy.lost);
+    let line = proxy.wait_for("the line about the proof", |line| {
+        line["message"] == "compromise of a client key proved"
+    });
+    assert_eq!((&line["level"], &line["fingerprint"]), (&json!("WARN"), &json!(name)));
+    let kept = state.join("proofs").join(format!("{name}.jws"));
+    assert_eq!(line["proof"], json!(kept.to_str().unwrap()));
+    assert_eq!(line["source"], json!(source.url()));
+    wait_until("the proof is kept", || kept.exists());
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), proof_of(&proxy.lost));
+    proxy.wait_for_result("confirmed", 1.0);
+    proxy.wait_for_metric("keygate_confirmation_answers{verdict=\"confirmed\"}", 1.0);
+    let asked = source.next();
+    assert!(asked.head.starts_with(&format!("GET /{name} HTTP/1.1\r\n")), "{}", asked.head);
+    for field in
+        ["user-agent: keygate\r\n", "accept: application/json\r\n", "connection: close\r\n"]
+    {
+        assert!(asked.head.contains(field), "{}", asked.head);
+    }
+    assert_eq!(asked.head.lines().count(), 6, "nothing else leaves: {}", asked.head);
+    proxy.rejects(&proxy.lost); // in the handshake now
+    assert!(source.taken().is_empty(), "a confirmed key is never asked about again");
+    let status = proxy.wait_for_status("an answer", |status| {
+        status["confirm"]["answers"][0]["verdict"] == "confirmed"
+    });
+    assert_eq!(status["confirm"]["answers"][0]["fingerprint"], json!(name));
+}
+
+#[test]
+fn a_key_that_a_source_with_its_canary_does_not_know_is_cleared() {
+    let (proxy, source) = scene(not_found(), "");
+    proxy.admits(&proxy.lost);
+    proxy.wait_for_canary(1.0);
+    let line = proxy.wait_for("the line", |line| line["message"] == "client key cleared");
+    assert_eq!(
+        (&line["level"], &line["fingerprint"]),
+        (&json!("INFO"), &json!(fingerprint(&proxy.lost)))
+    );
+    let day = 86_400.0;
+    assert!((0.89 * day..1.11 * day).contains(&seconds_to(&line["until"])), "{line}");
+    proxy.wait_for_result("cleared", 1.0);
+    proxy.wait_for_metric("keygate_confirmation_answers{verdict=\"cleared\"}", 1.0);
+    source.next_about(&proxy.lost);
+    proxy.admits(&proxy.lost);
+    proxy.wait_for_metric("keygate_confirmations_pending", 0.0);
+    assert!(source.taken().is_empty(), "it is not asked about again before it is due");
+    let status = proxy.status();
+    assert_eq!(
+        (&status["confirm"]["canary"], &status["confirm"]["cleared"]),
+        (&json!("ok"), &json!(1))
+    );
+}
+
+#[test]
+fn a_source_that_answers_404_to_everything_clears_nobody() {
+    let proxy = Proxy::new();
+    let source = ProofSource::start();
+    canary(&proxy.pki);
+    let table = format!("url = \"{}\"\ncanary = \"canary.pem\"\n", source.url());
+    let proxy = proxy.add("confirm", &table).start();
+    let line = proxy.wait_for("the canary", |line| {
+        line["message"] == "source does not know its canary, no key is cleared"
+    });
+    assert!(line["error"].as_str().unwrap().ends_with(": 404 Not Found"), "{line}");
+    assert!(!proxy.serves(&proxy.lost));
+    proxy.wait_for_result("untrusted", 1.0);
+    assert_eq!(proxy.metric("keygate_confirmation_canary_successful"), 0.0);
+    assert_eq!(proxy.metric("keygate_confirmation_answers{verdict=\"cleared\"}"), 0.0);
+    proxy.wait_for("the line", |line| {
+        line["message"] == "no answer about a client key" && line["result"] == "untrusted"
+    });
+    assert_eq!(proxy.status()["confirm"]["canary"], json!("failed"));
+}
+
+#[test]
+fn a_canary_that_answers_again_clears_keys_again() {
+    let proxy = Proxy::new();
+    let source = ProofSource::start();
+    let canary = canary(&proxy.pki);
+    let table = format!("url = \"{}\"\ncanary = \"canary.pem\"\n", source.url());
+    let proxy = proxy.add("confirm", &table).start();
+    proxy.wait_for("the canary", |line| {
+        line["message"] == "source does not know its canary, no key is cleared"
+    });
+    assert!(!proxy.serves(&proxy.lost));
+    source.reply(&canary, proof(&canary));
+    proxy.wait_for("the canary", |line| {
+        line["message"] == "source of proofs knows its canary again"
+    });
+    proxy.wait_for_result("cleared", 1.0);
+    proxy.admits(&proxy.lost);
+}
+
+/// A kind of answer that is none.
+struct Case {
+    name: &'static str,
+    reply: Reply,
+    result: &'static str,
+    /// A part of the error in the log.
+    error: &'static str,
+    /// Seconds until the next question.
+    next: std::ops::Range<f64>,
+}
+
+/// The first back-off, rounded down, and the time that the test itself takes.
+const FIRST: std::ops::Range<f64> = -60.0..2.0;
+
+fn endless(head: &'static str, length: u64) -> Reply {
+    Arc::new(move |stream| {
+        write!(stream, "HTTP/1.1 200 OK\r\n{head}\r\n")?;
+        for _ in 0..length / 65_536 {
+            stream.write_all(&[b'x'; 65_536])?;
+        }
+        Ok(())
+    })
+}
+
+fn cases(lost: &Party, other: &Party) -> Vec<Case> {
+    let case = |name, reply, result, error| Case { name, reply, result, error, next: FIRST };
+    let hour = 3240.0 - 60.0..3960.0;
+    let bad =
+        |name, reply, error| Case { next: hour.clone(), ..case(name, reply, "bad_proof", error) };
+    let good = proof_of(lost);
+    let limited = |name, field: &str, next| Case {
+        next,
+        ..case(name, respond("429 Too Many Requests", field, ""), "rate_limited", "429")
+    };
+    let date = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(600));
+    vec![
+        bad("a proof of another key", proof(other), "kid"),
+        bad("no JSON", respond("200 OK", "", "pwned"), "json"),
+        bad("gzip", respond("200 OK", "content-encoding: gzip\r\n", &good), "encoding"),
+        case("400", respond("400 Bad Request", "", ""), "refused", "400 Bad Request"),
+        case("401", respond("401 Unauthorized", "", ""), "refused", "401 Unauthorized"),
+        case("500", respond("500 Oops", "", ""), "server_error", "500"),
+        case("503", respond("503 Busy", "", ""), "server_error", "503"),
+        case(
+            "a redirect",
+            respond("302 Found", "location: http://127.0.0.1:1/\r\n", &good),
+            "refused",
+            "302 Found",
+        ),
+        limited("429 with seconds", "retry-after: 600\r\n", 540.0..601.0),
+        limited("429 with a date", &format!("retry-after: {date}\r\n"), 540.0..601.0),
+        limited("429 without a time", "", 0.0..61.0),
+        limited("429 for a year", "retry-after: 31536000\r\n", 3540.0..3601.0),
+        case("1 GiB", endless("content-length: 1073741824\r\n", 1 << 30), "too_large", "larger"),
+        case("1 GiB until the end", endless("", 1 << 30), "too_large", "larger"),
+        case(
+            "a large head",
+            respond("200 OK", &format!("x-large: {}\r\n", "x".repeat(100_000)), &good),
+            "too_large",
+            "larger",
+        ),
+        case(
+            "a body that is cut",
+            Arc::new(|stream| {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"payload\"")
+            }),
+            "unreachable",
+            "broke off",
+        ),
+        case("a close", Arc::new(|_| Ok(())), "unreachable", "connection closed"),
+        case(
+            "no HTTP",
+            Arc::new(|stream| stream.write_all(b"SSH-2.0-x\r\n\r\n")),
+            "unreachable",
+            "pars",
+        ),
+    ]
+}
+
+#[test]
+fn an_answer_that_is_none_leaves_the_key_probable() {
+    let other = Pki::new().client("other", Kind::P256);
+    let names = cases(&other, &other).len();
+    for index in 0..names {
+        let proxy = Proxy::new();
+        let source = ProofSource::start();
+        let canary = canary(&proxy.pki);
+        source.reply(&canary, proof(&canary));
+        let Case { name, reply, result, error, next } = cases(&proxy.lost, &other).remove(index);
+        source.reply(&proxy.lost, reply);
+        let table = format!("url = \"{}\"\ncanary = \"canary.pem\"\n", source.url());
+        let proxy = proxy.add("confirm", &table).start();
+        assert!(!proxy.serves(&proxy.lost), "{name}");
+        proxy.wait_for_metric(&format!("keygate_confirmations_total{{result=\"{result}\"}}"), 1.0);
+        for verdict in ["confirmed", "cleared"] {
+            let series = format!("keygate_confirmation_answers{{verdict=\"{verdict}\"}}");
+            assert_eq!(proxy.metric(&series), 0.0, "{name}");
+        }
+        let line = if result == "bad_proof" {
+            let line = proxy.wait_for(name, |line| line["message"] == "proof does not verify");
+            assert_eq!(line["level"], json!("ERROR"), "{name}");
+            assert_eq!(line["reason"], json!(error), "{name}");
+            proxy.wait_for(name, |line| line["message"] == "no answer about a client key")
+        } else {
+            let line =
+                proxy.wait_for(name, |line| line["message"] == "no answer about a client key");
+            assert!(line["error"].as_str().unwrap().contains(error), "{name}: {line}");
+            line
+        };
+        assert_eq!((&line["level"], &line["result"]), (&json!("WARN"), &json!(result)), "{name}");
+        assert_eq!(line["fingerprint"], json!(fingerprint(&proxy.lost)), "{name}");
+        let seconds = seconds_to(&line["next"]);
+        assert!(next.contains(&seconds), "{name}: {seconds} in {line}");
+        let blocked = proxy.metric("keygate_confirmation_blocked_until_timestamp_seconds");
+        assert_eq!(blocked > 0.0, result == "rate_limited", "{name}");
+        assert!(proxy.serves(&proxy.good), "{name}");
+    }
+}
+
+#[test]
+fn a_response_that_stalls_or_trickles_ends_at_the_deadline() {
+    let stalls: [(&str, Reply); 3] = [
+        ("nothing", Arc::new(|stream| stream.read(&mut [0]).map(drop))),
+        (
+            "half a body",
+            Arc::new(|stream| {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{")?;
+                stream.read(&mut [0]).map(drop)
+            }),
+        ),
+        (
+            "a byte a time",
+            Arc::new(|stream| {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10000\r\n\r\n")?;
+                loop {
+                    stream.write_all(b"x")?;
+                    // The pause is the subject: no byte arrives late enough for an idle timeout.
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }),
+        ),
+    ];
+    for (name, reply) in stalls {
+        let (proxy, _source) = scene(reply, "timeout = \"1s\"");
+        assert!(!proxy.serves(&proxy.lost), "{name}");
+        proxy.wait_for_result("timeout", 1.0);
+        let line = proxy.wait_for(name, |line| line["message"] == "no answer about a client key");
+        assert_eq!(line["result"], json!("timeout"), "{name}");
+        let duration = proxy.metric("keygate_confirmation_duration_seconds_sum");
+        assert!(duration >= 1.0, "{name}: {duration}");
+    }
+}
+
+#[test]
+fn a_failed_source_is_asked_again_and_its_answer_counts() {
+    let (proxy, source) = scene(respond("500 Oops", "", ""), "");
+    assert!(!proxy.serves(&proxy.lost));
+    proxy.wait_for_result("server_error", 1.0);
+    source.reply(&proxy.lost, not_found());
+    proxy.wait_for("the line", |line| line["message"] == "source of proofs answers again");
+    proxy.wait_for_result("cleared", 1.0);
+    proxy.admits(&proxy.lost);
+}
+
+#[test]
+fn a_429_pauses_the_questions_about_every_key() {
+    let (proxy, source) = scene(respond("429 Slow", "retry-after: 600\r\n", ""), "");
+    assert!(!proxy.serves(&proxy.lost));
+    proxy.wait_for_result("rate_limited", 1.0);
+    source.next_about(&proxy.lost);
+    assert!(!proxy.serves(&proxy.lost));
+    assert!(source.taken().is_empty(), "nothing is asked during the pause");
+    proxy.rejects(&proxy.lost); // in the handshake: no answer comes soon
+    assert_eq!(proxy.metric("keygate_confirmations_pending"), 1.0);
+    assert!(proxy.status()["confirm"]["blocked_until"].is_string());
+}
+
+#[test]
+fn tls_to_the_source_needs_a_certificate_of_the_configured_cas() {
+    let (proxy, other) = (Proxy::new(), Pki::named("Other CA"));
+    for (certificate, is_right) in [
+        (proxy.pki.server_for("source", &["localhost"]), true),
+        (proxy.pki.server_for("elsewhere", &["elsewhere.example"]), false),
+        (other.server_for("source", &["localhost"]), false),
+    ] {
+        let proxy = Proxy::new();
+        std::fs::copy(other_ca(&certificate, &other, is_right), proxy.pki.path("source-ca.pem"))
+            .unwrap();
+        let source = ProofSource::with_tls(&certificate);
+        let canary = canary(&proxy.pki);
+        source.reply(&canary, self::proof(&canary));
+        let port = source.address().port();
+        let table = format!(
+            "url = \"https://localhost:{port}/v1\"\ntrust_anchors = \"source-ca.pem\"\ncanary = \"canary.pem\"\n"
+        );
+        let proxy = proxy.add("confirm", &table).start();
+        assert_eq!(proxy.serves(&proxy.lost), is_right);
+        if is_right {
+            let asked = source.next_about(&proxy.lost);
+            assert!(asked.head.starts_with("GET /v1/"), "{}", asked.head);
+            assert!(asked.head.contains(&format!("host: localhost:{port}\r\n")), "{}", asked.head);
+        } else {
+            let line = proxy.wait_for("the canary", |line| {
+                line["message"] == "source does not know its canary, no key is cleared"
+            });
+            assert!(line["error"].as_str().unwrap().contains("TLS handshake failed"), "{line}");
+            assert!(source.taken().is_empty());
+        }
+    }
+}
+
+/// The CA that the proxy trusts: that of its own PKI, in the directory of the certificate if it is
+/// the right one.
+fn other_ca(certificate: &Party, other: &Pki, is_right: bool) -> std::path::PathBuf {
+    if is_right { certificate.certificate.with_file_name("ca.pem") } else { other.path("ca.pem") }
+}
+
+#[test]
+fn an_api_key_is_sent_and_never_logged_and_a_new_one_is_used() {
+    let proxy = Proxy::new().set("log.level", "trace");
+    let source = ProofSource::start();
+    let canary = canary(&proxy.pki);
+    source.reply(&canary, self::proof(&canary));
+    std::fs::write(proxy.pki.path("api.key"), "secret-one\n").unwrap();
+    let table =
+        format!("url = \"{}\"\ncanary = \"canary.pem\"\napi_key = \"api.key\"\n", source.url());
+    let proxy = proxy.add("confirm", &table).start();
+    let exposed = proxy.wait_for("the permissions", |line| {
+        line["message"].as_str().is_some_and(|it| it.contains("everybody can read"))
+            || line.to_string().contains("everybody can read")
+    });
+    assert!(exposed.to_string().contains("api.key"), "{exposed}");
+    assert!(source.next().head.contains("authorization: Bearer secret-one\r\n"));
+    std::fs::write(proxy.pki.path("api.key"), "secret-two\n").unwrap();
+    proxy.wait_for("the files", |line| line["message"] == "files of the source of proofs loaded");
+    assert!(source.next().head.contains("authorization: Bearer secret-two\r\n"));
+    std::fs::write(proxy.pki.path("api.key"), "two\nlines\n").unwrap();
+    proxy.wait_for("the rejection", |line| {
+        line["message"] == "files of the source of proofs rejected, keeping those in use"
+    });
+    proxy.admits(&proxy.lost);
+    assert!(source.next_about(&proxy.lost).head.contains("authorization: Bearer secret-two\r\n"));
+    assert!(proxy.matching_lines(|line| line.to_string().contains("secret-")).is_empty());
+}
