@@ -5,7 +5,7 @@ use std::time::Duration;
 use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, IntGaugeVec, Registry};
 
 use super::labels::{ConfirmationResult, Family};
-use super::{NAMESPACE, counters, opts, register};
+use super::{NAMESPACE, counter, counters, opts, register};
 use crate::guard::VerdictKind;
 
 /// Upper bounds of the durations of questions, in seconds.
@@ -20,6 +20,7 @@ pub struct ConfirmMetrics {
     confirmed: IntGauge,
     cleared: IntGauge,
     canary_successful: IntGauge,
+    canary_failures: IntCounter,
     last_answer: Gauge,
     blocked_until: Gauge,
 }
@@ -40,6 +41,7 @@ impl ConfirmMetrics {
             confirmed: answers.with_label_values(&[VerdictKind::Confirmed.as_str()]),
             cleared: answers.with_label_values(&[VerdictKind::Cleared.as_str()]),
             canary_successful: integer("confirmation_canary_successful", "1 if the source of proofs knew its canary at the last check; 0 if not, or if it was not checked yet.")?,
+            canary_failures: counter(registry, "confirmation_canary_failures_total", "Checks at which the source of proofs did not know its canary.")?,
             last_answer: gauge("confirmation_last_answer_timestamp_seconds", "When the source of proofs last answered; 0 if it has not answered yet.")?,
             blocked_until: gauge("confirmation_blocked_until_timestamp_seconds", "Until when the source of proofs wants no questions (429); 0 if it has not asked for a pause.")?,
         })
@@ -77,9 +79,10 @@ impl ConfirmMetrics {
         self.cleared.set(i64::try_from(cleared).unwrap_or(i64::MAX));
     }
 
-    /// Sets whether the source knew its canary.
-    pub fn set_canary_successful(&self, is_successful: bool) {
+    /// Records a check of the canary.
+    pub fn record_canary(&self, is_successful: bool) {
         self.canary_successful.set(is_successful.into());
+        self.canary_failures.inc_by((!is_successful).into());
     }
 
     /// Sets when the source answered last, in seconds since the Unix epoch.

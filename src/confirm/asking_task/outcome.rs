@@ -305,7 +305,7 @@ impl AskingTask {
     pub(super) fn end_canary(&mut self, outcome: Result<(), CanaryProblem>) {
         self.canary.is_running = false;
         let is_known = outcome.is_ok();
-        self.metrics.confirm.set_canary_successful(is_known);
+        self.metrics.confirm.record_canary(is_known);
         if let Some(mut schedule) = self.questions.schedule() {
             schedule.set_canary_missing(!is_known);
         }

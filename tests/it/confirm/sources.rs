@@ -347,8 +347,8 @@ fn tls_to_the_source_needs_a_certificate_of_the_configured_cas() {
         (other.server_for("source", &["localhost"]), false),
     ] {
         let proxy = Proxy::new();
-        std::fs::copy(other_ca(&certificate, &other, is_right), proxy.pki.path("source-ca.pem"))
-            .unwrap();
+        let ca = other_ca(&certificate, &other, is_right);
+        std::fs::copy(ca, proxy.pki.path("source-ca.pem")).unwrap();
         let source = ProofSource::with_tls(&certificate);
         let canary = canary(&proxy.pki);
         source.reply(&canary, self::proof(&canary));
@@ -405,3 +405,32 @@ fn an_api_key_is_sent_and_never_logged_and_a_new_one_is_used() {
     assert!(source.next_about(&proxy.lost).head.contains("authorization: Bearer secret-two\r\n"));
     assert!(proxy.matching_lines(|line| line.to_string().contains("secret-")).is_empty());
 }
+
+#[test]
+fn plain_http_to_another_machine_clears_nobody_and_its_proofs_count() {
+    for (host, clears) in [("127.0.0.1", true), ("localhost", true), (OTHER_NAME, false)] {
+        let proxy = Proxy::new();
+        let source = ProofSource::start();
+        let canary = canary(&proxy.pki);
+        source.reply(&canary, proof(&canary));
+        let url = format!("http://{host}:{}", source.address().port());
+        let table = format!("url = \"{url}\"\ncanary = \"canary.pem\"\n");
+        let proxy = proxy.add("confirm", &table).start();
+        assert_eq!(proxy.serves(&proxy.lost), clears, "{host}");
+        if !clears {
+            proxy.wait_for_result("untrusted", 1.0);
+            assert_eq!(proxy.status()["confirm"]["canary"], json!("off"));
+        }
+    }
+    let proxy = Proxy::new().policy("on_probable = \"flag\"");
+    let source = ProofSource::start();
+    source.reply(&proxy.lost, proof(&proxy.lost));
+    let url = format!("url = \"http://{OTHER_NAME}:{}\"\n", source.address().port());
+    let proxy = proxy.add("confirm", &url).start();
+    assert!(!proxy.serves(&proxy.lost));
+    proxy.wait_for_result("confirmed", 1.0);
+}
+
+/// A name that is not `localhost`, and that glibc resolves to 127.0.0.1 without a name server, as
+/// inet_aton(3) does. keygate must not trust a name because of the address that it leads to.
+const OTHER_NAME: &str = "0x7f.0x1";
