@@ -39,6 +39,9 @@ pub struct Handshake {
     rejected: Option<RejectedClient>,
     #[cfg(feature = "proxy")]
     pub(super) stored: Option<StoredPath>,
+    /// Whether a ticket was issued.
+    #[cfg(feature = "proxy")]
+    pub(super) has_ticket: bool,
 }
 
 /// A client whose certificates are acceptable. It has not proved that it holds the key.
