@@ -2,15 +2,16 @@
 //!
 //! Results go to standard output, everything else to standard error. Exit codes:
 //!
-//! - 0: success (`query`: no key found; `diff`: no difference; `healthcheck`: ready; `proof verify`: a key is proved
+//! - 0: success (`query`: no key found; `confirm`: no key confirmed; `diff`: no difference; `healthcheck`: ready; `proof verify`: a key is proved
 //!   compromised)
-//! - 1: `query`: a key was found, even if an input was unusable; `diff`: the filters differ; `healthcheck`: not ready; `proof verify`: no key is proved compromised
+//! - 1: `query`: a key was found, `confirm`: a key is confirmed, even if an input was unusable; `diff`: the filters differ; `healthcheck`: not ready; `proof verify`: no key is proved compromised
 //! - 2: wrong usage or configuration; `validate --strict`: a warning
 //! - 3: an unusable file or input
 //! - 4: an error of the operating system (address in use, no permission, no thread)
 
 mod admin_client;
 mod completions;
+mod confirm;
 mod demo;
 mod filter;
 mod healthcheck;
@@ -32,6 +33,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueHint};
 
 use self::admin_client::AdminError;
 use crate::config::ConfigError;
+use crate::confirm::ConfirmError;
 use crate::pkbf::FilterError;
 use crate::process::sandbox::SandboxError;
 use crate::server::ServerError;
@@ -99,6 +101,14 @@ enum CliCommand {
     /// One private key has several public encodings. Each encoding has its own fingerprint, the
     /// SHA-256 of its SubjectPublicKeyInfo. All of them are printed.
     Key(key::Args),
+    /// Ask a source of proofs about keys: exit code 0 if none is confirmed, 1 if any is.
+    ///
+    /// The source is the one of the configuration, or --url and --proofs. With a configuration, only
+    /// keys in a filter of `confirm.filters` are asked about. Prints a line for each key: verdict,
+    /// fingerprint of the encoding, name of the encoding, position, and source. A verdict is
+    /// "confirmed", "cleared", or "probable" if there is no answer. The source learns the
+    /// fingerprints; --dry-run shows them and asks nothing.
+    Confirm(confirm::Args),
     /// Verify and create proofs that a key is compromised.
     ///
     /// A proof is a statement that is signed with the compromised key itself, in the format of the
@@ -190,6 +200,8 @@ enum CliError {
     Admin(#[from] AdminError),
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error(transparent)]
+    Confirm(#[from] ConfirmError),
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
@@ -225,6 +237,7 @@ impl CliError {
             Self::Config(error) => error.lines(),
             Self::Load(errors) | Self::Server(ServerError::Load(errors)) => errors.lines(),
             Self::Admin(_)
+            | Self::Confirm(_)
             | Self::File { .. }
             | Self::Filter { .. }
             | Self::Operation(_)
@@ -248,6 +261,7 @@ impl CliError {
                 if lacks_thread { 4 } else { 3 }
             }
             Self::Admin(_)
+            | Self::Confirm(_)
             | Self::File { .. }
             | Self::Filter { .. }
             | Self::Operation(_)
@@ -280,6 +294,7 @@ pub fn main() -> ExitCode {
         CliCommand::Report(args) => report::run(&args),
         CliCommand::Filter(command) => filter::run(&command),
         CliCommand::Key(args) => key::run(&args),
+        CliCommand::Confirm(args) => confirm::run(&args),
         CliCommand::Proof(command) => proof::run(&command),
         CliCommand::Completions(args) => completions::run(&args),
         CliCommand::Man(args) => man::run(&args),

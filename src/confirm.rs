@@ -12,10 +12,13 @@
 //! | A key that the source does not know is cleared if the source knows its canary. | `asking_task/outcome` |
 //! | The answer is put in use, open connections are judged again, and the question ends. | `asking_task` |
 //! | The answer is kept in the state directory. | `answer_book` |
+//!
+//! Commands ask a source without the asking task, through `direct`.
 
 mod answer_book;
 mod asking_task;
 mod client;
+mod direct;
 mod lookup;
 mod proof_directory;
 mod questions;
@@ -27,6 +30,7 @@ mod source_files;
 const TARGET: &str = "keygate::confirm";
 
 pub use self::asking_task::{AnswerKeeper, AskingLinks, AskingTask, create_directories};
+pub use self::direct::{DirectAnswer, DirectSource};
 pub use self::questions::{Ask, Question, Questions, UnderWay};
 pub use self::report::{AnswerReport, CanaryState, ConfirmReport, ConfirmStatus};
 pub use self::source_files::ConfirmError;

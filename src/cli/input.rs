@@ -3,6 +3,8 @@
 //! Finds the keys in the inputs. An unusable input is reported on standard error, and the others
 //! are read.
 
+mod report;
+
 use std::fs::File;
 use std::io::{self, Read};
 
@@ -10,7 +12,7 @@ use walkdir::{DirEntry, WalkDir};
 
 use super::progress::{InputProgress, PerKeyOutput};
 use super::{CliError, Exit, print_error};
-use crate::spki::{Algorithm, Finding, Fingerprint, KeyScanner};
+use crate::spki::{Algorithm, Finding, Fingerprint, InputError, KeyScanner};
 
 /// Help text of every INPUT argument.
 pub(super) const HELP: &str = "Certificates, requests, public and private keys (PEM, DER, \
@@ -25,6 +27,27 @@ pub(super) struct FoundKey<'a> {
     pub(super) line: Option<u64>,
     /// SubjectPublicKeyInfo (DER).
     pub(super) spki: &'a [u8],
+}
+
+/// An object that a question can be about.
+pub(super) enum FoundSubject<'a> {
+    /// The fingerprint of a key that is not in the inputs.
+    Fingerprint {
+        /// The argument, or the path below a directory argument.
+        input: &'a str,
+        /// Line number, from 1.
+        line: Option<u64>,
+        /// The fingerprint.
+        fingerprint: Fingerprint,
+    },
+    /// A key.
+    Key(FoundKey<'a>),
+    /// A client of `keygate report --json`, with the key that was found in a filter.
+    Reported {
+        key: FoundKey<'a>,
+        /// The encoding of the key that was found.
+        encoding: Option<String>,
+    },
 }
 
 impl FoundKey<'_> {
@@ -42,7 +65,7 @@ impl FoundKey<'_> {
     }
 }
 
-fn position(input: &str, line: Option<u64>) -> String {
+pub(super) fn position(input: &str, line: Option<u64>) -> String {
     line.map_or_else(|| input.to_owned(), |line| format!("{input}:{line}"))
 }
 
@@ -82,7 +105,28 @@ const CHUNK_SIZE: usize = 64 << 10;
 pub(super) fn for_each_key(
     inputs: &[String],
     per_key_output: PerKeyOutput,
-    visit: impl FnMut(&FoundKey<'_>) -> Result<(), CliError>,
+    mut visit: impl FnMut(&FoundKey<'_>) -> Result<(), CliError>,
+) -> Result<InputCounts, CliError> {
+    for_each(inputs, per_key_output, false, |subject| match subject {
+        FoundSubject::Key(key) => visit(&key),
+        // Reported as unusable, because they are not accepted.
+        FoundSubject::Fingerprint { .. } | FoundSubject::Reported { .. } => Ok(()),
+    })
+}
+
+/// As [`for_each_key`], and accepts fingerprints and the lines of `keygate report --json`.
+pub(super) fn for_each_subject(
+    inputs: &[String],
+    visit: impl FnMut(FoundSubject<'_>) -> Result<(), CliError>,
+) -> Result<InputCounts, CliError> {
+    for_each(inputs, PerKeyOutput::Yes, true, visit)
+}
+
+fn for_each(
+    inputs: &[String],
+    per_key_output: PerKeyOutput,
+    accepts_all: bool,
+    visit: impl FnMut(FoundSubject<'_>) -> Result<(), CliError>,
 ) -> Result<InputCounts, CliError> {
     let progress = InputProgress::new(inputs, per_key_output);
     let counts = InputCounts::default();
@@ -90,6 +134,7 @@ pub(super) fn for_each_key(
         progress,
         counts,
         visit,
+        accepts_all,
         is_below_directory: false,
         places: Vec::new(),
         place_count: 0,
@@ -107,6 +152,8 @@ struct InputReader<V> {
     progress: InputProgress,
     counts: InputCounts,
     visit: V,
+    /// Whether fingerprints and lines of reports are accepted.
+    accepts_all: bool,
     is_below_directory: bool,
     /// The first unusable places of the input that is being read.
     places: Vec<String>,
@@ -114,7 +161,7 @@ struct InputReader<V> {
     place_count: u64,
 }
 
-impl<V: FnMut(&FoundKey<'_>) -> Result<(), CliError>> InputReader<V> {
+impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
     fn read_argument(&mut self, argument: &str) -> Result<(), CliError> {
         if argument == "-" {
             return self.read_stream("-", io::stdin().lock());
@@ -179,6 +226,7 @@ impl<V: FnMut(&FoundKey<'_>) -> Result<(), CliError>> InputReader<V> {
 
     fn read_keys(&mut self, input: &str, mut source: impl Read) -> Result<(), CliError> {
         let mut scanner = KeyScanner::new();
+        let mut report = self.accepts_all.then(report::ReportLines::default);
         let mut buffer = vec![0; CHUNK_SIZE];
         let mut outcome = Ok(());
         loop {
@@ -195,14 +243,48 @@ impl<V: FnMut(&FoundKey<'_>) -> Result<(), CliError>> InputReader<V> {
             if chunk.is_empty() {
                 break;
             }
-            scanner.push(chunk, &mut |finding| self.handle(input, finding, &mut outcome));
+            match report.as_mut().filter(|report| report.accepts(chunk)) {
+                Some(report) => report.push(chunk, &mut |line| {
+                    self.handle_reported(input, line, &mut outcome);
+                }),
+                None => {
+                    report = None;
+                    scanner.push(chunk, &mut |finding| self.handle(input, finding, &mut outcome));
+                }
+            }
             self.progress.advance(read as u64, self.counts.keys - before);
             if outcome.is_err() {
                 break; // standard output is closed
             }
         }
-        scanner.finish(&mut |finding| self.handle(input, finding, &mut outcome));
+        match report.filter(|report| !report.is_empty()) {
+            Some(report) => report.finish(&mut |line| {
+                self.handle_reported(input, line, &mut outcome);
+            }),
+            None => scanner.finish(&mut |finding| self.handle(input, finding, &mut outcome)),
+        }
         outcome
+    }
+
+    fn handle_reported(
+        &mut self,
+        input: &str,
+        line: report::ReportLine,
+        outcome: &mut Result<(), CliError>,
+    ) {
+        if outcome.is_err() {
+            return;
+        }
+        match line.client {
+            Ok(Some(client)) => {
+                self.counts.keys += 1;
+                let key = FoundKey { input, line: Some(line.number), spki: &client.spki };
+                let encoding = client.encoding;
+                *outcome = (self.visit)(FoundSubject::Reported { key, encoding });
+            }
+            Ok(None) => {} // a client about whose key there is no question
+            Err(error) => self.record_unusable(input, Some(line.number), &error),
+        }
     }
 
     fn handle(&mut self, input: &str, finding: Finding, outcome: &mut Result<(), CliError>) {
@@ -212,7 +294,12 @@ impl<V: FnMut(&FoundKey<'_>) -> Result<(), CliError>> InputReader<V> {
         match finding.key {
             Ok(spki) => {
                 self.counts.keys += 1;
-                *outcome = (self.visit)(&FoundKey { input, line: finding.line, spki: &spki });
+                let key = FoundKey { input, line: finding.line, spki: &spki };
+                *outcome = (self.visit)(FoundSubject::Key(key));
+            }
+            Err(InputError::Fingerprint(fingerprint)) if self.accepts_all => {
+                let line = finding.line;
+                *outcome = (self.visit)(FoundSubject::Fingerprint { input, line, fingerprint });
             }
             Err(error) => self.record_unusable(input, finding.line, &error),
         }

@@ -3,16 +3,17 @@
 mod create;
 mod verify;
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
+use std::fs::{File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use zeroize::Zeroizing;
 
 use super::{CliError, Exit};
-use crate::spki::{InputError, keys_in};
+use crate::spki::{Fingerprint, InputError, keys_in};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum ProofCommand {
@@ -69,4 +70,32 @@ fn private_key(path: &Path, content: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'s
         };
         CliError::Operation(format!("{}: {reason}", path.display()))
     })
+}
+
+/// The name under which a proof is looked for in a directory of proofs.
+fn file_name(fingerprint: Fingerprint) -> String {
+    format!("{fingerprint}.jws")
+}
+
+/// Writes a proof into `directory`, for all users, because a proof is not secret. A reader finds the
+/// old file or the whole new one.
+pub(super) fn write(
+    directory: &Path,
+    fingerprint: Fingerprint,
+    body: &[u8],
+) -> Result<PathBuf, CliError> {
+    let path = directory.join(file_name(fingerprint));
+    let written = tempfile::Builder::new()
+        .prefix(".proof-")
+        .permissions(Permissions::from_mode(0o666)) // the umask applies
+        .tempfile_in(directory)
+        .and_then(|mut file| {
+            file.write_all(body)?;
+            file.as_file().sync_all()?;
+            file.persist(&path).map_err(|error| error.error)
+        });
+    match written {
+        Ok(_) => Ok(path),
+        Err(source) => Err(CliError::File { path, source }),
+    }
 }

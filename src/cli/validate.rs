@@ -1,9 +1,13 @@
 //! `keygate validate`: loads everything that `run` would load, and opens no socket.
 
+use tokio::runtime::Builder;
+
 use super::input::{counted, counted_entries};
 use super::{CliError, ConfigFile, Exit, print, print_error};
-use crate::config::Config;
+use crate::config::{CanaryConfig, Config, ConfirmConfig};
+use crate::confirm::DirectSource;
 use crate::metrics::ControlMetrics;
+use crate::resolver::Resolver;
 use crate::server::ServerError;
 use crate::snapshot::{JudgementLinks, Loader};
 use crate::unix_time::{self, rfc3339};
@@ -15,6 +19,9 @@ pub(super) struct Args {
     /// Exit with code 2 if there is a warning.
     #[arg(long)]
     strict: bool,
+    /// Ask the source of proofs about its canary. Without this option, nothing is asked.
+    #[arg(long)]
+    online: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
@@ -78,6 +85,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             ))?;
         }
     }
+    if let Some(confirm) = &config.confirm {
+        show_source(confirm, args.online)?;
+    }
     let warnings = loader.warnings();
     for warning in &warnings {
         print(format_args!("warning: {warning}"))?;
@@ -92,4 +102,33 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         return Ok(Exit::Warned);
     }
     Ok(Exit::Done)
+}
+
+/// Reads the files of the source of proofs, and prints what it will be asked. With `online`, asks it
+/// about its canary.
+fn show_source(config: &ConfirmConfig, online: bool) -> Result<(), CliError> {
+    let resolver = Resolver::start().map_err(ServerError::Resolver)?;
+    let source = DirectSource::new(config, resolver)?;
+    let name = source.name();
+    let canary = match &config.canary {
+        CanaryConfig::File(path) => path.display().to_string(),
+        CanaryConfig::Off => "off".to_owned(),
+        CanaryConfig::Published => "published".to_owned(),
+    };
+    let filters = config.filters.join(", ");
+    print(format_args!("source of proofs {name}: asked about keys in {filters}; canary {canary}"))?;
+    if !online {
+        return Ok(());
+    }
+    if !source.clears() {
+        return print(format_args!(
+            "source of proofs {name}: clears no key, so that it was not asked about a canary"
+        ));
+    }
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| CliError::system("cannot start a runtime", error))?;
+    runtime.block_on(source.check_canary()).map_err(|error| {
+        CliError::Operation(format!("source of proofs {name}: the canary is not known: {error}"))
+    })?;
+    print(format_args!("source of proofs {name}: knows its canary"))
 }

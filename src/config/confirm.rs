@@ -5,6 +5,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hyper::Uri;
+use rustls::pki_types::ServerName;
+
 /// The source that is asked whether a probably compromised key is compromised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfirmConfig {
@@ -60,6 +63,30 @@ pub struct SourceUrl {
 }
 
 impl SourceUrl {
+    /// Parses `http://` or `https://` with a host, and with a port and a path if needed.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let uri: Uri = text.parse().ok()?;
+        let (is_secure, default) = match uri.scheme_str()? {
+            "https" => (true, 443),
+            "http" => (false, 80),
+            _ => return None,
+        };
+        let authority = uri.authority()?;
+        if uri.query().is_some() || text.contains(['@', '#']) {
+            return None;
+        }
+        let host = authority.host().trim_matches(['[', ']']).to_owned();
+        ServerName::try_from(host.as_str()).ok()?;
+        let port =
+            match authority.as_str().rsplit_once(']').map_or(authority.as_str(), |(_, it)| it) {
+                rest if rest.contains(':') => authority.port_u16().filter(|port| *port != 0)?,
+                _ => default,
+            };
+        let path = uri.path().trim_end_matches('/').to_owned();
+        Some(Self { is_secure, host, port, path })
+    }
+
     /// Whether nobody on the way can forge an answer: TLS, or a connection within the machine.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {

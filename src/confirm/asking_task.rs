@@ -305,7 +305,8 @@ impl AskingTask {
                         schedule.take_tokens(extra as f64, began);
                     }
                     tasks.spawn_local(async move {
-                        let look_up = lookup::ask_url(&client, &files, &job.question).await;
+                        let look_up =
+                            lookup::ask_url(&client, &files, &job.question.encodings).await;
                         TaskEnd::LookedUp { job, began, look_up }
                     });
                 }
@@ -540,7 +541,7 @@ impl AskingTask {
 }
 
 /// The URL or the directory of the source, as logs and the status name it.
-fn source_of(config: &ConfirmConfig) -> String {
+pub(super) fn source_of(config: &ConfirmConfig) -> String {
     match (&config.url, &config.proofs) {
         (Some(url), _) => url.to_string(),
         (None, Some(directory)) => directory.display().to_string(),
@@ -558,7 +559,7 @@ fn filters_of(config: &ConfirmConfig, guard: &Guard) -> BTreeMap<String, String>
 }
 
 /// Whether a key that the source does not know can be cleared.
-fn clears(config: &ConfirmConfig) -> bool {
+pub(super) fn clears(config: &ConfirmConfig) -> bool {
     let is_trusted = match &config.url {
         Some(url) => url.is_authenticated(),
         None => config.directory_is_complete,

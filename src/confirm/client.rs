@@ -59,6 +59,16 @@ pub(super) enum SourceResponse {
     NotFound,
 }
 
+impl SourceResponse {
+    /// The body of a 200.
+    pub(super) fn into_body(self) -> Option<Vec<u8>> {
+        match self {
+            Self::Found(body) => Some(body),
+            Self::NotFound => None,
+        }
+    }
+}
+
 /// Why a source has not responded to the request for one fingerprint.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RequestError {

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use super::client::{RequestError, SourceClient, SourceResponse};
 use super::proof_directory;
-use super::questions::Question;
 use super::source_files::{CanaryKey, SourceFiles};
 use crate::proof::{self, BadProof};
 use crate::spki::Fingerprint;
@@ -113,6 +112,16 @@ impl ProofDirectories {
         Ok(())
     }
 
+    /// The content of the file for `fingerprint`. Blocks.
+    pub(super) fn find(&self, fingerprint: &Fingerprint) -> io::Result<Option<Vec<u8>>> {
+        for directory in self.kept.iter().chain(&self.configured) {
+            if let Some((_, body)) = proof_directory::find(directory, fingerprint)? {
+                return Ok(Some(body));
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether the configured directory has a file for one of `fingerprints`. Blocks.
     pub(super) fn named<'a>(
         &self,
@@ -128,10 +137,10 @@ impl ProofDirectories {
 pub(super) async fn ask_url(
     client: &SourceClient,
     files: &SourceFiles,
-    question: &Question,
+    encodings: &[CanaryKey],
 ) -> LookUp {
     let mut outcome = LookUp::Unknown;
-    for (fingerprint, spki) in &question.encodings {
+    for (fingerprint, spki) in encodings {
         match client.get(files, fingerprint).await {
             Ok(SourceResponse::Found(body)) => match verified(*fingerprint, spki, body, None) {
                 Ok(found) => return LookUp::Confirmed(found),

@@ -13,7 +13,7 @@ mod text;
 use aws_lc_rs::error::{KeyRejected, Unspecified};
 
 use self::text::Text;
-use super::CertificateError;
+use super::{CertificateError, Fingerprint};
 
 /// A key, or an unusable place, in an input.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub enum InputError {
     #[error(
         "a fingerprint is not a key: a filter lookup needs the SubjectPublicKeyInfo, which a certificate or a public key contains"
     )]
-    Fingerprint,
+    Fingerprint(Fingerprint),
     /// A line in no known format.
     #[error("neither PEM, nor base64 or hex of a SubjectPublicKeyInfo, nor an OpenSSH key")]
     Line,

@@ -31,6 +31,7 @@ mod admission {
 }
 
 mod cli {
+    mod confirm;
     mod demo;
     mod filter;
     mod inputs;

@@ -5,6 +5,7 @@ pub(super) fn markdown(name: &str) -> Option<&'static str> {
     Some(match name {
         "keygate" => include_str!("../../../docs/man/keygate.md"),
         "keygate-completions" => include_str!("../../../docs/man/keygate-completions.md"),
+        "keygate-confirm" => include_str!("../../../docs/man/keygate-confirm.md"),
         "keygate-demo" => include_str!("../../../docs/man/keygate-demo.md"),
         "keygate-filter" => include_str!("../../../docs/man/keygate-filter.md"),
         "keygate-filter-accept" => include_str!("../../../docs/man/keygate-filter-accept.md"),

@@ -1,17 +1,15 @@
 //! `keygate proof create`: creates the proofs of a private key.
 
-use std::fs::Permissions;
-use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 
 use clap::ValueHint;
 use serde::Serialize;
 
-use super::{CliError, Exit, private_key, read};
+use super::{CliError, Exit, file_name, private_key, read, write};
 use crate::cli::CliOutput;
 use crate::proof;
-use crate::spki::{Algorithm, Fingerprint};
+use crate::spki::Algorithm;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -52,9 +50,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     }
     let mut output = CliOutput::new();
     for proof in proofs {
-        let path = path(proof.fingerprint);
-        write(&path, proof.json.as_bytes())
-            .map_err(|source| CliError::File { path: path.clone(), source })?;
+        let path = write(&args.dir, proof.fingerprint, proof.json.as_bytes())?;
         let row = CreatedRow {
             path: path.display().to_string(),
             algorithm: Algorithm::of(&proof.spki).to_string(),
@@ -68,23 +64,4 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     }
     output.flush()?;
     Ok(Exit::Done)
-}
-
-/// The name under which a proof is looked for in a directory of proofs.
-fn file_name(fingerprint: Fingerprint) -> String {
-    format!("{fingerprint}.jws")
-}
-
-/// Writes a file that other users may read, because a proof is not secret. A reader finds the old
-/// file or the whole new one.
-fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let mut file = tempfile::Builder::new()
-        .prefix(".proof-")
-        .permissions(Permissions::from_mode(0o666)) // the umask applies
-        .tempfile_in(directory.unwrap_or(Path::new(".")))?;
-    file.write_all(content)?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
 }

@@ -2,9 +2,6 @@
 
 use std::path::Path;
 
-use hyper::Uri;
-use rustls::pki_types::ServerName;
-
 use super::Checker;
 use crate::config::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
 use crate::config::{FilterConfig, raw};
@@ -72,7 +69,7 @@ impl Checker<'_> {
     }
 
     fn source_url(&self, text: &str) -> Option<SourceUrl> {
-        let url = parse_url(text);
+        let url = SourceUrl::parse(text);
         if url.is_none() {
             let problem = format!(
                 "{text:?} is not the URL of a source; write \"https://HOST\", with a port or a path if needed"
@@ -81,27 +78,6 @@ impl Checker<'_> {
         }
         url
     }
-}
-
-fn parse_url(text: &str) -> Option<SourceUrl> {
-    let uri: Uri = text.parse().ok()?;
-    let (is_secure, default) = match uri.scheme_str()? {
-        "https" => (true, 443),
-        "http" => (false, 80),
-        _ => return None,
-    };
-    let authority = uri.authority()?;
-    if uri.query().is_some() || text.contains(['@', '#']) {
-        return None;
-    }
-    let host = authority.host().trim_matches(['[', ']']).to_owned();
-    ServerName::try_from(host.as_str()).ok()?;
-    let port = match authority.as_str().rsplit_once(']').map_or(authority.as_str(), |(_, it)| it) {
-        rest if rest.contains(':') => authority.port_u16().filter(|port| *port != 0)?,
-        _ => default,
-    };
-    let path = uri.path().trim_end_matches('/').to_owned();
-    Some(SourceUrl { is_secure, host, port, path })
 }
 
 #[cfg(test)]
@@ -117,7 +93,7 @@ mod tests {
             ("http://127.0.0.1:80", "http://127.0.0.1"),
             ("http://[::1]:8080/a/b", "http://[::1]:8080/a/b"),
         ] {
-            assert_eq!(parse_url(text).unwrap().to_string(), written);
+            assert_eq!(SourceUrl::parse(text).unwrap().to_string(), written);
         }
         for text in [
             "",
@@ -134,7 +110,7 @@ mod tests {
             "https:///a",
             "https://a:",
         ] {
-            assert_eq!(parse_url(text), None, "{text}");
+            assert_eq!(SourceUrl::parse(text), None, "{text}");
         }
     }
 
@@ -149,7 +125,7 @@ mod tests {
             ("http://LOCALHOST:1", true),
             ("http://localhost.example", false),
         ] {
-            assert_eq!(parse_url(text).unwrap().is_authenticated(), expected, "{text}");
+            assert_eq!(SourceUrl::parse(text).unwrap().is_authenticated(), expected, "{text}");
         }
     }
 }

@@ -4,6 +4,7 @@ use data_encoding::{BASE64_NOPAD, HEXLOWER_PERMISSIVE};
 
 use super::pem::{self, Boundary, Section};
 use super::{Damage, Finding, InputError, LIMIT, der, ssh};
+use crate::spki::Fingerprint;
 
 /// The state of the scan between two lines.
 #[derive(Debug, Default)]
@@ -141,9 +142,10 @@ impl Text {
 fn key_in_line(line: &[u8]) -> Result<Vec<u8>, InputError> {
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let first = words.next().unwrap_or_default();
-    let is_hex = first.iter().all(u8::is_ascii_hexdigit);
-    if is_hex && first.len() == 64 {
-        return Err(InputError::Fingerprint);
+    let is_hex = first.len() == 64 && first.iter().all(u8::is_ascii_hexdigit);
+    let text = if is_hex { std::str::from_utf8(first).ok() } else { None };
+    if let Some(fingerprint) = text.and_then(Fingerprint::parse) {
+        return Err(InputError::Fingerprint(fingerprint));
     }
     if words.next().is_some() {
         return ssh::key_in_line(line);

@@ -63,6 +63,7 @@ fn bash_completes_commands_options_and_values() {
         "report",
         "filter",
         "key",
+        "confirm",
         "proof",
         "completions",
     ] {

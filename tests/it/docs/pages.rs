@@ -79,6 +79,7 @@ fn the_commands_on_the_confirmation_page_work_as_described() {
     let shown = output_text(&output);
     assert!(output.status.success(), "{shown}");
     assert_eq!(shown.matches("proved ").count(), 2, "{shown}");
+    assert_eq!(shown.matches("\nconfirmed ").count(), 1, "{shown}");
 }
 
 #[test]

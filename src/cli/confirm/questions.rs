@@ -1,0 +1,107 @@
+//! The questions about a key: its encodings that are in a filter of the source.
+
+use std::sync::Arc;
+
+use crate::cli::CliError;
+use crate::config::FilterConfig;
+use crate::pkbf::{self, Filter};
+use crate::spki::{Encoding, Fingerprint, for_each_related, related};
+
+/// Selects the encodings of keys to ask about.
+#[derive(Debug)]
+pub(super) struct QuestionMaker {
+    /// `None` without a configuration: every encoding is asked about.
+    filters: Option<SourceFilters>,
+}
+
+/// The filters of the configuration.
+#[derive(Debug)]
+struct SourceFilters {
+    /// Those whose hits the source answers for.
+    covered: Vec<Filter>,
+    others: Vec<Filter>,
+}
+
+/// The encodings of a key to ask about; none if there is no question.
+#[derive(Debug, Default)]
+pub(super) struct AskedKey {
+    names: Vec<Encoding>,
+    encodings: Vec<(Fingerprint, Arc<[u8]>)>,
+    is_in_other_filter: bool,
+}
+
+impl QuestionMaker {
+    pub(super) fn without_filters() -> Self {
+        Self { filters: None }
+    }
+
+    /// Reads the filters of a configuration. The source answers for those with the names `covered`.
+    pub(super) fn read(filters: &[FilterConfig], covered: &[String]) -> Result<Self, CliError> {
+        let mut read = SourceFilters { covered: Vec::new(), others: Vec::new() };
+        for FilterConfig { name, path, max_size, .. } in filters {
+            let failed = |source| CliError::Filter { path: path.clone(), source };
+            let filter = pkbf::read(path, *max_size).map_err(failed)?.filter;
+            let is_covered = covered.contains(name);
+            if is_covered { &mut read.covered } else { &mut read.others }.push(filter);
+        }
+        Ok(Self { filters: Some(read) })
+    }
+
+    /// The question about the key with this SubjectPublicKeyInfo (DER). `found` is the name of the
+    /// encoding that another proxy has found in its filter. `all` asks about keys in no filter, too.
+    pub(super) fn ask(&self, spki: &[u8], found: Option<&str>, all: bool) -> AskedKey {
+        let mut asked = AskedKey::default();
+        let Some(filters) = &self.filters else {
+            for_each_related(spki, |encoding, spki| {
+                if found.is_none_or(|found| found == encoding.as_str()) {
+                    asked.push(encoding, spki);
+                }
+            });
+            if asked.encodings.is_empty() {
+                return self.ask(spki, None, all); // an encoding of another version
+            }
+            return asked;
+        };
+        let contains = |filters: &[Filter], spki: &[u8]| filters.iter().any(|it| it.contains(spki));
+        for (encoding, spki) in related(spki) {
+            if contains(&filters.covered, &spki) {
+                asked.push(encoding, &spki);
+            }
+            asked.is_in_other_filter |= contains(&filters.others, &spki);
+        }
+        if asked.encodings.is_empty() && all {
+            related(spki).iter().for_each(|(encoding, spki)| asked.push(*encoding, spki));
+        }
+        asked
+    }
+}
+
+impl AskedKey {
+    fn push(&mut self, encoding: Encoding, spki: &[u8]) {
+        self.names.push(encoding);
+        self.encodings.push((Fingerprint::of(spki), Arc::from(spki)));
+    }
+
+    pub(super) fn encodings(&self) -> &[(Fingerprint, Arc<[u8]>)] {
+        &self.encodings
+    }
+
+    /// Fingerprint and name of each encoding.
+    pub(super) fn named(&self) -> impl Iterator<Item = (Fingerprint, &'static str)> {
+        let names = self.names.iter().map(|encoding| encoding.as_str());
+        self.encodings.iter().map(|(fingerprint, _)| *fingerprint).zip(names)
+    }
+
+    pub(super) fn first(&self) -> Option<(Fingerprint, &'static str)> {
+        self.named().next()
+    }
+
+    pub(super) fn name_of(&self, fingerprint: &Fingerprint) -> Option<&'static str> {
+        self.named().find(|(known, _)| known == fingerprint).map(|(_, name)| name)
+    }
+
+    /// Whether a filter that the source does not answer for has the key. The source cannot clear it.
+    pub(super) fn is_in_other_filter(&self) -> bool {
+        self.is_in_other_filter
+    }
+}

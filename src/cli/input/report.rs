@@ -1,0 +1,93 @@
+//! Lines of `keygate report --json` as an input: the keys that were found in a filter.
+
+use data_encoding::BASE64;
+use serde::Deserialize;
+
+/// Maximum size of a line, in bytes. A client with a long subject has less than 8 KiB.
+const MAX_LINE: usize = 64 << 10;
+
+/// Collects the lines of an input that begins with a JSON object.
+#[derive(Default)]
+pub(super) struct ReportLines {
+    pending: Vec<u8>,
+    number: u64,
+    has_begun: bool,
+}
+
+/// A line, and the client in it.
+pub(super) struct ReportLine {
+    /// Line number, from 1.
+    pub(super) number: u64,
+    /// `None` if there is no question about the client's key: it is on a list, or confirmed.
+    pub(super) client: Result<Option<ReportedKey>, ReportLineError>,
+}
+
+/// The key of a client that was found in a filter.
+pub(super) struct ReportedKey {
+    pub(super) spki: Vec<u8>,
+    /// The encoding of the key that was found.
+    pub(super) encoding: Option<String>,
+}
+
+/// Why a line is not one of a report.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReportLineError {
+    #[error("not a line of `keygate report --json`: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("not a line of `keygate report --json`: `spki` is not base64")]
+    Spki,
+    #[error("a line of more than {MAX_LINE} bytes")]
+    TooLong,
+}
+
+#[derive(Deserialize)]
+struct ReportedFields {
+    verdict: String,
+    spki: Option<String>,
+    encoding: Option<String>,
+}
+
+impl ReportLines {
+    /// Whether the input is a report. Its first piece decides.
+    pub(super) fn accepts(&self, piece: &[u8]) -> bool {
+        self.has_begun || piece.trim_ascii_start().first() == Some(&b'{')
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        !self.has_begun
+    }
+
+    pub(super) fn push(&mut self, piece: &[u8], found: &mut impl FnMut(ReportLine)) {
+        self.has_begun = true;
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            // One byte above the maximum marks a line as too long.
+            let room = (MAX_LINE + 1).saturating_sub(self.pending.len());
+            self.pending.extend(part.iter().take(room));
+            if part.ends_with(b"\n") {
+                self.end_line(found);
+            }
+        }
+    }
+
+    pub(super) fn finish(mut self, found: &mut impl FnMut(ReportLine)) {
+        self.end_line(found);
+    }
+
+    fn end_line(&mut self, found: &mut impl FnMut(ReportLine)) {
+        let line = std::mem::take(&mut self.pending);
+        self.number += 1;
+        if line.len() > MAX_LINE {
+            found(ReportLine { number: self.number, client: Err(ReportLineError::TooLong) });
+        } else if !line.trim_ascii().is_empty() {
+            found(ReportLine { number: self.number, client: client(&line) });
+        }
+    }
+}
+
+fn client(line: &[u8]) -> Result<Option<ReportedKey>, ReportLineError> {
+    let ReportedFields { verdict, spki, encoding } = serde_json::from_slice(line)?;
+    let is_open = ["probable", "cleared"].contains(&verdict.as_str());
+    let Some(spki) = spki.filter(|_| is_open) else { return Ok(None) };
+    let spki = BASE64.decode(spki.as_bytes()).map_err(|_| ReportLineError::Spki)?;
+    Ok(Some(ReportedKey { spki, encoding }))
+}

@@ -1,0 +1,150 @@
+//! Questions of a command to a source, one after another: no schedule, and no answers are kept.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+
+use super::asking_task::{clears, source_of};
+use super::client::{RequestError, SourceClient};
+use super::lookup::{self, CanaryProblem, LookUp, ProofDirectories};
+use super::source_files::{ConfirmError, SourceFiles};
+use crate::config::ConfirmConfig;
+use crate::resolver::Resolver;
+use crate::spki::Fingerprint;
+
+/// A source that a command asks directly.
+#[derive(Debug)]
+pub struct DirectSource {
+    config: ConfirmConfig,
+    files: SourceFiles,
+    directories: ProofDirectories,
+    client: Option<SourceClient>,
+    /// The outcome of the check of the canary, which the first unknown key causes.
+    canary: OnceCell<Result<(), String>>,
+}
+
+/// The answer of a source to one question.
+#[derive(Debug)]
+pub enum DirectAnswer {
+    /// A verified proof.
+    Confirmed {
+        /// The fingerprint of the encoding that the proof is for.
+        fingerprint: Fingerprint,
+        /// The bytes of the proof.
+        body: Vec<u8>,
+        /// The file with the proof; `None` if it came from the URL.
+        file: Option<PathBuf>,
+    },
+    /// The source wants no questions for this time.
+    RateLimited(Duration),
+    /// There was no usable answer, with the reason.
+    Unanswered(String),
+    /// The source knows none of the encodings, and it cannot clear keys: `http://` to another
+    /// machine, a directory that is not complete, or `canary = "off"`.
+    Unknown,
+    /// The source knows none of the encodings, and knows its canary.
+    UnknownForCertain,
+}
+
+impl DirectSource {
+    /// Reads the files of the source. Blocks.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be used.
+    pub fn new(config: &ConfirmConfig, resolver: Resolver) -> Result<Self, ConfirmError> {
+        let files = SourceFiles::read(config)?;
+        if let Some(path) = &config.proofs {
+            let unusable = |source| ConfirmError::Directory { path: path.clone(), source };
+            std::fs::read_dir(path).map_err(unusable)?;
+        }
+        let directories = ProofDirectories { kept: None, configured: config.proofs.clone() };
+        let client = config.url.clone().map(|url| SourceClient::new(url, config.timeout, resolver));
+        Ok(Self { config: config.clone(), files, directories, client, canary: OnceCell::new() })
+    }
+
+    /// The URL of the source, or the directory if there is no URL.
+    #[must_use]
+    pub fn name(&self) -> String {
+        source_of(&self.config)
+    }
+
+    /// Whether the source can clear keys that it does not know, if it knows its canary.
+    #[must_use]
+    pub fn clears(&self) -> bool {
+        clears(&self.config)
+    }
+
+    /// Asks about a key by its encodings. Looks into the directory first.
+    pub async fn ask(&self, encodings: &[(Fingerprint, Arc<[u8]>)]) -> DirectAnswer {
+        let in_directory = self.directories.look_up(encodings);
+        let is_proved = matches!(in_directory, LookUp::Confirmed(_));
+        let look_up = match &self.client {
+            Some(client) if !is_proved => lookup::ask_url(client, &self.files, encodings).await,
+            Some(_) | None => in_directory,
+        };
+        match look_up {
+            LookUp::Confirmed(found) => DirectAnswer::Confirmed {
+                fingerprint: found.fingerprint,
+                body: found.body,
+                file: found.file,
+            },
+            LookUp::DirectoryFailed(error) => DirectAnswer::Unanswered(error.to_string()),
+            LookUp::Failed(RequestError::RateLimited(pause)) => DirectAnswer::RateLimited(pause),
+            LookUp::Failed(error) => DirectAnswer::Unanswered(error.to_string()),
+            LookUp::Unknown => self.unknown().await,
+            LookUp::Unusable(unusable) => {
+                let reason = unusable.reason.as_str();
+                DirectAnswer::Unanswered(format!("the proof does not verify: {reason}"))
+            }
+        }
+    }
+
+    async fn unknown(&self) -> DirectAnswer {
+        if !self.clears() {
+            return DirectAnswer::Unknown;
+        }
+        match self.check_canary().await {
+            Ok(()) => DirectAnswer::UnknownForCertain,
+            Err(error) => DirectAnswer::Unanswered(format!("the canary is not known: {error}")),
+        }
+    }
+
+    /// The body of the proof for `fingerprint`, which is not verified: no key is known.
+    ///
+    /// # Errors
+    /// Returns the reason if there is no answer.
+    pub async fn fetch(&self, fingerprint: &Fingerprint) -> Result<Option<Vec<u8>>, DirectAnswer> {
+        let unanswered =
+            |error: &dyn std::fmt::Display| DirectAnswer::Unanswered(error.to_string());
+        match self.directories.find(fingerprint) {
+            Ok(Some(body)) => return Ok(Some(body)),
+            Ok(None) => {}
+            Err(error) => return Err(unanswered(&error)),
+        }
+        let Some(client) = &self.client else { return Ok(None) };
+        match client.get(&self.files, fingerprint).await {
+            Ok(response) => Ok(response.into_body()),
+            Err(RequestError::RateLimited(pause)) => Err(DirectAnswer::RateLimited(pause)),
+            Err(error) => Err(unanswered(&error)),
+        }
+    }
+
+    /// Checks once whether the source knows its canary.
+    ///
+    /// # Errors
+    /// Returns the reason if it does not.
+    pub async fn check_canary(&self) -> Result<(), String> {
+        let check = async {
+            let known = match &self.client {
+                Some(client) => {
+                    lookup::check_canaries(client, &self.files, &self.files.canaries).await
+                }
+                None => self.directories.check_canaries(&self.files.canaries),
+            };
+            known.map_err(|CanaryProblem { error, .. }| error)
+        };
+        self.canary.get_or_init(|| check).await.clone()
+    }
+}
