@@ -1,6 +1,8 @@
 //! The asking task: starts questions, puts their answers in use, and keeps them.
 
+mod keeping;
 mod outcome;
+mod refresh;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,14 +11,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
+pub use self::keeping::{AnswerKeeper, create_directories};
+use self::keeping::{KEPT_PROOFS, SAVE_INTERVAL};
 use self::outcome::{CanaryCheck, LogLimit};
 use super::TARGET;
-use super::answer_book::{self, AnswerBook, Basis};
+use super::answer_book::{AnswerBook, Basis};
 use super::client::SourceClient;
 use super::lookup::{self, LookUp, ProofDirectories};
-use super::proof_directory;
 use super::questions::Questions;
 use super::report::{CanaryState, ConfirmReport, ConfirmStatus};
 use super::schedule::{Finished, Job, Stage};
@@ -32,17 +35,11 @@ use crate::snapshot::{Current, FileState, SETTLE, Warning};
 use crate::spki::Fingerprint;
 use crate::unix_time;
 
-/// Minimum time between two writes of the state file, 10 s.
-const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Minimum time between two judgements of all open connections because of answers, 1 s.
 const JUDGE_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum time for the last write of the state file, 5 s.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum time for a write in the state directory, 10 s.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Name of the directory of kept proofs in the state directory.
-const KEPT_PROOFS: &str = "proofs";
+/// Maximum time for a write in the state directory, and for a look into the directory of proofs,
+/// 10 s.
+const FILE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the asking task shares with the rest of the process.
 #[derive(Debug)]
@@ -78,6 +75,9 @@ pub struct AskingTask {
     log: LogLimit,
     /// Questions that were answered since the answers were published.
     answered: Vec<u64>,
+    /// Keys that were confirmed or cleared since then. A cleared key has the time at which it is
+    /// asked about again.
+    learned: Vec<(Fingerprint, Option<u64>)>,
     /// Whether answers have changed since they were published.
     has_news: bool,
     /// Whether open connections must be judged again.
@@ -86,27 +86,11 @@ pub struct AskingTask {
     /// Whether answers have changed since they were saved.
     is_dirty: bool,
     saved_at: Option<Instant>,
-    /// The states of the files, and of the directory of proofs.
+    /// The states of the files, and of the directory of proofs, at `looked_at`.
     seen: Vec<FileState>,
-}
-
-/// Saves the answers at the end of the process.
-#[derive(Debug, Clone)]
-pub struct AnswerKeeper(mpsc::Sender<oneshot::Sender<()>>);
-
-impl AnswerKeeper {
-    /// Saves the answers, within 5 s.
-    pub async fn save(&self) {
-        let (done, saved) = oneshot::channel();
-        let save = async {
-            if self.0.send(done).await.is_ok() {
-                let _ = saved.await; // an error means that the task has ended
-            }
-        };
-        if tokio::time::timeout(FLUSH_TIMEOUT, save).await.is_err() {
-            warn!(target: TARGET, "answers about keys could not be saved in time");
-        }
-    }
+    looked_at: Instant,
+    /// Clearances were expired up to this time, in seconds since the Unix epoch.
+    expired_at: u64,
 }
 
 /// How a task of the asking task has ended.
@@ -115,26 +99,6 @@ enum TaskEnd {
     Kept(std::io::Result<()>),
     LookedUp { job: Job, began: Instant, look_up: LookUp },
     Saved(std::io::Result<()>),
-}
-
-/// Creates the directory for proofs in the state directory, because the sandbox allows no new
-/// directories.
-///
-/// # Errors
-/// Returns an error if the directory cannot be created.
-pub fn create_directories(
-    config: Option<&ConfirmConfig>,
-    state_dir: Option<&Path>,
-) -> Result<(), ConfirmError> {
-    let (Some(_), Some(state_dir)) = (config, state_dir) else { return Ok(()) };
-    let path = state_dir.join(KEPT_PROOFS);
-    match std::fs::create_dir(&path) {
-        Err(source) if source.kind() != std::io::ErrorKind::AlreadyExists => {
-            // A missing state directory has an error of its own.
-            if state_dir.exists() { Err(ConfirmError::Directory { path, source }) } else { Ok(()) }
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 impl AskingTask {
@@ -200,12 +164,15 @@ impl AskingTask {
             canary: CanaryCheck::default(),
             log: LogLimit::default(),
             answered: Vec::new(),
+            learned: Vec::new(),
             has_news: false,
             judge_again: false,
             judged_at: None,
             is_dirty: false,
             saved_at: None,
             seen: Vec::new(),
+            looked_at: Instant::now(),
+            expired_at: unix_time::now(),
         };
         task.show();
         Ok(task)
@@ -232,6 +199,7 @@ impl AskingTask {
         let mut tasks = JoinSet::new();
         self.check_canary(&mut tasks);
         loop {
+            self.expire();
             self.start_jobs(&mut tasks);
             self.publish(&judgements);
             self.save(&mut tasks);
@@ -261,8 +229,9 @@ impl AskingTask {
                     let _ = done.send(()); // the caller may have stopped to wait
                 }
                 () = tokio::time::sleep_until(wake) => {
-                    self.expire();
-                    self.refresh_files(&mut tasks).await;
+                    if self.looked_at.elapsed() >= POLL_INTERVAL {
+                        self.refresh_files(&mut tasks).await;
+                    }
                     if self.canary.is_retry_due(Instant::now()) {
                         self.check_canary(&mut tasks);
                     }
@@ -277,7 +246,7 @@ impl AskingTask {
         tasks: &mut JoinSet<TaskEnd>,
     ) {
         match ended {
-            Ok(TaskEnd::Canary(outcome)) => self.end_canary(outcome),
+            Ok(TaskEnd::Canary(outcome)) => self.end_canary(outcome, tasks),
             Ok(TaskEnd::LookedUp { job, began, look_up }) => {
                 self.end_look_up(job, began, look_up, tasks);
             }
@@ -333,7 +302,14 @@ impl AskingTask {
             self.is_dirty = true;
             self.judge_again = true;
         }
+        // A worker that gets no question any more judges by the answers above.
         if let Some(mut schedule) = self.questions.schedule() {
+            for (fingerprint, due) in self.learned.drain(..) {
+                match due {
+                    Some(due) => schedule.set_cleared(fingerprint, system_time(due)),
+                    None => schedule.set_confirmed(fingerprint),
+                }
+            }
             for number in self.answered.drain(..) {
                 schedule.finish(number, Finished::Answered, now);
             }
@@ -346,59 +322,16 @@ impl AskingTask {
         }
     }
 
-    /// Writes the state file if it is due.
-    fn save(&mut self, tasks: &mut JoinSet<TaskEnd>) {
-        let now = Instant::now();
-        let was_saved = |at: Instant| now.saturating_duration_since(at) < SAVE_INTERVAL;
-        if !self.is_dirty || self.saved_at.is_some_and(was_saved) {
-            return;
-        }
-        self.saved_at = Some(now);
-        self.is_dirty = false;
-        if let Some(write) = self.write() {
-            tasks.spawn_local(async move { TaskEnd::Saved(write.await) });
-        }
-    }
-
-    /// Writes the state file before the process ends.
-    async fn write_now(&mut self) {
-        if let Some(write) = self.write().filter(|_| self.is_dirty) {
-            self.is_dirty = false;
-            if let Err(error) = write.await {
-                error!(target: TARGET, %error, "answers about keys cannot be saved");
-            }
-        }
-    }
-
-    /// The write of the state file; `None` without a state directory.
-    fn write(&self) -> Option<impl Future<Output = std::io::Result<()>> + 'static> {
-        let directory = self.state_dir.clone()?;
-        let (text, thread) = (self.book.to_file(), self.thread.clone());
-        Some(async move {
-            let text = text?;
-            let write =
-                thread.run_within(WRITE_TIMEOUT, move || answer_book::write(&directory, &text));
-            write.await.unwrap_or_else(|error| Err(std::io::Error::other(error)))
-        })
-    }
-
-    /// Keeps the body of a proof in the state directory.
-    fn keep(&self, fingerprint: Fingerprint, body: Vec<u8>, tasks: &mut JoinSet<TaskEnd>) {
-        let Some(directory) = self.directories.kept.clone() else { return };
-        let thread = self.thread.clone();
-        tasks.spawn_local(async move {
-            let keep = move || proof_directory::keep(&directory, &fingerprint, &body).map(drop);
-            let kept = thread.run_within(WRITE_TIMEOUT, keep).await;
-            TaskEnd::Kept(kept.unwrap_or_else(|error| Err(std::io::Error::other(error))))
-        });
-    }
-
     /// Removes the clearances that have ended, and has connections of due keys judged again, so
     /// that their clients cause new questions.
     fn expire(&mut self) {
         let now = unix_time::now();
+        let since = std::mem::replace(&mut self.expired_at, now);
+        if self.book.next_event(since).is_none_or(|at| at > now) {
+            return;
+        }
         let ended = self.book.expire(now);
-        let is_due = self.book.cleared().any(|(_, it)| it.due <= now && it.due + 1 >= now);
+        let is_due = self.book.cleared().any(|(_, it)| it.due > since && it.due <= now);
         if let Some(mut schedule) = self.questions.schedule() {
             ended.iter().for_each(|fingerprint| schedule.forget_cleared(fingerprint));
         }
@@ -423,92 +356,10 @@ impl AskingTask {
         self.has_news |= !due.is_empty();
     }
 
-    /// Watches the directories of the files. The calls run on the thread for files.
-    async fn watched(&self, mut directories: Directories) -> Directories {
-        let mut paths: Vec<PathBuf> = self.files_to_watch();
-        // The directory of a file is watched, so that this name stands for all of them.
-        paths.extend(self.directories.configured.iter().map(|it| it.join("any")));
-        let watch = move || {
-            directories.watch(&paths);
-            directories
-        };
-        match self.thread.run(watch).await {
-            Ok(directories) => directories,
-            Err(error) => {
-                warn!(target: TARGET, %error, "the files of [confirm] cannot be watched, they are polled only");
-                Directories::new()
-            }
-        }
-    }
-
-    fn files_to_watch(&self) -> Vec<PathBuf> {
-        let canary = match &self.config.canary {
-            CanaryConfig::File(path) => Some(path),
-            CanaryConfig::Off | CanaryConfig::Published => None,
-        };
-        let files = [self.config.trust_anchors.as_ref(), self.config.api_key.as_ref(), canary];
-        files.into_iter().flatten().cloned().collect()
-    }
-
-    /// The states of the files, then that of the directory of proofs.
-    async fn look_at_files(&self) -> Vec<FileState> {
-        let mut paths = self.files_to_watch();
-        paths.extend(self.directories.configured.clone());
-        let states = move || paths.iter().map(|path| FileState::of(path)).collect();
-        self.thread.run(states).await.unwrap_or_else(|_| self.seen.clone())
-    }
-
-    /// Reads the files again if one has changed, and asks again what a new proof may answer.
-    async fn refresh_files(&mut self, tasks: &mut JoinSet<TaskEnd>) {
-        let states = self.look_at_files().await;
-        let before = std::mem::replace(&mut self.seen, states);
-        let files = self.files_to_watch().len();
-        if before.get(..files) != self.seen.get(..files) {
-            let config = self.config.clone();
-            match self.thread.run(move || SourceFiles::read(&config)).await {
-                Ok(Ok(read)) => {
-                    if let Some(exposed) = &read.exposed {
-                        Warning::UnsafePermissions(exposed.clone()).log();
-                    }
-                    self.files = read;
-                    info!(target: TARGET, "files of the source of proofs loaded");
-                    self.check_canary(tasks);
-                }
-                Ok(Err(error)) => {
-                    warn!(target: TARGET, %error, "files of the source of proofs rejected, keeping those in use");
-                }
-                Err(error) => {
-                    warn!(target: TARGET, %error, "files of the source of proofs cannot be read")
-                }
-            }
-        }
-        if before.get(files..) != self.seen.get(files..) {
-            self.consult_directory(tasks).await;
-        }
-    }
-
-    /// Looks for new proofs: of keys that wait for an answer, of cleared keys, and of probable keys
-    /// whose clients are connected.
-    async fn consult_directory(&mut self, tasks: &mut JoinSet<TaskEnd>) {
-        if let Some(mut schedule) = self.questions.schedule() {
-            schedule.retry_directory();
-        }
-        let cleared: Vec<Fingerprint> = self.book.cleared().map(|(it, _)| *it).collect();
-        let directories = self.directories.clone();
-        let named = self.thread.run(move || directories.named(&cleared)).await;
-        let named = named.unwrap_or_default();
-        self.ask_again(|fingerprint| named.contains(fingerprint));
-        self.judge_again = true;
-        self.canary.forget();
-        if self.config.directory_is_complete {
-            self.check_canary(tasks);
-        }
-    }
-
     /// The next time at which there is something to do without an event.
     fn next_wake(&mut self) -> Instant {
         let now = Instant::now();
-        let mut wake = now + POLL_INTERVAL;
+        let mut wake = self.looked_at + POLL_INTERVAL;
         let mut at_latest = |at: Option<Instant>| wake = wake.min(at.unwrap_or(wake));
         let schedule = self.questions.schedule().map(|it| it.next_wake(now));
         at_latest(schedule.flatten());

@@ -15,7 +15,7 @@ use super::super::lookup::{
 };
 use super::super::report::{AnswerReport, CanaryState};
 use super::super::schedule::{Finished, Job, Stage, back_off};
-use super::{AskingTask, TaskEnd, clears, system_time};
+use super::{AskingTask, TaskEnd, clears};
 use crate::metrics::{ConfirmationResult, Label};
 use crate::unix_time::{self, rfc3339};
 
@@ -30,6 +30,8 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct CanaryCheck {
     is_running: bool,
+    /// Whether the files have changed since the check in progress began.
+    is_outdated: bool,
     /// When the canary was known the last time.
     known_at: Option<Instant>,
     /// Failed checks in a row.
@@ -93,7 +95,8 @@ impl AskingTask {
             LookUp::Confirmed(found) => self.confirm(&job, found, tasks),
             LookUp::DirectoryFailed(error) => {
                 warn!(target: TARGET, %error, "directory of proofs cannot be read");
-                self.leave_directory(&job, goes_on, ConfirmationResult::Unreachable, None);
+                let error = error.to_string();
+                self.leave_directory(&job, goes_on, ConfirmationResult::Unreachable, &error, None);
             }
             LookUp::Failed(error) => self.fail(&job, &error),
             LookUp::Unknown if goes_on => self.finish(&job, Finished::NotInDirectory),
@@ -103,8 +106,8 @@ impl AskingTask {
             }
             LookUp::Unusable(unusable) => {
                 self.log_unusable(&unusable);
-                let pause = Some(BAD_PROOF_PAUSE);
-                self.leave_directory(&job, goes_on, ConfirmationResult::BadProof, pause);
+                let (error, pause) = ("the proof does not verify", Some(BAD_PROOF_PAUSE));
+                self.leave_directory(&job, goes_on, ConfirmationResult::BadProof, error, pause);
             }
         }
     }
@@ -134,9 +137,7 @@ impl AskingTask {
         let kept = kept.map(|directory| directory.join(format!("{fingerprint}.jws")));
         let proof: Option<PathBuf> = if is_kept { file.clone() } else { kept.or(file.clone()) };
         let is_new = self.book.confirm(fingerprint, spki);
-        if let Some(mut schedule) = self.questions.schedule() {
-            schedule.set_confirmed(fingerprint);
-        }
+        self.learned.push((fingerprint, None));
         if !is_kept {
             self.keep(fingerprint, body, tasks);
         }
@@ -166,14 +167,16 @@ impl AskingTask {
         job: &Job,
         goes_on: bool,
         result: ConfirmationResult,
+        error: &str,
         pause: Option<Duration>,
     ) {
         if goes_on {
             self.finish(job, Finished::NotInDirectory);
         } else {
             self.metrics.confirm.record_result(result);
-            self.report.last_error = Some(result.as_str().to_owned());
-            self.finish(job, Finished::Unanswered(pause));
+            self.report.last_error = Some(error.to_owned());
+            let next = self.finish_and_get_retry(job, Finished::Unanswered(pause));
+            self.log_unanswered(job, result, error, next);
         }
     }
 
@@ -255,9 +258,9 @@ impl AskingTask {
         for (fingerprint, _) in &job.question.encodings {
             let (clearance, forgotten) = self.book.clear(*fingerprint, now);
             until = Some(until_text(clearance));
-            if let Some(mut schedule) = self.questions.schedule() {
-                schedule.set_cleared(*fingerprint, system_time(clearance.due));
-                forgotten.iter().for_each(|fingerprint| schedule.forget_cleared(fingerprint));
+            self.learned.push((*fingerprint, Some(clearance.due)));
+            if let (Some(forgotten), Some(mut schedule)) = (forgotten, self.questions.schedule()) {
+                schedule.forget_cleared(&forgotten);
             }
         }
         if let Some((fingerprint, _)) = job.question.encodings.first() {
@@ -273,6 +276,12 @@ impl AskingTask {
         self.has_news = true;
         self.metrics.confirm.record_result(ConfirmationResult::Cleared);
         self.answered.push(job.number);
+    }
+
+    /// Asks the source for its canary with the files in use, after a check in progress.
+    pub(super) fn check_canary_anew(&mut self, tasks: &mut JoinSet<TaskEnd>) {
+        self.canary.is_outdated = self.canary.is_running;
+        self.check_canary(tasks);
     }
 
     /// Asks the source for its canary, unless it clears no key anyway or is asked already.
@@ -302,8 +311,15 @@ impl AskingTask {
     }
 
     /// Records a check of the canary, and ends the questions that wait for it.
-    pub(super) fn end_canary(&mut self, outcome: Result<(), CanaryProblem>) {
+    pub(super) fn end_canary(
+        &mut self,
+        outcome: Result<(), CanaryProblem>,
+        tasks: &mut JoinSet<TaskEnd>,
+    ) {
         self.canary.is_running = false;
+        if std::mem::take(&mut self.canary.is_outdated) {
+            return self.check_canary(tasks);
+        }
         let is_known = outcome.is_ok();
         self.metrics.confirm.record_canary(is_known);
         if let Some(mut schedule) = self.questions.schedule() {
