@@ -240,6 +240,12 @@ impl Running {
         assert_eq!(output.stdout, b"hello\n", "{}: {}", client.name, output_text(&output));
     }
 
+    /// Asserts that `client` is rejected in the handshake because the compromise of its key is proved.
+    pub fn revokes(&self, client: &Party) {
+        let text = output_text(&self.curl(client, &[]));
+        assert!(text.contains("certificate revoked"), "{}: {text}", client.name);
+    }
+
     /// Asserts that `client` is rejected in the handshake because of its key.
     pub fn rejects(&self, client: &Party) {
         let output = self.curl(client, &[]);

@@ -75,12 +75,12 @@ fn a_restart_loses_no_answer() {
     scene.restart_unchanged();
     scene.source.taken();
     scene.proxy.admits(&scene.proxy.lost);
-    scene.proxy.rejects(&other); // in the handshake: the answer is known
+    scene.proxy.revokes(&other); // in the handshake: the answer is known
     assert_eq!(scene.asked_about(&other) + scene.asked_about(&scene.proxy.lost), 0);
     // A confirmed key stays confirmed in a filter that has lost it.
-    write_revision(&filter, &[], 3);
+    write_revision(&filter, &[b"one", b"two"], 3);
     scene.proxy.wait_for_generation(2);
-    scene.proxy.rejects(&other);
+    scene.proxy.revokes(&other);
     scene.proxy.admits(&scene.proxy.lost);
 }
 
@@ -183,7 +183,7 @@ fn a_key_that_becomes_known_while_connections_are_open_evicts_its_clients_only()
         .wait_for("the proof", |line| line["message"] == "compromise of a client key proved");
     good.send(GET);
     assert!(good.head().starts_with("HTTP/1.1 200 "));
-    scene.proxy.rejects(&scene.proxy.lost);
+    scene.proxy.revokes(&scene.proxy.lost);
 }
 
 #[test]

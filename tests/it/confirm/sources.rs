@@ -5,7 +5,6 @@
 //! `src/confirm/asking_task/outcome.rs`, `read` and `send` in `src/confirm/client.rs`, `finish` in
 //! `src/confirm/schedule.rs`.
 
-use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -77,7 +76,7 @@ fn a_proved_compromise_is_confirmed_and_kept_and_not_asked_about_again() {
     assert_eq!(line["proof"], json!(kept.to_str().unwrap()));
     assert_eq!(line["source"], json!(source.url()));
     wait_until("the proof is kept", || kept.exists());
-    assert_eq!(std::fs::read_to_string(&kept).unwrap(), proof_of(&proxy.lost));
+    keygate::proof::verify(&std::fs::read(&kept).unwrap(), &proxy.lost.spki).unwrap();
     proxy.wait_for_result("confirmed", 1.0);
     proxy.wait_for_metric("keygate_confirmation_answers{verdict=\"confirmed\"}", 1.0);
     let asked = source.next();
@@ -88,7 +87,7 @@ fn a_proved_compromise_is_confirmed_and_kept_and_not_asked_about_again() {
         assert!(asked.head.contains(field), "{}", asked.head);
     }
     assert_eq!(asked.head.lines().count(), 6, "nothing else leaves: {}", asked.head);
-    proxy.rejects(&proxy.lost); // in the handshake now
+    proxy.revokes(&proxy.lost); // in the handshake now
     assert!(source.taken().is_empty(), "a confirmed key is never asked about again");
     let status = proxy.wait_for_status("an answer", |status| {
         status["confirm"]["answers"][0]["verdict"] == "confirmed"
@@ -340,18 +339,19 @@ fn a_429_pauses_the_questions_about_every_key() {
 
 #[test]
 fn tls_to_the_source_needs_a_certificate_of_the_configured_cas() {
-    let (proxy, other) = (Proxy::new(), Pki::named("Other CA"));
-    for (certificate, is_right) in [
-        (proxy.pki.server_for("source", &["localhost"]), true),
-        (proxy.pki.server_for("elsewhere", &["elsewhere.example"]), false),
-        (other.server_for("source", &["localhost"]), false),
+    for (ca, hosts, is_right) in [
+        ("Source CA", ["localhost"], true),
+        ("Source CA", ["elsewhere.example"], false),
+        ("Other CA", ["localhost"], false),
     ] {
-        let proxy = Proxy::new();
-        let ca = other_ca(&certificate, &other, is_right);
-        std::fs::copy(ca, proxy.pki.path("source-ca.pem")).unwrap();
+        let (proxy, right) = (Proxy::new(), Pki::named("Source CA"));
+        let other = Pki::named(ca);
+        let certificate =
+            if ca == "Other CA" { &other } else { &right }.server_for("source", &hosts);
+        std::fs::copy(right.path("ca.pem"), proxy.pki.path("source-ca.pem")).unwrap();
         let source = ProofSource::with_tls(&certificate);
         let canary = canary(&proxy.pki);
-        source.reply(&canary, self::proof(&canary));
+        source.reply(&canary, proof(&canary));
         let port = source.address().port();
         let table = format!(
             "url = \"https://localhost:{port}/v1\"\ntrust_anchors = \"source-ca.pem\"\ncanary = \"canary.pem\"\n"
@@ -372,18 +372,12 @@ fn tls_to_the_source_needs_a_certificate_of_the_configured_cas() {
     }
 }
 
-/// The CA that the proxy trusts: that of its own PKI, in the directory of the certificate if it is
-/// the right one.
-fn other_ca(certificate: &Party, other: &Pki, is_right: bool) -> std::path::PathBuf {
-    if is_right { certificate.certificate.with_file_name("ca.pem") } else { other.path("ca.pem") }
-}
-
 #[test]
 fn an_api_key_is_sent_and_never_logged_and_a_new_one_is_used() {
     let proxy = Proxy::new().set("log.level", "trace");
     let source = ProofSource::start();
     let canary = canary(&proxy.pki);
-    source.reply(&canary, self::proof(&canary));
+    source.reply(&canary, proof(&canary));
     std::fs::write(proxy.pki.path("api.key"), "secret-one\n").unwrap();
     let table =
         format!("url = \"{}\"\ncanary = \"canary.pem\"\napi_key = \"api.key\"\n", source.url());

@@ -12,9 +12,10 @@ use crate::support::keygate::{BINARY, Keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::program::reserved_address;
-use crate::support::proxy::{Configuration, Configure};
+use crate::support::proof_source::{ProofSource, canary, fingerprint, proof, proof_of};
+use crate::support::proxy::{Configuration, Configure, Proxy};
 use crate::support::scene::{Scene, contains};
-use crate::support::{output_text, skip, write_filter, write_revision};
+use crate::support::{output_text, skip, wait_until, write_filter, write_revision};
 
 /// Returns true if the kernel enforces the sandbox; skips the test otherwise.
 fn is_held(keygate: &Keygate) -> bool {
@@ -103,6 +104,39 @@ fn configured_paths_are_accessible_in_any_directory() {
     {
         assert!(metrics[series] > 0.0, "{series}");
     }
+}
+
+/// The source has a host name, its directory and the state are elsewhere, and proofs are kept in a
+/// directory that is made at the start.
+#[test]
+fn a_source_of_proofs_is_accessible_within_the_sandbox() {
+    let [proofs, state] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let source = ProofSource::start();
+    let proxy = Proxy::new();
+    let asked = proxy.pki.client("asked", Kind::P256);
+    let canary = canary(&proxy.pki);
+    source.reply(&canary, proof(&canary));
+    source.reply(&asked, proof(&asked));
+    std::fs::write(proofs.path().join(fingerprint(&proxy.lost)), proof_of(&proxy.lost)).unwrap();
+    write_filter(&proxy.pki.path("lost.pkbf"), &[&proxy.lost.spki, &asked.spki]);
+    let (port, directory) = (source.address().port(), proofs.path());
+    let proxy = proxy
+        .add("confirm", &format!("url = \"http://localhost:{port}\"\ncanary = \"canary.pem\""))
+        .add("confirm", &format!("proofs = {directory:?}"))
+        .global(&format!("state = {{ dir = {:?} }}", state.path()))
+        .global("sandbox = { ports = \"configured\" }")
+        .start();
+    if !is_held(&proxy.keygate) {
+        return;
+    }
+    for party in [&proxy.lost, &asked] {
+        assert_ne!(proxy.curl(party, &[]).stdout, b"hello\n");
+        let kept = state.path().join("proofs").join(format!("{}.jws", fingerprint(party)));
+        wait_until("the proof is kept", || kept.exists());
+    }
+    proxy.wait_for_metric("keygate_confirmations_total{result=\"confirmed\"}", 2.0);
+    wait_until("the answers are kept", || state.path().join("confirm.json").exists());
+    assert_eq!(proxy.metric("keygate_state_write_failures_total"), 0.0);
 }
 
 #[test]
