@@ -13,6 +13,7 @@ use rustls::pki_types::CertificateDer;
 use serde::{Serialize, Serializer};
 
 use crate::guard::{Decision, JudgedAt, Verdict};
+use crate::permit::network_of;
 use crate::spki::{self, Encoding};
 use crate::tls::CertificateSummary;
 use crate::unix_time;
@@ -48,7 +49,8 @@ struct Inner {
 struct HitKey {
     service: Arc<str>,
     fingerprint: String,
-    /// The address of a client without a certificate.
+    /// The address of a client without a certificate; of IPv6 the /64, because one host may use all
+    /// of its addresses.
     address: Option<IpAddr>,
     verdict: &'static str,
     action: &'static str,
@@ -193,7 +195,7 @@ impl RecentHits {
         let fingerprint = hit.fingerprint().to_owned();
         let key = HitKey {
             service: hit.service.as_str().into(),
-            address: fingerprint.is_empty().then_some(peer),
+            address: fingerprint.is_empty().then(|| network_of(peer)),
             fingerprint,
             verdict: hit.verdict,
             action: hit.action,
@@ -286,6 +288,17 @@ mod tests {
             [("0.0.0.1", "flag", 5, 3), ("0.0.0.2", "flag", 8, 1), ("0.0.0.1", "reject", 1, 1)]
         );
         assert_eq!(all.evicted, 0);
+    }
+
+    #[test]
+    fn the_addresses_of_one_ipv6_network_are_one_anonymous_client() {
+        let hits = RecentHits::default();
+        for address in ["2001:db8::1", "2001:db8::ffff:2", "2001:db8:0:1::1"] {
+            hits.record(address.parse().unwrap(), anonymous(1, Decision::Reject, 1));
+        }
+        let mut counts: Vec<_> = hits.all().hits.iter().map(|hit| hit.count).collect();
+        counts.sort_unstable();
+        assert_eq!(counts, [1, 2]);
     }
 
     #[test]

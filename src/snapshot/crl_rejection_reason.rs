@@ -32,6 +32,7 @@ impl CrlRejectionReason {
             TlsFileError::CrlMissing { .. } => Self::Issuer,
             TlsFileError::Anchor { .. }
             | TlsFileError::AnchorValidity { .. }
+            | TlsFileError::CrlLabel { .. }
             | TlsFileError::CrlOutside { .. }
             | TlsFileError::CrlSection { .. }
             | TlsFileError::Intermediate { .. }

@@ -34,6 +34,15 @@ pub enum TlsFileError {
         /// Why the list cannot be used.
         source: CrlError,
     },
+    /// A revocation list under a label that readers of lists skip.
+    #[cfg(feature = "proxy")]
+    #[error(
+        "line {line} begins a revocation list under another label than X509 CRL, which would be ignored; correct the label, or remove the section"
+    )]
+    CrlLabel {
+        /// Number of the line with the label, counted from 1.
+        line: usize,
+    },
     /// A CA whose list is in no file any more.
     #[cfg(feature = "proxy")]
     #[error(

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::LoadError;
 use super::{file, rollback_state};
+use crate::config::ServiceConfig;
 use crate::regular_file;
 use crate::tls::CrlMarks;
 
@@ -49,9 +50,22 @@ impl CrlState {
         }
     }
 
-    /// The marks of the service with this name.
-    pub(super) fn marks(&self, service: &str) -> CrlMarks {
-        self.services.get(service).cloned().unwrap_or_default()
+    /// The marks of the service with this name. Without any, those of the services that are not
+    /// among `configured`, because one of them may be this service under its previous name.
+    pub(super) fn marks(&self, service: &str, configured: &[ServiceConfig]) -> CrlMarks {
+        if let Some(marks) = self.services.get(service) {
+            return marks.clone();
+        }
+        let mut marks = CrlMarks::new();
+        let is_gone = |name: &str| configured.iter().all(|it| it.name != name);
+        let gone = self.services.iter().filter(|(name, _)| is_gone(name));
+        for (id, known) in gone.flat_map(|(_, known)| known) {
+            let mark = marks.entry(id.clone()).or_insert_with(|| known.clone());
+            if mark.version.is_older_than(&known.version) {
+                mark.version = known.version;
+            }
+        }
+        marks
     }
 
     /// Saves the marks of `services`. The file is written if any of them has changed.

@@ -3,6 +3,8 @@
 //! Readers of PEM skip what is outside of a section. A list there may be the newest one, and
 //! without it a revoked client would be admitted.
 
+mod labels;
+
 use data_encoding::BASE64;
 use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
@@ -14,6 +16,8 @@ const DER_SEQUENCE: u8 = 0x30;
 
 /// Length of a word from which it counts as base64 of DER, although it may be incomplete.
 const LONG_WORD: usize = 40;
+/// Number of characters in base64 that hold the tag and the length of a DER element.
+const START: usize = 8;
 
 /// The lists in a file, one after the other: only one at a time is in memory in DER.
 pub(super) fn ders(
@@ -39,6 +43,7 @@ pub(super) fn check_rest(file: &[u8], read: usize) -> Result<(), TlsFileError> {
     if begun > read {
         return Err(TlsFileError::CrlSection { begun, read });
     }
+    labels::check(file)?;
     let (mut section, mut run) = (None, Base64Run::default());
     for (number, line) in (1..).zip(file.split(|byte| *byte == b'\n')) {
         for line in line.split(|byte| *byte == b'\r') {
@@ -100,6 +105,10 @@ fn outside<'a>(line: &'a [u8], section: &mut Option<&'a [u8]>) -> Option<&'a [u8
 struct Base64Run {
     /// Number of characters so far.
     length: usize,
+    /// The last characters, from the first line on that is followed by fewer than [`START`].
+    recent: String,
+    /// Where lines begin in `recent`.
+    starts: Vec<usize>,
     /// Number of characters with which a DER element that began in the run is whole.
     whole_at: Option<usize>,
 }
@@ -116,10 +125,21 @@ impl Base64Run {
             *self = Self::default();
             return false;
         }
-        if let Some(length) = length(line) {
-            let whole_at = self.length.saturating_add(length);
-            self.whole_at = Some(self.whole_at.map_or(whole_at, |known| known.min(whole_at)));
+        self.starts.push(self.recent.len());
+        self.recent.push_str(line);
+        // An element may begin in any line, and its header may be in several short lines.
+        let before = self.length.saturating_add(line.len()).saturating_sub(self.recent.len());
+        let is_short = |start: &usize| self.recent.len().saturating_sub(*start) < START;
+        let short = self.starts.iter().position(is_short).unwrap_or(self.starts.len());
+        for start in self.starts.drain(..short) {
+            if let Some(length) = self.recent.get(start..).and_then(length) {
+                let whole_at = before.saturating_add(start).saturating_add(length);
+                self.whole_at = Some(self.whole_at.map_or(whole_at, |known| known.min(whole_at)));
+            }
         }
+        let rest = self.starts.first().copied().unwrap_or(self.recent.len());
+        self.recent.drain(..rest);
+        self.starts.iter_mut().for_each(|start| *start = start.saturating_sub(rest));
         self.length = self.length.saturating_add(line.len());
         self.whole_at.is_some_and(|whole_at| self.length >= whole_at)
     }
@@ -132,7 +152,7 @@ fn is_base64(text: &str) -> bool {
 /// Length in base64, without padding, of the DER SEQUENCE of 128 bytes or more that begins in
 /// `text`. No list is shorter.
 fn length(text: &str) -> Option<usize> {
-    let start = BASE64.decode(text.as_bytes().get(..8)?).ok().filter(|_| is_base64(text))?;
+    let start = BASE64.decode(text.as_bytes().get(..START)?).ok().filter(|_| is_base64(text))?;
     let [DER_SEQUENCE, form @ 0x80..=0x84, octets @ ..] = start.as_slice() else { return None };
     let octets = octets.get(..usize::from(form & 0x0f))?;
     let content = octets.iter().fold(0_usize, |sum, octet| (sum << 8) | usize::from(*octet));
@@ -192,6 +212,10 @@ mod tests {
             (base64.clone().into_bytes(), "base64 of DER"),
             (wrapped(64), "base64 of DER"),
             (wrapped(16), "base64 of DER"),
+            (wrapped(7), "base64 of DER"),
+            (wrapped(3), "base64 of DER"),
+            (wrapped(1), "base64 of DER"),
+            ([b"sha\n", &wrapped(4)[..]].concat(), "base64 of DER"),
             ([b"text\nnext\n  ", &wrapped(64)[..]].concat(), "base64 of DER"),
             (format!("DER {base64}").into_bytes(), "base64 of DER"),
             (wrapped(64).get(..64).unwrap().to_vec(), "base64 of DER"),

@@ -134,6 +134,23 @@ fn validation_fails(pki: &Pki, problem: &str) {
 }
 
 #[test]
+fn a_list_under_another_label_is_an_error() {
+    let scene = scene(A_DAY, "");
+    let newer = scene.pki.signed_crl(&RevocationList::new(9, &[&scene.good])).pem().unwrap();
+    for label in ["CERTIFICATE", "TRUSTED CERTIFICATE", "PRIVATE KEY", "X509 CRL OLD"] {
+        let file = read_to_string(scene.pki.path("clients.crl")).unwrap();
+        write(scene.pki.path("both.crl"), file + &newer.replace("X509 CRL", label)).unwrap();
+        let config =
+            configuration(&scene.origin, "").set("services.client_auth.crls", vec!["both.crl"]);
+        write(scene.pki.path("other.toml"), config.text()).unwrap();
+        let output = keygate(&["validate", scene.pki.path("other.toml").to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(3), "{label}: {}", output_text(&output));
+        let problem = "begins a revocation list under another label";
+        assert!(output_text(&output).contains(problem), "{label}: {}", output_text(&output));
+    }
+}
+
+#[test]
 fn an_unusable_revocation_list_at_the_start_is_named() {
     let (pki, origin) = (Pki::new(), Origin::start());
     write_filter(&pki.path("lost.pkbf"), &[]);
@@ -412,6 +429,31 @@ fn an_older_list_is_rejected_after_a_restart_too() {
     std::fs::remove_file(&state).unwrap();
     let keygate = Keygate::configured(&pki, &text.text());
     assert_eq!(keygate.curl(&revoked, &[]).stdout, b"hello\n");
+}
+
+#[test]
+fn a_service_with_a_new_name_keeps_the_marks_of_its_lists() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let revoked = pki.client("revoked", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    std::fs::create_dir(pki.path("state")).unwrap();
+    pki.crl_with("clients.crl", &RevocationList::new(256, &[&revoked]));
+    let config = configuration(&origin, "").global("state = { dir = \"state\" }");
+    let mut keygate = config.start(&pki);
+    keygate.signal("TERM");
+    assert!(keygate.ended().success());
+
+    pki.crl_with("clients.crl", &RevocationList::new(255, &[]));
+    let renamed = config.clone().set("services.name", "renamed");
+    write(pki.path("keygate.toml"), renamed.text()).unwrap();
+    validation_fails(&pki, "(number 255, issued ");
+    // Beside the first service, another one has versions of its own.
+    pki.crl_with("newest.crl", &RevocationList::new(257, &[]));
+    let second = "server_names = [\"b.example\"]\nclient_auth = { crls = [\"clients.crl\"] }";
+    let both = config.second_service(second);
+    let both = both.set("services.client_auth.crls", vec!["newest.crl"]);
+    write(pki.path("keygate.toml"), both.text()).unwrap();
+    assert_eq!(validate(&pki).status.code(), Some(0), "{}", output_text(&validate(&pki)));
 }
 
 #[test]

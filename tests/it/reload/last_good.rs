@@ -6,14 +6,15 @@
 //! `src/snapshot/load/rollback_state.rs` (failed writes).
 
 use std::fs::{File, create_dir_all, read_dir, remove_dir_all, remove_file, rename, write};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 use std::time::SystemTime;
 
 use serde_json::Value;
 
-use crate::support::keygate::{Keygate, keygate};
+use crate::support::keygate::{BINARY, Keygate, keygate};
 use crate::support::proxy::Configure;
 use crate::support::scene::{Scene, contains};
 use crate::support::strace::Strace;
@@ -352,6 +353,35 @@ fn a_state_directory_that_hangs_does_not_stop_reloads() {
     assert!(has_revision(1), "the write hangs");
     drop(faults);
     wait_until("the state", || has_revision(3));
+}
+
+/// strace holds every call on a file of the state for longer than any deadline.
+#[test]
+fn a_start_ends_if_the_state_directory_hangs() {
+    if skip::without("strace") {
+        return;
+    }
+    let mut scene = scene("");
+    scene.stop();
+    let config = scene.pki.path("keygate.toml");
+    let calls = "openat,statx";
+    for (command, name) in
+        [("validate", "filters.json"), ("run", "revocation-lists.json"), ("run", "state.lock")]
+    {
+        let path = scene.pki.path("state").join(name);
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-o", "/dev/null", "-e", &format!("trace={calls}")]);
+        strace.args(["-e", &format!("inject={calls}:delay_enter=600s"), "-P"]).arg(path);
+        strace.args([BINARY, command]).arg(&config);
+        let mut strace = strace.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(strace.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let error = lines.find(|line| line.starts_with("keygate: state"));
+        // strace would wait for the end of the call that it holds.
+        strace.kill().unwrap();
+        strace.wait().unwrap();
+        let error = error.unwrap();
+        assert!(error.contains("no response from the file system"), "{name}: {error}");
+    }
 }
 
 #[test]

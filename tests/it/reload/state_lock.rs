@@ -6,10 +6,10 @@ use std::fs::{create_dir, read, read_to_string, rename, write};
 
 use serde_json::Value;
 
-use crate::support::keygate::{Keygate, keygate};
+use crate::support::keygate::{BINARY, Keygate};
 use crate::support::proxy::Configure;
 use crate::support::scene::{Scene, contains};
-use crate::support::{output_text, wait_until, write_filter, write_revision};
+use crate::support::{output_text, system, wait_until, write_filter, write_revision};
 
 fn scene() -> Scene {
     Scene::configured(
@@ -30,7 +30,9 @@ fn a_process_of_another_configuration_does_not_start_with_the_same_state_directo
     write_filter(&scene.pki.path("foreign.pkbf"), &[]);
     let text = read_to_string(&config).unwrap();
     write(&other, text.replace("\"lost.pkbf\"", "\"foreign.pkbf\"")).unwrap();
-    let output = keygate(&["run", "--config", other.to_str().unwrap()]);
+    // A process that starts nevertheless would run for ever.
+    let other = other.to_str().unwrap();
+    let output = system("timeout", &["120", BINARY, "run", "--config", other]);
     assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
     let process = scene.keygate.pid();
     let config = config.canonicalize().unwrap();

@@ -61,7 +61,7 @@ impl ServiceSource {
         let paths = config.files().into_iter().map(Path::to_owned).collect();
         let mut crl_marks = match before {
             Some(before) => before.crl_marks.clone(),
-            None => context.crl_state.marks(&config.name),
+            None => context.crl_state.marks(&config.name, context.services),
         };
         let credentials = LastGood::load(paths, context.now, context.max_wait, || {
             let in_use = before.map(|before| before.credentials.get().crls.as_ref());
@@ -143,7 +143,8 @@ impl ServiceSource {
     fn apply_crl_expiry(&mut self, now: SystemTime) -> Change {
         let now = unix_time::seconds(now);
         let next = self.next_crl_expiry();
-        self.crls_checked_at = self.crls_checked_at.max(now);
+        // Not the latest time: a clock that was ahead must not suppress later expiries.
+        self.crls_checked_at = now;
         if next.is_none_or(|next| next > now) {
             return Change::Same;
         }
@@ -335,5 +336,74 @@ fn retry_at(errors: &LoadErrors) -> Option<u64> {
 fn log_warnings(credentials: &ServiceCredentials, config: &ServiceConfig, now: SystemTime) {
     for warning in credentials.warnings(config, now) {
         warning.log();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::write;
+
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
+        KeyIdMethod, KeyPair, KeyUsagePurpose,
+    };
+
+    use super::*;
+    use crate::config::Config;
+    use crate::pkbf::{Filter, Parameters};
+    use crate::snapshot::load::Loader;
+    use crate::snapshot::load::links::JudgementLinks;
+
+    const CONFIGURATION: &str = r#"
+        filters = [{ name = "lost", path = "lost.pkbf" }]
+        [[services]]
+        name = "test"
+        listen = "127.0.0.1:0"
+        tls = { certificate = "server.pem", private_key = "server.key" }
+        client_auth = { trust_anchors = "ca.pem", crls = ["clients.crl"] }
+        upstream = { servers = ["http://127.0.0.1:1"] }
+    "#;
+
+    /// A loader of a service whose list expires in `lasts`.
+    fn loader(directory: &Path, lasts: Duration) -> Loader {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::default();
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let ca = parameters.self_signed(&key).unwrap();
+        write(directory.join("ca.pem"), ca.pem()).unwrap();
+        write(directory.join("server.pem"), ca.pem()).unwrap();
+        write(directory.join("server.key"), key.serialize_pem()).unwrap();
+        let now = SystemTime::now();
+        let list = CertificateRevocationListParams {
+            this_update: now.into(),
+            next_update: (now + lasts).into(),
+            crl_number: 1_u64.into(),
+            issuing_distribution_point: None,
+            revoked_certs: Vec::new(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&Issuer::new(parameters, key)).unwrap();
+        write(directory.join("clients.crl"), list.pem().unwrap()).unwrap();
+        let filter = Filter::new(Parameters::new(3, 12).unwrap()).unwrap();
+        let (header, bits) = filter.to_parts();
+        write(directory.join("lost.pkbf"), [&header[..], bits].concat()).unwrap();
+        let config = Config::parse(&directory.join("keygate.toml"), CONFIGURATION).unwrap();
+        let metrics = ControlMetrics::new().unwrap();
+        Loader::start(&config, metrics, JudgementLinks::default()).unwrap().0
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_does_not_suppress_the_expiry_of_a_list() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let directory = tempfile::tempdir().unwrap();
+        let mut loader = loader(directory.path(), HOUR);
+        let source = &mut loader.sources.services[0];
+        let now = SystemTime::now();
+        assert_eq!(source.refresh(now + 1000 * HOUR), Change::Replaced);
+        assert_eq!(source.refresh(now), Change::Same);
+        assert!(source.time_to_crl_check(now).is_some_and(|left| left <= HOUR));
+        assert_eq!(source.refresh(now + 2 * HOUR), Change::Replaced);
+        assert_eq!(source.refresh(now + 2 * HOUR), Change::Same);
     }
 }

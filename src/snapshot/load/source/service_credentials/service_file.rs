@@ -90,6 +90,7 @@ impl KeyPair {
             | TlsFileError::AnchorValidity { .. }
             | TlsFileError::Crl { .. }
             | TlsFileError::CrlMissing { .. }
+            | TlsFileError::CrlLabel { .. }
             | TlsFileError::CrlOutside { .. }
             | TlsFileError::CrlSection { .. }
             | TlsFileError::Intermediate { .. }
