@@ -70,10 +70,11 @@ enum CliCommand {
     ///
     /// Prints warnings about conditions that `run` accepts, such as a certificate that has expired.
     Validate(validate::Args),
-    /// Show an admitted and a rejected client on loopback.
+    /// Show admitted and rejected clients on loopback.
     ///
-    /// Creates a CA, two clients, an upstream server and a filter that holds the key of one client.
-    /// Shows that the client "good" is admitted and the client "mallory" is rejected, and why.
+    /// Creates a CA, three clients, an upstream server, a source of proofs and a filter that holds the
+    /// keys of two clients. Shows that the client "good" is admitted, that "mallory" is rejected
+    /// because the source has a proof, and that "carol" is admitted because it has none.
     /// Prints the address of the status page and commands to try, then serves until Ctrl-C. The
     /// files are deleted at the end.
     Demo(demo::Args),

@@ -1,18 +1,23 @@
-//! `keygate demo`: a proxy on loopback with a generated CA, two clients, a filter and an upstream.
+//! `keygate demo`: a proxy on loopback with a generated CA, three clients, a filter, a source of
+//! proofs and an upstream.
 //!
-//! Shows that the client "good" is admitted and that the client "mallory" is rejected, and why. All
-//! files are in a temporary directory, which is deleted at the end.
+//! Shows that the client "good" is admitted, that "mallory" is rejected because her key is proved
+//! compromised, and that "carol" is admitted although her key is in the filter. All files are in a
+//! temporary directory, which is deleted at the end.
 
 mod client;
+mod http_server;
 mod pki;
 mod rejection;
-mod upstream;
+mod source;
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use self::pki::DemoPki;
+use self::rejection::Rejection;
+use self::source::DemoSource;
 use super::run::SignalHandler;
 use super::{CliError, Exit, log, print};
 use crate::config::Config;
@@ -24,7 +29,7 @@ use crate::unix_time;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Exit after the two clients instead of serving until Ctrl-C.
+    /// Exit after the three clients instead of serving until Ctrl-C.
     #[arg(long)]
     once: bool,
 }
@@ -37,8 +42,12 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         DemoPki::generate(directory).map_err(|error| CliError::system("the demo CA", error))?;
     let filter = create_filter(&pki, directory)
         .map_err(|error| CliError::Filter { path: directory.join(FILTER), source: error })?;
-    let upstream = upstream::start().map_err(failed)?;
-    let config = write_configuration(directory, upstream)?;
+    let upstream = http_server::start_upstream().map_err(failed)?;
+    let source = DemoSource::new([&pki.mallory, &pki.canary])
+        .map_err(|error| CliError::system("the proofs of the demo", error))?;
+    let source = source.start().map_err(failed)?;
+    std::fs::create_dir(directory.join(PROOFS)).map_err(failed)?;
+    let config = write_configuration(directory, upstream, source)?;
     let logs = LogMetrics::new().map_err(ServerError::Metrics)?;
     let prerequisites = Prerequisites::new(InheritedSockets::default(), logs.clone())?;
     let server = Server::start(&config, None, prerequisites)?;
@@ -48,7 +57,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 
     print("keygate demo: everything runs on loopback. The files are deleted at the end.\n")?;
     print(format_args!("CA, certificates and keys:   {}", directory.display()))?;
-    print(format_args!("Filter with mallory's key:   {}", filter.display()))?;
+    print(format_args!("Filter with two keys:        {}", filter.display()))?;
+    print(format_args!("Source of proofs:            http://{source}"))?;
     print(format_args!("Upstream server:             http://{upstream}"))?;
     print(format_args!("keygate:                     https://{address}"))?;
     print(format_args!("Status page:                 http://{}/\n", server.admin_address()))?;
@@ -64,21 +74,27 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 }
 
 const FILTER: &str = "compromised.pkbf";
+const PROOFS: &str = "proofs";
 
-/// Writes a filter that holds the key of mallory.
+/// Writes a filter that holds the key of mallory, and the one of carol as if by chance.
 ///
 /// The filter has a realistic size, because any key may be a false positive in a tiny one.
 fn create_filter(pki: &DemoPki, directory: &Path) -> Result<PathBuf, pkbf::FilterError> {
     let path = directory.join(FILTER);
     let mut filter = Filter::new(Parameters::for_entries(1000, 1e-9)?)?;
     filter.insert(pki.mallory.spki());
+    filter.insert(pki.carol.spki());
     filter.stamp(unix_time::now());
     pkbf::create(&filter, &path, Overwrite::Always)?;
     Ok(path)
 }
 
 /// Writes the configuration to a file, so that the user can read it, and parses it.
-fn write_configuration(directory: &Path, upstream: SocketAddr) -> Result<Config, CliError> {
+fn write_configuration(
+    directory: &Path,
+    upstream: SocketAddr,
+    source: SocketAddr,
+) -> Result<Config, CliError> {
     let text = format!(
         r#"admin = {{ listen = "127.0.0.1:0" }}
 log = {{ format = "text", level = "warn", repeat_after = "0s" }}
@@ -86,6 +102,11 @@ log = {{ format = "text", level = "warn", repeat_after = "0s" }}
 [[filters]]
 name = "compromised"
 path = "{FILTER}"
+
+[confirm]
+url = "http://{source}"
+proofs = "{PROOFS}"
+canary = "canary.pem"
 
 [[services]]
 name = "demo"
@@ -108,24 +129,32 @@ fn show_clients(pki: &DemoPki, address: SocketAddr, admin: &str) -> Result<(), C
     let response = client::get(pki, &pki.good, address)
         .map_err(|error| CliError::system("the client good was not admitted", error))?;
     print(format_args!("good is admitted:     {}", response.lines().next().unwrap_or_default()))?;
-    match client::get(pki, &pki.mallory, address) {
-        Err(error) if client::is_access_denied(&error) => {
-            let rejection = rejection::last(admin)?;
-            print("mallory is rejected:  TLS alert access_denied")?;
-            print(format_args!(
-                "  because             the verdict on her key is \"{}\", found in the filter \"{}\"",
-                rejection.verdict, rejection.filter
-            ))
-        }
-        Err(error) => Err(CliError::system("the client mallory got another error", error)),
-        Ok(_) => Err(CliError::system("the demo", "the client mallory was admitted")),
-    }
+    // The first connection is held while the source is asked. The answer rejects the second one in
+    // the handshake.
+    let _ = client::get(pki, &pki.mallory, address);
+    let alert = match client::get(pki, &pki.mallory, address) {
+        Err(error) => client::rejecting_alert(&error)
+            .ok_or_else(|| CliError::system("the client mallory got another error", error))?,
+        Ok(_) => return Err(CliError::system("the demo", "the client mallory was admitted")),
+    };
+    let Rejection { verdict, filter, .. } = rejection::confirmed(admin)?;
+    let filter = filter.unwrap_or_default();
+    print(format_args!("mallory is rejected:  TLS alert {alert}"))?;
+    print(format_args!(
+        "  because             the verdict on her key is \"{verdict}\", found in the filter \"{filter}\" and proved by the source"
+    ))?;
+    let response = client::get(pki, &pki.carol, address)
+        .map_err(|error| CliError::system("the client carol was not admitted", error))?;
+    print(format_args!("carol is admitted:    {}", response.lines().next().unwrap_or_default()))?;
+    print(format_args!(
+        "  because             the source does not know her key: the hit in \"{filter}\" is a false positive"
+    ))
 }
 
 fn show_commands(directory: &Path, filter: &Path, address: SocketAddr) -> Result<(), CliError> {
     let file = |name: String| quoted(&directory.join(name));
     print("\nTry it from another terminal:\n")?;
-    for client in ["good", "mallory"] {
+    for client in ["good", "mallory", "carol"] {
         print(format_args!(
             "  curl --cacert {} --cert {} --key {} https://{address}/",
             file("ca.pem".to_owned()),
@@ -134,10 +163,13 @@ fn show_commands(directory: &Path, filter: &Path, address: SocketAddr) -> Result
         ))?;
     }
     print(
-        "\nAdd good's key to the filter. A second later, good is rejected too, without a restart:\n",
+        "\nAdd good's key to the filter. The source does not know the key, so that good is still admitted:\n",
     )?;
     let good = file("good.pem".to_owned());
-    print(format_args!("  {} filter add {} {good}", program(), quoted(filter)))
+    print(format_args!("  {} filter add {} {good}", program(), quoted(filter)))?;
+    print("\nCreate a proof. A second later, good is rejected, without a restart:\n")?;
+    let (key, proofs) = (file("good.key".to_owned()), file(PROOFS.to_owned()));
+    print(format_args!("  {} proof create --yes --dir {proofs} {key}", program()))
 }
 
 /// Returns the command that runs this program from any directory.

@@ -35,10 +35,11 @@ pub(super) fn get(pki: &DemoPki, party: &DemoParty, address: SocketAddr) -> io::
     Ok(response)
 }
 
-/// Whether the error is the TLS alert `access_denied`, which rejects a compromised key.
-pub(super) fn is_access_denied(error: &io::Error) -> bool {
-    matches!(
-        error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()),
-        Some(Error::AlertReceived(AlertDescription::AccessDenied))
-    )
+/// The TLS alert that rejects a compromised key, if the error is one.
+pub(super) fn rejecting_alert(error: &io::Error) -> Option<&'static str> {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>())? {
+        Error::AlertReceived(AlertDescription::AccessDenied) => Some("access_denied"),
+        Error::AlertReceived(AlertDescription::CertificateRevoked) => Some("certificate_revoked"),
+        _ => None,
+    }
 }

@@ -16,6 +16,10 @@ pub(super) struct DemoPki {
     pub(super) ca: CertificateDer<'static>,
     pub(super) good: DemoParty,
     pub(super) mallory: DemoParty,
+    /// A client whose key is in the filter by chance.
+    pub(super) carol: DemoParty,
+    /// The key that the source of proofs always knows.
+    pub(super) canary: DemoParty,
 }
 
 /// A server or client: its certificate and private key.
@@ -51,10 +55,22 @@ impl DemoPki {
         let client = |name| {
             DemoParty::generate(name, Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, &issuer)
         };
-        let pki = Self { good: client("good")?, mallory: client("mallory")?, ca: ca.der().clone() };
+        let pki = Self {
+            good: client("good")?,
+            mallory: client("mallory")?,
+            carol: client("carol")?,
+            canary: client("canary")?,
+            ca: ca.der().clone(),
+        };
 
         write(&directory.join("ca.pem"), &ca.pem())?;
-        for (name, party) in [("server", &server), ("good", &pki.good), ("mallory", &pki.mallory)] {
+        for (name, party) in [
+            ("server", &server),
+            ("good", &pki.good),
+            ("mallory", &pki.mallory),
+            ("carol", &pki.carol),
+            ("canary", &pki.canary),
+        ] {
             write(&directory.join(format!("{name}.pem")), &party.certificate.pem())?;
             write(&directory.join(format!("{name}.key")), &party.key.serialize_pem())?;
         }
@@ -80,6 +96,11 @@ impl DemoParty {
     /// The public key: SubjectPublicKeyInfo (DER).
     pub(super) fn spki(&self) -> &[u8] {
         &self.spki
+    }
+
+    /// The private key: PKCS #8 (DER).
+    pub(super) fn private_key(&self) -> Vec<u8> {
+        self.key.serialize_der()
     }
 
     /// The certificate chain and the private key, for rustls.

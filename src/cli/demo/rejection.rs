@@ -14,6 +14,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two requests for the report.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// The verdict on a key whose compromise is proved.
+const CONFIRMED: &str = "confirmed";
+
 #[derive(Deserialize)]
 struct RejectionReport {
     clients: Vec<Rejection>,
@@ -23,14 +26,16 @@ struct RejectionReport {
 #[derive(Deserialize)]
 pub(super) struct Rejection {
     pub(super) verdict: String,
-    pub(super) filter: String,
+    pub(super) filter: Option<String>,
+    action: String,
 }
 
-/// Returns the last rejected client in the report of the proxy at the admin address.
+/// Returns a rejected client whose key is confirmed, from the report of the proxy at the admin
+/// address.
 ///
 /// # Errors
-/// Returns an error if the report has no client with a filter within [`TIMEOUT`].
-pub(super) fn last(admin: &str) -> Result<Rejection, CliError> {
+/// Returns an error if the report has no such client within [`TIMEOUT`].
+pub(super) fn confirmed(admin: &str) -> Result<Rejection, CliError> {
     let failed = |error: BoxedError| CliError::system("the admin address of the demo", error);
     let address: SocketAddr =
         admin.parse().map_err(|error: std::net::AddrParseError| failed(error.into()))?;
@@ -38,7 +43,10 @@ pub(super) fn last(admin: &str) -> Result<Rejection, CliError> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let report: RejectionReport = admin.get_json("/report")?;
-        if let Some(client) = report.clients.into_iter().next() {
+        let mut clients = report.clients.into_iter();
+        if let Some(client) = clients
+            .find(|it| it.action == "reject" && it.verdict == CONFIRMED && it.filter.is_some())
+        {
             return Ok(client);
         }
         if Instant::now() > deadline {
