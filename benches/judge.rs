@@ -8,6 +8,8 @@
 //!
 //! * `miss` is a client with a good key. All encodings of the key are looked up. Each lookup ends
 //!   at the first clear bit, after two bits on average.
+//! * `miss-with-answers` is the same client, and a source of proofs has confirmed and cleared 10,000
+//!   keys each.
 //! * `hit` is a client that is rejected. All 20 bits of its key are set.
 //! * `warm` judges one client repeatedly. It is a lower bound.
 //! * `cold` judges a new client after other work, as the proxy does. The work evicts the filter and
@@ -38,9 +40,9 @@ use criterion::measurement::WallTime;
 use criterion::{
     BatchSize, BenchmarkGroup, Criterion, SamplingMode, criterion_group, criterion_main,
 };
-use keygate::guard::{Depth, Guard, NamedFilter, Verdict};
+use keygate::guard::{Answers, Depth, Guard, NamedFilter, Verdict};
 use keygate::pkbf::{Filter, Header};
-use keygate::spki;
+use keygate::spki::{self, Fingerprint};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize};
 use rustls::pki_types::CertificateDer;
 
@@ -81,14 +83,20 @@ fn judge(criterion: &mut Criterion) {
     });
     for hash_length in HASH_LENGTHS {
         let listed = listed_count(hash_length);
-        let guard = guard(hash_length, &clients);
+        let filter = filter(hash_length, &clients);
+        let guard = Guard::new(vec![Arc::clone(&filter)]);
+        let with_answers = Guard::new(vec![filter]).with_answers(answers().into());
         for client in &clients {
             let misses = listed..u64::MAX;
-            for (case, numbers) in [("miss", misses), ("hit", 0..listed)] {
+            for (case, guard, numbers) in [
+                ("miss", &guard, misses.clone()),
+                ("miss-with-answers", &with_answers, misses),
+                ("hit", &guard, 0..listed),
+            ] {
                 let name = format!("{}/{case}/2^{hash_length}", client.name);
-                warm(&mut group, &name, &guard, &client.leaf(numbers.start));
+                warm(&mut group, &name, guard, &client.leaf(numbers.start));
                 let mut leaves = numbers.cycle().map(|number| client.leaf(number));
-                cold(&mut group, &name, &guard, || {
+                cold(&mut group, &name, guard, || {
                     read_through(&other_work);
                     leaves.next().unwrap()
                 });
@@ -182,8 +190,20 @@ fn listed_count(hash_length: u8) -> u64 {
     (1 << (hash_length - 11)).min(16_384)
 }
 
-/// A guard with one filter: random bits, and the first clients of each kind.
-fn guard(hash_length: u8, clients: &[Client]) -> Guard {
+/// Answers about 20,000 keys that are in no filter here.
+fn answers() -> Answers {
+    const COUNT: u64 = 10_000;
+    let mut answers = Answers::new(["bench".into()]);
+    let until = SystemTime::now() + Duration::from_secs(86_400);
+    for key in 0..COUNT {
+        answers.confirm(&key.to_be_bytes());
+        answers.clear(Fingerprint::of(&(COUNT + key).to_be_bytes()), until);
+    }
+    answers
+}
+
+/// A filter with random bits, and the first clients of each kind.
+fn filter(hash_length: u8, clients: &[Client]) -> Arc<NamedFilter> {
     let file = random_file(hash_length);
     let mut filter = Filter::parse(&file).unwrap();
     for client in clients {
@@ -192,14 +212,14 @@ fn guard(hash_length: u8, clients: &[Client]) -> Guard {
         }
     }
     read_through(&file); // evicts the clients of a large filter from the last-level cache
-    let guard =
-        Guard::new(vec![Arc::new(NamedFilter { name: "bench".into(), filter, sha256: [0; 32] })]);
+    let filter = Arc::new(NamedFilter { name: "bench".into(), filter, sha256: [0; 32] });
+    let guard = Guard::new(vec![Arc::clone(&filter)]);
     for client in clients {
         let [hit, miss] = [0, listed_count(hash_length)].map(|number| client.leaf(number));
         assert!(guard.judge(&[hit], Depth::Leaf, SystemTime::now()).hit().is_some());
         assert_eq!(guard.judge(&[miss], Depth::Leaf, SystemTime::now()), Verdict::Clean);
     }
-    guard
+    filter
 }
 
 /// A filter file with random bits, half of them set.

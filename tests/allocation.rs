@@ -1,4 +1,4 @@
-//! A judgement of a clean key allocates nothing, with any filters, lists and exceptions.
+//! A judgement of a clean key allocates nothing, with any filters, lists, exceptions and answers.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails where it stands")]
 
@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use keygate::guard::{Depth, Exception, FingerprintList, Guard, NamedFilter, Verdict};
+use keygate::guard::{Answers, Depth, Exception, FingerprintList, Guard, NamedFilter, Verdict};
 use keygate::pkbf::{Filter, Parameters};
 use keygate::spki::Fingerprint;
 
@@ -28,8 +28,14 @@ fn a_clean_key_is_judged_without_an_allocation() {
         until: SystemTime::now(),
         reason: "it is replaced soon".to_owned(),
     };
+    let mut answers = Answers::new(["one".into()]);
+    (0_u32..100).for_each(|key| {
+        answers.confirm(&key.to_be_bytes());
+        answers.clear(Fingerprint::of(&(key + 100).to_be_bytes()), SystemTime::now());
+    });
     let guards = [
         Guard::new(Vec::from(filters.clone())),
+        Guard::new(Vec::from(filters.clone())).with_answers(answers.into()),
         Guard::new(Vec::from(filters))
             .with_lists(vec![Arc::new(list)])
             .with_exceptions([exception]),
