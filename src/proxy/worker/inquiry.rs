@@ -59,9 +59,9 @@ impl Inquiry {
         for key in open.keys {
             let is_cleared = key.is_cleared;
             match self.ask_one(key) {
-                Ask::Answered => asked.is_answered = true,
                 // A cleared key keeps its verdict while it is asked about again.
-                Ask::NotSoon | Ask::UnderWay(_) if is_cleared => {}
+                Ask::Answered | Ask::NotSoon | Ask::UnderWay(_) if is_cleared => {}
+                Ask::Answered => asked.is_answered = true,
                 Ask::NotSoon => asked.is_late = true,
                 Ask::UnderWay(question) => asked.under_way.push(question),
             }
