@@ -53,9 +53,9 @@ pub(crate) const VERIFICATION_WORK: usize = 100;
 /// Why open connections are judged again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NewJudgement {
-    /// New answers about keys. Only changed verdicts count in the metrics.
+    /// New answers about keys, or an expired exception. Only changed verdicts count in the metrics.
     Answers,
-    /// A new snapshot, or an exception or a path that has expired.
+    /// A new snapshot, or a path that has expired.
     Snapshot,
 }
 

@@ -20,6 +20,7 @@ mod admission {
     mod alerts;
     mod clients;
     mod encodings;
+    mod held;
     mod lists;
     mod matrix;
     mod open_connections;

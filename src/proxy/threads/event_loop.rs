@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::{mpsc, watch};
@@ -13,7 +12,6 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tracing::error;
 
 use crate::config::Config;
-use crate::guard::Answers;
 use crate::listen::ListenChange;
 use crate::process::heartbeat::Heartbeat;
 use crate::proxy::connection;
@@ -38,40 +36,38 @@ const JUDGED_AT_ONCE: usize = 32;
 /// The snapshot and the answers by which open connections were judged last.
 pub(crate) struct JudgedBy {
     generation: u64,
-    answers: Option<Arc<Answers>>,
+    /// Number of keys whose compromise is proved. No proof is ever withdrawn.
+    proofs: usize,
 }
 
 /// The difference to the last judgement of all open connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
-    /// Keys were cleared, or clearances have ended.
-    Clearances,
+    /// Keys were cleared, are to be asked about again, or clearances or exceptions have expired.
+    Other,
     /// The compromise of further keys is proved, which concerns every client.
     Proofs,
-    /// There is a new snapshot, or an exception has expired.
+    /// There is a new snapshot.
     Snapshot,
 }
 
 impl JudgedBy {
     /// The basis of judgements by `snapshot`.
     pub(crate) fn new(snapshot: &Snapshot) -> Self {
-        let answers = snapshot.guard.answers().map(|answers| Arc::clone(&answers.load()));
-        Self { generation: snapshot.generation, answers }
+        let answers = snapshot.guard.answers();
+        let proofs = answers.map_or(0, |answers| answers.load().confirmed().len());
+        Self { generation: snapshot.generation, proofs }
     }
 
     /// Records that connections are judged by `snapshot` now.
     fn replace(&mut self, snapshot: &Snapshot) -> Change {
         let before = std::mem::replace(self, Self::new(snapshot));
-        match (&before.answers, &self.answers) {
-            _ if before.generation != self.generation => Change::Snapshot,
-            (Some(before), Some(after)) if !Arc::ptr_eq(before, after) => {
-                if before.confirmed().len() == after.confirmed().len() {
-                    Change::Clearances
-                } else {
-                    Change::Proofs
-                }
-            }
-            (_, _) => Change::Snapshot,
+        if before.generation != self.generation {
+            Change::Snapshot
+        } else if before.proofs != self.proofs {
+            Change::Proofs
+        } else {
+            Change::Other
         }
     }
 }
@@ -119,13 +115,13 @@ impl EventLoop<'_> {
         }
     }
 
-    /// Judges the connections that a new snapshot, new answers or an expired exception may concern.
+    /// Judges the connections that a new snapshot, new answers or an expired exception concern.
     async fn judge_again(&mut self, worker: &Worker) {
         worker.connections.recheck_held();
         let mut connections = worker.connections.serving();
         let reason = match self.judged_by.replace(&worker.snapshot()) {
-            Change::Clearances => {
-                // A clean key is in no filter, and nothing needs to clear it.
+            Change::Other => {
+                // A clean key is in no filter, and neither an answer nor an exception covers it.
                 connections.retain(|connection| !connection.is_clean());
                 NewJudgement::Answers
             }

@@ -1,0 +1,396 @@
+//! Clients that are held after the handshake while the source of proofs is asked about their keys.
+//!
+//! Guards: `holds` in `src/proxy/connection/assessment.rs`, `client_gone` and `stopped` in
+//! `src/proxy/connection/held.rs`, `defers` in `src/tls/verifier.rs`, `judge_again` in
+//! `src/proxy/threads/event_loop.rs`.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::scope;
+use std::time::Duration;
+
+use keygate::spki::Fingerprint;
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, SupportedProtocolVersion};
+
+use crate::support::answer_source::{Answer, AnswerSource};
+use crate::support::client::{Client, config, config_of};
+use crate::support::http2::{HEADERS, Http2};
+use crate::support::pki::{Kind, Party};
+use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::{TIMEOUT, output_text, wait_for, write_filter};
+
+const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
+const GET: &str = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+/// Longer than any test takes.
+const LONG: &str = "1h";
+const REJECT: &str = "on_probable = \"reject\"";
+/// Serves clients that are probably compromised, until the compromise is proved.
+const FLAG: &str = "on_probable = \"flag\"";
+
+/// A proxy whose filter has the key of `lost`, about which `source` is silent.
+fn silent(policy: &str, wait: &str) -> (Running, AnswerSource) {
+    configured(Answer::Silence, wait, |proxy| proxy.policy(policy))
+}
+
+fn configured(
+    default: Answer,
+    wait: &str,
+    configure: impl FnOnce(Proxy) -> Proxy,
+) -> (Running, AnswerSource) {
+    let source = AnswerSource::start(default);
+    let proxy = Proxy::new();
+    let settings = source.settings(&proxy.pki, wait);
+    let scene =
+        configure(proxy.global(&settings).global("log = { repeat_after = \"0s\" }")).start();
+    source.wait_for_canary(&scene.keygate);
+    (scene, source)
+}
+
+fn client_of(scene: &Running, version: &'static SupportedProtocolVersion) -> Client {
+    let config = config_of(&scene.pki, &[version], Some(&scene.lost));
+    Client::with(config, scene.keygate.address())
+}
+
+/// Waits until `count` connections were held and the wait ended in this way.
+fn wait_for_outcome(scene: &Running, outcome: &str, count: f64) {
+    let series = format!("keygate_confirmation_waits_total{{outcome=\"{outcome}\"}}");
+    scene.keygate.wait_for_metric(&series, count);
+}
+
+fn wait_for_verdict(scene: &Running, stage: &str, verdict: &str, count: f64) {
+    let labels = format!("service=\"test\",stage=\"{stage}\",verdict=\"{verdict}\"");
+    scene.keygate.wait_for_metric(&format!("keygate_key_checks_total{{{labels}}}"), count);
+}
+
+#[test]
+fn a_held_client_is_served_once_it_is_cleared_and_at_once_from_then_on() {
+    for policy in [REJECT, FLAG] {
+        for version in VERSIONS {
+            let (scene, source) = silent(policy, LONG);
+            let mut held = client_of(&scene, version);
+            held.send(GET);
+            source.wait_for_question(&scene.lost);
+            assert_eq!(scene.origin.untaken(), 0, "a held client is not served");
+            source.clear(&scene.lost);
+            assert!(held.head().starts_with("HTTP/1.1 200 "), "{policy}");
+            scene.origin.next();
+            wait_for_outcome(&scene, "answered", 1.0);
+            wait_for_verdict(&scene, "handshake", "cleared", 1.0);
+            let mut next = client_of(&scene, version);
+            next.send(GET);
+            assert!(next.head().starts_with("HTTP/1.1 200 "), "{policy}");
+            wait_for_outcome(&scene, "answered", 1.0);
+            wait_for_verdict(&scene, "handshake", "cleared", 2.0);
+            assert_eq!(source.questions(&scene.lost), 1);
+        }
+    }
+}
+
+#[test]
+fn a_held_client_whose_compromise_is_proved_is_closed_in_order_and_then_gets_an_alert() {
+    for policy in [REJECT, FLAG] {
+        for version in VERSIONS {
+            let (scene, source) = silent(policy, LONG);
+            let mut held = client_of(&scene, version);
+            held.send(GET);
+            source.wait_for_question(&scene.lost);
+            source.prove(&scene.lost);
+            assert_eq!(held.rest(), "", "{policy}");
+            wait_for_outcome(&scene, "answered", 1.0);
+            wait_for_verdict(&scene, "handshake", "confirmed", 1.0);
+            let line = scene.keygate.wait_for("the line", |line| line["verdict"] == "confirmed");
+            assert_eq!(line["message"], "client key rejected");
+            assert_eq!(line["proof"], Fingerprint::of(&scene.lost.spki).to_string());
+            let output = scene.keygate.curl(&scene.lost, &[]);
+            assert!(output_text(&output).contains("revoked"), "{}", output_text(&output));
+            assert_eq!(scene.origin.untaken(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_held_client_of_http_403_learns_the_reason() {
+    let (scene, source) = silent("reject_with = \"http-403\"", LONG);
+    let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
+    held.send(GET);
+    source.wait_for_question(&scene.lost);
+    source.prove(&scene.lost);
+    let response = held.rest();
+    assert!(response.starts_with("HTTP/1.1 403 "), "{response}");
+    assert!(response.contains("is compromised: replace key"), "{response}");
+}
+
+#[test]
+fn a_held_client_of_http2_is_served_once_it_is_cleared() {
+    let (scene, source) = silent(REJECT, LONG);
+    scope(|scope| {
+        let response = scope.spawn(|| {
+            let mut held = Http2::connect(&scene.pki, scene.keygate.address(), &scene.lost);
+            held.send_get(1);
+            while let Some((kind, _, stream, payload)) = held.frame() {
+                if (kind, stream) == (HEADERS, 1) {
+                    return payload;
+                }
+            }
+            panic!("no response");
+        });
+        source.wait_for_question(&scene.lost);
+        source.clear(&scene.lost);
+        assert_eq!(response.join().unwrap()[0], 0x88, ":status 200 of the static table");
+    });
+}
+
+#[test]
+fn what_a_held_client_of_a_tcp_service_sends_reaches_the_server_later() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let server = listener.local_addr().unwrap();
+    let (scene, source) = configured(Answer::Silence, LONG, |proxy| {
+        proxy.servers(&[server]).service("protocol = \"tcp\"")
+    });
+    let (sender, received) = channel();
+    std::thread::spawn(move || {
+        let (mut tcp, _) = listener.accept().unwrap();
+        let mut bytes = String::new();
+        tcp.read_to_string(&mut bytes).unwrap();
+        sender.send(bytes).unwrap();
+        tcp.write_all(b"and back").unwrap();
+        tcp.shutdown(Shutdown::Both).unwrap();
+    });
+    let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
+    held.send("early");
+    held.finish(); // a client of a TCP service may read on
+    source.wait_for_question(&scene.lost);
+    source.clear(&scene.lost);
+    assert_eq!(received.recv_timeout(TIMEOUT).unwrap(), "early");
+    assert_eq!(held.rest(), "and back");
+}
+
+#[test]
+fn a_resumed_client_is_held_too() {
+    for version in VERSIONS {
+        let (scene, source) = silent(FLAG, "200ms");
+        let config = Arc::new(config_of(&scene.pki, &[version], Some(&scene.lost)));
+        let served = request(&scene, &config);
+        assert_eq!(served, (HandshakeKind::Full, "HTTP/1.1 200 OK".to_owned()));
+        wait_for_outcome(&scene, "expired", 1.0);
+        assert_eq!(request(&scene, &config).0, HandshakeKind::Resumed);
+        wait_for_outcome(&scene, "expired", 2.0);
+        source.prove(&scene.lost);
+        wait_for("a rejection", || {
+            let (kind, response) = request(&scene, &config);
+            if response.is_empty() { Ok(()) } else { Err(format!("{kind:?} {response}")) }
+        });
+        wait_for_verdict(&scene, "resumed", "confirmed", 1.0);
+    }
+}
+
+/// The kind of handshake and the first line of the response to a request; empty without one.
+fn request(scene: &Running, config: &Arc<ClientConfig>) -> (HandshakeKind, String) {
+    let connection = ClientConnection::new(Arc::clone(config), "localhost".try_into().unwrap());
+    let mut connection = connection.unwrap();
+    let mut tcp = std::net::TcpStream::connect(scene.keygate.address()).unwrap();
+    tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut tls = rustls::Stream::new(&mut connection, &mut tcp);
+    tls.write_all(GET.as_bytes()).unwrap();
+    let mut response = String::new();
+    tls.read_to_string(&mut response).unwrap();
+    let line = response.lines().next().unwrap_or_default().to_owned();
+    (connection.handshake_kind().unwrap(), line)
+}
+
+#[test]
+fn no_client_is_held_if_no_answer_changes_whether_it_is_served() {
+    for (policy, action) in [
+        ("on_probable = \"flag\"\non_confirmed = \"flag\"", "flag"),
+        ("on_probable = \"header\"\non_confirmed = \"header\"", "header"),
+    ] {
+        let (scene, source) = silent(policy, LONG);
+        let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
+        client.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        assert!(client.head().starts_with("HTTP/1.1 200 "), "{action}");
+        client.exactly(6);
+        source.wait_for_question(&scene.lost);
+        let status = scene.origin.next().fields("client-key-status").join("");
+        source.prove(&scene.lost);
+        // The answer is applied to the open connection.
+        wait_for_verdict(&scene, "live", "confirmed", 1.0);
+        let line = scene.keygate.wait_for("the line", |line| line["stage"] == "live");
+        assert_eq!((&line["action"], &line["verdict"]), (&action.into(), &"confirmed".into()));
+        client.send(GET);
+        assert!(client.rest().starts_with("HTTP/1.1 200 "), "{action}");
+        let later = scene.origin.next().fields("client-key-status").join("");
+        let expected = match action {
+            "header" => {
+                ["probable", "confirmed"].map(|it| format!("{it};filter=\"lost\";revision=1"))
+            }
+            _ => Default::default(),
+        };
+        assert_eq!([status, later], expected);
+        let waits = scene.keygate.metrics();
+        let waits = waits.iter().filter(|(name, _)| name.contains("confirmation_waits_total"));
+        assert_eq!(waits.map(|(_, count)| count).sum::<f64>(), 0.0, "nothing waited");
+    }
+}
+
+#[test]
+fn a_proof_ends_the_open_connections_of_its_key_and_no_others() {
+    let (scene, source) = silent("on_probable = \"flag\"", "0s");
+    let connect = |party: &Party| {
+        let mut client = Client::connect(&scene.pki, scene.keygate.address(), party);
+        client.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+        client.exactly(6);
+        client
+    };
+    let (mut lost, mut good) = (connect(&scene.lost), connect(&scene.good));
+    source.wait_for_question(&scene.lost);
+    source.prove(&scene.lost);
+    assert_eq!(lost.rest(), "");
+    wait_for_verdict(&scene, "live", "confirmed", 1.0);
+    good.send(GET);
+    assert!(good.rest().starts_with("HTTP/1.1 200 "));
+    let evictions = "keygate_key_actions_total{action=\"evict\",service=\"test\"}";
+    scene.keygate.wait_for_metric(evictions, 1.0);
+}
+
+#[test]
+fn a_client_is_rejected_in_the_handshake_if_no_answer_comes_soon() {
+    // The wait is shorter than the pause of the source.
+    let (scene, source) = configured(Answer::Busy(3600), "30m", |proxy| proxy);
+    let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
+    held.send(GET);
+    assert_eq!(held.whatever_comes(), "", "held until the source wants no questions, then closed");
+    wait_for_verdict(&scene, "handshake", "probable", 1.0);
+    assert_eq!(source.questions(&scene.lost), 1);
+    for _ in 0..3 {
+        scene.rejects(&scene.lost); // with the alert access_denied
+    }
+    assert_eq!(source.questions(&scene.lost), 1);
+    assert_eq!(scene.origin.untaken(), 0);
+}
+
+#[test]
+fn the_wait_ends_with_the_decision_on_a_probable_key() {
+    for (policy, response) in [(REJECT, ""), (FLAG, "HTTP/1.1 200 OK")] {
+        let (scene, source) = silent(policy, "300ms");
+        let config = Arc::new(config(&scene.pki, &scene.lost));
+        assert_eq!(request(&scene, &config).1, response);
+        source.wait_for_question(&scene.lost);
+        wait_for_outcome(&scene, "expired", 1.0);
+        wait_for_verdict(&scene, "handshake", "probable", 1.0);
+    }
+}
+
+#[test]
+fn a_held_client_that_goes_away_is_noticed() {
+    let (scene, source) = silent(REJECT, LONG);
+    let connect = || {
+        let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
+        held.send(GET); // unread data must not hide the close
+        held
+    };
+    let mut finished = connect();
+    source.wait_for_question(&scene.lost);
+    finished.finish(); // close_notify and FIN
+    wait_for_outcome(&scene, "client_gone", 1.0);
+    drop(connect()); // FIN or a reset
+    wait_for_outcome(&scene, "client_gone", 2.0);
+    let failed = "keygate_connections_total{result=\"failed\",service=\"test\"}";
+    scene.keygate.wait_for_metric(failed, 2.0);
+    // The last client may have been gone before it was asked about.
+    assert_eq!(source.questions(&scene.lost), 1);
+}
+
+#[test]
+fn a_held_client_that_sends_without_end_is_not_read_without_end() {
+    const MANY: usize = 64 << 20;
+    let (scene, source) = silent(REJECT, LONG);
+    let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
+    held.send("POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 67108864\r\n\r\n");
+    source.wait_for_question(&scene.lost);
+    held.tcp().set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+    let sent = held.send_until_stalled(&vec![0; MANY]);
+    assert!(sent < MANY / 2, "{sent} bytes are more than the buffers of the kernel");
+}
+
+#[test]
+fn a_held_client_is_decided_when_the_process_drains() {
+    let shutdown = "shutdown = { readiness_delay = \"0s\", drain_timeout = \"50s\" }";
+    for (policy, response) in [(REJECT, ""), (FLAG, "HTTP/1.1 200 OK")] {
+        let (mut scene, source) =
+            configured(Answer::Silence, LONG, |proxy| proxy.global(shutdown).policy(policy));
+        let config = Arc::new(config(&scene.pki, &scene.lost));
+        scope(|scope| {
+            let held = scope.spawn(|| request(&scene, &config));
+            source.wait_for_question(&scene.lost);
+            scene.keygate.signal("TERM");
+            assert_eq!(held.join().unwrap().1, response);
+        });
+        assert!(scene.keygate.ended().success());
+        assert!(scene.keygate.lines("drain timeout reached, closing open connections").is_empty());
+    }
+}
+
+#[test]
+fn a_held_client_is_closed_when_a_reload_removes_its_service() {
+    let (scene, source) = configured(Answer::Silence, LONG, |mut proxy| {
+        proxy.configuration = proxy.configuration.second_service("server_names = [\"second\"]");
+        proxy
+    });
+    let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
+    held.send(GET);
+    source.wait_for_question(&scene.lost);
+    let renamed = scene.configuration.clone().set("services.name", "another");
+    std::fs::write(scene.pki.path("keygate.toml"), renamed.text()).unwrap();
+    scene.keygate.signal("HUP");
+    assert_eq!(held.rest(), "");
+    wait_for_outcome(&scene, "stopped", 1.0);
+}
+
+#[test]
+fn a_held_client_waits_on_through_a_reload_that_changes_nothing_for_it() {
+    let (scene, source) = silent(REJECT, LONG);
+    let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
+    held.send(GET);
+    source.wait_for_question(&scene.lost);
+    crate::support::write_revision(&scene.pki.path("lost.pkbf"), &[&scene.lost.spki, b"one"], 2);
+    scene.keygate.wait_for_generation(2);
+    source.clear(&scene.lost);
+    assert!(held.head().starts_with("HTTP/1.1 200 "));
+    wait_for_outcome(&scene, "answered", 1.0);
+}
+
+#[test]
+fn an_answer_clears_no_hit_in_another_filter() {
+    let source = AnswerSource::start(Answer::Unknown);
+    let proxy = Proxy::new();
+    let both = proxy.pki.client("both", Kind::P256);
+    write_filter(&proxy.pki.path("lost.pkbf"), &[&proxy.lost.spki, &both.spki]);
+    write_filter(&proxy.pki.path("own.pkbf"), &[&both.spki]);
+    let settings = source.settings(&proxy.pki, LONG);
+    let own = "[[filters]]\nname = \"own\"\npath = \"own.pkbf\"\n";
+    let scene = proxy.global(&settings).global(own).start();
+    source.wait_for_canary(&scene.keygate);
+    scene.admits(&scene.lost);
+    for _ in 0..2 {
+        scene.rejects(&both); // in the handshake, because no answer can admit the client
+    }
+}
+
+#[test]
+fn issuers_are_asked_about_after_the_handshake_and_hold_the_client() {
+    let source = AnswerSource::start(Answer::Silence);
+    let proxy = Proxy::new();
+    let (client, issuer) = proxy.pki.client_of_intermediate("below");
+    write_filter(&proxy.pki.path("lost.pkbf"), &[&issuer]);
+    let settings = source.settings(&proxy.pki, LONG);
+    let scene = proxy.global(&settings).policy("judge = \"chain\"").start();
+    source.wait_for_canary(&scene.keygate);
+    let mut held = Client::with_chain(&scene.pki, scene.keygate.address(), &client);
+    held.send(GET);
+    source.set(&issuer, Answer::Unknown);
+    assert!(held.head().starts_with("HTTP/1.1 200 "));
+    wait_for_verdict(&scene, "handshake", "cleared", 1.0);
+}
