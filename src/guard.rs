@@ -105,8 +105,12 @@ impl Guard {
             Ok(spki) => {
                 let (verdict, algorithm) = self.judge_with_algorithm(spki, now);
                 // A key in an unknown encoding has related encodings that were not looked up.
-                let is_known = algorithm != Algorithm::Other;
-                if verdict == Verdict::Clean && !is_known { Verdict::Unchecked } else { verdict }
+                match verdict {
+                    Verdict::Clean | Verdict::Cleared(_) if algorithm == Algorithm::Other => {
+                        Verdict::Unchecked
+                    }
+                    verdict => verdict,
+                }
             }
             Err(_) => Verdict::Unchecked,
         }

@@ -207,7 +207,7 @@ mod tests {
     use rcgen::PublicKeyData;
 
     use super::*;
-    use crate::guard::{Exception, FingerprintList, NamedFilter};
+    use crate::guard::{Depth, Exception, FingerprintList, NamedFilter};
     use crate::pkbf::{Filter, Parameters};
     use crate::spki::{Encoding, related};
 
@@ -312,6 +312,24 @@ mod tests {
             answers.confirm(&related(&key)[1].1);
         };
         assert!(matches!(verdict(&key, &[&lost], cleared_too), Verdict::Confirmed(_)));
+    }
+
+    #[test]
+    fn a_key_in_an_unknown_encoding_is_never_cleared() {
+        const EC_PUBLIC_KEY: [u8; 9] = [6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1]; // RFC 5480
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut leaf =
+            rcgen::CertificateParams::default().self_signed(&key).unwrap().der().to_vec();
+        let algorithm = leaf.windows(9).position(|window| window == EC_PUBLIC_KEY).unwrap();
+        for (identifier, expected) in [(1, "cleared"), (9, "unchecked")] {
+            leaf[algorithm + 8] = identifier;
+            let spki = crate::spki::of_certificate(&leaf).unwrap();
+            let mut answers = Answers::new(["lost".into()]);
+            answers.clear(Fingerprint::of(spki), now() + Duration::from_secs(1));
+            let guard = Guard::new(vec![filter("lost", &[spki])]).with_answers(answers.into());
+            let verdict = guard.judge(&[leaf.clone().into()], Depth::Leaf, now());
+            assert_eq!(verdict.as_str(), expected);
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod answers;
 mod revocation;
 mod swap;
 mod watcher;

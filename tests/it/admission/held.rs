@@ -394,3 +394,70 @@ fn issuers_are_asked_about_after_the_handshake_and_hold_the_client() {
     assert!(held.head().starts_with("HTTP/1.1 200 "));
     wait_for_verdict(&scene, "handshake", "cleared", 1.0);
 }
+
+/// What a client of a TCP service gets with its first byte: the server's greeting, or an alert.
+fn greeting(scene: &Running, config: &Arc<ClientConfig>) -> (HandshakeKind, String) {
+    let connection = ClientConnection::new(Arc::clone(config), "localhost".try_into().unwrap());
+    let mut connection = connection.unwrap();
+    let mut tcp = std::net::TcpStream::connect(scene.keygate.address()).unwrap();
+    tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut text = String::new();
+    let read = rustls::Stream::new(&mut connection, &mut tcp).read_to_string(&mut text);
+    let text = read.map_or_else(|error| error.to_string(), |_| text);
+    (connection.handshake_kind().unwrap_or(HandshakeKind::Full), text)
+}
+
+#[test]
+fn a_tcp_service_decides_by_the_answers_in_full_and_resumed_sessions() {
+    for (word, version) in ["reject", "flag"].iter().flat_map(|word| VERSIONS.map(|it| (*word, it)))
+    {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let server = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for tcp in listener.incoming() {
+                let _ = tcp.unwrap().write_all(b"hello"); // the client may have closed
+            }
+        });
+        let source = AnswerSource::start(Answer::Silence);
+        let proxy = Proxy::new().servers(&[server]);
+        let [proved, innocent] = ["proved", "innocent"].map(|it| proxy.pki.client(it, Kind::P256));
+        let keys = [&proxy.lost, &proved, &innocent].map(|party| &party.spki[..]);
+        write_filter(&proxy.pki.path("lost.pkbf"), &keys);
+        let settings = source.settings(&proxy.pki, "0s");
+        let policy =
+            format!("on_probable = \"{word}\"\non_confirmed = \"{word}\"\non_cleared = \"{word}\"");
+        let proxy = proxy.global(&settings).policy(&policy).service("protocol = \"tcp\"");
+        source.prove(&proved);
+        source.clear(&innocent);
+        let scene = proxy.start();
+        source.wait_for_canary(&scene.keygate);
+        for party in [&proved, &innocent] {
+            let _ = greeting(&scene, &Arc::new(config_of(&scene.pki, &[version], Some(party))));
+        }
+        scene.keygate.wait_for_status("the answers", |status| {
+            let confirm = &status["confirm"];
+            confirm["confirmed"] == 1 && confirm["cleared"] == 1
+        });
+        let alerts = [
+            (&proved, "confirmed", "CertificateRevoked"),
+            (&innocent, "cleared", "AccessDenied"),
+            (&scene.lost, "probable", "AccessDenied"),
+        ];
+        for (party, verdict, alert) in alerts {
+            let config = Arc::new(config_of(&scene.pki, &[version], Some(party)));
+            let full = greeting(&scene, &config).1;
+            if word == "flag" {
+                assert_eq!(full, "hello", "{verdict}");
+                let resumed = (HandshakeKind::Resumed, "hello".to_owned());
+                assert_eq!(greeting(&scene, &config), resumed, "{verdict}");
+                wait_for_verdict(&scene, "resumed", verdict, 1.0);
+            } else {
+                assert!(full.contains(alert), "{verdict}: {full}");
+            }
+            let line = scene.keygate.wait_for("the line", |line| {
+                line["verdict"] == verdict && line["stage"] == "handshake"
+            });
+            assert_eq!(line["action"], word);
+        }
+    }
+}

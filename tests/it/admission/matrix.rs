@@ -1,4 +1,5 @@
-//! Every way to connect, with every key, under every policy, before and after a reload: what the
+//! Every way to connect, with every key, under every policy, before and after a reload, with the
+//! answers of a source of proofs: what the
 //! client gets, what the origin gets, the metrics and the log line. The cases are generated; the
 //! expected outcome of each follows from [`expected`].
 //!
@@ -24,6 +25,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::support::answer_source::{Answer, AnswerSource};
 use crate::support::client::config_of;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
@@ -82,7 +84,7 @@ listen = "127.0.0.1:0"
 tls = {{ certificate = "server.pem", private_key = "server.key" }}
 client_auth = {{ trust_anchors = "ca.pem", mode = "{mode}" }}
 upstream = {{ servers = ["http://{origin}"] }}
-policy = {{ on_probable = "{word}", on_listed = "{word}", on_unchecked = "{word}", reject_with = "{with}" }}
+policy = {{ on_probable = "{word}", on_confirmed = "{word}", on_cleared = "{word}", on_listed = "{word}", on_unchecked = "{word}", reject_with = "{with}" }}
 "#
         )
     }
@@ -96,11 +98,14 @@ struct Client {
     party: Option<Party>,
 }
 
-const CLIENTS: [(&str, [&str; 2]); 5] = [
+/// About the keys that stay probable, the source is silent.
+const CLIENTS: [(&str, [&str; 2]); 7] = [
     ("turned", ["clean", "probable"]),
     ("named", ["probable", "listed"]),
     ("found", ["listed", "clean"]),
     ("excepted", ["allowed", "allowed"]),
+    ("proved", ["confirmed", "confirmed"]),
+    ("innocent", ["cleared", "cleared"]),
     ("nobody", ["unchecked", "unchecked"]),
 ];
 
@@ -109,6 +114,7 @@ struct Scene {
     origin: Origin,
     keygate: Keygate,
     clients: Vec<Client>,
+    _source: AnswerSource,
 }
 
 impl Scene {
@@ -121,6 +127,10 @@ impl Scene {
         let clients = Vec::from(clients);
         let excepted = Fingerprint::of(&clients[3].party.as_ref().unwrap().spki);
         let services = Action::ALL.map(|action| action.service(&origin)).concat();
+        let source = AnswerSource::start(Answer::Silence);
+        let confirm = source.settings(&pki, "0s");
+        source.prove(clients[4].party.as_ref().unwrap());
+        source.clear(clients[5].party.as_ref().unwrap());
         let text = format!(
             r#"
 admin = {{ listen = "127.0.0.1:0" }}
@@ -129,24 +139,43 @@ log = {{ repeat_after = "0s" }}
 filters = [{{ name = "lost", path = "lost.pkbf" }}]
 lists = [{{ name = "march", path = "deny.txt" }}]
 exceptions = [{{ fingerprint = "{excepted}", until = 2999-12-31, reason = "replaced soon" }}]
-{services}"#
+{services}
+{confirm}"#
         );
-        write_filter(&pki.path("lost.pkbf"), &keys(&clients, 0, "probable"));
+        write_filter(&pki.path("lost.pkbf"), &filtered_keys(&clients, 0));
         write(pki.path("deny.txt"), fingerprints(&clients, 0)).unwrap();
         let keygate = Keygate::configured(&pki, &text);
-        Self { pki, origin, keygate, clients }
+        source.wait_for_canary(&keygate);
+        Self { pki, origin, keygate, clients, _source: source }
     }
 
-    /// Installs the filter and the list that cause the verdicts of the second phase.
-    fn reload(&self) {
+    /// Connects once with each client about which the source has an answer, and waits for it.
+    async fn learn_answers(&self) {
+        for client in &self.clients[4..6] {
+            let config = Arc::new(config_of(&self.pki, &VERSIONS, client.party.as_ref()));
+            connect(self, &config, Action::Flag.host()).await.unwrap();
+        }
+        self.keygate.wait_for_status("the answers", |status| {
+            let confirm = &status["confirm"];
+            confirm["confirmed"] == 1 && confirm["cleared"] == 1
+        });
+    }
+
+    /// Waits until no connection is open.
+    fn wait_for_closed(&self) {
         for action in Action::ALL {
             let open = format!("keygate_connections_active{{service=\"{}\"}}", action.host());
             self.keygate.wait_for_metric(&open, 0.0);
         }
+    }
+
+    /// Installs the filter and the list that cause the verdicts of the second phase.
+    fn reload(&self) {
+        self.wait_for_closed();
         write(self.pki.path("next.txt"), fingerprints(&self.clients, 1)).unwrap();
         rename(self.pki.path("next.txt"), self.pki.path("deny.txt")).unwrap();
         self.keygate.wait_for_generation(2);
-        let spkis = keys(&self.clients, 1, "probable");
+        let spkis = filtered_keys(&self.clients, 1);
         write_revision(&self.pki.path("lost.pkbf"), &spkis, 2);
         self.keygate.wait_for_generation(3);
     }
@@ -157,6 +186,11 @@ fn keys<'a>(clients: &'a [Client], phase: usize, verdict: &str) -> Vec<&'a [u8]>
     let with =
         clients.iter().filter(|client| [verdict, "allowed"].contains(&client.verdicts[phase]));
     with.map(|client| client.party.as_ref().unwrap().spki.as_slice()).collect()
+}
+
+/// The keys in the filter.
+fn filtered_keys(clients: &[Client], phase: usize) -> Vec<&[u8]> {
+    ["probable", "confirmed", "cleared"].map(|it| keys(clients, phase, it)).concat()
 }
 
 fn fingerprints(clients: &[Client], phase: usize) -> String {
@@ -218,13 +252,16 @@ fn expected(action: Action, verdict: &str, phase: usize, resumes: bool) -> Expec
     }
     let revision = phase + 1;
     let status = match verdict {
-        "probable" => format!("probable;filter=\"lost\";revision={revision}"),
+        "cleared" | "confirmed" | "probable" => {
+            format!("{verdict};filter=\"lost\";revision={revision}")
+        }
         "listed" => "listed;list=\"march\"".to_owned(),
         other => other.to_owned(),
     };
     Expected {
         client: match (is_turned_away, in_handshake, is_refused) {
             (true, _, _) => Seen::Alert("CertificateRequired"),
+            (false, true, _) if verdict == "confirmed" => Seen::Alert("CertificateRevoked"),
             (false, true, _) => Seen::Alert("AccessDenied"),
             (false, false, true) => Seen::Response(403, kind),
             (false, false, false) => Seen::Response(200, kind),
@@ -372,12 +409,16 @@ impl Case<'_> {
 
     fn check_line(&self, line: &Value) -> Result<(), String> {
         let subject = self.client.party.as_ref().map(|_| format!("CN={}", self.client.name));
+        let is_proved = self.client.verdicts[self.phase] == "confirmed";
         let expected = json!({
             "service": self.action.host(),
             "verdict": self.client.verdicts[self.phase],
             "action": self.action.word(),
             "stage": if self.resumes { "resumed" } else { "handshake" },
             "subject": subject,
+            "proof": self.client.party.as_ref().filter(|_| is_proved).map(|party| {
+                Fingerprint::of(&party.spki).to_string()
+            }),
         });
         for (field, value) in expected.as_object().unwrap() {
             check!(&line[field] == value, "{field} is not {value} in {line:#}");
@@ -394,6 +435,8 @@ fn key_lines(scene: &Scene) -> Vec<Value> {
 #[tokio::test]
 async fn every_client_under_every_policy_has_the_expected_outcome() {
     let scene = Scene::new();
+    scene.learn_answers().await;
+    scene.wait_for_closed();
     // Each keeps its sessions over the reload.
     let mut configurations = Vec::new();
     for version in VERSIONS {
@@ -429,6 +472,6 @@ async fn every_client_under_every_policy_has_the_expected_outcome() {
             scene.reload();
         }
     }
-    assert_eq!(checked, 2 * 2 * 2 * 4 * 5 * 2);
+    assert_eq!(checked, 2 * 2 * 2 * 4 * 7 * 2);
     assert!(failed.is_empty(), "{} of {checked} cases:\n{}", failed.len(), failed.join("\n"));
 }
