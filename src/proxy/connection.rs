@@ -155,8 +155,12 @@ async fn handshake(
     match handshake.drive(accepting).await {
         Ok(stream) => Ok((Box::new(stream), handshake, service)),
         Err((error, tcp)) => {
-            let failure = HandshakeFailure::new(HandshakeResult::from_error(&error));
             let refusal = handshake.into_rejected();
+            // The alert of a proved compromise is that of a revoked certificate.
+            let is_judged = refusal.as_ref().is_some_and(|refusal| refusal.verdict.is_some());
+            let result = HandshakeResult::from_error(&error);
+            let result = if is_judged { HandshakeResult::Compromised } else { result };
+            let failure = HandshakeFailure::new(result);
             Err(HandshakeFailure { error: Some(error), refusal, tcp: Some(tcp), ..failure })
         }
     }
@@ -282,6 +286,8 @@ impl HandshakeFailure {
                 metrics.count_judgement(stage, verdict, decision);
                 let path: Vec<_> = chain.iter().collect();
                 worker.refusal_log.hit(peer, service, &path, verdict, stage, decision);
+                // The client has proved its key. An answer may admit its next connection.
+                worker.ask_about(service, &path);
             }
         } else {
             if !self.is_over_limit {

@@ -145,6 +145,16 @@ impl Worker {
         recent.record(service.id, keys, || CertificateSummary::of(leaf).subject);
     }
 
+    /// Asks about the keys on a verified `path`, leaf first, by the policy of `service`. A later
+    /// answer is applied to later connections.
+    pub(crate) fn ask_about(&self, service: &Service, path: &[&CertificateDer<'_>]) {
+        if self.inquiry.is_enabled() {
+            let (snapshot, now) = (self.snapshot(), SystemTime::now());
+            let policy = &service.config.policy;
+            let _ = self.inquiry.ask(snapshot.guard.open_questions(policy, path, now));
+        }
+    }
+
     /// The series that are counted before a service is chosen.
     pub(crate) fn metrics(&self) -> &WorkerMetrics {
         &self.metrics

@@ -50,12 +50,12 @@ async fn wait(
             question.ended().await;
         }
     };
-    let stopped = async {
+    let decided = async {
         loop {
             // Created before the check, so that no change after the check is lost.
             let changed = worker.connections.held_changed();
-            if worker.connections.is_draining() || !is_undecided(worker, service, identity) {
-                return;
+            if let Some(outcome) = decision(worker, service, identity) {
+                return outcome;
             }
             changed.await;
         }
@@ -64,19 +64,20 @@ async fn wait(
     tokio::select! {
         biased;
         () = answered => WaitOutcome::Answered,
-        () = stopped => WaitOutcome::Stopped,
+        outcome = decided => outcome,
         () = client_gone(stream, is_http) => WaitOutcome::ClientGone,
         () = sleep(worker.inquiry.wait()) => WaitOutcome::Expired,
     }
 }
 
-/// Whether an answer is decisive by the snapshot in use.
-fn is_undecided(worker: &Worker, service: &Service, identity: &ClientIdentity) -> bool {
+/// Why the connection waits no longer; `None` if an answer is decisive by the snapshot in use.
+fn decision(worker: &Worker, service: &Service, identity: &ClientIdentity) -> Option<WaitOutcome> {
     let snapshot = worker.snapshot();
-    snapshot.current(service).is_some_and(|service| {
-        let (policy, now) = (&service.config.policy, SystemTime::now());
-        identity.with_path(|path| snapshot.guard.open_questions(policy, path, now)).is_decisive
-    })
+    let service = snapshot.current(service).filter(|_| !worker.connections.is_draining());
+    let Some(service) = service else { return Some(WaitOutcome::Stopped) };
+    let (policy, now) = (&service.config.policy, SystemTime::now());
+    let open = identity.with_path(|path| snapshot.guard.open_questions(policy, path, now));
+    (!open.is_decisive).then_some(WaitOutcome::Answered)
 }
 
 /// Waits until the client has closed the connection, or has sent what TLS does not permit.

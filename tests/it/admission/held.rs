@@ -272,6 +272,26 @@ fn a_client_is_rejected_in_the_handshake_if_no_answer_comes_soon() {
 }
 
 #[test]
+fn a_client_that_is_rejected_at_once_is_asked_about_and_admitted_once_it_is_cleared() {
+    let source = AnswerSource::start(Answer::Silence);
+    let proxy = Proxy::new();
+    let (below, issuer) = proxy.pki.client_of_intermediate("below");
+    write_filter(&proxy.pki.path("lost.pkbf"), &[&proxy.lost.spki, &issuer]);
+    let settings = source.settings(&proxy.pki, "0s");
+    let scene = proxy.global(&settings).policy("judge = \"chain\"").start();
+    source.wait_for_canary(&scene.keygate);
+    scene.rejects(&scene.lost); // with an alert in the handshake
+    source.wait_for_question(&scene.lost);
+    source.clear(&scene.lost);
+    scene.keygate.wait_for_status("the answer", |status| status["confirm"]["cleared"] == 1);
+    scene.admits(&scene.lost);
+    scene.rejects(&below);
+    source.set(&issuer, Answer::Unknown);
+    scene.keygate.wait_for_status("the answer", |status| status["confirm"]["cleared"] == 2);
+    scene.admits(&below);
+}
+
+#[test]
 fn the_wait_ends_with_the_decision_on_a_probable_key() {
     for (policy, response) in [(REJECT, ""), (FLAG, "HTTP/1.1 200 OK")] {
         let (scene, source) = silent(policy, "300ms");
