@@ -5,6 +5,7 @@ use askama::Template;
 use super::AdminState;
 use super::chart::Chart;
 use super::history::HourCounts;
+use crate::confirm::{CanaryState, ConfirmReport};
 use crate::guard::VerdictKind;
 use crate::metrics::{KeyAction, Label};
 use crate::recent_hits::{AllHits, RecentHit};
@@ -15,6 +16,8 @@ use crate::unix_time::rfc3339;
 
 /// Maximum number of clients on the page, most recent first.
 const MAX_CLIENTS: usize = 50;
+/// Maximum number of answers of the source of proofs on the page, most recent first.
+const MAX_ANSWERS: usize = 10;
 /// Maximum number of expiry dates on the page, earliest first.
 const MAX_EXPIRIES: usize = 20;
 /// Expiry dates within this time are highlighted, in seconds.
@@ -31,6 +34,8 @@ struct StatusPage<'a> {
     now: String,
     filters: Vec<FilterRow<'a>>,
     lists: Vec<ListRow<'a>>,
+    /// The source of proofs, if one is configured.
+    confirm: Option<ConfirmCard<'a>>,
     verdicts: Vec<CountRow>,
     actions: Vec<CountRow>,
     chart: Chart,
@@ -76,6 +81,28 @@ struct ListRow<'a> {
     name: &'a str,
     entries: usize,
     last_reload: String,
+}
+
+/// The source of proofs and its last answers.
+struct ConfirmCard<'a> {
+    source: &'a str,
+    filters: String,
+    state: Badge,
+    pending: usize,
+    confirmed: usize,
+    cleared: usize,
+    questions_per_day: String,
+    last_answer: &'a str,
+    last_error: &'a str,
+    answers: Vec<AnswerRow<'a>>,
+}
+
+struct AnswerRow<'a> {
+    time: &'a str,
+    verdict: &'static str,
+    fingerprint: &'a str,
+    /// The path of the proof, or the time at which the key is asked about again.
+    detail: String,
 }
 
 struct CountRow {
@@ -130,7 +157,7 @@ struct ServiceRow<'a> {
 
 /// Renders the page at `now`, in seconds since the Unix epoch.
 pub(super) fn render(state: &AdminState, now: u64) -> Result<String, askama::Error> {
-    let report = state.report.load();
+    let (report, confirm) = (state.report.load(), state.confirm.load());
     let AllHits { hits, evicted } = state.recent_hits.all();
     let hours = state.update_history(now);
     let clients: Vec<_> = hits.iter().take(MAX_CLIENTS).map(|hit| client(hit, now)).collect();
@@ -142,6 +169,7 @@ pub(super) fn render(state: &AdminState, now: u64) -> Result<String, askama::Err
         now: rfc3339(now),
         filters: report.filters.iter().map(|report| filter(report, now)).collect(),
         lists: report.lists.iter().map(|report| list(report, now)).collect(),
+        confirm: Option::as_ref(&confirm).map(confirm_card),
         verdicts: counts::<VerdictKind>(&hours, |hour| &hour.verdicts),
         actions: counts::<KeyAction>(&hours, |hour| &hour.actions),
         chart: Chart::new(&hours, now),
@@ -193,6 +221,39 @@ fn filter(report: &FilterReport, now: u64) -> FilterRow<'_> {
             .as_ref()
             .map_or("none".to_owned(), |it| outcome(it, now)),
         affected: report.waiting.as_ref().map_or(&[], |waiting| &waiting.clients),
+    }
+}
+
+fn confirm_card(report: &ConfirmReport) -> ConfirmCard<'_> {
+    let state = match (&report.blocked_until, report.canary) {
+        (_, CanaryState::Failed) => Badge::new("bad", "canary not known: no key is cleared"),
+        (Some(until), CanaryState::Off | CanaryState::Ok | CanaryState::Unchecked) => {
+            Badge::new("warn", format!("no questions until {until}"))
+        }
+        (None, CanaryState::Off) => Badge::new("warn", "no canary: no key is cleared"),
+        (None, CanaryState::Ok) => Badge::new("good", "canary known"),
+        (None, CanaryState::Unchecked) => Badge::new("warn", "canary not checked yet"),
+    };
+    let answers = report.answers.iter().take(MAX_ANSWERS).map(|answer| {
+        let until = answer.until.as_ref().map(|until| format!("asked again {until}"));
+        AnswerRow {
+            time: &answer.time,
+            verdict: answer.verdict,
+            fingerprint: &answer.fingerprint,
+            detail: answer.proof.clone().or(until).unwrap_or_default(),
+        }
+    });
+    ConfirmCard {
+        source: &report.source,
+        filters: report.filters.join(", "),
+        state,
+        pending: report.pending,
+        confirmed: report.confirmed,
+        cleared: report.cleared,
+        questions_per_day: format!("{:.1}", report.questions_per_day),
+        last_answer: report.last_answer.as_deref().unwrap_or("none"),
+        last_error: report.last_error.as_deref().unwrap_or("none"),
+        answers: answers.collect(),
     }
 }
 
