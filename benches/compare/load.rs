@@ -263,6 +263,7 @@ impl Sender {
         let body = Full::new(Bytes::from_static(&BODY[..body]));
         let method = if body.size_hint().exact() == Some(0) { "GET" } else { "POST" };
         let request = Request::builder().method(method);
+        let request = request.header("accept", "*/*").header("user-agent", "compare");
         let response = match self {
             Self::Http1(sender) => {
                 sender.ready().await?;

@@ -73,5 +73,5 @@ async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, In
     };
     let mut upload = request.into_body();
     while let Some(Ok(_)) = upload.frame().await {}
-    Ok(Response::new(Full::new(body)))
+    Ok(Response::builder().header("content-type", "text/plain").body(Full::new(body)).unwrap())
 }
