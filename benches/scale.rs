@@ -10,6 +10,10 @@
 //! * the CPU time of a filter swap, in which every connection is judged again, and the longest
 //!   latency of a request on the busy connections in the second of another swap.
 //!
+//! Then it prints full handshakes a second of one worker on one core and of two workers on two. The
+//! server has an RSA key of 4096 bits, so that a handshake costs the proxy ten times as much as the
+//! client: the load then leaves nearly all of the second core to the second worker.
+//!
 //! A cost that grows with the number of connections shows as a row that is not flat. The proxy runs
 //! on the first core and everything else on the second.
 //!
@@ -66,6 +70,8 @@ const HELD_BY_ONE: usize = 15_000;
 const CONCURRENT_HANDSHAKES: usize = 16;
 /// Descriptors that are not those of idle connections.
 const OTHER_DESCRIPTORS: usize = BUSY + WOKEN + 200;
+/// Handshakes for the comparison of workers.
+const HANDSHAKES: usize = 1_500;
 /// The core of the proxy, and that of everything else, as `taskset` takes them.
 const PROXY_CORE: &str = "0";
 const LOAD_CORE: &str = "1";
@@ -115,12 +121,23 @@ fn main() {
         columns.push(measure(&runtime, count));
     }
     print(&columns);
+    let workers = [1, 2].map(|workers| handshakes_per_second(&runtime, workers));
+    for (figures, workers) in workers.iter().zip(1..) {
+        let [rate, cpu] = figures;
+        println!(
+            "{workers} workers: {rate:.0} full handshakes a second, {cpu:.0} µs of CPU time each"
+        );
+    }
     if let Some(path) = arguments.json {
         let columns = columns.into_iter().map(|figures| {
             let figures = figures.into_iter().map(|(name, value)| (name.to_owned(), json!(value)));
             Value::from(figures.collect::<Map<_, _>>())
         });
-        std::fs::write(path, format!("{:#}\n", Value::from_iter(columns))).unwrap();
+        let report = json!({
+            "columns": columns.collect::<Vec<_>>(),
+            "handshakes_per_second": workers.map(|[rate, _]| rate),
+        });
+        std::fs::write(path, format!("{report:#}\n")).unwrap();
     }
 }
 
@@ -142,7 +159,7 @@ fn measure(runtime: &Runtime, count: usize) -> Figures {
     let (pki, origin) = (Pki::new(), Origin::start());
     let good = pki.client("good", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let keygate = start(&pki, &origin, count);
+    let keygate = start(&pki, &configuration(&origin, count), 1);
     let config = client_config(&pki.path("ca.pem"), &good.certificate, &good.private_key);
     let mut busy = runtime.block_on(open(keygate.address(), None, &config, BUSY));
     runtime.block_on(send(&mut busy, REQUESTS / 4));
@@ -210,17 +227,39 @@ fn measure(runtime: &Runtime, count: usize) -> Figures {
     figures
 }
 
-/// Starts the proxy with one worker on its core.
-fn start(pki: &Pki, origin: &Origin, count: usize) -> Keygate {
+/// A service that permits `count` idle connections.
+fn configuration(origin: &Origin, count: usize) -> Configuration {
     let connections = count + OTHER_DESCRIPTORS;
     let limits = format!(
         "max_connections = {connections}, max_connections_per_ip = {connections}, idle_timeout = \"1h\""
     );
-    let configuration = Configuration::new(origin.address()).limits(&limits).workers(1);
+    Configuration::new(origin.address()).limits(&limits)
+}
+
+/// Starts the proxy. One worker is on its core, two are on both cores.
+fn start(pki: &Pki, configuration: &Configuration, workers: u8) -> Keygate {
+    let program = std::env::var("KEYGATE").unwrap_or_else(|_| BINARY.to_owned());
+    let cores =
+        if workers == 1 { PROXY_CORE.to_owned() } else { format!("{PROXY_CORE},{LOAD_CORE}") };
     let mut command = Command::new("taskset");
-    command.args(["--cpu-list", PROXY_CORE]);
-    command.arg(std::env::var("KEYGATE").unwrap_or_else(|_| BINARY.to_owned()));
-    Keygate::run_by(command, pki, &configuration.text())
+    command.args(["--cpu-list", &cores, &program]);
+    Keygate::run_by(command, pki, &configuration.clone().workers(workers.into()).text())
+}
+
+/// Full handshakes a second, and microseconds of CPU time for each.
+fn handshakes_per_second(runtime: &Runtime, workers: u8) -> [f64; 2] {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let good = pki.client("good", Kind::P256);
+    pki.server_of_kind("server", Kind::Rsa4096);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let keygate = start(&pki, &configuration(&origin, 0), workers);
+    let config = client_config(&pki.path("ca.pem"), &good.certificate, &good.private_key);
+    let (cpu, start) = (Cpu::of(&keygate), Instant::now());
+    let sockets =
+        runtime.block_on(connect_all(keygate.address(), None, &config, HANDSHAKES, false));
+    let rate = HANDSHAKES as f64 / start.elapsed().as_secs_f64();
+    assert!(sockets.is_empty());
+    [rate, cpu.since(&keygate) / HANDSHAKES as f64]
 }
 
 /// Replaces the filter by another one that has no client, and waits until it is in use.
@@ -305,27 +344,39 @@ async fn hold(arguments: &Arguments, count: usize) {
     let pki = arguments.pki.as_ref().unwrap();
     let config = client_config(&pki.join("ca.pem"), &pki.join("good.pem"), &pki.join("good.key"));
     let (address, source) = (arguments.address.unwrap(), arguments.source);
-    let mut sockets = Vec::with_capacity(count);
+    let sockets = connect_all(address, source, &config, count, true).await;
+    assert_eq!(sockets.len(), count);
+    println!("ready");
+    let _ = std::io::stdin().read(&mut [0]); // until the parent closes it
+}
+
+/// Makes `count` connections with one request each, several at a time. Returns their sockets, or
+/// closes each after its request.
+async fn connect_all(
+    address: SocketAddr,
+    source: Option<Ipv4Addr>,
+    config: &Arc<ClientConfig>,
+    count: usize,
+    keep: bool,
+) -> Vec<std::net::TcpStream> {
     let mut tasks = JoinSet::new();
     for task in 0..CONCURRENT_HANDSHAKES {
-        let config = Arc::clone(&config);
+        let config = Arc::clone(config);
         let share = (task..count).step_by(CONCURRENT_HANDSHAKES).len();
         tasks.spawn(async move {
-            let mut sockets = Vec::with_capacity(share);
+            let mut sockets = Vec::new();
             for _ in 0..share {
                 let mut connection = connect(address, source, &config).await;
                 request(&mut connection).await;
-                // Without the TLS state, which takes much more memory than the socket.
-                sockets.push(connection.into_inner().0.into_std().unwrap());
+                if keep {
+                    // Without the TLS state, which takes much more memory than the socket.
+                    sockets.push(connection.into_inner().0.into_std().unwrap());
+                }
             }
             sockets
         });
     }
-    while let Some(more) = tasks.join_next().await {
-        sockets.extend(more.unwrap());
-    }
-    println!("ready");
-    let _ = std::io::stdin().read(&mut [0]); // until the parent closes it
+    tasks.join_all().await.into_iter().flatten().collect()
 }
 
 fn client_config(

@@ -243,6 +243,12 @@ impl Pki {
         self.issue(name, Kind::P256, parameters, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
+    /// `NAME.pem` and `NAME.key` of a server for `localhost` with a key of this kind.
+    pub fn server_of_kind(&self, name: &str, kind: Kind) -> Party {
+        let parameters = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        self.issue(name, kind, parameters, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
     /// `NAME.pem` and `NAME.key` of a server whose certificate has these parameters.
     pub fn server_with(&self, name: &str, parameters: CertificateParams) -> Party {
         self.issue(name, Kind::P256, parameters, ExtendedKeyUsagePurpose::ServerAuth)
