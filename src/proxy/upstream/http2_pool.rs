@@ -3,13 +3,15 @@
 //! A stream that its client does not read holds its slot. One client therefore gets three quarters
 //! of the slots at most ([`ClientShares`]), and a further connection is opened when slots are short.
 
+mod waiting;
+
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use self::waiting::{Place, WaitQueue};
 use super::error::UpstreamError;
 use super::http2::{ConnectionId, Http2Connection};
 use crate::permit::{ClientKey, ClientShares, ShareGuard};
@@ -27,7 +29,7 @@ pub(crate) struct Http2Pool {
     purpose: PoolPurpose,
     connections: RefCell<Vec<Http2Connection>>,
     shares: ClientShares,
-    waiting: RefCell<VecDeque<Waiter>>,
+    waiting: RefCell<WaitQueue<oneshot::Sender<WaitEnd>>>,
     /// Whether a connection is being opened, for all callers (single flight).
     is_opening: Cell<bool>,
     /// No further connection is opened before this time.
@@ -52,11 +54,18 @@ pub(crate) struct StreamSlot {
     share: Option<ShareGuard>,
 }
 
-/// A request that waits for a slot.
+/// A request that waits for a slot. It leaves the queue when this is dropped.
 #[derive(Debug)]
-struct Waiter {
-    client: ClientKey,
-    sender: oneshot::Sender<WaitEnd>,
+struct Waiting<'a> {
+    pool: &'a Http2Pool,
+    place: Place,
+    end: oneshot::Receiver<WaitEnd>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.pool.waiting.borrow_mut().remove(self.place);
+    }
 }
 
 /// The end of a wait.
@@ -93,7 +102,7 @@ impl Http2Pool {
         loop {
             let mut slot = match self.take(client) {
                 Some(slot) => slot,
-                None => match self.wait(client, &open)?.await {
+                None => match (&mut self.wait(client, &open)?.end).await {
                     Ok(WaitEnd::Served(slot)) => slot,
                     Ok(WaitEnd::Retry) => continue,
                     Ok(WaitEnd::Failed(error)) => return Err(error),
@@ -107,27 +116,21 @@ impl Http2Pool {
         }
     }
 
-    fn wait(
-        &self,
-        client: ClientKey,
-        open: impl Fn(),
-    ) -> Result<oneshot::Receiver<WaitEnd>, UpstreamError> {
+    fn wait(&self, client: ClientKey, open: impl Fn()) -> Result<Waiting<'_>, UpstreamError> {
         let mut waiting = self.waiting.borrow_mut();
-        if waiting.len() >= MAX_WAITING / 4 * 3 {
-            waiting.retain(|waiter| !waiter.sender.is_closed());
-            let own = waiting.iter().filter(|waiter| waiter.client == client).count();
-            if own >= MAX_WAITING.saturating_sub(waiting.len()).saturating_mul(3) {
-                return Err(UpstreamError::ConnectionLimit);
-            }
+        let left = MAX_WAITING.saturating_sub(waiting.len());
+        if waiting.count_of(client) >= left.saturating_mul(3) {
+            return Err(UpstreamError::ConnectionLimit);
         }
-        let (sender, receiver) = oneshot::channel();
-        waiting.push_back(Waiter { client, sender });
+        let (sender, end) = oneshot::channel();
+        let place = waiting.push(client, sender);
         drop(waiting);
+        let waiting = Waiting { pool: self, place, end };
         if self.may_open() {
             self.is_opening.set(true);
             open();
         }
-        Ok(receiver)
+        Ok(waiting)
     }
 
     /// Takes a free slot; `None` if there is none, or if the client has its share.
@@ -203,47 +206,38 @@ impl Http2Pool {
     /// Gives free slots to requests that wait, or has one of them open a connection.
     fn serve_waiting(self: &Rc<Self>) {
         while let Some((waiter, slot)) = self.next_served() {
-            let _ = waiter.sender.send(WaitEnd::Served(slot)); // a cancelled one returns the slot
+            let _ = waiter.send(WaitEnd::Served(slot)); // a cancelled one returns the slot
         }
         if !self.waiting.borrow().is_empty()
             && self.may_open()
             && let Some(waiter) = self.next_waiter()
         {
-            let _ = waiter.sender.send(WaitEnd::Retry); // if it is cancelled, the next tick repeats
+            let _ = waiter.send(WaitEnd::Retry); // if it is cancelled, the next tick repeats
         }
     }
 
     /// The first waiting request that may take a free slot, and its slot.
-    fn next_served(self: &Rc<Self>) -> Option<(Waiter, StreamSlot)> {
+    ///
+    /// A client without a free share holds three slots at least, so that at most a third of the
+    /// slots in use are clients to pass over.
+    fn next_served(self: &Rc<Self>) -> Option<(oneshot::Sender<WaitEnd>, StreamSlot)> {
         let free = free_streams(&self.connections.borrow());
-        let mut waiting = self.waiting.borrow_mut();
-        if free == 0 || waiting.is_empty() {
+        if free == 0 {
             return None;
         }
-        waiting.retain(|waiter| !waiter.sender.is_closed());
-        let mut without_share = None;
-        let position = waiting.iter().position(|waiter| {
-            if without_share == Some(waiter.client) {
-                return false;
-            }
-            let may_take = self.shares.may_take(waiter.client, free);
-            without_share = (!may_take).then_some(waiter.client);
-            may_take
-        })?;
-        let waiter = waiting.remove(position)?;
-        drop(waiting);
-        let slot = self.take(waiter.client)?;
+        let may_take = |client| self.shares.may_take(client, free);
+        let (client, waiter) = self.waiting.borrow_mut().take_first(may_take)?;
+        let slot = self.take(client)?;
         Some((waiter, slot))
     }
 
-    fn next_waiter(&self) -> Option<Waiter> {
-        let mut waiting = self.waiting.borrow_mut();
-        std::iter::from_fn(|| waiting.pop_front()).find(|waiter| !waiter.sender.is_closed())
+    fn next_waiter(&self) -> Option<oneshot::Sender<WaitEnd>> {
+        self.waiting.borrow_mut().take_first(|_| true).map(|(_, waiter)| waiter)
     }
 
     fn wake_all(&self, end: impl Fn() -> WaitEnd) {
-        for waiter in self.waiting.take() {
-            let _ = waiter.sender.send(end()); // a request that was cancelled needs none
+        while let Some(waiter) = self.next_waiter() {
+            let _ = waiter.send(end()); // a request that was cancelled needs none
         }
     }
 
