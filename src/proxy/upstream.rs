@@ -1,6 +1,7 @@
 //! The upstream of a service, in one worker: chooses the server of each request, tries another one
 //! if nothing was sent, and ejects servers that fail.
 
+mod attempts;
 mod balance;
 pub(crate) mod dial;
 mod ejection;
@@ -22,9 +23,10 @@ use rustls::ClientConfig;
 use smallvec::SmallVec;
 use tokio::time::timeout;
 
+use self::attempts::{Attempts, Tried};
 use self::balance::Balancer;
 use self::dial::{ConnectionGuard, ConnectionLimit, Io};
-use self::ejection::{Ejections, ServerFailure};
+use self::ejection::Ejections;
 use self::error::{SendError, UpstreamError};
 use self::health::HealthRegistry;
 use self::http1::{IdleConnections, Tunnel};
@@ -169,7 +171,7 @@ impl Upstream {
         client: ClientKey,
         mut request: OutgoingRequest,
     ) -> Result<UpgradeResponse, RequestFailure> {
-        let mut attempts = Attempts { is_upgrade: true, ..Attempts::new(self, client) };
+        let mut attempts = Attempts::new(self, client).of_upgrade();
         loop {
             match attempts.next()?.send_upgrade(client, request).await {
                 Ok(response) => {
@@ -233,95 +235,6 @@ impl Upstream {
     /// Closes upstream connections that are idle for too long, or too old.
     pub(crate) fn drop_stale(&self) {
         self.servers.iter().for_each(|server| server.drop_stale());
-    }
-}
-
-/// The attempts of one request: one server after another, until a part of the request was sent.
-struct Attempts<'a> {
-    upstream: &'a Upstream,
-    client: ClientKey,
-    tried: Tried,
-    server: Option<Rc<UpstreamServer>>,
-    last_error: Option<UpstreamError>,
-    /// A server that refuses an upgrade is not at fault.
-    is_upgrade: bool,
-}
-
-/// The servers that a request has tried.
-#[derive(Default)]
-struct Tried {
-    servers: SmallVec<[usize; 4]>,
-    /// Whether one of them was ejected. A request tries no second one, because each may take
-    /// `connect_timeout`.
-    has_ejected: bool,
-}
-
-impl<'a> Attempts<'a> {
-    fn new(upstream: &'a Upstream, client: ClientKey) -> Self {
-        let tried = Tried::default();
-        Self { upstream, client, tried, server: None, last_error: None, is_upgrade: false }
-    }
-
-    async fn send(
-        &mut self,
-        mut request: OutgoingRequest,
-    ) -> Result<UpstreamResponse, RequestFailure> {
-        loop {
-            match self.next()?.send(self.client, request).await {
-                Ok(response) => return Ok(response),
-                Err(SendError::MaybeSent(error)) => return Err(self.give_up(error)),
-                Err(SendError::NotSent(unsent, error)) => {
-                    self.fail(error);
-                    request = unsent;
-                }
-            }
-        }
-    }
-
-    /// The next server; if none is left, the failure of the request.
-    fn next(&mut self) -> Result<Rc<UpstreamServer>, RequestFailure> {
-        let Some((index, server)) = self.upstream.choose(&self.tried) else {
-            let error = self.last_error.take().unwrap_or(UpstreamError::NoHealthyServer);
-            return Err(self.failure(error));
-        };
-        self.tried.has_ejected |= server.is_ejected();
-        self.tried.servers.push(index);
-        self.server = Some(Rc::clone(&server));
-        Ok(server)
-    }
-
-    /// Records an attempt of which nothing was sent: another server may be tried.
-    fn fail(&mut self, error: UpstreamError) {
-        self.record_failure(&error);
-        self.last_error = Some(error);
-    }
-
-    /// Ends the attempts after a part of the request was sent.
-    fn give_up(&self, error: UpstreamError) -> RequestFailure {
-        self.record_failure(&error);
-        self.failure(error)
-    }
-
-    fn record_failure(&self, error: &UpstreamError) {
-        let failure = error
-            .server_failure()
-            .filter(|failure| !self.is_upgrade || *failure == ServerFailure::Connect);
-        if let (Some(server), Some(failure)) = (&self.server, failure) {
-            server.record_failure(failure);
-        }
-    }
-
-    /// Counts the failure of the request.
-    fn failure(&self, error: UpstreamError) -> RequestFailure {
-        if let Some(kind) = error.kind() {
-            self.upstream.metrics.upstream_failures.of(kind).inc();
-        }
-        self.uncounted_failure(error)
-    }
-
-    fn uncounted_failure(&self, error: UpstreamError) -> RequestFailure {
-        let server = self.server.as_ref().map(|server| server.config().clone());
-        RequestFailure { server, error }
     }
 }
 

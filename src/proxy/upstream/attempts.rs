@@ -1,0 +1,106 @@
+//! The attempts of one request: one server after another, until a part of it was sent.
+
+use std::rc::Rc;
+
+use smallvec::SmallVec;
+
+use super::ejection::ServerFailure;
+use super::error::{SendError, UpstreamError};
+use super::server::UpstreamServer;
+use super::{RequestFailure, Upstream, UpstreamResponse};
+use crate::permit::ClientKey;
+use crate::proxy::message::body::OutgoingRequest;
+
+/// The attempts of one request: one server after another, until a part of the request was sent.
+pub(super) struct Attempts<'a> {
+    upstream: &'a Upstream,
+    client: ClientKey,
+    tried: Tried,
+    server: Option<Rc<UpstreamServer>>,
+    last_error: Option<UpstreamError>,
+    /// A server that refuses an upgrade is not at fault.
+    is_upgrade: bool,
+}
+
+/// The servers that a request has tried.
+#[derive(Default)]
+pub(super) struct Tried {
+    pub(super) servers: SmallVec<[usize; 4]>,
+    /// Whether one of them was ejected. A request tries no second one, because each may take
+    /// `connect_timeout`.
+    pub(super) has_ejected: bool,
+}
+
+impl<'a> Attempts<'a> {
+    pub(super) fn new(upstream: &'a Upstream, client: ClientKey) -> Self {
+        let tried = Tried::default();
+        Self { upstream, client, tried, server: None, last_error: None, is_upgrade: false }
+    }
+
+    /// Attempts of a request for an upgrade.
+    pub(super) fn of_upgrade(self) -> Self {
+        Self { is_upgrade: true, ..self }
+    }
+
+    pub(super) async fn send(
+        &mut self,
+        mut request: OutgoingRequest,
+    ) -> Result<UpstreamResponse, RequestFailure> {
+        loop {
+            match self.next()?.send(self.client, request).await {
+                Ok(response) => return Ok(response),
+                Err(SendError::MaybeSent(error)) => return Err(self.give_up(error)),
+                Err(SendError::NotSent(unsent, error)) => {
+                    self.fail(error);
+                    request = unsent;
+                }
+            }
+        }
+    }
+
+    /// The next server; if none is left, the failure of the request.
+    pub(super) fn next(&mut self) -> Result<Rc<UpstreamServer>, RequestFailure> {
+        let Some((index, server)) = self.upstream.choose(&self.tried) else {
+            let error = self.last_error.take().unwrap_or(UpstreamError::NoHealthyServer);
+            return Err(self.failure(error));
+        };
+        self.tried.has_ejected |= server.is_ejected();
+        self.tried.servers.push(index);
+        self.server = Some(Rc::clone(&server));
+        Ok(server)
+    }
+
+    /// Records an attempt of which nothing was sent: another server may be tried.
+    pub(super) fn fail(&mut self, error: UpstreamError) {
+        self.record_failure(&error);
+        self.last_error = Some(error);
+    }
+
+    /// Ends the attempts after a part of the request was sent.
+    pub(super) fn give_up(&self, error: UpstreamError) -> RequestFailure {
+        self.record_failure(&error);
+        self.failure(error)
+    }
+
+    fn record_failure(&self, error: &UpstreamError) {
+        let failure = error
+            .server_failure()
+            .filter(|failure| !self.is_upgrade || *failure == ServerFailure::Connect);
+        if let (Some(server), Some(failure)) = (&self.server, failure) {
+            server.record_failure(failure);
+        }
+    }
+
+    /// Counts the failure of the request.
+    fn failure(&self, error: UpstreamError) -> RequestFailure {
+        if let Some(kind) = error.kind() {
+            self.upstream.metrics.upstream_failures.of(kind).inc();
+        }
+        self.uncounted_failure(error)
+    }
+
+    pub(super) fn uncounted_failure(&self, error: UpstreamError) -> RequestFailure {
+        let server = self.server.as_ref().map(|server| server.config().clone());
+        RequestFailure { server, error }
+    }
+}
