@@ -2,15 +2,16 @@
 //! (RFC 9113, section 8.1).
 //!
 //! h2 drops such fields silently. So the bytes that h2 reads are scanned as well: frames, and in
-//! field blocks the names (HPACK, RFC 7541). No string is decoded. Of the dynamic table only one bit
-//! for each entry is kept, because only the newest entries can be referred to and their order is
-//! that of their insertion.
+//! field blocks the names.
+
+mod fields;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use smallvec::SmallVec;
 
+use self::fields::FieldScan;
 use crate::proxy::io_events::IoEvents;
 
 /// Length of the preface of a client (RFC 9113, section 3.4).
@@ -23,10 +24,6 @@ const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 /// Length of the priority fields in HEADERS (section 6.2).
 const PRIORITY_FIELDS: usize = 5;
-/// Last pseudo-header field of the static table (RFC 7541, appendix A).
-const LAST_STATIC_PSEUDO: u64 = 14;
-/// First index of the dynamic table.
-const FIRST_DYNAMIC: u64 = 62;
 /// Streams with malformed trailers that are remembered. Above it, all trailers of the connection
 /// count as malformed.
 const MAX_MALFORMED: usize = 64;
@@ -93,10 +90,12 @@ impl FrameScan {
         let preface = bytes.len().min(PREFACE.saturating_sub(self.preface));
         self.preface = self.preface.saturating_add(preface);
         bytes = bytes.get(preface..).unwrap_or_default();
-        while let Some((first, rest)) = bytes.split_first() {
+        while !bytes.is_empty() {
             if self.left == 0 {
-                self.header.push(*first);
-                bytes = rest;
+                let missing = FRAME_HEADER.saturating_sub(self.header.len());
+                let (part, after) = bytes.split_at_checked(missing).unwrap_or((bytes, &[]));
+                self.header.extend_from_slice(part);
+                bytes = after;
                 if self.header.len() == FRAME_HEADER {
                     self.begin_frame();
                 }
@@ -152,193 +151,21 @@ impl FrameScan {
     }
 
     /// Reads a part of a frame with a field block.
-    fn read_block(&mut self, part: &[u8], mut record: impl FnMut(u32)) {
-        let stream = self.stream();
-        for byte in part {
+    fn read_block(&mut self, mut part: &[u8], record: impl FnOnce(u32)) {
+        while let Some((byte, rest)) = part.split_first().filter(|_| self.before_block > 0) {
+            if std::mem::take(&mut self.padding_follows) {
+                self.padding = usize::from(*byte);
+            }
+            self.before_block -= 1;
             self.left = self.left.saturating_sub(1);
-            if self.before_block > 0 {
-                if std::mem::take(&mut self.padding_follows) {
-                    self.padding = usize::from(*byte);
-                }
-                self.before_block -= 1;
-            } else if self.left >= self.padding && self.fields.read(*byte) && self.is_trailers {
-                record(stream);
-            }
+            part = rest;
         }
-    }
-}
-
-/// The fields of a client's field blocks.
-#[derive(Debug, Default)]
-struct FieldScan {
-    part: FieldPart,
-    /// Whether the current field goes into the dynamic table.
-    is_inserted: bool,
-    is_pseudo: bool,
-    /// Whether each entry of the dynamic table is a pseudo-header field, the newest in the lowest
-    /// bit. The table has at most 4096 / 32 entries.
-    table: u128,
-}
-
-/// Which part of a field the next byte belongs to.
-#[derive(Debug, Clone, Copy, Default)]
-enum FieldPart {
-    /// The representation, with an index.
-    #[default]
-    Field,
-    /// More of an integer.
-    Integer {
-        so_far: u64,
-        shift: u32,
-        of: Integer,
-    },
-    NameLength,
-    /// The first byte of a name of this length.
-    Name {
-        is_huffman: bool,
-        length: u64,
-    },
-    /// The rest of a name.
-    RestOfName(u64),
-    ValueLength,
-    Value(u64),
-}
-
-/// The meaning of an integer.
-#[derive(Debug, Clone, Copy)]
-enum Integer {
-    /// The field, which is complete.
-    Indexed,
-    /// The name of a literal field; 0: the name follows.
-    NameIndex,
-    NameLength {
-        is_huffman: bool,
-    },
-    /// The maximum size of the dynamic table.
-    TableSize,
-    ValueLength,
-}
-
-impl FieldScan {
-    fn begin_block(&mut self) {
-        self.part = FieldPart::Field;
-    }
-
-    /// Reads one byte. Returns whether it completes the name of a pseudo-header field.
-    fn read(&mut self, byte: u8) -> bool {
-        match self.part {
-            FieldPart::Field => match byte {
-                0x80.. => self.integer(byte, 7, Integer::Indexed),
-                0x40.. => {
-                    self.is_inserted = true;
-                    self.integer(byte, 6, Integer::NameIndex)
-                }
-                0x20.. => self.integer(byte, 5, Integer::TableSize),
-                _ => {
-                    self.is_inserted = false;
-                    self.integer(byte, 4, Integer::NameIndex)
-                }
-            },
-            FieldPart::Integer { so_far, shift, of } => {
-                let more = u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(u64::MAX);
-                let so_far = so_far.saturating_add(more);
-                if byte & 0x80 == 0 {
-                    return self.integer_ends(so_far, of);
-                }
-                self.part = FieldPart::Integer { so_far, shift: shift.saturating_add(7), of };
-                false
-            }
-            FieldPart::NameLength => {
-                let is_huffman = byte & 0x80 != 0;
-                self.integer(byte, 7, Integer::NameLength { is_huffman })
-            }
-            FieldPart::Name { is_huffman, length } => {
-                // A colon is 1011100 in the code of HPACK (RFC 7541, appendix B).
-                self.is_pseudo = if is_huffman { byte >> 1 == 0x5c } else { byte == b':' };
-                let rest = length.saturating_sub(1);
-                self.part =
-                    if rest > 0 { FieldPart::RestOfName(rest) } else { FieldPart::ValueLength };
-                self.is_pseudo
-            }
-            FieldPart::RestOfName(length) => {
-                let rest = length.saturating_sub(1);
-                self.part =
-                    if rest > 0 { FieldPart::RestOfName(rest) } else { FieldPart::ValueLength };
-                false
-            }
-            FieldPart::ValueLength => self.integer(byte, 7, Integer::ValueLength),
-            FieldPart::Value(length) => {
-                self.value(length.saturating_sub(1));
-                false
-            }
+        let fields = self.left.saturating_sub(self.padding);
+        let fields = part.get(..fields).unwrap_or(part);
+        if self.fields.read(fields) && self.is_trailers {
+            record(self.stream());
         }
-    }
-
-    /// Begins an integer with a prefix of so many bits (RFC 7541, section 5.1).
-    fn integer(&mut self, byte: u8, bits: u32, of: Integer) -> bool {
-        let mask = u8::MAX >> 8_u32.saturating_sub(bits);
-        let prefix = u64::from(byte & mask);
-        if prefix < u64::from(mask) {
-            return self.integer_ends(prefix, of);
-        }
-        self.part = FieldPart::Integer { so_far: prefix, shift: 0, of };
-        false
-    }
-
-    fn integer_ends(&mut self, value: u64, of: Integer) -> bool {
-        match of {
-            Integer::Indexed => {
-                self.part = FieldPart::Field;
-                self.is_pseudo_at(value)
-            }
-            Integer::NameIndex if value == 0 => {
-                self.part = FieldPart::NameLength;
-                false
-            }
-            Integer::NameIndex => {
-                self.is_pseudo = self.is_pseudo_at(value);
-                self.part = FieldPart::ValueLength;
-                self.is_pseudo
-            }
-            Integer::NameLength { is_huffman } => {
-                self.is_pseudo = false;
-                self.part = match value {
-                    0 => FieldPart::ValueLength,
-                    length => FieldPart::Name { is_huffman, length },
-                };
-                false
-            }
-            Integer::TableSize => {
-                self.part = FieldPart::Field;
-                false
-            }
-            Integer::ValueLength => {
-                self.value(value);
-                false
-            }
-        }
-    }
-
-    /// The rest of a value has this length. Without a rest the field is complete.
-    fn value(&mut self, rest: u64) {
-        if rest > 0 {
-            self.part = FieldPart::Value(rest);
-            return;
-        }
-        self.part = FieldPart::Field;
-        if self.is_inserted {
-            self.table = self.table << 1 | u128::from(self.is_pseudo);
-        }
-    }
-
-    fn is_pseudo_at(&self, index: u64) -> bool {
-        match index.checked_sub(FIRST_DYNAMIC) {
-            None => (1..=LAST_STATIC_PSEUDO).contains(&index),
-            Some(position) => {
-                let position = u32::try_from(position).unwrap_or(u32::MAX);
-                self.table.checked_shr(position).is_some_and(|table| table & 1 != 0)
-            }
-        }
+        self.left = self.left.saturating_sub(part.len());
     }
 }
 
