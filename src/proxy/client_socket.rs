@@ -1,7 +1,7 @@
 //! The TCP socket below a client's connection: whether the client has vanished or closed, and a
 //! close that cannot look complete.
 
-use std::io;
+use std::io::{self, IoSlice, Write};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -13,17 +13,34 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
-use super::io_events::WithIoEvents;
+use super::io_events::{IoEvents, WithIoEvents};
+
+/// Maximum number of encrypted bytes that wait for a flush: four full records. The default of rustls
+/// ends 200 bytes before, so that a small record would follow each buffer.
+const TLS_BUFFER: usize = 4 * ((16 << 10) + 64);
 
 /// A client's connection over TCP.
 pub(crate) trait ClientIo: AsyncRead + AsyncWrite + Unpin + 'static {
     /// The socket below.
     fn tcp(&self) -> &TcpStream;
+
+    /// Encrypts bytes for the next flush, and writes nothing to the socket. Returns how many bytes
+    /// the buffer took; 0 if it is full.
+    ///
+    /// # Errors
+    /// Returns an error if the TLS connection has failed.
+    fn buffer_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 }
 
 impl ClientIo for TlsStream<TcpStream> {
     fn tcp(&self) -> &TcpStream {
         self.get_ref().0
+    }
+
+    fn buffer_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let session = self.get_mut().1;
+        session.set_buffer_limit(Some(TLS_BUFFER));
+        session.writer().write_vectored(slices)
     }
 }
 
@@ -31,14 +48,22 @@ impl<IO: ClientIo + ?Sized> ClientIo for Box<IO> {
     fn tcp(&self) -> &TcpStream {
         (**self).tcp()
     }
+
+    fn buffer_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        (**self).buffer_vectored(slices)
+    }
 }
 
-impl<IO: ClientIo, O: Unpin + 'static> ClientIo for WithIoEvents<IO, O>
+impl<IO: ClientIo, O: IoEvents + Unpin + 'static> ClientIo for WithIoEvents<IO, O>
 where
     Self: AsyncRead + AsyncWrite,
 {
     fn tcp(&self) -> &TcpStream {
         self.get_ref().tcp()
+    }
+
+    fn buffer_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.buffered(|io| io.buffer_vectored(slices))
     }
 }
 
@@ -102,6 +127,10 @@ impl<IO: ClientIo, C: CloseCheck + 'static> ClientIo for WithCloseCheck<IO, C> {
     fn tcp(&self) -> &TcpStream {
         self.io.tcp()
     }
+
+    fn buffer_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.io.buffer_vectored(slices)
+    }
 }
 
 impl<IO: AsyncRead + Unpin, C> AsyncRead for WithCloseCheck<IO, C> {
@@ -137,7 +166,7 @@ impl<IO: ClientIo, C: CloseCheck> AsyncWrite for WithCloseCheck<IO, C> {
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
+        slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write_vectored(context, slices)
     }

@@ -1,5 +1,6 @@
 //! HTTP on one connection: each request is checked, sanitised, annotated and sent to the upstream.
 
+mod gathered_io;
 mod http1;
 mod http2;
 pub(crate) mod in_flight;
@@ -8,7 +9,9 @@ mod resets;
 mod response;
 mod upgrade;
 
+use std::convert::Infallible;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -125,51 +128,85 @@ struct ClientChannels {
     tunnel: Option<oneshot::Receiver<Http2Duplex>>,
 }
 
-/// Handles one request.
-async fn handle(
+/// Handles one request that was received at `began`. The head is checked at once and not when the
+/// future is polled, so that the future does not contain it.
+fn handle(
     http: Rc<HttpConnection>,
+    began: Instant,
     request: Request<Incoming>,
     client: ClientChannels,
-) -> Response<ResponseBody> {
+) -> impl Future<Output = Result<Response<ResponseBody>, Infallible>> + use<> {
+    let is_http1 = request.version() < Version::HTTP_2;
+    let checked = check(&http, began, request, client);
+    async move {
+        let mut response = match checked {
+            CheckedRequest::Forwarded { request, purpose, tunnel, in_flight } => {
+                forward(&http, request, purpose, tunnel, in_flight).await
+            }
+            CheckedRequest::Rejected(responding) => responding.await,
+        };
+        if is_http1 {
+            if http.worker.connections.announces_close() && !is_switching(&response) {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+            }
+            http.informational.begin_response();
+        }
+        let status = response.status().as_u16();
+        http.metrics.requests.of(CodeClass::of(status)).inc();
+        response.body().record_status(status);
+        Ok(response)
+    }
+}
+
+/// A request whose head was checked.
+enum CheckedRequest {
+    Forwarded {
+        request: OutgoingRequest,
+        purpose: Purpose,
+        tunnel: Option<oneshot::Receiver<Http2Duplex>>,
+        in_flight: RequestInFlight,
+    },
+    /// keygate responds itself.
+    Rejected(Pin<Box<dyn Future<Output = Response<ResponseBody>>>>),
+}
+
+/// Begins a request, checks its head, and rewrites it for the upstream.
+fn check(
+    http: &Rc<HttpConnection>,
+    began: Instant,
+    request: Request<Incoming>,
+    client: ClientChannels,
+) -> CheckedRequest {
     let (mut parts, body) = request.into_parts();
-    headers::set_request_id(&mut parts.headers, http.trust_request_id);
-    let in_flight = RequestInFlight::begin(Rc::clone(&http), &parts, &body);
-    let is_http1 = parts.version < Version::HTTP_2;
-    let mut response = if let Some(rejection) = http.open.rejection() {
-        Box::pin(in_flight.discard_body(body)).await;
-        response::rejection(&parts, rejection, in_flight)
-    } else {
-        match request::prepare(&http, &mut parts, &body) {
-            Ok(purpose) => {
-                let limits = &http.service.config.limits;
-                let body = RequestBody::new(
-                    body,
-                    in_flight.upload().cloned(),
-                    BodyLimits {
-                        max_size: limits.max_body_size,
-                        idle_timeout: limits.body_timeout,
-                    },
-                    http.open.status_header(),
-                    client.informational,
-                    in_flight.expects_continue,
-                );
-                let request = Box::new(Request::from_parts(parts, body));
-                forward(&http, request, purpose, client.tunnel, in_flight).await
-            }
-            Err(status) => {
-                Box::pin(in_flight.discard_body(body)).await;
+    let id = headers::request_id(&parts.headers, http.trust_request_id);
+    let in_flight = RequestInFlight::begin(Rc::clone(http), began, &parts, &body, id.as_ref());
+    if let Some(rejection) = http.open.rejection() {
+        return CheckedRequest::Rejected(Box::pin(async move {
+            in_flight.discard_body(body).await;
+            response::rejection(&parts, rejection, in_flight)
+        }));
+    }
+    let purpose = match request::prepare(http, &mut parts, &body, id) {
+        Ok(purpose) => purpose,
+        Err(status) => {
+            return CheckedRequest::Rejected(Box::pin(async move {
+                in_flight.discard_body(body).await;
                 response::plain(status, in_flight)
-            }
+            }));
         }
     };
-    if is_http1 && http.worker.connections.announces_close() && !is_switching(&response) {
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(header::CONNECTION, close);
-    }
-    let status = response.status().as_u16();
-    http.metrics.requests.of(CodeClass::of(status)).inc();
-    response.body().record_status(status);
-    response
+    let limits = &http.service.config.limits;
+    let body = RequestBody::new(
+        body,
+        in_flight.upload().cloned(),
+        BodyLimits { max_size: limits.max_body_size, idle_timeout: limits.body_timeout },
+        http.open.status_header(),
+        client.informational,
+        in_flight.expects_continue,
+    );
+    let request = Box::new(Request::from_parts(parts, body));
+    CheckedRequest::Forwarded { request, purpose, tunnel: client.tunnel, in_flight }
 }
 
 fn is_switching(response: &Response<ResponseBody>) -> bool {

@@ -42,6 +42,18 @@ impl<IO, O> WithIoEvents<IO, O> {
 }
 
 impl<IO, O: IoEvents> WithIoEvents<IO, O> {
+    /// Reports the bytes that `write` adds to a buffer of the connection as written.
+    pub(crate) fn buffered(
+        &mut self,
+        write: impl FnOnce(&mut IO) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let count = write(&mut self.io)?;
+        if count > 0 {
+            self.events.on_write(count);
+        }
+        Ok(count)
+    }
+
     fn report<T>(&self, polled: &Poll<io::Result<T>>, written: impl Fn(&O, &T)) {
         match polled {
             Poll::Ready(Ok(value)) => written(&self.events, value),

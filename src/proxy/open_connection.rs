@@ -143,6 +143,11 @@ impl OpenConnection {
         self.host.borrow().as_ref() == Some(host)
     }
 
+    /// The host of the last request that was for this service, if it is `host`.
+    pub(crate) fn known_host(&self, host: &str) -> Option<HeaderValue> {
+        self.host.borrow().as_ref().filter(|known| *known == host).cloned()
+    }
+
     /// Whether a request for `host`, whose name is `name`, is for this service. A client that one
     /// service admitted must not reach another.
     pub(crate) fn serves_host(&self, host: &HeaderValue, name: &str) -> bool {

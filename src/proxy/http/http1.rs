@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::server::conn::http1;
@@ -90,15 +90,11 @@ where
         let handled = Rc::clone(&http);
         let service = service_fn(move |request: Request<hyper::body::Incoming>| {
             let http = Rc::clone(&handled);
-            async move {
-                http.is_http10.set(request.version() == Version::HTTP_10);
-                let takes_informational = request.version() == Version::HTTP_11;
-                let informational = takes_informational.then(|| http.informational.begin_request());
-                let client = ClientChannels { informational, tunnel: None };
-                let response = handle(Rc::clone(&http), request.map(Incoming::Http1), client).await;
-                http.informational.begin_response();
-                Ok::<_, Infallible>(response)
-            }
+            http.is_http10.set(request.version() == Version::HTTP_10);
+            let takes_informational = request.version() == Version::HTTP_11;
+            let informational = takes_informational.then(|| http.informational.begin_request());
+            let client = ClientChannels { informational, tunnel: None };
+            handle(http, Instant::now(), request.map(Incoming::Http1), client)
         });
         let layers = WithCloseCheck::new(io, Rc::clone(state));
         let layers = WithInformational::new(layers, http.informational.clone());

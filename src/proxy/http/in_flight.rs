@@ -8,15 +8,16 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use hyper::body::Body;
+use hyper::header::{self, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery};
-use hyper::{StatusCode, Version, header};
+use hyper::{StatusCode, Version};
 
 use super::resets::ResetBudget;
 use crate::metrics::ServiceMetrics;
 use crate::permit::ClientKey;
 use crate::proxy::message::body::{Incoming, RequestUpload};
-use crate::proxy::message::headers::{self, Annotations};
+use crate::proxy::message::headers::Annotations;
 use crate::proxy::message::informational::Http1Informational;
 use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::open_connection::state::UpstreamWait;
@@ -111,13 +112,18 @@ pub(crate) struct RequestInFlight {
 
 impl RequestInFlight {
     /// Begins the request, its upload and its record.
-    pub(crate) fn begin(http: Rc<HttpConnection>, parts: &Parts, body: &Incoming) -> Self {
-        let began = Instant::now();
+    pub(crate) fn begin(
+        http: Rc<HttpConnection>,
+        began: Instant,
+        parts: &Parts,
+        body: &Incoming,
+        request_id: Option<&HeaderValue>,
+    ) -> Self {
         http.open.state.begin_request(began);
         let upload = (!body.is_end_stream()).then(|| RequestUpload::new(body, began));
         let record = http.worker.access_log.as_ref().map(|log| {
             let mut record = log.begin(&http.open);
-            record.request_line = request_line(parts);
+            record.request_line = request_line(parts, request_id);
             if let Some(upload) = &upload {
                 record.set_upload(upload.clone());
             }
@@ -232,13 +238,13 @@ impl Drop for RequestInFlight {
     }
 }
 
-fn request_line(parts: &Parts) -> RequestLine {
+fn request_line(parts: &Parts, request_id: Option<&HeaderValue>) -> RequestLine {
     let protocol = if parts.version == Version::HTTP_2 { "HTTP/2" } else { "HTTP/1.1" };
     let field = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let host = parts.uri.authority().map(Authority::as_str).or(field);
     let target = parts.uri.path_and_query().map_or("*", PathAndQuery::as_str);
     let mut line = RequestLine::new(&parts.method, host, target, protocol);
-    if let Some(id) = headers::request_id(&parts.headers) {
+    if let Some(id) = request_id.and_then(|id| id.to_str().ok()) {
         line.set_request_id(id);
     }
     line

@@ -31,16 +31,55 @@ pub(crate) fn prepare(
     http: &HttpConnection,
     parts: &mut Parts,
     body: &Incoming,
+    request_id: Option<HeaderValue>,
 ) -> Result<Purpose, StatusCode> {
     check(http, parts, body)?;
-    let content_length = content_length(&parts.headers)?;
-    let host = http.host_of(parts)?;
+    let present = PresentFields::of(&parts.headers);
+    let content_length = content_length(&parts.headers, present)?;
+    // `Connection: host` removes the field.
+    let keeps_host = present.host && !present.connection && parts.uri.authority().is_none();
+    let host = http.host_of(parts, present)?;
     parts.uri = origin_form(std::mem::take(&mut parts.uri));
     check_target(parts)?;
-    let purpose = rewrite_headers(http, parts, body, &host, content_length);
-    parts.headers.insert(header::HOST, host);
+    let purpose = rewrite_headers(http, parts, body, present, &host, content_length);
+    headers::insert_request_id(&mut parts.headers, request_id);
+    if !keeps_host {
+        parts.headers.insert(header::HOST, host);
+    }
     parts.version = Version::HTTP_11;
     Ok(purpose)
+}
+
+/// Whether a request has certain fields. All are found in one pass, because a look-up of each of
+/// them would be 2 % of a request.
+#[derive(Debug, Clone, Copy, Default)]
+struct PresentFields {
+    connection: bool,
+    content_length: bool,
+    cookie: bool,
+    expect: bool,
+    host: bool,
+    te: bool,
+    transfer_encoding: bool,
+}
+
+impl PresentFields {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut present = Self::default();
+        for name in headers.keys() {
+            match name.as_str() {
+                "connection" => present.connection = true,
+                "content-length" => present.content_length = true,
+                "cookie" => present.cookie = true,
+                "expect" => present.expect = true,
+                "host" => present.host = true,
+                "te" => present.te = true,
+                "transfer-encoding" => present.transfer_encoding = true,
+                _ => {}
+            }
+        }
+        present
+    }
 }
 
 fn check(http: &HttpConnection, parts: &Parts, body: &Incoming) -> Result<(), StatusCode> {
@@ -63,8 +102,8 @@ fn check(http: &HttpConnection, parts: &Parts, body: &Incoming) -> Result<(), St
 ///
 /// # Errors
 /// Returns 400 if it is not a number, above [`i64::MAX`], or if several differ.
-fn content_length(headers: &HeaderMap) -> Result<Option<u64>, StatusCode> {
-    if headers.contains_key(header::TRANSFER_ENCODING) {
+fn content_length(headers: &HeaderMap, present: PresentFields) -> Result<Option<u64>, StatusCode> {
+    if present.transfer_encoding || !present.content_length {
         return Ok(None);
     }
     let mut length = None;
@@ -97,24 +136,28 @@ fn rewrite_headers(
     http: &HttpConnection,
     parts: &mut Parts,
     body: &Incoming,
+    present: PresentFields,
     host: &HeaderValue,
     content_length: Option<u64>,
 ) -> Purpose {
-    let upgrade = upgrade(parts).cloned();
+    let upgrade = if present.connection { upgrade(parts).cloned() } else { None };
     let headers = &mut parts.headers;
-    let accepts_trailers = accepts_trailers(headers);
+    let accepts_trailers = present.te && accepts_trailers(headers);
     let status_header = http.open.status_header();
-    // Taken out first, because `Connection: x-request-id` would remove it.
-    let request_id = headers::take_request_id(headers);
     headers::remove_hop_by_hop(headers);
     headers::remove_identity(headers, &status_header);
-    headers::insert_request_id(headers, request_id);
-    headers.remove(header::CONTENT_LENGTH);
+    if present.content_length {
+        headers.remove(header::CONTENT_LENGTH);
+    }
     if let Some(length) = content_length {
         headers.insert(header::CONTENT_LENGTH, length.into());
     }
-    headers.remove(header::EXPECT); // `100 Continue` is sent when the body is read
-    headers::join_cookies(headers);
+    if present.expect {
+        headers.remove(header::EXPECT); // `100 Continue` is sent when the body is read
+    }
+    if present.cookie {
+        headers::join_cookies(headers);
+    }
     http.annotations.set(headers, host);
     if let Some(status) = http.open.key_status() {
         headers.insert(&*status_header, status);
@@ -183,8 +226,9 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
 impl HttpConnection {
     /// The host of a request. It must belong to the service whose policy admitted the client.
     /// Otherwise one service would judge a client and another would serve it.
-    fn host_of(&self, parts: &Parts) -> Result<HeaderValue, StatusCode> {
-        let host = match (parts.uri.authority(), single_host(parts)?) {
+    fn host_of(&self, parts: &Parts, present: PresentFields) -> Result<HeaderValue, StatusCode> {
+        let field = if present.host { single_host(parts)? } else { None };
+        let host = match (parts.uri.authority(), field) {
             // An absolute target overrides Host (RFC 9112, section 3.2.2). HTTP/2 may carry both,
             // and they must agree (RFC 9113, section 8.3.1).
             (Some(authority), Some(host))
@@ -193,6 +237,9 @@ impl HttpConnection {
                 return Err(StatusCode::BAD_REQUEST);
             }
             (Some(authority), _) => {
+                if let Some(host) = self.open.known_host(authority.as_str()) {
+                    return Ok(host);
+                }
                 HeaderValue::from_str(authority.as_str()).map_err(|_| StatusCode::BAD_REQUEST)?
             }
             (None, Some(host)) => host.clone(),

@@ -19,6 +19,10 @@ use tracing::debug;
 
 use crate::proxy::message::idle_timeout::IdleTimeout;
 
+/// Maximum length of the data in one DATA frame, in bytes. With its header, the frame fills one TLS
+/// record. A longer one would leave a record of 9 bytes.
+const MAX_PIECE: usize = (16 << 10) - 9;
+
 /// Sends a body until it ends or the peer resets the stream. A piece is read only when the piece
 /// before it was sent, and sent only as far as it has room in the peer's window: h2 keeps no bytes
 /// that wait for the window, and the lack of room is seen here, for the last piece too.
@@ -152,6 +156,7 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
     /// Sends as much of the pending piece as there is room for.
     fn send_pending(&mut self, room: usize) -> Result<Progress, h2::Error> {
         let Some(mut piece) = self.pending.take() else { return Ok(Progress::More) };
+        let room = room.min(MAX_PIECE);
         if piece.data.len() > room {
             let data = piece.data.split_to(room);
             self.pending = Some(piece);
