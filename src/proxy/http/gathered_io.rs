@@ -118,3 +118,143 @@ impl<IO: ClientIo> AsyncWrite for GatheredIo<IO> {
         Pin::new(&mut this.io).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// Size of the buffer of [`Buffered`].
+    const ROOM: usize = 10;
+
+    /// A connection with a buffer.
+    struct Buffered {
+        tcp: TcpStream,
+        buffered: usize,
+        flushes: usize,
+        outcome: fn() -> Poll<io::Result<()>>,
+    }
+
+    impl ClientIo for Buffered {
+        fn tcp(&self) -> &TcpStream {
+            &self.tcp
+        }
+
+        fn buffer_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+            let length: usize = slices.iter().map(|slice| slice.len()).sum();
+            let count = length.min(ROOM - self.buffered);
+            self.buffered += count;
+            Ok(count)
+        }
+    }
+
+    impl AsyncRead for Buffered {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _context: &mut Context<'_>,
+            _buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Buffered {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _context: &mut Context<'_>,
+            _bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            unreachable!("all bytes are buffered")
+        }
+
+        fn poll_flush(
+            mut self: Pin<&mut Self>,
+            _context: &mut Context<'_>,
+        ) -> Poll<io::Result<()>> {
+            self.flushes += 1;
+            let outcome = (self.outcome)();
+            if matches!(outcome, Poll::Ready(Ok(()))) {
+                self.buffered = 0;
+            }
+            outcome
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    async fn gathered(outcome: fn() -> Poll<io::Result<()>>) -> GatheredIo<Buffered> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        GatheredIo::new(Buffered { tcp, buffered: 0, flushes: 0, outcome })
+    }
+
+    fn write(io: &mut GatheredIo<Buffered>, count: usize) -> Poll<io::Result<usize>> {
+        let mut context = Context::from_waker(Waker::noop());
+        let written = Pin::new(&mut *io).poll_write(&mut context, &vec![0; count]);
+        assert!(matches!(Pin::new(io).poll_flush(&mut context), Poll::Ready(_)));
+        written
+    }
+
+    fn flushes(io: &GatheredIo<Buffered>) -> usize {
+        io.0.borrow().io.flushes
+    }
+
+    #[tokio::test]
+    async fn several_frames_make_one_flush() {
+        let mut io = gathered(|| Poll::Ready(Ok(()))).await;
+        for _ in 0..3 {
+            assert!(matches!(write(&mut io, 3), Poll::Ready(Ok(3))));
+        }
+        assert_eq!(flushes(&io), 0, "h2 flushes each frame");
+        let mut context = Context::from_waker(Waker::noop());
+        io.flush(&mut context);
+        io.flush(&mut context);
+        assert_eq!(flushes(&io), 1, "nothing waits at the second time");
+    }
+
+    #[tokio::test]
+    async fn a_full_buffer_is_flushed_before_it_takes_more() {
+        let mut io = gathered(|| Poll::Ready(Ok(()))).await;
+        assert!(matches!(write(&mut io, ROOM), Poll::Ready(Ok(ROOM))));
+        assert_eq!(flushes(&io), 0);
+        assert!(matches!(write(&mut io, 4), Poll::Ready(Ok(4))));
+        assert_eq!(flushes(&io), 1);
+
+        let mut io = gathered(|| Poll::Pending).await;
+        assert!(matches!(write(&mut io, ROOM + 5), Poll::Ready(Ok(ROOM))));
+        assert!(write(&mut io, 5).is_pending(), "the client reads nothing, so no more is kept");
+        assert_eq!(io.0.borrow().io.buffered, ROOM);
+    }
+
+    #[tokio::test]
+    async fn the_failure_of_a_flush_ends_the_next_read_and_write() {
+        let mut io = gathered(|| Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))).await;
+        assert!(matches!(write(&mut io, 3), Poll::Ready(Ok(3))));
+        let wakes: Arc<Wakes> = Arc::default();
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut context = Context::from_waker(&waker);
+        io.flush(&mut context);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "h2 must be polled, to see the failure");
+        assert!(matches!(write(&mut io, 3), Poll::Ready(Err(_))));
+        let mut bytes = [0; 8];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        let read = Pin::new(&mut io).poll_read(&mut context, &mut buffer);
+        assert!(matches!(read, Poll::Ready(Err(_))));
+    }
+}

@@ -111,7 +111,7 @@ fn hop_by_hop_headers_are_removed() {
     let Running { pki, origin, keygate, good, .. } = setting(origin, "");
     let mut client = Client::connect(&pki, keygate.address(), &good);
     client.send(
-        "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, x-hop, client-cert, x-request-id\r\n\
+        "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, x-hop, host, client-cert, x-request-id\r\n\
          X-Hop: 1\r\nTE: trailers, deflate\r\nUpgrade: other\r\nProxy-Authorization: secret\r\n\r\n",
     );
     let head = client.head().to_ascii_lowercase();
