@@ -296,15 +296,15 @@ impl Asker<'_> {
         let mut attempt = 1;
         loop {
             self.pace.wait(requests);
-            match ask(self) {
-                DirectAnswer::RateLimited(pause) if attempt < ATTEMPTS && pause <= MAX_PAUSE => {
-                    let seconds = pause.as_secs();
-                    print_error(&format_args!("{} asks for a pause of {seconds} s", self.name));
-                    std::thread::sleep(pause);
-                    attempt += 1;
-                }
-                answer => return answer,
+            let answer = ask(self);
+            let DirectAnswer::RateLimited(pause) = answer else { return answer };
+            if attempt == ATTEMPTS || pause > MAX_PAUSE {
+                return answer;
             }
+            let seconds = pause.as_secs();
+            print_error(&format_args!("{} asks for a pause of {seconds} s", self.name));
+            std::thread::sleep(pause);
+            attempt += 1;
         }
     }
 

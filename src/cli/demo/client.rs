@@ -37,9 +37,11 @@ pub(super) fn get(pki: &DemoPki, party: &DemoParty, address: SocketAddr) -> io::
 
 /// The TLS alert that rejects a compromised key, if the error is one.
 pub(super) fn rejecting_alert(error: &io::Error) -> Option<&'static str> {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>())? {
-        Error::AlertReceived(AlertDescription::AccessDenied) => Some("access_denied"),
-        Error::AlertReceived(AlertDescription::CertificateRevoked) => Some("certificate_revoked"),
-        _ => None,
-    }
+    let error = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>())?;
+    let Error::AlertReceived(alert) = error else { return None };
+    let names = [
+        (AlertDescription::AccessDenied, "access_denied"),
+        (AlertDescription::CertificateRevoked, "certificate_revoked"),
+    ];
+    names.into_iter().find(|(known, _)| known == alert).map(|(_, name)| name)
 }
