@@ -127,7 +127,7 @@ impl AskingTask {
         match state_dir {
             Some(directory) => book.add_kept(directory, &directories, unix_time::now()),
             None => {
-                info!(target: TARGET, "answers about keys are lost at a restart, because there is no state.dir")
+                info!(target: TARGET, "answers about keys are lost at a restart, because there is no state.dir");
             }
         }
         if let Some(exposed) = &files.exposed {

@@ -71,7 +71,7 @@ impl AskingTask {
                     warn!(target: TARGET, %error, "files of the source of proofs rejected, keeping those in use");
                 }
                 Err(error) => {
-                    warn!(target: TARGET, %error, "files of the source of proofs cannot be read")
+                    warn!(target: TARGET, %error, "files of the source of proofs cannot be read");
                 }
             }
         }
