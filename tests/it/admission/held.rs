@@ -1,6 +1,6 @@
 //! Clients that are held after the handshake while the source of proofs is asked about their keys.
 //!
-//! Guards: `holds` in `src/proxy/connection/assessment.rs`, `client_gone` and `stopped` in
+//! Guards: `holds` in `src/proxy/connection/assessment.rs`, `client_gone` and `decision` in
 //! `src/proxy/connection/held.rs`, `defers` in `src/tls/verifier.rs`, `judge_again` in
 //! `src/proxy/threads/event_loop.rs`.
 
