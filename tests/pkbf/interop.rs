@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use keygate::pkbf::{self, Filter, Parameters};
-use keygate::spki::{Encoding, Fingerprint, keys_in, related};
+use keygate::spki::{Encoding, Fingerprint, related};
 
 use crate::published::{self, P256, P256_COMPRESSED, RSA, spki_in};
 

@@ -185,6 +185,9 @@ fn a_statement_may_have_1024_bytes_and_no_more() {
     assert_eq!(proof::key_id(proof(1025).as_bytes()), None);
 }
 
+/// A change of a signature.
+type Change<'a> = &'a dyn Fn(Vec<u8>) -> Vec<u8>;
+
 #[test]
 fn an_elliptic_curve_signature_has_exactly_the_length_of_its_curve() {
     for (name, alg, length) in CURVES {
@@ -193,7 +196,7 @@ fn an_elliptic_curve_signature_has_exactly_the_length_of_its_curve() {
         assert_eq!(sign(&key.der, b"any").len(), length);
         let half = length / 2;
         // Both numbers longer or shorter, one of them, the whole longer or shorter at either end.
-        let changes: [(&str, &dyn Fn(Vec<u8>) -> Vec<u8>); 8] = [
+        let changes: [(&str, Change<'_>); 8] = [
             ("one byte less", &|it| it[..length - 1].to_vec()),
             ("one byte more", &|it| [&it[..], &[0]].concat()),
             ("one byte before", &|it| [&[0], &it[..]].concat()),
@@ -235,7 +238,7 @@ fn a_jwt_and_other_forms_of_jws_are_rejected() {
     let claims = br#"{"sub":"key is pwned"}"#;
     for header in [
         format!(r#"{{"typ":"JWT","alg":"ES256","kid":"{kid}"}}"#),
-        format!(r#"{{"alg":"ES256","typ":"JWT"}}"#),
+        r#"{"alg":"ES256","typ":"JWT"}"#.to_owned(),
         r#"{"alg":"ES256"}"#.to_owned(),
     ] {
         let token = key.proof(&header, claims, fixed("ES256"));
@@ -300,7 +303,7 @@ fn a_member_in_another_spelling_of_base64_is_rejected() {
         ] {
             let what = verify(with(&text).as_bytes(), &key.spki).unwrap_err();
             // Four more bits can be a whole byte.
-            let is_longer = text == format!("{good}A") && good.len() % 4 != 0;
+            let is_longer = text == format!("{good}A") && !good.len().is_multiple_of(4);
             assert!(what == BadProof::Base64 || is_longer, "{what:?} for {text}");
         }
     }

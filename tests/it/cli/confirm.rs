@@ -42,10 +42,13 @@ fn proofs(party: &Party) -> Vec<(String, String)> {
     created.into_iter().map(|it| (it.fingerprint.to_string(), it.json)).collect()
 }
 
+/// Status and body of each response, by path.
+type Responses = HashMap<String, Vec<(String, String)>>;
+
 /// A source with these responses, status and body, by path. Others are 404.
 struct Source {
     address: SocketAddr,
-    responses: Arc<Mutex<HashMap<String, Vec<(String, String)>>>>,
+    responses: Arc<Mutex<Responses>>,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
