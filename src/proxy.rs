@@ -13,6 +13,7 @@
 //! | A server is chosen, and gets the request on a pooled or new connection. | `upstream` | a response and the lease of its connection |
 //! | The response body goes to the client as fast as the client reads. The upload may not have ended yet. | `http`, `message` | the lease, when the body has ended |
 //! | TCP, or an upgrade: bytes go both ways. | `tcp`, `tunnel` | the number of bytes and how the tunnel ended |
+//! | An idle HTTP/1.1 connection gives its HTTP state back until the next byte arrives. | `http`, `worker` | |
 //! | Timeouts, eviction and shutdown close the connection. | `open_connection`, `worker` | |
 //! | A client that is still sending is read for a moment, or it would lose the response. | `lingering_close` | |
 //!

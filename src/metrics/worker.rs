@@ -32,6 +32,8 @@ pub struct WorkerMetrics {
 pub struct ServiceMetrics {
     /// Open client connections.
     pub connections_active: IntGauge,
+    /// Open client connections that are idle and have given their HTTP state back.
+    pub connections_hibernating: IntGauge,
     /// Client connections by result.
     pub connections: Family<ConnectionResult, IntCounter>,
     handshakes: [Family<HandshakeResult, IntCounter>; 2],
@@ -123,6 +125,7 @@ impl ServiceMetrics {
 #[derive(Debug, Clone)]
 struct Series {
     connections_active: IntGaugeVec,
+    connections_hibernating: IntGaugeVec,
     connections: prometheus::IntCounterVec,
     handshakes: prometheus::IntCounterVec,
     handshake_duration: HistogramVec,
@@ -147,6 +150,7 @@ impl Series {
         };
         Ok(Self {
             connections_active: gauges("connections_active", "Open client connections.")?,
+            connections_hibernating: gauges("connections_hibernating", "Open client connections that are idle and have given their HTTP state back.")?,
             connections: counters("connections_total", "Client connections by result; the service is empty if the connection ended before it was routed.", &["service", "result"])?,
             handshakes: counters("handshakes_total", "TLS handshakes by result; the service is empty if the connection ended before it was routed.", &["service", "resumed", "result"])?,
             handshake_duration: seconds("handshake_duration_seconds", "Time from the accepted connection to the finished handshake.", HANDSHAKE_BUCKETS)?,
@@ -165,6 +169,7 @@ impl Series {
         let key_checks = |at: JudgedAt| Family::from_vec(&self.key_checks, &[service, at.as_str()]);
         ServiceMetrics {
             connections_active: self.connections_active.with_label_values(&[service]),
+            connections_hibernating: self.connections_hibernating.with_label_values(&[service]),
             connections: Family::from_vec(&self.connections, &[service]),
             handshakes: [
                 Family::from_vec(&self.handshakes, &[service, "false"]),

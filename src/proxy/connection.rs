@@ -357,3 +357,35 @@ async fn close(mut stream: TlsStream<TcpStream>) {
     let _ = timeout(LINGER_TIME, stream.shutdown()).await; // closed in either case
     lingering_close::close(stream.into_inner().0).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Maximum size of a connection's task, in bytes: what it holds besides its boxed stages.
+    const TASK: usize = 640;
+    /// Maximum size of the handshake and the admission, in bytes. They are freed before HTTP begins.
+    const ESTABLISHMENT: usize = 8192;
+    /// Maximum size of a TCP service's connection, in bytes, without its two buffers.
+    const TUNNEL: usize = 3072;
+    /// Maximum size of the TLS stream and of the facts about a client, in bytes, without their
+    /// buffers and certificates.
+    const CLIENT: usize = 2048;
+
+    fn size_of_future<A, F: Future>(_: impl FnOnce(A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn each_stage_of_a_connection_keeps_within_its_size() {
+        type Admission = (&'static Worker, Accepted);
+        type Tunnel = (&'static Rc<Worker>, &'static Rc<OpenConnection>, ClientStream);
+        let task = size_of_future(|(worker, accepted, open)| serve(worker, accepted, open));
+        let establishment = size_of_future(|(worker, it): Admission| establish(worker, it));
+        let tunnel = size_of_future(|(worker, open, io): Tunnel| tcp::serve(worker, open, io));
+        let client = size_of::<TlsStream<TcpStream>>() + OpenConnection::size();
+        let sizes = [task, establishment, tunnel, client];
+        let limits = [TASK, ESTABLISHMENT, TUNNEL, CLIENT];
+        assert!(sizes.iter().zip(limits).all(|(size, limit)| *size <= limit), "{sizes:?}");
+    }
+}

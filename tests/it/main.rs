@@ -61,6 +61,7 @@ mod docs {
 mod http {
     mod cut_short;
     mod headers;
+    mod hibernation;
     mod informational;
     mod limits;
     mod protocols;

@@ -46,14 +46,15 @@ pub(super) async fn serve<IO>(
     IO: ClientIo,
 {
     loop {
-        let (metrics, service) = (Rc::clone(&metrics), Arc::clone(&service));
-        let http = HttpConnection::new(worker, metrics, open, service);
+        let http = HttpConnection::new(worker, Rc::clone(&metrics), open, Arc::clone(&service));
         worker.watch_awake(&open.state);
         // Boxed, so that a connection that hibernates has no room for it.
         let Some(idle) = Box::pin(serve_awake(http, io)).await else { return };
         io = idle;
         open.state.set_hibernating(true);
+        metrics.connections_hibernating.inc();
         wait_for_event(io.tcp(), &open.state).await;
+        metrics.connections_hibernating.dec();
         open.state.set_hibernating(false);
     }
 }
@@ -250,5 +251,34 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Resumable<IO> {
 
     fn is_write_vectored(&self) -> bool {
         self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_rustls::server::TlsStream;
+
+    use super::*;
+    use crate::proxy::io_events::WithIoEvents;
+
+    type Io = WithIoEvents<Box<TlsStream<TcpStream>>, Rc<ConnectionState>>;
+
+    /// Maximum size of a connection's HTTP state while it is awake, in bytes, without hyper's
+    /// buffers and the request in flight.
+    const AWAKE: usize = 1344;
+    /// Maximum size of one request in flight, in bytes, without its header fields.
+    const REQUEST: usize = 2816;
+
+    fn size_of_future<A, F: Future>(_: impl FnOnce(A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn the_state_of_a_connection_and_of_a_request_keep_within_their_sizes() {
+        type InFlight = (Rc<HttpConnection>, Request<Incoming>, ClientChannels);
+        let awake = size_of_future(|(http, io): (Rc<HttpConnection>, Io)| serve_awake(http, io));
+        let awake = awake + size_of::<HttpConnection>();
+        let request = size_of_future(|(http, it, client): InFlight| handle(http, it, client));
+        assert!(awake <= AWAKE && request <= REQUEST, "{awake}, {request}");
     }
 }

@@ -8,13 +8,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use h2::server::{Connection, Handshake, SendResponse};
 use h2::{Reason, RecvStream, SendStream};
 use hyper::body::Body;
 use hyper::header::HeaderValue;
 use hyper::http::response::Parts;
-use hyper::{Method, Request, Response, header};
+use hyper::{HeaderMap, Method, Request, Response, header};
 use tokio::sync::oneshot;
 use tracing::debug;
 
@@ -266,15 +266,30 @@ async fn response_to(
 /// Sends the head of a response. Returns the stream for its body.
 fn send_head(
     respond: &mut SendResponse<Bytes>,
-    head: Parts,
+    mut head: Parts,
     is_bodiless: bool,
 ) -> Option<SendStream<Bytes>> {
+    compact(&mut head.headers);
     let sent = respond.send_response(Response::from_parts(head, ()), is_bodiless);
     sent.inspect_err(|error| {
         debug!(%error, "response not sent");
         respond.send_reset(Reason::INTERNAL_ERROR);
     })
     .ok()
+}
+
+/// Copies the values into memory of their own. h2 keeps those that it compresses for as long as the
+/// connection is open. Each would keep a read buffer of the upstream's connection, up to 400 KiB.
+fn compact(headers: &mut HeaderMap) {
+    let length = headers.values().map(HeaderValue::len).sum();
+    let mut copies = BytesMut::with_capacity(length);
+    for value in headers.values_mut() {
+        copies.extend_from_slice(value.as_bytes());
+        if let Ok(mut copy) = HeaderValue::from_maybe_shared(copies.split().freeze()) {
+            copy.set_sensitive(value.is_sensitive());
+            *value = copy;
+        }
+    }
 }
 
 thread_local! {
@@ -297,4 +312,25 @@ fn date_now() -> Option<HeaderValue> {
         *date = Some((second, value.clone()));
         Some(value)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_of_a_response_keep_no_read_buffer() {
+        let buffer = Bytes::from(b"text/html secret".repeat(100));
+        let mut headers = HeaderMap::new();
+        let value = |range| HeaderValue::from_maybe_shared(buffer.slice(range)).unwrap();
+        headers.insert(header::CONTENT_TYPE, value(0..9));
+        let mut secret = value(10..16);
+        secret.set_sensitive(true);
+        headers.insert(header::ETAG, secret);
+        compact(&mut headers);
+        assert!(buffer.is_unique());
+        assert_eq!(headers[header::CONTENT_TYPE], "text/html");
+        assert_eq!(headers[header::ETAG], "secret");
+        assert!(headers[header::ETAG].is_sensitive());
+    }
 }

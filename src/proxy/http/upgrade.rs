@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::{Response, StatusCode};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional_with_sizes};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::time::{sleep_until, timeout};
 use tracing::debug;
@@ -17,7 +17,7 @@ use super::response::{self, ResponseBody};
 use crate::proxy::io_events::{IoEvents, WithIoEvents};
 use crate::proxy::message::h2_duplex::Http2Duplex;
 use crate::proxy::open_connection::state::{ConnectionState, TunnelBytes};
-use crate::proxy::tunnel::{self, BUFFER, TunnelEnd};
+use crate::proxy::tunnel::{self, TunnelEnd};
 use crate::proxy::upstream::UpstreamResponse;
 use crate::proxy::upstream::http1::Tunnel;
 
@@ -98,7 +98,7 @@ where
     let Tunnel { mut io, read, guard } = tunnel;
     let mut carried = pin!(async {
         client.write_all(&read).await?;
-        copy_bidirectional_with_sizes(&mut client, &mut io, BUFFER, BUFFER).await
+        tunnel::copy_both(&mut client, &mut io).await
     });
     let deadline = || {
         let half_closed = traffic.client_has_closed.get();
@@ -112,7 +112,7 @@ where
         let wake_up = deadline().min(Instant::now() + HALF_CLOSED_TIMEOUT);
         tokio::select! {
             outcome = &mut carried => break match outcome {
-                Ok(_) => TunnelEnd::Complete,
+                Ok(()) => TunnelEnd::Complete,
                 Err(error) => {
                     debug!(%error, "stream ended");
                     TunnelEnd::Aborted

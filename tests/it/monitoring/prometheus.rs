@@ -25,7 +25,11 @@ const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
 const ALERTS: &str = include_str!("../../../docs/alerts.md");
 
 /// Metrics that neither an alert nor the dashboard uses.
-const LEFT_OUT: [(&str, &str); 3] = [
+const LEFT_OUT: [(&str, &str); 4] = [
+    (
+        "keygate_connections_hibernating",
+        "a part of the open connections, for the size of the memory",
+    ),
     (
         "keygate_crl_entries",
         "the number of revoked certificates is for reports, not for a decision",
