@@ -1,10 +1,13 @@
 //! The ClientHello, which begins a connection. Plain HTTP sent to a TLS port gets 400.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use rustls::server::Acceptor;
 use smallvec::SmallVec;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::StartHandshake;
 
@@ -69,14 +72,16 @@ pub(crate) async fn read(
     let mut acceptor = Acceptor::default();
     let mut start = FirstBytes::new();
     loop {
-        let received = async {
-            tcp.readable().await?;
-            acceptor.read_tls(&mut Recorder { tcp: &tcp, start: &mut start })
-        };
+        let received = poll_fn(|context| {
+            let (tcp, start) = (&mut tcp, &mut start);
+            match acceptor.read_tls(&mut Recorder { tcp, context, start }) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+                received => Poll::Ready(received),
+            }
+        });
         match received.await {
             Ok(0) => return Err(failed(tcp, io::ErrorKind::UnexpectedEof.into())),
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => return Err(failed(tcp, error)),
         }
         if plain_http == PlainHttp::Detect && start.first().is_some_and(|byte| may_begin(&[*byte]))
@@ -103,18 +108,24 @@ fn failed(tcp: TcpStream, error: io::Error) -> BadHello {
 /// The first bytes of a connection, as many as decide whether they begin an HTTP request.
 type FirstBytes = SmallVec<[u8; LONGEST_START]>;
 
-/// Reads from a socket without waiting, and records the first bytes.
-struct Recorder<'a> {
-    tcp: &'a TcpStream,
+/// Reads from a socket without waiting, and records the first bytes. `poll_read` drains the
+/// readiness of the socket after a short read; `try_read` would cost a further system call.
+struct Recorder<'a, 'context> {
+    tcp: &'a mut TcpStream,
+    context: &'a mut Context<'context>,
     start: &'a mut FirstBytes,
 }
 
-impl io::Read for Recorder<'_> {
+impl io::Read for Recorder<'_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.tcp.try_read(buffer)?;
+        let mut buffer = ReadBuf::new(buffer);
+        match Pin::new(&mut *self.tcp).poll_read(self.context, &mut buffer) {
+            Poll::Pending => return Err(io::ErrorKind::WouldBlock.into()),
+            Poll::Ready(read) => read?,
+        }
         let missing = LONGEST_START.saturating_sub(self.start.len());
-        self.start.extend(buffer.iter().take(count).take(missing).copied());
-        Ok(count)
+        self.start.extend(buffer.filled().iter().take(missing).copied());
+        Ok(buffer.filled().len())
     }
 }
 
