@@ -365,7 +365,7 @@ mod tests {
     /// Maximum size of a connection's task, in bytes: what it holds besides its boxed stages.
     const TASK: usize = 640;
     /// Maximum size of the handshake and the admission, in bytes. They are freed before HTTP begins.
-    const ESTABLISHMENT: usize = 8192;
+    const ESTABLISHMENT: usize = 8704;
     /// Maximum size of a TCP service's connection, in bytes, without its two buffers.
     const TUNNEL: usize = 3072;
     /// Maximum size of the TLS stream and of the facts about a client, in bytes, without their
