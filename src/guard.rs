@@ -105,11 +105,11 @@ impl Guard {
             Ok(spki) => {
                 let (verdict, algorithm) = self.judge_with_algorithm(spki, now);
                 // A key in an unknown encoding has related encodings that were not looked up.
-                match verdict {
-                    Verdict::Clean | Verdict::Cleared(_) if algorithm == Algorithm::Other => {
-                        Verdict::Unchecked
-                    }
-                    verdict => verdict,
+                let is_harmless = matches!(verdict, Verdict::Clean | Verdict::Cleared(_));
+                if is_harmless && algorithm == Algorithm::Other {
+                    Verdict::Unchecked
+                } else {
+                    verdict
                 }
             }
             Err(_) => Verdict::Unchecked,

@@ -295,7 +295,9 @@ mod tests {
         let key = key();
         let lost = filter("lost", &[&key]);
         for (encoding, form) in related(&key) {
-            let confirm = |answers: &mut Answers| drop(answers.confirm(&form));
+            let confirm = |answers: &mut Answers| {
+                answers.confirm(&form);
+            };
             for filters in [&[&lost][..], &[&filter("lost", &[])], &[]] {
                 let Verdict::Confirmed(found) = verdict(&key, filters, confirm) else {
                     panic!("{encoding:?} was not found")

@@ -63,14 +63,13 @@ impl Guard {
             let verdict = self.judge(&[(*certificate).as_ref().into()], Depth::Leaf, now);
             let is_rejected_now = policy.decide(&verdict) == Decision::Reject;
             let mut may_change = false;
-            if position == 0 || issuers < MAX_ISSUERS {
-                if let Some((key, can_be_cleared)) =
+            if (position == 0 || issuers < MAX_ISSUERS)
+                && let Some((key, can_be_cleared)) =
                     self.unanswered(&answers, &verdict, position, certificate)
-                {
-                    issuers += usize::from(position > 0);
-                    may_change = policy.may_change(&key, can_be_cleared, is_rejected_now);
-                    keys.push(key);
-                }
+            {
+                issuers += usize::from(position > 0);
+                may_change = policy.may_change(&key, can_be_cleared, is_rejected_now);
+                keys.push(key);
             }
             is_rejected |= is_rejected_now;
             may_admit &= !is_rejected_now || may_change;
@@ -145,7 +144,9 @@ mod tests {
     fn guard(filters: &[(&str, &[&[u8]])], answers: Answers) -> Guard {
         let filters = filters.iter().map(|(name, keys)| {
             let mut filter = Filter::new(Parameters::new(20, 20).unwrap()).unwrap();
-            keys.iter().for_each(|key| drop(filter.insert(key)));
+            for key in *keys {
+                filter.insert(key);
+            }
             Arc::new(NamedFilter { name: (*name).into(), filter, sha256: [0; 32] })
         });
         Guard::new(filters.collect()).with_answers(answers.into())

@@ -79,7 +79,7 @@ impl Asked {
     /// Whether a connection waits for the answers, which are decisive. `is_rejected` tells whether
     /// the client is rejected without them: it is admitted only if all of them come.
     pub(crate) fn holds(&self, is_rejected: bool) -> bool {
-        !self.under_way.is_empty() && !(is_rejected && self.is_late)
+        !self.under_way.is_empty() && (!is_rejected || !self.is_late)
     }
 }
 
