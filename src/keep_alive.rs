@@ -12,6 +12,9 @@ const IDLE: Duration = Duration::from_secs(15);
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Number of probes without an acknowledgement after which the connection ends with `ETIMEDOUT`.
 const PROBES: u32 = 3;
+/// Maximum of `TCP_USER_TIMEOUT`, some 25 days. Linux rejects longer ones with `EINVAL`, because it
+/// reads the milliseconds as a signed number of 32 bits.
+const MAX_UNACKNOWLEDGED: Duration = Duration::from_millis(i32::MAX.unsigned_abs() as u64);
 
 /// Ends a connection with `ETIMEDOUT` if its peer has vanished. An idle connection ends after 30 s,
 /// or after `unacknowledged` if that is longer. A connection with sent bytes that wait for an
@@ -32,9 +35,21 @@ pub(crate) fn detect_dead_peer<'a>(
     let probes = TcpKeepalive::new().with_time(IDLE).with_interval(INTERVAL).with_retries(PROBES);
     socket.set_tcp_keepalive(&probes)?;
     match unacknowledged {
-        Some(timeout) => socket.set_tcp_user_timeout(Some(timeout)),
+        Some(timeout) => set_unacknowledged(socket, timeout),
         None => Ok(()),
     }
+}
+
+/// Ends a connection with `ETIMEDOUT` if its peer acknowledges nothing for `timeout`. A longer
+/// `timeout` than [`MAX_UNACKNOWLEDGED`] is that long.
+///
+/// # Errors
+/// Returns an error if the operating system rejects the option.
+pub(crate) fn set_unacknowledged<'a>(
+    socket: impl Into<SockRef<'a>>,
+    timeout: Duration,
+) -> io::Result<()> {
+    socket.into().set_tcp_user_timeout(Some(timeout.min(MAX_UNACKNOWLEDGED)))
 }
 
 #[cfg(test)]
@@ -56,5 +71,20 @@ mod tests {
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), INTERVAL);
         assert_eq!(socket.tcp_keepalive_retries().unwrap(), PROBES);
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(timeout));
+    }
+
+    #[test]
+    fn a_longer_timeout_than_the_kernel_accepts_is_the_maximum() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = SockRef::from(&listener);
+        let a_year = Duration::from_secs(365 * 86_400);
+        let step = Duration::from_millis(1);
+        for timeout in [MAX_UNACKNOWLEDGED, MAX_UNACKNOWLEDGED + step, a_year] {
+            detect_dead_peer(&listener, Some(timeout)).unwrap();
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(MAX_UNACKNOWLEDGED));
+        }
+        set_unacknowledged(&listener, MAX_UNACKNOWLEDGED - step).unwrap();
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(MAX_UNACKNOWLEDGED - step));
+        assert!(socket.set_tcp_user_timeout(Some(MAX_UNACKNOWLEDGED + step)).is_err());
     }
 }

@@ -14,6 +14,7 @@ use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
 use super::io_events::{IoEvents, WithIoEvents};
+use crate::keep_alive::set_unacknowledged;
 
 /// Maximum number of encrypted bytes that wait for a flush: four full records. The default of rustls
 /// ends 200 bytes before, so that a small record would follow each buffer.
@@ -74,7 +75,7 @@ pub(crate) fn detect_vanished(tcp: &TcpStream, inherited: Duration, timeout: Dur
     if timeout == inherited {
         return;
     }
-    if let Err(error) = SockRef::from(tcp).set_tcp_user_timeout(Some(timeout)) {
+    if let Err(error) = set_unacknowledged(tcp, timeout) {
         debug!(%error, "keep-alive not set"); // the client has closed: the next read fails
     }
 }
