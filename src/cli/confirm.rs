@@ -162,6 +162,10 @@ fn source(args: &Args) -> Result<(ConfirmConfig, QuestionMaker), CliError> {
     };
     let url = args.url.as_ref().map(parse).transpose()?;
     let is_secure = url.as_ref().is_some_and(|url| url.is_secure);
+    if args.api_key.is_some() && url.as_ref().is_some_and(|url| !url.is_authenticated()) {
+        let problem = "--api-key would be sent to another machine in clear text: use https://";
+        return Err(CliError::Usage(problem.to_owned()));
+    }
     let config = ConfirmConfig {
         filters: Vec::new(),
         url,

@@ -21,6 +21,15 @@ impl Checker<'_> {
             let problem = "the key is missing; https:// needs the CAs of the source, such as \"/etc/ssl/certs/ca-certificates.crt\"";
             self.conflict("confirm.trust_anchors", problem);
         }
+        if raw.api_key.is_some() {
+            let at = "confirm.api_key";
+            if raw.url.is_none() {
+                self.conflict(at, "there is no URL that the key is for; give url, or remove it");
+            } else if url.as_ref().is_some_and(|url| !url.is_authenticated()) {
+                let problem = "http:// would send the key to another machine in clear text; use https://, or remove it";
+                self.conflict(at, problem);
+            }
+        }
         if raw.directory_is_complete {
             let at = "confirm.directory_is_complete";
             if raw.proofs.is_none() {
@@ -83,6 +92,51 @@ impl Checker<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+
+    /// Why a configuration with this table is rejected.
+    fn problem(confirm: &str) -> Option<String> {
+        let text = format!(
+            r#"
+[[filters]]
+name = "lost"
+path = "lost.pkbf"
+
+[[services]]
+name = "orders"
+listen = "127.0.0.1:8443"
+tls = {{ certificate = "s.pem", private_key = "s.key" }}
+client_auth = {{ trust_anchors = "ca.pem" }}
+upstream = {{ servers = ["http://127.0.0.1:8080"] }}
+
+[confirm]
+{confirm}"#
+        );
+        let config = Config::parse(Path::new("/etc/keygate/keygate.toml"), &text);
+        config.err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_api_key_is_never_sent_to_another_machine_in_clear_text() {
+        for (table, problem_of_key) in [
+            ("url = \"https://a.example\"\ntrust_anchors = \"ca.pem\"", None),
+            ("url = \"http://127.0.0.1\"", None),
+            ("url = \"http://localhost:8080\"", None),
+            ("url = \"http://a.example\"", Some("in clear text")),
+            ("url = \"http://10.0.0.1:8080\"", Some("in clear text")),
+            ("proofs = \"proofs\"", Some("there is no URL")),
+        ] {
+            assert_eq!(problem(table), None);
+            let found = problem(&format!("{table}\napi_key = \"api.key\""));
+            match problem_of_key {
+                None => assert_eq!(found, None, "{table}"),
+                Some(expected) => {
+                    let found = found.unwrap();
+                    assert!(found.contains("confirm.api_key") && found.contains(expected), "{found}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn the_url_of_a_source_has_a_scheme_and_a_host() {

@@ -283,6 +283,7 @@ fn wrong_usage_of_confirm_is_named() {
         (2, &["--url", "ftp://a", "lost.pem"], "is not the URL of a source"),
         (2, &["--url", "http://a", "--config", "keygate.toml", "lost.pem"], "cannot be used with"),
         (2, &["--proofs", "."], "required"),
+        (2, &["--url", "http://a.example", "--api-key", "key", "lost.pem"], "in clear text"),
         (3, &["--proofs", "none", "lost.pem"], "confirm: directory none"),
         (3, &["--proofs", ".", "none.pem"], "none.pem: No such file"),
         (3, &["--url", "https://a", "--trust-anchors", "none", "lost.pem"], "none"),
