@@ -103,7 +103,7 @@ async fn drive<C: ClientConnection>(connection: &mut C, state: &ConnectionState)
             }
             None => {}
         }
-        let hibernates = state.take_hibernation() && connection.begin_hibernation();
+        let hibernates = state.take_hibernation(|| connection.begin_hibernation());
         connection.poll(context).map(|ended| match ended {
             Ok(()) if hibernates => ConnectionEnd::Hibernates,
             Ok(()) => ConnectionEnd::Done,

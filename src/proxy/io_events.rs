@@ -99,7 +99,9 @@ impl<IO: AsyncWrite + Unpin, O: IoEvents + Unpin> AsyncWrite for WithIoEvents<IO
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
+        let polled = Pin::new(&mut self.io).poll_shutdown(context);
+        self.report(&polled, |_, ()| {});
+        polled
     }
 
     fn poll_write_vectored(

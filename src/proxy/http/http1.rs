@@ -4,6 +4,7 @@
 //! session stay, and the first readable byte, a close or an eviction builds the state again. No byte
 //! is lost, because hyper has read nothing that belongs to the next request, or returns it.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -91,6 +92,7 @@ where
         let handled = Rc::clone(&http);
         let service = service_fn(move |request: Request<hyper::body::Incoming>| {
             let http = Rc::clone(&handled);
+            http.left_unread.set(false); // hyper has read the last request to its end
             http.is_http10.set(request.version() == Version::HTTP_10);
             let takes_informational = request.version() == Version::HTTP_11;
             let informational = takes_informational.then(|| http.informational.begin_request());
@@ -99,14 +101,16 @@ where
         });
         let layers = WithCloseCheck::new(io, Rc::clone(state));
         let layers = WithInformational::new(layers, http.informational.clone());
-        let layers = TokioIo::new(Resumable { io: layers, unread, http: Rc::clone(&http) });
-        let connection = builder.serve_connection(layers, service);
-        let mut connection = Http1Server { connection, http: &http };
+        let keeps_open = Rc::<Cell<bool>>::default();
+        let layers = Resumable { io: layers, unread, keeps_open: Rc::clone(&keeps_open) };
+        let connection = builder.serve_connection(TokioIo::new(layers), service);
+        let mut connection = Http1Server { connection, http: &http, keeps_open };
         let end = drive(&mut connection, state).await;
         let into_io = |connection: http1::Connection<Http1Io<_>, _>| {
             let parts = connection.into_parts();
             let layers: Http1Io<_> = parts.io;
-            (layers.into_inner().io.into_inner().into_inner(), parts.read_buf)
+            let (layers, read) = layers.into_inner().into_parts(parts.read_buf);
+            (layers.into_inner().into_inner(), read)
         };
         let connection = connection.connection;
         match (end, http.upgrade.take()) {
@@ -166,6 +170,8 @@ async fn respond_408<IO: AsyncWrite + Unpin>(mut io: IO) {
 struct Http1Server<'a, C> {
     connection: C,
     http: &'a HttpConnection,
+    /// Whether the connection stays open when hyper shuts it down.
+    keeps_open: Rc<Cell<bool>>,
 }
 
 impl<I, S> ClientConnection for Http1Server<'_, http1::Connection<I, S>>
@@ -187,14 +193,14 @@ where
         if self.http.left_unread.get() || self.http.upgrade.borrow().is_some() {
             return false;
         }
-        self.http.keeps_open.set(true);
+        self.keeps_open.set(true);
         self.close_gracefully(); // done at the next poll if hyper is between two requests
         true
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         let polled = Future::poll(Pin::new(&mut self.connection), context);
-        self.http.keeps_open.set(false);
+        self.keeps_open.set(false);
         polled.map_err(HttpError::from)
     }
 }
@@ -203,7 +209,20 @@ where
 struct Resumable<IO> {
     io: IO,
     unread: Bytes,
-    http: Rc<HttpConnection>,
+    keeps_open: Rc<Cell<bool>>,
+}
+
+impl<IO> Resumable<IO> {
+    /// The connection, and the bytes that no request has used: `read`, which hyper has read, and
+    /// those that it has not read.
+    fn into_parts(self, read: Bytes) -> (IO, Bytes) {
+        let bytes = match (read.is_empty(), self.unread.is_empty()) {
+            (true, _) => self.unread,
+            (false, true) => read,
+            (false, false) => [read, self.unread].concat().into(),
+        };
+        (self.io, bytes)
+    }
 }
 
 impl<IO: AsyncRead + Unpin> AsyncRead for Resumable<IO> {
@@ -235,7 +254,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Resumable<IO> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.http.keeps_open.get() {
+        if self.keeps_open.get() {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.io).poll_shutdown(context)
@@ -281,5 +300,23 @@ mod tests {
         let request =
             size_of_future(|(http, began, it, client): InFlight| handle(http, began, it, client));
         assert!(awake <= AWAKE && request <= REQUEST, "{awake}, {request}");
+    }
+
+    #[tokio::test]
+    async fn bytes_that_were_not_read_follow_those_that_hyper_has_read() {
+        use tokio::io::AsyncReadExt;
+
+        let sent: Vec<u8> = (0..=255).cycle().take(20_000).collect();
+        for taken in [0, 8192, 20_000] {
+            let mut resumed = Resumable {
+                io: tokio::io::empty(),
+                unread: Bytes::from(sent.clone()),
+                keeps_open: Rc::default(),
+            };
+            let mut read = vec![0; taken];
+            resumed.read_exact(&mut read).await.unwrap();
+            let (_, bytes) = resumed.into_parts(Bytes::from(read));
+            assert_eq!(bytes, sent);
+        }
     }
 }

@@ -119,9 +119,7 @@ impl<IO: ClientIo> ClientConnection for Http2Server<IO> {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         let polled = self.poll_streams(context);
-        if polled.is_pending() {
-            self.io.flush(context);
-        }
+        self.io.flush(context); // at the end as well: h2 does not flush after an early EOF
         polled
     }
 }
@@ -169,11 +167,6 @@ async fn exchange(
         return SendEnd::Reset;
     }
     let (mut head, body) = response.into_parts();
-    if !head.headers.contains_key(header::DATE)
-        && let Some(date) = date_now()
-    {
-        head.headers.insert(header::DATE, date);
-    }
     if let Some(tunnel) = tunnel.filter(|_| head.status.is_success()) {
         let Some(send) = send_head(&mut respond, head, false) else { return SendEnd::Reset };
         let duplex = Http2Duplex::new(send, tunnel.receive);
@@ -270,6 +263,11 @@ fn send_head(
     is_bodiless: bool,
 ) -> Option<SendStream<Bytes>> {
     compact(&mut head.headers);
+    if !head.headers.contains_key(header::DATE)
+        && let Some(date) = date_now()
+    {
+        head.headers.insert(header::DATE, date);
+    }
     let sent = respond.send_response(Response::from_parts(head, ()), is_bodiless);
     sent.inspect_err(|error| {
         debug!(%error, "response not sent");
@@ -278,12 +276,20 @@ fn send_head(
     .ok()
 }
 
+/// Maximum length of the values of a response that share one allocation, 1 KiB. A value that h2
+/// keeps has the others in memory as well.
+const MAX_SHARED: usize = 1024;
+
 /// Copies the values into memory of their own. h2 keeps those that it compresses for as long as the
 /// connection is open. Each would keep a read buffer of the upstream's connection, up to 400 KiB.
 fn compact(headers: &mut HeaderMap) {
     let length = headers.values().map(HeaderValue::len).sum();
-    let mut copies = BytesMut::with_capacity(length);
+    let is_shared = length <= MAX_SHARED;
+    let mut copies = BytesMut::with_capacity(if is_shared { length } else { 0 });
     for value in headers.values_mut() {
+        if !is_shared {
+            copies = BytesMut::with_capacity(value.len());
+        }
         copies.extend_from_slice(value.as_bytes());
         if let Ok(mut copy) = HeaderValue::from_maybe_shared(copies.split().freeze()) {
             copy.set_sensitive(value.is_sensitive());

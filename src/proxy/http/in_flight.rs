@@ -1,7 +1,7 @@
 //! Requests in flight: what the requests of one connection share, and each request from its head to
 //! the end of its response.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -32,7 +32,7 @@ pub(crate) struct HttpConnection {
     pub(crate) worker: Rc<Worker>,
     pub(crate) service: Arc<Service>,
     pub(crate) metrics: Rc<ServiceMetrics>,
-    pub(crate) annotations: Annotations,
+    annotations: OnceCell<Annotations>,
     pub(crate) open: Rc<OpenConnection>,
     /// The client, which has a share of the upstream's connections.
     pub(crate) client: ClientKey,
@@ -48,8 +48,6 @@ pub(crate) struct HttpConnection {
     pub(crate) resets: ResetBudget,
     /// Whether the last request was one of HTTP/1.0, whose response may end with the connection.
     pub(crate) is_http10: Cell<bool>,
-    /// Whether the connection stays open when hyper shuts it down (HTTP/1.1).
-    pub(crate) keeps_open: Cell<bool>,
 }
 
 /// The server's side of an upgraded connection, and the access log's record of the request.
@@ -69,7 +67,7 @@ impl HttpConnection {
         Rc::new(Self {
             worker: Rc::clone(worker),
             metrics,
-            annotations: Annotations::new(&service.config, identity),
+            annotations: OnceCell::new(),
             open: Rc::clone(open),
             client: open.client_key(),
             upgrade: RefCell::default(),
@@ -78,9 +76,14 @@ impl HttpConnection {
             trust_request_id: service.config.request_id_from.contains(identity.peer().ip()),
             resets: ResetBudget::new(service.config.limits.max_streams),
             is_http10: Cell::new(false),
-            keeps_open: Cell::new(false),
             service,
         })
+    }
+
+    /// The header fields with the client's identity, made for the first request.
+    pub(crate) fn annotations(&self) -> &Annotations {
+        let identity = self.open.identity();
+        self.annotations.get_or_init(|| Annotations::new(&self.service.config, identity))
     }
 
     /// Counts and logs that the client's connection is ended with `ENHANCE_YOUR_CALM`.

@@ -158,7 +158,7 @@ fn rewrite_headers(
     if present.cookie {
         headers::join_cookies(headers);
     }
-    http.annotations.set(headers, host);
+    http.annotations().set(headers, host);
     if let Some(status) = http.open.key_status() {
         headers.insert(&*status_header, status);
     }

@@ -77,6 +77,8 @@ enum ActivityPhase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
     Awake,
+    /// Keeps its buffers until its next request, because the last one was not read to its end.
+    Declined,
     /// Has given its buffers back.
     Hibernating,
     /// Hibernates at its next poll, if it is idle still.
@@ -181,7 +183,7 @@ impl ConnectionState {
         !self.is_watched.replace(true)
     }
 
-    /// Asks the connection to hibernate if it has waited for a request for `idle_for`. Returns
+    /// Requests that the connection hibernates if it has waited for a request for `idle_for`. Returns
     /// whether the worker must still watch it, because it has buffers.
     #[must_use]
     pub(crate) fn request_hibernation(&self, now: Instant, idle_for: Duration) -> bool {
@@ -189,16 +191,23 @@ impl ConnectionState {
             self.is_watched.set(false);
             return false;
         }
-        if self.idle_since().is_some_and(|since| has_passed(now, since, idle_for)) {
+        let is_idle = self.idle_since().is_some_and(|since| has_passed(now, since, idle_for));
+        if is_idle && self.rest.get() == Rest::Awake {
             self.rest.set(Rest::Requested);
             self.waker.wake();
         }
         true
     }
 
-    /// Takes the request to hibernate. Returns whether the connection is idle still.
-    pub(crate) fn take_hibernation(&self) -> bool {
-        self.rest.replace(Rest::Awake) == Rest::Requested && self.idle_since().is_some()
+    /// Takes the request to hibernate. If the connection is idle still, `begin` begins the
+    /// hibernation, or declines it until the next request. Returns whether it has begun.
+    pub(crate) fn take_hibernation(&self, begin: impl FnOnce() -> bool) -> bool {
+        if self.rest.get() != Rest::Requested {
+            return false;
+        }
+        let begins = self.idle_since().map(|_| begin());
+        self.rest.set(if begins == Some(false) { Rest::Declined } else { Rest::Awake });
+        begins == Some(true)
     }
 
     /// Records that the connection has given its buffers back, or has new ones.
@@ -301,6 +310,7 @@ impl ConnectionState {
             in_flight.requests = in_flight.requests.saturating_add(1);
         });
         self.phase.set(ActivityPhase::Busy);
+        self.rest.set(Rest::Awake);
         self.body_moved.set(now);
     }
 
@@ -559,5 +569,17 @@ mod tests {
         assert_eq!(close_after(&state, 3600), None);
         state.end_request();
         assert_eq!(close_after(&state, 3600), Some(Close::Graceful));
+    }
+
+    #[test]
+    fn a_connection_that_declines_to_hibernate_is_left_alone_until_its_next_request() {
+        let state = ConnectionState::new(LIMITS, ConnectionKind::Http1);
+        let later = || Instant::now() + Duration::from_secs(2);
+        let request = || state.request_hibernation(later(), Duration::from_secs(1));
+        assert!(request() && !state.take_hibernation(|| false));
+        assert!(request() && !state.take_hibernation(|| true), "hibernation requested again");
+        state.begin_request(Instant::now());
+        state.end_request();
+        assert!(request() && state.take_hibernation(|| true));
     }
 }

@@ -1,7 +1,7 @@
-//! The connections of HTTP/1.1 that have buffers. Those that are idle are asked to give them back.
+//! The connections of HTTP/1.1 that have buffers. Idle ones free them and hibernate.
 //!
 //! A connection that hibernates keeps its socket and its TLS session. The first readable byte wakes
-//! it, for about 1 µs of CPU.
+//! it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -14,11 +14,11 @@ use crate::proxy::open_connection::state::ConnectionState;
 
 /// Time without a request after which a connection hibernates, 1 s.
 const HIBERNATE_AFTER: Duration = Duration::from_secs(1);
-/// The same time while more than [`MAX_PATIENT`] connections have buffers, 25 ms. Clients that
+/// The same time while more than [`MAX_IDLE_AWAKE`] connections have buffers, 25 ms. Clients that
 /// connect in large numbers and send one request each would otherwise raise the peak of memory.
 const HIBERNATE_SOON_AFTER: Duration = Duration::from_millis(25);
 /// Maximum number of connections in a worker that wait for [`HIBERNATE_AFTER`].
-const MAX_PATIENT: usize = 64;
+const MAX_IDLE_AWAKE: usize = 64;
 /// Interval between two checks, 25 ms. Without connections that have buffers there are none.
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
@@ -43,14 +43,14 @@ impl Worker {
     }
 }
 
-/// Asks idle connections to hibernate, until all of them do.
+/// Lets idle connections hibernate, until all of them do.
 async fn watch(worker: Rc<Worker>) {
     loop {
         let count = worker.awake.connections.borrow().len();
         if count == 0 {
             break worker.awake.is_watched.set(false);
         }
-        let idle_for = if count > MAX_PATIENT { HIBERNATE_SOON_AFTER } else { HIBERNATE_AFTER };
+        let idle_for = if count > MAX_IDLE_AWAKE { HIBERNATE_SOON_AFTER } else { HIBERNATE_AFTER };
         sleep(CHECK_INTERVAL).await;
         let now = Instant::now();
         worker.awake.connections.borrow_mut().retain(|connection| {
