@@ -78,12 +78,13 @@ impl DirectSource {
 
     /// Asks about a key by its encodings. Looks into the directory first.
     pub async fn ask(&self, encodings: &[(Fingerprint, Arc<[u8]>)]) -> DirectAnswer {
-        let in_directory = self.directories.look_up(encodings);
-        let is_proved = matches!(in_directory, LookUp::Confirmed(_));
-        let look_up = match &self.client {
-            Some(client) if !is_proved => lookup::ask_url(client, &self.files, encodings).await,
-            Some(_) | None => in_directory,
-        };
+        let mut look_up = self.directories.look_up(encodings);
+        if let (Some(client), false) = (&self.client, matches!(look_up, LookUp::Confirmed(_))) {
+            match lookup::ask_url(client, &self.files, encodings).await {
+                LookUp::Unknown => {} // a file that cannot be used may be the proof
+                by_url => look_up = by_url,
+            }
+        }
         match look_up {
             LookUp::Confirmed(found) => DirectAnswer::Confirmed {
                 fingerprint: found.fingerprint,

@@ -80,18 +80,22 @@ impl ProofDirectories {
         let configured = self.configured.iter().map(|directory| (directory, false));
         for (directory, is_kept) in kept.chain(configured) {
             for (fingerprint, spki) in encodings {
-                let (file, body) = match proof_directory::find(directory, fingerprint) {
-                    Ok(Some(found)) => found,
-                    Ok(None) => continue,
-                    Err(error) => {
-                        outcome = LookUp::DirectoryFailed(error);
-                        continue;
+                for file in proof_directory::files(directory, fingerprint) {
+                    let (file, body) = match file {
+                        Ok(file) => file,
+                        Err(error) => {
+                            outcome = LookUp::DirectoryFailed(error);
+                            continue;
+                        }
+                    };
+                    match verified(*fingerprint, spki, body, Some(file)) {
+                        Ok(found) => return LookUp::Confirmed(FoundProof { is_kept, ..found }),
+                        Err(unusable) => outcome = LookUp::Unusable(unusable),
                     }
-                };
-                match verified(*fingerprint, spki, body, Some(file)) {
-                    Ok(found) => return LookUp::Confirmed(FoundProof { is_kept, ..found }),
-                    Err(unusable) => outcome = LookUp::Unusable(unusable),
                 }
+            }
+            if let Err(error) = proof_directory::ensure_exists(directory) {
+                outcome = LookUp::DirectoryFailed(error);
             }
         }
         outcome
@@ -114,12 +118,16 @@ impl ProofDirectories {
 
     /// The content of the file for `fingerprint`. Blocks.
     pub(super) fn find(&self, fingerprint: &Fingerprint) -> io::Result<Option<Vec<u8>>> {
+        let mut failed = None;
         for directory in self.kept.iter().chain(&self.configured) {
-            if let Some((_, body)) = proof_directory::find(directory, fingerprint)? {
-                return Ok(Some(body));
+            for file in proof_directory::files(directory, fingerprint) {
+                match file {
+                    Ok((_, body)) => return Ok(Some(body)),
+                    Err(error) => failed = Some(error),
+                }
             }
         }
-        Ok(None)
+        failed.map_or(Ok(None), Err)
     }
 
     /// Whether the configured directory has a file for one of `fingerprints`. Blocks.

@@ -12,26 +12,36 @@ use crate::spki::Fingerprint;
 /// Suffixes of the names of proofs.
 const SUFFIXES: [&str; 3] = ["", ".jws", ".json"];
 
-/// The bytes of the file with the proof for `fingerprint`, and its path; `None` if there is none.
-/// Blocks.
+/// The files for `fingerprint`, each with its path and bytes. Blocks.
 ///
-/// # Errors
-/// Returns an error if a file with such a name cannot be read, or is larger than a proof.
-pub(super) fn find(
-    directory: &Path,
-    fingerprint: &Fingerprint,
-) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
-    for suffix in SUFFIXES {
+/// A file that cannot be read, that is larger than a proof, or a link without its target is an
+/// error. It may be the proof.
+pub(super) fn files<'a>(
+    directory: &'a Path,
+    fingerprint: &'a Fingerprint,
+) -> impl Iterator<Item = io::Result<(PathBuf, Vec<u8>)>> + 'a {
+    SUFFIXES.iter().filter_map(move |suffix| {
         let path = directory.join(format!("{fingerprint}{suffix}"));
         match regular_file::read(&path, MAX_BODY as u64) {
-            Ok(body) => return Ok(Some((path, body))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Ok(body) => Some(Ok((path, body))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => None,
             Err(error) => {
-                return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display())));
+                Some(Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))))
             }
         }
-    }
-    Ok(None)
+    })
+}
+
+/// Checks that `directory` is there. Without it, a missing file is no answer. Blocks.
+///
+/// # Errors
+/// Returns an error if there is no such directory.
+pub(super) fn ensure_exists(directory: &Path) -> io::Result<()> {
+    let metadata = std::fs::metadata(directory).and_then(|metadata| {
+        if metadata.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
+    });
+    metadata
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", directory.display())))
 }
 
 /// Whether `directory` has a file for `fingerprint`. Blocks.
@@ -54,4 +64,34 @@ pub(super) fn keep(
     staged.as_file().sync_all()?;
     staged.persist(&path).map_err(|error| error.error)?;
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_name_that_cannot_be_read_is_an_error_and_does_not_hide_another_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let fingerprint = Fingerprint::of(b"key");
+        let path = |suffix| directory.path().join(format!("{fingerprint}{suffix}"));
+        let found = || {
+            let files = files(directory.path(), &fingerprint);
+            files.map(|file| file.map(|(_, body)| body).ok()).collect::<Vec<_>>()
+        };
+        assert!(found().is_empty());
+        std::fs::create_dir(path("")).unwrap();
+        symlink("nowhere", path(".jws")).unwrap();
+        std::fs::write(path(".json"), "proof").unwrap();
+        assert_eq!(found(), [None, None, Some(b"proof".to_vec())]);
+    }
+
+    #[test]
+    fn a_directory_that_has_gone_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        ensure_exists(directory.path()).unwrap();
+        assert!(ensure_exists(&directory.path().join("gone")).is_err());
+    }
 }

@@ -56,6 +56,9 @@ pub(super) struct Job {
     pub(super) number: u64,
     pub(super) stage: Stage,
     pub(super) question: Arc<Question>,
+    /// Whether the directories had a file that is no readable proof of the key. It may be the proof,
+    /// so that a 404 of the URL does not clear the key.
+    pub(super) directory_failed: bool,
 }
 
 /// How a job has ended.
@@ -69,6 +72,8 @@ pub(super) enum Finished {
     Failed,
     /// The directories have no answer; ask the URL.
     NotInDirectory,
+    /// The directories have a file that is no readable proof; ask the URL, which clears no key.
+    DirectoryFailed,
     /// No answer, although the source works; ask again after this time, or after a back-off.
     Unanswered(Option<Duration>),
 }
@@ -88,6 +93,8 @@ struct Entry {
     question: Arc<Question>,
     state: State,
     failures: u32,
+    /// Whether the last look into the directories has failed.
+    directory_failed: bool,
     /// Dropped when the question is answered, or when no answer comes soon.
     ended: watch::Sender<()>,
     /// When a client caused the question the last time.
@@ -177,6 +184,7 @@ impl Schedule {
             question: Arc::new(question),
             state: State::Queued(first_stage),
             failures: 0,
+            directory_failed: false,
             ended: watch::Sender::new(()),
             asked_at: now,
         };
@@ -269,7 +277,12 @@ impl Schedule {
         let entry = self.entries.get_mut(&number)?;
         entry.state = State::UnderWay;
         self.under_way += 1;
-        Some(Job { number, stage, question: Arc::clone(&entry.question) })
+        Some(Job {
+            number,
+            stage,
+            question: Arc::clone(&entry.question),
+            directory_failed: entry.directory_failed,
+        })
     }
 
     /// When a question may be asked next, unless one ends or comes before; `None` if none waits.
@@ -341,7 +354,8 @@ impl Schedule {
                 self.remove(number);
                 return None;
             }
-            Finished::NotInDirectory => {
+            Finished::NotInDirectory | Finished::DirectoryFailed => {
+                entry.directory_failed = finished == Finished::DirectoryFailed;
                 entry.state = State::Queued(Stage::Url);
                 return Some(Duration::ZERO);
             }
@@ -498,6 +512,22 @@ mod tests {
         assert!(schedule.next(now).is_none());
         assert_eq!(schedule.next_wake(now), Some(now + SECOND));
         assert_eq!(schedule.next(now + SECOND).unwrap().stage, Stage::Url);
+    }
+
+    #[test]
+    fn a_failure_of_the_directory_goes_with_the_question_to_the_url() {
+        let (mut schedule, now) = schedule(true);
+        schedule.put(1, now);
+        for (finished, directory_failed) in
+            [(Finished::DirectoryFailed, true), (Finished::NotInDirectory, false)]
+        {
+            let job = schedule.next(now + 10 * SECOND).unwrap();
+            assert_eq!(job.stage, Stage::Directory);
+            schedule.finish(job.number, finished, now);
+            let job = schedule.next(now).unwrap();
+            assert_eq!((job.stage, job.directory_failed), (Stage::Url, directory_failed));
+            schedule.finish(job.number, Finished::Unanswered(None), now);
+        }
     }
 
     #[test]

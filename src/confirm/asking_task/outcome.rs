@@ -100,6 +100,9 @@ impl AskingTask {
             }
             LookUp::Failed(error) => self.fail(&job, &error),
             LookUp::Unknown if goes_on => self.finish(&job, Finished::NotInDirectory),
+            LookUp::Unknown if job.directory_failed => {
+                self.untrusted(&job, "the directory of proofs may have an unreadable proof", false);
+            }
             LookUp::Unknown if clears(&self.config) => self.clear_if_trusted(job, tasks),
             LookUp::Unknown => {
                 self.untrusted(&job, "a key that it does not know is not cleared", true);
@@ -161,7 +164,7 @@ impl AskingTask {
         self.answered.push(job.number);
     }
 
-    /// Goes on to the URL, or ends the question without an answer.
+    /// Goes on to the URL, whose 404 clears no key then, or ends the question without an answer.
     fn leave_directory(
         &mut self,
         job: &Job,
@@ -171,7 +174,7 @@ impl AskingTask {
         pause: Option<Duration>,
     ) {
         if goes_on {
-            self.finish(job, Finished::NotInDirectory);
+            self.finish(job, Finished::DirectoryFailed);
         } else {
             self.metrics.confirm.record_result(result);
             self.report.last_error = Some(error.to_owned());

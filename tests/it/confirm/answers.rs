@@ -258,23 +258,63 @@ fn a_proof_in_the_directory_needs_no_question() {
     }
 }
 
+/// The file may be the proof, so that a 404 of the URL does not clear the key. A proof counts.
 #[test]
-fn a_broken_file_in_the_directory_is_reported_and_the_url_is_asked() {
-    let proxy = Proxy::new();
-    let source = ProofSource::start();
-    let canary = canary(&proxy.pki);
-    source.reply(&canary, proof(&canary));
-    source.reply(&proxy.lost, not_found());
-    let proofs = proxy.pki.path("proofs");
-    std::fs::create_dir(&proofs).unwrap();
-    let file = proofs.join(fingerprint(&proxy.lost));
-    std::fs::write(&file, proof_of(&proxy.good)).unwrap();
-    let table =
-        format!("url = \"{}\"\ncanary = \"canary.pem\"\nproofs = \"proofs\"\n", source.url());
-    let proxy = proxy.add("confirm", &table).start();
-    proxy.admits(&proxy.lost);
-    let line = proxy.wait_for("the file", |line| line["message"] == "proof does not verify");
-    assert_eq!((&line["source"], &line["reason"]), (&json!(file.to_str().unwrap()), &json!("kid")));
+fn an_unusable_file_in_the_directory_is_reported_and_only_a_proof_of_the_url_counts() {
+    for is_readable in [true, false] {
+        let proxy = Proxy::new();
+        let source = ProofSource::start();
+        let canary = canary(&proxy.pki);
+        source.reply(&canary, proof(&canary));
+        source.reply(&proxy.lost, not_found());
+        let proofs = proxy.pki.path("proofs");
+        std::fs::create_dir(&proofs).unwrap();
+        let file = proofs.join(fingerprint(&proxy.lost));
+        if is_readable {
+            std::fs::write(&file, proof_of(&proxy.good)).unwrap();
+        } else {
+            std::fs::create_dir(&file).unwrap();
+        }
+        let table =
+            format!("url = \"{}\"\ncanary = \"canary.pem\"\nproofs = \"proofs\"\n", source.url());
+        let proxy = proxy.add("confirm", &table).start();
+        assert_ne!(proxy.curl(&proxy.lost, &[]).stdout, b"hello\n");
+        let file = file.to_str().unwrap();
+        if is_readable {
+            let line =
+                proxy.wait_for("the file", |line| line["message"] == "proof does not verify");
+            assert_eq!((&line["source"], &line["reason"]), (&json!(file), &json!("kid")));
+        } else {
+            let line = proxy.wait_for("the file", |line| {
+                line["message"] == "directory of proofs cannot be read"
+            });
+            assert_eq!(line["error"], json!(format!("{file}: not a regular file")));
+        }
+        proxy.wait_for("the 404", |line| {
+            line["message"] == "no answer about a client key" && line["result"] == "untrusted"
+        });
+        source.reply(&proxy.lost, proof(&proxy.lost));
+        proxy.wait_for_metric("keygate_confirmations_total{result=\"confirmed\"}", 1.0);
+        assert_eq!(proxy.metric("keygate_confirmations_total{result=\"cleared\"}"), 0.0);
+    }
+}
+
+#[test]
+fn an_unusable_file_in_the_directory_does_not_hide_a_proof_with_another_suffix() {
+    for is_readable in [true, false] {
+        let proxy = Proxy::new();
+        let (proofs, name) = (proxy.pki.path("proofs"), fingerprint(&proxy.lost));
+        std::fs::create_dir(&proofs).unwrap();
+        if is_readable {
+            std::fs::write(proofs.join(&name), "no proof").unwrap();
+        } else {
+            std::fs::create_dir(proofs.join(&name)).unwrap();
+        }
+        std::fs::write(proofs.join(format!("{name}.jws")), proof_of(&proxy.lost)).unwrap();
+        let proxy = proxy.add("confirm", "proofs = \"proofs\"").start();
+        assert_ne!(proxy.curl(&proxy.lost, &[]).stdout, b"hello\n");
+        proxy.wait_for_metric("keygate_confirmations_total{result=\"confirmed\"}", 1.0);
+    }
 }
 
 #[test]
