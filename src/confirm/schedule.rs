@@ -292,7 +292,10 @@ impl Schedule {
         }
         let opens = self.url_open_at(now).err().unwrap_or(now);
         let times = self.entries.values().filter_map(|entry| match entry.state {
-            State::BackingOff(until) => Some(until),
+            State::BackingOff(until) => Some(match self.retry_stage() {
+                Stage::Directory => until,
+                Stage::Url => until.max(opens),
+            }),
             State::Queued(Stage::Directory) => Some(now),
             State::Queued(Stage::Url) => Some(opens),
             State::UnderWay => None,
@@ -528,6 +531,23 @@ mod tests {
             assert_eq!((job.stage, job.directory_failed), (Stage::Url, directory_failed));
             schedule.finish(job.number, Finished::Unanswered(None), now);
         }
+    }
+
+    #[test]
+    fn the_end_of_a_back_off_wakes_nobody_while_the_url_may_not_be_asked() {
+        let (mut schedule, now) = schedule(false);
+        schedule.put(1, now);
+        let job = schedule.next(now).unwrap();
+        schedule.finish(job.number, Finished::Unanswered(None), now);
+        schedule.pause(3600 * SECOND, now);
+        let later = now + 60 * SECOND;
+        assert!(schedule.next(later).is_none());
+        assert_eq!(schedule.next_wake(later), Some(now + 3600 * SECOND));
+        let later = now + 3600 * SECOND;
+        schedule.take_tokens(10.0, later);
+        assert!(schedule.next(later).is_none());
+        assert_eq!(schedule.next_wake(later), Some(later + SECOND));
+        assert!(schedule.next(later + SECOND).is_some());
     }
 
     #[test]
