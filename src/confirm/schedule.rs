@@ -221,17 +221,31 @@ impl Schedule {
 
     /// Whether the answer to a question may come within `wait`.
     fn prospect(&self, number: u64, now: Instant) -> Ask {
-        let Some(entry) = self.entries.get(&number) else { return Ask::NotSoon };
+        match self.entries.get(&number) {
+            Some(entry) if self.answers_in_time(number, entry, now) => {
+                Ask::UnderWay(UnderWay::new(entry.ended.subscribe()))
+            }
+            Some(_) | None => Ask::NotSoon,
+        }
+    }
+
+    fn answers_in_time(&self, number: u64, entry: &Entry, now: Instant) -> bool {
         let latest = now + self.limits.wait;
         let starts_in_time = match entry.state {
             State::BackingOff(until) => until <= latest && self.url_answers_by(number, now, latest),
             State::Queued(Stage::Directory) | State::UnderWay => true,
             State::Queued(Stage::Url) => self.url_answers_by(number, now, latest),
         };
-        if starts_in_time && !self.limits.wait.is_zero() && !self.is_canary_missing {
-            Ask::UnderWay(UnderWay::new(entry.ended.subscribe()))
-        } else {
-            Ask::NotSoon
+        starts_in_time && !self.limits.wait.is_zero() && !self.is_canary_missing
+    }
+
+    /// Wakes the connections that are held for a question, unless the answer may come in time.
+    fn wake_unless_in_time(&mut self, number: u64, now: Instant) {
+        let Some(entry) = self.entries.get(&number) else { return };
+        if !self.answers_in_time(number, entry, now)
+            && let Some(entry) = self.entries.get_mut(&number)
+        {
+            entry.ended = watch::Sender::new(());
         }
     }
 
@@ -360,6 +374,7 @@ impl Schedule {
             Finished::NotInDirectory | Finished::DirectoryFailed => {
                 entry.directory_failed = finished == Finished::DirectoryFailed;
                 entry.state = State::Queued(Stage::Url);
+                self.wake_unless_in_time(number, now);
                 return Some(Duration::ZERO);
             }
             Finished::Blocked(pause) => pause,
@@ -378,6 +393,13 @@ impl Schedule {
     pub(super) fn pause(&mut self, time: Duration, now: Instant) {
         let until = now + time;
         self.paused_until = Some(self.paused_until.map_or(until, |before| before.max(until)));
+        if until > now + self.limits.wait {
+            for entry in self.entries.values_mut() {
+                if let State::BackingOff(_) | State::Queued(Stage::Url) = entry.state {
+                    entry.ended = watch::Sender::new(()); // wakes the held connections
+                }
+            }
+        }
     }
 
     /// Records that the source works. Returns whether it had failed before.
@@ -548,6 +570,44 @@ mod tests {
         assert!(schedule.next(later).is_none());
         assert_eq!(schedule.next_wake(later), Some(later + SECOND));
         assert!(schedule.next(later + SECOND).is_some());
+    }
+
+    /// Whether the connections that are held for the answer are woken.
+    fn is_woken(ask: &Ask) -> bool {
+        let Ask::UnderWay(under_way) = ask else { panic!("{ask:?}") };
+        let mut under_way = under_way.clone();
+        let ended = std::pin::pin!(under_way.ended());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        ended.poll(&mut context).is_ready()
+    }
+
+    #[test]
+    fn held_connections_are_woken_if_the_url_is_paused_after_the_directory() {
+        let (mut schedule, now) = schedule(true);
+        schedule.pause(600 * SECOND, now);
+        let ask = schedule.put(1, now);
+        let job = schedule.next(now).unwrap();
+        assert!(!is_woken(&ask), "the directory may have a proof");
+        schedule.finish(job.number, Finished::NotInDirectory, now);
+        assert!(is_woken(&ask));
+        assert!(!is_soon(&schedule.put(1, now)));
+        // Shortly before the end of the pause, the connections are held on.
+        let later = now + 599 * SECOND;
+        let ask = schedule.put(2, later);
+        let job = schedule.next(later).unwrap();
+        schedule.finish(job.number, Finished::NotInDirectory, later);
+        assert!(!is_woken(&ask));
+    }
+
+    #[test]
+    fn a_pause_wakes_the_held_connections_of_all_queued_questions() {
+        let (mut schedule, now) = schedule(false);
+        let (first, second) = (schedule.put(1, now), schedule.put(2, now));
+        let job = schedule.next(now).unwrap();
+        schedule.pause(SECOND, now);
+        assert!(!is_woken(&first) && !is_woken(&second), "the pause ends within the wait");
+        schedule.finish(job.number, Finished::Blocked(600 * SECOND), now);
+        assert!(is_woken(&first) && is_woken(&second));
     }
 
     #[test]
