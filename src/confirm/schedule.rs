@@ -93,6 +93,8 @@ struct Entry {
     question: Arc<Question>,
     state: State,
     failures: u32,
+    /// End of a back-off that a change of the directory has cut short for the directory alone.
+    url_not_before: Option<Instant>,
     /// Whether the last look into the directories has failed.
     directory_failed: bool,
     /// Dropped when the question is answered, or when no answer comes soon.
@@ -184,6 +186,7 @@ impl Schedule {
             question: Arc::new(question),
             state: State::Queued(first_stage),
             failures: 0,
+            url_not_before: None,
             directory_failed: false,
             ended: watch::Sender::new(()),
             asked_at: now,
@@ -373,9 +376,11 @@ impl Schedule {
             }
             Finished::NotInDirectory | Finished::DirectoryFailed => {
                 entry.directory_failed = finished == Finished::DirectoryFailed;
-                entry.state = State::Queued(Stage::Url);
+                let resumed = entry.url_not_before.filter(|until| *until > now);
+                entry.state = resumed.map_or(State::Queued(Stage::Url), State::BackingOff);
                 self.wake_unless_in_time(number, now);
-                return Some(Duration::ZERO);
+                let retry = resumed.map(|until| until.saturating_duration_since(now));
+                return Some(retry.unwrap_or_default());
             }
             Finished::Blocked(pause) => pause,
             Finished::Failed | Finished::Unanswered(None) => {
@@ -385,6 +390,7 @@ impl Schedule {
             Finished::Unanswered(Some(time)) => jittered(time),
         };
         entry.state = State::BackingOff(now + retry);
+        entry.url_not_before = None;
         entry.ended = watch::Sender::new(()); // those who wait for an answer soon are told
         Some(retry)
     }
@@ -433,9 +439,12 @@ impl Schedule {
     /// sooner.
     pub(super) fn retry_directory(&mut self) {
         for entry in self.entries.values_mut() {
-            if let State::BackingOff(_) | State::Queued(Stage::Url) = entry.state {
-                entry.state = State::Queued(Stage::Directory);
+            match entry.state {
+                State::BackingOff(until) => entry.url_not_before = Some(until),
+                State::Queued(Stage::Url) => {}
+                State::Queued(Stage::Directory) | State::UnderWay => continue,
             }
+            entry.state = State::Queued(Stage::Directory);
         }
     }
 }
@@ -608,6 +617,28 @@ mod tests {
         assert!(!is_woken(&first) && !is_woken(&second), "the pause ends within the wait");
         schedule.finish(job.number, Finished::Blocked(600 * SECOND), now);
         assert!(is_woken(&first) && is_woken(&second));
+    }
+
+    #[test]
+    fn a_change_of_the_directory_does_not_end_the_back_off_of_the_url() {
+        let (mut schedule, now) = schedule(true);
+        schedule.put(1, now);
+        let job = schedule.next(now).unwrap();
+        schedule.finish(job.number, Finished::NotInDirectory, now);
+        let job = schedule.next(now).unwrap();
+        schedule.finish(job.number, Finished::Unanswered(Some(3600 * SECOND)), now);
+        let due = schedule.next_wake(now).unwrap();
+        for _ in 0..2 {
+            schedule.retry_directory();
+            let job = schedule.next(now).unwrap();
+            assert_eq!(job.stage, Stage::Directory);
+            schedule.finish(job.number, Finished::NotInDirectory, now);
+            assert!(schedule.next(now).is_none());
+            assert_eq!(schedule.next_wake(now), Some(due));
+        }
+        let job = schedule.next(due).unwrap();
+        schedule.finish(job.number, Finished::NotInDirectory, due);
+        assert_eq!(schedule.next(due).unwrap().stage, Stage::Url);
     }
 
     #[test]
