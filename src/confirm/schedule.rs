@@ -257,8 +257,11 @@ impl Schedule {
         if self.paused_until.is_some_and(|until| until > latest) {
             return false;
         }
-        let is_queued = |entry: &&Entry| entry.state == State::Queued(Stage::Url);
-        let ahead = self.entries.range(..number).map(|(_, entry)| entry).filter(is_queued).count();
+        let order = self.entries.get(&number).map(|entry| (entry.failures, number));
+        let is_ahead = |(number, entry): &(&u64, &Entry)| {
+            entry.state == State::Queued(Stage::Url) && Some((entry.failures, **number)) < order
+        };
+        let ahead = self.entries.iter().filter(is_ahead).count();
         let tokens = self.tokens_at(now) + self.rate() * self.limits.wait.as_secs_f64();
         (ahead as f64) < tokens
     }
@@ -279,15 +282,17 @@ impl Schedule {
         }
         self.forget_unwanted(now);
         let may_ask_url = self.url_open_at(now).is_ok();
-        let due = self.entries.iter().find_map(|(number, entry)| {
+        let due = self.entries.iter().filter_map(|(number, entry)| {
             let stage = match entry.state {
                 State::Queued(stage) => stage,
                 State::BackingOff(until) if until <= now => self.retry_stage(),
                 State::BackingOff(_) | State::UnderWay => return None,
             };
-            (stage == Stage::Directory || may_ask_url).then_some((*number, stage))
+            let may_ask = stage == Stage::Directory || may_ask_url;
+            may_ask.then_some((entry.failures, *number, stage))
         });
-        let (number, stage) = due?;
+        // A question that failed often gives way, so that it cannot use up the rate.
+        let (_, number, stage) = due.min_by_key(|(failures, number, _)| (*failures, *number))?;
         if stage == Stage::Url {
             self.take_tokens(1.0, now);
         }
@@ -387,7 +392,10 @@ impl Schedule {
                 entry.failures = entry.failures.saturating_add(1);
                 back_off(entry.failures)
             }
-            Finished::Unanswered(Some(time)) => jittered(time),
+            Finished::Unanswered(Some(time)) => {
+                entry.failures = entry.failures.saturating_add(1);
+                jittered(time)
+            }
         };
         entry.state = State::BackingOff(now + retry);
         entry.url_not_before = None;
@@ -639,6 +647,24 @@ mod tests {
         let job = schedule.next(due).unwrap();
         schedule.finish(job.number, Finished::NotInDirectory, due);
         assert_eq!(schedule.next(due).unwrap().stage, Stage::Url);
+    }
+
+    #[test]
+    fn questions_that_failed_often_do_not_use_up_the_rate() {
+        let (mut schedule, now) = schedule(false);
+        (0..300).for_each(|key| drop(schedule.put(key, now)));
+        let mut later = now;
+        for _ in 0..300 {
+            later += SECOND;
+            let job = schedule.next(later).unwrap();
+            schedule.finish(job.number, Finished::Unanswered(None), later);
+        }
+        // All are due again, and none of them is ahead of a new question.
+        later += 3600 * SECOND;
+        schedule.take_tokens(10.0, later);
+        assert!(is_soon(&schedule.put(300, later)));
+        let job = schedule.next(later + SECOND).unwrap();
+        assert_eq!(job.question.encodings[0].0, question(300).encodings[0].0);
     }
 
     #[test]
