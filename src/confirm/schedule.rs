@@ -369,7 +369,9 @@ impl Schedule {
         if let Finished::Blocked(pause) = finished {
             self.pause(pause, now);
         }
-        if finished == Finished::Failed {
+        // Questions that were under way together have failed for one reason.
+        let is_paused = self.paused_until.is_some_and(|until| until > now);
+        if finished == Finished::Failed && !is_paused {
             self.source_failures = self.source_failures.saturating_add(1);
             self.pause(back_off(self.source_failures), now);
         }
@@ -665,6 +667,22 @@ mod tests {
         assert!(is_soon(&schedule.put(300, later)));
         let job = schedule.next(later + SECOND).unwrap();
         assert_eq!(job.question.encodings[0].0, question(300).encodings[0].0);
+    }
+
+    #[test]
+    fn questions_under_way_that_fail_together_count_as_one_failure_of_the_source() {
+        let (mut schedule, now) = schedule(false);
+        (0..4).for_each(|key| drop(schedule.put(key, now)));
+        let jobs: Vec<_> = std::iter::from_fn(|| schedule.next(now)).collect();
+        assert_eq!(jobs.len(), MAX_UNDER_WAY);
+        for job in &jobs {
+            schedule.finish(job.number, Finished::Failed, now);
+        }
+        let later = now + 2 * SECOND;
+        let job = schedule.next(later).expect("the first pause of the source is 1 s");
+        schedule.finish(job.number, Finished::Failed, later);
+        assert!(schedule.next(later + SECOND).is_none());
+        assert!(schedule.next(later + 3 * SECOND).is_some());
     }
 
     #[test]
