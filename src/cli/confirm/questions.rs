@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cli::CliError;
 use crate::config::FilterConfig;
 use crate::pkbf::{self, Filter};
-use crate::spki::{Encoding, Fingerprint, for_each_related, related};
+use crate::spki::{Encoding, Fingerprint, related};
 
 /// Selects the encodings of keys to ask about.
 #[derive(Debug)]
@@ -48,18 +48,15 @@ impl QuestionMaker {
     }
 
     /// The question about the key with this SubjectPublicKeyInfo (DER). `found` is the name of the
-    /// encoding that another proxy has found in its filter. `all` asks about keys in no filter, too.
+    /// encoding that another proxy has found in its filter: without a filter it is asked about
+    /// first. `all` asks about keys in no filter, too.
     pub(super) fn ask(&self, spki: &[u8], found: Option<&str>, all: bool) -> AskedKey {
         let mut asked = AskedKey::default();
         let Some(filters) = &self.filters else {
-            for_each_related(spki, |encoding, spki| {
-                if found.is_none_or(|found| found == encoding.as_str()) {
-                    asked.push(encoding, spki);
-                }
-            });
-            if asked.encodings.is_empty() {
-                return self.ask(spki, None, all); // an encoding of another version
-            }
+            // The source may have its proof under another encoding than the filter.
+            let mut encodings = related(spki);
+            encodings.sort_by_key(|(encoding, _)| found != Some(encoding.as_str())); // stable
+            encodings.iter().for_each(|(encoding, spki)| asked.push(*encoding, spki));
             return asked;
         };
         let contains = |filters: &[Filter], spki: &[u8]| filters.iter().any(|it| it.contains(spki));

@@ -189,7 +189,7 @@ fn nothing_is_cleared_by_a_source_that_cannot_be_trusted_with_404() {
     configure(&pki, &[&lost], &format!("url = \"{url}\"\ncanary = \"canary.pem\""));
     let rows = confirm(pki.directory(), 3, &options);
     assert_eq!(verdicts(&rows), ["probable"]);
-    assert!(rows[0]["error"].as_str().unwrap().starts_with("the canary is not known: "));
+    assert!(rows[0]["error"].as_str().unwrap().starts_with("the check of the canary failed: "));
     // No canary.
     configure(&pki, &[&lost], &format!("url = \"{url}\"\ncanary = \"off\""));
     let rows = confirm(pki.directory(), 0, &options);
@@ -332,7 +332,7 @@ fn the_report_of_one_machine_is_confirmed_on_another_and_the_proofs_are_carried_
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let rows = confirm(directory.path(), 1, &options);
     assert_eq!(verdicts(&rows), ["confirmed"]);
-    assert_eq!(source.requests().len(), 1, "only the encoding that was found");
+    assert_eq!(source.requests().len(), 1, "the encoding that was found comes first");
 
     // Back: the open connection of the client ends.
     for entry in std::fs::read_dir(&saved).unwrap() {
@@ -363,7 +363,7 @@ fn validate_asks_the_source_about_its_canary_only_if_told_to() {
     assert!(shown.contains(&expected), "{shown}");
     assert!(source.requests().is_empty());
     let shown = validate(3, &["--online"]);
-    assert!(shown.contains("the canary is not known") && shown.contains("404"), "{shown}");
+    assert!(shown.contains("the check of the canary failed") && shown.contains("404"), "{shown}");
     source.knows(&canary);
     let shown = validate(0, &["--online"]);
     assert!(shown.contains(&format!("source of proofs {url}: knows its canary\n")), "{shown}");
@@ -389,4 +389,56 @@ fn the_encoding_in_the_filter_is_asked_about() {
     assert_eq!(rows[0]["encoding"], encoding.as_str());
     assert_eq!(rows[0]["fingerprint"], Fingerprint::of(&compressed).to_string());
     assert_eq!(source.requests().len(), 1);
+}
+
+/// The source may know another encoding than the filter of the machine without a network.
+#[test]
+fn every_encoding_of_a_key_in_a_report_is_asked_about() {
+    let pki = Pki::new();
+    let lost = pki.client("lost", Kind::P256);
+    let (compressed, proof) = proofs(&lost).remove(1);
+    let source = Source::start();
+    source.respond(&compressed, "200 OK", &proof);
+    let spki = data_encoding::BASE64.encode(&lost.spki);
+    let line = json!({ "verdict": "probable", "spki": spki, "encoding": "negated-compressed" });
+    std::fs::write(pki.path("report.json"), line.to_string()).unwrap();
+    let rows = confirm(pki.directory(), 1, &["--url", &source.url(), "report.json"]);
+    assert_eq!(verdicts(&rows), ["confirmed"]);
+    assert_eq!(rows[0]["fingerprint"], compressed);
+    assert_eq!(source.requests().len(), 3, "until there is a proof");
+}
+
+#[test]
+fn validate_checks_the_canary_of_a_directory_and_the_permissions_of_an_api_key() {
+    let pki = Pki::new();
+    let [lost, canary] = ["lost", "canary"].map(|name| pki.client(name, Kind::P256));
+    pki.server("server");
+    std::fs::create_dir(pki.path("proofs")).unwrap();
+    let validate = |code: i32, arguments: &[&str]| {
+        let arguments = [&["validate", "--config", "keygate.toml"], arguments].concat();
+        output_text(&run(pki.directory(), code, &arguments))
+    };
+    let directory = "proofs = \"proofs\"\ncanary = \"canary.pem\"\n";
+    configure(&pki, &[&lost], directory);
+    assert!(validate(0, &["--strict"]).contains("keys in lost; canary off\n"));
+    configure(&pki, &[&lost], &format!("{directory}directory_is_complete = true"));
+    let shown = validate(2, &["--strict"]);
+    assert!(shown.contains("warning: source of proofs proofs: no key is cleared"), "{shown}");
+    let (fingerprint, proof) = proofs(&canary).remove(0);
+    std::fs::write(pki.path("proofs").join(fingerprint), proof).unwrap();
+    let shown = validate(0, &["--strict"]);
+    assert!(shown.contains("source of proofs proofs: knows its canary\n"), "{shown}");
+
+    let settings = "url = \"http://127.0.0.1:9\"\ncanary = \"off\"\napi_key = \"api.key\"";
+    configure(&pki, &[&lost], settings);
+    std::fs::write(pki.path("api.key"), "secret").unwrap();
+    let set_mode = |mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(pki.path("api.key"), mode).unwrap();
+    };
+    set_mode(0o600);
+    validate(0, &["--strict"]);
+    set_mode(0o644);
+    let shown = validate(2, &["--strict"]);
+    assert!(shown.contains("warning: ") && shown.contains("api.key"), "{shown}");
 }
