@@ -63,12 +63,15 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         let servers = service.upstream.servers.iter().map(ToString::to_string);
         let policy = &service.policy;
         print(format_args!(
-            "service {}: {} for {names}, to {}; listed: {}, probable: {}, unchecked: {}",
+            "service {}: {} for {names}, to {}; listed: {}, confirmed: {}, probable: {}, cleared: {}, \
+             unchecked: {}",
             service.name,
             service.listen,
             servers.collect::<Vec<_>>().join(", "),
             policy.on_listed.as_str(),
+            policy.on_confirmed.as_str(),
             policy.on_probable.as_str(),
+            policy.on_cleared.as_str(),
             policy.on_unchecked.as_str()
         ))?;
     }
@@ -85,10 +88,10 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             ))?;
         }
     }
+    let mut warnings: Vec<_> = loader.warnings().iter().map(ToString::to_string).collect();
     if let Some(confirm) = &config.confirm {
-        show_source(confirm, args.online)?;
+        show_source(confirm, args.online, &mut warnings)?;
     }
-    let warnings = loader.warnings();
     for warning in &warnings {
         print(format_args!("warning: {warning}"))?;
     }
@@ -104,31 +107,50 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
-/// Reads the files of the source of proofs, and prints what it will be asked. With `online`, asks it
-/// about its canary.
-fn show_source(config: &ConfirmConfig, online: bool) -> Result<(), CliError> {
+/// Reads the files of the source of proofs, and prints what it will be asked. Checks the canary of a
+/// directory, and with `online` that of a URL.
+fn show_source(
+    config: &ConfirmConfig,
+    online: bool,
+    warnings: &mut Vec<String>,
+) -> Result<(), CliError> {
     let resolver = Resolver::start().map_err(ServerError::Resolver)?;
     let source = DirectSource::new(config, resolver)?;
     let name = source.name();
     let canary = match &config.canary {
+        _ if !source.clears() => "off".to_owned(),
         CanaryConfig::File(path) => path.display().to_string(),
         CanaryConfig::Off => "off".to_owned(),
         CanaryConfig::Published => "published".to_owned(),
     };
     let filters = config.filters.join(", ");
     print(format_args!("source of proofs {name}: asked about keys in {filters}; canary {canary}"))?;
-    if !online {
+    warnings.extend(source.exposed_api_key().map(ToString::to_string));
+    if !source.clears() {
+        if online {
+            print(format_args!(
+                "source of proofs {name}: clears no key, so that it was not asked about a canary"
+            ))?;
+        }
         return Ok(());
     }
-    if !source.clears() {
-        return print(format_args!(
-            "source of proofs {name}: clears no key, so that it was not asked about a canary"
-        ));
+    if !online && config.url.is_some() {
+        return Ok(());
     }
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::system("cannot start a runtime", error))?;
-    runtime.block_on(source.check_canary()).map_err(|error| {
-        CliError::Operation(format!("source of proofs {name}: the canary is not known: {error}"))
-    })?;
-    print(format_args!("source of proofs {name}: knows its canary"))
+    match runtime.block_on(source.check_canary()) {
+        Ok(()) => print(format_args!("source of proofs {name}: knows its canary")),
+        Err(error) => {
+            let problem = format!(
+                "source of proofs {name}: no key is cleared, because the check of the canary \
+                 failed: {error}; add the proofs of the canary to the source, or set confirm.canary"
+            );
+            if online {
+                return Err(CliError::Operation(problem));
+            }
+            warnings.push(problem);
+            Ok(())
+        }
+    }
 }

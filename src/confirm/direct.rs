@@ -12,6 +12,7 @@ use super::lookup::{self, CanaryProblem, LookUp, ProofDirectories};
 use super::source_files::{ConfirmError, SourceFiles};
 use crate::config::ConfirmConfig;
 use crate::resolver::Resolver;
+use crate::snapshot::ExposedKeyFile;
 use crate::spki::Fingerprint;
 
 /// A source that a command asks directly.
@@ -76,6 +77,12 @@ impl DirectSource {
         clears(&self.config)
     }
 
+    /// The problem with the permissions of the file with the API key.
+    #[must_use]
+    pub fn exposed_api_key(&self) -> Option<&ExposedKeyFile> {
+        self.files.exposed.as_ref()
+    }
+
     /// Asks about a key by its encodings. Looks into the directory first.
     pub async fn ask(&self, encodings: &[(Fingerprint, Arc<[u8]>)]) -> DirectAnswer {
         let mut look_up = self.directories.look_up(encodings);
@@ -108,7 +115,7 @@ impl DirectSource {
         }
         match self.check_canary().await {
             Ok(()) => DirectAnswer::UnknownForCertain,
-            Err(error) => DirectAnswer::Unanswered(format!("the canary is not known: {error}")),
+            Err(error) => DirectAnswer::Unanswered(format!("the check of the canary failed: {error}")),
         }
     }
 
