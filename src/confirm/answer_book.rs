@@ -118,8 +118,10 @@ impl AnswerBook {
         let latest = now.saturating_add(self.cleared_ttl.as_secs());
         for (fingerprint, record) in &file.cleared {
             let Some(fingerprint) = Fingerprint::parse(fingerprint) else { continue };
-            // A new revision of the filter may know more. A clock may have been set back.
-            let due = if is_same_filter { record.expires.min(latest) } else { now };
+            // A new revision of the filter may know more. A clock may have been set back. A time
+            // that has passed stays, because the clearance ends `stale_for` after it.
+            let latest = if is_same_filter { latest } else { now };
+            let due = record.expires.min(latest);
             self.insert(fingerprint, Clearance { asked: record.asked.min(now), due });
         }
         self.expire(now);
@@ -361,6 +363,26 @@ mod tests {
         assert!(book.answers().is_cleared(&fingerprint, UNIX_EPOCH + Duration::from_secs(end - 1)));
         assert_eq!(book.expire(end), [fingerprint]);
         assert_eq!(book.answers().cleared().len(), 0);
+    }
+
+    #[test]
+    fn a_restart_with_another_filter_does_not_prolong_a_clearance() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut first = book();
+        let (fingerprint, _) = key(1);
+        let (clearance, _) = first.clear(fingerprint, NOW);
+        write(directory.path(), &first.to_file().unwrap()).unwrap();
+        let end = clearance.due + 7 * DAY.as_secs();
+        for days in [2, 4, 6] {
+            let mut book = book();
+            book.basis.filters.values_mut().for_each(|it| *it = days.to_string());
+            book.add_kept(directory.path(), &ProofDirectories::default(), NOW + days * 86_400);
+            assert_eq!(book.cleared[&fingerprint].due, clearance.due, "{days}");
+            write(directory.path(), &book.to_file().unwrap()).unwrap();
+        }
+        let mut book = book();
+        book.add_kept(directory.path(), &ProofDirectories::default(), end);
+        assert_eq!(book.cleared().len(), 0);
     }
 
     #[test]
