@@ -31,8 +31,8 @@ const FRAME_SIZE: usize = 64 << 10;
 const CLEARED_SIZE: usize = 112;
 /// Maximum number of cleared keys. Above it, the one that was asked about first is forgotten.
 const MAX_CLEARED: usize = 8192;
-/// Maximum number of confirmed keys.
-const MAX_CONFIRMED: usize = 65_536;
+/// Maximum number of confirmed keys. Above it, a proof confirms no further key.
+pub(super) const MAX_CONFIRMED: usize = 65_536;
 
 /// A cleared key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,16 @@ pub(super) struct Clearance {
     pub(super) asked: u64,
     /// When the key is asked about again, in seconds since the Unix epoch.
     pub(super) due: u64,
+}
+
+/// The effect of a verified proof on the answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProofEffect {
+    /// The key was confirmed before.
+    Known,
+    New,
+    /// There are [`MAX_CONFIRMED`] keys already. The key is not confirmed, and not cleared either.
+    NoRoom,
 }
 
 /// The source and the filters that clearances depend on.
@@ -157,16 +167,17 @@ impl AnswerBook {
         &self.answers
     }
 
-    /// Records that a proof was verified with this SubjectPublicKeyInfo. Returns whether that is
-    /// new; false as well if there are too many answers.
-    pub(super) fn confirm(&mut self, fingerprint: Fingerprint, spki: Arc<[u8]>) -> bool {
-        if self.confirmed.len() >= MAX_CONFIRMED {
-            return false;
-        }
+    /// Records that a proof was verified with this SubjectPublicKeyInfo. The key is not cleared any
+    /// more, even if there is no room for it.
+    pub(super) fn confirm(&mut self, fingerprint: Fingerprint, spki: Arc<[u8]>) -> ProofEffect {
         self.cleared.remove(&fingerprint);
+        if self.confirmed.len() >= MAX_CONFIRMED && !self.confirmed.contains_key(&fingerprint) {
+            self.answers.withdraw_clearance(&fingerprint);
+            return ProofEffect::NoRoom;
+        }
         let is_new = self.answers.confirm(&spki);
         self.confirmed.insert(fingerprint, spki);
-        is_new
+        if is_new { ProofEffect::New } else { ProofEffect::Known }
     }
 
     /// Records that the source does not know an encoding. Returns when it is asked again, and the
@@ -347,6 +358,23 @@ mod tests {
         let newest = Fingerprint::of(&9_999_u64.to_be_bytes());
         assert!(again.cleared().any(|(fingerprint, _)| *fingerprint == newest));
         assert_eq!(again.confirmed().len(), 0, "without a proof, nothing is confirmed");
+    }
+
+    #[test]
+    fn a_proof_without_room_ends_the_clearance_of_its_key() {
+        let mut book = book();
+        let (cleared, spki) = key(u64::MAX);
+        book.clear(cleared, NOW);
+        for number in 0..MAX_CONFIRMED as u64 {
+            let (fingerprint, spki) = key(number);
+            book.confirmed.insert(fingerprint, spki);
+        }
+        let (first, of_first) = key(0);
+        assert_eq!(book.confirm(first, of_first), ProofEffect::New);
+        assert_eq!(book.confirm(cleared, spki), ProofEffect::NoRoom);
+        assert_eq!((book.cleared().len(), book.confirmed().len()), (0, MAX_CONFIRMED));
+        assert!(!book.answers().is_cleared(&cleared, UNIX_EPOCH + Duration::from_secs(NOW)));
+        assert!(!book.answers().is_confirmed(&cleared));
     }
 
     #[test]

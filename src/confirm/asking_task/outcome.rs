@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use super::super::TARGET;
-use super::super::answer_book::until_text;
+use super::super::answer_book::{MAX_CONFIRMED, ProofEffect, until_text};
 use super::super::client::RequestError;
 use super::super::lookup::{
     self, CanaryProblem, FoundProof, LookUp, ProofDirectories, UnusableProof,
@@ -17,10 +17,13 @@ use super::super::report::{AnswerReport, CanaryState};
 use super::super::schedule::{Finished, Job, Stage, back_off};
 use super::{AskingTask, TaskEnd, clears};
 use crate::metrics::{ConfirmationResult, Label};
+use crate::spki::Fingerprint;
 use crate::unix_time::{self, rfc3339};
 
 /// Time after a body that proves nothing until the same question is asked again, 1 h.
 const BAD_PROOF_PAUSE: Duration = Duration::from_secs(60 * 60);
+/// Time after a proof that has no room until the same question is asked again, 1 h.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(60 * 60);
 /// Age of the last check of the canary above which a 404 causes a new one, 10 min.
 const CANARY_AGE: Duration = Duration::from_secs(10 * 60);
 /// Minimum interval between two log lines about questions without an answer, 10 s.
@@ -139,13 +142,16 @@ impl AskingTask {
         let kept = self.directories.kept.as_ref();
         let kept = kept.map(|directory| directory.join(format!("{fingerprint}.jws")));
         let proof: Option<PathBuf> = if is_kept { file.clone() } else { kept.or(file.clone()) };
-        let is_new = self.book.confirm(fingerprint, spki);
+        let effect = self.book.confirm(fingerprint, spki);
+        if effect == ProofEffect::NoRoom {
+            return self.leave_unconfirmed(job, fingerprint);
+        }
         self.learned.push((fingerprint, None));
         if !is_kept {
             self.keep(fingerprint, body, tasks);
         }
         let proof = proof.map(|path| path.display().to_string());
-        if is_new {
+        if effect == ProofEffect::New {
             let source = match &file {
                 Some(path) => path.display().to_string(),
                 None => self.report.source.clone(),
@@ -162,6 +168,20 @@ impl AskingTask {
         self.has_news = true;
         self.metrics.confirm.record_result(ConfirmationResult::Confirmed);
         self.answered.push(job.number);
+    }
+
+    /// Ends a question whose proof has no room among the answers. The key is probable.
+    fn leave_unconfirmed(&mut self, job: &Job, fingerprint: Fingerprint) {
+        if let Some(mut schedule) = self.questions.schedule() {
+            schedule.forget_cleared(&fingerprint);
+        }
+        self.has_news = true;
+        self.metrics.confirm.record_result(ConfirmationResult::Confirmed);
+        let next = self.finish_and_get_retry(job, Finished::Unanswered(Some(NO_ROOM_PAUSE)));
+        let Some(left_out) = self.log.pass(Instant::now()) else { return };
+        let next = next.map(|next| rfc3339(unix_time::now().saturating_add(next.as_secs())));
+        let maximum = MAX_CONFIRMED;
+        error!(target: TARGET, %fingerprint, maximum, next, left_out, "too many confirmed keys, a proved compromise stays probable");
     }
 
     /// Goes on to the URL, whose 404 clears no key then, or ends the question without an answer.
