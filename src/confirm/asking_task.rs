@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tracing::{error, info};
 
 pub use self::keeping::{AnswerKeeper, create_directories};
-use self::keeping::{KEPT_PROOFS, SAVE_INTERVAL};
+use self::keeping::{KEPT_PROOFS, SAVE_INTERVAL, UnkeptProof, WriteEnd};
 use self::outcome::{CanaryCheck, LogLimit};
 use super::TARGET;
 use super::answer_book::{AnswerBook, Basis};
@@ -86,6 +86,10 @@ pub struct AskingTask {
     /// Whether answers have changed since they were saved.
     is_dirty: bool,
     saved_at: Option<Instant>,
+    /// Writes in the state directory that are in progress.
+    writes: JoinSet<WriteEnd>,
+    /// Proofs whose write has failed.
+    unkept: Vec<UnkeptProof>,
     /// The states of the files, and of the directory of proofs, at `looked_at`.
     seen: Vec<FileState>,
     looked_at: Instant,
@@ -96,9 +100,7 @@ pub struct AskingTask {
 /// How a task of the asking task has ended.
 enum TaskEnd {
     Canary(Result<(), lookup::CanaryProblem>),
-    Kept(std::io::Result<()>),
     LookedUp { job: Job, began: Instant, look_up: LookUp },
-    Saved(std::io::Result<()>),
 }
 
 impl AskingTask {
@@ -170,6 +172,8 @@ impl AskingTask {
             judged_at: None,
             is_dirty: false,
             saved_at: None,
+            writes: JoinSet::new(),
+            unkept: Vec::new(),
             seen: Vec::new(),
             looked_at: Instant::now(),
             expired_at: unix_time::now(),
@@ -202,7 +206,7 @@ impl AskingTask {
             self.expire();
             self.start_jobs(&mut tasks);
             self.publish(&judgements);
-            self.save(&mut tasks);
+            self.save();
             self.show();
             let wake = tokio::time::Instant::from_std(self.next_wake());
             tokio::select! {
@@ -212,6 +216,7 @@ impl AskingTask {
                         self.end(ended, &mut tasks);
                     }
                 }
+                Some(ended) = self.writes.join_next() => self.end_write(ended),
                 () = self.questions.changed() => {}
                 () = directories.changed() => {
                     tokio::time::sleep(SETTLE).await;
@@ -249,12 +254,6 @@ impl AskingTask {
             Ok(TaskEnd::Canary(outcome)) => self.end_canary(outcome, tasks),
             Ok(TaskEnd::LookedUp { job, began, look_up }) => {
                 self.end_look_up(job, began, look_up, tasks);
-            }
-            Ok(TaskEnd::Kept(Ok(())) | TaskEnd::Saved(Ok(()))) => {}
-            Ok(TaskEnd::Kept(Err(error)) | TaskEnd::Saved(Err(error))) => {
-                self.metrics.state_write_failures.inc();
-                self.is_dirty = true;
-                error!(target: TARGET, %error, "answers about keys cannot be saved");
             }
             Err(error) => error!(target: TARGET, %error, "a question about a key has failed"),
         }

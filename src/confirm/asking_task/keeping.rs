@@ -2,15 +2,16 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
+use tokio::task::JoinError;
 use tracing::{error, warn};
 
 use super::super::source_files::ConfirmError;
 use super::super::{TARGET, answer_book, proof_directory};
-use super::{AskingTask, FILE_TIMEOUT, TaskEnd};
+use super::{AskingTask, FILE_TIMEOUT};
 use crate::config::ConfirmConfig;
 use crate::spki::Fingerprint;
 
@@ -20,6 +21,10 @@ pub(super) const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum time for the last write of the state file, 5 s.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Maximum number of proofs whose write has failed and is repeated, 64: 1 MiB. A further proof is
+/// found again when its client comes back after a restart.
+const MAX_UNKEPT: usize = 64;
+
 /// Name of the directory of kept proofs in the state directory.
 pub(super) const KEPT_PROOFS: &str = "proofs";
 
@@ -28,7 +33,7 @@ pub(super) const KEPT_PROOFS: &str = "proofs";
 pub struct AnswerKeeper(pub(super) mpsc::Sender<oneshot::Sender<()>>);
 
 impl AnswerKeeper {
-    /// Saves the answers, within 5 s.
+    /// Saves the answers, within 5 s. Writes in progress end first.
     pub async fn save(&self) {
         let (done, saved) = oneshot::channel();
         let save = async {
@@ -62,33 +67,59 @@ pub fn create_directories(
     }
 }
 
+/// How a write in the state directory has ended.
+#[derive(Debug)]
+pub(super) enum WriteEnd {
+    Answers(io::Result<()>),
+    Proof { proof: UnkeptProof, result: io::Result<()> },
+}
+
+/// A proof that is not in the state directory yet.
+#[derive(Debug, Clone)]
+pub(super) struct UnkeptProof {
+    fingerprint: Fingerprint,
+    body: Arc<[u8]>,
+}
+
 impl AskingTask {
-    /// Writes the state file if it is due.
-    pub(super) fn save(&mut self, tasks: &mut JoinSet<TaskEnd>) {
+    /// Writes the state file if it is due, and the proofs whose last write has failed.
+    pub(super) fn save(&mut self) {
         let now = Instant::now();
         let was_saved = |at: Instant| now.saturating_duration_since(at) < SAVE_INTERVAL;
         if !self.is_dirty || self.saved_at.is_some_and(was_saved) {
             return;
         }
         self.saved_at = Some(now);
+        self.start_writes();
+    }
+
+    fn start_writes(&mut self) {
         self.is_dirty = false;
+        for proof in std::mem::take(&mut self.unkept) {
+            self.keep(proof);
+        }
         if let Some(write) = self.write() {
-            tasks.spawn_local(async move { TaskEnd::Saved(write.await) });
+            self.writes.spawn_local(async move { WriteEnd::Answers(write.await) });
         }
     }
 
-    /// Writes the state file before the process ends.
+    /// Finishes all writes before the process ends. What has failed is written once more.
     pub(super) async fn write_now(&mut self) {
-        if let Some(write) = self.write().filter(|_| self.is_dirty) {
-            self.is_dirty = false;
-            if let Err(error) = write.await {
-                error!(target: TARGET, %error, "answers about keys cannot be saved");
-            }
+        self.finish_writes().await;
+        if self.is_dirty {
+            self.start_writes();
+            self.finish_writes().await;
+        }
+    }
+
+    async fn finish_writes(&mut self) {
+        while let Some(ended) = self.writes.join_next().await {
+            self.end_write(ended);
         }
     }
 
     /// The write of the state file; `None` without a state directory.
-    pub(super) fn write(&self) -> Option<impl Future<Output = io::Result<()>> + 'static> {
+    fn write(&self) -> Option<impl Future<Output = io::Result<()>> + 'static> {
         let directory = self.state_dir.clone()?;
         let (text, thread) = (self.book.to_file(), self.thread.clone());
         Some(async move {
@@ -100,18 +131,38 @@ impl AskingTask {
     }
 
     /// Keeps the body of a proof in the state directory.
-    pub(super) fn keep(
-        &self,
-        fingerprint: Fingerprint,
-        body: Vec<u8>,
-        tasks: &mut JoinSet<TaskEnd>,
-    ) {
+    pub(super) fn keep_new(&mut self, fingerprint: Fingerprint, body: Vec<u8>) {
+        self.keep(UnkeptProof { fingerprint, body: body.into() });
+    }
+
+    fn keep(&mut self, proof: UnkeptProof) {
         let Some(directory) = self.directories.kept.clone() else { return };
         let thread = self.thread.clone();
-        tasks.spawn_local(async move {
+        self.writes.spawn_local(async move {
+            let UnkeptProof { fingerprint, body } = proof.clone();
             let keep = move || proof_directory::keep(&directory, &fingerprint, &body).map(drop);
             let kept = thread.run_within(FILE_TIMEOUT, keep).await;
-            TaskEnd::Kept(kept.unwrap_or_else(|error| Err(io::Error::other(error))))
+            let result = kept.unwrap_or_else(|error| Err(io::Error::other(error)));
+            WriteEnd::Proof { proof, result }
         });
+    }
+
+    /// Records how a write has ended. What has failed is written again with the next save.
+    pub(super) fn end_write(&mut self, ended: Result<WriteEnd, JoinError>) {
+        let result = match ended {
+            Ok(WriteEnd::Answers(result)) => result,
+            Ok(WriteEnd::Proof { proof, result }) => {
+                if result.is_err() && self.unkept.len() < MAX_UNKEPT {
+                    self.unkept.push(proof);
+                }
+                result
+            }
+            Err(error) => Err(io::Error::other(error)),
+        };
+        if let Err(error) = result {
+            self.metrics.state_write_failures.inc();
+            self.is_dirty = true;
+            error!(target: TARGET, %error, "answers about keys cannot be saved");
+        }
     }
 }

@@ -95,7 +95,7 @@ impl AskingTask {
             self.metrics.confirm.record_duration(began.elapsed());
         }
         match look_up {
-            LookUp::Confirmed(found) => self.confirm(&job, found, tasks),
+            LookUp::Confirmed(found) => self.confirm(&job, found),
             LookUp::DirectoryFailed(error) => {
                 warn!(target: TARGET, %error, "directory of proofs cannot be read");
                 let error = error.to_string();
@@ -137,7 +137,7 @@ impl AskingTask {
         }
     }
 
-    fn confirm(&mut self, job: &Job, found: FoundProof, tasks: &mut JoinSet<TaskEnd>) {
+    fn confirm(&mut self, job: &Job, found: FoundProof) {
         let FoundProof { fingerprint, spki, body, file, is_kept } = found;
         let kept = self.directories.kept.as_ref();
         let kept = kept.map(|directory| directory.join(format!("{fingerprint}.jws")));
@@ -148,7 +148,7 @@ impl AskingTask {
         }
         self.learned.push((fingerprint, None));
         if !is_kept {
-            self.keep(fingerprint, body, tasks);
+            self.keep_new(fingerprint, body);
         }
         let proof = proof.map(|path| path.display().to_string());
         if effect == ProofEffect::New {

@@ -106,6 +106,29 @@ fn a_kept_proof_that_was_changed_confirms_nobody() {
 }
 
 #[test]
+fn a_proof_that_cannot_be_written_is_written_again_and_at_the_end_at_the_latest() {
+    for ends in [false, true] {
+        let mut scene = scene("", "on_probable = \"flag\"");
+        let kept = scene.state.join(format!("proofs/{}.jws", fingerprint(&scene.proxy.lost)));
+        let (proofs, away) = (scene.state.join("proofs"), scene.state.join("away"));
+        std::fs::rename(&proofs, &away).unwrap();
+        scene.source.reply(&scene.proxy.lost, proof(&scene.proxy.lost));
+        scene.proxy.curl(&scene.proxy.lost, &[]);
+        scene.proxy.wait_for("the failure", |line| {
+            line["message"] == "answers about keys cannot be saved"
+        });
+        std::fs::rename(&away, &proofs).unwrap();
+        if ends {
+            scene.restart_unchanged();
+            scene.wait_for_answers("confirmed", 1.0);
+            assert!(kept.exists());
+        } else {
+            wait_until("the proof is kept", || kept.exists());
+        }
+    }
+}
+
+#[test]
 fn a_broken_state_file_is_warned_of_and_started_anew() {
     let mut scene = scene("", "");
     scene.proxy.admits(&scene.proxy.lost);
