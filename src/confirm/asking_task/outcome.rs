@@ -301,8 +301,10 @@ impl AskingTask {
         self.answered.push(job.number);
     }
 
-    /// Asks the source for its canary with the files in use, after a check in progress.
+    /// Asks the source for its canary with the files in use, after a check in progress. Until then
+    /// no key is cleared.
     pub(super) fn check_canary_anew(&mut self, tasks: &mut JoinSet<TaskEnd>) {
+        self.canary.forget();
         self.canary.is_outdated = self.canary.is_running;
         self.check_canary(tasks);
     }

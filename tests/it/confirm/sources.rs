@@ -5,11 +5,13 @@
 //! `src/confirm/asking_task/outcome.rs`, `read` and `send` in `src/confirm/client.rs`, `finish` in
 //! `src/confirm/schedule.rs`.
 
-use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
+use crate::support::client::Client;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proof_source::{
     ProofSource, Reply, canary, fingerprint, not_found, proof, proof_of, respond,
@@ -45,6 +47,17 @@ impl Running {
     fn wait_for_canary(&self, is_successful: f64) {
         self.wait_for_metric("keygate_confirmation_canary_successful", is_successful);
     }
+}
+
+/// `reply`, which is sent once the sender is dropped.
+fn blocked(reply: Reply) -> (Sender<()>, Reply) {
+    let (release, released) = channel();
+    let released = Mutex::new(released);
+    let reply: Reply = Arc::new(move |stream| {
+        released.lock().unwrap().recv().unwrap_err();
+        reply(stream)
+    });
+    (release, reply)
 }
 
 /// Seconds from now to an RFC 3339 time.
@@ -398,6 +411,36 @@ fn an_api_key_is_sent_and_never_logged_and_a_new_one_is_used() {
     proxy.admits(&proxy.lost);
     assert!(source.next_about(&proxy.lost).head.contains("authorization: Bearer secret-two\r\n"));
     assert!(proxy.matching_lines(|line| line.to_string().contains("secret-")).is_empty());
+}
+
+#[test]
+fn a_new_api_key_clears_nobody_before_the_canary_is_known_with_it() {
+    let proxy = Proxy::new();
+    let source = ProofSource::start();
+    let canary = canary(&proxy.pki);
+    source.reply(&canary, proof(&canary));
+    std::fs::write(proxy.pki.path("api.key"), "one").unwrap();
+    let table =
+        format!("url = \"{}\"\ncanary = \"canary.pem\"\napi_key = \"api.key\"\n", source.url());
+    let proxy = proxy.add("confirm", &table).start();
+    proxy.wait_for_canary(1.0);
+    source.next_about(&canary);
+    let (release, reply) = blocked(respond("401 Unauthorized", "", ""));
+    source.reply(&canary, reply);
+    std::fs::write(proxy.pki.path("api.key"), "two").unwrap();
+    source.next_about(&canary); // the check with the new key is in progress
+    let mut client = Client::connect(&proxy.pki, proxy.address(), &proxy.lost);
+    client.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    source.next_about(&proxy.lost);
+    wait_until("the 404", || {
+        proxy.metric("keygate_confirmation_last_answer_timestamp_seconds") > 0.0
+    });
+    drop(release);
+    wait_until("the result", || {
+        proxy.metric("keygate_confirmations_total{result=\"untrusted\"}") > 0.0
+    });
+    assert_eq!(proxy.metric("keygate_confirmations_total{result=\"cleared\"}"), 0.0);
+    drop(client);
 }
 
 #[test]
