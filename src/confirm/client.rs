@@ -7,7 +7,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
@@ -48,6 +48,8 @@ pub(super) struct SourceClient {
     resolver: Resolver,
     /// One permit for each request under way.
     slots: Semaphore,
+    /// The end of the longest pause that a 429 has asked for.
+    paused_until: Mutex<Option<Instant>>,
 }
 
 /// The response of a source to the request for one fingerprint.
@@ -107,19 +109,39 @@ impl RequestError {
 
 impl SourceClient {
     pub(super) fn new(url: SourceUrl, timeout: Duration, resolver: Resolver) -> Self {
-        Self { url, timeout, resolver, slots: Semaphore::new(MAX_UNDER_WAY) }
+        let slots = Semaphore::new(MAX_UNDER_WAY);
+        Self { url, timeout, resolver, slots, paused_until: Mutex::default() }
     }
 
-    /// Requests the proof for `fingerprint`. Waits for a slot, then for at most `timeout`.
+    /// The end of the pause that a 429 has asked for; `None` if requests may be sent.
+    pub(super) fn paused_until(&self, now: Instant) -> Option<Instant> {
+        self.pause_end().filter(|until| *until > now)
+    }
+
+    fn pause_end(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.paused_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests the proof for `fingerprint`. Waits for a slot, then for at most `timeout`. Sends no
+    /// request during a pause.
     pub(super) async fn get(
         &self,
         files: &SourceFiles,
         fingerprint: &Fingerprint,
     ) -> Result<SourceResponse, RequestError> {
         let _slot = self.slots.acquire().await; // fails only if the semaphore is closed
-        let deadline = Instant::now() + self.timeout;
+        let now = Instant::now();
+        if let Some(until) = self.paused_until(now) {
+            return Err(RequestError::RateLimited(until - now));
+        }
+        let deadline = now + self.timeout;
         let exchange = timeout(self.timeout, self.exchange(files, fingerprint, deadline)).await;
-        exchange.unwrap_or(Err(RequestError::Timeout(self.timeout)))
+        let response = exchange.unwrap_or(Err(RequestError::Timeout(self.timeout)));
+        if let Err(RequestError::RateLimited(pause)) = response {
+            let mut end = self.pause_end();
+            *end = (*end).max(Some(Instant::now() + pause));
+        }
+        response
     }
 
     async fn exchange(

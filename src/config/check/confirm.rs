@@ -132,7 +132,10 @@ upstream = {{ servers = ["http://127.0.0.1:8080"] }}
                 None => assert_eq!(found, None, "{table}"),
                 Some(expected) => {
                     let found = found.unwrap();
-                    assert!(found.contains("confirm.api_key") && found.contains(expected), "{found}");
+                    assert!(
+                        found.contains("confirm.api_key") && found.contains(expected),
+                        "{found}"
+                    );
                 }
             }
         }

@@ -130,8 +130,11 @@ impl AskingTask {
         let now = unix_time::now();
         self.metrics.confirm.set_last_answer(now);
         self.report.last_answer = Some(rfc3339(now));
-        self.metrics.confirm.set_blocked_until(0);
-        self.report.blocked_until = None;
+        // The response may be to a request that was sent before a 429.
+        if self.paused_until().is_none() {
+            self.metrics.confirm.set_blocked_until(0);
+            self.report.blocked_until = None;
+        }
         if self.questions.schedule().is_some_and(|mut schedule| schedule.record_response()) {
             info!(target: TARGET, source = self.report.source, "source of proofs answers again");
         }
@@ -231,6 +234,11 @@ impl AskingTask {
         self.log_unanswered(job, result, &error.to_string(), next);
     }
 
+    /// The end of the pause that the URL has asked for.
+    fn paused_until(&self) -> Option<Instant> {
+        self.client.as_ref().and_then(|client| client.paused_until(Instant::now()))
+    }
+
     fn record_blocked(&mut self, pause: Duration) {
         let until = unix_time::now().saturating_add(pause.as_secs());
         self.metrics.confirm.set_blocked_until(until);
@@ -267,7 +275,8 @@ impl AskingTask {
         let is_fresh = |at: Instant| now.saturating_duration_since(at) < CANARY_AGE;
         if self.canary.known_at.is_some_and(is_fresh) {
             self.clear(&job);
-        } else if self.canary.retry_at().is_some_and(|at| at > now) {
+        } else if self.canary.retry_at().is_some_and(|at| at > now) || self.paused_until().is_some()
+        {
             self.untrusted(&job, "the source does not know its canary", false);
         } else {
             self.canary.waiting.push(job);
@@ -309,8 +318,17 @@ impl AskingTask {
         self.check_canary(tasks);
     }
 
-    /// Asks the source for its canary, unless it clears no key anyway or is asked already.
+    /// Asks the source for its canary, unless it clears no key anyway or is asked already. During a
+    /// pause of the source, the check is made after it.
     pub(super) fn check_canary(&mut self, tasks: &mut JoinSet<TaskEnd>) {
+        let paused_until = self.paused_until();
+        if paused_until.is_some() && !self.canary.is_running {
+            self.canary.retry_at = self.canary.retry_at.max(paused_until);
+            for job in std::mem::take(&mut self.canary.waiting) {
+                self.untrusted(&job, "the source has paused the check of its canary", false);
+            }
+            return;
+        }
         if !clears(&self.config) || std::mem::replace(&mut self.canary.is_running, true) {
             return;
         }

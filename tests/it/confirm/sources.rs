@@ -7,8 +7,9 @@
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use keygate::spki::related;
 use serde_json::json;
 
 use crate::support::client::Client;
@@ -17,7 +18,7 @@ use crate::support::proof_source::{
     ProofSource, Reply, canary, fingerprint, not_found, proof, proof_of, respond,
 };
 use crate::support::proxy::{Configure, Proxy, Running};
-use crate::support::wait_until;
+use crate::support::{wait_until, write_filter};
 
 /// A proxy whose client `lost` is in the filter, and a source that knows its canary.
 fn scene(reply: Reply, confirm: &str) -> (Running, ProofSource) {
@@ -348,6 +349,72 @@ fn a_429_pauses_the_questions_about_every_key() {
     proxy.rejects(&proxy.lost); // in the handshake: no answer comes soon
     assert_eq!(proxy.metric("keygate_confirmations_pending"), 1.0);
     assert!(proxy.status()["confirm"]["blocked_until"].is_string());
+}
+
+#[test]
+fn a_429_ends_questions_under_way_before_their_next_request() {
+    let proxy = Proxy::new();
+    let [other, third] = ["other", "third"].map(|name| proxy.pki.client(name, Kind::P256));
+    let compressed = related(&proxy.lost.spki).remove(1).1;
+    write_filter(
+        &proxy.pki.path("lost.pkbf"),
+        &[&proxy.lost.spki, &compressed, &other.spki, &third.spki],
+    );
+    let source = ProofSource::start();
+    let canary = canary(&proxy.pki);
+    let ((of_lost, to_lost), (of_third, to_third)) = (blocked(not_found()), blocked(not_found()));
+    source.reply(&canary, proof(&canary));
+    source.reply(&proxy.lost, to_lost);
+    source.reply(&third, to_third);
+    source.reply(&other, respond("429 Slow", "retry-after: 600\r\n", ""));
+    let table = format!(
+        "url = \"{}\"\ncanary = \"canary.pem\"\nwait = \"0s\"\ntimeout = \"1h\"\n",
+        source.url()
+    );
+    let proxy = proxy.add("confirm", &table).start();
+    proxy.wait_for_canary(1.0);
+    for party in [&proxy.lost, &third] {
+        assert!(!proxy.serves(party));
+        source.next_about(party);
+    }
+    assert!(!proxy.serves(&other));
+    proxy.wait_for_result("rate_limited", 1.0);
+    source.taken();
+    drop(of_third);
+    proxy.wait_for_result("cleared", 1.0);
+    let blocked = proxy.metric("keygate_confirmation_blocked_until_timestamp_seconds");
+    assert!(blocked > 0.0, "a response to an earlier request ends no pause");
+    drop(of_lost);
+    proxy.wait_for_result("rate_limited", 2.0);
+    assert!(source.taken().is_empty(), "the compressed form is not asked about");
+}
+
+#[test]
+fn a_429_pauses_the_checks_of_the_canary() {
+    let limited_at = Arc::new(Mutex::new(None));
+    let at = Arc::clone(&limited_at);
+    let limited = respond("429 Slow", "retry-after: 3\r\n", "");
+    let limited: Reply = Arc::new(move |stream| {
+        at.lock().unwrap().get_or_insert_with(Instant::now);
+        limited(stream)
+    });
+    let proxy = Proxy::new();
+    std::fs::write(proxy.pki.path("api.key"), "one").unwrap();
+    let source = ProofSource::start();
+    let canary = canary(&proxy.pki);
+    source.reply(&canary, proof(&canary));
+    source.reply(&proxy.lost, limited);
+    let table =
+        format!("url = \"{}\"\ncanary = \"canary.pem\"\napi_key = \"api.key\"\n", source.url());
+    let proxy = proxy.add("confirm", &table).start();
+    proxy.wait_for_canary(1.0);
+    source.next_about(&canary);
+    assert!(!proxy.serves(&proxy.lost));
+    source.reply(&proxy.lost, not_found());
+    std::fs::write(proxy.pki.path("api.key"), "two").unwrap();
+    source.next_about(&canary);
+    let limited_at = limited_at.lock().unwrap().unwrap();
+    assert!(limited_at.elapsed() >= Duration::from_secs(3), "{:?}", limited_at.elapsed());
 }
 
 #[test]
