@@ -285,19 +285,3 @@ fn a_client_that_a_service_rejects_with_responses_hibernates_too() {
     client.send(GET);
     assert!(client.head().starts_with("HTTP/1.1 403 "));
 }
-
-#[test]
-fn a_connection_whose_upload_outlived_its_response_hibernates_after_the_next_request() {
-    let origin =
-        Origin::responding(|_, tcp| tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"));
-    let proxy = Proxy::to(origin).start();
-    let mut client = proxy.connect();
-    client.send(
-        "POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n",
-    );
-    assert!(client.head().starts_with("HTTP/1.1 200 "));
-    client.send("4\r\nlast\r\n0\r\n\r\n");
-    client.send(GET);
-    assert!(client.head().starts_with("HTTP/1.1 200 "));
-    proxy.wait_for_metric(HIBERNATING, 1.0);
-}
