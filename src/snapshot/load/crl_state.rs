@@ -12,22 +12,26 @@ use crate::config::ServiceConfig;
 use crate::regular_file;
 use crate::tls::CrlMarks;
 
-/// Maximum number of bytes read from the state file, 16 MiB: enough for tens of thousands of lists.
-const MAX_SIZE: u64 = 16 << 20;
-
 /// The marks of all services, and the file that keeps them.
 #[derive(Debug, Default)]
 pub(crate) struct CrlState {
     /// `None` without a state directory. The marks are then lost at a restart.
     path: Option<PathBuf>,
-    services: BTreeMap<String, CrlMarks>,
+    marks: CrlStateFile,
+    /// Whether the file lacks a change of `marks`.
+    is_unsaved: bool,
 }
 
 /// The content of the state file.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CrlStateFile {
+    /// The marks of the configured services, by name.
     services: BTreeMap<String, CrlMarks>,
+    /// The newest marks of services that are no longer configured, without their names. Renamed
+    /// services therefore add nothing to the file.
+    #[serde(default, skip_serializing_if = "CrlMarks::is_empty")]
+    removed: CrlMarks,
 }
 
 impl CrlState {
@@ -39,58 +43,146 @@ impl CrlState {
     pub(super) fn read(directory: Option<&Path>) -> Result<Self, LoadError> {
         let Some(directory) = directory else { return Ok(Self::default()) };
         let path = directory.join("revocation-lists.json");
-        let content = match file::read_with(&path, |path| regular_file::read(path, MAX_SIZE)) {
-            Ok(text) => serde_json::from_slice(&text).map_err(io::Error::from),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(CrlStateFile::default()),
-            Err(error) => Err(error),
-        };
+        let content =
+            match file::read_with(&path, |path| regular_file::read(path, rollback_state::MAX_SIZE))
+            {
+                Ok(text) => serde_json::from_slice(&text).map_err(io::Error::from),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    Ok(CrlStateFile::default())
+                }
+                Err(error) => Err(error),
+            };
         match content {
-            Ok(content) => Ok(Self { path: Some(path), services: content.services }),
+            Ok(marks) => Ok(Self { path: Some(path), marks, is_unsaved: false }),
             Err(source) => Err(LoadError::State { path, source }),
         }
     }
 
-    /// The marks of the service with this name. Without any, those of the services that are not
-    /// among `configured`, because one of them may be this service under its previous name.
-    pub(super) fn marks(&self, service: &str, configured: &[ServiceConfig]) -> CrlMarks {
-        if let Some(marks) = self.services.get(service) {
-            return marks.clone();
-        }
-        let mut marks = CrlMarks::new();
+    /// The marks of the service with this name. `own` replaces those of the last save.
+    ///
+    /// For lists without a mark of the service, those of the services that are not among
+    /// `configured` count, because one of them may be this service under its previous name. The
+    /// marks of other configured services do not count, because they may have other files.
+    pub(super) fn marks(
+        &self,
+        service: &str,
+        own: Option<&CrlMarks>,
+        configured: &[ServiceConfig],
+    ) -> CrlMarks {
+        let CrlStateFile { services, removed } = &self.marks;
         let is_gone = |name: &str| configured.iter().all(|it| it.name != name);
-        let gone = self.services.iter().filter(|(name, _)| is_gone(name));
-        for (id, known) in gone.flat_map(|(_, known)| known) {
-            let mark = marks.entry(id.clone()).or_insert_with(|| known.clone());
-            if mark.version.is_older_than(&known.version) {
-                mark.version = known.version;
-            }
+        let mut marks = removed.clone();
+        for (_, gone) in services.iter().filter(|(name, _)| is_gone(name)) {
+            join(&mut marks, gone);
         }
+        let own = own.or_else(|| services.get(service));
+        marks.extend(own.into_iter().flatten().map(|(id, mark)| (id.clone(), mark.clone())));
         marks
     }
 
-    /// Saves the marks of `services`. The file is written if any of them has changed.
-    ///
-    /// The marks of services that are no longer configured are kept.
+    /// Records the marks of `services`, which are all that are configured. With `may_write`, the
+    /// file is written if it lacks a change.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be written.
+    /// Returns an error if the file cannot be written. The marks count nevertheless, and the next
+    /// call writes the file.
     pub(super) fn save<'a>(
         &mut self,
         services: impl Iterator<Item = (&'a str, &'a CrlMarks)>,
+        may_write: bool,
     ) -> Result<(), LoadError> {
-        let mut next = self.services.clone();
-        for (service, marks) in services.filter(|(_, marks)| !marks.is_empty()) {
-            next.insert(service.to_owned(), marks.clone());
+        let services = services.filter(|(_, marks)| !marks.is_empty());
+        let services = services.map(|(name, marks)| (name.to_owned(), marks.clone())).collect();
+        let mut next = CrlStateFile { services, removed: self.marks.removed.clone() };
+        for (name, marks) in &self.marks.services {
+            if !next.services.contains_key(name) {
+                join(&mut next.removed, marks);
+            }
         }
-        if next == self.services {
-            return Ok(());
+        if next != self.marks {
+            self.marks = next;
+            self.is_unsaved = true;
         }
-        if let Some(path) = &self.path {
-            let (state_file, content) = (path.clone(), CrlStateFile { services: next.clone() });
+        if let (true, true, Some(path)) = (self.is_unsaved, may_write, &self.path) {
+            let (state_file, content) = (path.clone(), self.marks.clone());
             file::write_with(path, 0, move || rollback_state::write(&state_file, &content))
                 .map_err(|source| LoadError::State { path: path.clone(), source })?;
+            self.is_unsaved = false;
         }
-        self.services = next;
         Ok(())
+    }
+}
+
+/// Raises `marks` to those in `others`.
+fn join(marks: &mut CrlMarks, others: &CrlMarks) {
+    for (id, other) in others {
+        let mark = marks.entry(id.clone()).or_insert_with(|| other.clone());
+        if mark.version.is_older_than(&other.version) {
+            mark.version = other.version;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::{CrlMark, CrlVersion};
+
+    fn marks(list: &str, this_update: u64) -> CrlMarks {
+        let version = CrlVersion { number: None, this_update };
+        CrlMarks::from([(list.to_owned(), CrlMark { issuer: "CN=CA".to_owned(), version })])
+    }
+
+    fn save(state: &mut CrlState, service: &str, marks: &CrlMarks) {
+        state.save([(service, marks)].into_iter(), true).unwrap();
+    }
+
+    #[test]
+    fn a_service_that_gets_its_first_name_back_keeps_the_newest_marks() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut state = CrlState::read(Some(directory.path())).unwrap();
+        save(&mut state, "a", &marks("x", 1));
+        for (service, this_update) in [("b", 2), ("a", 3), ("c", 4)] {
+            let before = state.marks(service, None, &[]);
+            assert_eq!(before.get("x"), marks("x", this_update - 1).get("x"), "{service}");
+            save(&mut state, service, &marks("x", this_update));
+        }
+        // A mark of its own counts, and for other lists the newest of removed services.
+        save(&mut state, "d", &marks("y", 7));
+        let restarted = CrlState::read(Some(directory.path())).unwrap();
+        let known = restarted.marks("d", None, &[]);
+        assert_eq!((&known["x"], &known["y"]), (&marks("x", 4)["x"], &marks("y", 7)["y"]));
+        let own = marks("x", 1);
+        assert_eq!(restarted.marks("d", Some(&own), &[])["x"], own["x"]);
+    }
+
+    #[test]
+    fn services_with_new_names_do_not_make_the_state_file_longer() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut state = CrlState::read(Some(directory.path())).unwrap();
+        let mut length = |service: String| {
+            save(&mut state, &service, &marks("x", 5));
+            directory.path().join("revocation-lists.json").metadata().unwrap().len()
+        };
+        length("service 10".to_owned());
+        let second = length("service 11".to_owned());
+        assert!((12..99).all(|number| length(format!("service {number}")) == second));
+    }
+
+    #[test]
+    fn marks_that_cannot_be_saved_count_and_are_saved_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut state = CrlState::read(Some(directory.path())).unwrap();
+        let known = marks("x", 5);
+        let in_the_way = directory.path().join("revocation-lists.json");
+        std::fs::create_dir(&in_the_way).unwrap();
+        state.save([("a", &known)].into_iter(), true).unwrap_err();
+        assert_eq!(state.marks("b", None, &[]), known);
+        state.save([("b", &known)].into_iter(), false).unwrap();
+        assert_eq!(state.marks("c", None, &[]), known);
+        std::fs::remove_dir(&in_the_way).unwrap();
+        save(&mut state, "b", &known);
+        let restarted = CrlState::read(Some(directory.path())).unwrap();
+        assert_eq!(restarted.marks.services.keys().collect::<Vec<_>>(), ["b"]);
     }
 }

@@ -23,9 +23,9 @@ use crate::guard::NamedFilter;
 use crate::regular_file;
 use crate::snapshot::report::WaitingReport;
 
-/// Maximum size of the state file, 16 MiB: enough for thousands of filters. A larger file is an
-/// error.
-const MAX_SIZE: u64 = 16 << 20;
+/// Maximum size of a state file, 16 MiB: enough for thousands of filters, or for tens of thousands of
+/// revocation lists. A larger file is an error, and is not written.
+pub(super) const MAX_SIZE: u64 = 16 << 20;
 /// Time after a copy could not be written until the next attempt, 60 s.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
@@ -252,6 +252,9 @@ fn read(path: &Path) -> io::Result<BTreeMap<String, FilterRecord>> {
 }
 
 /// Replaces the file at `path` atomically: after a crash it holds the old content or the new.
+///
+/// # Errors
+/// Returns an error if the content is larger than [`MAX_SIZE`], or if the file cannot be written.
 pub(crate) fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let mut staged = tempfile::Builder::new()
@@ -259,6 +262,11 @@ pub(crate) fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
         .tempfile_in(directory)?;
     let mut text = serde_json::to_string_pretty(content)?;
     text.push('\n');
+    // The next start would reject the file.
+    if text.len() as u64 > MAX_SIZE {
+        let problem = format!("the state has {} bytes; at most {MAX_SIZE} can be read", text.len());
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+    }
     staged.write_all(text.as_bytes())?;
     staged.as_file().sync_all()?;
     staged.persist(path).map_err(|error| error.error)?;
@@ -329,6 +337,16 @@ mod tests {
         let state = RollbackState::read(Some(directory.path())).unwrap();
         assert_eq!(state.filter("lost").unwrap().last_good(), None);
         assert_eq!(state.filter("lost").unwrap().watermark().updated, 5);
+    }
+
+    #[test]
+    fn a_state_that_a_start_would_reject_is_not_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = path_in(directory.path());
+        write(&path, &"1").unwrap();
+        let error = write(&path, &"1".repeat(16 << 20)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "\"1\"\n");
     }
 
     #[test]

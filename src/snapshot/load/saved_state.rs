@@ -78,7 +78,7 @@ impl SavedState {
         let filters = self.rollback.save(filters, may_write);
         let services = sources.services.iter();
         let marks = services.map(|source| (source.name(), source.crl_marks()));
-        let crls = if may_write { self.crls.save(marks) } else { Ok(()) };
+        let crls = self.crls.save(marks, may_write);
         let problems: Vec<LoadError> =
             [lock.map(|_| ()), filters, crls].into_iter().filter_map(Result::err).collect();
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();

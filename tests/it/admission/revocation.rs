@@ -457,6 +457,26 @@ fn a_service_with_a_new_name_keeps_the_marks_of_its_lists() {
 }
 
 #[test]
+fn a_service_with_its_first_name_again_keeps_the_newest_marks() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    std::fs::create_dir(pki.path("state")).unwrap();
+    let config = configuration(&origin, "").global("state = { dir = \"state\" }");
+    for (name, number) in [("test", 256), ("renamed", 257)] {
+        pki.crl_with("clients.crl", &RevocationList::new(number, &[]));
+        let mut keygate = config.clone().set("services.name", name).start(&pki);
+        keygate.signal("TERM");
+        assert!(keygate.ended().success());
+    }
+    let kept = read_to_string(pki.path("state/revocation-lists.json")).unwrap();
+    let kept: Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!(kept["services"].as_object().unwrap().len(), 1, "{kept}");
+    pki.crl_with("clients.crl", &RevocationList::new(256, &[]));
+    write(pki.path("keygate.toml"), config.text()).unwrap();
+    validation_fails(&pki, "(number 256, issued ");
+}
+
+#[test]
 fn the_list_of_an_intermediate_needs_its_certificate() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let sub = pki.subordinate("Sub CA");

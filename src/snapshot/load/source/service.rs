@@ -59,10 +59,8 @@ impl ServiceSource {
     ) -> Result<Self, LoadErrors> {
         let now = unix_time::seconds(context.now);
         let paths = config.files().into_iter().map(Path::to_owned).collect();
-        let mut crl_marks = match before {
-            Some(before) => before.crl_marks.clone(),
-            None => context.crl_state.marks(&config.name, context.services),
-        };
+        let own = before.map(|before| &before.crl_marks);
+        let mut crl_marks = context.crl_state.marks(&config.name, own, context.services);
         let credentials = LastGood::load(paths, context.now, context.max_wait, || {
             let in_use = before.map(|before| before.credentials.get().crls.as_ref());
             // A new configuration may name fewer CRLs.
