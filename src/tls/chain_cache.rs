@@ -3,9 +3,9 @@
 //!
 //! A chain is found by the exact bytes of all certificates that the client presents, within times
 //! in which a search finds the same path. Only clients that have proved possession of their key
-//! add chains, and a client replaces only its own. The proof of possession is never stored. Each
-//! verifier has a cache of its own, so that no chain outlives the CAs and revocation lists that it
-//! was verified with. `docs/decisions/chain-cache.md` has the reasons.
+//! add chains or keep them in use, and a client replaces only its own. The proof of possession is
+//! never stored. Each verifier has a cache of its own, so that no chain outlives the CAs and
+//! revocation lists that it was verified with. `docs/decisions/chain-cache.md` has the reasons.
 
 use std::borrow::Borrow;
 use std::cell::RefCell;
@@ -49,6 +49,14 @@ pub(super) struct VerifiedChain {
     pub(super) times: Range<u64>,
 }
 
+/// A chain that was found in the cache.
+#[derive(Debug)]
+pub(super) struct FoundChain {
+    pub(super) chain: VerifiedChain,
+    /// Whether the chain is among the next to be discarded, unless it is inserted again.
+    pub(super) is_old: bool,
+}
+
 impl Default for ChainCache {
     fn default() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -63,17 +71,17 @@ impl ChainCache {
     }
 
     /// The verified chain of these certificates; `None` if a search may find another path at `now`,
-    /// in seconds since the Unix epoch.
+    /// in seconds since the Unix epoch. Changes nothing, because the certificates may be copies.
     pub(super) fn find(
         &self,
         leaf: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         now: u64,
-    ) -> Option<VerifiedChain> {
-        self.threads.get()?.borrow_mut().find(leaf, intermediates, now)
+    ) -> Option<FoundChain> {
+        self.threads.get()?.borrow().find(leaf, intermediates, now)
     }
 
-    /// Adds a chain, in place of the one with the same leaf.
+    /// Adds a chain, in place of the one with the same leaf, after the proof of possession.
     pub(super) fn insert(&self, chain: VerifiedChain) {
         self.threads.get_or_default().borrow_mut().insert(chain);
     }
@@ -88,8 +96,8 @@ impl ChainCache {
     }
 }
 
-/// Chains in two generations. A chain that is found moves to the young one. If that is full, it
-/// becomes the old one, and the old one is discarded.
+/// Chains in two generations. A chain in use is inserted into the young one again. If that is full,
+/// it becomes the old one, and the old one is discarded.
 #[derive(Debug, Default)]
 struct Chains {
     young: Generation,
@@ -104,20 +112,16 @@ struct Generation {
 
 impl Chains {
     fn find(
-        &mut self,
+        &self,
         leaf: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         now: u64,
-    ) -> Option<VerifiedChain> {
+    ) -> Option<FoundChain> {
         let young = self.young.by_leaf.get(leaf.as_ref());
-        let is_young = young.is_some();
-        let known = young.or_else(|| self.old.by_leaf.get(leaf.as_ref()))?;
-        let is_same = known.presented.get(1..)? == intermediates && known.times.contains(&now);
-        let found = is_same.then(|| known.clone())?;
-        if !is_young {
-            self.insert(found.clone());
-        }
-        Some(found)
+        let is_old = young.is_none();
+        let chain = young.or_else(|| self.old.by_leaf.get(leaf.as_ref()))?;
+        let is_same = chain.presented.get(1..)? == intermediates && chain.times.contains(&now);
+        is_same.then(|| FoundChain { chain: chain.clone(), is_old })
     }
 
     fn insert(&mut self, chain: VerifiedChain) {

@@ -25,7 +25,7 @@ use super::verification_error::{TooManyCertificates, certificate_error, other};
 #[cfg(feature = "proxy")]
 use super::{
     Crls, Handshake,
-    chain_cache::{ChainCache, VerifiedChain},
+    chain_cache::{ChainCache, FoundChain, VerifiedChain},
     crls::IssuerKey,
     path::StoredPath,
 };
@@ -165,13 +165,16 @@ impl ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Option<VerifiedClient> {
-        let chain = self.chains.as_ref()?.find(leaf, intermediates, now.as_secs())?;
-        let VerifiedChain { presented, route, not_after, times: _ } = chain;
+        let chains = self.chains.as_ref()?;
+        let FoundChain { chain, is_old } = chains.find(leaf, intermediates, now.as_secs())?;
+        let VerifiedChain { presented, route, not_after, times } = chain;
         let path = VerifiedPath::new(route, Arc::clone(&self.anchors), not_after);
-        Some(VerifiedClient { path, presented, uncached: None })
+        let uncached = is_old.then(|| (chains.id(), times));
+        Some(VerifiedClient { path, presented, uncached })
     }
 
-    /// Adds the chain of a client that has just proved that it holds the key of `leaf`.
+    /// Adds the chain of a client that has just proved that it holds the key of `leaf`, also if an
+    /// old generation has it.
     #[cfg(feature = "proxy")]
     fn cache(&self, leaf: &CertificateDer<'_>) {
         let Some(chains) = &self.chains else { return };

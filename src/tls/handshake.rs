@@ -51,7 +51,7 @@ pub(super) struct VerifiedClient {
     /// The certificates that the client presented, leaf first.
     pub(super) presented: Arc<[CertificateDer<'static>]>,
     /// The cache that the chain belongs in, and the times in which it stays there. `None` if the
-    /// chain came from there or must not be cached.
+    /// chain is in the young generation of that cache, or must not be cached.
     #[cfg(feature = "proxy")]
     pub(super) uncached: Option<(u64, Range<u64>)>,
 }

@@ -314,7 +314,10 @@ fn the_cache_is_bounded_and_keeps_the_chains_in_use() {
     for number in 1..10_000 {
         chains.insert(chain(number, 1000));
         assert!(chains.young.bytes + chains.old.bytes <= MAX_BYTES);
-        assert!(chains.find(&used.presented[0], &[], 5).is_some(), "{number}");
+        let found = chains.find(&used.presented[0], &[], 5).expect("the chain in use");
+        if found.is_old {
+            chains.insert(found.chain);
+        }
     }
     let kept = chains.young.by_leaf.len() + chains.old.by_leaf.len();
     assert!((MAX_BYTES / 4000..MAX_BYTES / 1000).contains(&kept), "{kept}");
@@ -322,4 +325,25 @@ fn the_cache_is_bounded_and_keeps_the_chains_in_use() {
     assert_eq!(sizes.sum::<usize>(), chains.young.bytes);
     chains.insert(chain(1 << 40, MAX_CHAIN));
     assert!(chains.find(&chain(1 << 40, MAX_CHAIN).presented[0], &[], 5).is_none());
+}
+
+#[test]
+fn only_a_client_that_holds_its_key_keeps_its_chain_in_use() {
+    let root = Party::root("root");
+    let [client, other] = ["client", "other"].map(|it| root.certify(parameters(it, -9..9)));
+    let verifier = Arc::new(root.verifier());
+    let chains = verifier.chains.as_ref().unwrap();
+    connect(&verifier, &client, &[&client], NOW).unwrap();
+    let is_old = || chains.find(&client.certificate, &[], NOW).map(|found| found.is_old);
+    // Chains of others make that of the client an old one.
+    let mut others = (1..100).map(|number| chains.insert(chain(number, 15 << 10)));
+    assert!(others.any(|()| is_old() == Some(true)));
+    let count = chains.len();
+    for _ in 0..3 {
+        // A copy of the certificate, without its key.
+        connect(&verifier, &other, &[&client], NOW).unwrap_err();
+        assert_eq!((is_old(), chains.len()), (Some(true), count));
+    }
+    connect(&verifier, &client, &[&client], NOW).unwrap();
+    assert_eq!(is_old(), Some(false));
 }
