@@ -29,6 +29,7 @@ pub(super) fn check(file: &[u8]) -> Result<(), TlsFileError> {
         number += usize::from(line.ends_with(b"\n"));
         if let Some(label) = line.strip_prefix(b"-----BEGIN ") {
             let is_list = label.strip_prefix(LIST).is_some_and(|rest| rest.starts_with(b"-----"));
+            end(section.take())?; // a section without an end
             section = (!is_list).then(|| (at, Vec::new()));
         } else if line.starts_with(b"-----END ") {
             end(section.take())?;
@@ -42,7 +43,10 @@ pub(super) fn check(file: &[u8]) -> Result<(), TlsFileError> {
 
 fn end(section: Option<(usize, Vec<u8>)>) -> Result<(), TlsFileError> {
     let Some((line, mut body)) = section else { return Ok(()) };
-    body.truncate(body.len() / 4 * 4);
+    let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    // A section without an end may continue with other text.
+    let length = body.iter().take_while(|byte| is_base64(byte)).count();
+    body.truncate(length / 4 * 4);
     match BASE64.decode(&body) {
         Ok(der) if is_list(&der) => Err(TlsFileError::CrlLabel { line }),
         Ok(_) | Err(_) => Ok(()),
@@ -103,7 +107,11 @@ mod tests {
             let error = check(file.replace('\n', "\r\n").as_bytes()).unwrap_err();
             assert!(matches!(error, TlsFileError::CrlLabel { line: 2 }), "{error}");
             assert!(check(section("X509 CRL", der).as_bytes()).is_ok());
-            assert!(check(file.split("-----END").next().unwrap().as_bytes()).is_err());
+            let unfinished = file.split("-----END").next().unwrap();
+            assert!(check(unfinished.as_bytes()).is_err());
+            for text in ["", "-----BEGIN X509 CRL-----\n", "-----BEGIN X-----\n", "\n2: text\n"] {
+                assert!(check(format!("{unfinished}{text}").as_bytes()).is_err(), "{text}");
+            }
         }
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
