@@ -13,14 +13,19 @@ use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tracing::warn;
+use tracing::{debug, warn};
 
 pub use self::addresses::Addresses;
 pub(crate) use self::addresses::ListenChange;
+use self::bind::BACKLOG;
 pub use self::bind::{BindError, bind};
 use crate::config::{Config, LimitsConfig};
 use crate::keep_alive::detect_dead_peer;
 use crate::permit::{Permit, ResizableSemaphore};
+
+/// Maximum number of connections in the kernel's queue, and one that was taken from it. The queue of
+/// an inherited socket may be longer if `net.core.somaxconn` is.
+const MAX_QUEUED: usize = BACKLOG.unsigned_abs() as usize + 1;
 
 /// A configured address, bound once per worker.
 #[derive(Debug)]
@@ -135,14 +140,18 @@ impl ListenSocket {
     /// handshake.
     ///
     /// # Errors
-    /// Returns an error if the operating system refuses the registration or an option.
+    /// Returns an error if the operating system refuses the registration.
     pub(crate) fn into_acceptor(self) -> io::Result<Acceptor> {
-        let unacknowledged = self.address.timeouts().unacknowledged;
-        SockRef::from(&self.socket).set_tcp_nodelay(true)?;
-        detect_dead_peer(&self.socket, Some(unacknowledged))?;
         let listener = TcpListener::from_std(self.socket)?;
-        let (address, backoff) = (self.address, Backoff::default());
-        Ok(Acceptor { listener, address, unacknowledged, backoff })
+        let mut acceptor = Acceptor {
+            listener,
+            inherited: None,
+            uninherited: 0,
+            address: self.address,
+            backoff: Backoff::default(),
+        };
+        acceptor.set_inherited(acceptor.address.timeouts().unacknowledged);
+        Ok(acceptor)
     }
 }
 
@@ -151,8 +160,12 @@ impl ListenSocket {
 pub(crate) struct Acceptor {
     listener: TcpListener,
     address: Arc<Address>,
-    /// `TCP_USER_TIMEOUT` of the socket, which accepted connections inherit.
-    unacknowledged: Duration,
+    /// `TCP_USER_TIMEOUT` of the socket, which accepted connections inherit. `None` if the socket
+    /// rejects an option, such as an inherited MPTCP socket; each connection gets them then.
+    inherited: Option<Duration>,
+    /// Number of further connections that may have been in the kernel's queue when `inherited`
+    /// changed. Each of them gets its options after `accept`.
+    uninherited: usize,
     backoff: Backoff,
 }
 
@@ -187,21 +200,35 @@ impl Acceptor {
         let permit = self.address.permits.acquire().await.ok()?;
         let listen = self.address.configured;
         let timeouts = self.address.timeouts();
-        let unacknowledged = self.unacknowledged;
-        if timeouts.unacknowledged != unacknowledged {
-            self.set_unacknowledged(timeouts.unacknowledged);
+        let unacknowledged = timeouts.unacknowledged;
+        if self.inherited.is_some_and(|inherited| inherited != unacknowledged) {
+            self.set_inherited(unacknowledged);
+            self.uninherited = MAX_QUEUED;
+        }
+        if self.inherited.is_none() || self.uninherited > 0 {
+            self.uninherited = self.uninherited.saturating_sub(1);
+            if let Err(error) = set_options(&tcp, unacknowledged) {
+                debug!(%error, "keep-alive not set"); // MPTCP, or the client has closed
+            }
         }
         let handshake_timeout = timeouts.handshake;
         Some(Accepted { tcp, peer, listen, handshake_timeout, unacknowledged, permit })
     }
 
-    /// Follows a reload, for the connections that come later.
-    fn set_unacknowledged(&mut self, timeout: Duration) {
-        match detect_dead_peer(&self.listener, Some(timeout)) {
-            Ok(()) => self.unacknowledged = timeout,
-            Err(error) => warn!(address = %self.address.local, %error, "keep-alive not set"),
+    /// Sets the options that later connections inherit.
+    fn set_inherited(&mut self, unacknowledged: Duration) {
+        let result = set_options(&self.listener, unacknowledged);
+        self.inherited = result.is_ok().then_some(unacknowledged);
+        if let Err(error) = result {
+            warn!(address = %self.address.local, %error, "keep-alive not set");
         }
     }
+}
+
+fn set_options<'a>(socket: impl Into<SockRef<'a>>, unacknowledged: Duration) -> io::Result<()> {
+    let socket = socket.into();
+    socket.set_tcp_nodelay(true)?;
+    detect_dead_peer(socket, Some(unacknowledged))
 }
 
 /// The pause after a failed `accept`, doubled each time, because without file descriptors `accept`
@@ -223,36 +250,65 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
+    use socket2::{Domain, Protocol, Socket, Type};
+
     use super::*;
 
-    async fn accepted(acceptor: &mut Acceptor) -> (TcpStream, Accepted) {
-        let client = TcpStream::connect(acceptor.address.local).await.unwrap();
-        (client, acceptor.accept().await.unwrap())
+    fn limits(unacknowledged: Duration) -> AddressLimits {
+        let timeouts = Timeouts { handshake: Duration::from_secs(1), unacknowledged };
+        AddressLimits { max_connections: 10, timeouts }
+    }
+
+    fn acceptor(socket: std::net::TcpListener, unacknowledged: Duration) -> Acceptor {
+        socket.set_nonblocking(true).unwrap();
+        let local = socket.local_addr().unwrap();
+        let address = Arc::new(Address::new(local, local, limits(unacknowledged)));
+        ListenSocket { address, socket }.into_acceptor().unwrap()
+    }
+
+    async fn client(acceptor: &Acceptor) -> TcpStream {
+        TcpStream::connect(acceptor.address.local).await.unwrap()
     }
 
     #[tokio::test]
-    async fn connections_inherit_their_options_and_the_longest_timeout_after_a_reload() {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let local = socket.local_addr().unwrap();
-        let limits = |unacknowledged| AddressLimits {
-            max_connections: 10,
-            timeouts: Timeouts { handshake: Duration::from_secs(1), unacknowledged },
-        };
+    async fn connections_have_the_longest_timeout_after_a_reload_also_those_in_the_queue() {
         let (before, after) = (Duration::from_secs(60), Duration::from_secs(90));
-        let address = Arc::new(Address::new(local, local, limits(before)));
-        let socket = ListenSocket { address: Arc::clone(&address), socket };
-        let mut acceptor = socket.into_acceptor().unwrap();
-        let (_client, first) = accepted(&mut acceptor).await;
-        address.set_limits(limits(after));
-        // This connection is in the queue before the acceptor follows.
-        let (_client, second) = accepted(&mut acceptor).await;
-        let (_client, third) = accepted(&mut acceptor).await;
-        for (accepted, timeout) in [(first, before), (second, before), (third, after)] {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut acceptor = acceptor(socket, before);
+        let _first = client(&acceptor).await;
+        let mut accepted = vec![(acceptor.accept().await.unwrap(), before)];
+        // These connections are in the queue before the acceptor follows.
+        let _queued = [client(&acceptor).await, client(&acceptor).await];
+        acceptor.address.set_limits(limits(after));
+        accepted.push((acceptor.accept().await.unwrap(), after));
+        accepted.push((acceptor.accept().await.unwrap(), after));
+        // Later connections inherit the options.
+        acceptor.uninherited = 0;
+        let _last = client(&acceptor).await;
+        accepted.push((acceptor.accept().await.unwrap(), after));
+        for (accepted, timeout) in accepted {
             let socket = SockRef::from(&accepted.tcp);
             assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
             assert_eq!(socket.tcp_user_timeout().unwrap(), Some(timeout));
             assert_eq!(accepted.unacknowledged, timeout);
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_get_their_options_if_the_listening_socket_rejects_one() {
+        // Linux knows no TCP_USER_TIMEOUT of MPTCP sockets; a client without MPTCP gets plain TCP.
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP));
+        let Ok(socket) = socket else { return }; // a kernel without MPTCP
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        socket.listen(10).unwrap();
+        let timeout = Duration::from_secs(60);
+        let mut acceptor = acceptor(socket.into(), timeout);
+        for _ in 0..2 {
+            let _client = client(&acceptor).await;
+            let accepted = acceptor.accept().await.unwrap();
+            let socket = SockRef::from(&accepted.tcp);
+            assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(timeout));
         }
     }
 }

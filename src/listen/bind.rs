@@ -12,7 +12,7 @@ use crate::process::inherited_sockets::InheritedSockets;
 
 /// Length of the queue of connections that are not accepted yet. The kernel caps it at
 /// `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
+pub(super) const BACKLOG: i32 = 4096;
 
 /// An address that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
