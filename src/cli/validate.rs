@@ -1,4 +1,5 @@
-//! `keygate validate`: loads everything that `run` would load, and opens no socket.
+//! `keygate validate`: loads everything that `run` would load, and listens on no address. Only
+//! `--online` opens connections: to the source of proofs.
 
 use tokio::runtime::Builder;
 

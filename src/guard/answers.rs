@@ -149,8 +149,8 @@ impl From<Answers> for CurrentAnswers {
 }
 
 impl Guard {
-    /// The verdict of the answers, and of the filters in `by_filters`. `fingerprints` is called for a hit only and
-    /// returns those of all encodings of `key`, in the same order.
+    /// The verdict of the answers, and of the filters in `by_filters`. `fingerprints` is called for a
+    /// hit only and returns those of all encodings of `key`, in the same order.
     pub(super) fn judge_by_answers(
         &self,
         key: &KeyEncodings,

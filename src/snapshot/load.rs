@@ -260,10 +260,9 @@ impl Loader {
     }
 
     /// Saves the state of filters and CRLs, if the configuration names a state directory. After a
-    /// restart, older filters and CRLs are rejected, waiting updates still wait, and the filters in use can
-    /// replace a file that is rejected. Nothing is written while another process holds the lock on the
-    /// directory. A failure is counted, and logged unless it is the same as
-    /// the last one.
+    /// restart, older filters and CRLs are rejected, waiting updates still wait, and the filters in
+    /// use can replace a file that is rejected. Nothing is written while another process holds the
+    /// lock on the directory. A failure is counted, and logged unless it is the same as the last one.
     ///
     /// # Errors
     /// Returns an error if the state file cannot be written. A copy that cannot be written is only

@@ -72,8 +72,8 @@ pub fn related(spki: &[u8]) -> Vec<(Encoding, Vec<u8>)> {
 /// key.
 ///
 /// Does not allocate for RSA up to 8192 bits, for Ed25519, nor for an uncompressed point. A
-/// compressed point is decompressed. If the point is not on its curve, only the compressed encodings are visited. No
-/// verifier accepts such a key.
+/// compressed point is decompressed. If the point is not on its curve, only the compressed encodings
+/// are visited. No verifier accepts such a key.
 pub fn for_each_related(spki: &[u8], mut visit: impl FnMut(Encoding, &[u8])) -> Algorithm {
     visit(Encoding::Presented, spki);
     if let Some(point) = Point::parse(spki) {

@@ -81,8 +81,8 @@ impl Sources {
         }
     }
 
-    /// A trial of filters on the recent clients of `links`, by the policies and exceptions in `config` and
-    /// by the lists in use that stay in use.
+    /// A trial of filters on the recent clients of `links`, by the policies and exceptions in
+    /// `config` and by the lists in use that stay in use.
     pub(super) fn trial(
         &self,
         config: &Config,
