@@ -14,9 +14,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use hyper::body::Body;
 use hyper::http::uri;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Response, StatusCode};
 use rustls::ClientConfig;
 use tokio::time::sleep_until;
 
@@ -33,7 +32,7 @@ use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::{ServiceMetrics, UpstreamFailure};
 use crate::permit::{ClientKey, Count, CountGuard, ShareGuard};
 use crate::proxy::message::body::{
-    HttpError, Incoming, OutgoingRequest, RequestBody, RequestUpload,
+    HttpError, Incoming, OutgoingRequest, RequestUpload, SecondRequest,
 };
 use crate::resolver::Resolver;
 
@@ -200,7 +199,7 @@ impl UpstreamServer {
         // The server may close a pooled connection at any moment. A request that was not written
         // goes to the next pooled connection, and to a new one when none is left.
         while let Some(mut http1) = self.http1.take(self.timeouts.age) {
-            let second = try_clone(&request);
+            let second = SecondRequest::of(&request);
             match self.exchange_http1(&mut http1, request).await {
                 Ok(response) => {
                     return Ok(CarriedResponse { response, carrier: Carrier::Http1(http1) });
@@ -210,7 +209,7 @@ impl UpstreamServer {
                 Err(SendError::MaybeSent(error @ UpstreamError::Protocol(_)))
                     if !http1.has_received() =>
                 {
-                    request = second.ok_or(SendError::MaybeSent(error))?;
+                    request = second.ok_or(SendError::MaybeSent(error))?.into_request();
                     break;
                 }
                 Err(error) => return Err(error),
@@ -382,18 +381,4 @@ pub(crate) async fn exchange<R, E: Into<RequestError>>(
         Poll::Pending
     })
     .await
-}
-
-/// A second copy of a request that is safe to send twice (RFC 9110, section 9.2.2).
-pub(crate) fn try_clone(request: &Request<RequestBody>) -> Option<OutgoingRequest> {
-    let safe = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE];
-    if !safe.contains(request.method()) || !request.body().is_end_stream() {
-        return None;
-    }
-    let mut second = Request::new(request.body().try_clone()?);
-    *second.method_mut() = request.method().clone();
-    *second.uri_mut() = request.uri().clone();
-    *second.version_mut() = request.version();
-    *second.headers_mut() = request.headers().clone();
-    Some(Box::new(second))
 }

@@ -315,11 +315,17 @@ fn an_idempotent_request_is_retried_when_a_kept_connection_closes() {
         assert_eq!(client.exactly(6), b"hello\n");
         let length = body.len();
         client.send(format!(
-            "{method} / HTTP/1.1\r\nHost: localhost\r\nX-Number: 2\r\nContent-Length: {length}\r\n\r\n{body}"
+            "{method} /p?q HTTP/1.1\r\nHost: localhost\r\nX-Number: 2\r\nX-Twice: 1\r\nVia: 1.1 a\r\n\
+             X-Twice: 2\r\nContent-Length: {length}\r\n\r\n{body}"
         ));
         let head = client.head();
         assert!(head.starts_with(&format!("HTTP/1.1 {code} ")), "{method}: {head}");
         assert_eq!(count.load(Ordering::Relaxed), sent, "{method}");
+        if sent == 3 {
+            let [_, lost, second] = [origin.next(), origin.next(), origin.next()];
+            assert_eq!(second.head, lost.head);
+            assert_eq!(second.fields("x-twice"), ["1", "2"]);
+        }
     }
 }
 

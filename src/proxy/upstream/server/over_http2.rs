@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use tokio::time::timeout;
 
-use super::{CarriedResponse, Carrier, UpstreamServer, exchange, try_clone};
+use super::{CarriedResponse, Carrier, UpstreamServer, exchange};
 use crate::permit::ClientKey;
-use crate::proxy::message::body::{HttpError, OutgoingRequest};
+use crate::proxy::message::body::{HttpError, OutgoingRequest, SecondRequest};
 use crate::proxy::upstream::dial::{ConnectionGuard, DialError, HttpVersion, Io};
 use crate::proxy::upstream::error::{SendError, UpstreamError};
 use crate::proxy::upstream::http2::{self, ConnectionId, Http2Connection};
@@ -21,7 +21,7 @@ impl UpstreamServer {
         client: ClientKey,
         request: OutgoingRequest,
     ) -> Result<CarriedResponse, SendError> {
-        let second = try_clone(&request);
+        let second = SecondRequest::of(&request);
         let slot = match self.request_slot(client).await {
             Ok(slot) => slot,
             Err(error) => return Err(SendError::NotSent(request, error)),
@@ -32,12 +32,12 @@ impl UpstreamServer {
                 if error.is_of_connection() =>
             {
                 self.http2.remove(http2);
-                second
+                second.into_request()
             }
             (Err(SendError::MaybeSent(UpstreamError::Protocol(error))), Some(second))
                 if error.is_refused() =>
             {
-                second
+                second.into_request()
             }
             (outcome, _) => return outcome,
         };
