@@ -40,6 +40,10 @@ const STREAM_WINDOW: u32 = 256 << 10;
 /// Flow-control window of the connection, in bytes.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
+/// Maximum length of a client's frame, in bytes; a longer one is a `FRAME_SIZE_ERROR`. h2 buffers one
+/// frame. With the default, 16 KiB, an upload took 10 to 20 % more CPU.
+const MAX_FRAME: u32 = 64 << 10;
+
 /// A client's HTTP/2 connection.
 pub(crate) struct Http2Server<IO> {
     phase: Http2Phase<WithIoEvents<GatheredIo<IO>, Rc<TrailerCheck>>>,
@@ -64,6 +68,7 @@ impl<IO: ClientIo> Http2Server<IO> {
             .max_header_list_size(limits.max_header_size)
             .max_concurrent_streams(limits.max_streams)
             .max_send_buffer_size(SEND_BUFFER)
+            .max_frame_size(MAX_FRAME)
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .enable_connect_protocol()
@@ -281,7 +286,7 @@ fn send_head(
 const MAX_SHARED: usize = 1024;
 
 /// Copies the values into memory of their own. h2 keeps those that it compresses for as long as the
-/// connection is open. Each would keep a read buffer of the upstream's connection, up to 400 KiB.
+/// connection is open. Each would keep a read buffer of the upstream's connection, up to 128 KiB.
 fn compact(headers: &mut HeaderMap) {
     let length = headers.values().map(HeaderValue::len).sum();
     let is_shared = length <= MAX_SHARED;

@@ -9,8 +9,8 @@ use socket2::{SockFilter, SockRef};
 
 use crate::support::TIMEOUT;
 use crate::support::http2::{
-    Came, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, WINDOW_UPDATE,
-    frame, request,
+    Came, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, SETTINGS,
+    WINDOW_UPDATE, frame, request,
 };
 use crate::support::origin::Origin;
 use crate::support::proxy::{Configure, Proxy, Running};
@@ -18,6 +18,7 @@ use crate::support::server::{Server, next_frame, read_until, settings};
 
 const OK: u8 = 0x88;
 const CANCEL: u32 = 8;
+const FRAME_SIZE_ERROR: u32 = 6;
 const ENHANCE_YOUR_CALM: u32 = 11;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
@@ -224,6 +225,26 @@ fn a_client_that_vanished_is_noticed_while_its_request_waits() {
     cut_off(client.tcp());
     read_to_end(&mut upstream);
     proxy.wait_for_metric("keygate_connections_active{service=\"test\"}", 0.0);
+}
+
+#[test]
+fn a_frame_of_64_kib_reaches_the_server_and_a_longer_one_ends_the_connection() {
+    const ACK: u8 = 1;
+    let proxy = Proxy::to(Origin::start()).start();
+    for (length, came) in
+        [(64 << 10, Came::Response(OK, 1)), ((64 << 10) + 1, Came::GoAway(FRAME_SIZE_ERROR))]
+    {
+        let mut client = proxy.connect_http2();
+        ping(&mut client);
+        client.send(&frame(SETTINGS, ACK, 0, b"")); // the window of streams applies from now on
+        let fields = request("POST", &[("content-length", &length.to_string())]);
+        client.send(&frame(HEADERS, END_HEADERS, 1, &fields));
+        client.send(&frame(DATA, END_STREAM, 1, &vec![b'x'; length]));
+        assert_eq!(client.next(), came, "{length} bytes");
+        if let Came::Response(..) = came {
+            assert_eq!(proxy.origin.next().body.len(), length);
+        }
+    }
 }
 
 #[test]
