@@ -29,6 +29,7 @@ pub(crate) fn status_of(error: &UpstreamError) -> StatusCode {
     match error {
         UpstreamError::ChangedProtocol
         | UpstreamError::Protocol(_)
+        | UpstreamError::ResponseHead
         | UpstreamError::UnexpectedUpgrade
         | UpstreamError::UpgradeRefused => StatusCode::BAD_GATEWAY,
         UpstreamError::Client(ClientFault::Broken) | UpstreamError::Host => StatusCode::BAD_REQUEST,

@@ -33,6 +33,8 @@ pub(crate) enum UpstreamError {
     NoHealthyServer,
     #[error("the upstream connection failed: {0}")]
     Protocol(#[source] Arc<HttpError>),
+    #[error("the response head is larger than 128 KiB or has more than 100 fields")]
+    ResponseHead,
     #[error("no response within {0:?}")]
     ResponseTimeout(Duration),
     #[error("upstream switched to a protocol that was not requested")]
@@ -51,9 +53,10 @@ impl UpstreamError {
             Self::ClientShare | Self::ConnectionLimit | Self::NoHealthyServer => {
                 UpstreamFailure::Unavailable
             }
-            Self::Protocol(_) | Self::UnexpectedUpgrade | Self::UpgradeRefused => {
-                UpstreamFailure::Response
-            }
+            Self::Protocol(_)
+            | Self::ResponseHead
+            | Self::UnexpectedUpgrade
+            | Self::UpgradeRefused => UpstreamFailure::Response,
             Self::ResponseTimeout(_) => UpstreamFailure::Timeout,
         })
     }
@@ -64,9 +67,10 @@ impl UpstreamError {
         match self {
             Self::ChangedProtocol => Some(ServerFailure::Connect),
             Self::Dial(error) => error.is_of_server().then_some(ServerFailure::Connect),
-            Self::Protocol(_) | Self::UnexpectedUpgrade | Self::UpgradeRefused => {
-                Some(ServerFailure::Response)
-            }
+            Self::Protocol(_)
+            | Self::ResponseHead
+            | Self::UnexpectedUpgrade
+            | Self::UpgradeRefused => Some(ServerFailure::Response),
             Self::Client(_)
             | Self::ClientShare
             | Self::ConnectionLimit
@@ -86,7 +90,10 @@ impl From<DialError> for UpstreamError {
 
 impl From<HttpError> for UpstreamError {
     fn from(error: HttpError) -> Self {
-        Self::Protocol(Arc::new(error))
+        match error {
+            HttpError::Http1(error) if error.is_parse_too_large() => Self::ResponseHead,
+            error => Self::Protocol(Arc::new(error)),
+        }
     }
 }
 

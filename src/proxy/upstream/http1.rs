@@ -17,6 +17,11 @@ use super::dial::{ConnectionGuard, Io};
 use crate::proxy::io_events::{IoEvents, WithIoEvents};
 use crate::proxy::message::body::{OutgoingRequest, RequestBody};
 
+/// Maximum bytes that are read from a connection at once, and queued for it. A response whose head
+/// is larger is a 502. Pieces of hyper's 400 KiB exceed the second-level cache: with them a download
+/// took 10 to 15 % more CPU.
+const MAX_BUFFER: usize = 128 << 10;
+
 /// An HTTP/1.1 connection to a server.
 #[derive(Debug)]
 pub(crate) struct Http1Connection {
@@ -61,7 +66,9 @@ impl Http1Connection {
         let received = Received::default();
         let is_reusable = upgraded.is_none();
         let io = TokioIo::new(WithIoEvents::new(io, received.clone()));
-        let (sender, mut connection) = http1::handshake(io).await?;
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(MAX_BUFFER);
+        let (sender, mut connection) = builder.handshake(io).await?;
         tokio::task::spawn_local(async move {
             if let Err(error) = poll_fn(|context| connection.poll_without_shutdown(context)).await {
                 tracing::debug!(%error, "upstream connection ended");

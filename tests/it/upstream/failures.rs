@@ -97,6 +97,33 @@ fn a_switch_of_protocols_that_was_not_requested_is_502() {
     }
 }
 
+/// hyper may have read up to twice the limit before it checks.
+#[test]
+fn a_response_head_of_120_kib_passes_and_a_larger_one_is_502_with_its_reason() {
+    let head_with = |fields: &str| format!("HTTP/1.1 200 OK\r\n{fields}content-length: 0\r\n\r\n");
+    let padding = |count| format!("X-Padding: {}\r\n", "a".repeat(2 << 10)).repeat(count);
+    for (fields, code) in [
+        (padding(59), "200"),
+        ("X-Padding: ".to_owned() + &"a".repeat(300 << 10) + "\r\n", "502"),
+        ("X-Many: 1\r\n".repeat(99), "200"),
+        ("X-Many: 1\r\n".repeat(100), "502"),
+    ] {
+        let head = head_with(&fields);
+        let origin = Origin::responding(move |_, tcp| tcp.write_all(head.as_bytes()));
+        let keygate = Proxy::to(origin).start();
+        for http in ["--http1.1", "--http2"] {
+            let served = keygate.curl(&keygate.good, &[CODE[0], CODE[1], http]);
+            assert!(served.stdout.ends_with(code.as_bytes()), "{http}: {}", output_text(&served));
+        }
+        if code == "502" {
+            let line = keygate.wait_for("its reason", |line| line["message"] == "upstream failed");
+            let reason = "the response head is larger than 128 KiB or has more than 100 fields";
+            assert_eq!(line["error"], reason, "{line}");
+            assert_eq!(failures(&keygate, "response"), 2.0);
+        }
+    }
+}
+
 #[test]
 fn an_upstream_that_dies_in_mid_response_never_looks_complete() {
     for dying in [
