@@ -92,7 +92,7 @@ impl From<HttpError> for UpstreamError {
     fn from(error: HttpError) -> Self {
         match error {
             HttpError::Http1(error) if error.is_parse_too_large() => Self::ResponseHead,
-            error => Self::Protocol(Arc::new(error)),
+            error @ (HttpError::Http1(_) | HttpError::Http2(_)) => Self::Protocol(Arc::new(error)),
         }
     }
 }

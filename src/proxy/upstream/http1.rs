@@ -19,7 +19,7 @@ use crate::proxy::message::body::{OutgoingRequest, RequestBody};
 
 /// Maximum bytes that are read from a connection at once, and queued for it. A response whose head
 /// is larger is a 502. Pieces of hyper's 400 KiB exceed the second-level cache: with them a download
-/// took 10 to 15 % more CPU.
+/// over HTTP/2 took 650 µs of CPU for each MiB instead of 567.
 const MAX_BUFFER: usize = 128 << 10;
 
 /// An HTTP/1.1 connection to a server.
