@@ -73,6 +73,8 @@ pub struct AskingTask {
     flush: (mpsc::Sender<oneshot::Sender<()>>, mpsc::Receiver<oneshot::Sender<()>>),
     canary: CanaryCheck,
     log: LogLimit,
+    directory_log: LogLimit,
+    unusable_log: LogLimit,
     /// Questions that were answered since the answers were published.
     answered: Vec<u64>,
     /// Keys that were confirmed or cleared since then. A cleared key has the time at which it is
@@ -165,6 +167,8 @@ impl AskingTask {
             flush: mpsc::channel(1),
             canary: CanaryCheck::default(),
             log: LogLimit::default(),
+            directory_log: LogLimit::default(),
+            unusable_log: LogLimit::default(),
             answered: Vec::new(),
             learned: Vec::new(),
             has_news: false,

@@ -26,7 +26,7 @@ const BAD_PROOF_PAUSE: Duration = Duration::from_secs(60 * 60);
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(60 * 60);
 /// Age of the last check of the canary above which a 404 causes a new one, 10 min.
 const CANARY_AGE: Duration = Duration::from_secs(10 * 60);
-/// Minimum interval between two log lines about questions without an answer, 10 s.
+/// Minimum interval between two log lines of one kind about questions, 10 s.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The checks of the canary, and the questions whose 404 waits for one.
@@ -59,7 +59,7 @@ impl CanaryCheck {
     }
 }
 
-/// Limits the log lines about questions without an answer.
+/// Limits the log lines of one kind about questions.
 #[derive(Debug, Default)]
 pub(super) struct LogLimit {
     logged_at: Option<Instant>,
@@ -97,7 +97,9 @@ impl AskingTask {
         match look_up {
             LookUp::Confirmed(found) => self.confirm(&job, found),
             LookUp::DirectoryFailed(error) => {
-                warn!(target: TARGET, %error, "directory of proofs cannot be read");
+                if let Some(left_out) = self.directory_log.pass(Instant::now()) {
+                    warn!(target: TARGET, %error, left_out, "directory of proofs cannot be read");
+                }
                 let error = error.to_string();
                 self.leave_directory(&job, goes_on, ConfirmationResult::Unreachable, &error, None);
             }
@@ -206,13 +208,15 @@ impl AskingTask {
         }
     }
 
-    fn log_unusable(&self, unusable: &UnusableProof) {
+    fn log_unusable(&mut self, unusable: &UnusableProof) {
+        let Some(left_out) = self.unusable_log.pass(Instant::now()) else { return };
         let UnusableProof { fingerprint, file, reason } = unusable;
         let source = match file {
             Some(path) => path.display().to_string(),
             None => self.report.source.clone(),
         };
-        error!(target: TARGET, %fingerprint, source, reason = reason.as_str(), "proof does not verify");
+        let reason = reason.as_str();
+        error!(target: TARGET, %fingerprint, source, reason, left_out, "proof does not verify");
     }
 
     fn fail(&mut self, job: &Job, error: &RequestError) {

@@ -4,6 +4,7 @@
 //! `consult_directory` and `publish` in `src/confirm/asking_task.rs`.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use serde_json::json;
 
@@ -319,6 +320,35 @@ fn an_unusable_file_in_the_directory_is_reported_and_only_a_proof_of_the_url_cou
         source.reply(&proxy.lost, proof(&proxy.lost));
         proxy.wait_for_metric("keygate_confirmations_total{result=\"confirmed\"}", 1.0);
         assert_eq!(proxy.metric("keygate_confirmations_total{result=\"cleared\"}"), 0.0);
+    }
+}
+
+#[test]
+fn log_lines_about_unusable_files_are_ten_seconds_apart() {
+    for message in ["proof does not verify", "directory of proofs cannot be read"] {
+        let began = Instant::now();
+        let proxy = Proxy::new();
+        let proofs = proxy.pki.path("proofs");
+        let parties = ["one", "two", "three"].map(|name| proxy.pki.client(name, Kind::P256));
+        let keys: Vec<&[u8]> = parties.iter().map(|party| &*party.spki).collect();
+        write_filter(&proxy.pki.path("lost.pkbf"), &keys);
+        std::fs::create_dir(&proofs).unwrap();
+        for party in &parties {
+            let file = proofs.join(fingerprint(party));
+            if message == "proof does not verify" {
+                std::fs::write(file, "no proof").unwrap();
+            } else {
+                std::fs::create_dir(file).unwrap();
+            }
+        }
+        let proxy = proxy.add("confirm", "proofs = \"proofs\"").start();
+        for party in &parties {
+            assert_ne!(proxy.curl(party, &[]).stdout, b"hello\n");
+        }
+        let line = proxy.wait_for("the line", |line| line["message"] == message);
+        assert_eq!(line["left_out"], json!(0));
+        let lines = proxy.keygate.lines(message).len() as u64;
+        assert!(lines <= 1 + began.elapsed().as_secs() / 10, "{message}: {lines}");
     }
 }
 
