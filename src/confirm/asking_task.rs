@@ -102,7 +102,13 @@ pub struct AskingTask {
 /// How a task of the asking task has ended.
 enum TaskEnd {
     Canary(Result<(), lookup::CanaryProblem>),
-    LookedUp { job: Job, began: Instant, look_up: LookUp },
+    LookedUp {
+        job: Job,
+        began: Instant,
+        look_up: LookUp,
+        /// The check of the canary after the look into a complete directory without a proof.
+        canary: Option<Result<(), lookup::CanaryProblem>>,
+    },
 }
 
 impl AskingTask {
@@ -256,7 +262,10 @@ impl AskingTask {
     ) {
         match ended {
             Ok(TaskEnd::Canary(outcome)) => self.end_canary(outcome, tasks),
-            Ok(TaskEnd::LookedUp { job, began, look_up }) => {
+            Ok(TaskEnd::LookedUp { job, began, look_up, canary }) => {
+                if let Some(outcome) = canary {
+                    self.record_canary(outcome);
+                }
                 self.end_look_up(job, began, look_up, tasks);
             }
             Err(error) => error!(target: TARGET, %error, "a question about a key has failed"),
@@ -279,18 +288,26 @@ impl AskingTask {
                     tasks.spawn_local(async move {
                         let look_up =
                             lookup::ask_url(&client, &files, &job.question.encodings).await;
-                        TaskEnd::LookedUp { job, began, look_up }
+                        TaskEnd::LookedUp { job, began, look_up, canary: None }
                     });
                 }
                 (Stage::Directory | Stage::Url, _) => {
                     let (directories, thread) = (self.directories.clone(), self.thread.clone());
                     let (question, timeout) = (Arc::clone(&job.question), self.config.timeout);
+                    let is_complete = self.client.is_none() && clears(&self.config);
+                    let canaries = is_complete.then(|| self.files.canaries.clone());
                     tasks.spawn_local(async move {
-                        let look_up = move || directories.look_up(&question.encodings);
+                        let look_up = move || match canaries {
+                            Some(canaries) => {
+                                directories.look_up_complete(&question.encodings, &canaries)
+                            }
+                            None => (directories.look_up(&question.encodings), None),
+                        };
                         let look_up = thread.run_within(timeout, look_up).await;
                         let failed = |error| LookUp::DirectoryFailed(std::io::Error::other(error));
-                        let look_up = look_up.unwrap_or_else(failed);
-                        TaskEnd::LookedUp { job, began, look_up }
+                        let (look_up, canary) =
+                            look_up.unwrap_or_else(|error| (failed(error), None));
+                        TaskEnd::LookedUp { job, began, look_up, canary }
                     });
                 }
             }

@@ -115,7 +115,9 @@ impl DirectSource {
         }
         match self.check_canary().await {
             Ok(()) => DirectAnswer::UnknownForCertain,
-            Err(error) => DirectAnswer::Unanswered(format!("the check of the canary failed: {error}")),
+            Err(error) => {
+                DirectAnswer::Unanswered(format!("the check of the canary failed: {error}"))
+            }
         }
     }
 

@@ -101,10 +101,23 @@ impl ProofDirectories {
         outcome
     }
 
-    /// Whether there is a proof of every one of `canaries`. Blocks.
+    /// Looks for a proof of any of `encodings` in a complete directory. If there is none, checks the
+    /// canaries afterwards, because an unmounted directory lacks every key. Blocks.
+    pub(super) fn look_up_complete(
+        &self,
+        encodings: &[CanaryKey],
+        canaries: &[CanaryKey],
+    ) -> (LookUp, Option<Result<(), CanaryProblem>>) {
+        let look_up = self.look_up(encodings);
+        let is_unknown = matches!(look_up, LookUp::Unknown);
+        (look_up, is_unknown.then(|| self.check_canaries(canaries)))
+    }
+
+    /// Whether the configured directory has a proof of every one of `canaries`. Blocks.
     pub(super) fn check_canaries(&self, canaries: &[CanaryKey]) -> Result<(), CanaryProblem> {
+        let source = Self { kept: None, configured: self.configured.clone() };
         for canary in canaries {
-            let problem = match self.look_up(std::slice::from_ref(canary)) {
+            let problem = match source.look_up(std::slice::from_ref(canary)) {
                 LookUp::Confirmed(_) => continue,
                 LookUp::DirectoryFailed(error) => error.to_string(),
                 LookUp::Failed(error) => error.to_string(),

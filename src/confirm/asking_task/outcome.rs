@@ -10,9 +10,7 @@ use tracing::{error, info, warn};
 use super::super::TARGET;
 use super::super::answer_book::{MAX_CONFIRMED, ProofEffect, until_text};
 use super::super::client::RequestError;
-use super::super::lookup::{
-    self, CanaryProblem, FoundProof, LookUp, ProofDirectories, UnusableProof,
-};
+use super::super::lookup::{self, CanaryProblem, FoundProof, LookUp, UnusableProof};
 use super::super::report::{AnswerReport, CanaryState};
 use super::super::schedule::{Finished, Job, Stage, back_off};
 use super::{AskingTask, TaskEnd, clears};
@@ -347,8 +345,7 @@ impl AskingTask {
             });
             return;
         }
-        let configured = self.directories.configured.clone();
-        let directories = ProofDirectories { kept: None, configured };
+        let directories = self.directories.clone();
         let (thread, timeout) = (self.thread.clone(), self.config.timeout);
         tasks.spawn_local(async move {
             let check = move || directories.check_canaries(&canaries);
@@ -367,6 +364,11 @@ impl AskingTask {
         if std::mem::take(&mut self.canary.is_outdated) {
             return self.check_canary(tasks);
         }
+        self.record_canary(outcome);
+    }
+
+    /// Puts the outcome of a check of the canary in use.
+    pub(super) fn record_canary(&mut self, outcome: Result<(), CanaryProblem>) {
         let is_known = outcome.is_ok();
         self.metrics.confirm.record_canary(is_known);
         if let Some(mut schedule) = self.questions.schedule() {
@@ -392,7 +394,10 @@ impl AskingTask {
                 }
                 self.report.canary = CanaryState::Failed;
                 self.canary.known_at = None;
-                self.canary.failures = self.canary.failures.saturating_add(1);
+                // Each look-up into a complete directory has a check, which is no further failure.
+                if self.canary.retry_at.is_none_or(|at| at <= now) {
+                    self.canary.failures = self.canary.failures.saturating_add(1);
+                }
                 let retry = back_off(self.canary.failures).max(pause.unwrap_or_default());
                 self.canary.retry_at = Some(now + retry);
                 if let Some(pause) = pause {

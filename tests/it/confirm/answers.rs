@@ -385,3 +385,24 @@ fn a_complete_directory_clears_the_keys_that_it_lacks_if_it_has_its_canary() {
         assert_eq!(proxy.curl(&proxy.lost, &[]).stdout == b"hello\n", has_canary);
     }
 }
+
+/// An unmounted file system leaves an empty directory, and changes nothing in a watched one.
+#[test]
+fn a_complete_directory_without_its_canary_clears_no_key_from_then_on() {
+    let proxy = Proxy::new();
+    let canary = canary(&proxy.pki);
+    let parent = tempfile::tempdir().unwrap();
+    let mounted = parent.path().join("mounted");
+    std::fs::create_dir_all(mounted.join("proofs")).unwrap();
+    std::fs::write(mounted.join("proofs").join(fingerprint(&canary)), proof_of(&canary)).unwrap();
+    let proxy = proxy
+        .add("confirm", "directory_is_complete = true\ncanary = \"canary.pem\"\n")
+        .add("confirm", &format!("proofs = {:?}\n", mounted.join("proofs")))
+        .start();
+    proxy.wait_for_metric("keygate_confirmation_canary_successful", 1.0);
+    std::fs::rename(&mounted, parent.path().join("unmounted")).unwrap();
+    std::fs::create_dir_all(mounted.join("proofs")).unwrap();
+    assert_ne!(proxy.curl(&proxy.lost, &[]).stdout, b"hello\n");
+    proxy.wait_for_metric("keygate_confirmation_canary_successful", 0.0);
+    assert_eq!(proxy.metric("keygate_confirmations_total{result=\"cleared\"}"), 0.0);
+}
