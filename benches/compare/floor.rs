@@ -45,11 +45,11 @@ pub fn measure() -> Vec<(Scenario, f64)> {
 pub fn print() {
     let pki = Pki::new();
     let server = server_config(&pki, &pki.server("localhost"));
-    let clients = Clients::new(&pki, pki.client("client", Kind::P256));
+    let clients = Clients::new(&pki, pki.client("client", Kind::P256)).with_others(&pki, 1);
     for scenario in Scenario::ALL {
         let figure = match scenario.shape() {
             Shape::Handshakes(handshakes) => {
-                let client = clients.configs(handshakes.version, handshakes.resumes).remove(0);
+                let client = clients.configs(handshakes).remove(0).remove(0);
                 handshake_time(&client, &server)
             }
             Shape::Requests(requests) if requests.path == "/mebibyte" => {

@@ -22,8 +22,8 @@ use tokio::time::sleep_until;
 use tokio_rustls::TlsConnector;
 
 use super::origin::MEBIBYTE;
-use super::scenario::{Idle, Requests, Scenario, Shape};
-use super::support::pki::{Party, Pki};
+use super::scenario::{HandshakeClients, Handshakes, Idle, Requests, Scenario, Shape};
+use super::support::pki::{Kind, Party, Pki};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Http1 = http1::SendRequest<Full<Bytes>>;
@@ -44,23 +44,41 @@ pub fn provider() -> Arc<CryptoProvider> {
     })
 }
 
-/// The holder of a certificate that all proxies admit.
+/// The holders of certificates that all proxies admit.
 pub struct Clients {
     anchors: Arc<RootCertStore>,
     provider: Arc<CryptoProvider>,
     client: Party,
+    /// The clients of the handshakes with a certificate each.
+    others: Vec<Party>,
 }
 
 impl Clients {
     pub fn new(pki: &Pki, client: Party) -> Self {
         let mut anchors = RootCertStore::empty();
         anchors.add(pki.ca().clone()).unwrap();
-        Self { anchors: Arc::new(anchors), provider: provider(), client }
+        Self { anchors: Arc::new(anchors), provider: provider(), client, others: Vec::new() }
+    }
+
+    /// Makes `count` certificates for handshakes of new clients.
+    pub fn with_others(mut self, pki: &Pki, count: usize) -> Self {
+        let name = |number| format!("client-{number}");
+        self.others = (0..count).map(|number| pki.client(&name(number), Kind::P256)).collect();
+        self
     }
 
     /// A configuration without session resumption.
     pub fn config(&self, version: &'static SupportedProtocolVersion, http2: bool) -> ClientConfig {
-        let (chain, key) = self.client.credentials();
+        self.config_of(&self.client, version, http2)
+    }
+
+    fn config_of(
+        &self,
+        client: &Party,
+        version: &'static SupportedProtocolVersion,
+        http2: bool,
+    ) -> ClientConfig {
+        let (chain, key) = client.credentials();
         let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[version])
             .unwrap()
@@ -72,20 +90,23 @@ impl Clients {
         config
     }
 
-    /// One configuration for each handshake in progress, with a session store of its own.
-    pub fn configs(
-        &self,
-        version: &'static SupportedProtocolVersion,
-        resumes: bool,
-    ) -> Vec<Arc<ClientConfig>> {
-        let configs = (0..CONCURRENT_HANDSHAKES).map(|_| {
-            let mut config = self.config(version, false);
-            if resumes {
-                config.resumption = Resumption::in_memory_sessions(64);
+    /// The configurations for each handshake in progress, used in turn.
+    pub fn configs(&self, handshakes: Handshakes) -> Vec<Vec<Arc<ClientConfig>>> {
+        let Handshakes { version, clients } = handshakes;
+        let config = |client| self.config_of(client, version, false);
+        let of_one = |number| match clients {
+            HandshakeClients::New => {
+                let clients = self.others.iter().skip(number).step_by(CONCURRENT_HANDSHAKES);
+                clients.map(|client| Arc::new(config(client))).collect()
             }
-            Arc::new(config)
-        });
-        configs.collect()
+            HandshakeClients::Same => vec![Arc::new(config(&self.client))],
+            HandshakeClients::Resuming => {
+                let mut config = config(&self.client);
+                config.resumption = Resumption::in_memory_sessions(64); // a store for each
+                vec![Arc::new(config)]
+            }
+        };
+        (0..CONCURRENT_HANDSHAKES).map(of_one).collect()
     }
 
     /// Checks that the proxy serves this client, and no client without a certificate.
@@ -107,8 +128,9 @@ impl Clients {
     pub async fn prepare(&self, address: SocketAddr, scenario: Scenario) -> Prepared {
         match scenario.shape() {
             Shape::Handshakes(handshakes) => {
-                let configs = self.configs(handshakes.version, handshakes.resumes);
-                Prepared::Handshakes { address, configs, resumes: handshakes.resumes }
+                let configs = self.configs(handshakes);
+                let resumes = handshakes.clients == HandshakeClients::Resuming;
+                Prepared::Handshakes { address, configs, resumes }
             }
             Shape::Requests(requests) => {
                 let config = Arc::new(self.config(&TLS13, requests.http2));
@@ -138,7 +160,7 @@ impl Clients {
 
 /// A scenario whose connections are open.
 pub enum Prepared {
-    Handshakes { address: SocketAddr, configs: Vec<Arc<ClientConfig>>, resumes: bool },
+    Handshakes { address: SocketAddr, configs: Vec<Vec<Arc<ClientConfig>>>, resumes: bool },
     Requests { requests: Requests, senders: Vec<Sender> },
 }
 
@@ -152,12 +174,14 @@ impl Prepared {
         let mut tasks = JoinSet::new();
         match self {
             Self::Handshakes { address, configs, resumes } => {
-                for config in configs {
+                for configs in configs {
                     let work = Arc::clone(&work);
                     tasks.spawn(async move {
                         let (mut latencies, mut resumed) = (Vec::new(), 0);
+                        let mut configs = configs.iter().cycle();
                         while let Some(start) = work.next(None).await {
-                            let kind = handshake_and_get(address, &config).await.unwrap();
+                            let config = configs.next().unwrap();
+                            let kind = handshake_and_get(address, config).await.unwrap();
                             latencies.push(start.elapsed());
                             resumed += usize::from(kind == HandshakeKind::Resumed);
                         }

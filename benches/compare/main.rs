@@ -117,7 +117,6 @@ fn compare(arguments: &Arguments) -> Report {
     let cores = Cores { workers: arguments.workers };
     cores.pin_this_process();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let bench = Bench::new(&runtime, cores);
     let peers: Vec<Peer> = match &arguments.peers[..] {
         [] => Peer::ALL.into_iter().filter(Peer::is_installed).collect(),
         chosen => chosen.to_vec(),
@@ -128,6 +127,7 @@ fn compare(arguments: &Arguments) -> Report {
         chosen => chosen.to_vec(),
     };
     let mut report = Report::new(&peers, arguments.workers);
+    let bench = Bench::new(&runtime, cores, &scenarios, arguments.scale);
     let running: Vec<_> = match scenarios[..] {
         [] => Vec::new(),
         _ => peers.iter().map(|peer| bench.start(*peer)).collect(),
@@ -155,6 +155,11 @@ fn compare(arguments: &Arguments) -> Report {
     report
 }
 
+/// Units of work in one run.
+fn count(scenario: Scenario, scale: f64) -> usize {
+    (scenario.count() as f64 * scale).max(1.0) as usize
+}
+
 /// The parties of a comparison, besides the proxies.
 struct Bench<'a> {
     runtime: &'a Runtime,
@@ -165,9 +170,12 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(runtime: &'a Runtime, cores: Cores) -> Self {
+    fn new(runtime: &'a Runtime, cores: Cores, scenarios: &[Scenario], scale: f64) -> Self {
         let pki = Pki::new();
-        let clients = Clients::new(&pki, pki.client("client", Kind::P256));
+        let mut clients = Clients::new(&pki, pki.client("client", Kind::P256));
+        if scenarios.contains(&Scenario::NewClientTls13) {
+            clients = clients.with_others(&pki, count(Scenario::NewClientTls13, scale));
+        }
         Self { runtime, cores, origin: Origin::start(cores), pki, clients }
     }
 
@@ -184,7 +192,7 @@ impl<'a> Bench<'a> {
 
     /// One run of a scenario.
     fn run(&self, proxy: &Running, scenario: Scenario, scale: f64) -> Run {
-        let count = (scenario.count() as f64 * scale).max(1.0) as usize;
+        let count = count(scenario, scale);
         let address = proxy.address();
         self.runtime.block_on(async {
             let prepared = self.clients.prepare(address, scenario).await;

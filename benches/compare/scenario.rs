@@ -15,6 +15,8 @@ pub enum Scenario {
     HandshakeTls12,
     /// Full TLS 1.3 handshake, one GET, close.
     HandshakeTls13,
+    /// The same over TLS 1.3 with a certificate that the proxy has not seen.
+    NewClientTls13,
     /// Resumed TLS 1.2 handshake, one GET, close.
     ResumedTls12,
     /// Resumed TLS 1.3 handshake, one GET, close.
@@ -36,8 +38,9 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::HandshakeTls13,
+        Self::NewClientTls13,
         Self::HandshakeTls12,
         Self::ResumedTls13,
         Self::ResumedTls12,
@@ -53,7 +56,7 @@ impl Scenario {
     /// Units of work in one run. CPU time is counted in ticks of 10 ms, so that a run has to last.
     pub fn count(self) -> usize {
         match self {
-            Self::HandshakeTls12 | Self::HandshakeTls13 => 3_000,
+            Self::HandshakeTls12 | Self::HandshakeTls13 | Self::NewClientTls13 => 3_000,
             Self::ResumedTls12 | Self::ResumedTls13 => 4_000,
             Self::Http1 | Self::Http2 => 40_000,
             Self::Rate => 6_000,
@@ -64,7 +67,7 @@ impl Scenario {
     /// The unit of its figure.
     pub fn unit(self) -> &'static str {
         match self {
-            Self::HandshakeTls12 | Self::HandshakeTls13 => "µs",
+            Self::HandshakeTls12 | Self::HandshakeTls13 | Self::NewClientTls13 => "µs",
             Self::ResumedTls12 | Self::ResumedTls13 => "µs",
             Self::Http1 | Self::Http2 | Self::Rate => "µs",
             Self::Download | Self::DownloadHttp2 | Self::Upload | Self::UploadHttp2 => "µs/MiB",
@@ -75,15 +78,13 @@ impl Scenario {
         let requests = |http2, connections, streams, path, body, rate| {
             Shape::Requests(Requests { http2, connections, streams, path, body, rate })
         };
+        let handshakes = |version, clients| Shape::Handshakes(Handshakes { version, clients });
         match self {
-            Self::HandshakeTls12 => {
-                Shape::Handshakes(Handshakes { version: &TLS12, resumes: false })
-            }
-            Self::HandshakeTls13 => {
-                Shape::Handshakes(Handshakes { version: &TLS13, resumes: false })
-            }
-            Self::ResumedTls12 => Shape::Handshakes(Handshakes { version: &TLS12, resumes: true }),
-            Self::ResumedTls13 => Shape::Handshakes(Handshakes { version: &TLS13, resumes: true }),
+            Self::HandshakeTls12 => handshakes(&TLS12, HandshakeClients::Same),
+            Self::HandshakeTls13 => handshakes(&TLS13, HandshakeClients::Same),
+            Self::NewClientTls13 => handshakes(&TLS13, HandshakeClients::New),
+            Self::ResumedTls12 => handshakes(&TLS12, HandshakeClients::Resuming),
+            Self::ResumedTls13 => handshakes(&TLS13, HandshakeClients::Resuming),
             Self::Http1 => requests(false, 32, 1, "/", 0, None),
             Self::Http2 => requests(true, 4, 16, "/", 0, None),
             Self::Rate => requests(false, 32, 1, "/", 0, Some(2_000)),
@@ -100,6 +101,7 @@ impl fmt::Display for Scenario {
         formatter.pad(match self {
             Self::HandshakeTls12 => "full TLS 1.2 handshake + GET",
             Self::HandshakeTls13 => "full TLS 1.3 handshake + GET",
+            Self::NewClientTls13 => "full TLS 1.3, new client + GET",
             Self::ResumedTls12 => "resumed TLS 1.2 + GET",
             Self::ResumedTls13 => "resumed TLS 1.3 + GET",
             Self::Http1 => "HTTP/1.1 request",
@@ -123,7 +125,18 @@ pub enum Shape {
 #[derive(Debug, Clone, Copy)]
 pub struct Handshakes {
     pub version: &'static SupportedProtocolVersion,
-    pub resumes: bool,
+    pub clients: HandshakeClients,
+}
+
+/// The clients of the handshakes in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandshakeClients {
+    /// Each handshake has a certificate of its own.
+    New,
+    /// All have the same certificate, and resume sessions.
+    Resuming,
+    /// All have the same certificate.
+    Same,
 }
 
 /// Each unit is a request on an open connection.
