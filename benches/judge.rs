@@ -15,6 +15,9 @@
 //! * `cold` judges a new client after other work, as the proxy does. The work evicts the filter and
 //!   the code from the first- and second-level caches; reading 8 MiB stands for it. The leaf is
 //!   cached, because the proxy has just verified a signature with it.
+//! * `cold-code` is `cold` with a filter of 32 bytes. `cold-filter` is `cold` after a judgement by
+//!   that filter, which brings the code into the caches. They show the parts of `cold`, which
+//!   overlap.
 //!
 //! A cold judgement is timed by itself, and its time includes reading the clock. Subtract
 //! `cold/nothing`, which is the time of the clock. A sample is the mean of some dozens of
@@ -81,6 +84,14 @@ fn judge(criterion: &mut Criterion) {
             BatchSize::PerIteration,
         );
     });
+    let tiny = Guard::new(vec![named(Filter::parse(&random_file(8)).unwrap())]);
+    for client in &clients {
+        let mut leaves = (0..).map(|number| client.leaf(number));
+        cold(&mut group, &format!("cold-code/{}/miss", client.name), &tiny, || {
+            read_through(&other_work);
+            leaves.next().unwrap()
+        });
+    }
     for hash_length in HASH_LENGTHS {
         let listed = listed_count(hash_length);
         let filter = filter(hash_length, &clients);
@@ -88,6 +99,14 @@ fn judge(criterion: &mut Criterion) {
         let with_answers = Guard::new(vec![filter]).with_answers(answers().into());
         for client in &clients {
             let misses = listed..u64::MAX;
+            let mut leaves = misses.clone().map(|number| client.leaf(number));
+            let name = format!("cold-filter/{}/miss/2^{hash_length}", client.name);
+            cold(&mut group, &name, &guard, || {
+                read_through(&other_work);
+                let other = [leaves.next().unwrap()];
+                black_box(tiny.judge(&other, Depth::Leaf, SystemTime::now()));
+                leaves.next().unwrap()
+            });
             for (case, guard, numbers) in [
                 ("miss", &guard, misses.clone()),
                 ("miss-with-answers", &with_answers, misses),
@@ -96,7 +115,7 @@ fn judge(criterion: &mut Criterion) {
                 let name = format!("{}/{case}/2^{hash_length}", client.name);
                 warm(&mut group, &name, guard, &client.leaf(numbers.start));
                 let mut leaves = numbers.cycle().map(|number| client.leaf(number));
-                cold(&mut group, &name, guard, || {
+                cold(&mut group, &format!("cold/{name}"), guard, || {
                     read_through(&other_work);
                     leaves.next().unwrap()
                 });
@@ -126,7 +145,7 @@ fn cold(
     mut setup: impl FnMut() -> CertificateDer<'static>,
 ) {
     let now = SystemTime::now();
-    group.bench_function(format!("cold/{name}"), |bencher| {
+    group.bench_function(name, |bencher| {
         bencher.iter_batched_ref(
             &mut setup,
             |leaf| guard.judge(slice::from_ref(leaf), Depth::Leaf, now),
@@ -212,7 +231,7 @@ fn filter(hash_length: u8, clients: &[Client]) -> Arc<NamedFilter> {
         }
     }
     read_through(&file); // evicts the clients of a large filter from the last-level cache
-    let filter = Arc::new(NamedFilter { name: "bench".into(), filter, sha256: [0; 32] });
+    let filter = named(filter);
     let guard = Guard::new(vec![Arc::clone(&filter)]);
     for client in clients {
         let [hit, miss] = [0, listed_count(hash_length)].map(|number| client.leaf(number));
@@ -220,6 +239,10 @@ fn filter(hash_length: u8, clients: &[Client]) -> Arc<NamedFilter> {
         assert_eq!(guard.judge(&[miss], Depth::Leaf, SystemTime::now()), Verdict::Clean);
     }
     filter
+}
+
+fn named(filter: Filter) -> Arc<NamedFilter> {
+    Arc::new(NamedFilter { name: "bench".into(), filter, sha256: [0; 32] })
 }
 
 /// A filter file with random bits, half of them set.
