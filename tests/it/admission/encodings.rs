@@ -1,9 +1,9 @@
-//! One private key has many encodings of its public half. A client is rejected in each encoding that
-//! the list or the certificate may have, over real handshakes.
+//! One private key has many encodings of its public half. A client is rejected in each encoding
+//! that the list or the certificate may have, over real handshakes.
 //!
 //! Guards: `for_each_related` in `src/spki/related.rs`, `visit` in `src/spki/related/ec.rs`,
-//! `src/spki/related/ed25519.rs` and `src/spki/related/rsa.rs`, `is_known` in `src/guard.rs` for
-//! unknown encodings.
+//! `src/spki/related/ed25519.rs` and `src/spki/related/rsa.rs`, `judge_certificate` in
+//! `src/guard.rs` for unknown encodings.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
