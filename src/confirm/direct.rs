@@ -87,9 +87,10 @@ impl DirectSource {
     pub async fn ask(&self, encodings: &[(Fingerprint, Arc<[u8]>)]) -> DirectAnswer {
         let mut look_up = self.directories.look_up(encodings);
         if let (Some(client), false) = (&self.client, matches!(look_up, LookUp::Confirmed(_))) {
-            match lookup::ask_url(client, &self.files, encodings).await {
-                LookUp::Unknown => {} // a file that cannot be used may be the proof
-                by_url => look_up = by_url,
+            let by_url = lookup::ask_url(client, &self.files, encodings).await;
+            // A file that cannot be used may be the proof.
+            if !matches!(by_url, LookUp::Unknown) {
+                look_up = by_url;
             }
         }
         match look_up {
