@@ -4,8 +4,8 @@
 //! A chain is found by the exact bytes of all certificates that the client presents, within times
 //! in which a search finds the same path. Only clients that have proved possession of their key
 //! add chains or keep them in use, and a client replaces only its own. The proof of possession is
-//! never stored. Each verifier has a cache of its own, so that no chain outlives the CAs and
-//! revocation lists that it was verified with. `docs/decisions/chain-cache.md` has the reasons.
+//! never stored. A chain is found by the verifier that verified it only, so that no chain outlives
+//! the CAs and revocation lists that it was verified with. `docs/decisions/chain-cache.md` has the reasons.
 
 use std::borrow::Borrow;
 use std::cell::RefCell;
@@ -17,24 +17,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
-use thread_local::ThreadLocal;
 
 use super::path::PathRoute;
 
-/// Maximum size of the chains in the cache of one verifier and one thread, in bytes: some 800
-/// chains of one certificate. Older chains are discarded.
+/// Maximum size of the chains of one thread, which all verifiers share, in bytes: some 800 chains of
+/// one certificate. Older chains are discarded.
 const MAX_BYTES: usize = 1 << 20;
 /// Maximum size of one chain, in bytes. Longer chains are verified in each handshake.
 const MAX_CHAIN: usize = 16 << 10;
 /// Memory that a chain takes besides its certificates, in bytes, rounded up.
 const OVERHEAD: usize = 512;
 
-/// The cache of one verifier. Each thread has chains of its own, so that workers share nothing.
+thread_local! {
+    /// The chains of this thread, so that workers share nothing.
+    static CHAINS: RefCell<Chains> = RefCell::default();
+}
+
+/// The part of the cache with the chains of one verifier.
 #[derive(Debug)]
 pub(super) struct ChainCache {
     /// Number of the verifier, unique in the process.
     id: u64,
-    threads: ThreadLocal<RefCell<Chains>>,
 }
 
 /// A chain that a verifier has verified.
@@ -60,7 +63,7 @@ pub(super) struct FoundChain {
 impl Default for ChainCache {
     fn default() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), threads: ThreadLocal::new() }
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 }
 
@@ -78,20 +81,21 @@ impl ChainCache {
         intermediates: &[CertificateDer<'_>],
         now: u64,
     ) -> Option<FoundChain> {
-        self.threads.get()?.borrow().find(leaf, intermediates, now)
+        CHAINS.with_borrow(|chains| chains.find(self.id, leaf, intermediates, now))
     }
 
     /// Adds a chain, in place of the one with the same leaf, after the proof of possession.
     pub(super) fn insert(&self, chain: VerifiedChain) {
-        self.threads.get_or_default().borrow_mut().insert(chain);
+        CHAINS.with_borrow_mut(|chains| chains.insert(self.id, chain));
     }
 
-    /// Number of chains in the cache of this thread.
+    /// Number of chains of this verifier and this thread.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.threads.get().map_or(0, |chains| {
-            let Chains { young, old } = &*chains.borrow();
-            young.by_leaf.len() + old.by_leaf.len()
+        CHAINS.with_borrow(|Chains { young, old }| {
+            let of_this =
+                [young, old].map(|it| it.by_verifier.get(&self.id).map_or(0, HashMap::len));
+            of_this.into_iter().sum()
         })
     }
 }
@@ -106,43 +110,50 @@ struct Chains {
 
 #[derive(Debug, Default)]
 struct Generation {
-    by_leaf: HashMap<ByLeaf, VerifiedChain>,
+    by_verifier: HashMap<u64, HashMap<ByLeaf, VerifiedChain>>,
     bytes: usize,
 }
 
 impl Chains {
     fn find(
         &self,
+        verifier: u64,
         leaf: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         now: u64,
     ) -> Option<FoundChain> {
-        let young = self.young.by_leaf.get(leaf.as_ref());
+        let young = self.young.get(verifier, leaf);
         let is_old = young.is_none();
-        let chain = young.or_else(|| self.old.by_leaf.get(leaf.as_ref()))?;
+        let chain = young.or_else(|| self.old.get(verifier, leaf))?;
         let is_same = chain.presented.get(1..)? == intermediates && chain.times.contains(&now);
         is_same.then(|| FoundChain { chain: chain.clone(), is_old })
     }
 
-    fn insert(&mut self, chain: VerifiedChain) {
+    fn insert(&mut self, verifier: u64, chain: VerifiedChain) {
         let size = chain.size();
         if size > MAX_CHAIN {
             return;
         }
         let Some(leaf) = chain.presented.first().map(AsRef::as_ref) else { return };
-        self.young.remove(leaf);
-        self.old.remove(leaf);
+        self.young.remove(verifier, leaf);
+        self.old.remove(verifier, leaf);
         if self.young.bytes.saturating_add(size) > MAX_BYTES / 2 {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.bytes = self.young.bytes.saturating_add(size);
-        self.young.by_leaf.insert(ByLeaf(Arc::clone(&chain.presented)), chain);
+        let by_leaf = self.young.by_verifier.entry(verifier).or_default();
+        by_leaf.insert(ByLeaf(Arc::clone(&chain.presented)), chain);
     }
 }
 
 impl Generation {
-    fn remove(&mut self, leaf: &[u8]) {
-        if let Some(chain) = self.by_leaf.remove(leaf) {
+    fn get(&self, verifier: u64, leaf: &[u8]) -> Option<&VerifiedChain> {
+        self.by_verifier.get(&verifier)?.get(leaf)
+    }
+
+    fn remove(&mut self, verifier: u64, leaf: &[u8]) {
+        let by_leaf = self.by_verifier.get_mut(&verifier);
+        if let Some(chain) = by_leaf.and_then(|by_leaf| by_leaf.remove(leaf)) {
             self.bytes = self.bytes.saturating_sub(chain.size());
         }
     }

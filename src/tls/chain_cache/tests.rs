@@ -310,21 +310,38 @@ fn chain(number: u64, size: usize) -> VerifiedChain {
 fn the_cache_is_bounded_and_keeps_the_chains_in_use() {
     let mut chains = Chains::default();
     let used = chain(0, 1000);
-    chains.insert(used.clone());
+    chains.insert(1, used.clone());
     for number in 1..10_000 {
-        chains.insert(chain(number, 1000));
+        chains.insert(1, chain(number, 1000));
         assert!(chains.young.bytes + chains.old.bytes <= MAX_BYTES);
-        let found = chains.find(&used.presented[0], &[], 5).expect("the chain in use");
+        let found = chains.find(1, &used.presented[0], &[], 5).expect("the chain in use");
         if found.is_old {
-            chains.insert(found.chain);
+            chains.insert(1, found.chain);
         }
     }
-    let kept = chains.young.by_leaf.len() + chains.old.by_leaf.len();
+    let kept = chains.young.by_verifier[&1].len() + chains.old.by_verifier[&1].len();
     assert!((MAX_BYTES / 4000..MAX_BYTES / 1000).contains(&kept), "{kept}");
-    let sizes = chains.young.by_leaf.values().map(VerifiedChain::size);
+    let sizes = chains.young.by_verifier[&1].values().map(VerifiedChain::size);
     assert_eq!(sizes.sum::<usize>(), chains.young.bytes);
-    chains.insert(chain(1 << 40, MAX_CHAIN));
-    assert!(chains.find(&chain(1 << 40, MAX_CHAIN).presented[0], &[], 5).is_none());
+    chains.insert(1, chain(1 << 40, MAX_CHAIN));
+    assert!(chains.find(1, &chain(1 << 40, MAX_CHAIN).presented[0], &[], 5).is_none());
+}
+
+#[test]
+fn the_verifiers_of_a_thread_share_the_memory_and_no_chain() {
+    let [first, second] = [ChainCache::default(), ChainCache::default()];
+    let has = |cache: &ChainCache, number| {
+        cache.find(&chain(number, 1000).presented[0], &[], 5).is_some()
+    };
+    first.insert(chain(0, 1000));
+    assert!(has(&first, 0) && !has(&second, 0));
+    for number in 1..10_000 {
+        second.insert(chain(number, 1000));
+    }
+    assert!(has(&second, 9999) && !has(&first, 0));
+    let bytes = CHAINS.with_borrow(|chains| chains.young.bytes + chains.old.bytes);
+    assert!((MAX_BYTES / 4..=MAX_BYTES).contains(&bytes), "{bytes}");
+    assert_eq!(first.len(), 0);
 }
 
 #[test]
