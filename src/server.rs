@@ -163,7 +163,8 @@ impl Server {
         let resolver = Resolver::start().map_err(ServerError::Resolver)?;
         let asking = config.confirm.as_ref().map(|confirm| {
             let (metrics, resolver) = (metrics.control.clone(), resolver.clone());
-            let links = AskingLinks { questions, answers, metrics, resolver };
+            let state_lock = loader.state_lock();
+            let links = AskingLinks { questions, answers, metrics, resolver, state_lock };
             AskingTask::new(confirm, config.state_dir.as_deref(), &first.guard, links)
         });
         let asking = asking.transpose()?;

@@ -36,6 +36,7 @@ pub(crate) use load::private_key::read as read_private_key;
 pub use load::source::configuration::{Commit, Prepare, Trigger};
 pub use load::source::filter::AcceptError;
 pub use load::state_directory::StateDirectoryError;
+pub use load::state_lock::StateLock;
 pub use load::{Loader, Refreshed};
 pub use rejection_reason::RejectionReason;
 pub use report::{

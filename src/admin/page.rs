@@ -169,7 +169,7 @@ pub(super) fn render(state: &AdminState, now: u64) -> Result<String, askama::Err
         now: rfc3339(now),
         filters: report.filters.iter().map(|report| filter(report, now)).collect(),
         lists: report.lists.iter().map(|report| list(report, now)).collect(),
-        confirm: Option::as_ref(&confirm).map(confirm_card),
+        confirm: confirm.as_ref().map(confirm_card),
         verdicts: counts::<VerdictKind>(&hours, |hour| &hour.verdicts),
         actions: counts::<KeyAction>(&hours, |hour| &hour.actions),
         chart: Chart::new(&hours, now),

@@ -22,7 +22,7 @@ pub(super) fn json(state: &AdminState) -> serde_json::Result<String> {
         version: env!("CARGO_PKG_VERSION"),
         ready: state.not_ready().is_none(),
         report: &report,
-        confirm: Option::as_ref(&confirm),
+        confirm: confirm.as_ref(),
     })?;
     json.push('\n');
     Ok(json)

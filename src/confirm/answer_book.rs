@@ -162,6 +162,33 @@ impl AnswerBook {
         }
     }
 
+    /// An empty book about the same source and filters.
+    pub(super) fn emptied(&self) -> Self {
+        Self::new(self.basis.clone(), self.cleared_ttl, self.stale_for)
+    }
+
+    /// Adds the answers of `other`. Of two clearances, the later one counts. Returns the new ones; a
+    /// cleared key has the time at which it is asked about again.
+    pub(super) fn merge(&mut self, other: Self) -> Vec<(Fingerprint, Option<u64>)> {
+        let mut learned = Vec::new();
+        for (fingerprint, spki) in other.confirmed {
+            if self.confirm(fingerprint, spki) == ProofEffect::New {
+                learned.push((fingerprint, None));
+            }
+        }
+        for (fingerprint, clearance) in other.cleared {
+            let is_old = match self.cleared.get(&fingerprint) {
+                Some(known) => known.asked >= clearance.asked,
+                None => self.cleared.len() >= MAX_CLEARED,
+            };
+            if !is_old && !self.confirmed.contains_key(&fingerprint) {
+                self.insert(fingerprint, clearance);
+                learned.push((fingerprint, Some(clearance.due)));
+            }
+        }
+        learned
+    }
+
     /// The answers in use, as judgements read them.
     pub(super) fn answers(&self) -> &Answers {
         &self.answers

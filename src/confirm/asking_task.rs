@@ -2,6 +2,7 @@
 
 mod keeping;
 mod outcome;
+mod publishing;
 mod refresh;
 
 use std::collections::BTreeMap;
@@ -16,13 +17,14 @@ use tracing::{error, info};
 pub use self::keeping::{AnswerKeeper, create_directories};
 use self::keeping::{KEPT_PROOFS, SAVE_INTERVAL, UnkeptProof, WriteEnd};
 use self::outcome::{CanaryCheck, LogLimit};
+use self::publishing::JUDGE_INTERVAL;
 use super::TARGET;
 use super::answer_book::{AnswerBook, Basis};
 use super::client::SourceClient;
 use super::lookup::{self, LookUp, ProofDirectories};
 use super::questions::Questions;
 use super::report::{CanaryState, ConfirmReport, ConfirmStatus};
-use super::schedule::{Finished, Job, Stage};
+use super::schedule::{Job, Stage};
 use super::source_files::{ConfirmError, SourceFiles};
 use crate::blocking::BlockingPool;
 use crate::config::{CanaryConfig, ConfirmConfig};
@@ -31,12 +33,10 @@ use crate::metrics::ControlMetrics;
 use crate::process::sandbox;
 use crate::resolver::Resolver;
 use crate::snapshot::watch::{Directories, POLL_INTERVAL};
-use crate::snapshot::{Current, FileState, SETTLE, Warning};
+use crate::snapshot::{Current, FileState, SETTLE, StateLock, Warning};
 use crate::spki::Fingerprint;
 use crate::unix_time;
 
-/// Minimum time between two judgements of all open connections because of answers, 1 s.
-const JUDGE_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time for a write in the state directory, and for a look into the directory of proofs,
 /// 10 s.
 const FILE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,6 +52,8 @@ pub struct AskingLinks {
     pub metrics: ControlMetrics,
     /// Looks up the host of the source.
     pub resolver: Resolver,
+    /// The lock on the state directory. Answers are saved while it is held; always if `None`.
+    pub state_lock: Option<StateLock>,
 }
 
 /// Puts the questions of all workers to the source, and keeps the answers.
@@ -66,9 +68,11 @@ pub struct AskingTask {
     answers: CurrentAnswers,
     metrics: ControlMetrics,
     state_dir: Option<PathBuf>,
+    state_lock: Option<StateLock>,
+    /// Whether the state file is of this process alone, and its answers are in the book.
+    owns_state: bool,
     /// The thread for files.
     thread: BlockingPool,
-    report: ConfirmReport,
     status: ConfirmStatus,
     flush: (mpsc::Sender<oneshot::Sender<()>>, mpsc::Receiver<oneshot::Sender<()>>),
     canary: CanaryCheck,
@@ -122,7 +126,9 @@ impl AskingTask {
         guard: &Guard,
         links: AskingLinks,
     ) -> Result<Self, ConfirmError> {
-        let AskingLinks { questions, answers, metrics, resolver } = links;
+        let AskingLinks { questions, answers, metrics, resolver, state_lock } = links;
+        // Checked before the file is read, so that no answer of another process is missed.
+        let owns_state = state_lock.as_ref().is_none_or(StateLock::is_held);
         let files = SourceFiles::read(config)?;
         create_directories(Some(config), state_dir)?; // within a sandbox it exists already
         let kept = state_dir.map(|directory| directory.join(KEPT_PROOFS));
@@ -167,9 +173,10 @@ impl AskingTask {
             answers,
             metrics,
             state_dir: state_dir.map(Path::to_owned),
+            state_lock,
+            owns_state,
             thread,
-            report,
-            status: ConfirmStatus::default(),
+            status: ConfirmStatus::new(report),
             flush: mpsc::channel(1),
             canary: CanaryCheck::default(),
             log: LogLimit::default(),
@@ -195,7 +202,7 @@ impl AskingTask {
     /// The report of this task.
     #[must_use]
     pub fn status(&self) -> ConfirmStatus {
-        Arc::clone(&self.status)
+        self.status.clone()
     }
 
     /// Saves the answers at the end of the process.
@@ -314,68 +321,6 @@ impl AskingTask {
         }
     }
 
-    /// Puts new answers in use, then ends the questions, and has open connections judged again.
-    fn publish(&mut self, judgements: &watch::Sender<u64>) {
-        let now = Instant::now();
-        if std::mem::take(&mut self.has_news) {
-            self.answers.replace(Arc::new(self.book.answers().clone()));
-            self.is_dirty = true;
-            self.judge_again = true;
-        }
-        // A worker that gets no question any more judges by the answers above.
-        if let Some(mut schedule) = self.questions.schedule() {
-            for (fingerprint, due) in self.learned.drain(..) {
-                match due {
-                    Some(due) => schedule.set_cleared(fingerprint, system_time(due)),
-                    None => schedule.set_confirmed(fingerprint),
-                }
-            }
-            for number in self.answered.drain(..) {
-                schedule.finish(number, Finished::Answered, now);
-            }
-        }
-        let was_judged = |at: Instant| now.saturating_duration_since(at) < JUDGE_INTERVAL;
-        if self.judge_again && !self.judged_at.is_some_and(was_judged) {
-            self.judge_again = false;
-            self.judged_at = Some(now);
-            judgements.send_modify(|count| *count += 1);
-        }
-    }
-
-    /// Removes the clearances that have ended, and has connections of due keys judged again, so
-    /// that their clients cause new questions.
-    fn expire(&mut self) {
-        let now = unix_time::now();
-        let since = std::mem::replace(&mut self.expired_at, now);
-        if self.book.next_event(since).is_none_or(|at| at > now) {
-            return;
-        }
-        let ended = self.book.expire(now);
-        let is_due = self.book.cleared().any(|(_, it)| it.due > since && it.due <= now);
-        if let Some(mut schedule) = self.questions.schedule() {
-            ended.iter().for_each(|fingerprint| schedule.forget_cleared(fingerprint));
-        }
-        self.has_news |= !ended.is_empty();
-        self.judge_again |= is_due;
-    }
-
-    /// Asks again about all cleared keys if a filter has changed: it may have entries of them now.
-    fn compare_filters(&mut self, guard: &Guard) {
-        if self.book.set_filters(filters_of(&self.config, guard)) {
-            self.ask_again(|_| true);
-        }
-    }
-
-    /// Makes cleared keys due. They stay cleared until an answer comes.
-    fn ask_again(&mut self, is_due: impl Fn(&Fingerprint) -> bool) {
-        let now = unix_time::now();
-        let due = self.book.make_due(now, is_due);
-        if let Some(mut schedule) = self.questions.schedule() {
-            due.iter().for_each(|fingerprint| schedule.set_cleared(*fingerprint, system_time(now)));
-        }
-        self.has_news |= !due.is_empty();
-    }
-
     /// The next time at which there is something to do without an event.
     fn next_wake(&mut self) -> Instant {
         let now = Instant::now();
@@ -402,12 +347,12 @@ impl AskingTask {
         let pending = self.questions.schedule().map_or(0, |schedule| schedule.pending());
         self.metrics.confirm.set_answers(confirmed, cleared);
         self.metrics.confirm.set_pending(pending);
-        (self.report.confirmed, self.report.cleared) = (confirmed, cleared);
-        self.report.pending = pending;
         let days = self.config.cleared_ttl.as_secs_f64() / 86_400.0;
-        self.report.questions_per_day = cleared as f64 / days;
-        self.report.count(&self.metrics.confirm);
-        self.status.store(Arc::new(Some(self.report.clone())));
+        self.status.update(|report| {
+            (report.confirmed, report.cleared, report.pending) = (confirmed, cleared, pending);
+            report.questions_per_day = cleared as f64 / days;
+            report.count(&self.metrics.confirm);
+        });
     }
 }
 

@@ -1,9 +1,8 @@
 //! The source of proofs and its answers, as `/status` shows them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwap;
 use serde::Serialize;
 
 use crate::metrics::{ConfirmMetrics, ConfirmationResult, Label};
@@ -11,8 +10,32 @@ use crate::metrics::{ConfirmMetrics, ConfirmationResult, Label};
 /// Maximum number of recent answers in the status.
 const MAX_ANSWERS: usize = 100;
 
-/// The latest report; `None` if nothing is ever asked.
-pub type ConfirmStatus = Arc<ArcSwap<Option<ConfirmReport>>>;
+/// The report of the asking task, which is copied when it is read. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct ConfirmStatus(Option<Arc<Mutex<ConfirmReport>>>);
+
+impl ConfirmStatus {
+    pub(super) fn new(report: ConfirmReport) -> Self {
+        Self(Some(Arc::new(Mutex::new(report))))
+    }
+
+    /// The report; `None` if nothing is ever asked.
+    #[must_use]
+    pub fn load(&self) -> Option<ConfirmReport> {
+        self.0.as_ref().map(|report| lock(report).clone())
+    }
+
+    /// Changes the report.
+    pub(super) fn update(&self, change: impl FnOnce(&mut ConfirmReport)) {
+        if let Some(report) = &self.0 {
+            change(&mut lock(report));
+        }
+    }
+}
+
+fn lock(report: &Mutex<ConfirmReport>) -> MutexGuard<'_, ConfirmReport> {
+    report.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The source of proofs and its answers.
 #[derive(Debug, Clone, Serialize)]
@@ -99,7 +122,8 @@ impl ConfirmReport {
     }
 
     pub(super) fn count(&mut self, metrics: &ConfirmMetrics) {
-        let results = ConfirmationResult::ALL.iter();
-        self.results = results.map(|it| (it.as_str(), metrics.count(*it))).collect();
+        for result in ConfirmationResult::ALL {
+            self.results.insert(result.as_str(), metrics.count(*result));
+        }
     }
 }

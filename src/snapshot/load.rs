@@ -17,7 +17,7 @@ mod rollback_state;
 mod saved_state;
 pub(super) mod source;
 pub(super) mod state_directory;
-mod state_lock;
+pub(super) mod state_lock;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +37,7 @@ use self::source::filter::{AcceptError, FilterSource};
 use self::source::list::ListSource;
 use self::source::service::ServiceSource;
 use self::source::{ServiceIds, Sources, StagedSources};
+use self::state_lock::StateLock;
 use super::current::Snapshot;
 use super::report::Report;
 use super::warning::Warning;
@@ -269,6 +270,12 @@ impl Loader {
     /// logged, because the filter itself is in use.
     pub fn save(&mut self) -> Result<(), LoadError> {
         self.state.save(&self.sources, &self.metrics)
+    }
+
+    /// The lock on the state directory; `None` if this process does not save its state there.
+    #[must_use]
+    pub fn state_lock(&self) -> Option<StateLock> {
+        self.state.lock().cloned()
     }
 
     /// Reports everything in use and the last attempt to read each file.

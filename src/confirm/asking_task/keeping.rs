@@ -9,11 +9,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinError;
 use tracing::{error, warn};
 
+use super::super::answer_book::AnswerBook;
 use super::super::source_files::ConfirmError;
 use super::super::{TARGET, answer_book, proof_directory};
 use super::{AskingTask, FILE_TIMEOUT};
 use crate::config::ConfirmConfig;
 use crate::spki::Fingerprint;
+use crate::unix_time;
 
 /// Minimum time between two writes of the state file, 10 s.
 pub(super) const SAVE_INTERVAL: Duration = Duration::from_secs(10);
@@ -71,7 +73,12 @@ pub fn create_directories(
 #[derive(Debug)]
 pub(super) enum WriteEnd {
     Answers(io::Result<()>),
-    Proof { proof: UnkeptProof, result: io::Result<()> },
+    Proof {
+        proof: UnkeptProof,
+        result: io::Result<()>,
+    },
+    /// The answers of the process that held the lock; `None` while it runs.
+    TakenOver(io::Result<Option<AnswerBook>>),
 }
 
 /// A proof that is not in the state directory yet.
@@ -86,11 +93,21 @@ impl AskingTask {
     pub(super) fn save(&mut self) {
         let now = Instant::now();
         let was_saved = |at: Instant| now.saturating_duration_since(at) < SAVE_INTERVAL;
-        if !self.is_dirty || self.saved_at.is_some_and(was_saved) {
+        if (self.owns_state && !self.is_dirty) || self.saved_at.is_some_and(was_saved) {
             return;
         }
         self.saved_at = Some(now);
-        self.start_writes();
+        if self.owns_state {
+            self.start_writes();
+        } else {
+            self.start_take_over();
+        }
+    }
+
+    fn start_take_over(&mut self) {
+        if let Some(take_over) = self.take_over() {
+            self.writes.spawn_local(async move { WriteEnd::TakenOver(take_over.await) });
+        }
     }
 
     fn start_writes(&mut self) {
@@ -106,7 +123,12 @@ impl AskingTask {
     /// Finishes all writes before the process ends. What has failed is written once more.
     pub(super) async fn write_now(&mut self) {
         self.finish_writes().await;
-        if self.is_dirty {
+        if !self.owns_state {
+            self.start_take_over();
+            self.finish_writes().await;
+        }
+        // While another process holds the lock, that process saves its answers.
+        if self.owns_state && self.is_dirty {
             self.start_writes();
             self.finish_writes().await;
         }
@@ -116,6 +138,37 @@ impl AskingTask {
         while let Some(ended) = self.writes.join_next().await {
             self.end_write(ended);
         }
+    }
+
+    /// The attempt to take the lock on the state directory, which another process held at the start,
+    /// and to read the answers of that process; `None` without a state directory. The result is
+    /// `None` while the other process runs.
+    fn take_over(&self) -> Option<impl Future<Output = io::Result<Option<AnswerBook>>> + 'static> {
+        let (directory, lock) = (self.state_dir.clone()?, self.state_lock.clone()?);
+        let (mut kept, directories) = (self.book.emptied(), self.directories.clone());
+        let thread = self.thread.clone();
+        let take_over = move || {
+            if !lock.try_hold().map_err(io::Error::other)? {
+                return Ok(None);
+            }
+            kept.add_kept(&directory, &directories, unix_time::now());
+            Ok(Some(kept))
+        };
+        Some(async move {
+            let taken = thread.run_within(FILE_TIMEOUT, take_over).await;
+            taken.unwrap_or_else(|error| Err(io::Error::other(error)))
+        })
+    }
+
+    /// Adds the answers of the process that held the lock before.
+    fn end_take_over(&mut self, taken: io::Result<Option<AnswerBook>>) -> io::Result<()> {
+        if let Some(kept) = taken? {
+            let learned = self.book.merge(kept);
+            self.learned.extend(learned);
+            (self.owns_state, self.has_news) = (true, true);
+            (self.is_dirty, self.saved_at) = (true, None);
+        }
+        Ok(())
     }
 
     /// The write of the state file; `None` without a state directory.
@@ -157,6 +210,7 @@ impl AskingTask {
                 }
                 result
             }
+            Ok(WriteEnd::TakenOver(taken)) => self.end_take_over(taken),
             Err(error) => Err(io::Error::other(error)),
         };
         if let Err(error) = result {

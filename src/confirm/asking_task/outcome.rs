@@ -13,7 +13,7 @@ use super::super::client::RequestError;
 use super::super::lookup::{self, CanaryProblem, FoundProof, LookUp, UnusableProof};
 use super::super::report::{AnswerReport, CanaryState};
 use super::super::schedule::{Finished, Job, Stage, back_off};
-use super::{AskingTask, TaskEnd, clears};
+use super::{AskingTask, TaskEnd, clears, source_of};
 use crate::metrics::{ConfirmationResult, Label};
 use crate::spki::Fingerprint;
 use crate::unix_time::{self, rfc3339};
@@ -129,14 +129,14 @@ impl AskingTask {
         }
         let now = unix_time::now();
         self.metrics.confirm.set_last_answer(now);
-        self.report.last_answer = Some(rfc3339(now));
+        self.status.update(|report| report.last_answer = Some(rfc3339(now)));
         // The response may be to a request that was sent before a 429.
         if self.paused_until().is_none() {
             self.metrics.confirm.set_blocked_until(0);
-            self.report.blocked_until = None;
+            self.status.update(|report| report.blocked_until = None);
         }
         if self.questions.schedule().is_some_and(|mut schedule| schedule.record_response()) {
-            info!(target: TARGET, source = self.report.source, "source of proofs answers again");
+            info!(target: TARGET, source = source_of(&self.config), "source of proofs answers again");
         }
     }
 
@@ -157,10 +157,10 @@ impl AskingTask {
         if effect == ProofEffect::New {
             let source = match &file {
                 Some(path) => path.display().to_string(),
-                None => self.report.source.clone(),
+                None => source_of(&self.config),
             };
             warn!(target: TARGET, %fingerprint, source, proof, "compromise of a client key proved");
-            self.report.add(AnswerReport {
+            self.add_answer(AnswerReport {
                 time: rfc3339(unix_time::now()),
                 fingerprint: fingerprint.to_string(),
                 verdict: ConfirmationResult::Confirmed.as_str(),
@@ -200,7 +200,7 @@ impl AskingTask {
             self.finish(job, Finished::DirectoryFailed);
         } else {
             self.metrics.confirm.record_result(result);
-            self.report.last_error = Some(error.to_owned());
+            self.status.update(|report| report.last_error = Some(error.to_owned()));
             let next = self.finish_and_get_retry(job, Finished::Unanswered(pause));
             self.log_unanswered(job, result, error, next);
         }
@@ -211,7 +211,7 @@ impl AskingTask {
         let UnusableProof { fingerprint, file, reason } = unusable;
         let source = match file {
             Some(path) => path.display().to_string(),
-            None => self.report.source.clone(),
+            None => source_of(&self.config),
         };
         let reason = reason.as_str();
         error!(target: TARGET, %fingerprint, source, reason, left_out, "proof does not verify");
@@ -220,7 +220,7 @@ impl AskingTask {
     fn fail(&mut self, job: &Job, error: &RequestError) {
         let result = error.result();
         self.metrics.confirm.record_result(result);
-        self.report.last_error = Some(error.to_string());
+        self.status.update(|report| report.last_error = Some(error.to_string()));
         let finished = match error {
             RequestError::RateLimited(pause) => {
                 self.record_blocked(*pause);
@@ -244,7 +244,7 @@ impl AskingTask {
     fn record_blocked(&mut self, pause: Duration) {
         let until = unix_time::now().saturating_add(pause.as_secs());
         self.metrics.confirm.set_blocked_until(until);
-        self.report.blocked_until = Some(rfc3339(until));
+        self.status.update(|report| report.blocked_until = Some(rfc3339(until)));
     }
 
     /// Ends a question about a key that the source does not know, because that counts for nothing.
@@ -299,7 +299,7 @@ impl AskingTask {
         }
         if let Some((fingerprint, _)) = job.question.encodings.first() {
             info!(target: TARGET, %fingerprint, until, "client key cleared");
-            self.report.add(AnswerReport {
+            self.add_answer(AnswerReport {
                 time: rfc3339(now),
                 fingerprint: fingerprint.to_string(),
                 verdict: ConfirmationResult::Cleared.as_str(),
@@ -378,21 +378,21 @@ impl AskingTask {
         let waiting = std::mem::take(&mut self.canary.waiting);
         match outcome {
             Ok(()) => {
-                if self.report.canary == CanaryState::Failed {
-                    info!(target: TARGET, source = self.report.source, "source of proofs knows its canary again");
+                if self.canary.failures > 0 {
+                    info!(target: TARGET, source = source_of(&self.config), "source of proofs knows its canary again");
                 }
-                self.report.canary = CanaryState::Ok;
+                self.status.update(|report| report.canary = CanaryState::Ok);
                 self.canary.known_at = Some(now);
                 self.canary.failures = 0;
                 self.canary.retry_at = None;
                 waiting.iter().for_each(|job| self.clear(job));
             }
             Err(CanaryProblem { error, pause }) => {
-                if self.report.canary != CanaryState::Failed {
-                    let source = &self.report.source;
+                if self.canary.failures == 0 {
+                    let source = source_of(&self.config);
                     warn!(target: TARGET, source, error, "source does not know its canary, no key is cleared");
                 }
-                self.report.canary = CanaryState::Failed;
+                self.status.update(|report| report.canary = CanaryState::Failed);
                 self.canary.known_at = None;
                 // Each look-up into a complete directory has a check, which is no further failure.
                 if self.canary.retry_at.is_none_or(|at| at <= now) {
@@ -410,6 +410,10 @@ impl AskingTask {
                 waiting.iter().for_each(|job| self.untrusted(job, &error, false));
             }
         }
+    }
+
+    fn add_answer(&self, answer: AnswerReport) {
+        self.status.update(|report| report.add(answer));
     }
 
     fn finish(&mut self, job: &Job, finished: Finished) {

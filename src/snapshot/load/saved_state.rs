@@ -60,6 +60,11 @@ impl SavedState {
         Ok(Self { lock, ..Self::read(directory)? })
     }
 
+    /// The lock on the directory; `None` if the process does not share the directory.
+    pub(super) fn lock(&self) -> Option<&StateLock> {
+        self.lock.as_ref()
+    }
+
     /// Saves the state of `sources`. Nothing is written while another process holds the lock. A
     /// failure is counted, and logged unless it is the same as the last one.
     ///
@@ -73,7 +78,7 @@ impl SavedState {
     ) -> Result<(), LoadError> {
         let filters = sources.filters.iter();
         let filters = filters.map(|source| (source.record(), Arc::clone(source.filter())));
-        let lock = self.lock.as_mut().map_or(Ok(true), StateLock::try_hold);
+        let lock = self.lock.as_ref().map_or(Ok(true), StateLock::try_hold);
         let may_write = matches!(lock, Ok(true));
         let filters = self.rollback.save(filters, may_write);
         let services = sources.services.iter();

@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
@@ -26,14 +27,14 @@ const MAX_RECORD_WAIT: Duration = Duration::from_secs(2);
 /// Pause between two looks at the record.
 const RECORD_PAUSE: Duration = Duration::from_millis(50);
 
-/// The lock of this process on its state directory, held or awaited.
-#[derive(Debug)]
-pub(super) struct StateLock {
+/// The lock of this process on its state directory, held or awaited. Clones share it.
+#[derive(Debug, Clone)]
+pub struct StateLock {
     path: PathBuf,
     file: Arc<File>,
     /// Names this process in the lock file while it holds the lock.
-    record: String,
-    is_held: bool,
+    record: Arc<str>,
+    is_held: Arc<AtomicBool>,
 }
 
 impl StateLock {
@@ -64,11 +65,12 @@ impl StateLock {
         });
         let configuration = configuration.unwrap_or_default();
         let record = format!("{}\n{configuration}\n", std::process::id());
-        let mut lock = Self { path, file: Arc::new(file), record, is_held: false };
+        let file = Arc::new(file);
+        let lock = Self { path, file, record: record.into(), is_held: Arc::default() };
         let start = Instant::now();
         loop {
-            lock.is_held = lock.lock_file().map_err(StateDirectoryError::Lock)?;
-            if lock.is_held {
+            if lock.lock_file().map_err(StateDirectoryError::Lock)? {
+                lock.is_held.store(true, Ordering::Relaxed);
                 return Ok(lock);
             }
             let holder = lock.holder().map_err(StateDirectoryError::Lock)?;
@@ -105,25 +107,30 @@ impl StateLock {
 
     /// Locks the file with a deadline. Returns false if another process holds the lock.
     fn lock_file(&self) -> io::Result<bool> {
-        let (file, record) = (Arc::clone(&self.file), self.record.clone());
+        let (file, record) = (Arc::clone(&self.file), Arc::clone(&self.record));
         file::call_with(&self.path, move || lock_file(&file, &record))
     }
 
-    /// Whether this process holds the lock. Takes it if its holder has ended.
+    /// Whether this process holds the lock. Takes it if its holder has ended. Blocks.
     ///
     /// # Errors
     /// Returns an error if the file system refuses the lock, or does not respond in time.
-    pub(super) fn try_hold(&mut self) -> Result<bool, LoadError> {
-        if self.is_held {
+    pub fn try_hold(&self) -> Result<bool, LoadError> {
+        if self.is_held() {
             return Ok(true);
         }
         let held = self.lock_file();
-        self.is_held =
-            held.map_err(|source| LoadError::State { path: self.path.clone(), source })?;
-        if self.is_held {
+        let held = held.map_err(|source| LoadError::State { path: self.path.clone(), source })?;
+        if held && !self.is_held.swap(true, Ordering::Relaxed) {
             info!(file = %self.path.display(), "state directory is free, this process saves its state");
         }
-        Ok(self.is_held)
+        Ok(held)
+    }
+
+    /// Whether this process held the lock at the last attempt to take it.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Relaxed)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Answers over time: restarts, expiry, new filters, new proofs, and open connections.
 //!
-//! Guards: `add_kept` and `expire` in `src/confirm/answer_book.rs`, `compare_filters`,
-//! `consult_directory` and `publish` in `src/confirm/asking_task.rs`.
+//! Guards: `add_kept`, `merge` and `expire` in `src/confirm/answer_book.rs`, and in
+//! `src/confirm/asking_task/`, `compare_filters` and `publish` in `publishing.rs`,
+//! `consult_directory` in `refresh.rs`, `take_over` in `keeping.rs`.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -83,6 +84,40 @@ fn a_restart_loses_no_answer() {
     scene.proxy.wait_for_generation(2);
     scene.proxy.revokes(&other);
     scene.proxy.admits(&scene.proxy.lost);
+}
+
+/// During a rolling restart, two processes use one state directory. Each learns answers that the other
+/// one does not have.
+#[test]
+fn a_later_process_adds_the_answers_of_the_earlier_one_and_saves_both() {
+    let mut scene = scene("", "");
+    let pki = &scene.proxy.pki;
+    let [first, second, proved] =
+        ["first", "second", "proved"].map(|name| pki.client(name, Kind::P256));
+    let keys = [&first, &second, &proved].map(|party| &party.spki[..]);
+    write_revision(&pki.path("lost.pkbf"), &keys, 2);
+    scene.proxy.wait_for_generation(2);
+    scene.source.reply(&proved, proof(&proved));
+    let later = Keygate::configured(pki, &scene.proxy.configuration.text());
+    later.wait_for("the warning", |line| {
+        line["message"]
+            == "state directory is in use by another process, nothing is saved until it ends"
+    });
+    scene.proxy.admits(&first);
+    assert_ne!(scene.proxy.curl(&proved, &[]).stdout, b"hello\n");
+    assert_eq!(later.curl(&second, &[]).stdout, b"hello\n");
+    scene.proxy.keygate.signal("TERM");
+    assert!(scene.proxy.keygate.ended().success());
+    later.wait_for_status("the answers of both", |status| {
+        (&status["confirm"]["cleared"], &status["confirm"]["confirmed"]) == (&json!(2), &json!(1))
+    });
+    wait_until("the answers of both are saved", || {
+        let saved = std::fs::read(scene.state.join("confirm.json")).unwrap();
+        let saved: serde_json::Value = serde_json::from_slice(&saved).unwrap();
+        let has = |verdict: &str, party| saved[verdict].get(fingerprint(party)).is_some();
+        has("cleared", &first) && has("cleared", &second) && has("confirmed", &proved)
+    });
+    assert_eq!(later.metric("keygate_state_write_failures_total"), 0.0);
 }
 
 #[test]
