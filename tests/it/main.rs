@@ -21,6 +21,7 @@ mod admission {
     mod clients;
     mod encodings;
     mod held;
+    mod held_matrix;
     mod lists;
     mod matrix;
     mod open_connections;

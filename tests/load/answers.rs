@@ -10,9 +10,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::support::TIMEOUT;
-use crate::support::answer_source::{Answer, AnswerSource};
 use crate::support::client::config;
 use crate::support::load::Load;
+use crate::support::proof_source::ProofSource;
 use crate::support::proxy::{Configure, Proxy, Running};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -23,8 +23,8 @@ const PROVED: usize = 10;
 
 type Connection = TlsStream<TcpStream>;
 
-fn start(policy: &str, wait: &str) -> (Running, AnswerSource) {
-    let source = AnswerSource::start(Answer::Silence);
+fn start(policy: &str, wait: &str) -> (Running, ProofSource) {
+    let source = ProofSource::silent();
     let proxy = Proxy::new();
     let settings = source.settings(&proxy.pki, wait);
     let limits = "max_connections = 20000\nmax_connections_per_ip = 20000\nidle_timeout = \"10m\"";

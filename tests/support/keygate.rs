@@ -214,6 +214,14 @@ impl Keygate {
         });
     }
 
+    /// Waits until a counter that keeps growing is at least `value`.
+    pub fn wait_for_counter(&self, series: &str, value: f64) {
+        wait_for(&format!("{series} to be {value} or more"), || {
+            let found = self.metric(series);
+            if found >= value { Ok(()) } else { Err(format!("it is {found}")) }
+        });
+    }
+
     /// `curl` as a client: quiet, with the body on standard output.
     pub fn curl(&self, client: &Party, arguments: &[&str]) -> Output {
         let url = format!("https://{}/", self.address);

@@ -18,7 +18,6 @@
     reason = "a test fails where it stands, and no test uses everything"
 )]
 
-pub mod answer_source;
 pub mod client;
 pub mod http2;
 pub mod keygate;

@@ -1,10 +1,11 @@
-//! A source of proofs that plays every kind of answer, over real sockets.
+//! A source of proofs that plays every kind of answer, over real sockets, at once or when the test
+//! wants it to.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use ::keygate::proof;
 use ::keygate::spki::Fingerprint;
@@ -12,7 +13,9 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::TIMEOUT;
+use super::keygate::Keygate;
 use super::pki::{Kind, Party, Pki};
+use super::wait::wait_for;
 
 /// A stream of a client, with or without TLS.
 pub trait Stream: Read + Write {}
@@ -33,16 +36,33 @@ pub struct Asked {
 /// A listening source; its threads end with the process.
 pub struct ProofSource {
     address: SocketAddr,
-    replies: Arc<Mutex<Replies>>,
+    shared: Arc<Shared>,
     asked: Mutex<Receiver<Asked>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    replies: Mutex<Replies>,
+    /// Notified when a reply is set.
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct Replies {
     known: HashMap<String, Reply>,
     others: Option<Reply>,
+    /// Whether requests without a reply wait for one.
+    is_silent: bool,
+    /// The fingerprints of all requests.
+    asked: Vec<String>,
     under_way: usize,
     most_under_way: usize,
+}
+
+impl Replies {
+    fn reply(&self, fingerprint: &str) -> Option<Reply> {
+        self.known.get(fingerprint).or(self.others.as_ref()).cloned()
+    }
 }
 
 /// A response with this status, fields (each with CR LF) and body.
@@ -79,6 +99,13 @@ impl ProofSource {
         Self::serve(None)
     }
 
+    /// A source without TLS that responds to a request once the test has set the reply.
+    pub fn silent() -> Self {
+        let source = Self::start();
+        source.shared.replies.lock().unwrap().is_silent = true;
+        source
+    }
+
     /// A source with TLS and this certificate.
     pub fn with_tls(certificate: &Party) -> Self {
         let (chain, key) = certificate.credentials();
@@ -94,15 +121,15 @@ impl ProofSource {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, asked) = channel();
-        let replies: Arc<Mutex<Replies>> = Arc::default();
-        let known = Arc::clone(&replies);
+        let shared: Arc<Shared> = Arc::default();
+        let of_thread = Arc::clone(&shared);
         std::thread::spawn(move || {
             for tcp in listener.incoming() {
-                let (sender, known, tls) = (sender.clone(), Arc::clone(&known), tls.clone());
-                std::thread::spawn(move || drop(answer(tcp.unwrap(), tls, &sender, &known)));
+                let (sender, shared, tls) = (sender.clone(), Arc::clone(&of_thread), tls.clone());
+                std::thread::spawn(move || drop(answer(tcp.unwrap(), tls, &sender, &shared)));
             }
         });
-        Self { address, replies, asked: Mutex::new(asked) }
+        Self { address, shared, asked: Mutex::new(asked) }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -115,12 +142,30 @@ impl ProofSource {
 
     /// Responds to requests for the key of `party`, from now on.
     pub fn reply(&self, party: &Party, reply: Reply) {
-        self.replies.lock().unwrap().known.insert(fingerprint(party), reply);
+        self.reply_about(&party.spki, reply);
+    }
+
+    /// Responds to requests for the key with this SubjectPublicKeyInfo, from now on. Requests that
+    /// wait for a reply get it as well.
+    pub fn reply_about(&self, spki: &[u8], reply: Reply) {
+        let fingerprint = Fingerprint::of(spki).to_string();
+        self.shared.replies.lock().unwrap().known.insert(fingerprint, reply);
+        self.shared.changed.notify_all();
+    }
+
+    /// The source has the proof of the compromise of the key of `party`.
+    pub fn prove(&self, party: &Party) {
+        self.reply(party, proof(party));
+    }
+
+    /// The source does not know the key of `party`.
+    pub fn clear(&self, party: &Party) {
+        self.reply(party, not_found());
     }
 
     /// Responds to requests for keys without a reply of their own, from now on.
     pub fn reply_to_others(&self, reply: Reply) {
-        self.replies.lock().unwrap().others = Some(reply);
+        self.shared.replies.lock().unwrap().others = Some(reply);
     }
 
     /// The next request.
@@ -144,9 +189,38 @@ impl ProofSource {
         self.asked.lock().unwrap().try_iter().collect()
     }
 
+    /// Settings of `[confirm]` for this source, whose canary is a new key of `pki`.
+    pub fn settings(&self, pki: &Pki, wait: &str) -> String {
+        self.prove(&canary(pki));
+        format!(
+            "[confirm]\nurl = \"{}\"\ncanary = \"canary.pem\"\nfilters = [\"lost\"]\n\
+             wait = \"{wait}\"\ntimeout = \"1h\"\nrate = 1000\n",
+            self.url()
+        )
+    }
+
+    /// Waits until `keygate` has found that this source knows its canary.
+    pub fn wait_for_canary(&self, keygate: &Keygate) {
+        keygate.wait_for_status("the canary", |status| status["confirm"]["canary"] == "ok");
+    }
+
+    /// Waits until the source is asked about the key of `party`.
+    pub fn wait_for_question(&self, party: &Party) {
+        wait_for("a question", || {
+            let asked = &self.shared.replies.lock().unwrap().asked;
+            if asked.contains(&fingerprint(party)) { Ok(()) } else { Err(format!("{asked:?}")) }
+        });
+    }
+
+    /// The number of requests about the key of `party`.
+    pub fn questions(&self, party: &Party) -> usize {
+        let replies = self.shared.replies.lock().unwrap();
+        replies.asked.iter().filter(|asked| **asked == fingerprint(party)).count()
+    }
+
     /// The maximum number of requests that were under way at once.
     pub fn most_under_way(&self) -> usize {
-        self.replies.lock().unwrap().most_under_way
+        self.shared.replies.lock().unwrap().most_under_way
     }
 }
 
@@ -154,23 +228,19 @@ fn answer(
     tcp: TcpStream,
     tls: Option<Arc<ServerConfig>>,
     sender: &Sender<Asked>,
-    replies: &Mutex<Replies>,
+    shared: &Shared,
 ) -> std::io::Result<()> {
     tcp.set_nodelay(true)?;
     match tls {
-        None => answer_on(tcp, sender, replies),
+        None => answer_on(tcp, sender, shared),
         Some(config) => {
             let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;
-            answer_on(StreamOwned::new(connection, tcp), sender, replies)
+            answer_on(StreamOwned::new(connection, tcp), sender, shared)
         }
     }
 }
 
-fn answer_on(
-    stream: impl Stream,
-    sender: &Sender<Asked>,
-    replies: &Mutex<Replies>,
-) -> std::io::Result<()> {
+fn answer_on(stream: impl Stream, sender: &Sender<Asked>, shared: &Shared) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -180,16 +250,18 @@ fn answer_on(
     }
     let path = head.split(' ').nth(1).unwrap_or_default();
     let fingerprint = path.rsplit('/').next().unwrap_or_default().to_owned();
-    let reply = {
-        let mut replies = replies.lock().unwrap();
-        replies.under_way += 1;
-        replies.most_under_way = replies.most_under_way.max(replies.under_way);
-        let known = replies.known.get(&fingerprint).or(replies.others.as_ref());
-        known.cloned().unwrap_or_else(not_found)
-    };
-    let _ = sender.send(Asked { fingerprint, head }); // the test may have ended
+    let mut replies = shared.replies.lock().unwrap();
+    replies.asked.push(fingerprint.clone());
+    replies.under_way += 1;
+    replies.most_under_way = replies.most_under_way.max(replies.under_way);
+    let _ = sender.send(Asked { fingerprint: fingerprint.clone(), head }); // the test may have ended
+    let is_waiting =
+        |replies: &mut Replies| replies.is_silent && replies.reply(&fingerprint).is_none();
+    let replies = shared.changed.wait_while(replies, is_waiting).unwrap();
+    let reply = replies.reply(&fingerprint).unwrap_or_else(not_found);
+    drop(replies);
     let written = reply(stream.get_mut());
-    replies.lock().unwrap().under_way -= 1;
+    shared.replies.lock().unwrap().under_way -= 1;
     written?;
     stream.get_mut().flush()
 }

@@ -14,10 +14,10 @@ use std::time::Duration;
 use keygate::spki::Fingerprint;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, SupportedProtocolVersion};
 
-use crate::support::answer_source::{Answer, AnswerSource};
 use crate::support::client::{Client, config, config_of};
 use crate::support::http2::{HEADERS, Http2};
 use crate::support::pki::{Kind, Party};
+use crate::support::proof_source::{ProofSource, not_found, respond};
 use crate::support::proxy::{Configure, Proxy, Running};
 use crate::support::{TIMEOUT, output_text, wait_for, write_filter};
 
@@ -30,16 +30,15 @@ const REJECT: &str = "on_probable = \"reject\"";
 const FLAG: &str = "on_probable = \"flag\"";
 
 /// A proxy whose filter has the key of `lost`, about which `source` is silent.
-fn silent(policy: &str, wait: &str) -> (Running, AnswerSource) {
-    configured(Answer::Silence, wait, |proxy| proxy.policy(policy))
+fn silent(policy: &str, wait: &str) -> (Running, ProofSource) {
+    configured(ProofSource::silent(), wait, |proxy| proxy.policy(policy))
 }
 
 fn configured(
-    default: Answer,
+    source: ProofSource,
     wait: &str,
     configure: impl FnOnce(Proxy) -> Proxy,
-) -> (Running, AnswerSource) {
-    let source = AnswerSource::start(default);
+) -> (Running, ProofSource) {
     let proxy = Proxy::new();
     let settings = source.settings(&proxy.pki, wait);
     let scene =
@@ -146,7 +145,7 @@ fn a_held_client_of_http2_is_served_once_it_is_cleared() {
 fn what_a_held_client_of_a_tcp_service_sends_reaches_the_server_later() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let server = listener.local_addr().unwrap();
-    let (scene, source) = configured(Answer::Silence, LONG, |proxy| {
+    let (scene, source) = configured(ProofSource::silent(), LONG, |proxy| {
         proxy.servers(&[server]).service("protocol = \"tcp\"")
     });
     let (sender, received) = channel();
@@ -247,8 +246,9 @@ fn a_proof_ends_the_open_connections_of_its_key_and_no_others() {
     let (mut lost, mut good) = (connect(&scene.lost), connect(&scene.good));
     source.wait_for_question(&scene.lost);
     source.prove(&scene.lost);
-    assert_eq!(lost.rest(), "");
+    // Comes first, because an idle connection is closed in order as well, after its timeout.
     wait_for_verdict(&scene, "live", "confirmed", 1.0);
+    assert_eq!(lost.rest(), "");
     good.send(GET);
     assert!(good.rest().starts_with("HTTP/1.1 200 "));
     let evictions = "keygate_key_actions_total{action=\"evict\",service=\"test\"}";
@@ -258,7 +258,9 @@ fn a_proof_ends_the_open_connections_of_its_key_and_no_others() {
 #[test]
 fn a_client_is_rejected_in_the_handshake_if_no_answer_comes_soon() {
     // The wait is shorter than the pause of the source.
-    let (scene, source) = configured(Answer::Busy(3600), "30m", |proxy| proxy);
+    let source = ProofSource::start();
+    source.reply_to_others(respond("429 Too Many Requests", "retry-after: 3600\r\n", ""));
+    let (scene, source) = configured(source, "30m", |proxy| proxy);
     let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
     held.send(GET);
     assert_eq!(held.whatever_comes(), "", "held until the source wants no questions, then closed");
@@ -273,7 +275,7 @@ fn a_client_is_rejected_in_the_handshake_if_no_answer_comes_soon() {
 
 #[test]
 fn a_client_that_is_rejected_at_once_is_asked_about_and_admitted_once_it_is_cleared() {
-    let source = AnswerSource::start(Answer::Silence);
+    let source = ProofSource::silent();
     let proxy = Proxy::new();
     let (below, issuer) = proxy.pki.client_of_intermediate("below");
     write_filter(&proxy.pki.path("lost.pkbf"), &[&proxy.lost.spki, &issuer]);
@@ -286,7 +288,7 @@ fn a_client_that_is_rejected_at_once_is_asked_about_and_admitted_once_it_is_clea
     scene.keygate.wait_for_status("the answer", |status| status["confirm"]["cleared"] == 1);
     scene.admits(&scene.lost);
     scene.rejects(&below);
-    source.set(&issuer, Answer::Unknown);
+    source.reply_about(&issuer, not_found());
     scene.keygate.wait_for_status("the answer", |status| status["confirm"]["cleared"] == 2);
     scene.admits(&below);
 }
@@ -340,7 +342,7 @@ fn a_held_client_is_decided_when_the_process_drains() {
     let shutdown = "shutdown = { readiness_delay = \"0s\", drain_timeout = \"50s\" }";
     for (policy, response) in [(REJECT, ""), (FLAG, "HTTP/1.1 200 OK")] {
         let (mut scene, source) =
-            configured(Answer::Silence, LONG, |proxy| proxy.global(shutdown).policy(policy));
+            configured(ProofSource::silent(), LONG, |proxy| proxy.global(shutdown).policy(policy));
         let config = Arc::new(config(&scene.pki, &scene.lost));
         scope(|scope| {
             let held = scope.spawn(|| request(&scene, &config));
@@ -355,7 +357,7 @@ fn a_held_client_is_decided_when_the_process_drains() {
 
 #[test]
 fn a_held_client_is_closed_when_a_reload_removes_its_service() {
-    let (scene, source) = configured(Answer::Silence, LONG, |mut proxy| {
+    let (scene, source) = configured(ProofSource::silent(), LONG, |mut proxy| {
         proxy.configuration = proxy.configuration.second_service("server_names = [\"second\"]");
         proxy
     });
@@ -384,7 +386,7 @@ fn a_held_client_waits_on_through_a_reload_that_changes_nothing_for_it() {
 
 #[test]
 fn an_answer_clears_no_hit_in_another_filter() {
-    let source = AnswerSource::start(Answer::Unknown);
+    let source = ProofSource::start();
     let proxy = Proxy::new();
     let both = proxy.pki.client("both", Kind::P256);
     write_filter(&proxy.pki.path("lost.pkbf"), &[&proxy.lost.spki, &both.spki]);
@@ -401,7 +403,7 @@ fn an_answer_clears_no_hit_in_another_filter() {
 
 #[test]
 fn issuers_are_asked_about_after_the_handshake_and_hold_the_client() {
-    let source = AnswerSource::start(Answer::Silence);
+    let source = ProofSource::silent();
     let proxy = Proxy::new();
     let (client, issuer) = proxy.pki.client_of_intermediate("below");
     write_filter(&proxy.pki.path("lost.pkbf"), &[&issuer]);
@@ -410,7 +412,7 @@ fn issuers_are_asked_about_after_the_handshake_and_hold_the_client() {
     source.wait_for_canary(&scene.keygate);
     let mut held = Client::with_chain(&scene.pki, scene.keygate.address(), &client);
     held.send(GET);
-    source.set(&issuer, Answer::Unknown);
+    source.reply_about(&issuer, not_found());
     assert!(held.head().starts_with("HTTP/1.1 200 "));
     wait_for_verdict(&scene, "handshake", "cleared", 1.0);
 }
@@ -438,7 +440,7 @@ fn a_tcp_service_decides_by_the_answers_in_full_and_resumed_sessions() {
                 let _ = tcp.unwrap().write_all(b"hello"); // the client may have closed
             }
         });
-        let source = AnswerSource::start(Answer::Silence);
+        let source = ProofSource::silent();
         let proxy = Proxy::new().servers(&[server]);
         let [proved, innocent] = ["proved", "innocent"].map(|it| proxy.pki.client(it, Kind::P256));
         let keys = [&proxy.lost, &proved, &innocent].map(|party| &party.spki[..]);

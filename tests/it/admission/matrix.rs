@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{rename, write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,16 +26,17 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::support::answer_source::{Answer, AnswerSource};
 use crate::support::client::config_of;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proof_source::ProofSource;
 use crate::support::wait::wait_within;
 use crate::support::{TIMEOUT, write_filter, write_revision};
 
-const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
-const PROTOCOLS: [&str; 2] = ["http/1.1", "h2"];
+pub(super) const VERSIONS: [&SupportedProtocolVersion; 2] =
+    [&rustls::version::TLS12, &rustls::version::TLS13];
+pub(super) const PROTOCOLS: [&str; 2] = ["http/1.1", "h2"];
 
 /// The action of a service for every verdict that is not clean.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -114,7 +116,7 @@ struct Scene {
     origin: Origin,
     keygate: Keygate,
     clients: Vec<Client>,
-    _source: AnswerSource,
+    _source: ProofSource,
 }
 
 impl Scene {
@@ -127,7 +129,7 @@ impl Scene {
         let clients = Vec::from(clients);
         let excepted = Fingerprint::of(&clients[3].party.as_ref().unwrap().spki);
         let services = Action::ALL.map(|action| action.service(&origin)).concat();
-        let source = AnswerSource::start(Answer::Silence);
+        let source = ProofSource::silent();
         let confirm = source.settings(&pki, "0s");
         source.prove(clients[4].party.as_ref().unwrap());
         source.clear(clients[5].party.as_ref().unwrap());
@@ -153,7 +155,7 @@ exceptions = [{{ fingerprint = "{excepted}", until = 2999-12-31, reason = "repla
     async fn learn_answers(&self) {
         for client in &self.clients[4..6] {
             let config = Arc::new(config_of(&self.pki, &VERSIONS, client.party.as_ref()));
-            connect(self, &config, Action::Flag.host()).await.unwrap();
+            connect(self.keygate.address(), &config, Action::Flag.host()).await.unwrap();
         }
         self.keygate.wait_for_status("the answers", |status| {
             let confirm = &status["confirm"];
@@ -273,13 +275,13 @@ fn expected(action: Action, verdict: &str, phase: usize, resumes: bool) -> Expec
 }
 
 /// The outcome of one connection with one request, or the text of an error with all its causes.
-async fn connect(
-    scene: &Scene,
+pub(super) async fn connect(
+    address: SocketAddr,
     config: &Arc<ClientConfig>,
     host: &'static str,
 ) -> Result<(u16, HandshakeKind), String> {
     let words = |error: &dyn std::fmt::Debug| format!("{error:?}");
-    let tcp = TcpStream::connect(scene.keygate.address()).await.map_err(|error| words(&error))?;
+    let tcp = TcpStream::connect(address).await.map_err(|error| words(&error))?;
     let name = ServerName::try_from(host).unwrap();
     let tls = TlsConnector::from(Arc::clone(config)).connect(name, tcp).await;
     let tls = tls.map_err(|error| words(&error))?;
@@ -363,7 +365,7 @@ impl Case<'_> {
         scene.origin.untaken(); // left by a case that failed
         let before = counted(scene.keygate.metrics());
         let logged = key_lines(scene).len();
-        let seen = connect(scene, self.config, self.action.host()).await;
+        let seen = connect(scene.keygate.address(), self.config, self.action.host()).await;
         match (&expected.client, seen) {
             // TLS 1.2 has no alert for a missing certificate; rustls sends the one of TLS 1.3.
             (Seen::Alert(alert), Err(error)) => check!(error.contains(alert), "{error}"),

@@ -20,18 +20,27 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 use crate::support::pki::Pki;
-use crate::support::proof_source::{ProofSource, canary, proof};
+use crate::support::proof_source::{ProofSource, Reply, canary, not_found, proof};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::write_filter;
 
 const KEYS: u64 = 10_000;
+
+/// `reply`, late enough that further requests would arrive meanwhile.
+fn slow(reply: Reply) -> Reply {
+    Arc::new(move |stream| {
+        std::thread::sleep(Duration::from_millis(5));
+        reply(stream)
+    })
+}
 
 #[test]
 fn ten_thousand_keys_are_answered_or_counted_with_four_questions_under_way() {
     let (pki, source) = (Pki::new(), ProofSource::start());
     pki.server("server");
     let canary = canary(&pki);
-    source.reply(&canary, proof(&canary));
+    source.reply(&canary, slow(proof(&canary)));
+    source.reply_to_others(slow(not_found()));
     write_filter(&pki.path("lost.pkbf"), &[]);
     let table = format!("url = \"{}\"\ncanary = \"canary.pem\"\nrate = 1000\n", source.url());
     let text = Configuration::new("127.0.0.1:1").add("confirm", &table).text();
@@ -45,6 +54,7 @@ fn ten_thousand_keys_are_answered_or_counted_with_four_questions_under_way() {
         answers: answers.clone(),
         metrics: metrics.clone(),
         resolver: Resolver::start().unwrap(),
+        state_lock: None,
     };
     let task =
         AskingTask::new(config.confirm.as_ref().unwrap(), None, &snapshot.guard, links).unwrap();

@@ -45,6 +45,12 @@ impl Running {
         self.wait_for_metric(&series, count);
     }
 
+    /// Waits for a first failure. More may follow, because the question is asked again.
+    fn wait_for_failure(&self, result: &str) {
+        let series = format!("keygate_confirmations_total{{result=\"{result}\"}}");
+        self.wait_for_counter(&series, 1.0);
+    }
+
     fn wait_for_canary(&self, is_successful: f64) {
         self.wait_for_metric("keygate_confirmation_canary_successful", is_successful);
     }
@@ -146,7 +152,7 @@ fn a_source_that_answers_404_to_everything_clears_nobody() {
     });
     assert!(line["error"].as_str().unwrap().ends_with(": 404 Not Found"), "{line}");
     assert!(!proxy.serves(&proxy.lost));
-    proxy.wait_for_result("untrusted", 1.0);
+    proxy.wait_for_failure("untrusted");
     assert_eq!(proxy.metric("keygate_confirmation_canary_successful"), 0.0);
     assert_eq!(proxy.metric("keygate_confirmation_answers{verdict=\"cleared\"}"), 0.0);
     proxy.wait_for("the line", |line| {
@@ -267,7 +273,7 @@ fn an_answer_that_is_none_leaves_the_key_probable() {
         let table = format!("url = \"{}\"\ncanary = \"canary.pem\"\n", source.url());
         let proxy = proxy.add("confirm", &table).start();
         assert!(!proxy.serves(&proxy.lost), "{name}");
-        proxy.wait_for_metric(&format!("keygate_confirmations_total{{result=\"{result}\"}}"), 1.0);
+        proxy.wait_for_failure(result);
         for verdict in ["confirmed", "cleared"] {
             let series = format!("keygate_confirmation_answers{{verdict=\"{verdict}\"}}");
             assert_eq!(proxy.metric(&series), 0.0, "{name}");
@@ -319,7 +325,7 @@ fn a_response_that_stalls_or_trickles_ends_at_the_deadline() {
     for (name, reply) in stalls {
         let (proxy, _source) = scene(reply, "timeout = \"1s\"");
         assert!(!proxy.serves(&proxy.lost), "{name}");
-        proxy.wait_for_result("timeout", 1.0);
+        proxy.wait_for_failure("timeout");
         let line = proxy.wait_for(name, |line| line["message"] == "no answer about a client key");
         assert_eq!(line["result"], json!("timeout"), "{name}");
         let duration = proxy.metric("keygate_confirmation_duration_seconds_sum");
@@ -331,7 +337,7 @@ fn a_response_that_stalls_or_trickles_ends_at_the_deadline() {
 fn a_failed_source_is_asked_again_and_its_answer_counts() {
     let (proxy, source) = scene(respond("500 Oops", "", ""), "");
     assert!(!proxy.serves(&proxy.lost));
-    proxy.wait_for_result("server_error", 1.0);
+    proxy.wait_for_failure("server_error");
     source.reply(&proxy.lost, not_found());
     proxy.wait_for("the line", |line| line["message"] == "source of proofs answers again");
     proxy.wait_for_result("cleared", 1.0);

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
-use crate::support::proxy::{Configuration, Configure};
+use crate::support::proof_source::ProofSource;
+use crate::support::proxy::{Configuration, Configure, Proxy};
 use crate::support::{output_text, skip, system, wait_for, write_filter};
 
 struct Scene {
@@ -177,6 +178,47 @@ fn a_browser_shows_the_page_and_it_refreshes_itself() {
     assert_eq!(browser.run(foreign), json!([]));
     let log = browser.post("se/log", &json!({"type": "browser"}));
     assert_eq!(log, json!([]), "the browser complains");
+}
+
+#[test]
+fn the_confirmation_is_on_the_page_and_nothing_scrolls_sideways() {
+    if skip::without("chromium") || skip::without("chromedriver") {
+        return;
+    }
+    let (source, proxy) = (ProofSource::start(), Proxy::new().policy("on_probable = \"flag\""));
+    let innocent = proxy.pki.client("innocent", Kind::P256);
+    write_filter(&proxy.pki.path("lost.pkbf"), &[&proxy.lost.spki, &innocent.spki]);
+    source.prove(&proxy.lost);
+    let settings = source.settings(&proxy.pki, "1h");
+    let proxy = proxy.global(&settings).start();
+    source.wait_for_canary(&proxy.keygate);
+    proxy.keygate.curl(&proxy.lost, &[]);
+    proxy.keygate.curl(&innocent, &[]);
+    proxy.keygate.wait_for_status("the answers", |status| {
+        (&status["confirm"]["confirmed"], &status["confirm"]["cleared"]) == (&json!(1), &json!(1))
+    });
+    let browser = Browser::start();
+    browser.post("url", &json!({"url": format!("http://{}/", proxy.keygate.admin_address())}));
+    let card = "return document.querySelector('#confirm').closest('section').innerText";
+    let card = browser.run(card);
+    let card = card.as_str().unwrap();
+    let fingerprints =
+        [&proxy.lost, &innocent].map(|party| Fingerprint::of(&party.spki).to_string());
+    for shown in [&source.url(), "Confirmation", "lost", "confirmed", "cleared"]
+        .into_iter()
+        .chain(fingerprints.iter().map(|it| &it[..8]))
+    {
+        assert!(card.contains(shown), "no {shown:?} in {card}");
+    }
+    for width in [1240, 400] {
+        let screen =
+            json!({"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false});
+        let command = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": screen});
+        browser.post("goog/cdp/execute", &command);
+        assert_eq!(browser.run("return innerWidth"), width);
+        let wide = "return document.documentElement.scrollWidth";
+        assert!(browser.run(wide).as_u64() <= Some(width), "{}", browser.run(wide));
+    }
 }
 
 #[test]
