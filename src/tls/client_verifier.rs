@@ -157,6 +157,17 @@ impl ClientVerifier {
         path.anchor().is_some().then_some(path)
     }
 
+    /// The certificates of a resumed session: the copy that connections of this client share, or a
+    /// new one.
+    #[cfg(feature = "proxy")]
+    pub(super) fn copy_of(
+        &self,
+        presented: &[CertificateDer<'_>],
+    ) -> Arc<[CertificateDer<'static>]> {
+        let known = self.chains.as_ref().and_then(|chains| chains.copy_of(presented));
+        known.unwrap_or_else(|| presented.iter().map(|it| it.clone().into_owned()).collect())
+    }
+
     /// The verified client out of the cache.
     #[cfg(feature = "proxy")]
     fn cached(

@@ -126,8 +126,8 @@ impl Handshake {
     }
 
     #[cfg(feature = "proxy")]
-    pub(super) fn take_path(&mut self) -> Option<VerifiedPath> {
-        self.verified.take().map(|verified| verified.path)
+    pub(super) fn take_verified(&mut self) -> Option<VerifiedClient> {
+        self.verified.take()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -9,6 +10,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::{HandshakeKind, ServerConnection};
 use smallvec::SmallVec;
 
+use super::handshake::VerifiedClient;
 use super::{ClientVerifier, Handshake, VerifiedPath};
 use crate::guard::{Guard, JudgedAt, Judgement, Policy};
 
@@ -17,8 +19,8 @@ use crate::guard::{Guard, JudgedAt, Judgement, Policy};
 pub struct ClientIdentity {
     peer: SocketAddr,
     /// The certificates that the client presented, leaf first. Another path may need those that are
-    /// not on `path`.
-    presented: Vec<CertificateDer<'static>>,
+    /// not on `path`. Shared by the connections of one client that the chain cache knows.
+    presented: Arc<[CertificateDer<'static>]>,
     /// `None` if the client presented no certificate, or if the path is not known.
     path: RefCell<Option<VerifiedPath>>,
     /// Time of the next verification, since the Unix epoch: the first expiry on the path.
@@ -51,22 +53,27 @@ impl ClientIdentity {
         verifier: &ClientVerifier,
     ) -> Self {
         let presented = connection.peer_certificates().unwrap_or_default();
-        let presented: Vec<_> = presented.iter().map(|cert| cert.clone().into_owned()).collect();
-        let (path, judged_at) = match connection.handshake_kind() {
+        match connection.handshake_kind() {
             Some(HandshakeKind::Resumed) => {
-                let stored = handshake.stored.take();
-                (stored.and_then(|it| verifier.restore_path(it)), JudgedAt::Resumption)
+                let path = handshake.stored.take().and_then(|it| verifier.restore_path(it));
+                let presented = verifier.copy_of(presented);
+                Self::from_path(peer, presented, path, JudgedAt::Resumption)
             }
             Some(HandshakeKind::Full | HandshakeKind::FullWithHelloRetryRequest) | None => {
-                (handshake.take_path(), JudgedAt::FullHandshake)
+                // The path has positions among the certificates that it was verified with.
+                let verified = handshake.take_verified().filter(|it| *it.presented == *presented);
+                let (path, presented) = match verified {
+                    Some(VerifiedClient { path, presented, .. }) => (Some(path), presented),
+                    None => (None, verifier.copy_of(presented)),
+                };
+                Self::from_path(peer, presented, path, JudgedAt::FullHandshake)
             }
-        };
-        Self::from_path(peer, presented, path, judged_at)
+        }
     }
 
     fn from_path(
         peer: SocketAddr,
-        presented: Vec<CertificateDer<'static>>,
+        presented: Arc<[CertificateDer<'static>]>,
         path: Option<VerifiedPath>,
         judged_at: JudgedAt,
     ) -> Self {
@@ -182,8 +189,6 @@ impl ClientIdentity {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::super::TrustAnchors;
     use super::super::path::PathRoute;
     use super::*;
@@ -192,7 +197,7 @@ mod tests {
         let key = rcgen::KeyPair::generate().unwrap();
         let leaf = rcgen::CertificateParams::default().self_signed(&key).unwrap();
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let presented = vec![leaf.der().clone()];
+        let presented = Arc::new([leaf.der().clone()]);
         ClientIdentity::from_path(peer, presented, path, JudgedAt::FullHandshake)
     }
 

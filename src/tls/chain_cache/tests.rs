@@ -297,6 +297,22 @@ fn the_same_leaf_with_other_intermediates_is_another_chain() {
     assert_eq!(verifier.chains.as_ref().unwrap().len(), 1, "one chain for each leaf");
 }
 
+#[test]
+fn connections_of_one_client_share_the_copy_of_its_certificates() {
+    let root = Party::root("root");
+    let client = root.certify(parameters("client", -9..9));
+    let verifier = Arc::new(root.verifier());
+    let leaf = std::slice::from_ref(&client.certificate);
+    let unknown = verifier.copy_of(leaf);
+    assert_eq!((&*unknown, Arc::strong_count(&unknown)), (leaf, 1));
+    connect(&verifier, &client, &[&client], NOW).unwrap();
+    let [first, second] = [(); 2].map(|()| verifier.copy_of(leaf));
+    assert!(Arc::ptr_eq(&first, &second) && *first == *leaf);
+    let longer = [client.certificate.clone(), root.certificate.clone()];
+    assert_eq!(*verifier.copy_of(&longer), longer, "other intermediates are another copy");
+    assert!(verifier.copy_of(&[]).is_empty());
+}
+
 /// A chain whose leaf is unique, of about `size` bytes.
 fn chain(number: u64, size: usize) -> VerifiedChain {
     let mut leaf = number.to_be_bytes().to_vec();
