@@ -167,12 +167,10 @@ impl Guard {
         let fingerprints = fingerprints();
         let proved = fingerprints.iter().find(|(_, it)| answers.is_confirmed(it)).copied();
         match (by_filters, proved) {
-            (by_filters, Some((encoding, proof))) => Verdict::Confirmed(Confirmation {
-                proof,
-                encoding,
-                position: 0,
-                hit: by_filters.hit().cloned(),
-            }),
+            (by_filters, Some((encoding, proof))) => {
+                let hit = by_filters.hit().cloned();
+                Verdict::Confirmed(Box::new(Confirmation { proof, encoding, position: 0, hit }))
+            }
             (Verdict::Probable(hit), None)
                 if self.is_cleared(key, &fingerprints, &answers, now) =>
             {

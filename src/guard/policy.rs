@@ -150,7 +150,7 @@ mod tests {
             position: 0,
             hit: None,
         };
-        assert_eq!(policy.decide(&Verdict::Confirmed(confirmation)), Decision::Annotate);
+        assert_eq!(policy.decide(&Verdict::Confirmed(Box::new(confirmation))), Decision::Annotate);
         assert_eq!(policy.decide(&Verdict::Cleared(hit.clone())), Decision::Flag);
         assert_eq!(Policy::default().decide(&Verdict::Cleared(hit.clone())), Decision::Admit);
         assert_eq!(policy.decide(&Verdict::Probable(hit)), Decision::Flag);

@@ -15,7 +15,8 @@ pub enum Verdict {
     /// The key is in a filter, and the source of proofs does not know it. The clearance expires.
     Cleared(Hit),
     /// The compromise of the key is proved by a signature of the key itself.
-    Confirmed(Confirmation),
+    /// Boxed, because it is rare, and three times as large as the others.
+    Confirmed(Box<Confirmation>),
     /// The key is on an exact list.
     Listed(Listing),
     /// The key is in a filter, up to its false-positive rate.
@@ -280,11 +281,13 @@ mod tests {
             position: 0,
             false_positive_ratio: 0.001,
         };
-        let confirmation = |hit: Option<Hit>| Confirmation {
-            proof: Fingerprint::of(b"key"),
-            encoding: Encoding::Presented,
-            position: 0,
-            hit,
+        let confirmation = |hit: Option<Hit>| {
+            Box::new(Confirmation {
+                proof: Fingerprint::of(b"key"),
+                encoding: Encoding::Presented,
+                position: 0,
+                hit,
+            })
         };
         assert_eq!(
             Verdict::Confirmed(confirmation(Some(hit.clone()))).to_string(),

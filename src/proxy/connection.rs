@@ -8,6 +8,7 @@ mod held;
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -52,14 +53,21 @@ pub(crate) fn accept(socket: ListenSocket, worker: Rc<Worker>) -> io::Result<Joi
 }
 
 /// Serves one accepted connection, from the ClientHello to the last response.
-async fn serve(worker: Rc<Worker>, accepted: Accepted, _open: CountGuard) {
-    if let Some(admitted) = Box::pin(establish(&worker, accepted)).await {
-        admitted.serve(&worker).await;
+///
+/// No `async fn`, whose future would keep room for its arguments besides the values moved from them.
+fn serve(worker: Rc<Worker>, accepted: Accepted, open: CountGuard) -> impl Future<Output = ()> {
+    let establishing = Box::pin(establish(Rc::clone(&worker), accepted));
+    async move {
+        let _open = open;
+        if let Some(admitted) = establishing.await {
+            admitted.serve(worker).await;
+        }
     }
 }
 
 /// Performs the handshake and admits the client. `None` if the connection is closed instead.
-async fn establish(worker: &Worker, accepted: Accepted) -> Option<Admitted> {
+async fn establish(worker: Rc<Worker>, accepted: Accepted) -> Option<Admitted> {
+    let worker = &*worker;
     let began = Instant::now();
     let Accepted { tcp, peer, listen, handshake_timeout, unacknowledged, permit } = accepted;
     let mut progress = HandshakeProgress { peer, service: None, per_ip: None };
@@ -213,7 +221,7 @@ async fn admit(
     if is_over_limit && !is_rejected {
         open.reject_over_limit();
     }
-    Some(Admitted { stream, open, metrics, _guards: guards })
+    Some(Admitted { stream, open, metrics, guards })
 }
 
 /// A client that was admitted, or that is rejected with responses.
@@ -221,24 +229,29 @@ struct Admitted {
     stream: ClientStream,
     open: Rc<OpenConnection>,
     metrics: Rc<ServiceMetrics>,
-    _guards: ConnectionGuards,
+    guards: ConnectionGuards,
 }
 
 impl Admitted {
-    /// Serves the client until its connection closes.
-    async fn serve(self, worker: &Rc<Worker>) {
-        let Self { stream, open, metrics, _guards } = self;
-        let active = metrics.connections_active.clone();
-        active.inc();
+    /// Serves the client until its connection closes. Each protocol's stage is boxed, so that the
+    /// task has no room for it.
+    fn serve(self, worker: Rc<Worker>) -> impl Future<Output = ()> {
+        let Self { stream, open, metrics, guards } = self;
+        metrics.connections_active.inc();
         worker.connections.add(&open);
         let protocol = open.service().config.protocol;
-        match protocol {
-            // Boxed, because otherwise every connection would have room for it.
-            Protocol::Tcp => Box::pin(tcp::serve(worker, &open, stream)).await,
-            Protocol::Http => http::serve(worker, metrics, &open, stream).await,
+        let served: Pin<Box<dyn Future<Output = ()>>> = match protocol {
+            Protocol::Tcp => Box::pin(tcp::serve(Rc::clone(&worker), Rc::clone(&open), stream)),
+            Protocol::Http => {
+                http::serve(Rc::clone(&worker), Rc::clone(&metrics), Rc::clone(&open), stream)
+            }
+        };
+        async move {
+            let _guards = guards;
+            served.await;
+            worker.connections.remove(Rc::as_ptr(&open));
+            metrics.connections_active.dec();
         }
-        worker.connections.remove(Rc::as_ptr(&open));
-        active.dec();
     }
 }
 
@@ -363,7 +376,7 @@ mod tests {
     use super::*;
 
     /// Maximum size of a connection's task, in bytes: what it holds besides its boxed stages.
-    const TASK: usize = 640;
+    const TASK: usize = 320;
     /// Maximum size of the handshake and the admission, in bytes. They are freed before HTTP begins.
     const ESTABLISHMENT: usize = 8704;
     /// Maximum size of a TCP service's connection, in bytes, without its two buffers.
@@ -378,8 +391,8 @@ mod tests {
 
     #[test]
     fn each_stage_of_a_connection_keeps_within_its_size() {
-        type Admission = (&'static Worker, Accepted);
-        type Tunnel = (&'static Rc<Worker>, &'static Rc<OpenConnection>, ClientStream);
+        type Admission = (Rc<Worker>, Accepted);
+        type Tunnel = (Rc<Worker>, Rc<OpenConnection>, ClientStream);
         let task = size_of_future(|(worker, accepted, open)| serve(worker, accepted, open));
         let establishment = size_of_future(|(worker, it): Admission| establish(worker, it));
         let tunnel = size_of_future(|(worker, open, io): Tunnel| tcp::serve(worker, open, io));

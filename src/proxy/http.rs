@@ -41,23 +41,25 @@ use super::worker::Worker;
 use crate::metrics::{CodeClass, ServiceMetrics};
 
 /// Serves HTTP on a connection until it closes.
-pub(crate) async fn serve<IO>(
-    worker: &Rc<Worker>,
+pub(crate) fn serve<IO>(
+    worker: Rc<Worker>,
     metrics: Rc<ServiceMetrics>,
-    open: &Rc<OpenConnection>,
+    open: Rc<OpenConnection>,
     io: IO,
-) where
+) -> Pin<Box<dyn Future<Output = ()>>>
+where
     IO: ClientIo,
 {
     let io = WithIoEvents::new(io, Rc::clone(&open.state));
     let service = Arc::clone(&open.service());
-    if open.state.kind() == ConnectionKind::Http2 {
-        let http = HttpConnection::new(worker, metrics, open, service);
-        let mut connection = Box::new(Http2Server::new(io, http));
-        drive(&mut *connection, &open.state).await;
-    } else {
-        http1::serve(worker, metrics, open, service, io).await;
+    if open.state.kind() != ConnectionKind::Http2 {
+        return Box::pin(http1::serve(worker, metrics, open, service, io));
     }
+    let http = HttpConnection::new(&worker, metrics, &open, service);
+    let mut connection = Http2Server::new(io, http);
+    Box::pin(async move {
+        drive(&mut connection, &open.state).await;
+    })
 }
 
 /// A client's connection, over HTTP/1.1 or HTTP/2.

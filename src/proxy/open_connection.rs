@@ -109,7 +109,7 @@ impl OpenConnection {
         };
         let is_rejected = judgement.decision == Decision::Reject;
         Rc::new(Self {
-            state: ConnectionState::new(service.config.limits, kind),
+            state: ConnectionState::new(&service.config.limits, kind),
             key_status: RefCell::new(key_status(&service.config, &judgement.verdict)),
             status_header: RefCell::new(Rc::new(service.config.status_header.clone())),
             service: RefCell::new(service),

@@ -17,8 +17,8 @@ use crate::metrics::UpstreamFailure;
 
 /// Carries bytes between a client and its upstream until the connection ends.
 pub(crate) async fn serve(
-    worker: &Rc<Worker>,
-    connection: &Rc<OpenConnection>,
+    worker: Rc<Worker>,
+    connection: Rc<OpenConnection>,
     stream: Box<TlsStream<TcpStream>>,
 ) {
     let service = Arc::clone(&connection.service());
@@ -46,7 +46,7 @@ pub(crate) async fn serve(
         }
     }
     let record = worker.access_log.as_ref().map(|log| {
-        let mut record = log.begin(connection);
+        let mut record = log.begin(&connection);
         record.request_line = RequestLine::tunnel();
         record.set_upstream(&upstream.server);
         record

@@ -37,26 +37,31 @@ use crate::proxy::worker::Worker;
 use crate::snapshot::Service;
 
 /// Serves HTTP/1.1 on a connection until it closes.
-pub(super) async fn serve<IO>(
-    worker: &Rc<Worker>,
+#[expect(clippy::manual_async_fn, reason = "its future would have room for the arguments twice")]
+pub(super) fn serve<IO>(
+    worker: Rc<Worker>,
     metrics: Rc<ServiceMetrics>,
-    open: &Rc<OpenConnection>,
+    open: Rc<OpenConnection>,
     service: Arc<Service>,
     mut io: IO,
-) where
+) -> impl Future<Output = ()>
+where
     IO: ClientIo,
 {
-    loop {
-        let http = HttpConnection::new(worker, Rc::clone(&metrics), open, Arc::clone(&service));
-        worker.watch_awake(&open.state);
-        // Boxed, so that a connection that hibernates has no room for it.
-        let Some(idle) = Box::pin(serve_awake(http, io)).await else { return };
-        io = idle;
-        open.state.set_hibernating(true);
-        metrics.connections_hibernating.inc();
-        wait_for_event(io.tcp(), &open.state).await;
-        metrics.connections_hibernating.dec();
-        open.state.set_hibernating(false);
+    async move {
+        loop {
+            let (metrics_of_http, service) = (Rc::clone(&metrics), Arc::clone(&service));
+            let http = HttpConnection::new(&worker, metrics_of_http, &open, service);
+            worker.watch_awake(&open.state);
+            // Boxed, so that a connection that hibernates has no room for it.
+            let Some(idle) = Box::pin(serve_awake(http, io)).await else { return };
+            io = idle;
+            open.state.set_hibernating(true);
+            metrics.connections_hibernating.inc();
+            wait_for_event(io.tcp(), &open.state).await;
+            metrics.connections_hibernating.dec();
+            open.state.set_hibernating(false);
+        }
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct ConnectionState {
     /// The connection is aborted at this time, regardless of its activity.
     deadline: Cell<Option<Instant>>,
     opened: Instant,
-    limits: LimitsConfig,
+    timeouts: Timeouts,
     tunnel_bytes: Cell<TunnelBytes>,
     is_draining: Cell<bool>,
     rest: Cell<Rest>,
@@ -48,6 +48,15 @@ pub(crate) struct ConnectionState {
     is_watched: Cell<bool>,
     /// Whether the connection was closed because of `max_connection_age`.
     is_too_old: Cell<bool>,
+}
+
+/// The limits that the state needs, because a copy of all takes twice the memory.
+#[derive(Debug)]
+struct Timeouts {
+    header: Duration,
+    body: Duration,
+    idle: Duration,
+    max_age: Option<Duration>,
 }
 
 /// The meaning of bytes that arrive between requests.
@@ -131,7 +140,7 @@ impl Drop for UpstreamWait {
 }
 
 impl ConnectionState {
-    pub(crate) fn new(limits: LimitsConfig, kind: ConnectionKind) -> Rc<Self> {
+    pub(crate) fn new(limits: &LimitsConfig, kind: ConnectionKind) -> Rc<Self> {
         let now = Instant::now();
         Rc::new(Self {
             kind: Cell::new(kind),
@@ -144,7 +153,12 @@ impl ConnectionState {
             waker: AtomicWaker::new(),
             deadline: Cell::new(None),
             opened: now,
-            limits,
+            timeouts: Timeouts {
+                header: limits.header_timeout,
+                body: limits.body_timeout,
+                idle: limits.idle_timeout,
+                max_age: limits.max_connection_age,
+            },
             tunnel_bytes: Cell::default(),
             is_draining: Cell::new(false),
             rest: Cell::new(Rest::Awake),
@@ -272,12 +286,12 @@ impl ConnectionState {
         let kind = self.kind.get();
         let is_tunnel = kind == ConnectionKind::Tunnel;
         let blocked = self.blocked_since.get().filter(|_| !is_tunnel);
-        if blocked.is_some_and(|since| has_passed(now, since, self.limits.body_timeout)) {
+        if blocked.is_some_and(|since| has_passed(now, since, self.timeouts.body)) {
             return self.close(Close::Abort);
         }
         let idle_close = if is_tunnel { Close::Abort } else { Close::Graceful };
         let age = now.saturating_duration_since(self.opened);
-        let is_too_old = self.limits.max_connection_age.is_some_and(|max_age| age >= max_age);
+        let is_too_old = self.timeouts.max_age.is_some_and(|max_age| age >= max_age);
         if is_too_old && !self.is_too_old.replace(true) {
             return self.close(idle_close);
         }
@@ -289,15 +303,13 @@ impl ConnectionState {
                 self.close_check.set(true);
                 return self.waker.wake();
             }
-            ActivityPhase::Busy => (self.body_moved.get(), self.limits.body_timeout, Close::Abort),
+            ActivityPhase::Busy => (self.body_moved.get(), self.timeouts.body, Close::Abort),
             ActivityPhase::Closing(since) => (since, CLOSE_GRACE, Close::Abort),
-            ActivityPhase::Head(since) => {
-                (since, self.limits.header_timeout, Close::RequestTimeout)
-            }
+            ActivityPhase::Head(since) => (since, self.timeouts.header, Close::RequestTimeout),
             ActivityPhase::Idle(since) if self.is_draining.get() && !is_tunnel => {
-                (since, self.limits.idle_timeout.min(DRAIN_GRACE), idle_close)
+                (since, self.timeouts.idle.min(DRAIN_GRACE), idle_close)
             }
-            ActivityPhase::Idle(since) => (since, self.limits.idle_timeout, idle_close),
+            ActivityPhase::Idle(since) => (since, self.timeouts.idle, idle_close),
         };
         if has_passed(now, since, timeout) {
             self.close(close);
@@ -340,7 +352,7 @@ impl ConnectionState {
 
     /// When the connection reaches `max_connection_age`.
     pub(crate) fn end_of_life(&self) -> Option<Instant> {
-        self.limits.max_connection_age.map(|age| self.opened + age)
+        self.timeouts.max_age.map(|age| self.opened + age)
     }
 
     /// The bytes that the connection has carried since it became a tunnel.
@@ -451,7 +463,7 @@ mod tests {
 
     #[test]
     fn an_idle_connection_closes_after_the_idle_timeout_and_a_dead_one_is_aborted() {
-        let state = ConnectionState::new(LIMITS, ConnectionKind::Http1);
+        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http1);
         assert_eq!(close_after(&state, 59), None);
         assert_eq!(close_after(&state, 60), Some(Close::Graceful));
         assert_eq!(close_after(&state, 1), None);
@@ -460,7 +472,7 @@ mod tests {
 
     #[test]
     fn an_incomplete_request_head_times_out() {
-        let state = ConnectionState::new(LIMITS, ConnectionKind::Http1);
+        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http1);
         state.record_read(1);
         assert_eq!(close_after(&state, 9), None);
         assert_eq!(close_after(&state, 10), Some(Close::RequestTimeout));
@@ -468,14 +480,14 @@ mod tests {
 
     #[test]
     fn bytes_between_http2_requests_are_no_request_head() {
-        let state = ConnectionState::new(LIMITS, ConnectionKind::Http2);
+        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http2);
         state.record_read(1);
         assert_eq!(close_after(&state, 59), None);
     }
 
     #[test]
     fn an_idle_tunnel_is_aborted() {
-        let state = ConnectionState::new(LIMITS, ConnectionKind::Tunnel);
+        let state = ConnectionState::new(&LIMITS, ConnectionKind::Tunnel);
         state.close(Close::Graceful);
         assert_eq!(close_after(&state, 59), Some(Close::Graceful), "and the tunnel goes on");
         state.record_write(1);
@@ -485,7 +497,7 @@ mod tests {
 
     #[test]
     fn a_body_that_does_not_move_is_aborted_unless_the_upstream_is_slow() {
-        let state = ConnectionState::new(LIMITS, ConnectionKind::Http1);
+        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http1);
         state.begin_request(Instant::now());
         let wait = state.wait_for_upstream();
         assert_eq!(close_after(&state, 3600), None);
@@ -497,7 +509,7 @@ mod tests {
     #[test]
     fn a_client_that_takes_nothing_is_aborted_although_the_upstream_is_slow() {
         for kind in [ConnectionKind::Http1, ConnectionKind::Http2] {
-            let state = ConnectionState::new(LIMITS, kind);
+            let state = ConnectionState::new(&LIMITS, kind);
             state.begin_request(Instant::now());
             let _wait = state.wait_for_upstream();
             state.on_write_blocked();
@@ -515,14 +527,14 @@ mod tests {
 
     #[test]
     fn requests_of_http2_have_their_own_timeouts() {
-        let state = ConnectionState::new(LIMITS, ConnectionKind::Http2);
+        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http2);
         state.begin_request(Instant::now());
         assert_eq!(close_after(&state, 3600), None);
     }
 
     #[test]
     fn a_connection_of_a_client_that_misuses_it_is_aborted_soon() {
-        let state = ConnectionState::new(LIMITS, ConnectionKind::Http2);
+        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http2);
         state.begin_request(Instant::now());
         state.close(Close::EnhanceYourCalm);
         assert_eq!(close_after(&state, 1), Some(Close::EnhanceYourCalm));
@@ -532,7 +544,7 @@ mod tests {
     #[test]
     fn a_connection_at_its_maximum_age_closes_gracefully() {
         let limits = LimitsConfig { max_connection_age: Some(Duration::from_secs(20)), ..LIMITS };
-        let state = ConnectionState::new(limits, ConnectionKind::Http1);
+        let state = ConnectionState::new(&limits, ConnectionKind::Http1);
         assert_eq!(close_after(&state, 19), None);
         assert_eq!(close_after(&state, 20), Some(Close::Graceful));
     }
@@ -540,9 +552,9 @@ mod tests {
     #[test]
     fn a_tunnel_at_its_maximum_age_is_aborted_and_other_timeouts_still_apply() {
         let limits = LimitsConfig { max_connection_age: Some(Duration::from_secs(20)), ..LIMITS };
-        let tunnel = ConnectionState::new(limits, ConnectionKind::Tunnel);
+        let tunnel = ConnectionState::new(&limits, ConnectionKind::Tunnel);
         assert_eq!(close_after(&tunnel, 20), Some(Close::Abort));
-        let busy = ConnectionState::new(limits, ConnectionKind::Http1);
+        let busy = ConnectionState::new(&limits, ConnectionKind::Http1);
         busy.begin_request(Instant::now());
         assert_eq!(close_after(&busy, 20), Some(Close::Graceful));
         assert_eq!(close_after(&busy, 30), Some(Close::Abort), "the client reads nothing");
@@ -550,7 +562,7 @@ mod tests {
 
     #[test]
     fn a_client_that_reads_the_tail_of_its_response_is_not_aborted() {
-        let state = ConnectionState::new(LIMITS, ConnectionKind::Http1);
+        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http1);
         state.close(Close::Graceful);
         assert_eq!(close_after(&state, 4), Some(Close::Graceful));
         state.phase.set(ActivityPhase::Closing(Instant::now() - Duration::from_secs(4)));
@@ -561,7 +573,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_waits_for_the_upstream_is_not_closed() {
-        let state = ConnectionState::new(LIMITS, ConnectionKind::Http1);
+        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http1);
         state.begin_request(Instant::now());
         state.begin_request(Instant::now());
         let _wait = state.wait_for_upstream();
@@ -573,7 +585,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_declines_to_hibernate_is_left_alone_until_its_next_request() {
-        let state = ConnectionState::new(LIMITS, ConnectionKind::Http1);
+        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http1);
         let later = || Instant::now() + Duration::from_secs(2);
         let request = || state.request_hibernation(later(), Duration::from_secs(1));
         assert!(request() && !state.take_hibernation(|| false));
