@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
+use super::unfair_clients::cut_off;
 use crate::support::client::Client;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
@@ -226,6 +227,15 @@ fn a_hibernating_connection_ends_with_its_client() {
     let reset = hibernating(&proxy);
     SockRef::from(reset.tcp()).set_linger(Some(Duration::ZERO)).unwrap();
     drop(reset);
+    proxy.wait_for_metric(ACTIVE, 0.0);
+    proxy.wait_for_metric(HIBERNATING, 0.0);
+}
+
+#[test]
+fn a_hibernating_connection_ends_although_its_client_has_vanished() {
+    let proxy = Proxy::new().limits("idle_timeout = \"3s\", body_timeout = \"1s\"").start();
+    let client = hibernating(&proxy);
+    cut_off(client.tcp());
     proxy.wait_for_metric(ACTIVE, 0.0);
     proxy.wait_for_metric(HIBERNATING, 0.0);
 }

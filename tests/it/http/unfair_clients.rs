@@ -189,7 +189,7 @@ fn a_client_that_pipelines_and_goes_away_releases_both_connections() {
 }
 
 /// Drops every packet that arrives at a socket, as if the host had lost its network.
-fn cut_off(tcp: &TcpStream) {
+pub(super) fn cut_off(tcp: &TcpStream) {
     const RETURN: u16 = 6; // BPF_RET | BPF_K
     SockRef::from(tcp).attach_filter(&[SockFilter::new(RETURN, 0, 0, 0)]).unwrap();
 }
