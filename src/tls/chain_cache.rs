@@ -90,9 +90,11 @@ impl ChainCache {
         &self,
         presented: &[CertificateDer<'_>],
     ) -> Option<Arc<[CertificateDer<'static>]>> {
-        let chains = self.threads.get()?.borrow();
-        let known = chains.get(presented.first()?)?;
-        (*known.presented == *presented).then(|| Arc::clone(&known.presented))
+        CHAINS.with_borrow(|Chains { young, old }| {
+            let leaf = presented.first()?;
+            let known = young.get(self.id, leaf).or_else(|| old.get(self.id, leaf))?;
+            (*known.presented == *presented).then(|| Arc::clone(&known.presented))
+        })
     }
 
     /// Adds a chain, in place of the one with the same leaf, after the proof of possession.
@@ -126,10 +128,6 @@ struct Generation {
 }
 
 impl Chains {
-    fn get(&self, leaf: &[u8]) -> Option<&VerifiedChain> {
-        self.young.by_leaf.get(leaf).or_else(|| self.old.by_leaf.get(leaf))
-    }
-
     fn find(
         &self,
         verifier: u64,
