@@ -61,21 +61,6 @@ impl Answers {
         self.cleared.remove(fingerprint).is_some()
     }
 
-    /// Removes every clearance for which `keep` returns false. Returns whether one was removed.
-    pub fn retain_cleared(
-        &mut self,
-        mut keep: impl FnMut(&Fingerprint, SystemTime) -> bool,
-    ) -> bool {
-        let before = self.cleared.len();
-        self.cleared.retain(|fingerprint, until| keep(fingerprint, *until));
-        self.cleared.len() < before
-    }
-
-    /// Replaces the names of the filters whose hits the source answers for.
-    pub fn set_filters(&mut self, filters: impl IntoIterator<Item = Arc<str>>) {
-        self.filters = filters.into_iter().collect();
-    }
-
     /// Names of the filters whose hits the source answers for.
     #[must_use]
     pub fn filters(&self) -> &[Arc<str>] {
@@ -374,7 +359,6 @@ mod tests {
         answers.clear(fingerprint, now);
         assert!(answers.is_cleared(&fingerprint, now - Duration::from_nanos(1)));
         assert!(!answers.is_cleared(&fingerprint, now));
-        assert!(!answers.retain_cleared(|_, until| until >= now));
         assert!(answers.confirm(b"key"));
         assert_eq!(answers.cleared().len(), 0);
         answers.clear(fingerprint, now);
@@ -385,8 +369,6 @@ mod tests {
     fn answers_are_about_named_filters_and_a_clearance_can_be_withdrawn() {
         let mut answers = Answers::new(["lost".into()]);
         assert!(answers.covers_filter("lost") && !answers.covers_filter("los"));
-        answers.set_filters(["found".into()]);
-        assert!(!answers.covers_filter("lost") && answers.covers_filter("found"));
         answers.clear(Fingerprint::of(b"key"), SystemTime::now());
         assert!(answers.withdraw_clearance(&Fingerprint::of(b"key")));
         assert!(!answers.withdraw_clearance(&Fingerprint::of(b"key")));
