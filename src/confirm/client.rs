@@ -19,8 +19,8 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::schedule::MAX_UNDER_WAY;
@@ -52,6 +52,14 @@ pub(super) struct SourceClient {
     paused_until: Mutex<Option<Instant>>,
 }
 
+/// The requests of one question, with one deadline.
+#[derive(Debug)]
+pub(super) struct SourceQuestion<'a> {
+    client: &'a SourceClient,
+    _slot: Option<SemaphorePermit<'a>>,
+    deadline: Instant,
+}
+
 /// The response of a source to the request for one fingerprint.
 #[derive(Debug)]
 pub(super) enum SourceResponse {
@@ -77,7 +85,7 @@ pub(super) enum RequestError {
     /// The body of a 200 has a `Content-Encoding`, which no request asks for.
     #[error("the body has a Content-Encoding")]
     Encoded,
-    /// 429, with the time for which the source wants no requests.
+    /// 429, with the time for which the source rejects requests.
     #[error("429 Too Many Requests")]
     RateLimited(Duration),
     #[error("{0}")]
@@ -122,26 +130,19 @@ impl SourceClient {
         self.paused_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests the proof for `fingerprint`. Waits for a slot, then for at most `timeout`. Sends no
-    /// request during a pause.
+    /// Waits for a slot. The requests of the question then have `timeout` in all.
+    pub(super) async fn question(&self) -> SourceQuestion<'_> {
+        let slot = self.slots.acquire().await.ok(); // fails only if the semaphore is closed
+        SourceQuestion { client: self, _slot: slot, deadline: Instant::now() + self.timeout }
+    }
+
+    /// Requests the proof for `fingerprint`, as a question of one request.
     pub(super) async fn get(
         &self,
         files: &SourceFiles,
         fingerprint: &Fingerprint,
     ) -> Result<SourceResponse, RequestError> {
-        let _slot = self.slots.acquire().await; // fails only if the semaphore is closed
-        let now = Instant::now();
-        if let Some(until) = self.paused_until(now) {
-            return Err(RequestError::RateLimited(until - now));
-        }
-        let deadline = now + self.timeout;
-        let exchange = timeout(self.timeout, self.exchange(files, fingerprint, deadline)).await;
-        let response = exchange.unwrap_or(Err(RequestError::Timeout(self.timeout)));
-        if let Err(RequestError::RateLimited(pause)) = response {
-            let mut end = self.pause_end();
-            *end = (*end).max(Some(Instant::now() + pause));
-        }
-        response
+        self.question().await.get(files, fingerprint).await
     }
 
     async fn exchange(
@@ -204,6 +205,28 @@ impl SourceClient {
             }
         }
         Err(unreachable(last_error))
+    }
+}
+
+impl SourceQuestion<'_> {
+    /// Requests the proof for `fingerprint`. Sends no request during a pause of the source.
+    pub(super) async fn get(
+        &self,
+        files: &SourceFiles,
+        fingerprint: &Fingerprint,
+    ) -> Result<SourceResponse, RequestError> {
+        let (client, now) = (self.client, Instant::now());
+        if let Some(until) = client.paused_until(now) {
+            return Err(RequestError::RateLimited(until - now));
+        }
+        let exchange = client.exchange(files, fingerprint, self.deadline);
+        let exchange = timeout_at(self.deadline.into(), exchange).await;
+        let response = exchange.unwrap_or(Err(RequestError::Timeout(client.timeout)));
+        if let Err(RequestError::RateLimited(pause)) = response {
+            let mut end = client.pause_end();
+            *end = (*end).max(Some(Instant::now() + pause));
+        }
+        response
     }
 }
 

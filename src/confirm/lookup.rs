@@ -161,8 +161,9 @@ pub(super) async fn ask_url(
     encodings: &[CanaryKey],
 ) -> LookUp {
     let mut outcome = LookUp::Unknown;
+    let question = client.question().await;
     for (fingerprint, spki) in encodings {
-        match client.get(files, fingerprint).await {
+        match question.get(files, fingerprint).await {
             Ok(SourceResponse::Found(body)) => match verified(*fingerprint, spki, body, None) {
                 Ok(found) => return LookUp::Confirmed(found),
                 Err(unusable) => outcome = LookUp::Unusable(unusable),

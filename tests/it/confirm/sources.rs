@@ -334,6 +334,29 @@ fn a_response_that_stalls_or_trickles_ends_at_the_deadline() {
 }
 
 #[test]
+fn all_encodings_of_a_key_share_one_deadline() {
+    let proxy = Proxy::new();
+    let compressed = related(&proxy.lost.spki).remove(1).1;
+    write_filter(&proxy.pki.path("lost.pkbf"), &[&proxy.lost.spki, &compressed]);
+    let source = ProofSource::start();
+    let canary = canary(&proxy.pki);
+    source.reply(&canary, proof(&canary));
+    let slow = not_found();
+    source.reply_to_others(Arc::new(move |stream| {
+        // The pause is the subject: two of them are longer than the deadline.
+        std::thread::sleep(Duration::from_millis(1200));
+        slow(stream)
+    }));
+    let table = format!("url = \"{}\"\ncanary = \"canary.pem\"\ntimeout = \"2s\"\n", source.url());
+    let proxy = proxy.add("confirm", &table).start();
+    assert!(!proxy.serves(&proxy.lost));
+    wait_until("the result", || {
+        proxy.metric("keygate_confirmations_total{result=\"timeout\"}") > 0.0
+    });
+    assert_eq!(proxy.metric("keygate_confirmations_total{result=\"cleared\"}"), 0.0);
+}
+
+#[test]
 fn a_failed_source_is_asked_again_and_its_answer_counts() {
     let (proxy, source) = scene(respond("500 Oops", "", ""), "");
     assert!(!proxy.serves(&proxy.lost));
