@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType};
 use tokio::sync::SetOnce;
-use tokio::time::timeout;
 
 use crate::blocking::BlockingPool;
 
@@ -120,17 +119,17 @@ impl Resolver {
     }
 
     /// The addresses of a name, at least one. Concurrent callers share one look-up. Waits for at
-    /// most `patience`.
+    /// most `timeout`.
     pub(crate) async fn resolve(
         &self,
         name: &str,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<HostAddresses, ResolveError> {
-        match self.first_step(name, patience) {
+        match self.first_step(name, timeout) {
             ResolveStep::Known(outcome) => outcome,
             ResolveStep::Wait(in_progress, limit) => {
                 let left = limit.saturating_sub(in_progress.began.elapsed());
-                let _ = timeout(left, in_progress.has_ended.wait()).await; // either is looked at
+                let _ = tokio::time::timeout(left, in_progress.has_ended.wait()).await; // either is looked at
                 let names = self.0.lock();
                 let outcome = names.get(name).and_then(|entry| entry.outcome(Instant::now()));
                 outcome.unwrap_or(Err(ResolveError::TimedOut))
@@ -138,7 +137,7 @@ impl Resolver {
         }
     }
 
-    fn first_step(&self, name: &str, patience: Duration) -> ResolveStep {
+    fn first_step(&self, name: &str, timeout: Duration) -> ResolveStep {
         let now = Instant::now();
         let mut names = self.0.lock();
         if names.len() >= MANY_NAMES && !names.contains_key(name) {
@@ -156,11 +155,9 @@ impl Resolver {
         let recent_failure = entry.failure.as_ref().is_some_and(|it| now - it.at < USED_AT_ONCE);
         match (entry.look_up.clone(), entry.outcome(now)) {
             (_, Some(Ok(addresses))) if age < USED_AT_ONCE => ResolveStep::Known(Ok(addresses)),
-            (Some(look_up), Some(Err(_))) if !recent_failure => {
-                ResolveStep::Wait(look_up, patience)
-            }
-            (Some(look_up), Some(_)) => ResolveStep::Wait(look_up, patience.min(WAIT_FOR_NEWER)),
-            (Some(look_up), None) => ResolveStep::Wait(look_up, patience),
+            (Some(look_up), Some(Err(_))) if !recent_failure => ResolveStep::Wait(look_up, timeout),
+            (Some(look_up), Some(_)) => ResolveStep::Wait(look_up, timeout.min(WAIT_FOR_NEWER)),
+            (Some(look_up), None) => ResolveStep::Wait(look_up, timeout),
             (None, Some(outcome)) => ResolveStep::Known(outcome),
             (None, None) => ResolveStep::Known(Err(ResolveError::TimedOut)),
         }
