@@ -113,6 +113,9 @@ enum TaskEnd {
         /// The check of the canary after the look into a complete directory without a proof.
         canary: Option<Result<(), lookup::CanaryProblem>>,
     },
+    /// Cleared keys with a file in the directory of proofs.
+    Named(Vec<Fingerprint>),
+    Refreshed(refresh::Refreshed),
 }
 
 impl AskingTask {
@@ -215,8 +218,9 @@ impl AskingTask {
     /// judged again. Must run on a `LocalSet`.
     pub async fn run(mut self, current: Current, judgements: watch::Sender<u64>) {
         let mut swaps = judgements.subscribe();
-        let mut directories = self.watched(Directories::new()).await;
-        self.seen = self.look_at_files().await;
+        let mut directories = Some(self.watch_first().await);
+        // The end of the time in which changes of a directory settle.
+        let mut settled_at: Option<Instant> = None;
         let mut tasks = JoinSet::new();
         self.check_canary(&mut tasks);
         loop {
@@ -225,20 +229,19 @@ impl AskingTask {
             self.publish(&judgements);
             self.save();
             self.show();
-            let wake = tokio::time::Instant::from_std(self.next_wake());
+            let wake = self.next_wake();
+            let wake = tokio::time::Instant::from_std(settled_at.map_or(wake, |at| at.min(wake)));
             tokio::select! {
                 Some(ended) = tasks.join_next() => {
-                    self.end(ended, &mut tasks);
+                    directories = self.end(ended, &mut tasks).or(directories);
                     while let Some(ended) = tasks.try_join_next() {
-                        self.end(ended, &mut tasks);
+                        directories = self.end(ended, &mut tasks).or(directories);
                     }
                 }
                 Some(ended) = self.writes.join_next() => self.end_write(ended),
                 () = self.questions.changed() => {}
-                () = directories.changed() => {
-                    tokio::time::sleep(SETTLE).await;
-                    directories = self.watched(directories).await;
-                    self.refresh_files(&mut tasks).await;
+                () = refresh::changed(&mut directories), if settled_at.is_none() => {
+                    settled_at = Some(Instant::now() + SETTLE);
                 }
                 changed = swaps.changed() => {
                     if changed.is_err() {
@@ -251,8 +254,14 @@ impl AskingTask {
                     let _ = done.send(()); // the caller may have stopped to wait
                 }
                 () = tokio::time::sleep_until(wake) => {
-                    if self.looked_at.elapsed() >= POLL_INTERVAL {
-                        self.refresh_files(&mut tasks).await;
+                    let now = Instant::now();
+                    let has_settled = settled_at.is_some_and(|at| at <= now);
+                    if has_settled || now >= self.looked_at + POLL_INTERVAL {
+                        (self.looked_at, settled_at) = (now, None);
+                        // Without them, a refresh is in progress.
+                        if let Some(directories) = directories.take() {
+                            self.start_refresh(directories, &mut tasks);
+                        }
                     }
                     if self.canary.is_retry_due(Instant::now()) {
                         self.check_canary(&mut tasks);
@@ -262,12 +271,15 @@ impl AskingTask {
         }
     }
 
+    /// Records how a task has ended. Returns the directories that a refresh has watched.
     fn end(
         &mut self,
         ended: Result<TaskEnd, tokio::task::JoinError>,
         tasks: &mut JoinSet<TaskEnd>,
-    ) {
+    ) -> Option<Directories> {
         match ended {
+            Ok(TaskEnd::Refreshed(refreshed)) => return Some(self.end_refresh(refreshed, tasks)),
+            Ok(TaskEnd::Named(named)) => self.ask_again(|fingerprint| named.contains(fingerprint)),
             Ok(TaskEnd::Canary(outcome)) => self.end_canary(outcome, tasks),
             Ok(TaskEnd::LookedUp { job, began, look_up, canary }) => {
                 if let Some(outcome) = canary {
@@ -277,6 +289,7 @@ impl AskingTask {
             }
             Err(error) => error!(target: TARGET, %error, "a question about a key has failed"),
         }
+        None
     }
 
     /// Starts the questions that may be asked now.

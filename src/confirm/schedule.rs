@@ -97,6 +97,8 @@ struct Entry {
     url_not_before: Option<Instant>,
     /// Whether the last look into the directories has failed.
     directory_failed: bool,
+    /// Whether the directory has changed while the question was under way.
+    is_outdated: bool,
     /// Dropped when the question is answered, or when no answer comes soon.
     ended: watch::Sender<()>,
     /// When a client caused the question the last time.
@@ -188,6 +190,7 @@ impl Schedule {
             failures: 0,
             url_not_before: None,
             directory_failed: false,
+            is_outdated: false,
             ended: watch::Sender::new(()),
             asked_at: now,
         };
@@ -375,7 +378,20 @@ impl Schedule {
             self.source_failures = self.source_failures.saturating_add(1);
             self.pause(back_off(self.source_failures), now);
         }
+        let is_confirmed = self.is_confirmed(number);
         let entry = self.entries.get_mut(&number)?;
+        if std::mem::take(&mut entry.is_outdated) && !is_confirmed {
+            // The directory may have a proof now.
+            if let Finished::Blocked(_) | Finished::Failed | Finished::Unanswered(None) = finished {
+                entry.failures = entry.failures.saturating_add(1);
+                entry.url_not_before = Some(now + back_off(entry.failures));
+            }
+            entry.state = State::Queued(Stage::Directory);
+            if finished != Finished::NotInDirectory {
+                entry.ended = watch::Sender::new(()); // wakes the held connections
+            }
+            return Some(Duration::ZERO);
+        }
         let retry = match finished {
             Finished::Answered => {
                 self.remove(number);
@@ -401,8 +417,16 @@ impl Schedule {
         };
         entry.state = State::BackingOff(now + retry);
         entry.url_not_before = None;
-        entry.ended = watch::Sender::new(()); // those who wait for an answer soon are told
+        entry.ended = watch::Sender::new(()); // wakes the held connections
         Some(retry)
+    }
+
+    /// Whether the compromise of the key of a question is proved.
+    fn is_confirmed(&self, number: u64) -> bool {
+        self.entries.get(&number).is_some_and(|entry| {
+            let mut encodings = entry.question.encodings.iter();
+            encodings.any(|(it, _)| self.known.get(it) == Some(&Known::Confirmed))
+        })
     }
 
     /// Asks the URL nothing for this time.
@@ -452,7 +476,11 @@ impl Schedule {
             match entry.state {
                 State::BackingOff(until) => entry.url_not_before = Some(until),
                 State::Queued(Stage::Url) => {}
-                State::Queued(Stage::Directory) | State::UnderWay => continue,
+                State::Queued(Stage::Directory) => continue,
+                State::UnderWay => {
+                    entry.is_outdated = true;
+                    continue;
+                }
             }
             entry.state = State::Queued(Stage::Directory);
         }
@@ -500,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_asked_about_once_whoever_waits() {
+    fn a_key_is_asked_about_once_for_all_waiters() {
         let (mut schedule, now) = schedule(false);
         assert!(is_soon(&schedule.put(1, now)) && is_soon(&schedule.put(1, now)));
         let job = schedule.next(now).unwrap();
@@ -683,6 +711,28 @@ mod tests {
         schedule.finish(job.number, Finished::Failed, later);
         assert!(schedule.next(later + SECOND).is_none());
         assert!(schedule.next(later + 3 * SECOND).is_some());
+    }
+
+    #[test]
+    fn a_change_of_the_directory_during_a_question_has_it_looked_into_again() {
+        for finished in [
+            Finished::Answered, // cleared
+            Finished::Failed,
+            Finished::NotInDirectory,
+            Finished::Unanswered(Some(24 * 3600 * SECOND)),
+        ] {
+            let (mut schedule, now) = schedule(true);
+            schedule.put(1, now);
+            let job = schedule.next(now).unwrap();
+            schedule.retry_directory();
+            schedule.finish(job.number, finished, now);
+            let again = schedule.next(now).unwrap();
+            assert_eq!((again.number, again.stage), (job.number, Stage::Directory));
+            schedule.set_confirmed(job.question.encodings[0].0);
+            schedule.retry_directory();
+            schedule.finish(again.number, Finished::Answered, now);
+            assert_eq!(schedule.pending(), 0, "a proof needs no other one");
+        }
     }
 
     #[test]

@@ -1,39 +1,82 @@
 //! The files and the directory of proofs: watched, and read again when they change.
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::super::TARGET;
-use super::super::source_files::SourceFiles;
+use super::super::source_files::{ConfirmError, SourceFiles};
 use super::{AskingTask, FILE_TIMEOUT, TaskEnd};
+use crate::blocking::{BlockingError, BlockingPool};
 use crate::config::CanaryConfig;
 use crate::snapshot::watch::Directories;
 use crate::snapshot::{FileState, Warning};
 use crate::spki::Fingerprint;
 
+/// What a look at the files has found.
+pub(super) struct Refreshed {
+    directories: Directories,
+    /// The states of the files, then that of the directory of proofs.
+    states: Vec<FileState>,
+    /// The content of the files, if one has changed.
+    files: Option<Result<Result<SourceFiles, ConfirmError>, BlockingError>>,
+}
+
+/// Waits for a change in a directory. Cancel-safe.
+pub(super) async fn changed(directories: &mut Option<Directories>) {
+    match directories {
+        Some(directories) => directories.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Watches the directories of `paths`.
+async fn watch(
+    thread: &BlockingPool,
+    mut directories: Directories,
+    paths: Vec<PathBuf>,
+) -> Directories {
+    let watch = move || {
+        directories.watch(&paths);
+        directories
+    };
+    match thread.run_within(FILE_TIMEOUT, watch).await {
+        Ok(directories) => directories,
+        Err(error) => {
+            warn!(target: TARGET, %error, "the files of [confirm] cannot be watched, they are polled only");
+            Directories::new()
+        }
+    }
+}
+
+/// The states of `paths`; `before` if they cannot be read.
+async fn states(
+    thread: &BlockingPool,
+    paths: Vec<PathBuf>,
+    before: Vec<FileState>,
+) -> Vec<FileState> {
+    let states = move || paths.iter().map(|path| FileState::of(path)).collect();
+    thread.run_within(FILE_TIMEOUT, states).await.unwrap_or(before)
+}
+
 impl AskingTask {
-    /// Watches the directories of the files. The calls run on the thread for files.
-    pub(super) async fn watched(&self, mut directories: Directories) -> Directories {
+    /// Watches the directories of the files, and looks at the files.
+    pub(super) async fn watch_first(&mut self) -> Directories {
+        let directories = watch(&self.thread, Directories::new(), self.watched()).await;
+        self.seen = states(&self.thread, self.seen_paths(), Vec::new()).await;
+        directories
+    }
+
+    /// The paths whose directories are watched.
+    fn watched(&self) -> Vec<PathBuf> {
         let mut paths: Vec<PathBuf> = self.files_to_watch();
         // The directory of a file is watched, so that this name stands for all of them.
         paths.extend(self.directories.configured.iter().map(|it| it.join("any")));
-        let watch = move || {
-            directories.watch(&paths);
-            directories
-        };
-        match self.thread.run(watch).await {
-            Ok(directories) => directories,
-            Err(error) => {
-                warn!(target: TARGET, %error, "the files of [confirm] cannot be watched, they are polled only");
-                Directories::new()
-            }
-        }
+        paths
     }
 
-    pub(super) fn files_to_watch(&self) -> Vec<PathBuf> {
+    fn files_to_watch(&self) -> Vec<PathBuf> {
         let canary = match &self.config.canary {
             CanaryConfig::File(path) => Some(path),
             CanaryConfig::Off | CanaryConfig::Published => None,
@@ -42,56 +85,75 @@ impl AskingTask {
         files.into_iter().flatten().cloned().collect()
     }
 
-    /// The states of the files, then that of the directory of proofs.
-    pub(super) async fn look_at_files(&self) -> Vec<FileState> {
+    /// The files, then the directory of proofs.
+    fn seen_paths(&self) -> Vec<PathBuf> {
         let mut paths = self.files_to_watch();
         paths.extend(self.directories.configured.clone());
-        let states = move || paths.iter().map(|path| FileState::of(path)).collect();
-        self.thread.run(states).await.unwrap_or_else(|_| self.seen.clone())
+        paths
     }
 
-    /// Reads the files again if one has changed, and asks again what a new proof may answer.
-    pub(super) async fn refresh_files(&mut self, tasks: &mut JoinSet<TaskEnd>) {
-        self.looked_at = Instant::now();
-        let states = self.look_at_files().await;
-        let before = std::mem::replace(&mut self.seen, states);
+    /// Watches the directories again and looks at the files, without a pause of the questions.
+    pub(super) fn start_refresh(&self, directories: Directories, tasks: &mut JoinSet<TaskEnd>) {
+        let (thread, config) = (self.thread.clone(), self.config.clone());
+        let (watched, paths, before) = (self.watched(), self.seen_paths(), self.seen.clone());
         let files = self.files_to_watch().len();
-        if before.get(..files) != self.seen.get(..files) {
-            let config = self.config.clone();
-            match self.thread.run(move || SourceFiles::read(&config)).await {
-                Ok(Ok(read)) => {
-                    if let Some(exposed) = &read.exposed {
-                        Warning::UnsafePermissions(exposed.clone()).log();
-                    }
-                    self.files = read;
-                    info!(target: TARGET, "files of the source of proofs loaded");
-                    self.check_canary_anew(tasks);
+        tasks.spawn_local(async move {
+            let directories = watch(&thread, directories, watched).await;
+            let states = states(&thread, paths, before.clone()).await;
+            let read = move || SourceFiles::read(&config);
+            let files = match before.get(..files) == states.get(..files) {
+                true => None,
+                false => Some(thread.run_within(FILE_TIMEOUT, read).await),
+            };
+            TaskEnd::Refreshed(Refreshed { directories, states, files })
+        });
+    }
+
+    /// Uses files that have changed, and asks again what a new proof may answer.
+    pub(super) fn end_refresh(
+        &mut self,
+        refreshed: Refreshed,
+        tasks: &mut JoinSet<TaskEnd>,
+    ) -> Directories {
+        let Refreshed { directories, states, files } = refreshed;
+        let before = std::mem::replace(&mut self.seen, states);
+        match files {
+            None => {}
+            Some(Ok(Ok(read))) => {
+                if let Some(exposed) = &read.exposed {
+                    Warning::UnsafePermissions(exposed.clone()).log();
                 }
-                Ok(Err(error)) => {
-                    warn!(target: TARGET, %error, "files of the source of proofs rejected, keeping those in use");
-                }
-                Err(error) => {
-                    warn!(target: TARGET, %error, "files of the source of proofs cannot be read");
-                }
+                self.files = read;
+                info!(target: TARGET, "files of the source of proofs loaded");
+                self.check_canary_anew(tasks);
+            }
+            Some(Ok(Err(error))) => {
+                warn!(target: TARGET, %error, "files of the source of proofs rejected, keeping those in use");
+            }
+            Some(Err(error)) => {
+                warn!(target: TARGET, %error, "files of the source of proofs cannot be read");
             }
         }
+        let files = self.files_to_watch().len();
         if before.get(files..) != self.seen.get(files..) {
-            self.consult_directory(tasks).await;
+            self.consult_directory(tasks);
         }
+        directories
     }
 
     /// Looks for new proofs: of keys that wait for an answer, of cleared keys, and of probable keys
     /// whose clients are connected.
-    pub(super) async fn consult_directory(&mut self, tasks: &mut JoinSet<TaskEnd>) {
+    fn consult_directory(&mut self, tasks: &mut JoinSet<TaskEnd>) {
         if let Some(mut schedule) = self.questions.schedule() {
             schedule.retry_directory();
         }
         let cleared: Vec<Fingerprint> = self.book.cleared().map(|(it, _)| *it).collect();
-        let directories = self.directories.clone();
-        let named = move || directories.named(&cleared);
-        let named = self.thread.run_within(FILE_TIMEOUT, named).await;
-        let named = named.unwrap_or_default();
-        self.ask_again(|fingerprint| named.contains(fingerprint));
+        let (directories, thread) = (self.directories.clone(), self.thread.clone());
+        tasks.spawn_local(async move {
+            let named = move || directories.named(&cleared);
+            let named = thread.run_within(FILE_TIMEOUT, named).await;
+            TaskEnd::Named(named.unwrap_or_default())
+        });
         self.judge_again = true;
         self.canary.forget();
         if self.config.directory_is_complete {
