@@ -29,7 +29,14 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let path = args.config.path();
     let config = Config::read(path)?;
     let metrics = ControlMetrics::new().map_err(ServerError::Metrics)?;
-    let (loader, snapshot) = Loader::start(&config, metrics, JudgementLinks::default())?;
+    let loaded = Loader::start(&config, metrics, JudgementLinks::default());
+    // The errors of all files are printed at once.
+    if loaded.is_err()
+        && let Some(Err(error)) = config.confirm.as_ref().map(direct_source)
+    {
+        print_error(&error);
+    }
+    let (loader, snapshot) = loaded?;
     for named in snapshot.guard.filters() {
         let header = named.filter.header();
         print(format_args!(
@@ -115,8 +122,7 @@ fn show_source(
     online: bool,
     warnings: &mut Vec<String>,
 ) -> Result<(), CliError> {
-    let resolver = Resolver::start().map_err(ServerError::Resolver)?;
-    let source = DirectSource::new(config, resolver)?;
+    let source = direct_source(config)?;
     let name = source.name();
     let canary = match &config.canary {
         _ if !source.clears() => "off".to_owned(),
@@ -154,4 +160,9 @@ fn show_source(
             Ok(())
         }
     }
+}
+
+fn direct_source(config: &ConfirmConfig) -> Result<DirectSource, CliError> {
+    let resolver = Resolver::start().map_err(ServerError::Resolver)?;
+    Ok(DirectSource::new(config, resolver)?)
 }

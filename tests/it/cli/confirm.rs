@@ -441,4 +441,11 @@ fn validate_checks_the_canary_of_a_directory_and_the_permissions_of_an_api_key()
     set_mode(0o644);
     let shown = validate(2, &["--strict"]);
     assert!(shown.contains("warning: ") && shown.contains("api.key"), "{shown}");
+
+    // The errors of all files at once.
+    for name in ["api.key", "lost.pkbf"] {
+        std::fs::remove_file(pki.path(name)).unwrap();
+    }
+    let shown = validate(3, &[]);
+    assert!(shown.contains("lost.pkbf") && shown.contains("api.key"), "{shown}");
 }
