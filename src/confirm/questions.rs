@@ -45,11 +45,15 @@ impl UnderWay {
         Self(ended)
     }
 
-    /// Waits until the question is answered, or until it is clear that no answer comes soon. The
-    /// answer is in use then: judge the key again. Cancel-safe.
-    pub async fn ended(&mut self) {
-        // The sender sends nothing and is dropped at the end.
-        while self.0.changed().await.is_ok() {}
+    /// Waits until the question is answered, or until it is clear that no answer comes soon. Returns
+    /// whether it is answered. The answer is in use then: judge the key again.
+    pub async fn ended(&mut self) -> bool {
+        // The sender sends once if there is an answer, and is dropped at the end.
+        let mut is_answered = false;
+        while self.0.changed().await.is_ok() {
+            is_answered = true;
+        }
+        is_answered
     }
 }
 

@@ -52,7 +52,7 @@ pub struct ConfirmReport {
     pub blocked_until: Option<String>,
     /// When the source answered last, RFC 3339.
     pub last_answer: Option<String>,
-    /// The last question without an answer, and why.
+    /// Time, source and reason of the last question without an answer.
     pub last_error: Option<String>,
     /// Number of confirmed keys.
     pub confirmed: usize,

@@ -394,6 +394,7 @@ impl Schedule {
         }
         let retry = match finished {
             Finished::Answered => {
+                entry.ended.send_replace(());
                 self.remove(number);
                 return None;
             }

@@ -152,11 +152,11 @@ labels! {
 
     /// How the wait of a connection for an answer about the client's key ended.
     WaitOutcome {
-        /// The questions were answered, no answer comes soon, or a reload left nothing to wait for.
+        /// The questions were answered, or a reload left nothing to wait for.
         Answered = "answered",
         /// The client closed the connection.
         ClientGone = "client_gone",
-        /// `confirm.wait` passed.
+        /// `confirm.wait` passed, or no answer could come within it any more.
         Expired = "expired",
         /// The process drains, or a reload has removed the service.
         Stopped = "stopped",

@@ -200,7 +200,7 @@ impl AskingTask {
             self.finish(job, Finished::DirectoryFailed);
         } else {
             self.metrics.confirm.record_result(result);
-            self.status.update(|report| report.last_error = Some(error.to_owned()));
+            self.record_error(error);
             let next = self.finish_and_get_retry(job, Finished::Unanswered(pause));
             self.log_unanswered(job, result, error, next);
         }
@@ -220,7 +220,7 @@ impl AskingTask {
     fn fail(&mut self, job: &Job, error: &RequestError) {
         let result = error.result();
         self.metrics.confirm.record_result(result);
-        self.status.update(|report| report.last_error = Some(error.to_string()));
+        self.record_error(&error.to_string());
         let finished = match error {
             RequestError::RateLimited(pause) => {
                 self.record_blocked(*pause);
@@ -239,6 +239,12 @@ impl AskingTask {
     /// The end of the pause that the URL has asked for.
     fn paused_until(&self) -> Option<Instant> {
         self.client.as_ref().and_then(|client| client.paused_until(Instant::now()))
+    }
+
+    fn record_error(&self, error: &str) {
+        let (time, source) = (rfc3339(unix_time::now()), source_of(&self.config));
+        let error = format!("{time} {source}: {error}");
+        self.status.update(|report| report.last_error = Some(error));
     }
 
     fn record_blocked(&mut self, pause: Duration) {

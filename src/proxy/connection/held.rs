@@ -45,10 +45,12 @@ async fn wait(
     identity: &ClientIdentity,
     mut asked: Asked,
 ) -> WaitOutcome {
-    let answered = async {
+    let ended = async {
+        let mut is_answered = true;
         for question in &mut asked.under_way {
-            question.ended().await;
+            is_answered &= question.ended().await;
         }
+        if is_answered { WaitOutcome::Answered } else { WaitOutcome::Expired }
     };
     let decided = async {
         loop {
@@ -63,7 +65,7 @@ async fn wait(
     let is_http = service.config.protocol == Protocol::Http;
     tokio::select! {
         biased;
-        () = answered => WaitOutcome::Answered,
+        outcome = ended => outcome,
         outcome = decided => outcome,
         () = client_gone(stream, is_http) => WaitOutcome::ClientGone,
         () = sleep(worker.inquiry.wait()) => WaitOutcome::Expired,
