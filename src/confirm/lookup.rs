@@ -185,16 +185,18 @@ pub(super) struct CanaryProblem {
     pub(super) error: String,
     /// The time for which the source wants no requests.
     pub(super) pause: Option<Duration>,
+    /// Whether the source has answered: it does not know its canary.
+    pub(super) is_answer: bool,
 }
 
 impl CanaryProblem {
     fn new(fingerprint: &Fingerprint, error: impl Display) -> Self {
-        Self { error: format!("{fingerprint}: {error}"), pause: None }
+        Self { error: format!("{fingerprint}: {error}"), pause: None, is_answer: true }
     }
 
     /// A problem that concerns no certain key.
     pub(super) fn other(error: &impl Display) -> Self {
-        Self { error: error.to_string(), pause: None }
+        Self { error: error.to_string(), pause: None, is_answer: false }
     }
 }
 
@@ -222,7 +224,8 @@ pub(super) async fn check_canaries(
                     | RequestError::TooLarge
                     | RequestError::Unreachable(_) => None,
                 };
-                return Err(CanaryProblem { pause, ..CanaryProblem::new(fingerprint, error) });
+                let problem = CanaryProblem::new(fingerprint, error);
+                return Err(CanaryProblem { pause, is_answer: false, ..problem });
             }
         }
     }

@@ -38,6 +38,8 @@ pub(super) struct CanaryCheck {
     /// Failed checks in a row.
     failures: u32,
     retry_at: Option<Instant>,
+    /// Whether the source answered the last check that failed and was logged.
+    logged_answer: Option<bool>,
     waiting: Vec<Job>,
 }
 
@@ -285,7 +287,7 @@ impl AskingTask {
             self.clear(&job);
         } else if self.canary.retry_at().is_some_and(|at| at > now) || self.paused_until().is_some()
         {
-            self.untrusted(&job, "the source does not know its canary", false);
+            self.untrusted(&job, "the check of the canary failed", false);
         } else {
             self.canary.waiting.push(job);
             self.check_canary(tasks);
@@ -390,13 +392,18 @@ impl AskingTask {
                 self.status.update(|report| report.canary = CanaryState::Ok);
                 self.canary.known_at = Some(now);
                 self.canary.failures = 0;
+                self.canary.logged_answer = None;
                 self.canary.retry_at = None;
                 waiting.iter().for_each(|job| self.clear(job));
             }
-            Err(CanaryProblem { error, pause }) => {
-                if self.canary.failures == 0 {
+            Err(CanaryProblem { error, pause, is_answer }) => {
+                if self.canary.logged_answer.replace(is_answer) != Some(is_answer) {
                     let source = source_of(&self.config);
-                    warn!(target: TARGET, source, error, "source does not know its canary, no key is cleared");
+                    if is_answer {
+                        warn!(target: TARGET, source, error, "source does not know its canary, no key is cleared");
+                    } else {
+                        warn!(target: TARGET, source, error, "source cannot be asked about its canary, no key is cleared");
+                    }
                 }
                 self.status.update(|report| report.canary = CanaryState::Failed);
                 self.canary.known_at = None;
@@ -412,7 +419,7 @@ impl AskingTask {
                         schedule.pause(pause, now);
                     }
                 }
-                let error = format!("the source does not know its canary: {error}");
+                let error = format!("the check of the canary failed: {error}");
                 waiting.iter().for_each(|job| self.untrusted(job, &error, false));
             }
         }

@@ -473,7 +473,7 @@ fn tls_to_the_source_needs_a_certificate_of_the_configured_cas() {
             assert!(asked.head.contains(&format!("host: localhost:{port}\r\n")), "{}", asked.head);
         } else {
             let line = proxy.wait_for("the canary", |line| {
-                line["message"] == "source does not know its canary, no key is cleared"
+                line["message"] == "source cannot be asked about its canary, no key is cleared"
             });
             assert!(line["error"].as_str().unwrap().contains("TLS handshake failed"), "{line}");
             assert!(source.taken().is_empty());
