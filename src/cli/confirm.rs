@@ -99,10 +99,10 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 const ATTEMPTS: u32 = 3;
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let (config, questions) = source(args)?;
+    let Source { config, state_dir, questions } = source(args)?;
     let resolver = Resolver::start()
         .map_err(|error| CliError::system("cannot start the resolver threads", error))?;
-    let source = DirectSource::new(&config, resolver)?;
+    let source = DirectSource::new(&config, state_dir.as_deref(), resolver)?;
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::system("cannot start a runtime", error))?;
     let name = source.name();
@@ -142,7 +142,14 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 }
 
 /// The source, and the filters that select the keys.
-fn source(args: &Args) -> Result<(ConfirmConfig, QuestionMaker), CliError> {
+struct Source {
+    config: ConfirmConfig,
+    /// Has the proofs that the proxy has found.
+    state_dir: Option<PathBuf>,
+    questions: QuestionMaker,
+}
+
+fn source(args: &Args) -> Result<Source, CliError> {
     if args.url.is_none() && args.proofs.is_none() {
         let path = &args.config.config;
         let config = Config::read(path)?;
@@ -151,7 +158,7 @@ fn source(args: &Args) -> Result<(ConfirmConfig, QuestionMaker), CliError> {
             CliError::Usage(format!("{path} has no table [confirm]: give --url or --proofs"))
         })?;
         let questions = QuestionMaker::read(&config.filters, &confirm.filters)?;
-        return Ok((confirm, questions));
+        return Ok(Source { config: confirm, state_dir: config.state_dir, questions });
     }
     let parse = |text: &String| {
         SourceUrl::parse(text).ok_or_else(|| {
@@ -180,7 +187,7 @@ fn source(args: &Args) -> Result<(ConfirmConfig, QuestionMaker), CliError> {
         stale_for: Duration::ZERO,
         rate: 1,
     };
-    Ok((config, QuestionMaker::without_filters()))
+    Ok(Source { config, state_dir: None, questions: QuestionMaker::without_filters() })
 }
 
 #[derive(Debug, Default)]

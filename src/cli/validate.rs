@@ -1,6 +1,8 @@
 //! `keygate validate`: loads everything that `run` would load, and listens on no address. Only
 //! `--online` opens connections: to the source of proofs.
 
+use std::path::Path;
+
 use tokio::runtime::Builder;
 
 use super::input::{counted, counted_entries};
@@ -32,7 +34,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let loaded = Loader::start(&config, metrics, JudgementLinks::default());
     // The errors of all files are printed at once.
     if loaded.is_err()
-        && let Some(Err(error)) = config.confirm.as_ref().map(direct_source)
+        && let Some(Err(error)) = config.confirm.as_ref().map(|it| direct_source(it, config.state_dir.as_deref()))
     {
         print_error(&error);
     }
@@ -98,7 +100,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     }
     let mut warnings: Vec<_> = loader.warnings().iter().map(ToString::to_string).collect();
     if let Some(confirm) = &config.confirm {
-        show_source(confirm, args.online, &mut warnings)?;
+        show_source(confirm, config.state_dir.as_deref(), args.online, &mut warnings)?;
     }
     for warning in &warnings {
         print(format_args!("warning: {warning}"))?;
@@ -119,10 +121,11 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 /// directory, and with `online` that of a URL.
 fn show_source(
     config: &ConfirmConfig,
+    state_dir: Option<&Path>,
     online: bool,
     warnings: &mut Vec<String>,
 ) -> Result<(), CliError> {
-    let source = direct_source(config)?;
+    let source = direct_source(config, state_dir)?;
     let name = source.name();
     let canary = match &config.canary {
         _ if !source.clears() => "off".to_owned(),
@@ -162,7 +165,10 @@ fn show_source(
     }
 }
 
-fn direct_source(config: &ConfirmConfig) -> Result<DirectSource, CliError> {
+fn direct_source(
+    config: &ConfirmConfig,
+    state_dir: Option<&Path>,
+) -> Result<DirectSource, CliError> {
     let resolver = Resolver::start().map_err(ServerError::Resolver)?;
-    Ok(DirectSource::new(config, resolver)?)
+    Ok(DirectSource::new(config, state_dir, resolver)?)
 }

@@ -15,7 +15,8 @@ use tokio::task::JoinSet;
 use tracing::{error, info};
 
 pub use self::keeping::{AnswerKeeper, create_directories};
-use self::keeping::{KEPT_PROOFS, SAVE_INTERVAL, UnkeptProof, WriteEnd};
+pub(super) use self::keeping::KEPT_PROOFS;
+use self::keeping::{SAVE_INTERVAL, UnkeptProof, WriteEnd};
 use self::outcome::{CanaryCheck, LogLimit};
 use self::publishing::JUDGE_INTERVAL;
 use super::TARGET;

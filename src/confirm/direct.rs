@@ -1,12 +1,12 @@
 //! Questions of a command to a source, one after another: no schedule, and no answers are kept.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
-use super::asking_task::{clears, source_of};
+use super::asking_task::{KEPT_PROOFS, clears, source_of};
 use super::client::{RequestError, SourceClient};
 use super::lookup::{self, CanaryProblem, LookUp, ProofDirectories};
 use super::source_files::{ConfirmError, SourceFiles};
@@ -50,17 +50,23 @@ pub enum DirectAnswer {
 }
 
 impl DirectSource {
-    /// Reads the files of the source. Blocks.
+    /// Reads the files of the source. Proofs in `state_dir` count if the user can read it. Blocks.
     ///
     /// # Errors
     /// Returns an error if a file cannot be used.
-    pub fn new(config: &ConfirmConfig, resolver: Resolver) -> Result<Self, ConfirmError> {
+    pub fn new(
+        config: &ConfirmConfig,
+        state_dir: Option<&Path>,
+        resolver: Resolver,
+    ) -> Result<Self, ConfirmError> {
         let files = SourceFiles::read(config)?;
         if let Some(path) = &config.proofs {
             let unusable = |source| ConfirmError::Directory { path: path.clone(), source };
             std::fs::read_dir(path).map_err(unusable)?;
         }
-        let directories = ProofDirectories { kept: None, configured: config.proofs.clone() };
+        let kept = state_dir.map(|directory| directory.join(KEPT_PROOFS));
+        let kept = kept.filter(|directory| std::fs::read_dir(directory).is_ok());
+        let directories = ProofDirectories { kept, configured: config.proofs.clone() };
         let client = config.url.clone().map(|url| SourceClient::new(url, config.timeout, resolver));
         Ok(Self { config: config.clone(), files, directories, client, canary: OnceCell::new() })
     }

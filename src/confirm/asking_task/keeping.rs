@@ -28,7 +28,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_UNKEPT: usize = 64;
 
 /// Name of the directory of kept proofs in the state directory.
-pub(super) const KEPT_PROOFS: &str = "proofs";
+pub(in crate::confirm) const KEPT_PROOFS: &str = "proofs";
 
 /// Saves the answers at the end of the process.
 #[derive(Debug, Clone)]

@@ -449,3 +449,20 @@ fn validate_checks_the_canary_of_a_directory_and_the_permissions_of_an_api_key()
     let shown = validate(3, &[]);
     assert!(shown.contains("lost.pkbf") && shown.contains("api.key"), "{shown}");
 }
+
+#[test]
+fn a_proof_in_the_state_directory_needs_no_source() {
+    let pki = Pki::new();
+    let lost = pki.client("lost", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
+    let text = Configuration::new("127.0.0.1:9")
+        .global("[state]\ndir = \"state\"\n[confirm]\nurl = \"http://127.0.0.1:9\"")
+        .text();
+    std::fs::write(pki.path("keygate.toml"), text).unwrap();
+    std::fs::create_dir_all(pki.path("state/proofs")).unwrap();
+    let (fingerprint, proof) = proofs(&lost).remove(0);
+    std::fs::write(pki.path(&format!("state/proofs/{fingerprint}.jws")), proof).unwrap();
+    let rows = confirm(pki.directory(), 1, &["--config", "keygate.toml", "lost.pem"]);
+    assert_eq!(verdicts(&rows), ["confirmed"]);
+    assert!(rows[0]["source"].as_str().unwrap().contains("state/proofs/"), "{rows:?}");
+}
