@@ -100,6 +100,9 @@ const ATTEMPTS: u32 = 3;
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let Source { config, state_dir, questions } = source(args)?;
+    if let Some(directory) = args.save.as_deref().filter(|_| !args.dry_run) {
+        proof::check_directory("--save", directory)?;
+    }
     let resolver = Resolver::start()
         .map_err(|error| CliError::system("cannot start the resolver threads", error))?;
     let source = DirectSource::new(&config, state_dir.as_deref(), resolver)?;

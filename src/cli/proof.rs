@@ -77,6 +77,21 @@ fn file_name(fingerprint: Fingerprint) -> String {
     format!("{fingerprint}.jws")
 }
 
+/// Checks that the directory for proofs, which the option `option` names, exists.
+pub(super) fn check_directory(option: &str, directory: &Path) -> Result<(), CliError> {
+    let problem = |problem: &dyn std::fmt::Display| {
+        CliError::Operation(format!("{option} {}: {problem}", directory.display()))
+    };
+    match std::fs::metadata(directory) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(problem(&"not a directory; name another one")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(problem(&"there is no such directory; create it"))
+        }
+        Err(error) => Err(problem(&error)),
+    }
+}
+
 /// Writes a proof into `directory`, for all users, because a proof is not secret. A reader finds the
 /// old file or the whole new one.
 pub(super) fn write(

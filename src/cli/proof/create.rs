@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::ValueHint;
 use serde::Serialize;
 
-use super::{CliError, Exit, file_name, private_key, read, write};
+use super::{CliError, Exit, check_directory, file_name, private_key, read, write};
 use crate::cli::CliOutput;
 use crate::proof;
 use crate::spki::Algorithm;
@@ -48,6 +48,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             files.collect::<Vec<_>>().join(" and ")
         )));
     }
+    check_directory("--dir", &args.dir)?;
     let mut output = CliOutput::new();
     for proof in proofs {
         let path = write(&args.dir, proof.fingerprint, proof.json.as_bytes())?;

@@ -285,6 +285,11 @@ fn wrong_usage_of_confirm_is_named() {
         (2, &["--proofs", "."], "required"),
         (2, &["--url", "http://a.example", "--api-key", "key", "lost.pem"], "in clear text"),
         (3, &["--proofs", "none", "lost.pem"], "confirm: directory none"),
+        (
+            3,
+            &["--url", "http://127.0.0.1:9", "--save", "none", "lost.pem"],
+            "--save none: there is no such directory; create it",
+        ),
         (3, &["--proofs", ".", "none.pem"], "none.pem: No such file"),
         (3, &["--url", "https://a", "--trust-anchors", "none", "lost.pem"], "none"),
     ] {
