@@ -167,6 +167,21 @@ fn what_a_held_client_of_a_tcp_service_sends_reaches_the_server_later() {
 }
 
 #[test]
+fn a_wait_that_ends_without_an_answer_is_no_answered_one() {
+    let (scene, source) = silent(REJECT, LONG);
+    let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
+    held.send(GET);
+    source.wait_for_question(&scene.lost);
+    source.set(&scene.lost.spki, Answer::Busy(3600));
+    assert_eq!(held.rest(), "");
+    wait_for_outcome(&scene, "expired", 1.0);
+    let is_named = |error: &str| error.contains("Z http://127.0.0.1:") && error.contains(": 429");
+    scene.keygate.wait_for_status("the error", |status| {
+        status["confirm"]["last_error"].as_str().is_some_and(is_named)
+    });
+}
+
+#[test]
 fn a_resumed_client_is_held_too() {
     for version in VERSIONS {
         let (scene, source) = silent(FLAG, "200ms");
