@@ -87,7 +87,7 @@ impl AskingTask {
         look_up: LookUp,
         tasks: &mut JoinSet<TaskEnd>,
     ) {
-        if job.stage == Stage::Url {
+        if job.stage == Stage::Url || self.client.is_none() {
             self.record_response(&look_up);
         }
         let goes_on = job.stage == Stage::Directory && self.client.is_some();
@@ -120,7 +120,7 @@ impl AskingTask {
         }
     }
 
-    /// Records a response of the URL, whatever it is.
+    /// Records a response of the URL, or of the directory if there is no URL.
     fn record_response(&mut self, look_up: &LookUp) {
         let responded = match look_up {
             LookUp::Confirmed(_) | LookUp::Unknown | LookUp::Unusable(_) => true,
@@ -262,7 +262,13 @@ impl AskingTask {
         // What never counts is asked again as seldom as a cleared key.
         let pause = is_permanent.then_some(self.config.cleared_ttl);
         let next = self.finish_and_get_retry(job, Finished::Unanswered(pause));
-        self.log_unanswered(job, result, error, next);
+        if !is_permanent {
+            return self.log_unanswered(job, result, error, next);
+        }
+        let Some(left_out) = self.log.pass(Instant::now()) else { return };
+        let (fingerprint, next) = (first_fingerprint(job), next.map(time_after));
+        let (result, source) = (result.as_str(), &self.report.source);
+        info!(target: TARGET, fingerprint, source, result, error, next, left_out, "no answer about a client key");
     }
 
     fn log_unanswered(
@@ -273,10 +279,9 @@ impl AskingTask {
         next: Option<Duration>,
     ) {
         let Some(left_out) = self.log.pass(Instant::now()) else { return };
-        let fingerprint = job.question.encodings.first().map(|(it, _)| it.to_string());
-        let next = next.map(|next| rfc3339(unix_time::now().saturating_add(next.as_secs())));
-        let result = result.as_str();
-        warn!(target: TARGET, fingerprint, result, error, next, left_out, "no answer about a client key");
+        let (fingerprint, next) = (first_fingerprint(job), next.map(time_after));
+        let (result, source) = (result.as_str(), &self.report.source);
+        warn!(target: TARGET, fingerprint, source, result, error, next, left_out, "no answer about a client key");
     }
 
     /// Clears the key of a question if the source knew its canary lately; otherwise after a check.
@@ -437,4 +442,13 @@ impl AskingTask {
         let mut schedule = self.questions.schedule()?;
         schedule.finish(job.number, finished, Instant::now())
     }
+}
+
+fn first_fingerprint(job: &Job) -> Option<String> {
+    job.question.encodings.first().map(|(fingerprint, _)| fingerprint.to_string())
+}
+
+/// The time after `pause`, RFC 3339.
+fn time_after(pause: Duration) -> String {
+    rfc3339(unix_time::now().saturating_add(pause.as_secs()))
 }
