@@ -240,7 +240,7 @@ fn confirm_card(report: &ConfirmReport) -> ConfirmCard<'_> {
             time: &answer.time,
             verdict: answer.verdict,
             fingerprint: &answer.fingerprint,
-            detail: answer.proof.clone().or(until).unwrap_or_default(),
+            detail: answer.proof_file.clone().or(until).unwrap_or_default(),
         }
     });
     ConfirmCard {

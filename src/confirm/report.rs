@@ -92,7 +92,7 @@ pub struct AnswerReport {
     pub verdict: &'static str,
     /// Path of the proof.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub proof: Option<String>,
+    pub proof_file: Option<String>,
     /// When the key is asked about again, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,

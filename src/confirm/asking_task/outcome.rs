@@ -155,18 +155,18 @@ impl AskingTask {
         if !is_kept {
             self.keep_new(fingerprint, body);
         }
-        let proof = proof.map(|path| path.display().to_string());
+        let proof_file = proof.map(|path| path.display().to_string());
         if effect == ProofEffect::New {
             let source = match &file {
                 Some(path) => path.display().to_string(),
                 None => source_of(&self.config),
             };
-            warn!(target: TARGET, %fingerprint, source, proof, "compromise of a client key proved");
+            warn!(target: TARGET, %fingerprint, source, proof_file, "compromise of a client key proved");
             self.add_answer(AnswerReport {
                 time: rfc3339(unix_time::now()),
                 fingerprint: fingerprint.to_string(),
                 verdict: ConfirmationResult::Confirmed.as_str(),
-                proof,
+                proof_file,
                 until: None,
             });
         }
@@ -267,7 +267,7 @@ impl AskingTask {
         }
         let Some(left_out) = self.log.pass(Instant::now()) else { return };
         let (fingerprint, next) = (first_fingerprint(job), next.map(time_after));
-        let (result, source) = (result.as_str(), &self.report.source);
+        let (result, source) = (result.as_str(), source_of(&self.config));
         info!(target: TARGET, fingerprint, source, result, error, next, left_out, "no answer about a client key");
     }
 
@@ -280,7 +280,7 @@ impl AskingTask {
     ) {
         let Some(left_out) = self.log.pass(Instant::now()) else { return };
         let (fingerprint, next) = (first_fingerprint(job), next.map(time_after));
-        let (result, source) = (result.as_str(), &self.report.source);
+        let (result, source) = (result.as_str(), source_of(&self.config));
         warn!(target: TARGET, fingerprint, source, result, error, next, left_out, "no answer about a client key");
     }
 
@@ -316,7 +316,7 @@ impl AskingTask {
                 time: rfc3339(now),
                 fingerprint: fingerprint.to_string(),
                 verdict: ConfirmationResult::Cleared.as_str(),
-                proof: None,
+                proof_file: None,
                 until,
             });
         }

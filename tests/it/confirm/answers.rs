@@ -287,13 +287,18 @@ fn a_directory_of_proofs_is_consulted_first_and_a_new_file_is_noticed() {
     assert!(open.head().starts_with("HTTP/1.1 200 "));
     open.exactly(6);
     proxy.wait_for_metric("keygate_confirmations_total{result=\"untrusted\"}", 1.0);
+    let line =
+        proxy.wait_for("the line", |line| line["message"] == "no answer about a client key");
+    assert_eq!(line["level"], "INFO", "the normal case of such a directory");
     let name = fingerprint(&proxy.lost);
     std::fs::write(proxy.pki.path("new"), proof_of(&proxy.lost)).unwrap();
     std::fs::rename(proxy.pki.path("new"), proofs.join(format!("{name}.json"))).unwrap();
     assert_eq!(open.rest(), "", "the client is evicted");
     let line =
         proxy.wait_for("the proof", |line| line["message"] == "compromise of a client key proved");
-    assert_eq!(line["proof"], json!(proofs.join(format!("{name}.json")).to_str().unwrap()));
+    assert_eq!(line["proof_file"], json!(proofs.join(format!("{name}.json")).to_str().unwrap()));
+    proxy.wait_for_status("the time", |status| status["confirm"]["last_answer"].is_string());
+    assert!(proxy.metric("keygate_confirmation_last_answer_timestamp_seconds") > 0.0);
 }
 
 #[test]

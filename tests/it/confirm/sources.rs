@@ -93,7 +93,7 @@ fn a_proved_compromise_is_confirmed_and_kept_and_not_asked_about_again() {
     });
     assert_eq!((&line["level"], &line["fingerprint"]), (&json!("WARN"), &json!(name)));
     let kept = state.join("proofs").join(format!("{name}.jws"));
-    assert_eq!(line["proof"], json!(kept.to_str().unwrap()));
+    assert_eq!(line["proof_file"], json!(kept.to_str().unwrap()));
     assert_eq!(line["source"], json!(source.url()));
     wait_until("the proof is kept", || kept.exists());
     keygate::proof::verify(&std::fs::read(&kept).unwrap(), &proxy.lost.spki).unwrap();
