@@ -64,12 +64,22 @@ fn private_key(path: &Path, content: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'s
         let mut errors = keys_in(content).into_iter().filter_map(|finding| finding.key.err());
         let reason = match errors.next() {
             Some(error @ InputError::Encrypted { .. }) => error.to_string(),
-            Some(_) | None => "no private key in PEM or DER; `ssh-keygen -p -m PEM -f FILE` \
-                               converts an OpenSSH key"
-                .to_owned(),
+            Some(_) | None => reason_without_key(content).to_owned(),
         };
         CliError::Operation(format!("{}: {reason}", path.display()))
     })
+}
+
+/// Why a file has no private key that can be used.
+fn reason_without_key(content: &[u8]) -> &'static str {
+    const OPENSSH: &[u8] = b"BEGIN OPENSSH PRIVATE KEY";
+    if content.windows(OPENSSH.len()).any(|it| it == OPENSSH) {
+        return "no private key in PEM or DER; `ssh-keygen -p -m PEM -f FILE` converts an OpenSSH key";
+    }
+    if keys_in(content).iter().any(|finding| finding.key.is_ok()) {
+        return "no private key in PEM or DER, but a certificate or a public key; give the private key";
+    }
+    "no private key in PEM or DER"
 }
 
 /// The name under which a proof is looked for in a directory of proofs.

@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info};
 
-pub use self::keeping::{AnswerKeeper, create_directories};
 pub(super) use self::keeping::KEPT_PROOFS;
+pub use self::keeping::{AnswerKeeper, create_directories};
 use self::keeping::{SAVE_INTERVAL, UnkeptProof, WriteEnd};
 use self::outcome::{CanaryCheck, LogLimit};
 use self::publishing::JUDGE_INTERVAL;
@@ -137,9 +137,11 @@ impl AskingTask {
         create_directories(Some(config), state_dir)?; // within a sandbox it exists already
         let kept = state_dir.map(|directory| directory.join(KEPT_PROOFS));
         let directories = ProofDirectories { kept, configured: config.proofs.clone() };
-        for path in [&directories.kept, &directories.configured].into_iter().flatten() {
+        let configured = directories.configured.iter().map(|it| ("confirm.proofs", it));
+        let used = directories.kept.iter().map(|it| ("state.dir", it)).chain(configured);
+        for (key, path) in used {
             let readable = sandbox::check(path).and_then(|()| std::fs::read_dir(path));
-            let unusable = |source| ConfirmError::Directory { path: path.clone(), source };
+            let unusable = |source| ConfirmError::Directory { key, path: path.clone(), source };
             readable.map_err(unusable)?;
         }
         let basis = Basis { source: source_of(config), filters: filters_of(config, guard) };

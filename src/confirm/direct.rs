@@ -61,7 +61,11 @@ impl DirectSource {
     ) -> Result<Self, ConfirmError> {
         let files = SourceFiles::read(config)?;
         if let Some(path) = &config.proofs {
-            let unusable = |source| ConfirmError::Directory { path: path.clone(), source };
+            let unusable = |source| ConfirmError::Directory {
+                key: "confirm.proofs",
+                path: path.clone(),
+                source,
+            };
             std::fs::read_dir(path).map_err(unusable)?;
         }
         let kept = state_dir.map(|directory| directory.join(KEPT_PROOFS));

@@ -44,7 +44,7 @@ pub enum ConfirmError {
         path: PathBuf,
     },
     /// The canary file has an unusable place.
-    #[error("confirm.canary {}: {source}", path.display())]
+    #[error("confirm.canary {}: {source}; give \"published\", \"off\" or a file with a key", path.display())]
     Canary {
         /// Path of the file.
         path: PathBuf,
@@ -60,15 +60,17 @@ pub enum ConfirmError {
         keys: usize,
     },
     /// The directory of proofs, or that of kept proofs, cannot be used.
-    #[error("confirm: directory {}: {source}; create it, readable for the user that runs keygate", path.display())]
+    #[error("{key}: directory {}: {source}; create it, readable for the user that runs keygate", path.display())]
     Directory {
+        /// Configuration key that names the directory, or its parent.
+        key: &'static str,
         /// Path of the directory.
         path: PathBuf,
         /// What is wrong.
         source: io::Error,
     },
     /// A file cannot be read.
-    #[error("confirm.{key} {}: {source}", path.display())]
+    #[error("confirm.{key} {}: {source}{}", path.display(), remedy(key))]
     Read {
         /// Configuration key that names the file.
         key: &'static str,
@@ -91,6 +93,15 @@ pub enum ConfirmError {
         /// What is wrong.
         source: TlsFileError,
     },
+}
+
+/// What to do if the file of this key cannot be read.
+fn remedy(key: &str) -> &'static str {
+    match key {
+        "api_key" => "; put the key into the file, or remove confirm.api_key",
+        "canary" => "; give \"published\", \"off\" or a file with a key",
+        _ => "",
+    }
 }
 
 /// The content of the files of the source.

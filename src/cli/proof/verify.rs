@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let counts = input::for_each_key(&args.keys, PerKeyOutput::Yes, |key| {
         let outcome = verify(&proofs, key.spki);
         is_any_proved |= outcome.is_ok();
-        show(args, &mut output, key, outcome)
+        show(args, &mut output, key, &proofs, outcome)
     })?;
     output.flush()?;
     // A key that was proved compromised counts more than an input that could not be read.
@@ -111,6 +111,7 @@ fn show(
     args: &Args,
     output: &mut CliOutput,
     key: &FoundKey<'_>,
+    proofs: &[Vec<u8>],
     outcome: Result<Encoding, BadProof>,
 ) -> Result<(), CliError> {
     let row = VerifyRow {
@@ -133,6 +134,11 @@ fn show(
             output.line(format_args!("proved {fingerprint} {algorithm} {position} ({encoding})"))
         }
         Err(reason) => {
+            let other = proofs.first().filter(|_| reason == BadProof::KeyId);
+            let reason = match other.map(|body| proof::form(body)) {
+                Some(Ok(other)) => format!("the proof is for another key, {other}"),
+                Some(Err(_)) | None => reason.to_string(),
+            };
             output.line(format_args!("unproved {fingerprint} {algorithm} {position}: {reason}"))
         }
     }

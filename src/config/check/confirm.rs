@@ -62,7 +62,10 @@ impl Checker<'_> {
     fn confirmed_filters(&self, names: Vec<String>, filters: &[FilterConfig]) -> Vec<String> {
         for (index, name) in names.iter().enumerate() {
             if !filters.iter().any(|filter| filter.name == *name) {
-                let problem = format!("{name:?} is not the name of a filter in [[filters]]");
+                let known: Vec<_> = filters.iter().map(|it| format!("{:?}", it.name)).collect();
+                let known = known.join(", ");
+                let problem =
+                    format!("{name:?} is not the name of a filter in [[filters]]; give {known}");
                 self.conflict(format!("confirm.filters[{index}]"), problem);
             }
         }

@@ -63,7 +63,11 @@ pub fn create_directories(
     match std::fs::create_dir(&path) {
         Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
             // A missing state directory has an error of its own.
-            if state_dir.exists() { Err(ConfirmError::Directory { path, source }) } else { Ok(()) }
+            if state_dir.exists() {
+                Err(ConfirmError::Directory { key: "state.dir", path, source })
+            } else {
+                Ok(())
+            }
         }
         Ok(()) | Err(_) => Ok(()),
     }

@@ -284,7 +284,7 @@ fn wrong_usage_of_confirm_is_named() {
         (2, &["--url", "http://a", "--config", "keygate.toml", "lost.pem"], "cannot be used with"),
         (2, &["--proofs", "."], "required"),
         (2, &["--url", "http://a.example", "--api-key", "key", "lost.pem"], "in clear text"),
-        (3, &["--proofs", "none", "lost.pem"], "confirm: directory none"),
+        (3, &["--proofs", "none", "lost.pem"], "confirm.proofs: directory none"),
         (
             3,
             &["--url", "http://127.0.0.1:9", "--save", "none", "lost.pem"],

@@ -127,9 +127,9 @@ fn a_proof_says_nothing_about_other_keys_and_names_the_reason() {
     assert_eq!(rows[1]["input"], "lost.pem");
 
     let [line] = bench.lines(1, &["verify", proof, "other.pem"]).try_into().unwrap();
-    let fingerprint = bench.fingerprint("other.pem");
+    let [fingerprint, proved] = ["other.pem", "lost.pem"].map(|file| bench.fingerprint(file));
     let expected =
-        format!("unproved {fingerprint} p256 other.pem:1: `kid` is not the fingerprint of the key");
+        format!("unproved {fingerprint} p256 other.pem:1: the proof is for another key, {proved}");
     assert_eq!(line, expected);
 
     // One changed character of the signature.
@@ -225,7 +225,7 @@ fn an_unusable_input_is_named() {
     assert!(system("ssh-keygen", &made).status.success());
     for (file, expected) in [
         ("locked.key", "the private key is encrypted: decrypt it first"),
-        ("lost.pem", "no private key in PEM or DER"),
+        ("lost.pem", "no private key in PEM or DER, but a certificate or a public key"),
         ("prose", "no private key in PEM or DER"),
         ("ssh", "`ssh-keygen -p -m PEM -f FILE` converts an OpenSSH key"),
         ("large", "larger than 1048576 bytes"),

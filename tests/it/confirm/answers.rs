@@ -287,8 +287,7 @@ fn a_directory_of_proofs_is_consulted_first_and_a_new_file_is_noticed() {
     assert!(open.head().starts_with("HTTP/1.1 200 "));
     open.exactly(6);
     proxy.wait_for_metric("keygate_confirmations_total{result=\"untrusted\"}", 1.0);
-    let line =
-        proxy.wait_for("the line", |line| line["message"] == "no answer about a client key");
+    let line = proxy.wait_for("the line", |line| line["message"] == "no answer about a client key");
     assert_eq!(line["level"], "INFO", "the normal case of such a directory");
     let name = fingerprint(&proxy.lost);
     std::fs::write(proxy.pki.path("new"), proof_of(&proxy.lost)).unwrap();
