@@ -243,7 +243,8 @@ fn an_unusable_input_is_named() {
     bench.run(0, &["verify", &paths[0], "prose", "lost.pem"]);
     bench.run(3, &["verify", &paths[0], "prose"]);
     let output = bench.run(3, &["create", "lost.key", "--dir", "none"]);
-    assert_eq!(problem(&output), "keygate: --dir none: there is no such directory; create it");
+    let expected = "keygate: --dir none: there is no such directory; create it\n";
+    assert_eq!(problem(&output), expected);
     bench.run(2, &["verify"]);
     bench.run(2, &["create"]);
 }
