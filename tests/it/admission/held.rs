@@ -172,7 +172,8 @@ fn a_wait_that_ends_without_an_answer_is_no_answered_one() {
     let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
     held.send(GET);
     source.wait_for_question(&scene.lost);
-    source.set(&scene.lost.spki, Answer::Busy(3600));
+    let pause = respond("429 Too Many Requests", "retry-after: 3600\r\n", "");
+    source.reply(&scene.lost, pause);
     assert_eq!(held.rest(), "");
     wait_for_outcome(&scene, "expired", 1.0);
     let is_named = |error: &str| error.contains("Z http://127.0.0.1:") && error.contains(": 429");
