@@ -34,7 +34,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let loaded = Loader::start(&config, metrics, JudgementLinks::default());
     // The errors of all files are printed at once.
     if loaded.is_err()
-        && let Some(Err(error)) = config.confirm.as_ref().map(|it| direct_source(it, config.state_dir.as_deref()))
+        && let Some(Err(error)) =
+            config.confirm.as_ref().map(|it| direct_source(it, config.state_dir.as_deref()))
     {
         print_error(&error);
     }
