@@ -82,7 +82,7 @@ pub(super) enum WriteEnd {
         result: io::Result<()>,
     },
     /// The answers of the process that held the lock; `None` while it runs.
-    TakenOver(io::Result<Option<AnswerBook>>),
+    TakenOver(io::Result<Option<Box<AnswerBook>>>),
 }
 
 /// A proof that is not in the state directory yet.
@@ -147,7 +147,9 @@ impl AskingTask {
     /// The attempt to take the lock on the state directory, which another process held at the start,
     /// and to read the answers of that process; `None` without a state directory. The result is
     /// `None` while the other process runs.
-    fn take_over(&self) -> Option<impl Future<Output = io::Result<Option<AnswerBook>>> + 'static> {
+    fn take_over(
+        &self,
+    ) -> Option<impl Future<Output = io::Result<Option<Box<AnswerBook>>>> + 'static> {
         let (directory, lock) = (self.state_dir.clone()?, self.state_lock.clone()?);
         let (mut kept, directories) = (self.book.emptied(), self.directories.clone());
         let thread = self.thread.clone();
@@ -156,7 +158,7 @@ impl AskingTask {
                 return Ok(None);
             }
             kept.add_kept(&directory, &directories, unix_time::now());
-            Ok(Some(kept))
+            Ok(Some(Box::new(kept)))
         };
         Some(async move {
             let taken = thread.run_within(FILE_TIMEOUT, take_over).await;
@@ -165,9 +167,9 @@ impl AskingTask {
     }
 
     /// Adds the answers of the process that held the lock before.
-    fn end_take_over(&mut self, taken: io::Result<Option<AnswerBook>>) -> io::Result<()> {
+    fn end_take_over(&mut self, taken: io::Result<Option<Box<AnswerBook>>>) -> io::Result<()> {
         if let Some(kept) = taken? {
-            let learned = self.book.merge(kept);
+            let learned = self.book.merge(*kept);
             self.learned.extend(learned);
             (self.owns_state, self.has_news) = (true, true);
             (self.is_dirty, self.saved_at) = (true, None);
