@@ -260,10 +260,47 @@ fn answer_on(stream: impl Stream, sender: &Sender<Asked>, shared: &Shared) -> st
     let replies = shared.changed.wait_while(replies, is_waiting).unwrap();
     let reply = replies.reply(&fingerprint).unwrap_or_else(not_found);
     drop(replies);
-    let written = reply(stream.get_mut());
-    shared.replies.lock().unwrap().under_way -= 1;
-    written?;
-    stream.get_mut().flush()
+    let mut answering = Answering { stream: stream.get_mut(), shared, has_begun: false };
+    reply(&mut answering)?;
+    answering.flush()
+}
+
+/// A request under way until its response begins: from then on the client may begin another.
+struct Answering<'a, S> {
+    stream: &'a mut S,
+    shared: &'a Shared,
+    has_begun: bool,
+}
+
+impl<S> Answering<'_, S> {
+    fn begin(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.shared.replies.lock().unwrap().under_way -= 1;
+        }
+    }
+}
+
+impl<S> Drop for Answering<'_, S> {
+    fn drop(&mut self) {
+        self.begin(); // a reply may write nothing
+    }
+}
+
+impl<S: Read> Read for Answering<'_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.stream.read(buffer)
+    }
+}
+
+impl<S: Write> Write for Answering<'_, S> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.begin();
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.stream.flush()
+    }
 }
 
 /// A key that a source must know, in the file `canary.pem`.
