@@ -672,7 +672,7 @@ impl Failures {
         write(scene.pki.path("clients-ca.pem"), anchors).unwrap();
         let revoked = scene.pki.client("revoked", Kind::P256);
         scene.pki.crl("clients.crl.pem", &[&revoked], A_DAY);
-        let keygate = scene.keygate("", "limits = { handshake_timeout = \"1s\" }");
+        let keygate = scene.keygate("", "limits = { handshake_timeout = \"5s\" }");
         Self { scene, keygate, other, revoked }
     }
 
