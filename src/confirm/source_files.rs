@@ -48,7 +48,7 @@ pub enum ConfirmError {
     Canary {
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         source: InputError,
     },
     /// The canary file has too many keys.
@@ -66,7 +66,7 @@ pub enum ConfirmError {
         key: &'static str,
         /// Path of the directory.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         source: io::Error,
     },
     /// A file cannot be read.
@@ -76,7 +76,7 @@ pub enum ConfirmError {
         key: &'static str,
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         source: io::Error,
     },
     /// The thread that reads the files cannot be started.
@@ -90,7 +90,7 @@ pub enum ConfirmError {
     TrustAnchors {
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         source: TlsFileError,
     },
 }

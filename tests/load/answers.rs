@@ -18,7 +18,7 @@ use crate::support::proxy::{Configure, Proxy, Running};
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 /// Number of clients that are held, and of open connections.
 const CLIENTS: usize = 1000;
-/// Of the open connections, those whose compromise is proved.
+/// Number of open connections whose keys are proved to be compromised.
 const PROVED: usize = 10;
 
 type Connection = TlsStream<TcpStream>;
