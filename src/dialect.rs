@@ -1,22 +1,107 @@
-//! Dialects: how a client certificate and its address are written into a header field.
+//! Dialects: how a client certificate and its address are written into a header field, and how a
+//! certificate is read from one.
 //!
-//! Sources: RFC 9440 (`Client-Cert`, `Client-Cert-Chain`), RFC 7239 (`Forwarded`), Envoy's
-//! documentation of `x-forwarded-client-cert`.
+//! Readers are pure functions from the bytes of one field value to certificates, leaf first. A value
+//! that a reader rejects has no certificates: a client could have caused it, so it is never treated
+//! like an absent field. Input is bounded by the caller (`max_question_size`); time and memory are
+//! linear in it. Nothing here trusts a header: the caller must know who has set it.
+//!
+//! Sources: RFC 9440 (`Client-Cert`, `Client-Cert-Chain`), RFC 7239 (`Forwarded`), RFC 7468 (PEM),
+//! Envoy's documentation of `x-forwarded-client-cert`.
 
-use std::fmt::Write;
+pub mod base64_der;
+pub mod client_cert;
+pub mod escaped_pem;
+pub mod xfcc;
+
 use std::net::IpAddr;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::header::HeaderValue;
 use rustls::pki_types::CertificateDer;
+use smallvec::SmallVec;
 
-use crate::tls::CertificateSummary;
+use crate::spki;
+use crate::tls::MAX_CERTIFICATES;
 
-/// A certificate as a byte sequence (RFC 9651, section 3.3.5).
-pub(crate) fn byte_sequence(certificate: &CertificateDer<'_>) -> String {
-    format!(":{}:", BASE64_STANDARD.encode(certificate))
+/// One certificate or more, leaf first, at most [`MAX_CERTIFICATES`].
+pub type Chain = SmallVec<[CertificateDer<'static>; 2]>;
+
+/// Maximum number of certificates in a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChainLength {
+    /// The leaf, with up to nine further certificates.
+    Any,
+    /// The leaf alone.
+    One,
+}
+
+/// A field value that has no certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MalformedValue {
+    /// Not base64 with its padding (RFC 4648, section 4).
+    #[error("invalid base64")]
+    Base64,
+    /// Not a byte sequence (RFC 9651, section 3.3.5).
+    #[error("not a byte sequence of RFC 9651")]
+    ByteSequence,
+    /// The decoded bytes are not the DER of an X.509 certificate.
+    #[error("not an X.509 certificate")]
+    Certificate,
+    /// A chain that does not begin with the leaf that came with it.
+    #[error("chain of another certificate")]
+    ChainOfAnother,
+    /// An element of `X-Forwarded-Client-Cert` without certificate.
+    #[error("X-Forwarded-Client-Cert without Cert and Chain")]
+    NoCertificate,
+    /// A list of no members where at least one is needed.
+    #[error("no certificate in the list")]
+    NoMember,
+    /// A percent sign without two hex digits.
+    #[error("invalid percent encoding")]
+    PercentEncoding,
+    /// Not one PEM block `CERTIFICATE` after the other.
+    #[error("not a PEM certificate")]
+    Pem,
+    /// A key of `X-Forwarded-Client-Cert` that occurs twice.
+    #[error("X-Forwarded-Client-Cert has a key twice")]
+    RepeatedKey,
+    /// An element after the first in `X-Forwarded-Client-Cert`.
+    #[error("X-Forwarded-Client-Cert has more than one element")]
+    SecondElement,
+    /// More certificates than the limit.
+    #[error("more than {MAX_CERTIFICATES} certificates")]
+    TooMany,
+    /// A second certificate where the leaf alone is expected.
+    #[error("more than one certificate")]
+    TwoCertificates,
+    /// Not `key=value` pairs with the quotes of `X-Forwarded-Client-Cert`.
+    #[error("invalid syntax of X-Forwarded-Client-Cert")]
+    XfccSyntax,
+}
+
+impl ChainLength {
+    /// Adds a certificate to `chain`.
+    fn push(
+        self,
+        chain: &mut Chain,
+        certificate: CertificateDer<'static>,
+    ) -> Result<(), MalformedValue> {
+        match self {
+            Self::One if !chain.is_empty() => return Err(MalformedValue::TwoCertificates),
+            Self::Any if chain.len() >= MAX_CERTIFICATES => return Err(MalformedValue::TooMany),
+            Self::Any | Self::One => chain.push(certificate),
+        }
+        Ok(())
+    }
+}
+
+/// The certificate in base64 with its padding, without line ends.
+fn decode_base64(text: &[u8]) -> Result<CertificateDer<'static>, MalformedValue> {
+    let der = BASE64_STANDARD.decode(text).map_err(|_| MalformedValue::Base64)?;
+    spki::of_certificate(&der).map_err(|_| MalformedValue::Certificate)?;
+    Ok(CertificateDer::from(der))
 }
 
 /// One element of `Forwarded`. An IPv6 address is in brackets and quoted.
@@ -29,47 +114,19 @@ pub(crate) fn forwarded(peer: IpAddr, host: &HeaderValue) -> String {
     }
 }
 
-/// One element of `X-Forwarded-Client-Cert`: the certificate, its digest and its names.
-pub(crate) fn xfcc(leaf: &CertificateDer<'_>) -> String {
-    let summary = CertificateSummary::of(leaf);
-    let hash = data_encoding::HEXLOWER.encode(digest(&SHA256, leaf).as_ref());
-    let subject = summary.subject.replace('\\', "\\\\").replace('"', "\\\"");
-    let mut element = format!("Hash={hash};Cert=\"{}\";Subject=\"{subject}\"", encoded_pem(leaf));
-    let names = summary.uris.iter().map(|uri| ("URI", uri));
-    for (key, name) in names.chain(summary.dns_names.iter().map(|name| ("DNS", name))) {
-        // A name with a separator would read as several.
-        if name.bytes().all(|byte| byte.is_ascii_graphic() && !b"\",;=".contains(&byte)) {
-            let _ = write!(element, ";{key}={name}"); // a String never fails
-        }
-    }
-    element
-}
-
-/// PEM in percent encoding, except letters, digits and `-._~`.
-fn encoded_pem(certificate: &CertificateDer<'_>) -> String {
-    let base64 = BASE64_STANDARD.encode(certificate);
-    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
-    for (index, character) in base64.chars().enumerate() {
-        if index > 0 && index % 64 == 0 {
-            pem.push('\n');
-        }
-        pem.push(character);
-    }
-    pem.push_str("\n-----END CERTIFICATE-----\n");
-    let mut encoded = String::with_capacity(pem.len() * 2);
-    for byte in pem.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            let _ = write!(encoded, "%{byte:02X}"); // a String never fails
-        }
-    }
-    encoded
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Certificates of different keys, and so of different lengths of base64 padding.
+    pub(super) fn certificates<const N: usize>() -> [CertificateDer<'static>; N] {
+        std::array::from_fn(|index| {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let name = format!("{}.example", "a".repeat(index + 1));
+            let parameters = rcgen::CertificateParams::new([name]).unwrap();
+            parameters.self_signed(&key).unwrap().der().clone()
+        })
+    }
 
     #[test]
     fn forwarded_has_both_address_families_in_the_form_of_rfc_7239() {

@@ -25,7 +25,7 @@
 //! | [`snapshot`] | the state that a reload can change, as one immutable value |
 //! | [`confirm`] | questions to a source of proofs: whether a probably compromised key is compromised |
 //! | [`listen`] | listening sockets, one per worker and address |
-//! | `dialect` | the form of client certificates and addresses in header fields |
+//! | [`dialect`] | client certificates and addresses in header fields: writing and reading |
 //! | [`proxy`] | the data path: the life of a connection |
 //! | [`admin`] | metrics, liveness, readiness and status over HTTP |
 //! | [`server`] | the whole proxy in one process |
@@ -55,7 +55,7 @@ pub mod config;
 #[cfg(feature = "proxy")]
 pub mod confirm;
 #[cfg(feature = "proxy")]
-mod dialect;
+pub mod dialect;
 pub mod guard;
 #[cfg(feature = "proxy")]
 mod keep_alive;

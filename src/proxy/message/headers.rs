@@ -10,7 +10,6 @@ use bytes::BytesMut;
 use data_encoding::HEXLOWER;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, header};
-use rustls::pki_types::CertificateDer;
 
 use crate::config::{Forwarded, ServiceConfig};
 use crate::dialect;
@@ -228,14 +227,6 @@ pub(crate) struct Annotations {
     peer: IpAddr,
 }
 
-/// The value of `Client-Cert-Chain` (RFC 9440, section 2.3), which leaves out the trust anchor;
-/// `None` if it issued the client certificate itself.
-fn client_cert_chain(intermediates: &[&CertificateDer<'_>]) -> Option<String> {
-    let members = intermediates.iter().map(|certificate| dialect::byte_sequence(certificate));
-    let members: Vec<_> = members.collect();
-    (!members.is_empty()).then(|| members.join(", "))
-}
-
 impl Annotations {
     pub(crate) fn new(service: &ServiceConfig, identity: &ClientIdentity) -> Self {
         let forward = &service.forward;
@@ -243,12 +234,14 @@ impl Annotations {
         // An IPv6 socket reports IPv4 clients as IPv4-mapped addresses.
         let peer = identity.peer().ip().to_canonical();
         let x_forwarded = matches!(forward.forwarded, Forwarded::Both | Forwarded::XForwarded);
-        let chain =
-            forward.client_cert_chain.then(|| identity.with_intermediates(client_cert_chain));
+        // The trust anchor is left out (RFC 9440, section 2.3).
+        let chain = forward
+            .client_cert_chain
+            .then(|| identity.with_intermediates(dialect::client_cert::write_chain));
         let fixed = [
-            (CLIENT_CERT, leaf.filter(|_| forward.client_cert).map(dialect::byte_sequence)),
+            (CLIENT_CERT, leaf.filter(|_| forward.client_cert).map(dialect::client_cert::write)),
             (CLIENT_CERT_CHAIN, chain.flatten()),
-            (XFCC, leaf.filter(|_| forward.xfcc).map(dialect::xfcc)),
+            (XFCC, leaf.filter(|_| forward.xfcc).map(dialect::xfcc::write)),
             (X_FORWARDED_FOR, x_forwarded.then(|| peer.to_string())),
             (X_FORWARDED_PROTO, x_forwarded.then(|| "https".to_owned())),
         ];

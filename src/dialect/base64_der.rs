@@ -1,0 +1,64 @@
+//! DER in base64 with padding, without dashes and line ends. Several certificates are separated by
+//! commas, as in Traefik's `X-Forwarded-Tls-Client-Cert` (versions 2.9.4 and later).
+
+use super::{Chain, ChainLength, MalformedValue, decode_base64};
+
+/// The certificates in `value`.
+///
+/// # Errors
+/// Returns an error if a member is not a certificate in base64, or if there are too many.
+pub fn read(value: &[u8], length: ChainLength) -> Result<Chain, MalformedValue> {
+    let mut chain = Chain::new();
+    for member in value.split(|&byte| byte == b',') {
+        length.push(&mut chain, decode_base64(member)?)?;
+    }
+    Ok(chain)
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine;
+    use base64::prelude::BASE64_STANDARD;
+
+    use super::super::tests::certificates;
+    use super::*;
+    use crate::tls::MAX_CERTIFICATES;
+
+    #[test]
+    fn certificates_are_separated_by_commas() {
+        let chain = certificates::<3>();
+        let value = chain.each_ref().map(|it| BASE64_STANDARD.encode(it)).join(",");
+        assert_eq!(read(value.as_bytes(), ChainLength::Any).unwrap().as_slice(), chain);
+        assert_eq!(read(value.as_bytes(), ChainLength::One), Err(MalformedValue::TwoCertificates));
+    }
+
+    #[test]
+    fn at_most_ten_certificates_are_read() {
+        let [leaf] = certificates::<1>();
+        let member = BASE64_STANDARD.encode(&leaf);
+        let value = |count| vec![member.as_str(); count].join(",");
+        let ten = read(value(MAX_CERTIFICATES).as_bytes(), ChainLength::Any);
+        assert_eq!(ten.unwrap().len(), MAX_CERTIFICATES);
+        let eleven = read(value(MAX_CERTIFICATES + 1).as_bytes(), ChainLength::Any);
+        assert_eq!(eleven, Err(MalformedValue::TooMany));
+    }
+
+    #[test]
+    fn a_value_with_anything_else_is_malformed() {
+        let [leaf] = certificates::<1>();
+        let good = BASE64_STANDARD.encode(&leaf);
+        for (value, expected) in [
+            (String::new(), MalformedValue::Certificate),
+            (format!("{good},"), MalformedValue::Certificate),
+            (format!(",{good}"), MalformedValue::Certificate),
+            (format!("{good}, {good}"), MalformedValue::Base64),
+            (format!("{good}="), MalformedValue::Base64),
+            (good.replace('+', "-").replace('/', "_") + "-", MalformedValue::Base64),
+            (format!("-----BEGIN CERTIFICATE-----{good}"), MalformedValue::Base64),
+            (BASE64_STANDARD.encode([&leaf[..], &[0]].concat()), MalformedValue::Certificate),
+            (BASE64_STANDARD.encode(&leaf[..leaf.len() - 1]), MalformedValue::Certificate),
+        ] {
+            assert_eq!(read(value.as_bytes(), ChainLength::Any), Err(expected), "{value}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! `X-Forwarded-Client-Cert`, Envoy's form: `key=value` pairs separated by semicolons.
+//!
+//! Envoy writes `URI=` and `DNS=` without quotes, and the holder of a certificate may have chosen
+//! them: `spiffe://x,Cert="..."` makes a second element. So there is one element and each key once.
+
+use std::fmt::Write;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use rustls::pki_types::CertificateDer;
+use smallvec::SmallVec;
+
+use super::{Chain, ChainLength, MalformedValue, escaped_pem};
+use crate::tls::CertificateSummary;
+
+/// Maximum number of pairs in an element. Envoy has seven keys.
+const MAX_PAIRS: usize = 16;
+
+/// One element: the certificate, its digest and its names.
+pub(crate) fn write(leaf: &CertificateDer<'_>) -> String {
+    let summary = CertificateSummary::of(leaf);
+    let hash = data_encoding::HEXLOWER.encode(digest(&SHA256, leaf).as_ref());
+    let subject = summary.subject.replace('\\', "\\\\").replace('"', "\\\"");
+    let certificate = escaped_pem::write(leaf);
+    let mut element = format!("Hash={hash};Cert=\"{certificate}\";Subject=\"{subject}\"");
+    let names = summary.uris.iter().map(|uri| ("URI", uri));
+    for (key, name) in names.chain(summary.dns_names.iter().map(|name| ("DNS", name))) {
+        // A name with a separator would read as several.
+        if name.bytes().all(|byte| byte.is_ascii_graphic() && !b"\",;=".contains(&byte)) {
+            let _ = write!(element, ";{key}={name}"); // a String never fails
+        }
+    }
+    element
+}
+
+/// The certificates in the one element of `value`: those of `Chain`, which begins with the leaf, or
+/// the one of `Cert`. No other key is read.
+///
+/// # Errors
+/// Returns an error if `value` is not one element with each key once, if it has neither `Cert` nor
+/// `Chain`, or if either has anything but certificates.
+pub fn read(value: &[u8]) -> Result<Chain, MalformedValue> {
+    let (mut leaf, mut chain) = (None, None);
+    let mut keys = SmallVec::<[&[u8]; MAX_PAIRS]>::new();
+    let mut rest = Some(value);
+    while let Some(pairs) = rest {
+        let pair = Pair::first(pairs)?;
+        if keys.iter().any(|key| key.eq_ignore_ascii_case(pair.key)) {
+            return Err(MalformedValue::RepeatedKey);
+        }
+        if keys.len() == MAX_PAIRS {
+            return Err(MalformedValue::XfccSyntax);
+        }
+        keys.push(pair.key);
+        if pair.key.eq_ignore_ascii_case(b"Cert") {
+            leaf = Some(pair.value);
+        } else if pair.key.eq_ignore_ascii_case(b"Chain") {
+            chain = Some(pair.value);
+        }
+        rest = pair.rest;
+    }
+    let leaf = leaf.map(|value| escaped_pem::read(value, ChainLength::One)).transpose()?;
+    let chain = chain.map(|value| escaped_pem::read(value, ChainLength::Any)).transpose()?;
+    match (leaf, chain) {
+        (Some(leaf), Some(chain)) if leaf.first() != chain.first() => {
+            Err(MalformedValue::ChainOfAnother)
+        }
+        (_, Some(chain)) => Ok(chain),
+        (Some(leaf), None) => Ok(leaf),
+        (None, None) => Err(MalformedValue::NoCertificate),
+    }
+}
+
+/// A `key=value` pair.
+struct Pair<'a> {
+    key: &'a [u8],
+    /// Without its quotes. Escapes are left in place: no certificate has any.
+    value: &'a [u8],
+    /// The pairs after the semicolon; `None` at the end of the element.
+    rest: Option<&'a [u8]>,
+}
+
+impl<'a> Pair<'a> {
+    /// The first pair of `pairs`.
+    fn first(pairs: &'a [u8]) -> Result<Self, MalformedValue> {
+        let letters = pairs.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+        let (key, rest) = pairs.split_at_checked(letters).ok_or(MalformedValue::XfccSyntax)?;
+        let rest = rest.strip_prefix(b"=").filter(|_| !key.is_empty());
+        let rest = rest.ok_or(MalformedValue::XfccSyntax)?;
+        let (value, rest) = match rest.strip_prefix(b"\"") {
+            Some(quoted) => quoted_value(quoted)?,
+            None => {
+                let end = rest.iter().position(|byte| b"\",;=".contains(byte));
+                rest.split_at_checked(end.unwrap_or(rest.len()))
+                    .ok_or(MalformedValue::XfccSyntax)?
+            }
+        };
+        match rest.split_first() {
+            None => Ok(Self { key, value, rest: None }),
+            Some((b';', rest)) => Ok(Self { key, value, rest: Some(rest) }),
+            Some((b',', _)) => Err(MalformedValue::SecondElement),
+            Some(_) => Err(MalformedValue::XfccSyntax),
+        }
+    }
+}
+
+/// Splits after the opening quote: the value up to the closing quote, and the bytes after that one.
+/// A backslash escapes the next byte.
+fn quoted_value(quoted: &[u8]) -> Result<(&[u8], &[u8]), MalformedValue> {
+    let mut is_escaped = false;
+    let end = quoted.iter().position(|&byte| {
+        let is_end = byte == b'"' && !is_escaped;
+        is_escaped = byte == b'\\' && !is_escaped;
+        is_end
+    });
+    let (value, rest) =
+        end.and_then(|end| quoted.split_at_checked(end)).ok_or(MalformedValue::XfccSyntax)?;
+    Ok((value, rest.strip_prefix(b"\"").unwrap_or(rest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::certificates;
+    use super::*;
+
+    fn cert(certificate: &CertificateDer<'_>) -> String {
+        format!("Cert=\"{}\"", escaped_pem::write(certificate))
+    }
+
+    fn chain(certificates: &[&CertificateDer<'_>]) -> String {
+        let pem: String = certificates.iter().map(|it| escaped_pem::write(it)).collect();
+        format!("Chain=\"{pem}\"")
+    }
+
+    #[test]
+    fn a_certificate_is_read_as_it_was_written() {
+        for certificate in certificates::<3>() {
+            assert_eq!(read(write(&certificate).as_bytes()).unwrap().as_slice(), [certificate]);
+        }
+    }
+
+    #[test]
+    fn a_chain_is_read_with_and_without_the_leaf_beside_it() {
+        let [leaf, issuer] = certificates::<2>();
+        let expected = [leaf.clone(), issuer.clone()];
+        let alone = chain(&[&leaf, &issuer]);
+        for value in [
+            alone.clone(),
+            format!("{};{alone}", cert(&leaf)),
+            format!("Hash=ab;{};chain{}", cert(&leaf), &alone[5..]),
+        ] {
+            assert_eq!(read(value.as_bytes()).unwrap().as_slice(), expected, "{value}");
+        }
+        let other = format!("{};{alone}", cert(&issuer));
+        assert_eq!(read(other.as_bytes()), Err(MalformedValue::ChainOfAnother));
+    }
+
+    #[test]
+    fn separators_in_quotes_belong_to_the_value() {
+        let [leaf] = certificates::<1>();
+        for subject in [r#"CN=a\",Cert=b;"#, r"CN=a\\", r#"O=\"x, y\";CN=z"#, ""] {
+            let value = format!("By=spiffe://a;Subject=\"{subject}\";{}", cert(&leaf));
+            assert_eq!(read(value.as_bytes()).unwrap().as_slice(), [leaf.clone()], "{value}");
+        }
+    }
+
+    #[test]
+    fn an_injected_name_never_chooses_the_certificate() {
+        let [own, copied] = certificates::<2>();
+        let (own, copied_cert) = (cert(&own), cert(&copied));
+        for (value, expected) in [
+            (format!("{own};URI=spiffe://x,{copied_cert}"), MalformedValue::SecondElement),
+            (format!("URI=spiffe://x,{copied_cert};{own}"), MalformedValue::SecondElement),
+            (format!("{own};URI=spiffe://x;{copied_cert}"), MalformedValue::RepeatedKey),
+            (format!("{own};DNS=x;c{}", &copied_cert[1..]), MalformedValue::RepeatedKey),
+            (format!("{own};URI=x;{}", chain(&[&copied])), MalformedValue::ChainOfAnother),
+            (format!("{own};URI=x\",{copied_cert}"), MalformedValue::XfccSyntax),
+            (format!("{own};URI=\"x\"{copied_cert}"), MalformedValue::XfccSyntax),
+        ] {
+            assert_eq!(read(value.as_bytes()), Err(expected), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_value_with_anything_else_is_malformed() {
+        let [leaf] = certificates::<1>();
+        let good = cert(&leaf);
+        let many: Vec<_> = (0..MAX_PAIRS).map(|index| format!("k{index}=v")).collect();
+        for (value, expected) in [
+            (String::new(), MalformedValue::XfccSyntax),
+            ("By=a;Hash=b".to_owned(), MalformedValue::NoCertificate),
+            (format!("{good};"), MalformedValue::XfccSyntax),
+            (format!(";{good}"), MalformedValue::XfccSyntax),
+            (format!("{good},"), MalformedValue::SecondElement),
+            (format!("{good} ;By=a"), MalformedValue::XfccSyntax),
+            (format!("={good}"), MalformedValue::XfccSyntax),
+            (format!("{good};URI=a=b"), MalformedValue::XfccSyntax),
+            (good[..good.len() - 1].to_owned(), MalformedValue::XfccSyntax),
+            (format!("{good}\""), MalformedValue::XfccSyntax),
+            ("Cert=\"\"".to_owned(), MalformedValue::Pem),
+            (good.replace("--%0A\"", "--%0A\\\"\""), MalformedValue::Pem),
+            (format!("{};{good}", many.join(";")), MalformedValue::XfccSyntax),
+        ] {
+            assert_eq!(read(value.as_bytes()), Err(expected), "{value}");
+        }
+    }
+}
