@@ -59,14 +59,15 @@ fn serve(worker: Rc<Worker>, accepted: Accepted, open: CountGuard) -> impl Futur
     let establishing = Box::pin(establish(Rc::clone(&worker), accepted));
     async move {
         let _open = open;
-        if let Some(admitted) = establishing.await {
+        let Some(established) = establishing.await else { return };
+        if let Some(admitted) = established.admit(Rc::clone(&worker)).await {
             admitted.serve(worker).await;
         }
     }
 }
 
-/// Performs the handshake and admits the client. `None` if the connection is closed instead.
-async fn establish(worker: Rc<Worker>, accepted: Accepted) -> Option<Admitted> {
+/// Performs the handshake. `None` if it fails.
+async fn establish(worker: Rc<Worker>, accepted: Accepted) -> Option<Established> {
     let worker = &*worker;
     let began = Instant::now();
     let Accepted { tcp, peer, listen, handshake_timeout, unacknowledged, permit } = accepted;
@@ -92,7 +93,7 @@ async fn establish(worker: Rc<Worker>, accepted: Accepted) -> Option<Admitted> {
     let verifier = &service.client_verifier;
     let identity = ClientIdentity::new(peer, stream.get_ref().1, handshake, verifier);
     let guards = ConnectionGuards { _per_ip: per_ip, _permit: permit };
-    admit(worker, &service, stream, identity, is_over_limit, guards).await
+    Some(Established { stream, service, identity, is_over_limit, guards })
 }
 
 /// A client's stream, boxed because it is handed on from stage to stage.
@@ -180,27 +181,40 @@ impl From<BadHello> for HandshakeFailure {
     }
 }
 
-/// Judges the client by the current snapshot, then serves it.
-///
-/// The handshake may have begun with an older snapshot (`handshake_service`), and a resumed session
-/// never met the verifier. Filters, CAs and CRLs may have been replaced since.
-async fn admit(
-    worker: &Worker,
-    handshake_service: &Service,
-    mut stream: ClientStream,
+/// A connection after its handshake.
+struct Established {
+    stream: ClientStream,
+    /// The service of the snapshot that the handshake began with.
+    service: Arc<Service>,
     identity: ClientIdentity,
     is_over_limit: bool,
     guards: ConnectionGuards,
-) -> Option<Admitted> {
-    let metrics = worker.service_metrics(handshake_service);
+}
+
+impl Established {
+    /// Judges the client by the current snapshot. `None` if the connection is closed instead.
+    ///
+    /// The handshake may have begun with an older snapshot, and a resumed session never met the
+    /// verifier. Filters, CAs and CRLs may have been replaced since. Boxed, because a connection may
+    /// be held in this stage, and the handshake is freed before.
+    fn admit(self, worker: Rc<Worker>) -> Pin<Box<dyn Future<Output = Option<Admitted>>>> {
+        Box::pin(admit(worker, self))
+    }
+}
+
+async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted> {
+    let worker = &*worker;
+    let Established { mut stream, service: of_handshake, identity, is_over_limit, guards } =
+        established;
+    let metrics = worker.service_metrics(&of_handshake);
     metrics.handshakes(HandshakeResult::Ok, identity.judged_at() == JudgedAt::Resumption).inc();
-    let mut assessment = Assessment::new(worker, handshake_service, &identity);
+    let mut assessment = Assessment::new(worker, &of_handshake, &identity);
     if let Some(first) = assessment.take_if(|it| it.leaves_questions(worker)) {
-        let answered = first.answered(worker, handshake_service, &mut stream, &identity);
+        let answered = first.answered(worker, &of_handshake, &mut stream, &identity);
         assessment = Box::pin(answered).await; // boxed, because few clients are asked about
     }
     let Some(Assessment { snapshot, service, judgement }) = assessment else {
-        close(*stream).await;
+        close(stream).await;
         return None;
     };
     let is_rejected = judgement.decision == Decision::Reject;
@@ -208,7 +222,7 @@ async fn admit(
     record_judgement(&judgement, &worker.refusal_log, &metrics, &service, &identity, judged_at);
     metrics.connections.of(connection_result(is_rejected, is_over_limit)).inc();
     if is_rejected && service.config.policy.reject_with == RejectWith::Alert {
-        close(*stream).await;
+        close(stream).await;
         return None;
     }
     let is_chain = service.config.policy.judge == Depth::Chain;
@@ -365,10 +379,13 @@ async fn reject_name(mut tcp: TcpStream, sni: Option<String>) -> HandshakeFailur
     }
 }
 
-/// Closes a TLS connection in order: `close_notify`, then a lingering close.
-async fn close(mut stream: TlsStream<TcpStream>) {
-    let _ = timeout(LINGER_TIME, stream.shutdown()).await; // closed in either case
-    lingering_close::close(stream.into_inner().0).await;
+/// Closes a TLS connection in order: `close_notify`, then a lingering close. Boxed, because few
+/// clients are rejected after the handshake.
+fn close(mut stream: ClientStream) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(async move {
+        let _ = timeout(LINGER_TIME, stream.shutdown()).await; // closed in either case
+        lingering_close::close(stream.into_inner().0).await;
+    })
 }
 
 #[cfg(test)]
@@ -377,8 +394,11 @@ mod tests {
 
     /// Maximum size of a connection's task, in bytes: what it holds besides its boxed stages.
     const TASK: usize = 320;
-    /// Maximum size of the handshake and the admission, in bytes. They are freed before HTTP begins.
+    /// Maximum size of the handshake, in bytes. It is freed before the admission.
     const ESTABLISHMENT: usize = 8704;
+    /// Maximum size of the admission, in bytes, without the wait of a held connection. It is freed
+    /// before HTTP begins.
+    const ADMISSION: usize = 1024;
     /// Maximum size of a TCP service's connection, in bytes, without its two buffers.
     const TUNNEL: usize = 3072;
     /// Maximum size of the TLS stream and of the facts about a client, in bytes, without their
@@ -395,10 +415,11 @@ mod tests {
         type Tunnel = (Rc<Worker>, Rc<OpenConnection>, ClientStream);
         let task = size_of_future(|(worker, accepted, open)| serve(worker, accepted, open));
         let establishment = size_of_future(|(worker, it): Admission| establish(worker, it));
+        let admission = size_of_future(|(worker, it): (Rc<Worker>, Established)| admit(worker, it));
         let tunnel = size_of_future(|(worker, open, io): Tunnel| tcp::serve(worker, open, io));
         let client = size_of::<TlsStream<TcpStream>>() + OpenConnection::size();
-        let sizes = [task, establishment, tunnel, client];
-        let limits = [TASK, ESTABLISHMENT, TUNNEL, CLIENT];
+        let sizes = [task, establishment, admission, tunnel, client];
+        let limits = [TASK, ESTABLISHMENT, ADMISSION, TUNNEL, CLIENT];
         assert!(sizes.iter().zip(limits).all(|(size, limit)| *size <= limit), "{sizes:?}");
     }
 }
