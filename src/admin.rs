@@ -44,7 +44,7 @@ use crate::confirm::ConfirmStatus;
 use crate::metrics::Exposition;
 use crate::permit::network_of;
 use crate::process::heartbeat::HangingWorkers;
-use crate::proxy::Lifecycle;
+use crate::process::lifecycle::Lifecycle;
 use crate::recent_hits::RecentHits;
 use crate::snapshot::Report;
 use crate::snapshot::watch::Command;
@@ -167,7 +167,7 @@ pub async fn serve(listener: AdminListener, mut state: AdminState) -> io::Result
             };
             accept(&connections, state, next).await
         }
-        AdminListener::Unix(listener) => {
+        AdminListener::Unix(listener, _file) => {
             let listener = UnixListener::from_std(listener)?;
             let next = async || {
                 let (io, _) = listener.accept().await?;

@@ -8,6 +8,7 @@
 //! one field with its default suffices. `CONTRIBUTING.md` lists the steps outside this module: the
 //! example, the reference and the test.
 
+mod authorizer;
 mod check;
 mod confirm;
 mod document;
@@ -23,6 +24,10 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use self::authorizer::{
+    AskersConfig, AuthorizerConfig, AuthorizerLimits, AuthorizerProtocol, AuthorizerTls,
+    CertificateSource, ClientChecks, HeaderEncoding, SocketGroup,
+};
 pub use self::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
 pub use self::log_level::{LogLevel, LogLevelError};
 pub use self::problem::{ConfigError, ConfigProblem};
@@ -43,7 +48,7 @@ pub struct Config {
     /// Number of threads that serve connections. Default: one for each core.
     pub workers: NonZeroUsize,
     /// Address of metrics and status. Default: 127.0.0.1:9464.
-    pub admin: AdminAddress,
+    pub admin: ListenAddress,
     /// The log on standard error.
     pub log: LogConfig,
     /// The access log on standard output. Default: off.
@@ -58,17 +63,19 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// The source of proofs; `None` asks nothing.
     pub confirm: Option<ConfirmConfig>,
-    /// Services, at least one.
+    /// Services; at least one, or one authorizer.
     pub services: Vec<ServiceConfig>,
+    /// Authorizers, which answer questions of other proxies.
+    pub authorizers: Vec<AuthorizerConfig>,
     /// Delays of a shutdown.
     pub shutdown: ShutdownConfig,
     /// Restrictions of the process by the kernel.
     pub sandbox: SandboxConfig,
 }
 
-/// The address of the admin server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AdminAddress {
+/// An address to listen on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ListenAddress {
     /// A TCP address.
     Tcp(SocketAddr),
     /// The path of a Unix socket.
@@ -76,7 +83,7 @@ pub enum AdminAddress {
 }
 
 /// The address as it is written in the configuration.
-impl std::fmt::Display for AdminAddress {
+impl std::fmt::Display for ListenAddress {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(formatter),
@@ -250,8 +257,10 @@ impl Config {
         let filters = filters.flat_map(|it| std::iter::once(&it.path).chain(&it.canaries));
         let lists = self.lists.iter().map(|list| &list.path);
         let services = self.services.iter().flat_map(ServiceConfig::files);
+        let authorizers = self.authorizers.iter().flat_map(AuthorizerConfig::files);
         let confirm = self.confirm.iter().flat_map(ConfirmConfig::files);
-        filters.chain(lists).map(PathBuf::as_path).chain(services).chain(confirm).collect()
+        let files = filters.chain(lists).map(PathBuf::as_path);
+        files.chain(services).chain(authorizers).chain(confirm).collect()
     }
 
     /// The settings that differ from `before` and take effect only after a restart.
@@ -283,13 +292,13 @@ impl Config {
     }
 }
 
-impl AdminAddress {
+impl ListenAddress {
     /// Reads only the admin address from the configuration in `file`. A running proxy that rejected
     /// the file still serves requests at this address.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, is not TOML, or has an invalid admin address.
-    pub fn read(file: &Path) -> Result<Self, ConfigError> {
+    pub fn read_admin(file: &Path) -> Result<Self, ConfigError> {
         check::admin(file, &text_of(file)?)
     }
 }

@@ -19,6 +19,7 @@ mod answer_book;
 mod asking_task;
 mod client;
 mod direct;
+mod inquiry;
 mod lookup;
 mod proof_directory;
 mod questions;
@@ -31,6 +32,8 @@ const TARGET: &str = "keygate::confirm";
 
 pub use self::asking_task::{AnswerKeeper, AskingLinks, AskingTask, create_directories};
 pub use self::direct::{DirectAnswer, DirectSource};
+pub(crate) use self::inquiry::Asked;
+pub use self::inquiry::Inquiry;
 pub use self::questions::{Ask, Question, Questions, UnderWay};
 pub use self::report::{AnswerReport, CanaryState, ConfirmReport, ConfirmStatus};
 pub use self::source_files::ConfirmError;

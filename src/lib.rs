@@ -24,9 +24,12 @@
 //! | [`recent_hits`] | recently rejected or flagged clients, in bounded memory |
 //! | [`snapshot`] | the state that a reload can change, as one immutable value |
 //! | [`confirm`] | questions to a source of proofs: whether a probably compromised key is compromised |
+//! | `client_log` | log lines about rejected, flagged and failed clients, limited in rate |
 //! | [`listen`] | listening sockets, one per worker and address |
 //! | [`dialect`] | client certificates and addresses in header fields: writing and reading |
 //! | [`proxy`] | the data path: the life of a connection |
+//! | `ask` | authorizers: the questions of other proxies about their clients |
+//! | [`workers`] | the worker threads, which serve `proxy` and `ask` |
 //! | [`admin`] | metrics, liveness, readiness and status over HTTP |
 //! | [`server`] | the whole proxy in one process |
 //! | [`cli`] | the command line, one file for each subcommand |
@@ -47,9 +50,13 @@
 #[cfg(feature = "proxy")]
 pub mod admin;
 #[cfg(feature = "proxy")]
+mod ask;
+#[cfg(feature = "proxy")]
 pub mod blocking;
 #[cfg(feature = "proxy")]
 pub mod cli;
+#[cfg(feature = "proxy")]
+mod client_log;
 #[cfg(feature = "proxy")]
 pub mod config;
 #[cfg(feature = "proxy")]
@@ -89,3 +96,5 @@ pub mod spki;
 pub mod tls;
 #[cfg(feature = "proxy")]
 mod unix_time;
+#[cfg(feature = "proxy")]
+pub mod workers;

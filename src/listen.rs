@@ -1,10 +1,12 @@
 //! Listening sockets: one per worker and address, so that the kernel spreads connections.
 //!
-//! An inherited socket is shared by all workers, because its queue outlives the process. A reload
-//! adds and removes addresses ([`Addresses`]). Nothing here knows what is served.
+//! An inherited socket is shared by all workers, because its queue outlives the process. A Unix
+//! socket is shared too, because a path names one socket. A reload adds and removes addresses
+//! ([`Addresses`]). Nothing here knows what is served.
 
 mod addresses;
 mod bind;
+mod unix;
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +21,9 @@ pub use self::addresses::Addresses;
 pub(crate) use self::addresses::ListenChange;
 use self::bind::BACKLOG;
 pub use self::bind::{BindError, bind};
-use crate::config::{Config, LimitsConfig};
+pub use self::unix::SocketFile;
+pub(crate) use self::unix::{SocketOwner, UnixAccepted, UnixAcceptor, bind_unix};
+use crate::config::{AuthorizerLimits, Config, LimitsConfig, ListenAddress};
 use crate::keep_alive::detect_dead_peer;
 use crate::permit::{Permit, ResizableSemaphore};
 
@@ -27,20 +31,34 @@ use crate::permit::{Permit, ResizableSemaphore};
 /// an inherited socket may be longer if `net.core.somaxconn` is.
 const MAX_QUEUED: usize = BACKLOG.unsigned_abs() as usize + 1;
 
+/// Maximum time for the TLS handshake of an asker, 10 s.
+const ASKER_HANDSHAKE: Duration = Duration::from_secs(10);
+/// Minimum time without an acknowledgement from an asker after which its connection is aborted, 5 s.
+const MIN_UNACKNOWLEDGED: Duration = Duration::from_secs(5);
+
 /// A configured address, bound once per worker.
 #[derive(Debug)]
 pub struct Listener {
     address: Arc<Address>,
-    sockets: Vec<std::net::TcpListener>,
+    sockets: Vec<BoundSocket>,
+}
+
+/// A bound socket of one worker.
+#[derive(Debug)]
+enum BoundSocket {
+    Tcp { socket: std::net::TcpListener, configured: SocketAddr },
+    Unix(std::os::unix::net::UnixListener),
 }
 
 /// The state that all sockets of one address share.
 #[derive(Debug)]
 struct Address {
     /// The address in the configuration, by which services are found.
-    configured: SocketAddr,
+    configured: ListenAddress,
     /// The bound address: its port is the real one if the configuration has port 0.
-    local: SocketAddr,
+    local: ListenAddress,
+    /// The file of a Unix socket that this process has bound. Removed with the last socket.
+    _file: Option<SocketFile>,
     timeouts: Mutex<Timeouts>,
     /// One permit for each open connection.
     permits: ResizableSemaphore,
@@ -64,8 +82,13 @@ struct Timeouts {
 }
 
 impl AddressLimits {
-    fn new(config: &Config, address: SocketAddr) -> Self {
-        let services = config.services.iter().filter(|service| service.listen == address);
+    fn new(config: &Config, address: &ListenAddress) -> Self {
+        let mut authorizers = config.authorizers.iter();
+        if let Some(authorizer) = authorizers.find(|it| it.listen == *address) {
+            return Self::of_authorizer(&authorizer.limits);
+        }
+        let services = config.services.iter();
+        let services = services.filter(|it| ListenAddress::Tcp(it.listen) == *address);
         let limits = services.map(|service| &service.limits);
         let connections = limits.clone().map(|limits| limits.max_connections);
         let handshake = limits.clone().map(|limits| limits.handshake_timeout);
@@ -80,11 +103,28 @@ impl AddressLimits {
     }
 }
 
+impl AddressLimits {
+    /// The limits of an authorizer, which has its address for itself.
+    fn of_authorizer(limits: &AuthorizerLimits) -> Self {
+        let unacknowledged = limits.idle_timeout.max(MIN_UNACKNOWLEDGED);
+        Self {
+            max_connections: limits.max_connections,
+            timeouts: Timeouts { handshake: ASKER_HANDSHAKE, unacknowledged },
+        }
+    }
+}
+
 impl Address {
-    fn new(configured: SocketAddr, local: SocketAddr, limits: AddressLimits) -> Self {
+    fn new(
+        configured: ListenAddress,
+        local: ListenAddress,
+        limits: AddressLimits,
+        file: Option<SocketFile>,
+    ) -> Self {
         Self {
             configured,
             local,
+            _file: file,
             timeouts: Mutex::new(limits.timeouts),
             permits: ResizableSemaphore::new(limits.max_connections),
         }
@@ -103,14 +143,14 @@ impl Address {
 impl Listener {
     /// The bound address, with its real port.
     #[must_use]
-    pub fn local_address(&self) -> SocketAddr {
-        self.address.local
+    pub fn local_address(&self) -> &ListenAddress {
+        &self.address.local
     }
 
     /// The address in the configuration.
     #[must_use]
-    pub fn configured_address(&self) -> SocketAddr {
-        self.address.configured
+    pub fn configured_address(&self) -> &ListenAddress {
+        &self.address.configured
     }
 
     /// The sockets, one per worker, in the order of the workers.
@@ -126,13 +166,13 @@ impl Listener {
 #[derive(Debug)]
 pub(crate) struct ListenSocket {
     address: Arc<Address>,
-    socket: std::net::TcpListener,
+    socket: BoundSocket,
 }
 
 impl ListenSocket {
     /// The address in the configuration.
-    pub(crate) fn configured_address(&self) -> SocketAddr {
-        self.address.configured
+    pub(crate) fn configured_address(&self) -> &ListenAddress {
+        &self.address.configured
     }
 
     /// Registers the socket with the runtime of this thread, and sets the options that accepted
@@ -141,24 +181,30 @@ impl ListenSocket {
     ///
     /// # Errors
     /// Returns an error if the operating system refuses the registration.
-    pub(crate) fn into_acceptor(self) -> io::Result<Acceptor> {
-        let listener = TcpListener::from_std(self.socket)?;
-        let mut acceptor = Acceptor {
-            listener,
-            inherited: None,
-            uninherited: 0,
-            address: self.address,
-            backoff: Backoff::default(),
-        };
-        acceptor.set_inherited(acceptor.address.timeouts().unacknowledged);
-        Ok(acceptor)
+    pub(crate) fn into_acceptor(self) -> io::Result<AnyAcceptor> {
+        let Self { address, socket } = self;
+        match socket {
+            BoundSocket::Tcp { socket, configured } => {
+                Acceptor::new(address, configured, socket).map(AnyAcceptor::Tcp)
+            }
+            BoundSocket::Unix(socket) => UnixAcceptor::new(address, socket).map(AnyAcceptor::Unix),
+        }
     }
 }
 
 /// Accepts the connections of one socket.
 #[derive(Debug)]
+pub(crate) enum AnyAcceptor {
+    Tcp(Acceptor),
+    Unix(UnixAcceptor),
+}
+
+/// Accepts the connections of one TCP socket.
+#[derive(Debug)]
 pub(crate) struct Acceptor {
     listener: TcpListener,
+    /// The address in the configuration.
+    configured: SocketAddr,
     address: Arc<Address>,
     /// `TCP_USER_TIMEOUT` of the socket, which accepted connections inherit. `None` if the socket
     /// rejects an option, such as an inherited MPTCP socket; each connection gets them then.
@@ -185,6 +231,23 @@ pub(crate) struct Accepted {
 }
 
 impl Acceptor {
+    fn new(
+        address: Arc<Address>,
+        configured: SocketAddr,
+        socket: std::net::TcpListener,
+    ) -> io::Result<Self> {
+        let mut acceptor = Self {
+            listener: TcpListener::from_std(socket)?,
+            configured,
+            inherited: None,
+            uninherited: 0,
+            address,
+            backoff: Backoff::default(),
+        };
+        acceptor.set_inherited(acceptor.address.timeouts().unacknowledged);
+        Ok(acceptor)
+    }
+
     /// Waits for the next connection and for its permit. A failed `accept` is retried after a pause.
     ///
     /// At the limit, one connection waits here and the others in the kernel's queue. `None` means
@@ -198,7 +261,7 @@ impl Acceptor {
         };
         self.backoff = Backoff::default();
         let permit = self.address.permits.acquire().await.ok()?;
-        let listen = self.address.configured;
+        let listen = self.configured;
         let timeouts = self.address.timeouts();
         let unacknowledged = timeouts.unacknowledged;
         if self.inherited.is_some_and(|inherited| inherited != unacknowledged) {
@@ -262,12 +325,13 @@ mod tests {
     fn acceptor(socket: std::net::TcpListener, unacknowledged: Duration) -> Acceptor {
         socket.set_nonblocking(true).unwrap();
         let local = socket.local_addr().unwrap();
-        let address = Arc::new(Address::new(local, local, limits(unacknowledged)));
-        ListenSocket { address, socket }.into_acceptor().unwrap()
+        let at = ListenAddress::Tcp(local);
+        let address = Arc::new(Address::new(at.clone(), at, limits(unacknowledged), None));
+        Acceptor::new(address, local, socket).unwrap()
     }
 
     async fn client(acceptor: &Acceptor) -> TcpStream {
-        TcpStream::connect(acceptor.address.local).await.unwrap()
+        TcpStream::connect(acceptor.configured).await.unwrap()
     }
 
     #[tokio::test]

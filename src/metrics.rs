@@ -6,6 +6,7 @@
 //! [`Label`] is implemented here for enums of rooms that this room uses. A room that uses this one
 //! implements it beside its enum.
 
+mod authorizer;
 mod confirm;
 mod control;
 mod exposition;
@@ -14,12 +15,13 @@ mod labels;
 mod logs;
 mod worker;
 
+pub use authorizer::AuthorizerMetrics;
 pub use confirm::ConfirmMetrics;
 pub use control::{ControlMetrics, FilterMetrics, ListMetrics};
 pub use exposition::Exposition;
 pub use labels::{
     CodeClass, ConfirmationResult, ConnectionResult, Family, KeyAction, Label, LogName,
-    ReloadResult, UpstreamFailure, WaitOutcome,
+    QuestionResult, ReloadResult, UpstreamFailure, WaitOutcome,
 };
 pub use logs::LogMetrics;
 pub use worker::{ServiceMetrics, WorkerMetrics};

@@ -1,10 +1,11 @@
-//! The process and its host: heartbeats and supervision of its threads, the kernel's sandbox, the
+//! The process and its host: its lifecycle, heartbeats and supervision of its threads, the kernel's sandbox, the
 //! service manager, inherited sockets.
 //!
 //! Nothing here handles HTTP or TLS.
 
 pub mod heartbeat;
 pub mod inherited_sockets;
+pub mod lifecycle;
 pub mod sandbox;
 pub mod service_manager;
 pub mod supervision;

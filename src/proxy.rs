@@ -4,7 +4,6 @@
 //!
 //! | step | module | hands on |
 //! | --- | --- | --- |
-//! | A worker thread is started and runs its event loop. | `threads` | a `worker::Worker`, the state that its connections share |
 //! | A connection is accepted. A trusted proxy's header names the client. | `connection`, `proxy_protocol` | the TCP stream and the client's address |
 //! | Plain HTTP gets a 400. | `client_hello` | |
 //! | The ClientHello chooses the service. The handshake judges the client's key. | `connection` | the TLS stream, or a counted and logged failure |
@@ -17,7 +16,7 @@
 //! | Timeouts, eviction and shutdown close the connection. | `open_connection`, `worker` | |
 //! | A client that is still sending is read for a moment, or it would lose the response. | `lingering_close` | |
 //!
-//! The floors, from the top: `threads`; `connection`; `http` and `tcp`; `worker`; `tunnel`;
+//! The floors, from the top: `connection`; `http` and `tcp`; `worker`; `tunnel`;
 //! `open_connection`; `upstream`; `message`; `client_socket`; `client_hello`, `proxy_protocol`,
 //! `io_events` and `lingering_close`. A module imports only modules on the floors below its own.
 //!
@@ -35,12 +34,12 @@ mod message;
 mod open_connection;
 mod proxy_protocol;
 mod tcp;
-mod threads;
 mod tunnel;
 mod upstream;
 mod worker;
 
-pub use self::threads::{Sockets, StartError, Workers, start};
+pub(crate) use self::connection::serve_accepted;
+pub(crate) use self::open_connection::{NewJudgement, OpenConnection};
 pub use self::upstream::health::{HealthRegistry, supervise as supervise_health};
-pub use self::worker::inquiry::Inquiry;
-pub use self::worker::{Lifecycle, WorkerContext};
+pub(crate) use self::worker::Worker;
+pub use self::worker::WorkerContext;

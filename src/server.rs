@@ -6,7 +6,6 @@
 mod control;
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +18,9 @@ use tracing::{error, info};
 use self::control::{Asking, Control, HealthChecks};
 use crate::admin::{self, AdminListener, AdminState};
 use crate::blocking::BlockingPool;
-use crate::config::{Config, ShutdownConfig};
+use crate::config::{Config, ListenAddress, ShutdownConfig};
 use crate::confirm::{
-    AnswerKeeper, AskingLinks, AskingTask, ConfirmError, ConfirmStatus, Questions,
+    AnswerKeeper, AskingLinks, AskingTask, ConfirmError, ConfirmStatus, Inquiry, Questions,
 };
 use crate::guard::{CurrentAnswers, RecentKeys};
 use crate::listen::{self, Addresses, Listener};
@@ -29,12 +28,14 @@ use crate::log_writer::{LogWriter, LogWriterGuard};
 use crate::metrics::{ControlMetrics, Exposition, LogMetrics, WorkerMetrics};
 use crate::process::heartbeat::Heartbeats;
 use crate::process::inherited_sockets::{InheritedSockets, InheritedSocketsError};
+use crate::process::lifecycle::Lifecycle;
 use crate::process::supervision::Supervisor;
-use crate::proxy::{self, HealthRegistry, Inquiry, Lifecycle, WorkerContext, Workers};
+use crate::proxy::{HealthRegistry, WorkerContext};
 use crate::recent_hits::RecentHits;
 use crate::resolver::Resolver;
 use crate::snapshot::watch::{Command, FileWatcher, POLL_INTERVAL};
 use crate::snapshot::{Current, JudgementLinks, LoadErrors, Loader, Prepare, Report, Snapshot};
+use crate::workers::{self, Workers};
 
 /// A running proxy.
 #[derive(Debug)]
@@ -79,13 +80,13 @@ impl Prerequisites {
     }
 }
 
-/// An address that a service listens on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// An address that a service or an authorizer listens on.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoundAddress {
     /// The address in the configuration; its port may be 0.
-    pub configured: SocketAddr,
+    pub configured: ListenAddress,
     /// The address of the socket.
-    pub local: SocketAddr,
+    pub local: ListenAddress,
 }
 
 /// Why the proxy cannot start.
@@ -126,7 +127,7 @@ pub enum ServerError {
     Thread(String),
     /// A worker thread cannot be started.
     #[error(transparent)]
-    Worker(#[from] proxy::StartError),
+    Worker(#[from] workers::StartError),
 }
 
 impl Server {
@@ -173,10 +174,10 @@ impl Server {
         let access_log = LogWriter::start("access", io::stdout(), logs.access_log());
         let (access_log, access_log_guard) = access_log.map_err(ServerError::AccessLog)?;
         let context = links.worker_context(access_log, inquiry);
-        let sockets = proxy::Sockets { listeners, inherited };
+        let sockets = workers::Sockets { listeners, inherited };
         let supervisor = Supervisor::default();
         let workers =
-            proxy::start(config, sockets, &metrics.workers, &recent, &context, &supervisor)?;
+            workers::start(config, sockets, &metrics.workers, &recent, &context, &supervisor)?;
         let watcher = links.watcher(loader, prepare_addresses(&workers), commands, thread);
         let control = links.control(watcher, admin, metrics, asking);
         control.spawn(&supervisor).map_err(ServerError::Control)?;
@@ -194,7 +195,7 @@ impl Server {
         })
     }
 
-    /// The addresses of the services.
+    /// The addresses of the services and authorizers.
     #[must_use]
     pub fn addresses(&self) -> &[BoundAddress] {
         &self.addresses
@@ -251,7 +252,8 @@ impl Server {
 
 impl BoundAddress {
     fn of(listener: &Listener) -> Self {
-        Self { configured: listener.configured_address(), local: listener.local_address() }
+        let configured = listener.configured_address().clone();
+        Self { configured, local: listener.local_address().clone() }
     }
 }
 
@@ -265,7 +267,9 @@ struct Metrics {
 impl Metrics {
     fn new(config: &Config, logs: &LogMetrics) -> Result<Self, prometheus::Error> {
         let services: Vec<&str> = config.services.iter().map(|it| it.name.as_str()).collect();
-        let workers = (0..config.workers.get()).map(|_| WorkerMetrics::new(&services));
+        let authorizers: Vec<&str> = config.authorizers.iter().map(|it| it.name.as_str()).collect();
+        let workers = 0..config.workers.get();
+        let workers = workers.map(|_| WorkerMetrics::new(&services, &authorizers));
         let workers = workers.collect::<Result<Vec<_>, _>>()?;
         let control = ControlMetrics::new()?.with_logs(logs)?;
         let exposition = Exposition::new(&control, &workers);

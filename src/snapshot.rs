@@ -24,7 +24,7 @@ mod warning;
 pub mod watch;
 
 pub use crl_rejection_reason::CrlRejectionReason;
-pub use current::{Current, Service, Snapshot};
+pub use current::{Authorizer, Current, Service, Snapshot};
 pub use filter_rejection::{CanaryFileError, FilterRejection};
 pub use load::error::{ListFileError, LoadError, PrepareError, ReconfigureError};
 pub(crate) use load::file::{FileState, SETTLE, read_bounded};

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::os::unix::net::UnixListener;
 
-use crate::config::AdminAddress;
+use crate::config::ListenAddress;
+use crate::listen::{SocketFile, SocketOwner, bind_unix};
 use crate::process::inherited_sockets::InheritedSockets;
 
 /// A bound admin address.
@@ -13,8 +13,8 @@ use crate::process::inherited_sockets::InheritedSockets;
 pub enum AdminListener {
     /// TCP.
     Tcp(TcpListener),
-    /// A Unix socket.
-    Unix(UnixListener),
+    /// A Unix socket, and its file unless it was inherited.
+    Unix(UnixListener, Option<SocketFile>),
 }
 
 /// Error while the admin address is bound.
@@ -32,12 +32,13 @@ impl AdminListener {
     /// # Errors
     /// Returns an error if the address is in use, is not local or needs a privilege.
     pub fn bind(
-        address: &AdminAddress,
+        address: &ListenAddress,
         inherited: &InheritedSockets,
     ) -> Result<Self, AdminBindError> {
         let bound = match address {
-            AdminAddress::Tcp(address) => bind_tcp(*address, inherited).map(Self::Tcp),
-            AdminAddress::Unix(path) => bind_unix(path, inherited).map(Self::Unix),
+            ListenAddress::Tcp(address) => bind_tcp(*address, inherited).map(Self::Tcp),
+            ListenAddress::Unix(path) => bind_unix(path, &SocketOwner::default(), inherited)
+                .map(|(socket, file)| Self::Unix(socket, file)),
         };
         bound.map_err(|source| AdminBindError { address: address.to_string(), source })
     }
@@ -46,7 +47,7 @@ impl AdminListener {
     pub(super) fn is_loopback_tcp(&self) -> bool {
         match self {
             Self::Tcp(listener) => listener.local_addr().is_ok_and(|at| at.ip().is_loopback()),
-            Self::Unix(_) => false,
+            Self::Unix(..) => false,
         }
     }
 
@@ -57,7 +58,7 @@ impl AdminListener {
             Self::Tcp(listener) => {
                 listener.local_addr().map_or_else(|error| error.to_string(), |at| at.to_string())
             }
-            Self::Unix(listener) => listener
+            Self::Unix(listener, _) => listener
                 .local_addr()
                 .ok()
                 .and_then(|at| at.as_pathname().map(|path| format!("unix:{}", path.display())))
@@ -73,21 +74,4 @@ fn bind_tcp(address: SocketAddr, inherited: &InheritedSockets) -> io::Result<Tcp
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
-}
-
-fn bind_unix(path: &Path, inherited: &InheritedSockets) -> io::Result<UnixListener> {
-    if let Some(listener) = inherited.unix(path)? {
-        return Ok(listener);
-    }
-    if path.exists() && is_stale(path) {
-        std::fs::remove_file(path)?;
-    }
-    let listener = UnixListener::bind(path)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-/// Whether no process listens on the socket file at `path`. A killed process leaves such a file.
-fn is_stale(path: &Path) -> bool {
-    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }

@@ -14,14 +14,14 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{BoxedError, CliError};
-use crate::config::AdminAddress;
+use crate::config::ListenAddress;
 
 /// Maximum size of a response body, in bytes; a larger body is an error.
 const MAX_BODY: usize = 16 << 20;
 
 /// Sends requests one after another, each on a new connection.
 pub(super) struct AdminClient {
-    address: AdminAddress,
+    address: ListenAddress,
     timeout: Duration,
     runtime: Runtime,
 }
@@ -30,19 +30,19 @@ pub(super) struct AdminClient {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminError {
     #[error("the admin address {address}: {source}")]
-    Exchange { address: AdminAddress, source: BoxedError },
+    Exchange { address: ListenAddress, source: BoxedError },
     #[error("the admin address {address}: unexpected response: {source}")]
-    Json { address: AdminAddress, source: serde_json::Error },
+    Json { address: ListenAddress, source: serde_json::Error },
     #[error("the admin address {address}: no response within {timeout:?}")]
-    Timeout { address: AdminAddress, timeout: Duration },
+    Timeout { address: ListenAddress, timeout: Duration },
     /// A response other than 200; the body gives the reason.
     #[error("{}", body.trim())]
-    Status { address: AdminAddress, status: StatusCode, body: String },
+    Status { address: ListenAddress, status: StatusCode, body: String },
 }
 
 impl AdminClient {
     /// `timeout` limits each request, from the connect to the last byte of the response.
-    pub(super) fn new(address: &AdminAddress, timeout: Duration) -> Result<Self, CliError> {
+    pub(super) fn new(address: &ListenAddress, timeout: Duration) -> Result<Self, CliError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| CliError::system("cannot start a runtime", error))?;
         Ok(Self { address: address.clone(), timeout, runtime })
@@ -95,11 +95,11 @@ impl AdminClient {
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), BoxedError> {
         match &self.address {
-            AdminAddress::Tcp(address) => {
+            ListenAddress::Tcp(address) => {
                 let addresses = reachable(*address);
                 exchange(TcpStream::connect(addresses.as_slice()).await?, request).await
             }
-            AdminAddress::Unix(path) => exchange(UnixStream::connect(path).await?, request).await,
+            ListenAddress::Unix(path) => exchange(UnixStream::connect(path).await?, request).await,
         }
     }
 }

@@ -20,7 +20,7 @@ use self::rejection::Rejection;
 use self::source::DemoSource;
 use super::run::SignalHandler;
 use super::{CliError, Exit, log, print};
-use crate::config::Config;
+use crate::config::{Config, ListenAddress};
 use crate::metrics::LogMetrics;
 use crate::pkbf::{self, Filter, Overwrite, Parameters};
 use crate::process::inherited_sockets::InheritedSockets;
@@ -51,7 +51,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let logs = LogMetrics::new().map_err(ServerError::Metrics)?;
     let prerequisites = Prerequisites::new(InheritedSockets::default(), logs.clone())?;
     let server = Server::start(&config, None, prerequisites)?;
-    let Some(address) = server.addresses().first().map(|address| address.local) else {
+    let Some(ListenAddress::Tcp(address)) = server.addresses().first().map(|it| it.local.clone())
+    else {
         return Err(CliError::system("the demo", "the server has no address"));
     };
 

@@ -8,7 +8,7 @@ use clap::ValueHint;
 
 use super::admin_client::{AdminClient, AdminError};
 use super::{CliError, ConfigFile, Exit, print_error};
-use crate::config::AdminAddress;
+use crate::config::ListenAddress;
 
 /// Maximum characters of an error response that are printed.
 const MAX_SHOWN: usize = 200;
@@ -29,7 +29,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let address = AdminAddress::read(args.config.path())?;
+    let address = ListenAddress::read_admin(args.config.path())?;
     let Err(error) = AdminClient::new(&address, args.timeout)?.get("/readyz") else {
         return Ok(Exit::Done);
     };

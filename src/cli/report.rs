@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::admin_client::{AdminClient, AdminError};
 use super::input::counted;
 use super::{CliError, CliOutput, ConfigFile, Exit};
-use crate::config::AdminAddress;
+use crate::config::ListenAddress;
 use crate::unix_time::{self, rfc3339};
 
 #[derive(Debug, clap::Args)]
@@ -65,7 +65,7 @@ struct ReportedClient {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let address = AdminAddress::read(args.config.path())?;
+    let address = ListenAddress::read_admin(args.config.path())?;
     let report: ReportBody = AdminClient::new(&address, TIMEOUT)?.get_json("/report")?;
     let from = unix_time::now().saturating_sub(args.since.as_secs());
     let clients = report.clients.into_iter().map(|value| {

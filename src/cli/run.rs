@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
 use super::{CliError, Exit, log};
-use crate::config::Config;
+use crate::config::{Config, ListenAddress};
 use crate::confirm;
 use crate::metrics::LogMetrics;
 use crate::process::inherited_sockets::InheritedSockets;
@@ -40,9 +40,16 @@ pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
         SandboxStatus::None => warn!(status = sandbox.as_str(), "sandbox"),
     }
     for BoundAddress { configured, local } in server.addresses() {
-        let services = config.services.iter().filter(|service| service.listen == *configured);
+        let services = config.services.iter();
+        let services = services.filter(|service| ListenAddress::Tcp(service.listen) == *configured);
         let names: Vec<&str> = services.map(|service| service.name.as_str()).collect();
-        info!(address = %local, services = names.join(" "), "listening");
+        let mut authorizers = config.authorizers.iter();
+        match authorizers.find(|authorizer| authorizer.listen == *configured) {
+            None => info!(address = %local, services = names.join(" "), "listening"),
+            Some(authorizer) => {
+                info!(address = %local, authorizer = %authorizer.name, "listening");
+            }
+        }
     }
     info!(
         address = server.admin_address(),

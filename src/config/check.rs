@@ -1,5 +1,6 @@
 //! Converts the raw tables into the checked model.
 
+mod authorizer;
 mod confirm;
 mod service;
 mod upstream;
@@ -16,7 +17,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::document::{Decoded, Document, decode};
 use super::units::{self, DurationText};
 use super::{
-    AdminAddress, Config, ConfigError, ConfigProblem, FilterConfig, ListConfig, LogConfig,
+    Config, ConfigError, ConfigProblem, FilterConfig, ListConfig, ListenAddress, LogConfig,
     LogLevel, LogLevelError, ServiceConfig, raw,
 };
 use crate::guard::Exception;
@@ -38,7 +39,7 @@ pub(super) fn check(file: &Path, text: &str) -> Result<Config, ConfigError> {
 }
 
 /// Checks the admin address in `text`, and nothing else.
-pub(super) fn admin(file: &Path, text: &str) -> Result<AdminAddress, ConfigError> {
+pub(super) fn admin(file: &Path, text: &str) -> Result<ListenAddress, ConfigError> {
     let invalid = |problems| ConfigError::Invalid { file: file.to_owned(), problems };
     let document = Document::parse(text).map_err(invalid)?;
     let mut decoded: Decoded<raw::AdminOnly> = decode(&document);
@@ -101,8 +102,11 @@ impl<'a> Checker<'a> {
                 "none is configured; add a [[filters]] table with a name and the path of a .pkbf file",
             );
         }
-        if raw.services.is_empty() {
-            self.invalid("services", "none is configured; add a [[services]] table");
+        if raw.services.is_empty() && raw.authorizers.is_empty() {
+            self.invalid(
+                "services",
+                "none is configured; add a [[services]] or an [[authorizers]] table",
+            );
         }
         let filters = raw.filters.into_iter().enumerate();
         let filters =
@@ -122,12 +126,20 @@ impl<'a> Checker<'a> {
         let services: Vec<_> = services.collect();
         self.names_once("filters", filters.iter().map(|it| it.name.as_str()));
         self.names_once("lists", lists.iter().map(|it| it.name.as_str()));
+        let authorizers = raw.authorizers.into_iter().enumerate();
+        let authorizers = authorizers.map(|(index, authorizer)| {
+            self.authorizer(&format!("authorizers[{index}]"), authorizer, &policy)
+        });
+        let authorizers: Vec<_> = authorizers.collect();
         self.names_once("services", services.iter().map(|it| it.name.as_str()));
+        self.authorizer_names(&authorizers, &services);
         self.fingerprints_once(&exceptions);
         self.routes(&services);
+        let admin = self.admin(&raw.admin.listen);
+        self.authorizer_addresses(&authorizers, &services, &admin);
         Config {
             workers: self.workers(raw.workers),
-            admin: self.admin(&raw.admin.listen),
+            admin,
             log: self.log(raw.log),
             access_log: raw.access_log.requests,
             confirm: raw.confirm.map(|confirm| self.confirm(confirm, &filters)),
@@ -135,6 +147,7 @@ impl<'a> Checker<'a> {
             lists,
             exceptions,
             services,
+            authorizers,
             state_dir: raw.state.dir.map(|directory| self.path("state.dir", &directory)),
             shutdown: raw.shutdown,
             sandbox: raw.sandbox,
@@ -185,10 +198,15 @@ impl<'a> Checker<'a> {
         NonZeroUsize::new(workers).unwrap_or_else(cores)
     }
 
-    fn admin(&self, listen: &str) -> AdminAddress {
+    fn admin(&self, listen: &str) -> ListenAddress {
+        self.listen_address("admin.listen", listen)
+    }
+
+    /// A TCP address, or `unix:` and a path.
+    fn listen_address(&self, at: &str, listen: &str) -> ListenAddress {
         match listen.strip_prefix("unix:") {
-            Some(path) => AdminAddress::Unix(self.path("admin.listen", Path::new(path))),
-            None => AdminAddress::Tcp(self.address("admin.listen", listen)),
+            Some(path) => ListenAddress::Unix(self.path(at, Path::new(path))),
+            None => ListenAddress::Tcp(self.address(at, listen)),
         }
     }
 
@@ -352,7 +370,7 @@ upstream = { servers = ["http://127.0.0.1:8080"] }
         assert_eq!(service.policy.on_unchecked, Decision::Reject);
         assert_eq!(service.status_header, "client-key-status");
         assert_eq!(service.upstream.servers[0].to_string(), "http://127.0.0.1:8080");
-        assert_eq!(config.admin, AdminAddress::Tcp("127.0.0.1:9464".parse().unwrap()));
+        assert_eq!(config.admin, ListenAddress::Tcp("127.0.0.1:9464".parse().unwrap()));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The TOML tables as they are written. Unknown keys are errors, and optional keys have their
 //! defaults here.
 
+mod authorizer;
 mod confirm;
 mod service;
 mod upstream;
@@ -10,6 +11,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+pub(super) use self::authorizer::{
+    RawAuthorizer, RawAuthorizerLimits, RawAuthorizerTls, RawCertificateSource, RawChecks,
+    RawHeader,
+};
 pub(super) use self::confirm::RawConfirm;
 pub(super) use self::service::{Limits, RawService, RawTls};
 pub(super) use self::upstream::{RawServer, RawUpstream, UpstreamTls};
@@ -41,6 +46,8 @@ pub(super) struct RawConfig {
     pub(super) policy: RawPolicy,
     #[serde(default)]
     pub(super) services: Vec<RawService>,
+    #[serde(default)]
+    pub(super) authorizers: Vec<RawAuthorizer>,
     #[serde(default)]
     pub(super) shutdown: ShutdownConfig,
     #[serde(default)]

@@ -169,6 +169,31 @@ impl Verdict {
         }
     }
 
+    /// The reason for rejecting a client with this verdict, in words for the client.
+    #[must_use]
+    pub fn rejection(&self) -> &'static str {
+        let is_issuer = self.position().is_some_and(|position| position > 0);
+        match self {
+            Self::Cleared(_) if is_issuer => {
+                "the key of an issuer of the client certificate is in a filter of rejected keys"
+            }
+            Self::Cleared(_) => "the key of the client certificate is in a filter of rejected keys",
+            Self::Confirmed(_) | Self::Listed(_) | Self::Probable(_) if is_issuer => {
+                "the key of an issuer of the client certificate is known to be compromised"
+            }
+            Self::Confirmed(_) => {
+                "the key of the client certificate is compromised: replace key and certificate"
+            }
+            Self::Listed(_) => "the key of the client certificate is on a list of rejected keys",
+            Self::Probable(_) => {
+                "the key of the client certificate is probably compromised: replace key and certificate"
+            }
+            Self::Allowed | Self::Clean | Self::Unchecked => {
+                "the key of the client certificate could not be checked"
+            }
+        }
+    }
+
     /// The encoding of the key that was found.
     #[must_use]
     pub fn encoding(&self) -> Option<Encoding> {
@@ -227,9 +252,11 @@ impl VerdictKind {
     }
 }
 
-/// The moment in a connection's life at which its key was judged.
+/// The moment at which a client's key was judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JudgedAt {
+    /// In a question of another proxy, which has verified the client.
+    Asked,
     /// In a full handshake.
     FullHandshake,
     /// On an open connection, after a new snapshot was activated.
@@ -240,12 +267,13 @@ pub enum JudgedAt {
 
 impl JudgedAt {
     /// Every moment, in the order of declaration.
-    pub const ALL: [Self; 3] = [Self::FullHandshake, Self::Reload, Self::Resumption];
+    pub const ALL: [Self; 4] = [Self::Asked, Self::FullHandshake, Self::Reload, Self::Resumption];
 
     /// The value of the label `stage` in metrics and of the field `stage` in logs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Asked => "asked",
             Self::FullHandshake => "handshake",
             Self::Reload => "live",
             Self::Resumption => "resumed",

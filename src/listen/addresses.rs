@@ -1,28 +1,27 @@
 //! The addresses that the workers listen on, as configurations replace one another.
 
-use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 use tracing::info;
 
-use super::bind::{BindError, bind_listener};
+use super::bind::{BindError, bind_listener, configured_addresses};
 use super::{Address, AddressLimits, ListenSocket, Listener};
-use crate::config::Config;
+use crate::config::{Config, ListenAddress};
 use crate::process::inherited_sockets::InheritedSockets;
 
 /// A change of the sockets that one worker accepts on.
 #[derive(Debug)]
 pub(crate) enum ListenChange {
     Add(ListenSocket),
-    Remove(SocketAddr),
+    Remove(ListenAddress),
 }
 
 /// The addresses in use, and the workers that accept on them.
 #[derive(Debug)]
 pub struct Addresses {
-    known: HashMap<SocketAddr, Arc<Address>>,
+    known: HashMap<ListenAddress, Arc<Address>>,
     workers: Vec<mpsc::UnboundedSender<ListenChange>>,
     /// Kept open, because a later configuration may name an address again.
     inherited: InheritedSockets,
@@ -35,7 +34,7 @@ impl Addresses {
         inherited: InheritedSockets,
     ) -> Self {
         let known = listeners.iter().map(|listener| &listener.address);
-        let known = known.map(|it| (it.configured, Arc::clone(it))).collect();
+        let known = known.map(|it| (it.configured.clone(), Arc::clone(it))).collect();
         Self { known, workers, inherited }
     }
 
@@ -50,16 +49,15 @@ impl Addresses {
     ) -> Result<impl FnOnce() + Send + use<>, BindError> {
         let addresses = Arc::clone(this);
         let locked = this.lock().unwrap_or_else(PoisonError::into_inner);
-        let configured: HashSet<SocketAddr> =
-            config.services.iter().map(|service| service.listen).collect();
-        let added = configured.iter().filter(|address| !locked.known.contains_key(address));
+        let configured: BTreeSet<ListenAddress> = configured_addresses(config);
+        let added = configured.iter().filter(|address| !locked.known.contains_key(*address));
         let workers = locked.workers.len();
         let added = added
-            .map(|address| bind_listener(config, workers, *address, &locked.inherited))
+            .map(|address| bind_listener(config, workers, address, &locked.inherited))
             .collect::<Result<Vec<_>, _>>()?;
         drop(locked);
         let limits =
-            configured.iter().map(|address| (*address, AddressLimits::new(config, *address)));
+            configured.iter().map(|address| (address.clone(), AddressLimits::new(config, address)));
         let limits: Vec<_> = limits.collect();
         Ok(move || {
             let mut addresses = addresses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,15 +65,15 @@ impl Addresses {
         })
     }
 
-    fn commit(&mut self, added: Vec<Listener>, limits: &[(SocketAddr, AddressLimits)]) {
+    fn commit(&mut self, added: Vec<Listener>, limits: &[(ListenAddress, AddressLimits)]) {
         let is_configured =
-            |address: &SocketAddr| limits.iter().any(|(configured, _)| configured == address);
+            |address: &ListenAddress| limits.iter().any(|(configured, _)| configured == address);
         let closed = self.known.keys().filter(|address| !is_configured(address));
-        for address in closed.copied().collect::<Vec<_>>() {
+        for address in closed.cloned().collect::<Vec<_>>() {
             info!(%address, "no longer listening");
             self.known.remove(&address);
             for worker in &self.workers {
-                let _ = worker.send(ListenChange::Remove(address)); // fails if the worker has ended
+                let _ = worker.send(ListenChange::Remove(address.clone())); // fails if the worker has ended
             }
         }
         for (address, limits) in limits {
@@ -86,7 +84,7 @@ impl Addresses {
         for listener in added {
             let address = Arc::clone(&listener.address);
             info!(address = %address.local, "listening");
-            self.known.insert(address.configured, address);
+            self.known.insert(address.configured.clone(), address);
             for (worker, socket) in self.workers.iter().zip(listener.into_sockets()) {
                 let _ = worker.send(ListenChange::Add(socket)); // fails if the worker has ended
             }

@@ -1,13 +1,16 @@
 //! Binding: every address once per worker, unless its socket was inherited.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{Address, AddressLimits, Listener};
-use crate::config::Config;
+use super::unix::{SocketOwner, bind_unix};
+use super::{Address, AddressLimits, BoundSocket, Listener};
+use crate::config::{Config, ListenAddress};
 use crate::process::inherited_sockets::InheritedSockets;
 
 /// Length of the queue of connections that are not accepted yet. The kernel caps it at
@@ -18,7 +21,7 @@ pub(super) const BACKLOG: i32 = 4096;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}")]
 pub struct BindError {
-    address: SocketAddr,
+    address: ListenAddress,
     source: io::Error,
 }
 
@@ -27,32 +30,66 @@ pub struct BindError {
 /// # Errors
 /// Returns an error if an address is in use, does not exist here, or needs a privilege.
 pub fn bind(config: &Config, inherited: &InheritedSockets) -> Result<Vec<Listener>, BindError> {
-    let mut addresses: Vec<SocketAddr> =
-        config.services.iter().map(|service| service.listen).collect();
-    addresses.sort_unstable();
-    addresses.dedup();
     let workers = config.workers.get();
-    addresses
-        .into_iter()
-        .map(|address| bind_listener(config, workers, address, inherited))
-        .collect()
+    let addresses = configured_addresses(config);
+    addresses.iter().map(|address| bind_listener(config, workers, address, inherited)).collect()
+}
+
+/// The addresses of all services and authorizers.
+pub(super) fn configured_addresses(config: &Config) -> BTreeSet<ListenAddress> {
+    let services = config.services.iter().map(|service| ListenAddress::Tcp(service.listen));
+    services.chain(config.authorizers.iter().map(|it| it.listen.clone())).collect()
 }
 
 /// Binds one address for `workers` workers.
 pub(super) fn bind_listener(
     config: &Config,
     workers: usize,
-    configured: SocketAddr,
+    configured: &ListenAddress,
     inherited: &InheritedSockets,
 ) -> Result<Listener, BindError> {
-    let bound = match inherited.tcp(configured, workers) {
-        Ok(Some(sockets)) => Ok((configured, sockets)),
-        Ok(None) => bind_for_each(workers, configured),
-        Err(error) => Err(error),
-    };
-    let (local, sockets) = bound.map_err(|source| BindError { address: configured, source })?;
     let limits = AddressLimits::new(config, configured);
-    Ok(Listener { address: Arc::new(Address::new(configured, local, limits)), sockets })
+    let bound = match configured {
+        ListenAddress::Tcp(address) => bind_tcp(workers, *address, inherited, limits),
+        ListenAddress::Unix(path) => {
+            let authorizer = config.authorizers.iter().find(|it| it.listen == *configured);
+            let owner = authorizer.map(SocketOwner::of).unwrap_or_default();
+            bind_shared(workers, configured, path, &owner, inherited, limits)
+        }
+    };
+    bound.map_err(|source| BindError { address: configured.clone(), source })
+}
+
+fn bind_tcp(
+    workers: usize,
+    configured: SocketAddr,
+    inherited: &InheritedSockets,
+    limits: AddressLimits,
+) -> io::Result<Listener> {
+    let (local, sockets) = match inherited.tcp(configured, workers)? {
+        Some(sockets) => (configured, sockets),
+        None => bind_for_each(workers, configured)?,
+    };
+    let [at, local] = [configured, local].map(ListenAddress::Tcp);
+    let sockets = sockets.into_iter().map(|socket| BoundSocket::Tcp { socket, configured });
+    let address = Arc::new(Address::new(at, local, limits, None));
+    Ok(Listener { address, sockets: sockets.collect() })
+}
+
+/// Binds a Unix socket that all workers share, because a path names one socket.
+fn bind_shared(
+    workers: usize,
+    configured: &ListenAddress,
+    path: &Path,
+    owner: &SocketOwner,
+    inherited: &InheritedSockets,
+    limits: AddressLimits,
+) -> io::Result<Listener> {
+    let (socket, file) = bind_unix(path, owner, inherited)?;
+    let copies = (1..workers).map(|_| socket.try_clone()).collect::<io::Result<Vec<_>>>()?;
+    let sockets = std::iter::once(socket).chain(copies).map(BoundSocket::Unix).collect();
+    let address = Address::new(configured.clone(), configured.clone(), limits, file);
+    Ok(Listener { address: Arc::new(address), sockets })
 }
 
 fn bind_for_each(

@@ -126,6 +126,25 @@ labels! {
         Security = "security",
     }
 
+    /// The result of a question of another proxy, or of its connection.
+    QuestionResult {
+        /// The client may be served.
+        Allowed = "allowed",
+        /// The policy rejects the client.
+        Denied = "denied",
+        /// The question got no answer, because the process drains, a connection limit is reached,
+        /// or a reload has removed the authorizer.
+        Draining = "draining",
+        /// The question has no certificate that can be read, or more than one.
+        Malformed = "malformed",
+        /// The asker may not ask. Counts its connections.
+        NotAllowed = "not_allowed",
+        /// The certificate failed the verification of the host or of the authorizer.
+        NotVerified = "not_verified",
+        /// The question is larger than `max_question_size`.
+        Oversize = "oversize",
+    }
+
     /// The result of a check for a changed file.
     ReloadResult {
         /// The new version was loaded and is in use.

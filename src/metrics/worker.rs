@@ -4,6 +4,7 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Registry,
 };
 
+use super::authorizer::{AuthorizerMetrics, AuthorizerSeries};
 use super::labels::{CodeClass, ConnectionResult, Family, KeyAction, UpstreamFailure, WaitOutcome};
 use super::{NAMESPACE, counters, opts, register};
 use crate::guard::{Decision, JudgedAt, Verdict, VerdictKind};
@@ -17,6 +18,7 @@ const UNROUTED: &str = "";
 pub struct WorkerMetrics {
     pub(super) registry: Registry,
     series: Series,
+    authorizers: AuthorizerSeries,
     /// Connections that ended before a service was chosen.
     pub unrouted: Family<ConnectionResult, IntCounter>,
     /// Handshakes that ended before a service was chosen.
@@ -56,14 +58,17 @@ pub struct ServiceMetrics {
 }
 
 impl WorkerMetrics {
-    /// Registers all series of one worker, at zero, for the services with these names.
+    /// Registers all series of one worker, at zero, for the services and authorizers with these
+    /// names.
     ///
     /// # Errors
     /// Returns an error if two series have the same name.
-    pub fn new(services: &[&str]) -> Result<Self, prometheus::Error> {
+    pub fn new(services: &[&str], authorizers: &[&str]) -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let series = Series::register(&registry)?;
         services.iter().for_each(|service| drop(series.of_service(service)));
+        let asked = AuthorizerSeries::register(&registry, &series.key_checks, &series.key_actions)?;
+        authorizers.iter().for_each(|authorizer| drop(asked.of_authorizer(authorizer)));
         let waits = counters(
             &registry,
             "confirmation_waits_total",
@@ -82,6 +87,7 @@ impl WorkerMetrics {
             confirmation_waits: Family::from_vec(&waits, &[]),
             confirmation_wait_duration: register(&registry, Histogram::with_opts(wait_duration))?,
             series,
+            authorizers: asked,
             registry,
         })
     }
@@ -90,6 +96,12 @@ impl WorkerMetrics {
     #[must_use]
     pub fn service(&self, name: &str) -> ServiceMetrics {
         self.series.of_service(name)
+    }
+
+    /// The series of the authorizer with this name; at zero if they are new.
+    #[must_use]
+    pub fn authorizer(&self, name: &str) -> AuthorizerMetrics {
+        self.authorizers.of_authorizer(name)
     }
 }
 
@@ -105,6 +117,7 @@ impl ServiceMetrics {
     pub fn count_judgement(&self, judged_at: JudgedAt, verdict: &Verdict, decision: Decision) {
         let [full_handshake, reload, resumption] = &self.key_checks;
         let family = match judged_at {
+            JudgedAt::Asked => return, // authorizers have series of their own
             JudgedAt::FullHandshake => full_handshake,
             JudgedAt::Reload => reload,
             JudgedAt::Resumption => resumption,
@@ -115,7 +128,10 @@ impl ServiceMetrics {
             (Decision::Annotate, _) => KeyAction::Header,
             (Decision::Flag, _) => KeyAction::Flag,
             (Decision::Reject, JudgedAt::Reload) => KeyAction::Evict,
-            (Decision::Reject, JudgedAt::FullHandshake | JudgedAt::Resumption) => KeyAction::Reject,
+            (
+                Decision::Reject,
+                JudgedAt::Asked | JudgedAt::FullHandshake | JudgedAt::Resumption,
+            ) => KeyAction::Reject,
         };
         self.key_actions.of(action).inc();
     }

@@ -3,6 +3,7 @@
 //! These sockets outlive the process. Clients that connect during a restart wait in the kernel's
 //! queue for the next process. Protocol: sd_listen_fds(3).
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use listenfd::ListenFd;
 
-use crate::config::{AdminAddress, Config};
+use crate::config::{Config, ListenAddress};
 
 /// The inherited sockets, each with the address that it listens on.
 #[derive(Debug, Default)]
@@ -78,21 +79,16 @@ impl InheritedSockets {
     /// # Errors
     /// Returns the first socket that does not.
     pub fn check(&self, config: &Config) -> Result<(), InheritedSocketsError> {
-        let services = config.services.iter().map(|service| service.listen);
-        let mut addresses: Vec<SocketAddr> = services.collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        let is_configured = |address: &SocketAddr| {
-            addresses.contains(address) || config.admin == AdminAddress::Tcp(*address)
-        };
-        let is_admin = |path: &Path| matches!(&config.admin, AdminAddress::Unix(it) if it == path);
-        let tcp = self.tcp.iter().map(|(address, _)| address).find(|it| !is_configured(it));
-        let unix = self.unix.iter().map(|(path, _)| path).find(|path| !is_admin(path));
-        let unwanted = tcp.map(ToString::to_string);
-        let unwanted = unwanted.or_else(|| Some(format!("unix:{}", unix?.display())));
-        match unwanted {
+        let services = config.services.iter().map(|service| ListenAddress::Tcp(service.listen));
+        let authorizers = config.authorizers.iter().map(|it| it.listen.clone());
+        let addresses: BTreeSet<ListenAddress> = services.chain(authorizers).collect();
+        let tcp = self.tcp.iter().map(|(address, _)| ListenAddress::Tcp(*address));
+        let unix = self.unix.iter().map(|(path, _)| ListenAddress::Unix(path.clone()));
+        let mut all = tcp.chain(unix);
+        match all.find(|address| !addresses.contains(address) && config.admin != *address) {
             None => Ok(()),
             Some(address) => {
+                let address = address.to_string();
                 let services = addresses.iter().map(ToString::to_string);
                 let all: Vec<_> = services.chain([format!("{} (admin)", config.admin)]).collect();
                 let configured = all.join(", ");

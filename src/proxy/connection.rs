@@ -15,7 +15,6 @@ use std::time::Instant;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
@@ -25,31 +24,23 @@ use super::client_hello::{self, BadHello, PlainHttp};
 use super::client_socket::{ClientIo, detect_vanished};
 use super::http;
 use super::lingering_close::{self, LINGER_TIME};
-use super::open_connection::refusal_log::FailedHandshake;
 use super::open_connection::{OpenConnection, record_judgement};
 use super::proxy_protocol;
 use super::tcp;
 use super::worker::Worker;
+use crate::client_log::FailedHandshake;
 use crate::config::{Networks, Protocol};
 use crate::guard::{Decision, Depth, JudgedAt, RejectWith};
-use crate::listen::{Accepted, ListenSocket};
+use crate::listen::Accepted;
 use crate::metrics::{ConnectionResult, ServiceMetrics};
 use crate::permit::{CountGuard, PerIpGuard, Permit};
 use crate::snapshot::Service;
 use crate::tls::{ClientIdentity, Handshake, HandshakeResult, RejectedClient};
 
-/// Accepts connections on a socket until the task is aborted. Each is served on a task of its own.
-///
-/// # Errors
-/// Returns an error if the operating system refuses to register the socket.
-pub(crate) fn accept(socket: ListenSocket, worker: Rc<Worker>) -> io::Result<JoinHandle<()>> {
-    let mut acceptor = socket.into_acceptor()?;
-    Ok(tokio::task::spawn_local(async move {
-        while let Some(accepted) = acceptor.accept().await {
-            let open = worker.connections.enter();
-            tokio::task::spawn_local(serve(Rc::clone(&worker), accepted, open));
-        }
-    }))
+/// Serves an accepted connection on a task of its own.
+pub(crate) fn serve_accepted(worker: &Rc<Worker>, accepted: Accepted) {
+    let open = worker.connections.enter();
+    tokio::task::spawn_local(serve(Rc::clone(worker), accepted, open));
 }
 
 /// Serves one accepted connection, from the ClientHello to the last response.

@@ -4,8 +4,6 @@
 //! A client that is then rejected, or whose certificate expires, is evicted: requests in flight
 //! finish, new ones get 403, and the connection closes within `evict_within`.
 
-pub(crate) mod log_limit;
-pub(crate) mod refusal_log;
 pub(crate) mod state;
 
 use std::cell::{Cell, OnceCell, Ref, RefCell};
@@ -17,9 +15,9 @@ use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue};
 use tracing::info;
 
-use self::refusal_log::RefusalLog;
 use self::state::{ConnectionKind, ConnectionState};
 use super::message::headers::key_status;
+use crate::client_log::RefusalLog;
 use crate::config::{AlpnProtocol, Protocol};
 use crate::guard::{Decision, Depth, JudgedAt, Judgement, OpenQuestions, Verdict};
 use crate::metrics::ServiceMetrics;
@@ -354,24 +352,5 @@ fn forbidden(reason: &'static str) -> RequestRejection {
 
 /// The response to a client that is rejected for this verdict.
 fn rejection_of(verdict: &Verdict) -> RequestRejection {
-    let is_issuer = verdict.position().is_some_and(|position| position > 0);
-    forbidden(match verdict {
-        Verdict::Cleared(_) if is_issuer => {
-            "the key of an issuer of the client certificate is in a filter of rejected keys"
-        }
-        Verdict::Cleared(_) => "the key of the client certificate is in a filter of rejected keys",
-        Verdict::Confirmed(_) | Verdict::Listed(_) | Verdict::Probable(_) if is_issuer => {
-            "the key of an issuer of the client certificate is known to be compromised"
-        }
-        Verdict::Confirmed(_) => {
-            "the key of the client certificate is compromised: replace key and certificate"
-        }
-        Verdict::Listed(_) => "the key of the client certificate is on a list of rejected keys",
-        Verdict::Probable(_) => {
-            "the key of the client certificate is probably compromised: replace key and certificate"
-        }
-        Verdict::Allowed | Verdict::Clean | Verdict::Unchecked => {
-            "the key of the client certificate could not be checked"
-        }
-    })
+    forbidden(verdict.rejection())
 }

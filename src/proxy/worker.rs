@@ -2,7 +2,6 @@
 
 pub(crate) mod access_log;
 mod awake;
-pub(crate) mod inquiry;
 mod upstream_log;
 
 use std::cell::{Cell, RefCell};
@@ -17,36 +16,24 @@ use tokio::sync::{Notify, watch};
 
 use self::access_log::AccessLog;
 use self::awake::AwakeConnections;
-use self::inquiry::Inquiry;
 use self::upstream_log::UpstreamLog;
 use super::open_connection::OpenConnection;
-use super::open_connection::refusal_log::RefusalLog;
 use super::upstream::Upstream;
 use super::upstream::health::HealthRegistry;
+use crate::client_log::RefusalLog;
 use crate::config::Config;
+use crate::confirm::Inquiry;
 use crate::guard::{Depth, RecentShard};
 use crate::log_writer::LogWriter;
 use crate::metrics::{ServiceMetrics, WorkerMetrics};
 use crate::permit::{Count, CountGuard, PerIpCounts};
 use crate::process::heartbeat::Heartbeats;
+use crate::process::lifecycle::Lifecycle;
 use crate::recent_hits::RecentHits;
 use crate::resolver::Resolver;
 use crate::snapshot::{Current, Service, Snapshot};
 use crate::spki;
 use crate::tls::CertificateSummary;
-
-/// Where the process is between its start and its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lifecycle {
-    /// Accepts no connection; requests in flight may finish.
-    Draining,
-    /// Accepts and serves, but `/readyz` fails, so that load balancers stop sending clients.
-    NotReady,
-    /// Accepts and serves.
-    Serving,
-    /// Closes every connection that is still open.
-    Stopped,
-}
 
 /// The state that all workers share, and the channels by which they are controlled.
 #[derive(Debug, Clone)]

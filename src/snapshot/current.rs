@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::routes::Routes;
-use crate::config::{Networks, Protocol, ServiceConfig};
+use crate::config::{AuthorizerConfig, ListenAddress, Networks, Protocol, ServiceConfig};
 use crate::guard::Guard;
 use crate::tls::ClientVerifier;
 
@@ -26,6 +26,8 @@ pub struct Snapshot {
     /// Index into `services` by service id.
     positions: HashMap<usize, usize>,
     routes: Arc<Routes>,
+    /// In the order of the configuration.
+    authorizers: Vec<Arc<Authorizer>>,
 }
 
 /// One service in one snapshot.
@@ -44,6 +46,19 @@ pub struct Service {
     pub upstream_tls: Option<Arc<rustls::ClientConfig>>,
 }
 
+/// One authorizer in one snapshot.
+#[derive(Debug)]
+pub struct Authorizer {
+    /// Id of the authorizer, which no other authorizer or service gets while the process runs.
+    pub id: usize,
+    /// Configuration of the authorizer.
+    pub config: Arc<AuthorizerConfig>,
+    /// Verifies the certificates that the host sends; `None` trusts the verification of the host.
+    pub client_verifier: Option<Arc<ClientVerifier>>,
+    /// TLS towards askers; `None` uses none.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+}
+
 impl Snapshot {
     /// A snapshot of `services`, whose ids are those in `routes`.
     pub(super) fn new(
@@ -51,9 +66,10 @@ impl Snapshot {
         guard: Arc<Guard>,
         services: Vec<Arc<Service>>,
         routes: Arc<Routes>,
+        authorizers: Vec<Arc<Authorizer>>,
     ) -> Self {
         let positions = services.iter().enumerate().map(|(at, service)| (service.id, at)).collect();
-        Self { generation, guard, services, positions, routes }
+        Self { generation, guard, services, positions, routes, authorizers }
     }
 
     /// The service for `name` on the address `listen`. `name` is the SNI or the host; `None` if the
@@ -87,6 +103,24 @@ impl Snapshot {
     #[must_use]
     pub fn services(&self) -> &[Arc<Service>] {
         &self.services
+    }
+
+    /// All authorizers, in the order of the configuration.
+    #[must_use]
+    pub fn authorizers(&self) -> &[Arc<Authorizer>] {
+        &self.authorizers
+    }
+
+    /// The authorizer on the address `listen`, if there is one.
+    #[must_use]
+    pub fn authorizer_on(&self, listen: &ListenAddress) -> Option<&Arc<Authorizer>> {
+        self.authorizers.iter().find(|authorizer| authorizer.config.listen == *listen)
+    }
+
+    /// The authorizer with this id; `None` if it was removed.
+    #[must_use]
+    pub fn authorizer(&self, id: usize) -> Option<&Arc<Authorizer>> {
+        self.authorizers.iter().find(|authorizer| authorizer.id == id)
     }
 
     /// The routes from addresses and names to services.

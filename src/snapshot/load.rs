@@ -375,7 +375,9 @@ impl Loader {
         self.metrics.snapshots.inc();
         self.show_expiries();
         let routes = Arc::clone(&self.sources.routes);
-        Ok(Snapshot::new(self.generation, guard, services, routes))
+        let authorizers = self.sources.authorizers.iter();
+        let authorizers = authorizers.map(|source| Arc::new(source.build())).collect();
+        Ok(Snapshot::new(self.generation, guard, services, routes, authorizers))
     }
 
     fn guard_without_exceptions(&self) -> Guard {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::cli::admin_client::AdminClient;
 use crate::cli::{BoxedError, CliError};
-use crate::config::AdminAddress;
+use crate::config::ListenAddress;
 
 /// Maximum time until the report has the rejected client. The worker adds it after the alert.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ pub(super) fn confirmed(admin: &str) -> Result<Rejection, CliError> {
     let failed = |error: BoxedError| CliError::system("the admin address of the demo", error);
     let address: SocketAddr =
         admin.parse().map_err(|error: std::net::AddrParseError| failed(error.into()))?;
-    let admin = AdminClient::new(&AdminAddress::Tcp(address), TIMEOUT)?;
+    let admin = AdminClient::new(&ListenAddress::Tcp(address), TIMEOUT)?;
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let report: RejectionReport = admin.get_json("/report")?;

@@ -101,7 +101,7 @@ impl Checker<'_> {
     }
 
     /// Parses networks; an address alone is a network of one address.
-    fn networks(&self, path: &str, texts: &[String]) -> Networks {
+    pub(super) fn networks(&self, path: &str, texts: &[String]) -> Networks {
         let networks = texts.iter().filter_map(|text| {
             let address = || text.parse::<IpAddr>().map(IpNet::from);
             let network = text.parse::<IpNet>().or_else(|_| address()).ok();
@@ -194,7 +194,7 @@ impl Checker<'_> {
         }
     }
 
-    fn status_header(
+    pub(super) fn status_header(
         &self,
         policy: &raw::RawPolicy,
         service: &raw::RawPolicy,
@@ -236,7 +236,7 @@ fn host_name_problem(host: &str) -> Option<&'static str> {
     }
 }
 
-fn merge(policy: &raw::RawPolicy, service: &raw::RawPolicy) -> Policy {
+pub(super) fn merge(policy: &raw::RawPolicy, service: &raw::RawPolicy) -> Policy {
     let default = Policy::default();
     Policy {
         on_cleared: service.on_cleared.or(policy.on_cleared).map_or(default.on_cleared, Into::into),

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use landlock::{AccessFs, BitFlags};
 
-use crate::config::{AdminAddress, Config, ServerAddress, SourceUrl};
+use crate::config::{
+    AuthorizerConfig, Config, ListenAddress, ServerAddress, SocketGroup, SourceUrl,
+};
 
 /// Files for the metrics of the process, the kernel version and the number of cores.
 const PROCESS_FILES: [&str; 5] = [
@@ -28,7 +30,7 @@ const DNS_PORT: u16 = 53;
 pub(super) struct Ports {
     /// Ports of upstream servers, of the source of proofs and of DNS.
     pub(super) connect: HashSet<u16>,
-    /// Ports of the services and the admin address.
+    /// Ports of the services, the authorizers and the admin address.
     pub(super) bind: HashSet<u16>,
 }
 
@@ -40,17 +42,21 @@ impl Ports {
             ServerAddress::Unix(_) => None,
         });
         let admin = match &config.admin {
-            AdminAddress::Tcp(address) => Some(address.port()),
-            AdminAddress::Unix(_) => None,
+            ListenAddress::Tcp(address) => Some(address.port()),
+            ListenAddress::Unix(_) => None,
         };
         let source = config.confirm.as_ref().and_then(|confirm| confirm.url.as_ref());
         let services = config.services.iter().map(|service| service.listen.port());
+        let authorizers = config.authorizers.iter().filter_map(|it| match &it.listen {
+            ListenAddress::Tcp(address) => Some(address.port()),
+            ListenAddress::Unix(_) => None,
+        });
         Self {
             connect: servers
                 .chain(source.map(|url| url.port))
                 .chain(needs_resolver(config).then_some(DNS_PORT))
                 .collect(),
-            bind: services.chain(admin).collect(),
+            bind: services.chain(authorizers).chain(admin).collect(),
         }
     }
 }
@@ -73,6 +79,10 @@ pub(super) fn readable(config: &Config, file: &Path) -> Vec<PathBuf> {
         paths.extend(directories(Path::new("/etc/resolv.conf")));
     }
     paths.extend(directories(file));
+    let has_group = |it: &AuthorizerConfig| matches!(it.socket_group, Some(SocketGroup::Name(_)));
+    if config.authorizers.iter().any(has_group) {
+        paths.push(PathBuf::from("/etc"));
+    }
     paths.extend(config.files().into_iter().flat_map(directories));
     paths.extend(config.state_dir.clone());
     paths.extend(config.confirm.as_ref().and_then(|confirm| confirm.proofs.clone()));
@@ -107,12 +117,14 @@ pub(super) fn sockets() -> BitFlags<AccessFs> {
     AccessFs::MakeSock | AccessFs::RemoveFile
 }
 
-/// The directory of the admin socket, if there is one.
-pub(super) fn socket_directory(config: &Config) -> Option<PathBuf> {
-    match &config.admin {
-        AdminAddress::Tcp(_) => None,
-        AdminAddress::Unix(path) => path.parent().map(Path::to_owned),
-    }
+/// The directories of the Unix sockets that the process listens on.
+pub(super) fn socket_directories(config: &Config) -> Vec<PathBuf> {
+    let addresses = config.authorizers.iter().map(|authorizer| &authorizer.listen);
+    let paths = addresses.chain([&config.admin]).filter_map(|address| match address {
+        ListenAddress::Tcp(_) => None,
+        ListenAddress::Unix(path) => path.parent().map(Path::to_owned),
+    });
+    paths.collect()
 }
 
 fn servers(config: &Config) -> impl Iterator<Item = &ServerAddress> {

@@ -12,9 +12,9 @@ use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 
 use crate::config::Protocol;
+use crate::confirm::Asked;
 use crate::metrics::WaitOutcome;
 use crate::proxy::worker::Worker;
-use crate::proxy::worker::inquiry::Asked;
 use crate::snapshot::Service;
 use crate::tls::ClientIdentity;
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use tracing::{debug, warn};
 
+use crate::client_log::LogLimit;
 use crate::config::ServiceConfig;
 use crate::metrics::{Label, UpstreamFailure};
-use crate::proxy::open_connection::log_limit::LogLimit;
 use crate::proxy::upstream::RequestFailure;
 use crate::proxy::upstream::error::UpstreamError;
 

@@ -3,6 +3,7 @@
 //! A new configuration is staged first. It is applied only if everything new in it can be used;
 //! sources that both configurations share are kept.
 
+pub(crate) mod authorizer;
 pub(crate) mod configuration;
 pub(crate) mod exceptions;
 pub(crate) mod filter;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use self::authorizer::AuthorizerSource;
 use self::exceptions::ConfiguredExceptions;
 use self::filter::FilterSource;
 use self::list::ListSource;
@@ -24,7 +26,7 @@ use super::error::LoadError;
 use super::last_good::Change;
 use super::links::JudgementLinks;
 use super::load_errors::{LoadErrors, all, both};
-use crate::config::{Config, FilterConfig, ListConfig, ServiceConfig};
+use crate::config::{AuthorizerConfig, Config, FilterConfig, ListConfig, ServiceConfig};
 use crate::guard::{FingerprintList, NamedFilter};
 use crate::metrics::ControlMetrics;
 use crate::snapshot::routes::Routes;
@@ -36,6 +38,7 @@ pub(super) struct Sources {
     pub(super) lists: Vec<ListSource>,
     pub(super) exceptions: ConfiguredExceptions,
     pub(super) services: Vec<ServiceSource>,
+    pub(super) authorizers: Vec<AuthorizerSource>,
     pub(super) routes: Arc<Routes>,
 }
 
@@ -45,6 +48,7 @@ pub(super) struct StagedSources {
     lists: Vec<Staged<ListSource>>,
     exceptions: ConfiguredExceptions,
     services: Vec<Staged<ServiceSource>>,
+    authorizers: Vec<Staged<AuthorizerSource>>,
     routes: Arc<Routes>,
 }
 
@@ -77,6 +81,7 @@ impl Sources {
             lists: Vec::new(),
             exceptions: ConfiguredExceptions::new(&[]),
             services: Vec::new(),
+            authorizers: Vec::new(),
             routes: Arc::new(Routes::new([])),
         }
     }
@@ -93,6 +98,10 @@ impl Sources {
         let services = config.services.iter();
         let services = services
             .map(|service| (ids.assign(&service.name), service.name.clone(), service.policy));
+        let services: Vec<_> = services.collect();
+        let authorizers = config.authorizers.iter();
+        let authorizers = authorizers.map(|it| (ids.assign(&it.name), it.name.clone(), it.policy));
+        let services = services.into_iter().chain(authorizers);
         let lists = self.lists.iter().filter(|list| config.lists.contains(list.config()));
         let judges = Judges {
             filters: self.named_filters(),
@@ -117,6 +126,9 @@ impl Sources {
         let filters = all(filters);
         let lists = config.lists.iter().map(|list| self.stage_list(list, context));
         let lists = all(lists);
+        let authorizers = config.authorizers.iter();
+        let authorizers = authorizers.map(|it| self.stage_authorizer(it, ids.assign(&it.name)));
+        let authorizers = authorizers.collect();
         let ids: Vec<usize> = config.services.iter().map(|it| ids.assign(&it.name)).collect();
         let services = config.services.iter().zip(&ids);
         let services = services.map(|(service, id)| self.stage_service(service, *id, context));
@@ -126,6 +138,7 @@ impl Sources {
             lists,
             exceptions: ConfiguredExceptions::new(&config.exceptions),
             services,
+            authorizers,
             routes: Arc::new(Routes::new(ids.iter().copied().zip(&config.services))),
         })
     }
@@ -169,6 +182,13 @@ impl Sources {
         loaded.map(Staged::New)
     }
 
+    fn stage_authorizer(&self, config: &AuthorizerConfig, id: usize) -> Staged<AuthorizerSource> {
+        match self.authorizers.iter().position(|known| known.config() == config) {
+            Some(index) => Staged::Kept(index),
+            None => Staged::New(AuthorizerSource::load(id, config.clone())),
+        }
+    }
+
     /// Puts the staged sources in use.
     pub(super) fn apply(
         &mut self,
@@ -191,6 +211,7 @@ impl Sources {
         merge(&mut self.filters, staged.filters);
         merge(&mut self.lists, staged.lists);
         merge(&mut self.services, staged.services);
+        merge(&mut self.authorizers, staged.authorizers);
         self.exceptions = staged.exceptions;
         self.routes = staged.routes;
         let filters = self.filter_names();
@@ -208,6 +229,10 @@ impl Sources {
         let services = self.services.iter();
         let services =
             services.map(|service| (service.id(), service.name().to_owned(), service.policy()));
+        let authorizers = self.authorizers.iter();
+        let authorizers =
+            authorizers.map(|it| (it.id(), it.config().name.clone(), it.config().policy));
+        let services = services.chain(authorizers);
         let judges = Judges {
             filters: self.named_filters(),
             lists: self.fingerprint_lists(),

@@ -2,7 +2,7 @@
 //!
 //! Guards: `holds` in `src/proxy/connection/assessment.rs`, `client_gone` and `decision` in
 //! `src/proxy/connection/held.rs`, `defers` in `src/tls/verifier.rs`, `judge_again` in
-//! `src/proxy/threads/event_loop.rs`.
+//! `src/workers/event_loop.rs`.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};

@@ -1,7 +1,7 @@
 //! Reloads with open connections: clients that the new snapshot rejects are evicted, and no others.
 //!
 //! Guards: `judge_again` in `src/proxy/open_connection.rs`, `self.evict` in
-//! `src/proxy/open_connection.rs`, `judge_all` in `src/proxy/threads/event_loop.rs`, `check_expiry` in
+//! `src/proxy/open_connection.rs`, `judge_all` in `src/workers/event_loop.rs`, `check_expiry` in
 //! `src/proxy/open_connection.rs` for expired certificates, `verify_again` in
 //! `src/proxy/open_connection.rs` for CAs and revocation lists.
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-use keygate::config::{AdminAddress, AlpnProtocol, Config, Forwarded, LogFormat, TlsVersion};
+use keygate::config::{AlpnProtocol, Config, Forwarded, ListenAddress, LogFormat, TlsVersion};
 use keygate::guard::Decision;
 
 const COMPLETE: &str = include_str!("../../../config/keygate.toml");
@@ -24,7 +24,7 @@ fn example(name: &str) -> Config {
 fn the_shortest_configuration_has_the_documented_defaults() {
     let config = example("minimal.toml");
     let seconds = Duration::from_secs;
-    assert_eq!(config.admin, AdminAddress::Tcp("127.0.0.1:9464".parse().unwrap()));
+    assert_eq!(config.admin, ListenAddress::Tcp("127.0.0.1:9464".parse().unwrap()));
     assert_eq!(config.log.format, LogFormat::Auto);
     assert_eq!(config.filters[0].max_size, (1 << 30) + 24);
     assert_eq!(config.shutdown.readiness_delay, seconds(5));

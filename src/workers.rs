@@ -1,4 +1,7 @@
-//! The workers: one OS thread per core, each with a current-thread runtime.
+//! The worker threads: one per core, each with a current-thread runtime.
+//!
+//! A worker accepts connections and hands them to [`crate::proxy`], or to `crate::ask` if their
+//! address is that of an authorizer. Nothing here serves a connection.
 
 mod event_loop;
 
@@ -14,16 +17,16 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel, unbounded_channel};
 
 use self::event_loop::{EventLoop, JudgedBy};
-use super::connection;
-use super::worker::{Worker, WorkerContext};
-use crate::config::Config;
+use crate::ask::{self, AskLinks, AskWorker};
+use crate::config::{Config, ListenAddress};
 use crate::guard::{RecentKeys, RecentShard};
-use crate::listen::{Addresses, ListenChange, ListenSocket, Listener};
+use crate::listen::{Addresses, AnyAcceptor, ListenChange, ListenSocket, Listener};
 use crate::metrics::WorkerMetrics;
 use crate::permit::PerIpCounts;
 use crate::process::heartbeat::Heartbeat;
 use crate::process::inherited_sockets::InheritedSockets;
 use crate::process::supervision::Supervisor;
+use crate::proxy::{self, Worker, WorkerContext};
 use crate::tls;
 
 /// The sockets that the workers accept on.
@@ -117,6 +120,56 @@ impl Workers {
     }
 }
 
+/// The state of one worker in each room that serves connections.
+#[derive(Clone)]
+pub(crate) struct Rooms {
+    pub(crate) proxied: Rc<Worker>,
+    pub(crate) asked: Rc<AskWorker>,
+}
+
+impl Rooms {
+    /// Whether the worker drains and its last connection has closed.
+    fn is_drained(&self) -> bool {
+        self.proxied.connections.is_drained() && self.asked.is_idle()
+    }
+}
+
+/// Accepts connections on a socket until the task is aborted. Each is served on a task of its own.
+///
+/// # Errors
+/// Returns an error if the operating system refuses to register the socket.
+fn accept(socket: ListenSocket, rooms: Rooms) -> io::Result<tokio::task::JoinHandle<()>> {
+    Ok(match socket.into_acceptor()? {
+        AnyAcceptor::Tcp(mut acceptor) => tokio::task::spawn_local(async move {
+            while let Some(accepted) = acceptor.accept().await {
+                let address = ListenAddress::Tcp(accepted.listen);
+                match rooms.asked.authorizer_on(&address) {
+                    None => proxy::serve_accepted(&rooms.proxied, accepted),
+                    Some(authorizer) => ask::serve_tcp(&rooms.asked, &authorizer, accepted),
+                }
+            }
+        }),
+        AnyAcceptor::Unix(mut acceptor) => tokio::task::spawn_local(async move {
+            while let Some(accepted) = acceptor.accept().await {
+                let authorizer = rooms.asked.authorizer_on(acceptor.configured_address());
+                if let Some(authorizer) = authorizer {
+                    ask::serve_unix(&rooms.asked, &authorizer, accepted);
+                }
+            }
+        }),
+    })
+}
+
+/// The part of the context that authorizers need.
+fn ask_links(context: &WorkerContext) -> AskLinks {
+    AskLinks {
+        current: Arc::clone(&context.current),
+        recent_hits: context.recent_hits.clone(),
+        lifecycle: context.lifecycle.clone(),
+        inquiry: context.inquiry.clone(),
+    }
+}
+
 /// Everything a worker needs to start, on the way to its thread.
 struct Plan {
     sockets: Vec<ListenSocket>,
@@ -147,18 +200,16 @@ impl Plan {
 
     async fn serve(self) {
         let tick = event_loop::tick_interval(&self.config);
-        let worker = Rc::new(Worker::new(
-            &self.config,
-            &self.context,
-            self.metrics,
-            self.recent,
-            self.per_ip,
-        ));
+        let (config, context) = (&self.config, &self.context);
+        let (metrics, recent) = (self.metrics.clone(), self.recent.clone());
+        let asked = AskWorker::new(config, ask_links(context), metrics, recent);
+        let proxied = Worker::new(config, context, self.metrics, self.recent, self.per_ip);
+        let rooms = Rooms { proxied: Rc::new(proxied), asked: Rc::new(asked) };
         let sockets = self.sockets.into_iter();
         let accepting: io::Result<HashMap<_, _>> = sockets
             .map(|socket| {
-                let address = socket.configured_address();
-                Ok((address, connection::accept(socket, Rc::clone(&worker))?))
+                let address = socket.configured_address().clone();
+                Ok((address, accept(socket, rooms.clone())?))
             })
             .collect();
         let accepting = match accepting {
@@ -176,13 +227,13 @@ impl Plan {
         let event_loop = EventLoop {
             lifecycle,
             judgements,
-            judged_by: JudgedBy::new(&worker.snapshot()),
+            judged_by: JudgedBy::new(&rooms.proxied.snapshot()),
             listen_changes: self.listen_changes,
             accepting,
             tick,
             heartbeat: &heartbeat,
         };
-        event_loop.run(&worker).await;
+        event_loop.run(&rooms).await;
         heartbeat.end();
     }
 }

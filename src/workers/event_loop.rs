@@ -2,7 +2,6 @@
 //! listeners, and the tick that checks timeouts.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
@@ -11,12 +10,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tracing::error;
 
-use crate::config::Config;
+use super::{Rooms, accept};
+use crate::config::{Config, ListenAddress};
 use crate::listen::ListenChange;
 use crate::process::heartbeat::Heartbeat;
-use crate::proxy::connection;
-use crate::proxy::open_connection::{NewJudgement, OpenConnection};
-use crate::proxy::worker::{Lifecycle, Worker};
+use crate::process::lifecycle::Lifecycle;
+use crate::proxy::{NewJudgement, OpenConnection, Worker};
 use crate::snapshot::{Service, Snapshot};
 
 /// The interval at which a worker checks the timeouts of its connections: an eighth of the shortest
@@ -24,7 +23,8 @@ use crate::snapshot::{Service, Snapshot};
 pub(crate) fn tick_interval(config: &Config) -> Duration {
     let limits = config.services.iter().map(|service| service.limits);
     let shortest = limits.map(|limits| limits.header_timeout.min(limits.idle_timeout)).min();
-    (shortest.unwrap_or_default() / 8).clamp(Duration::from_millis(50), Duration::from_secs(1))
+    let shortest = shortest.unwrap_or(Duration::MAX);
+    (shortest / 8).clamp(Duration::from_millis(50), Duration::from_secs(1))
 }
 
 /// The tick of a draining worker. The worker ends at the first tick after its last connection.
@@ -81,14 +81,15 @@ pub(crate) struct EventLoop<'a> {
     pub(crate) judged_by: JudgedBy,
     pub(crate) listen_changes: mpsc::UnboundedReceiver<ListenChange>,
     /// The tasks that accept connections, by the configured address.
-    pub(crate) accepting: HashMap<SocketAddr, JoinHandle<()>>,
+    pub(crate) accepting: HashMap<ListenAddress, JoinHandle<()>>,
     pub(crate) tick: Duration,
     pub(crate) heartbeat: &'a Heartbeat,
 }
 
 impl EventLoop<'_> {
     /// Runs until the process has stopped, or drains and the last connection has closed.
-    pub(crate) async fn run(mut self, worker: &Rc<Worker>) {
+    pub(crate) async fn run(mut self, rooms: &Rooms) {
+        let worker = &rooms.proxied;
         let mut ticks = interval(self.tick);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -100,8 +101,11 @@ impl EventLoop<'_> {
                     }
                     self.enter(lifecycle, worker, &mut ticks);
                 }
-                Ok(()) = self.judgements.changed() => self.judge_again(worker).await,
-                Some(change) = self.listen_changes.recv() => self.apply(change, worker),
+                Ok(()) = self.judgements.changed() => {
+                    rooms.asked.follow_snapshot();
+                    self.judge_again(worker).await;
+                }
+                Some(change) = self.listen_changes.recv() => self.apply(change, rooms),
                 _ = ticks.tick() => {
                     self.heartbeat.beat();
                     let expired = worker.connections.check_all();
@@ -109,7 +113,7 @@ impl EventLoop<'_> {
                     worker.drop_stale_upstreams();
                 }
             }
-            if worker.connections.is_drained() {
+            if rooms.is_drained() {
                 return;
             }
         }
@@ -143,13 +147,13 @@ impl EventLoop<'_> {
         }
     }
 
-    fn apply(&mut self, change: ListenChange, worker: &Rc<Worker>) {
+    fn apply(&mut self, change: ListenChange, rooms: &Rooms) {
         let replaced = match change {
             ListenChange::Remove(address) => self.accepting.remove(&address),
-            ListenChange::Add(_) if worker.connections.is_draining() => None,
+            ListenChange::Add(_) if rooms.proxied.connections.is_draining() => None,
             ListenChange::Add(socket) => {
-                let address = socket.configured_address();
-                match connection::accept(socket, Rc::clone(worker)) {
+                let address = socket.configured_address().clone();
+                match accept(socket, rooms.clone()) {
                     Ok(task) => self.accepting.insert(address, task),
                     Err(error) => {
                         error!(%address, %error, "a worker cannot accept connections");

@@ -1,13 +1,18 @@
 //! Log lines about rejected and flagged clients and about failed handshakes, limited in rate
-//! ([`super::log_limit`]).
+//! ([`LogLimit`]).
+//!
+//! Used on the data path of the proxy and of the authorizers. Each worker has its own log.
 
-use std::net::{IpAddr, SocketAddr};
+mod log_limit;
+
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::CertificateDer;
 use tracing::{info, warn};
 
-use super::log_limit::LogLimit;
+pub(crate) use self::log_limit::LogLimit;
 use crate::guard::{Decision, JudgedAt, Verdict};
 use crate::permit::network_of;
 use crate::recent_hits::{RecentHit, RecentHits};
@@ -25,6 +30,21 @@ pub(crate) struct RefusalLog {
     anonymous: LogLimit<LoggedAnonymous>,
     failures: LogLimit<LoggedFailure>,
     misuses: LogLimit<LoggedMisuse>,
+    unusable: LogLimit<LoggedUnusable>,
+    unauthorized: LogLimit<LoggedUnauthorized>,
+}
+
+/// A client that another proxy asked about.
+#[derive(Clone, Copy)]
+pub(crate) struct AskedClient<'a> {
+    /// Name of the authorizer.
+    pub(crate) authorizer: &'a str,
+    /// The peer that asked.
+    pub(crate) asker: &'a dyn Display,
+    /// Address of the client, as the asker names it.
+    pub(crate) client: Option<IpAddr>,
+    /// SNI of the client, as the asker names it.
+    pub(crate) sni: Option<&'a str>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -54,6 +74,19 @@ struct LoggedFailure {
 struct LoggedMisuse {
     service: String,
     network: IpAddr,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct LoggedUnusable {
+    service: String,
+    result: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct LoggedUnauthorized {
+    service: String,
+    asker: String,
 }
 
 /// The part of a failed handshake that tells it from others of the same network.
@@ -94,6 +127,8 @@ impl RefusalLog {
             anonymous: LogLimit::new(interval),
             failures: LogLimit::new(interval),
             misuses: LogLimit::new(interval),
+            unusable: LogLimit::new(interval),
+            unauthorized: LogLimit::new(interval),
         }
     }
 
@@ -133,6 +168,88 @@ impl RefusalLog {
         }
         log_dropped(dropped);
         self.recent_hits.record(peer.ip(), hit);
+    }
+
+    /// Logs and remembers a client that another proxy asked about, and whose key was rejected or
+    /// flagged. `chain` is what was judged, leaf first. The host has verified the proof of
+    /// possession.
+    pub(crate) fn asked_hit(
+        &self,
+        asked: &AskedClient<'_>,
+        chain: &[&CertificateDer<'_>],
+        verdict: &Verdict,
+        decision: Decision,
+    ) {
+        let judged_at = JudgedAt::Asked;
+        let peer = asked.client.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let hit = RecentHit::new(
+            SocketAddr::from((peer, 0)),
+            asked.authorizer,
+            chain,
+            verdict,
+            judged_at,
+            decision,
+        );
+        let now = Instant::now();
+        let service = hit.service.clone();
+        let (permitted, dropped) = match &hit.client {
+            Some(client) => {
+                let key = LoggedHit {
+                    service,
+                    fingerprint: client.fingerprint.clone(),
+                    verdict: hit.verdict,
+                    action: hit.action,
+                    stage: hit.stage,
+                };
+                (self.hits.permit(key, now), self.hits.take_dropped(now))
+            }
+            None => {
+                let network = network_of(peer);
+                let key = LoggedAnonymous { service, network, action: hit.action };
+                (self.anonymous.permit(key, now), self.anonymous.take_dropped(now))
+            }
+        };
+        if let Some(left_out) = permitted {
+            log_asked_hit(asked, &hit, outcome(decision, judged_at), left_out);
+        }
+        log_dropped(dropped);
+        self.recent_hits.record(peer, hit);
+    }
+
+    /// Logs a question whose certificate cannot be used. `reason` is in words.
+    pub(crate) fn unusable(
+        &self,
+        asked: &AskedClient<'_>,
+        result: &'static str,
+        reason: &'static str,
+    ) {
+        let now = Instant::now();
+        let key = LoggedUnusable { service: asked.authorizer.to_owned(), result, reason };
+        let permitted = self.unusable.permit(key, now);
+        log_dropped(self.unusable.take_dropped(now));
+        let Some(left_out) = permitted else { return };
+        warn!(
+            target: "keygate::client_key",
+            service = asked.authorizer,
+            asker = %asked.asker,
+            client = asked.client.map(tracing::field::display),
+            sni = asked.sni.map(bounded),
+            result,
+            reason,
+            left_out,
+            "question denied, its certificate cannot be used"
+        );
+    }
+
+    /// Logs a connection of a peer that may not ask.
+    pub(crate) fn unauthorized(&self, authorizer: &str, asker: &dyn Display) {
+        let now = Instant::now();
+        let key = LoggedUnauthorized { service: authorizer.to_owned(), asker: asker.to_string() };
+        let permitted = self.unauthorized.permit(key, now);
+        log_dropped(self.unauthorized.take_dropped(now));
+        if let Some(left_out) = permitted {
+            warn!(service = authorizer, %asker, left_out, "peer may not ask, closing connection");
+        }
     }
 
     /// Logs a client whose HTTP/2 connection is ended because of too many resets or errors.
@@ -230,7 +347,9 @@ fn log_dropped(dropped: Option<u64>) {
 fn outcome(decision: Decision, judged_at: JudgedAt) -> &'static str {
     match (decision, judged_at) {
         (Decision::Reject, JudgedAt::Reload) => "rejected, closing connection",
-        (Decision::Reject, JudgedAt::FullHandshake | JudgedAt::Resumption) => "rejected",
+        (Decision::Reject, JudgedAt::Asked | JudgedAt::FullHandshake | JudgedAt::Resumption) => {
+            "rejected"
+        }
         (Decision::Admit | Decision::Annotate | Decision::Flag, _) => "flagged",
     }
 }
@@ -257,6 +376,36 @@ fn log_hit(peer: SocketAddr, hit: &RecentHit, outcome: &str, left_out: u64) {
         found_fingerprint = found.found_fingerprint,
         encoding = found.encoding,
         proof = found.proof,
+        false_positive_ratio = found.false_positive_ratio,
+        left_out,
+        "client key {outcome}"
+    );
+}
+
+fn log_asked_hit(asked: &AskedClient<'_>, hit: &RecentHit, outcome: &str, left_out: u64) {
+    let (client, found) = (hit.client.as_ref(), &hit.source);
+    warn!(
+        target: "keygate::client_key",
+        service = hit.service,
+        asker = %asked.asker,
+        client = asked.client.map(tracing::field::display),
+        sni = asked.sni.map(bounded),
+        proof = "host",
+        subject = client.map(|client| client.subject.as_str()),
+        issuer = client.map(|client| client.issuer.as_str()),
+        serial = client.map(|client| client.serial.as_str()),
+        fingerprint = client.map(|client| client.fingerprint.as_str()),
+        dns_names = client.map(|client| client.dns_names.join(" ")),
+        uris = client.map(|client| client.uris.join(" ")),
+        stage = hit.stage,
+        verdict = hit.verdict,
+        action = hit.action,
+        filter = found.filter,
+        revision = found.revision,
+        list = found.list,
+        found_subject = found.found_subject,
+        found_fingerprint = found.found_fingerprint,
+        encoding = found.encoding,
         false_positive_ratio = found.false_positive_ratio,
         left_out,
         "client key {outcome}"

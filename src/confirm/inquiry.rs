@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
-use crate::confirm::{Ask, Question, Questions, UnderWay};
+use super::{Ask, Question, Questions, UnderWay};
 use crate::guard::{Guard, OpenQuestions, Policy, UnansweredKey};
 use crate::tls::Deferral;
 

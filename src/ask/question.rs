@@ -1,0 +1,96 @@
+//! A question about a client, and the answer.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use hyper::header::HeaderValue;
+use rustls::pki_types::CertificateDer;
+use smallvec::SmallVec;
+
+use crate::guard::{Decision, VerdictKind};
+use crate::spki::{self, Fingerprint};
+
+/// Maximum number of certificates in a question.
+pub(crate) const MAX_CERTIFICATES: usize = crate::tls::MAX_CERTIFICATES;
+
+/// A question of a host about one of its clients.
+#[derive(Debug)]
+pub(crate) struct ClientQuestion<'a> {
+    /// When the question was complete.
+    pub(crate) received: Instant,
+    pub(crate) presented: Presented<'a>,
+    /// Address of the client, for logs and the report.
+    pub(crate) client: Option<IpAddr>,
+    /// SNI of the client, for logs.
+    pub(crate) server_name: Option<&'a str>,
+}
+
+/// The certificates that a question says the client has presented.
+#[derive(Debug)]
+pub(crate) enum Presented<'a> {
+    /// The client's certificate, then its issuers as far as the host sends them: 1 to
+    /// [`MAX_CERTIFICATES`].
+    Chain(SmallVec<[CertificateDer<'a>; 2]>),
+    /// The client has no certificate, and the host says so.
+    None,
+    /// The question cannot be judged and is denied, whatever the policy.
+    Unusable(Unusable),
+}
+
+/// Why a question is denied without a judgement. The texts are constants for log and body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// No certificate can be read, or there is more than one where one is due.
+    Malformed(&'static str),
+    /// The host, or the authorizer itself, did not verify the client.
+    NotVerified(&'static str),
+    /// The question is larger than `max_question_size`.
+    Oversize,
+}
+
+impl Unusable {
+    /// The reason in words, for log and body.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Malformed(reason) | Self::NotVerified(reason) => reason,
+            Self::Oversize => "the question is larger than max_question_size",
+        }
+    }
+}
+
+impl ClientQuestion<'_> {
+    /// The fingerprint of the client's key, computed at each call; `None` without a readable
+    /// certificate.
+    pub(crate) fn fingerprint(&self) -> Option<Fingerprint> {
+        let Presented::Chain(chain) = &self.presented else { return None };
+        let spki = spki::of_certificate(chain.first()?).ok()?;
+        Some(Fingerprint::of(spki))
+    }
+}
+
+/// The answer to a question.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    /// [`Decision::Reject`] denies; the others allow.
+    pub(crate) decision: Decision,
+    /// The verdict in one word. A question that was not judged is `unchecked`.
+    pub(crate) verdict: VerdictKind,
+    /// The value of the status header: the whole item if the client is allowed, the word alone if
+    /// it is denied, because hosts show it to the client.
+    pub(crate) status: HeaderValue,
+    /// The reason for a denial, in words for the client.
+    pub(crate) reason: Option<&'static str>,
+    /// Name and revision of the filter that has the key.
+    pub(crate) filter: Option<(Arc<str>, u32)>,
+}
+
+impl Answer {
+    /// Whether the host may serve the client.
+    pub(crate) fn is_allowed(&self) -> bool {
+        match self.decision {
+            Decision::Admit | Decision::Annotate | Decision::Flag => true,
+            Decision::Reject => false,
+        }
+    }
+}

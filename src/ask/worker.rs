@@ -1,0 +1,106 @@
+//! The state of one worker that its connections of askers share. One thread owns it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
+
+use crate::client_log::RefusalLog;
+use crate::config::{Config, ListenAddress};
+use crate::confirm::Inquiry;
+use crate::guard::RecentShard;
+use crate::metrics::{AuthorizerMetrics, WorkerMetrics};
+use crate::permit::{Count, CountGuard};
+use crate::process::lifecycle::Lifecycle;
+use crate::recent_hits::RecentHits;
+use crate::snapshot::{Authorizer, Current, Snapshot};
+
+/// The state that all workers share, as far as authorizers need it.
+#[derive(Debug, Clone)]
+pub(crate) struct AskLinks {
+    /// The snapshot in use.
+    pub(crate) current: Current,
+    /// The clients that were rejected or flagged.
+    pub(crate) recent_hits: RecentHits,
+    pub(crate) lifecycle: watch::Receiver<Lifecycle>,
+    /// Asks about the keys of clients.
+    pub(crate) inquiry: Inquiry,
+}
+
+/// The state of one worker.
+pub(crate) struct AskWorker {
+    current: RefCell<arc_swap::Cache<Current, Arc<Snapshot>>>,
+    metrics: WorkerMetrics,
+    /// By the id of the authorizer.
+    authorizers: RefCell<HashMap<usize, Rc<AuthorizerMetrics>>>,
+    pub(super) recent: Option<RecentShard>,
+    pub(super) log: RefusalLog,
+    pub(super) inquiry: Inquiry,
+    pub(super) lifecycle: watch::Receiver<Lifecycle>,
+    /// Notified after each swap of the snapshot.
+    snapshots: Notify,
+    open: Count,
+}
+
+impl AskWorker {
+    pub(crate) fn new(
+        config: &Config,
+        links: AskLinks,
+        metrics: WorkerMetrics,
+        recent: Option<RecentShard>,
+    ) -> Self {
+        let AskLinks { current, recent_hits, lifecycle, inquiry } = links;
+        Self {
+            current: RefCell::new(arc_swap::Cache::new(current)),
+            metrics,
+            authorizers: RefCell::default(),
+            recent,
+            log: RefusalLog::new(recent_hits, config.log.repeat_after),
+            inquiry,
+            lifecycle,
+            snapshots: Notify::new(),
+            open: Count::default(),
+        }
+    }
+
+    /// The snapshot in use.
+    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(self.current.borrow_mut().load())
+    }
+
+    /// The authorizer on the address `listen` of the configuration.
+    pub(crate) fn authorizer_on(&self, listen: &ListenAddress) -> Option<Arc<Authorizer>> {
+        self.current.borrow_mut().load().authorizer_on(listen).cloned()
+    }
+
+    /// Makes the connections check whether their askers may go on asking.
+    pub(crate) fn follow_snapshot(&self) {
+        self.snapshots.notify_waiters();
+    }
+
+    /// Waits for the next swap of the snapshot after this call.
+    pub(super) fn snapshot_changed(&self) -> Notified<'_> {
+        self.snapshots.notified()
+    }
+
+    /// Counts a connection while the guard lives.
+    pub(super) fn enter(&self) -> CountGuard {
+        self.open.enter()
+    }
+
+    /// Whether no connection of an asker is open.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.open.get() == 0
+    }
+
+    pub(super) fn metrics_of(&self, authorizer: &Authorizer) -> Rc<AuthorizerMetrics> {
+        let mut authorizers = self.authorizers.borrow_mut();
+        let metrics = authorizers
+            .entry(authorizer.id)
+            .or_insert_with(|| Rc::new(self.metrics.authorizer(&authorizer.config.name)));
+        Rc::clone(metrics)
+    }
+}

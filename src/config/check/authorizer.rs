@@ -1,0 +1,385 @@
+//! Checks an authorizer: address, source of the certificate, who may ask, verification and policy.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use hyper::header::HeaderName;
+
+use super::super::{
+    AskersConfig, AuthorizerConfig, AuthorizerLimits, AuthorizerProtocol, AuthorizerTls,
+    CertificateSource, ClientAuthMode, ClientChecks, ExpiredCrl, HeaderEncoding, ListenAddress,
+    ServiceConfig, SocketGroup, raw,
+};
+use super::Checker;
+use super::service::merge;
+use crate::guard::{Decision, Depth, Policy};
+
+/// Default of `socket_mode`: the owner and the group may connect.
+const SOCKET_MODE: u32 = 0o660;
+/// Range of `max_question_size`, in bytes. The minimum is hyper's smallest read buffer, the maximum
+/// the default limit of gRPC messages.
+const QUESTION_SIZES: std::ops::RangeInclusive<u64> = 8192..=(4 << 20);
+/// Maximum of `max_connections`; a larger number is a typing error.
+const MAX_CONNECTIONS: usize = 1 << 20;
+/// Maximum of `max_streams`; a larger number is a typing error.
+const MAX_STREAMS: u32 = 100_000;
+/// Maximum of `cache_for`. A cached answer outlives every update.
+const MAX_CACHE_FOR: Duration = Duration::from_secs(3600);
+
+impl Checker<'_> {
+    /// Checks the authorizer at `path`.
+    pub(super) fn authorizer(
+        &self,
+        path: &str,
+        authorizer: raw::RawAuthorizer,
+        policy: &raw::RawPolicy,
+    ) -> AuthorizerConfig {
+        let at = |key: &str| format!("{path}.{key}");
+        let protocol = authorizer.protocol;
+        let listen = self.listen_address(&at("listen"), &authorizer.listen);
+        let merged = merge(policy, &authorizer.policy);
+        self.without_connections(path, &authorizer.policy);
+        if authorizer.client_auth.mode == ClientAuthMode::Optional
+            && merged.on_unchecked == Decision::Reject
+        {
+            let problem = "\"optional\" admits clients without a certificate, but on_unchecked = \"reject\" rejects them; set on_unchecked to \"flag\" or \"header\"";
+            self.conflict(at("client_auth.mode"), problem);
+        }
+        let source = self.certificate_source(path, protocol, authorizer.certificate_from.as_ref());
+        let client_auth = self.client_checks(&at("client_auth"), authorizer.client_auth);
+        self.judged_chain(path, &merged, &source, &client_auth);
+        let (socket_mode, socket_group) = self.socket_owner(
+            path,
+            &listen,
+            authorizer.socket_mode.as_deref(),
+            authorizer.socket_group,
+        );
+        let tls = authorizer.tls.map(|tls| self.authorizer_tls(&at("tls"), tls));
+        let askers = AskersConfig {
+            uids: authorizer.askers.uids,
+            from: self.networks(&at("askers.from"), &authorizer.askers.from),
+        };
+        self.who_may_ask(path, &listen, &askers, tls.as_ref());
+        AuthorizerConfig {
+            name: self.name(path, authorizer.name),
+            listen,
+            socket_mode,
+            socket_group,
+            protocol,
+            certificate_from: source,
+            address_from: authorizer.address_from.and_then(|name| {
+                self.of_http(&at("address_from"), protocol);
+                self.header_name(&at("address_from"), &name)
+            }),
+            cache_for: authorizer.cache_for.map_or(Duration::ZERO, |time| {
+                self.of_http(&at("cache_for"), protocol);
+                if time.0 > MAX_CACHE_FOR {
+                    let problem = "longer than an hour; a cached answer outlives every update";
+                    self.invalid(at("cache_for"), problem);
+                }
+                time.0
+            }),
+            askers,
+            tls,
+            client_auth,
+            limits: self.authorizer_limits(&at("limits"), &authorizer.limits),
+            policy: merged,
+            allow_compromised_own_key: (authorizer.policy.allow_compromised_own_key)
+                .or(policy.allow_compromised_own_key)
+                .unwrap_or(false),
+            status_header: self.status_header(policy, &authorizer.policy, &at("policy.header")),
+        }
+    }
+
+    /// Checks that services and authorizers have distinct names, because metrics, logs and the
+    /// status tell them apart by name.
+    pub(super) fn authorizer_names(
+        &self,
+        authorizers: &[AuthorizerConfig],
+        services: &[ServiceConfig],
+    ) {
+        self.names_once("authorizers", authorizers.iter().map(|it| it.name.as_str()));
+        for (index, authorizer) in authorizers.iter().enumerate() {
+            let name = &authorizer.name;
+            if services.iter().any(|service| service.name == *name) {
+                let problem = format!("a service has the name {name:?} too; give each its own");
+                self.invalid(format!("authorizers[{index}].name"), problem);
+            }
+        }
+    }
+
+    /// Checks that each authorizer has an address of its own.
+    pub(super) fn authorizer_addresses(
+        &self,
+        authorizers: &[AuthorizerConfig],
+        services: &[ServiceConfig],
+        admin: &ListenAddress,
+    ) {
+        let services = services.iter().map(|service| ListenAddress::Tcp(service.listen));
+        let mut taken: HashSet<ListenAddress> = services.chain([admin.clone()]).collect();
+        for (index, authorizer) in authorizers.iter().enumerate() {
+            if !taken.insert(authorizer.listen.clone()) {
+                let problem = format!(
+                    "a service, another authorizer or the admin server listens on {} too; give the authorizer an address of its own",
+                    authorizer.listen
+                );
+                self.conflict(format!("authorizers[{index}].listen"), problem);
+            }
+        }
+    }
+
+    /// Rejects policy settings for connections of clients, which only the host has.
+    fn without_connections(&self, path: &str, policy: &raw::RawPolicy) {
+        if policy.reject_with.is_some() {
+            let problem = "an authorizer has no connection of the client to send an alert on; remove it, the host turns the answer into its own response";
+            self.conflict(format!("{path}.policy.reject_with"), problem);
+        }
+        if policy.evict_within.is_some() {
+            let problem = "an authorizer cannot close connections of the host; remove it, the next question gets the new answer";
+            self.conflict(format!("{path}.policy.evict_within"), problem);
+        }
+    }
+
+    fn certificate_source(
+        &self,
+        path: &str,
+        protocol: AuthorizerProtocol,
+        source: Option<&raw::RawCertificateSource>,
+    ) -> CertificateSource {
+        let at = format!("{path}.certificate_from");
+        let parsed = source.map(|source| match source {
+            raw::RawCertificateSource::Header(header) => self.header_source(&at, header),
+            raw::RawCertificateSource::Name(name) => self.named_source(&at, name),
+        });
+        match (protocol, parsed) {
+            (AuthorizerProtocol::ExtAuthz, None) => CertificateSource::Attributes,
+            (AuthorizerProtocol::ExtAuthz, Some(source)) => {
+                if !matches!(source, CertificateSource::Attributes | CertificateSource::Xfcc) {
+                    let problem = "protocol = \"ext-authz\" reads \"attributes\" or \"xfcc\"";
+                    self.conflict(at, problem);
+                }
+                source
+            }
+            (AuthorizerProtocol::Http, None) => {
+                let problem = "missing; name the one header that the host sets: \"client-cert\", \"xfcc\", \"traefik\", \"ingress-nginx\", or { header = \"X-SSL-Cert\", encoding = \"escaped-pem\" }";
+                self.invalid(at, problem);
+                CertificateSource::ClientCert
+            }
+            (AuthorizerProtocol::Http, Some(source)) => {
+                if source == CertificateSource::Attributes {
+                    let problem = "\"attributes\" are of protocol = \"ext-authz\"; name the one header that the host sets";
+                    self.conflict(at, problem);
+                }
+                source
+            }
+            (AuthorizerProtocol::Spop, source) => {
+                if source.is_some() {
+                    let problem = "protocol = \"spop\" always reads the argument cert; remove it";
+                    self.conflict(at, problem);
+                }
+                CertificateSource::Argument
+            }
+        }
+    }
+
+    fn named_source(&self, at: &str, name: &str) -> CertificateSource {
+        match name {
+            "attributes" => CertificateSource::Attributes,
+            "client-cert" => CertificateSource::ClientCert,
+            "ingress-nginx" => CertificateSource::IngressNginx,
+            "traefik" => CertificateSource::Traefik,
+            "xfcc" => CertificateSource::Xfcc,
+            _ => {
+                let problem = format!(
+                    "{name:?} is none of \"attributes\", \"client-cert\", \"xfcc\", \"traefik\", \"ingress-nginx\"; a header of any other name is written {{ header = \"X-SSL-Cert\", encoding = \"escaped-pem\" }}"
+                );
+                self.invalid(at, problem);
+                CertificateSource::ClientCert
+            }
+        }
+    }
+
+    fn header_source(&self, at: &str, raw: &raw::RawHeader) -> CertificateSource {
+        let header = self.header_name(&format!("{at}.header"), &raw.header);
+        let verify = raw.verify.as_ref();
+        let verify = verify.and_then(|name| self.header_name(&format!("{at}.verify"), name));
+        if header.is_some() && header == verify {
+            let problem = "header and verify name one header; give each its own";
+            self.conflict(at, problem);
+        }
+        let encoding: HeaderEncoding = raw.encoding;
+        let header = header.unwrap_or(HeaderName::from_static("client-cert"));
+        CertificateSource::Header { header, encoding, verify }
+    }
+
+    fn header_name(&self, at: &str, name: &str) -> Option<HeaderName> {
+        let header = name.parse().ok();
+        if header.is_none() {
+            self.invalid(
+                at,
+                format!("{name:?} is not a header name; write one like \"X-SSL-Cert\""),
+            );
+        }
+        header
+    }
+
+    /// Rejects a key that only HTTP has.
+    fn of_http(&self, at: &str, protocol: AuthorizerProtocol) {
+        if protocol != AuthorizerProtocol::Http {
+            let problem =
+                format!("has no effect with protocol = {:?}; remove it", protocol.as_str());
+            self.conflict(at, problem);
+        }
+    }
+
+    /// Checks that a question can have the chain that the policy judges.
+    fn judged_chain(
+        &self,
+        path: &str,
+        policy: &Policy,
+        source: &CertificateSource,
+        client_auth: &ClientChecks,
+    ) {
+        if policy.judge != Depth::Chain || client_auth.trust_anchors.is_some() {
+            return;
+        }
+        if *source == CertificateSource::Argument {
+            let problem = "judge = \"chain\" with protocol = \"spop\" needs client_auth.trust_anchors, because HAProxy drops issuers that do not fit its buffer, and sends none for resumed sessions";
+            self.conflict(format!("{path}.policy.judge"), problem);
+        } else if !source.has_chain() {
+            let problem = "judge = \"chain\" needs a source with a chain (certificate_from = \"client-cert\", \"xfcc\" or \"traefik\"), or client_auth.trust_anchors; set judge = \"leaf\" for this authorizer";
+            self.conflict(format!("{path}.policy.judge"), problem);
+        }
+    }
+
+    fn socket_owner(
+        &self,
+        path: &str,
+        listen: &ListenAddress,
+        mode: Option<&str>,
+        group: Option<String>,
+    ) -> (u32, Option<SocketGroup>) {
+        if matches!(listen, ListenAddress::Tcp(_)) {
+            for (key, is_set) in
+                [("socket_mode", mode.is_some()), ("socket_group", group.is_some())]
+            {
+                if is_set {
+                    let problem = "is of a Unix socket; remove it, or set listen = \"unix:/path\"";
+                    self.conflict(format!("{path}.{key}"), problem);
+                }
+            }
+        }
+        let parse = |text: &str| u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+        let mode = mode.map_or(SOCKET_MODE, |text| {
+            parse(text).unwrap_or_else(|| {
+                let problem = format!("{text:?} is not a file mode, such as \"0660\"");
+                self.invalid(format!("{path}.socket_mode"), problem);
+                SOCKET_MODE
+            })
+        });
+        let group = group.map(|group| match group.parse() {
+            Ok(id) => SocketGroup::Id(id),
+            Err(_) => {
+                if group.is_empty() || group.contains([':', '\n', '\0']) {
+                    let problem =
+                        format!("{group:?} is not a group, such as \"www-data\" or \"33\"");
+                    self.invalid(format!("{path}.socket_group"), problem);
+                }
+                SocketGroup::Name(group)
+            }
+        });
+        (mode, group)
+    }
+
+    /// Checks that the peers that may ask are named.
+    fn who_may_ask(
+        &self,
+        path: &str,
+        listen: &ListenAddress,
+        askers: &AskersConfig,
+        tls: Option<&AuthorizerTls>,
+    ) {
+        match listen {
+            ListenAddress::Tcp(address) => {
+                if !askers.uids.is_empty() {
+                    let problem = "the kernel tells user ids of a Unix socket only; use askers.from or tls.client_ca, or listen on \"unix:/path\"";
+                    self.conflict(format!("{path}.askers.uids"), problem);
+                }
+                let is_open =
+                    askers.from.0.is_empty() && tls.is_none_or(|tls| tls.client_ca.is_none());
+                if is_open && !address.ip().is_loopback() {
+                    let problem = format!(
+                        "{address} is not loopback, so anybody could ask about copied certificates; give tls.client_ca or askers.from"
+                    );
+                    self.conflict(format!("{path}.listen"), problem);
+                }
+            }
+            ListenAddress::Unix(_) => {
+                if !askers.from.0.is_empty() {
+                    let problem = "a Unix socket has no networks; use askers.uids, socket_mode and socket_group";
+                    self.conflict(format!("{path}.askers.from"), problem);
+                }
+                if tls.is_some() {
+                    let problem = "a Unix socket needs no TLS; use askers.uids, socket_mode and socket_group, or listen on a TCP address";
+                    self.conflict(format!("{path}.tls"), problem);
+                }
+            }
+        }
+    }
+
+    fn authorizer_tls(&self, path: &str, tls: raw::RawAuthorizerTls) -> AuthorizerTls {
+        let at = |key: &str| format!("{path}.{key}");
+        AuthorizerTls {
+            certificate: self.path(&at("certificate"), &tls.certificate),
+            private_key: self.path(&at("private_key"), &tls.private_key),
+            client_ca: tls.client_ca.map(|path| self.path(&at("client_ca"), &path)),
+            min_version: tls.min_version,
+            resumption: tls.resumption,
+        }
+    }
+
+    fn client_checks(&self, path: &str, raw: raw::RawChecks) -> ClientChecks {
+        let at = |key: &str| format!("{path}.{key}");
+        if raw.trust_anchors.is_none() {
+            let needs = [
+                ("intermediates", raw.intermediates.is_some()),
+                ("crls", !raw.crls.is_empty()),
+                ("expired_crl", raw.expired_crl.is_some()),
+            ];
+            for (key, is_set) in needs {
+                if is_set {
+                    let problem = "needs trust_anchors, the CAs whose clients are accepted";
+                    self.conflict(at(key), problem);
+                }
+            }
+        }
+        ClientChecks {
+            mode: raw.mode,
+            trust_anchors: (raw.trust_anchors.as_deref())
+                .map(|path| self.path(&at("trust_anchors"), path)),
+            intermediates: (raw.intermediates.as_deref())
+                .map(|path| self.path(&at("intermediates"), path)),
+            crls: self.paths(&at("crls"), &raw.crls),
+            expired_crl: raw.expired_crl.unwrap_or(ExpiredCrl::Reject),
+        }
+    }
+
+    fn authorizer_limits(&self, path: &str, raw: &raw::RawAuthorizerLimits) -> AuthorizerLimits {
+        let at = |key: &str| format!("{path}.{key}");
+        let size = raw.max_question_size.0;
+        if !QUESTION_SIZES.contains(&size) {
+            let problem = format!("{size} bytes are not between 8KiB and 4MiB");
+            self.invalid(at("max_question_size"), problem);
+        }
+        AuthorizerLimits {
+            max_connections: self.within(
+                &at("max_connections"),
+                raw.max_connections,
+                1..=MAX_CONNECTIONS,
+            ),
+            max_streams: self.within(&at("max_streams"), raw.max_streams, 1..=MAX_STREAMS),
+            max_question_size: u32::try_from(size).unwrap_or(u32::MAX),
+            idle_timeout: self.positive(&at("idle_timeout"), raw.idle_timeout),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Unix sockets: binding with owner and mode before the first connection, and accepting.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::net::{UnixListener, UnixStream};
+
+use super::bind::BACKLOG;
+use super::{Address, Backoff};
+use crate::config::{AuthorizerConfig, SocketGroup};
+use crate::permit::Permit;
+use crate::process::inherited_sockets::InheritedSockets;
+
+/// Group and permission bits of a Unix socket. `None` leaves those of the process.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SocketOwner {
+    mode: Option<u32>,
+    group: Option<SocketGroup>,
+}
+
+impl SocketOwner {
+    pub(super) fn of(authorizer: &AuthorizerConfig) -> Self {
+        let group = authorizer.socket_group.clone();
+        Self { mode: Some(authorizer.socket_mode), group }
+    }
+}
+
+/// The file of a Unix socket that this process has bound. Removed when it is dropped, unless
+/// another process has replaced it.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), identity: identity(path)? })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|now| now == self.identity) {
+            let _ = fs::remove_file(&self.path); // the next start replaces a stale file
+        }
+    }
+}
+
+/// Device and inode of the file at `path`.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    path.symlink_metadata().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// Takes the socket at `path` from the inherited ones, or binds it. Replaces a stale socket file.
+///
+/// A connection is possible only after the file has its group and mode, because the socket listens
+/// last.
+///
+/// # Errors
+/// Returns an error if another process listens on the path, if the path is another kind of file, or
+/// if the process may not create the file or give it to the group.
+pub(crate) fn bind_unix(
+    path: &Path,
+    owner: &SocketOwner,
+    inherited: &InheritedSockets,
+) -> io::Result<(StdListener, Option<SocketFile>)> {
+    if let Some(listener) = inherited.unix(path)? {
+        return Ok((listener, None));
+    }
+    if is_stale(path) {
+        fs::remove_file(path)?;
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    let file = SocketFile::new(path)?;
+    if let Some(group) = &owner.group {
+        std::os::unix::fs::chown(path, None, Some(group_id(group)?))?;
+    }
+    if let Some(mode) = owner.mode {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok((socket.into(), Some(file)))
+}
+
+/// The id of a group, whose name is looked up in /etc/group.
+fn group_id(group: &SocketGroup) -> io::Result<u32> {
+    let name = match group {
+        SocketGroup::Id(id) => return Ok(*id),
+        SocketGroup::Name(name) => name,
+    };
+    let groups = fs::read_to_string("/etc/group")?;
+    let id = groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        if fields.next() != Some(name.as_str()) {
+            return None;
+        }
+        fields.nth(1)?.parse().ok()
+    });
+    let missing = || io::Error::other(format!("/etc/group has no group {name:?}; give its number"));
+    id.ok_or_else(missing)
+}
+
+/// Whether no process listens on the socket file at `path`. A killed process leaves such a file.
+fn is_stale(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket())
+        && StdStream::connect(path)
+            .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Accepts the connections of one worker's copy of a Unix socket.
+#[derive(Debug)]
+pub(crate) struct UnixAcceptor {
+    listener: UnixListener,
+    address: Arc<Address>,
+    backoff: Backoff,
+}
+
+/// A connection to a Unix socket that was accepted.
+#[derive(Debug)]
+pub(crate) struct UnixAccepted {
+    pub(crate) stream: UnixStream,
+    /// Held while the connection is open.
+    pub(crate) permit: Permit,
+}
+
+impl UnixAcceptor {
+    pub(super) fn new(address: Arc<Address>, socket: StdListener) -> io::Result<Self> {
+        let listener = UnixListener::from_std(socket)?;
+        Ok(Self { listener, address, backoff: Backoff::default() })
+    }
+
+    /// The address in the configuration.
+    pub(crate) fn configured_address(&self) -> &crate::config::ListenAddress {
+        &self.address.configured
+    }
+
+    /// Waits for the next connection and for its permit, as
+    /// [`Acceptor::accept`](super::Acceptor::accept) does.
+    pub(crate) async fn accept(&mut self) -> Option<UnixAccepted> {
+        let stream = loop {
+            match self.listener.accept().await {
+                Ok((stream, _)) => break stream,
+                Err(error) => self.backoff.pause(&error, &self.address).await,
+            }
+        };
+        self.backoff = Backoff::default();
+        let permit = self.address.permits.acquire().await.ok()?;
+        Some(UnixAccepted { stream, permit })
+    }
+}

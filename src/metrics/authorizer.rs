@@ -1,0 +1,83 @@
+//! The series of an authorizer: the questions of other proxies.
+
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Registry,
+};
+
+use super::labels::{Family, KeyAction, QuestionResult};
+use super::{NAMESPACE, counters, opts, register};
+use crate::guard::{Decision, JudgedAt, Verdict, VerdictKind};
+
+/// Buckets in seconds: a question takes some microseconds, and a verified chain some hundred.
+const QUESTION_BUCKETS: &[f64] = &[
+    0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05,
+    0.1, 1.0,
+];
+
+/// The series of one authorizer in one worker.
+#[derive(Debug, Clone)]
+pub struct AuthorizerMetrics {
+    /// Open connections of askers.
+    pub askers_active: IntGauge,
+    /// Questions by result.
+    pub questions: Family<QuestionResult, IntCounter>,
+    /// From the complete question to its answer, in seconds.
+    pub question_duration: Histogram,
+    key_checks: Family<VerdictKind, IntCounter>,
+    key_actions: Family<KeyAction, IntCounter>,
+}
+
+impl AuthorizerMetrics {
+    /// Counts the verdict on a client's key and the action that followed it.
+    pub fn count_judgement(&self, verdict: &Verdict, decision: Decision) {
+        self.key_checks.of(verdict.kind()).inc();
+        let action = match decision {
+            Decision::Admit => KeyAction::Admit,
+            Decision::Annotate => KeyAction::Header,
+            Decision::Flag => KeyAction::Flag,
+            Decision::Reject => KeyAction::Reject,
+        };
+        self.key_actions.of(action).inc();
+    }
+}
+
+/// The series of all authorizers, before their labels are resolved to handles.
+#[derive(Debug, Clone)]
+pub(super) struct AuthorizerSeries {
+    askers_active: IntGaugeVec,
+    questions: IntCounterVec,
+    question_duration: HistogramVec,
+    key_checks: IntCounterVec,
+    key_actions: IntCounterVec,
+}
+
+impl AuthorizerSeries {
+    /// Registers the series of authorizers. `key_checks` and `key_actions` are those of services.
+    #[rustfmt::skip] // a table
+    pub(super) fn register(
+        registry: &Registry,
+        key_checks: &IntCounterVec,
+        key_actions: &IntCounterVec,
+    ) -> Result<Self, prometheus::Error> {
+        let duration = HistogramOpts::new("question_duration_seconds", "Time from a complete question of another proxy to its answer.");
+        let duration = duration.namespace(NAMESPACE).buckets(QUESTION_BUCKETS.to_vec());
+        Ok(Self {
+            askers_active: register(registry, IntGaugeVec::new(opts("askers_active", "Open connections of other proxies to an authorizer."), &["service"]))?,
+            questions: counters(registry, "questions_total", "Questions of other proxies by result; not_allowed counts connections.", &["service", "result"])?,
+            question_duration: register(registry, HistogramVec::new(duration, &["service"]))?,
+            key_checks: key_checks.clone(),
+            key_actions: key_actions.clone(),
+        })
+    }
+
+    pub(super) fn of_authorizer(&self, name: &str) -> AuthorizerMetrics {
+        AuthorizerMetrics {
+            askers_active: self.askers_active.with_label_values(&[name]),
+            questions: Family::from_vec(&self.questions, &[name]),
+            question_duration: self.question_duration.with_label_values(&[name]),
+            key_checks: Family::from_vec(&self.key_checks, &[name, JudgedAt::Asked.as_str()]),
+            key_actions: Family::from_vec(&self.key_actions, &[name]),
+        }
+    }
+}
