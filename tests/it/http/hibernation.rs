@@ -5,6 +5,7 @@
 //! `src/proxy/worker/awake.rs`.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,11 @@ use socket2::SockRef;
 
 use super::unfair_clients::cut_off;
 use crate::support::client::Client;
+use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, frame};
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::proxy::{Configure, Proxy, Running};
-use crate::support::server::{Server, read_until};
+use crate::support::server::{Server, next_frame, read_until};
 use crate::support::write_revision;
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -39,6 +41,24 @@ fn hibernating(proxy: &Running) -> Client {
     get(&mut client);
     proxy.wait_for_metric(HIBERNATING, 1.0);
     client
+}
+
+/// Starts a proxy with one worker and a second service, whose connections show what the worker does.
+fn start_observed(mut proxy: Proxy) -> Running {
+    proxy.configuration = proxy.configuration.second_service("listen = \"127.0.0.2:0\"").workers(1);
+    proxy.start()
+}
+
+/// Waits until the worker has requested the hibernation of all connections that are idle now: a
+/// connection of the second service, which is idle since later, hibernates.
+fn wait_for_requests_to_hibernate(observed: &Running) {
+    let listening = observed.wait_for("the second address", |line| {
+        line["message"] == "listening" && line["services"] == "second"
+    });
+    let second: SocketAddr = listening["address"].as_str().unwrap().parse().unwrap();
+    let mut later = Client::connect(&observed.pki, second, &observed.good);
+    later.send(""); // completes the handshake
+    observed.wait_for_metric("keygate_connections_hibernating{service=\"second\"}", 1.0);
 }
 
 fn count_served(keygate: &Keygate) -> f64 {
@@ -139,12 +159,11 @@ fn a_hibernating_connection_is_closed_at_its_maximum_age() {
 
 #[test]
 fn half_a_request_wakes_a_connection_and_keeps_it_awake() {
-    let proxy = Proxy::new().limits("header_timeout = \"30s\"").start();
+    let proxy = start_observed(Proxy::new().limits("header_timeout = \"30s\""));
     let mut client = hibernating(&proxy);
     client.send(&GET[..9]);
     proxy.wait_for_metric(HIBERNATING, 0.0);
-    // Nothing shows that a connection does not hibernate, except time.
-    sleep(Duration::from_millis(1500));
+    wait_for_requests_to_hibernate(&proxy);
     assert_eq!(proxy.metric(HIBERNATING), 0.0);
     client.send(&GET[9..]);
     read_response(&mut client);
@@ -161,12 +180,11 @@ fn half_a_request_after_hibernation_gets_408_after_the_header_timeout() {
 
 #[test]
 fn half_a_request_that_arrived_with_the_last_one_is_kept_and_completed() {
-    let proxy = Proxy::new().limits("header_timeout = \"30s\"").start();
+    let proxy = start_observed(Proxy::new().limits("header_timeout = \"30s\""));
     let mut client = proxy.connect();
     client.send(format!("{GET}{}", &GET[..9]));
     read_response(&mut client);
-    // hyper has the half request, so the attempt to hibernate shows nowhere.
-    sleep(Duration::from_millis(1500));
+    wait_for_requests_to_hibernate(&proxy);
     assert_eq!(proxy.metric(HIBERNATING), 0.0);
     client.send(&GET[9..]);
     read_response(&mut client);
@@ -243,7 +261,7 @@ fn a_hibernating_connection_ends_although_its_client_has_vanished() {
 #[test]
 fn a_connection_upgrades_after_hibernation_and_a_tunnel_does_not_hibernate() {
     let server = Server::start();
-    let proxy = Proxy::before(format!("http://{}", server.address)).start();
+    let proxy = start_observed(Proxy::before(format!("http://{}", server.address)));
     let mut client = proxy.connect();
     client.send(GET);
     let mut plain = server.connection();
@@ -259,8 +277,7 @@ fn a_connection_upgrades_after_hibernation_and_a_tunnel_does_not_hibernate() {
     assert!(client.head().starts_with("HTTP/1.1 101 "));
     assert_eq!(client.exactly(7), b"welcome");
     read_until(&mut upgraded, "early");
-    // Nothing shows that a connection does not hibernate, except time.
-    sleep(Duration::from_millis(1500));
+    wait_for_requests_to_hibernate(&proxy);
     assert_eq!(proxy.metric(HIBERNATING), 0.0);
     client.send("late");
     read_until(&mut upgraded, "late");
@@ -275,14 +292,67 @@ fn a_response_that_the_client_has_not_read_keeps_its_connection_awake() {
         tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 33554432\r\n\r\n")?;
         tcp.write_all(&vec![b'x'; 32 << 20])
     });
-    let proxy = Proxy::to(origin).start();
+    let proxy = start_observed(Proxy::to(origin));
     let mut client = proxy.connect();
     client.send(GET);
     assert!(client.head().starts_with("HTTP/1.1 200 "));
-    // Nothing shows that a connection does not hibernate, except time.
-    sleep(Duration::from_millis(1500));
+    wait_for_requests_to_hibernate(&proxy);
     assert_eq!(proxy.metric(HIBERNATING), 0.0);
     assert!(client.exactly(32 << 20).iter().all(|byte| *byte == b'x'));
+    proxy.wait_for_metric(HIBERNATING, 1.0);
+}
+
+#[test]
+fn a_connection_that_waits_for_room_for_the_end_of_a_response_serves_the_next_request() {
+    let origin = Origin::responding(|request, tcp| {
+        let length = request.head.split(['/', ' ']).nth(2).unwrap();
+        write!(tcp, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n")?;
+        tcp.write_all(&vec![b'x'; length.parse().unwrap()])
+    });
+    let proxy = start_observed(Proxy::to(origin).limits("body_timeout = \"10m\""));
+    // Some of these responses are longer than what the sockets take, and so little longer that the
+    // whole rest is in buffers of keygate.
+    let lengths = (1..=40).map(|step| step * (128 << 10));
+    let mut clients: Vec<_> = lengths.map(|length| (proxy.connect(), length)).collect();
+    for (client, length) in &mut clients {
+        client.send(format!("GET /{length} HTTP/1.1\r\nhost: localhost\r\n\r\n"));
+    }
+    for (client, _) in &mut clients {
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+    }
+    wait_for_requests_to_hibernate(&proxy);
+    for (client, length) in &mut clients {
+        assert!(client.exactly(*length).iter().all(|byte| *byte == b'x'));
+        client.send("GET /6 HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        assert!(client.head().starts_with("HTTP/1.1 200 "), "after {length} bytes");
+        assert_eq!(client.exactly(6), b"xxxxxx");
+    }
+    proxy.wait_for_metric(HIBERNATING, 40.0);
+}
+
+#[test]
+fn a_connection_whose_upload_outlived_its_response_hibernates_after_the_next_request() {
+    let server = Server::start();
+    let proxy = Proxy::before(format!("h2c://{}", server.address)).start();
+    let mut client = proxy.connect();
+    client.send("POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 8\r\n\r\npart");
+    let mut http2 = server.http2();
+    let mut respond = |expected: &[u8]| {
+        let stream = loop {
+            let (kind, stream, ..) = next_frame(&mut http2);
+            if kind == expected[0] {
+                break stream;
+            }
+        };
+        let response = frame(HEADERS, END_STREAM | END_HEADERS, stream, &[0x88]); // :status 200
+        http2.write_all(&response).unwrap();
+    };
+    respond(&[DATA]);
+    assert!(client.head().starts_with("HTTP/1.1 200 "));
+    client.send("rest");
+    client.send(GET);
+    respond(&[HEADERS]);
+    assert!(client.head().starts_with("HTTP/1.1 200 "));
     proxy.wait_for_metric(HIBERNATING, 1.0);
 }
 
