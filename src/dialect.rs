@@ -128,6 +128,53 @@ mod tests {
         })
     }
 
+    /// One client, as the hosts sent its certificate: nginx 1.22.1, Envoy 1.40.0, Traefik 3.7.15,
+    /// Caddy 2.11.7. The chain of RFC 9440 is of our own making.
+    #[test]
+    fn the_values_of_real_hosts_are_read() {
+        macro_rules! vector {
+            ($name:literal) => {
+                include_bytes!(concat!("../tests/vectors/dialect/", $name)).as_slice()
+            };
+        }
+        let [leaf, issuer] = [vector!("leaf.der"), vector!("issuer.der")].map(CertificateDer::from);
+        let both = [leaf.clone(), issuer];
+        for value in [vector!("nginx.escaped_pem"), vector!("envoy.escaped_pem")] {
+            let read = escaped_pem::read(value, ChainLength::One).unwrap();
+            assert_eq!(read.as_slice(), [leaf.clone()]);
+        }
+        let traefik = base64_der::read(vector!("traefik.base64_der"), ChainLength::Any).unwrap();
+        assert_eq!(traefik.as_slice(), both);
+        assert_eq!(xfcc::read(vector!("envoy.xfcc")).unwrap().as_slice(), both);
+        let caddy = client_cert::read(vector!("caddy.client_cert"));
+        assert_eq!(caddy, Ok(Some(leaf)));
+        let mut chain = Chain::new();
+        client_cert::read_chain(vector!("rfc9440.client_cert_chain"), &mut chain).unwrap();
+        assert_eq!(chain.as_slice(), both);
+    }
+
+    /// Every prefix of a value, as a host that cuts headers would send it.
+    #[test]
+    fn a_value_that_is_cut_short_is_malformed() {
+        let [leaf] = certificates::<1>();
+        let pem = escaped_pem::write(&leaf);
+        // The last bytes of an escaped PEM are a line end, which may be missing.
+        for end in 0..pem.len() - 3 {
+            assert!(escaped_pem::read(&pem.as_bytes()[..end], ChainLength::One).is_err(), "{end}");
+        }
+        let item = client_cert::write(&leaf);
+        for end in 0..item.len() {
+            assert!(client_cert::read(&item.as_bytes()[..end]).is_err(), "{end}");
+            let base64 = item.as_bytes().get(1..end.max(1)).unwrap();
+            let is_whole = end == item.len() - 1;
+            assert_eq!(base64_der::read(base64, ChainLength::One).is_ok(), is_whole, "{end}");
+        }
+        let element = format!("Cert=\"{pem}\"");
+        for end in 0..element.len() {
+            assert!(xfcc::read(&element.as_bytes()[..end]).is_err(), "{end}");
+        }
+    }
+
     #[test]
     fn forwarded_has_both_address_families_in_the_form_of_rfc_7239() {
         let host = HeaderValue::from_static("a.example:8443");
