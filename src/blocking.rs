@@ -45,19 +45,19 @@ pub enum BlockingError {
 
 /// Closes the pool when the last clone is dropped.
 #[derive(Debug)]
-struct Owner(Arc<Shared>);
+struct Owner(Arc<SharedPool>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedPool {
     name: &'static str,
     /// The number of threads that take calls, unless some hang and cannot be replaced.
     size: usize,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PoolState {
     queue: VecDeque<Call>,
     /// The number of threads that take calls. Hung ones are not among them.
     available: usize,
@@ -81,9 +81,9 @@ impl BlockingPool {
     /// # Errors
     /// Returns an error if the operating system refuses a thread.
     pub fn new(name: &'static str, size: usize) -> io::Result<Self> {
-        let shared = Shared { name, size, state: Mutex::default(), changed: Condvar::new() };
+        let shared = SharedPool { name, size, state: Mutex::default(), changed: Condvar::new() };
         let pool = Self(Arc::new(Owner(Arc::new(shared))));
-        Shared::add_threads(&pool.0.0, &mut pool.0.0.lock())?;
+        SharedPool::add_threads(&pool.0.0, &mut pool.0.0.lock())?;
         Ok(pool)
     }
 
@@ -159,7 +159,7 @@ impl BlockingPool {
     ) -> Result<(), BlockingError> {
         let shared = &self.0.0;
         let mut state = shared.lock();
-        let replaced = Shared::replace_hung(shared, &mut state);
+        let replaced = SharedPool::replace_hung(shared, &mut state);
         if let (0, Err(error)) = (state.available, replaced) {
             return Err(BlockingError::NoThread(error));
         }
@@ -179,7 +179,7 @@ impl BlockingPool {
 
     /// Replaces the thread of the call, because calls of others may wait for it.
     fn timed_out(&self, timeout: Duration) -> BlockingError {
-        let _ = Shared::replace_hung(&self.0.0, &mut self.0.0.lock()); // the next call tries again
+        let _ = SharedPool::replace_hung(&self.0.0, &mut self.0.0.lock()); // the next call tries again
         BlockingError::TimedOut(timeout)
     }
 }
@@ -191,13 +191,13 @@ impl Drop for Owner {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedPool {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes threads until the pool has its size.
-    fn add_threads(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+    fn add_threads(self: &Arc<Self>, state: &mut PoolState) -> io::Result<()> {
         while state.available < self.size {
             if state.hung.len() >= MAX_HUNG {
                 return Err(io::Error::other(format!("{MAX_HUNG} threads hang")));
@@ -213,7 +213,7 @@ impl Shared {
     }
 
     /// Takes the threads whose call has passed its deadline out of the pool, and makes others.
-    fn replace_hung(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+    fn replace_hung(self: &Arc<Self>, state: &mut PoolState) -> io::Result<()> {
         let now = Instant::now();
         for (thread, _) in state.deadlines.extract_if(|_, deadline| *deadline <= now) {
             state.available = state.available.saturating_sub(1);

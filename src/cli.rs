@@ -12,6 +12,7 @@
 mod admin_client;
 mod completions;
 mod confirm;
+mod counted;
 mod demo;
 mod filter;
 mod healthcheck;

@@ -1,5 +1,5 @@
 //! Log lines about rejected and flagged clients and about failed handshakes, limited in rate
-//! ([`LogLimit`]).
+//! ([`RepeatLimit`]).
 //!
 //! Used on the data path of the proxy and of the authorizers. Each worker has its own log.
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::CertificateDer;
 use tracing::{info, warn};
 
-pub(crate) use self::log_limit::LogLimit;
+pub(crate) use self::log_limit::RepeatLimit;
 use crate::guard::{Decision, JudgedAt, Verdict};
 use crate::permit::network_of;
 use crate::recent_hits::{RecentHit, RecentHits};
@@ -24,14 +24,14 @@ use crate::tls::{self, CertificateSummary, HandshakeResult};
 #[derive(Debug)]
 pub(crate) struct RefusalLog {
     recent_hits: RecentHits,
-    hits: LogLimit<LoggedHit>,
+    hits: RepeatLimit<LoggedHit>,
     /// Anonymous clients have their own limiter, so that a flood of them cannot suppress lines about
     /// known clients.
-    anonymous: LogLimit<LoggedAnonymous>,
-    failures: LogLimit<LoggedFailure>,
-    misuses: LogLimit<LoggedMisuse>,
-    unusable: LogLimit<LoggedUnusable>,
-    unauthorized: LogLimit<LoggedUnauthorized>,
+    anonymous: RepeatLimit<LoggedAnonymous>,
+    failures: RepeatLimit<LoggedFailure>,
+    misuses: RepeatLimit<LoggedMisuse>,
+    unusable: RepeatLimit<LoggedUnusable>,
+    unauthorized: RepeatLimit<LoggedUnauthorized>,
 }
 
 /// A client that another proxy asked about.
@@ -123,12 +123,12 @@ impl RefusalLog {
     pub(crate) fn new(recent_hits: RecentHits, interval: Duration) -> Self {
         Self {
             recent_hits,
-            hits: LogLimit::new(interval),
-            anonymous: LogLimit::new(interval),
-            failures: LogLimit::new(interval),
-            misuses: LogLimit::new(interval),
-            unusable: LogLimit::new(interval),
-            unauthorized: LogLimit::new(interval),
+            hits: RepeatLimit::new(interval),
+            anonymous: RepeatLimit::new(interval),
+            failures: RepeatLimit::new(interval),
+            misuses: RepeatLimit::new(interval),
+            unusable: RepeatLimit::new(interval),
+            unauthorized: RepeatLimit::new(interval),
         }
     }
 

@@ -68,21 +68,21 @@ struct LineQueue {
 #[derive(Debug, Default)]
 struct Lines {
     text: Vec<u8>,
-    counts: Counts,
+    counts: LineCounts,
     is_closed: bool,
 }
 
 /// The numbers of lines since the thread last took the lines.
 #[derive(Debug, Default)]
-struct Counts {
-    ordinary: Waiting,
-    security: Waiting,
+struct LineCounts {
+    ordinary: WaitingLines,
+    security: WaitingLines,
     dropped: u64,
 }
 
 /// The lines of one class that wait.
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingLines {
     bytes: usize,
     lines: u64,
 }
@@ -121,7 +121,7 @@ impl LogWriter {
             self.0.dropped.of(class).inc();
             return;
         }
-        *waiting = Waiting { bytes, lines: waiting.lines + 1 };
+        *waiting = WaitingLines { bytes, lines: waiting.lines + 1 };
         let was_empty = lines.text.is_empty();
         lines.text.extend_from_slice(line);
         drop(lines);
@@ -171,7 +171,7 @@ impl LineQueue {
 
     /// Waits for lines and moves them into `text`, which is empty. Returns their numbers, or `None`
     /// if the log is closed.
-    fn take(&self, text: &mut Vec<u8>) -> Option<Counts> {
+    fn take(&self, text: &mut Vec<u8>) -> Option<LineCounts> {
         let mut lines = self.lock();
         while lines.text.is_empty() {
             if lines.is_closed {

@@ -26,18 +26,19 @@ pub mod watch;
 pub use crl_rejection_reason::CrlRejectionReason;
 pub use current::{Authorizer, Current, Service, Snapshot};
 pub use filter_rejection::{CanaryFileError, FilterRejection};
-pub use load::error::{ListFileError, LoadError, PrepareError, ReconfigureError};
+pub use load::error::{ListFileError, LoadError};
 pub(crate) use load::file::{FileState, SETTLE, read_bounded};
 pub use load::links::JudgementLinks;
 pub use load::load_errors::LoadErrors;
 pub use load::own_key::OwnKey;
 pub use load::private_key::ExposedKeyFile;
 pub(crate) use load::private_key::read as read_private_key;
+pub use load::reconfigure_error::{PrepareError, ReconfigureError};
 pub use load::source::configuration::{Commit, Prepare, Trigger};
 pub use load::source::filter::AcceptError;
 pub use load::state_directory::StateDirectoryError;
 pub use load::state_lock::StateLock;
-pub use load::{Loader, Refreshed};
+pub use load::{Loader, RefreshedSnapshot};
 pub use rejection_reason::RejectionReason;
 pub use report::{
     AffectedClient, CrlReport, ExceptionReport, FilterReport, ListReport, ReloadReport, Report,

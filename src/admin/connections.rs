@@ -20,14 +20,14 @@ const MIN_AGE: Duration = Duration::from_secs(1);
 /// The open connections.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    entries: RefCell<Vec<Entry>>,
+    entries: RefCell<Vec<AdminConnection>>,
     next_id: Cell<u64>,
     /// Notified when a connection closes.
     closed: Notify,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct AdminConnection {
     id: u64,
     /// The network of the peer, as [`network_of`](crate::permit::network_of) gives it; `None` for a
     /// Unix socket.
@@ -57,7 +57,7 @@ impl Connections {
         }
         let id = self.next_id.get();
         self.next_id.set(id.wrapping_add(1));
-        let entry = Entry { id, peer, opened: Instant::now(), task: None };
+        let entry = AdminConnection { id, peer, opened: Instant::now(), task: None };
         self.entries.borrow_mut().push(entry);
         ConnectionPermit { all: Rc::clone(self), id }
     }
@@ -74,7 +74,7 @@ impl Connections {
     fn evict(&self, now: Instant) -> bool {
         let mut entries = self.entries.borrow_mut();
         let count = |peer| entries.iter().filter(|entry| entry.peer == peer).count();
-        let is_old = |entry: &Entry| now.duration_since(entry.opened) >= MIN_AGE;
+        let is_old = |entry: &AdminConnection| now.duration_since(entry.opened) >= MIN_AGE;
         // Entries are in the order of their age, and `max_by_key` returns the last maximum.
         let candidates = entries.iter().enumerate().rev().filter(|(_, entry)| is_old(entry));
         let Some((position, _)) = candidates.max_by_key(|(_, entry)| count(entry.peer)) else {

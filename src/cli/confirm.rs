@@ -12,6 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use self::pace::Pace;
 use self::questions::{AskedKey, QuestionMaker};
+use super::counted::counted;
 use super::input::{self, FoundSubject};
 use super::{CliError, CliOutput, ConfigArgs, Exit, print_error, proof};
 use crate::config::{CanaryConfig, Config, ConfirmConfig, SourceUrl};
@@ -135,7 +136,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     asker.output.flush()?;
     let Counts { confirmed, unanswered, not_asked } = asker.counts;
     if not_asked > 0 {
-        let keys = input::counted(not_asked, "key");
+        let keys = counted(not_asked, "key");
         print_error(&format_args!("{keys} in no filter of the source: not asked about"));
     }
     if confirmed > 0 {

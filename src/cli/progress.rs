@@ -3,8 +3,9 @@
 use std::fs::Metadata;
 use std::io::{self, IsTerminal};
 
-use super::input::counted;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::counted::counted;
 
 /// Whether a command prints a line for each key. Its output then takes the place of a progress bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

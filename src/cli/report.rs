@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::admin_client::{AdminClient, AdminError};
-use super::input::counted;
+use super::counted::counted;
 use super::{CliError, CliOutput, ConfigFile, Exit};
 use crate::config::ListenAddress;
 use crate::unix_time::{self, rfc3339};

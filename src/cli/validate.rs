@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tokio::runtime::Builder;
 
-use super::input::{counted, counted_entries};
+use super::counted::{counted, counted_entries};
 use super::{CliError, ConfigFile, Exit, print, print_error};
 use crate::config::{CanaryConfig, Config, ConfirmConfig};
 use crate::confirm::DirectSource;

@@ -10,7 +10,7 @@ const MAX_KEYS: usize = 1024;
 
 /// Permits one line per key and interval. A key is the client and the content of the line.
 #[derive(Debug)]
-pub(crate) struct LogLimit<K> {
+pub(crate) struct RepeatLimit<K> {
     /// Minimum time between two lines of one key; zero permits every line.
     interval: Duration,
     keys: RefCell<HashMap<K, LastLine>>,
@@ -26,7 +26,7 @@ struct LastLine {
     left_out: u64,
 }
 
-impl<K: Eq + Hash> LogLimit<K> {
+impl<K: Eq + Hash> RepeatLimit<K> {
     pub(crate) fn new(interval: Duration) -> Self {
         Self {
             interval,
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_line_repeats_after_the_interval_with_the_number_left_out() {
-        let limit = LogLimit::new(INTERVAL);
+        let limit = RepeatLimit::new(INTERVAL);
         let start = Instant::now();
         assert_eq!(limit.permit("one", start), Some(0));
         for second in 1..60 {
@@ -115,14 +115,14 @@ mod tests {
 
     #[test]
     fn an_interval_of_zero_permits_every_line() {
-        let limit = LogLimit::new(Duration::ZERO);
+        let limit = RepeatLimit::new(Duration::ZERO);
         let now = Instant::now();
         assert!((0..10 * MAX_KEYS).all(|_| limit.permit("one", now) == Some(0)));
     }
 
     #[test]
     fn keys_beyond_the_maximum_are_only_counted() {
-        let limit = LogLimit::new(INTERVAL);
+        let limit = RepeatLimit::new(INTERVAL);
         let start = Instant::now();
         let permitted =
             (0..10 * MAX_KEYS).filter(|client| limit.permit(*client, start).is_some()).count();

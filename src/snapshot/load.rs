@@ -13,6 +13,7 @@ pub(super) mod links;
 pub(super) mod load_errors;
 pub(super) mod own_key;
 pub(super) mod private_key;
+pub(super) mod reconfigure_error;
 mod rollback_state;
 mod saved_state;
 pub(super) mod source;
@@ -26,11 +27,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::error;
 
 use self::context::LoadContext;
-use self::error::{LoadError, ReconfigureError};
-use self::last_good::{Change, MaxWait};
+use self::error::LoadError;
+use self::last_good::{MaxWait, ValueChange};
 use self::links::JudgementLinks;
 use self::load_errors::{LoadErrors, all, both, none_of};
 use self::own_key::OwnKey;
+use self::reconfigure_error::ReconfigureError;
 use self::saved_state::SavedState;
 use self::source::configuration::{Commit, ConfigChange, Configuration, Prepare, Trigger};
 use self::source::filter::{AcceptError, FilterSource};
@@ -66,7 +68,7 @@ pub struct Loader {
 }
 
 /// Result of [`Loader::refresh`].
-pub struct Refreshed {
+pub struct RefreshedSnapshot {
     /// The next snapshot, if anything has changed.
     pub snapshot: Option<Snapshot>,
     /// Whether a file is being written; refresh again soon.
@@ -159,7 +161,7 @@ impl Loader {
     /// Reads files that have changed, and builds the next snapshot if any of them changed a source.
     ///
     /// A file that cannot be used is logged and counted, and its last good value stays in use.
-    pub fn refresh(&mut self, trigger: Trigger, prepare: &mut Prepare) -> Refreshed {
+    pub fn refresh(&mut self, trigger: Trigger, prepare: &mut Prepare) -> RefreshedSnapshot {
         let now = SystemTime::now();
         let (mut commit, mut pending) = (None, false);
         match self.configuration.refresh(trigger, now) {
@@ -169,11 +171,11 @@ impl Loader {
         }
         let exception_expired = self.sources.exceptions.log_expiry(now);
         let changes = self.sources.refresh(&self.links, now);
-        pending |= changes.contains(&Change::Pending);
-        self.is_outdated |= changes.contains(&Change::Replaced);
+        pending |= changes.contains(&ValueChange::Pending);
+        self.is_outdated |= changes.contains(&ValueChange::Replaced);
         let snapshot = if self.is_outdated { self.rebuild() } else { None };
         self.record_file_check();
-        Refreshed { snapshot, pending, exception_expired, commit }
+        RefreshedSnapshot { snapshot, pending, exception_expired, commit }
     }
 
     /// Applies a new configuration as a whole, or rejects it.

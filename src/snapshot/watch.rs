@@ -19,7 +19,7 @@ use super::current::Current;
 use super::load::file::SETTLE;
 use super::load::source::configuration::{Prepare, Trigger};
 use super::load::source::filter::AcceptError;
-use super::load::{Loader, Refreshed};
+use super::load::{Loader, RefreshedSnapshot};
 use super::report::Report;
 use crate::blocking::{BlockingError, BlockingPool};
 
@@ -166,8 +166,8 @@ impl FileWatcher {
 
     /// Swaps in the next snapshot, if there is one, and has open connections judged again. Returns
     /// the number of the snapshot.
-    fn swap(&self, refreshed: Refreshed) -> Option<u64> {
-        let Refreshed { snapshot, exception_expired, commit, pending: _ } = refreshed;
+    fn swap(&self, refreshed: RefreshedSnapshot) -> Option<u64> {
+        let RefreshedSnapshot { snapshot, exception_expired, commit, pending: _ } = refreshed;
         let judge_again = snapshot.is_some() || exception_expired;
         let generation = snapshot.as_ref().map(|snapshot| snapshot.generation);
         if let Some(snapshot) = snapshot {
@@ -209,7 +209,7 @@ async fn refresh(
     mut loader: Loader,
     mut prepare: Prepare,
     trigger: Trigger,
-) -> Result<(Loader, Prepare, Refreshed), BlockingError> {
+) -> Result<(Loader, Prepare, RefreshedSnapshot), BlockingError> {
     let refresh = move || {
         let refreshed = loader.refresh(trigger, &mut prepare);
         (loader, prepare, refreshed)

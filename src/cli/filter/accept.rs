@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CliError, ConfigArgs, Exit, json, print, print_json};
 use crate::cli::admin_client::AdminClient;
-use crate::cli::input::counted_entries;
+use crate::cli::counted::counted_entries;
 use crate::config::Config;
 use crate::snapshot::{AffectedClient, WaitingReport};
 

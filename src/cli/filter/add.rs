@@ -6,7 +6,7 @@ use clap::ValueHint;
 use serde::Serialize;
 
 use super::{CliError, Exit, PerKeyOutput, input, print, print_error, print_json};
-use crate::cli::input::{counted, counted_entries};
+use crate::cli::counted::{counted, counted_entries};
 use crate::pkbf::{FilterError, FilterUpdate};
 use crate::spki;
 use crate::unix_time;

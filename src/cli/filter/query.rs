@@ -8,7 +8,8 @@ use clap::ValueHint;
 use serde::Serialize;
 
 use super::{CliError, CliOutput, Exit, PerKeyOutput, input, print_error, read};
-use crate::cli::input::{InputCounts, counted};
+use crate::cli::counted::counted;
+use crate::cli::input::InputCounts;
 use crate::guard::{Guard, NamedFilter, Verdict};
 
 #[derive(Debug, clap::Args)]

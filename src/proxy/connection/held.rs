@@ -94,18 +94,18 @@ async fn client_gone(stream: &mut TlsStream<TcpStream>, is_http: bool) {
             return;
         }
         match read(tcp, connection) {
-            Ok(Received::More) => {}
-            Ok(Received::Closed) if !is_http && has_data(connection) => {
+            Ok(EarlyRead::More) => {}
+            Ok(EarlyRead::Closed) if !is_http && has_data(connection) => {
                 return std::future::pending().await;
             }
-            Ok(Received::Closed) | Err(_) => return,
-            Ok(Received::Full) => return std::future::pending().await,
+            Ok(EarlyRead::Closed) | Err(_) => return,
+            Ok(EarlyRead::Full) => return std::future::pending().await,
         }
     }
 }
 
 /// The state of a connection after a read.
-enum Received {
+enum EarlyRead {
     /// The client has closed its side.
     Closed,
     /// The client has sent [`MAX_EARLY_DATA`].
@@ -115,19 +115,19 @@ enum Received {
 }
 
 /// Reads what has arrived, without waiting.
-fn read(tcp: &TcpStream, connection: &mut ServerConnection) -> io::Result<Received> {
+fn read(tcp: &TcpStream, connection: &mut ServerConnection) -> io::Result<EarlyRead> {
     let count = match connection.read_tls(&mut NonBlocking(tcp)) {
         Ok(count) => count,
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::More),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(EarlyRead::More),
         Err(error) => return Err(error),
     };
     let state = connection.process_new_packets().map_err(io::Error::other)?;
     Ok(if count == 0 || state.peer_has_closed() {
-        Received::Closed
+        EarlyRead::Closed
     } else if state.plaintext_bytes_to_read() >= MAX_EARLY_DATA {
-        Received::Full
+        EarlyRead::Full
     } else {
-        Received::More
+        EarlyRead::More
     })
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct ConnectionState {
     /// The connection is aborted at this time, regardless of its activity.
     deadline: Cell<Option<Instant>>,
     opened: Instant,
-    timeouts: Timeouts,
+    timeouts: ConnectionTimeouts,
     tunnel_bytes: Cell<TunnelBytes>,
     is_draining: Cell<bool>,
     rest: Cell<Rest>,
@@ -52,7 +52,7 @@ pub(crate) struct ConnectionState {
 
 /// The limits that the state needs, because a copy of all takes twice the memory.
 #[derive(Debug)]
-struct Timeouts {
+struct ConnectionTimeouts {
     header: Duration,
     body: Duration,
     idle: Duration,
@@ -153,7 +153,7 @@ impl ConnectionState {
             waker: AtomicWaker::new(),
             deadline: Cell::new(None),
             opened: now,
-            timeouts: Timeouts {
+            timeouts: ConnectionTimeouts {
                 header: limits.header_timeout,
                 body: limits.body_timeout,
                 idle: limits.idle_timeout,

@@ -108,20 +108,20 @@ pub(crate) enum SendError {
 
 /// The error of a connection on which a request got no response.
 #[derive(Debug)]
-pub(crate) struct RequestError {
+pub(crate) struct ExchangeError {
     /// The request, if nothing of it was sent.
     pub(crate) unsent: Option<OutgoingRequest>,
     pub(crate) error: HttpError,
 }
 
-impl RequestError {
+impl ExchangeError {
     /// The error of a request that may have been sent.
     pub(crate) fn maybe_sent(error: impl Into<HttpError>) -> Self {
         Self { unsent: None, error: error.into() }
     }
 }
 
-impl From<TrySendError<Request<RequestBody>>> for RequestError {
+impl From<TrySendError<Request<RequestBody>>> for ExchangeError {
     fn from(mut error: TrySendError<Request<RequestBody>>) -> Self {
         let unsent = error.take_message().map(Box::new);
         Self { unsent, error: error.into_error().into() }

@@ -17,7 +17,7 @@ use hyper::{Request, Response, Uri, Version, header};
 use tokio::sync::SetOnce;
 
 use super::dial::{ConnectionGuard, Io};
-use super::error::RequestError;
+use super::error::ExchangeError;
 use crate::proxy::io_events::{IoEvents, WithIoEvents};
 use crate::proxy::message::body::{Incoming, OutgoingRequest, RequestBody};
 use crate::proxy::message::h2_duplex::Http2Duplex;
@@ -178,13 +178,13 @@ impl Http2Connection {
         request: OutgoingRequest,
         mut slot: S,
         stall_timeout: Duration,
-    ) -> Result<(Response<Incoming>, Rc<S>), RequestError> {
+    ) -> Result<(Response<Incoming>, Rc<S>), ExchangeError> {
         let (head, body) = request.into_parts();
         let head = Request::from_parts(head, ());
         let is_bodiless = body.is_end_stream();
         let (informational, outlives_response) = (body.informational(), body.outlives_response());
         let sent = slot.as_mut().sender.send_request(head, is_bodiless);
-        let (mut response, stream) = sent.map_err(RequestError::maybe_sent)?;
+        let (mut response, stream) = sent.map_err(ExchangeError::maybe_sent)?;
         let slot = Rc::new(slot);
         let upload = if is_bodiless {
             None
@@ -193,7 +193,7 @@ impl Http2Connection {
             BackgroundSend::start(body, stream, outlives_response, stall_timeout, held).await
         };
         let response = response_head(&mut response, informational).await;
-        let (head, stream) = response.map_err(RequestError::maybe_sent)?.into_parts();
+        let (head, stream) = response.map_err(ExchangeError::maybe_sent)?.into_parts();
         let body = ReceivedBody::new(stream, &head.headers).with_upload(upload);
         Ok((Response::from_parts(head, Incoming::Http2(body)), slot))
     }
@@ -202,13 +202,13 @@ impl Http2Connection {
     pub(crate) async fn connect(
         &mut self,
         request: OutgoingRequest,
-    ) -> Result<(Response<Incoming>, Option<Http2Duplex>), RequestError> {
+    ) -> Result<(Response<Incoming>, Option<Http2Duplex>), ExchangeError> {
         let (head, body) = request.into_parts();
         let head = Request::from_parts(head, ());
         let sent = self.sender.send_request(head, false);
-        let (mut response, send) = sent.map_err(RequestError::maybe_sent)?;
+        let (mut response, send) = sent.map_err(ExchangeError::maybe_sent)?;
         let response = response_head(&mut response, body.informational()).await;
-        let (head, receive) = response.map_err(RequestError::maybe_sent)?.into_parts();
+        let (head, receive) = response.map_err(ExchangeError::maybe_sent)?.into_parts();
         if head.status.is_success() {
             let response = Response::from_parts(head, Incoming::Empty);
             return Ok((response, Some(Http2Duplex::new(send, receive))));

@@ -24,7 +24,7 @@ use super::UpstreamResponse;
 use super::balance::Candidate;
 use super::dial::{ConnectionLimit, Dialer, HttpVersion};
 use super::ejection::{Ejection, Ejections, ServerFailure};
-use super::error::{RequestError, SendError, UpstreamError};
+use super::error::{ExchangeError, SendError, UpstreamError};
 use super::health::ServerHealth;
 use super::http1::{Http1Connection, Http1Pool, IdleConnections};
 use super::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
@@ -343,7 +343,7 @@ pub(crate) fn maybe_sent(error: HttpError) -> SendError {
 
 /// Waits for the head of a response, for at most `limit` after the server took the last piece of
 /// the request.
-pub(crate) async fn exchange<R, E: Into<RequestError>>(
+pub(crate) async fn exchange<R, E: Into<ExchangeError>>(
     mut response: Pin<&mut impl Future<Output = Result<R, E>>>,
     upload: Option<&RequestUpload>,
     limit: Duration,
@@ -357,7 +357,7 @@ pub(crate) async fn exchange<R, E: Into<RequestError>>(
     poll_fn(|context| {
         if let Poll::Ready(outcome) = response.as_mut().poll(context) {
             return Poll::Ready(outcome.map_err(|error| {
-                let RequestError { unsent, error } = error.into();
+                let ExchangeError { unsent, error } = error.into();
                 match (unsent, upload.and_then(RequestUpload::fault)) {
                     (Some(unsent), _) => SendError::NotSent(unsent, error.into()),
                     (None, Some(fault)) => SendError::MaybeSent(UpstreamError::Client(fault)),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{debug, warn};
 
-use crate::client_log::LogLimit;
+use crate::client_log::RepeatLimit;
 use crate::config::ServiceConfig;
 use crate::metrics::{Label, UpstreamFailure};
 use crate::proxy::upstream::RequestFailure;
@@ -14,7 +14,7 @@ use crate::proxy::upstream::error::UpstreamError;
 
 /// The log of one worker.
 #[derive(Debug)]
-pub(crate) struct UpstreamLog(LogLimit<LoggedUpstreamFailure>);
+pub(crate) struct UpstreamLog(RepeatLimit<LoggedUpstreamFailure>);
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct LoggedUpstreamFailure {
@@ -26,7 +26,7 @@ struct LoggedUpstreamFailure {
 impl UpstreamLog {
     /// A log that repeats a line about one server after `interval` at the earliest.
     pub(crate) fn new(interval: Duration) -> Self {
-        Self(LogLimit::new(interval))
+        Self(RepeatLimit::new(interval))
     }
 
     /// Logs a request that failed.

@@ -3,13 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::load_errors::LoadErrors;
 use super::own_key::OwnKey;
 use super::state_directory::StateDirectoryError;
-use crate::config::ConfigError;
 use crate::guard::ListError;
 use crate::pkbf::FilterError;
-use crate::process::sandbox::OutsideSandbox;
 use crate::snapshot::filter_rejection::FilterRejection;
 use crate::tls::TlsFileError;
 
@@ -134,27 +131,3 @@ pub enum ListFileError {
     #[error("not UTF-8 text")]
     Text(#[source] std::string::FromUtf8Error),
 }
-
-/// Why a new configuration is rejected while the proxy runs.
-#[derive(Debug, thiserror::Error)]
-pub enum ReconfigureError {
-    /// The configuration file cannot be parsed, or a value cannot be used.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// Files that the configuration names cannot be used.
-    #[error(transparent)]
-    Load(#[from] LoadErrors),
-    /// The rest of the process cannot follow the configuration, for example because an address
-    /// cannot be bound.
-    #[error(transparent)]
-    Prepare(#[from] PrepareError),
-    /// The configuration file cannot be read within the sandbox.
-    #[error(transparent)]
-    Read(#[from] io::Error),
-    /// The configuration needs more than the sandbox allows.
-    #[error(transparent)]
-    Sandbox(#[from] OutsideSandbox),
-}
-
-/// Why the rest of the process cannot follow a new configuration.
-pub type PrepareError = Box<dyn std::error::Error + Send + Sync>;

@@ -2,8 +2,9 @@
 
 use std::io;
 
-use super::error::{ListFileError, LoadError, ReconfigureError};
+use super::error::{ListFileError, LoadError};
 use super::load_errors::LoadErrors;
+use super::reconfigure_error::ReconfigureError;
 use crate::config::ConfigError;
 use crate::pkbf::{ChecksumFileError, FilterError};
 use crate::snapshot::filter_rejection::{CanaryFileError, FilterRejection};

@@ -101,7 +101,7 @@ pub(crate) enum Reread<R> {
 
 /// Result of refreshing one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum ValueChange {
     /// The value in use stays for now, because a file is being written.
     Pending,
     /// A new value is in use.

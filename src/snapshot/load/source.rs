@@ -23,7 +23,7 @@ use self::service::ServiceSource;
 use super::check::new_hits::{Judges, Trial};
 use super::context::LoadContext;
 use super::error::LoadError;
-use super::last_good::Change;
+use super::last_good::ValueChange;
 use super::links::JudgementLinks;
 use super::load_errors::{LoadErrors, all, both};
 use crate::config::{AuthorizerConfig, Config, FilterConfig, ListConfig, ServiceConfig};
@@ -225,7 +225,7 @@ impl Sources {
 
     /// Reads every source again if its files have changed, and returns each result. Filter updates
     /// are tried on the recent clients of `links`.
-    pub(super) fn refresh(&mut self, links: &JudgementLinks, now: SystemTime) -> Vec<Change> {
+    pub(super) fn refresh(&mut self, links: &JudgementLinks, now: SystemTime) -> Vec<ValueChange> {
         let services = self.services.iter();
         let services =
             services.map(|service| (service.id(), service.name().to_owned(), service.policy()));

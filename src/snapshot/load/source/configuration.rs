@@ -8,9 +8,9 @@ use tracing::{error, info, warn};
 use crate::config::Config;
 use crate::metrics::{ControlMetrics, ReloadResult};
 use crate::process::sandbox;
-use crate::snapshot::load::error::{PrepareError, ReconfigureError};
 use crate::snapshot::load::file::read_with;
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread};
+use crate::snapshot::load::reconfigure_error::{PrepareError, ReconfigureError};
 use crate::snapshot::report::ReloadReport;
 
 /// Why the files are refreshed.

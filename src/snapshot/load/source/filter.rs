@@ -24,7 +24,7 @@ use crate::snapshot::load::check::{canary, check_filter};
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::failure::{Failure, ReadError};
-use crate::snapshot::load::last_good::{Change, LastGood, ReadIf, Reread};
+use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::load::load_errors::LoadErrors;
 use crate::snapshot::load::rollback_state::FilterRecord;
 use crate::snapshot::rejection_reason::RejectionReason;
@@ -202,7 +202,7 @@ impl FilterSource {
 
     /// Reads the filter again if a file has changed, or if a held update may be used now. An update
     /// is tried on the recent clients of `trial`.
-    pub(crate) fn refresh(&mut self, now: SystemTime, trial: &Trial) -> Change {
+    pub(crate) fn refresh(&mut self, now: SystemTime, trial: &Trial) -> ValueChange {
         self.check_age(now);
         let read_if = if self.held.as_ref().is_some_and(|held| held.may_be_used(now)) {
             ReadIf::Always
@@ -211,14 +211,14 @@ impl FilterSource {
         };
         let read = |_: &_| read(&self.config);
         match self.filter.reread(read_if, now, read) {
-            Reread::Pending => Change::Pending,
+            Reread::Pending => ValueChange::Pending,
             Reread::Read(Ok(file)) => self.update(file, now, trial),
             Reread::Read(Err(error)) => self.reject(Arc::new(error.into()), now),
-            Reread::Unchanged => Change::Same,
+            Reread::Unchanged => ValueChange::Same,
         }
     }
 
-    fn update(&mut self, file: FilterFile, now: SystemTime, trial: &Trial) -> Change {
+    fn update(&mut self, file: FilterFile, now: SystemTime, trial: &Trial) -> ValueChange {
         if *file.sha256() == self.filter().sha256 {
             if self.rejection.is_some() {
                 let path = self.config.path.display();
@@ -227,7 +227,7 @@ impl FilterSource {
             self.clear_rejection();
             self.filter.record_unchanged(now);
             self.metrics.record_unchanged();
-            return Change::Same;
+            return ValueChange::Same;
         }
         let update = check_filter(&self.config, file, Some(self.watermark()), now);
         let update = update.and_then(|update| self.ensure_may_be_used(update, trial));
@@ -269,7 +269,7 @@ impl FilterSource {
         self.held.as_ref().and_then(HeldUpdate::waiting)
     }
 
-    fn activate(&mut self, update: Arc<NamedFilter>, now: SystemTime) -> Change {
+    fn activate(&mut self, update: Arc<NamedFilter>, now: SystemTime) -> ValueChange {
         self.clear_rejection();
         self.metrics.record_loaded(&update, unix_time::seconds(now) as f64);
         self.filter.replace(update, now);
@@ -278,10 +278,10 @@ impl FilterSource {
             warning.log();
         }
         self.check_age(now);
-        Change::Replaced
+        ValueChange::Replaced
     }
 
-    fn reject(&mut self, rejection: Arc<FilterRejection>, now: SystemTime) -> Change {
+    fn reject(&mut self, rejection: Arc<FilterRejection>, now: SystemTime) -> ValueChange {
         let waits = match *rejection {
             // `held` has the update.
             FilterRejection::NewHits { .. }
@@ -308,7 +308,7 @@ impl FilterSource {
         };
         let reason = rejection.reason();
         if !self.filter.record_rejection(Some(reason.as_str()), &*rejection, now) {
-            return Change::Same;
+            return ValueChange::Same;
         }
         self.metrics.record_rejected(reason);
         let waiting = self.waiting().filter(|_| waits);
@@ -324,7 +324,7 @@ impl FilterSource {
         );
         self.last_rejection = Some(self.filter.last_reload());
         self.rejection = Some(rejection);
-        Change::Same
+        ValueChange::Same
     }
 
     /// Forgets the rejection, because the file is in use now.

@@ -16,7 +16,7 @@ use crate::regular_file;
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::{ListFileError, LoadError};
 use crate::snapshot::load::file::read_with;
-use crate::snapshot::load::last_good::{Change, LastGood, ReadIf, Reread};
+use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::report::ListReport;
 
 /// A configured list and the last good state of its file.
@@ -52,17 +52,17 @@ impl ListSource {
     }
 
     /// Reads the list again if its file or its checksum file has changed.
-    pub(crate) fn refresh(&mut self, now: SystemTime) -> Change {
+    pub(crate) fn refresh(&mut self, now: SystemTime) -> ValueChange {
         let read = |before: &Arc<FingerprintList>| read(&self.config, before.len());
         match self.list.reread(ReadIf::Changed, now, read) {
-            Reread::Pending => Change::Pending,
+            Reread::Pending => ValueChange::Pending,
             Reread::Read(Ok(list)) => self.activate(list, now),
             Reread::Read(Err(error)) => self.reject(&error, now),
-            Reread::Unchanged => Change::Same,
+            Reread::Unchanged => ValueChange::Same,
         }
     }
 
-    fn activate(&mut self, list: FingerprintList, now: SystemTime) -> Change {
+    fn activate(&mut self, list: FingerprintList, now: SystemTime) -> ValueChange {
         let (entries, before) = (list.len(), self.list.get().len());
         self.list.replace(Arc::new(list), now);
         self.metrics.record_loaded(entries);
@@ -70,12 +70,12 @@ impl ListSource {
         if before > 0 && entries <= before / 2 {
             warn!(list = %self.config.name, entries, before, "list lost half of its keys or more");
         }
-        Change::Replaced
+        ValueChange::Replaced
     }
 
-    fn reject(&mut self, error: &ListFileError, now: SystemTime) -> Change {
+    fn reject(&mut self, error: &ListFileError, now: SystemTime) -> ValueChange {
         if !self.list.record_rejection(None, error, now) {
-            return Change::Same;
+            return ValueChange::Same;
         }
         self.metrics.record_rejected();
         warn!(
@@ -84,7 +84,7 @@ impl ListSource {
             %error,
             "list update rejected, keeping the one in use"
         );
-        Change::Same
+        ValueChange::Same
     }
 
     /// The configuration of the list.

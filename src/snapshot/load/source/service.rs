@@ -13,7 +13,7 @@ use crate::metrics::{ControlMetrics, Label};
 use crate::snapshot::crl_rejection_reason::CrlRejectionReason;
 use crate::snapshot::current::Service;
 use crate::snapshot::load::error::LoadError;
-use crate::snapshot::load::last_good::{Change, LastGood, ReadIf, Reread};
+use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::load::load_errors::LoadErrors;
 use crate::snapshot::load::own_key::OwnKey;
 use crate::snapshot::load::source::LoadContext;
@@ -87,7 +87,7 @@ impl ServiceSource {
     }
 
     /// Reads the files again if one has changed, and applies the expiry of a CRL.
-    pub(crate) fn refresh(&mut self, now: SystemTime) -> Change {
+    pub(crate) fn refresh(&mut self, now: SystemTime) -> ValueChange {
         let seconds = unix_time::seconds(now);
         let is_due = self.retry_at.is_some_and(|due| due <= seconds);
         let read_if = if is_due { ReadIf::Always } else { ReadIf::Changed };
@@ -99,8 +99,8 @@ impl ServiceSource {
         match self.credentials.reread(read_if, now, read) {
             // The writer of a file must not delay the expiry of a CRL.
             Reread::Pending => match self.apply_crl_expiry(now) {
-                Change::Replaced => Change::Replaced,
-                Change::Pending | Change::Same => Change::Pending,
+                ValueChange::Replaced => ValueChange::Replaced,
+                ValueChange::Pending | ValueChange::Same => ValueChange::Pending,
             },
             Reread::Read(Ok(credentials)) => self.activate(credentials, now),
             Reread::Read(Err(errors)) => self.reject(&errors, now),
@@ -108,7 +108,7 @@ impl ServiceSource {
         }
     }
 
-    fn activate(&mut self, mut credentials: ServiceCredentials, now: SystemTime) -> Change {
+    fn activate(&mut self, mut credentials: ServiceCredentials, now: SystemTime) -> ValueChange {
         credentials.reuse_unchanged(&self.config, self.credentials.get(), &self.config);
         log_warnings(&credentials, &self.config, now);
         credentials.crls.raise(&mut self.crl_marks);
@@ -118,10 +118,10 @@ impl ServiceSource {
         info!(service = %self.config.name, "certificates loaded");
         // A list that is still in use may have expired meanwhile.
         self.apply_crl_expiry(now);
-        Change::Replaced
+        ValueChange::Replaced
     }
 
-    fn reject(&mut self, errors: &LoadErrors, now: SystemTime) -> Change {
+    fn reject(&mut self, errors: &LoadErrors, now: SystemTime) -> ValueChange {
         let reason = crl_rejection_reason(errors);
         self.retry_at = retry_at(errors);
         self.is_crl_rejected |= reason.is_some();
@@ -138,13 +138,13 @@ impl ServiceSource {
     /// Rebuilds the client verifier when a CRL expires, because it rejects clients that were
     /// admitted before. Their sessions must not resume, and their open connections are verified
     /// again.
-    fn apply_crl_expiry(&mut self, now: SystemTime) -> Change {
+    fn apply_crl_expiry(&mut self, now: SystemTime) -> ValueChange {
         let now = unix_time::seconds(now);
         let next = self.next_crl_expiry();
         // Not the latest time: a clock that was ahead must not suppress later expiries.
         self.crls_checked_at = now;
         if next.is_none_or(|next| next > now) {
-            return Change::Same;
+            return ValueChange::Same;
         }
         self.credentials.get_mut().rebuild_client_verifier(&self.config);
         for (list, path) in self.credentials.get().crls.lists() {
@@ -154,7 +154,7 @@ impl ServiceSource {
                 warn!(service = %self.config.name, %issuer, %path, %next_update, "certificate revocation list has expired");
             }
         }
-        Change::Replaced
+        ValueChange::Replaced
     }
 
     /// When clients are next rejected because a CRL expires, in seconds since the Unix epoch. `None`
@@ -398,10 +398,10 @@ mod tests {
         let mut loader = loader(directory.path(), HOUR);
         let source = &mut loader.sources.services[0];
         let now = SystemTime::now();
-        assert_eq!(source.refresh(now + 1000 * HOUR), Change::Replaced);
-        assert_eq!(source.refresh(now), Change::Same);
+        assert_eq!(source.refresh(now + 1000 * HOUR), ValueChange::Replaced);
+        assert_eq!(source.refresh(now), ValueChange::Same);
         assert!(source.time_to_crl_check(now).is_some_and(|left| left <= HOUR));
-        assert_eq!(source.refresh(now + 2 * HOUR), Change::Replaced);
-        assert_eq!(source.refresh(now + 2 * HOUR), Change::Same);
+        assert_eq!(source.refresh(now + 2 * HOUR), ValueChange::Replaced);
+        assert_eq!(source.refresh(now + 2 * HOUR), ValueChange::Same);
     }
 }
