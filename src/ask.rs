@@ -12,6 +12,7 @@
 
 mod asker;
 mod connection;
+mod denial;
 mod grpc;
 mod http;
 mod question;

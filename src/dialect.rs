@@ -39,46 +39,56 @@ pub enum ChainLength {
 
 /// A field value that has no certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.reason())]
 pub enum MalformedValue {
     /// Not base64 with its padding (RFC 4648, section 4).
-    #[error("invalid base64")]
     Base64,
     /// Not a byte sequence (RFC 9651, section 3.3.5).
-    #[error("not a byte sequence of RFC 9651")]
     ByteSequence,
     /// The decoded bytes are not the DER of an X.509 certificate.
-    #[error("not an X.509 certificate")]
     Certificate,
     /// A chain that does not begin with the leaf that came with it.
-    #[error("chain of another certificate")]
     ChainOfAnother,
     /// An element of `X-Forwarded-Client-Cert` without certificate.
-    #[error("X-Forwarded-Client-Cert without Cert and Chain")]
     NoCertificate,
     /// A list of no members where at least one is needed.
-    #[error("no certificate in the list")]
     NoMember,
     /// A percent sign without two hex digits.
-    #[error("invalid percent encoding")]
     PercentEncoding,
     /// Not one PEM block `CERTIFICATE` after the other.
-    #[error("not a PEM certificate")]
     Pem,
     /// A key of `X-Forwarded-Client-Cert` that occurs twice.
-    #[error("X-Forwarded-Client-Cert has a key twice")]
     RepeatedKey,
     /// An element after the first in `X-Forwarded-Client-Cert`.
-    #[error("X-Forwarded-Client-Cert has more than one element")]
     SecondElement,
     /// More certificates than the limit.
-    #[error("more than {MAX_CERTIFICATES} certificates")]
     TooMany,
     /// A second certificate where the leaf alone is expected.
-    #[error("more than one certificate")]
     TwoCertificates,
     /// Not `key=value` pairs with the quotes of `X-Forwarded-Client-Cert`.
-    #[error("invalid syntax of X-Forwarded-Client-Cert")]
     XfccSyntax,
+}
+
+impl MalformedValue {
+    /// The reason in words, for logs and responses.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Base64 => "invalid base64",
+            Self::ByteSequence => "not a byte sequence of RFC 9651",
+            Self::Certificate => "not an X.509 certificate",
+            Self::ChainOfAnother => "chain of another certificate",
+            Self::NoCertificate => "X-Forwarded-Client-Cert without Cert and Chain",
+            Self::NoMember => "no certificate in the list",
+            Self::PercentEncoding => "invalid percent encoding",
+            Self::Pem => "not a PEM certificate",
+            Self::RepeatedKey => "X-Forwarded-Client-Cert has a key twice",
+            Self::SecondElement => "X-Forwarded-Client-Cert has more than one element",
+            Self::TooMany => "more than 10 certificates",
+            Self::TwoCertificates => "more than one certificate",
+            Self::XfccSyntax => "invalid syntax of X-Forwarded-Client-Cert",
+        }
+    }
 }
 
 impl ChainLength {

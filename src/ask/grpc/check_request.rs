@@ -1,0 +1,265 @@
+//! A `CheckRequest`: the certificate, the address and the server name of the client in it.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::messages::{AttributeContext, CheckRequest, HeaderEntry, HttpRequest};
+use crate::ask::question::Unusable;
+use crate::dialect::{Chain, ChainLength, MalformedValue, escaped_pem, xfcc};
+
+/// The field from which the certificate is read.
+const XFCC: &str = "x-forwarded-client-cert";
+
+/// The part of a `CheckRequest` that has the client's certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CertificateAttribute {
+    /// `attributes.source.certificate`: the leaf.
+    Source,
+    /// `X-Forwarded-Client-Cert` in `attributes.request.http`: `Chain`, or else `Cert`.
+    Xfcc,
+}
+
+/// A `CheckRequest` without a usable certificate, although its client may have one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BadCheckRequest {
+    /// The certificate, or the field that has it, is malformed.
+    Certificate(MalformedValue),
+    /// The bytes are not a `CheckRequest` with a source.
+    Message,
+    /// Envoy has a name from a certificate and sends no certificate.
+    PrincipalAlone,
+    /// `X-Forwarded-Client-Cert` occurs twice, or with underscores.
+    SeveralFields,
+}
+
+impl From<MalformedValue> for BadCheckRequest {
+    fn from(problem: MalformedValue) -> Self {
+        Self::Certificate(problem)
+    }
+}
+
+impl From<BadCheckRequest> for Unusable {
+    fn from(problem: BadCheckRequest) -> Self {
+        Self::Malformed(match problem {
+            BadCheckRequest::Certificate(problem) => problem.reason(),
+            BadCheckRequest::Message => "the question is not a CheckRequest",
+            BadCheckRequest::PrincipalAlone => {
+                "the question has a principal and no certificate (include_peer_certificate is off)"
+            }
+            BadCheckRequest::SeveralFields => {
+                "the question has X-Forwarded-Client-Cert twice or with underscores"
+            }
+        })
+    }
+}
+
+/// A client that a `CheckRequest` describes.
+#[derive(Debug)]
+pub(crate) struct DescribedClient {
+    /// The certificates, leaf first. `None`: the client has presented none.
+    pub(crate) chain: Result<Option<Chain>, BadCheckRequest>,
+    pub(crate) address: Option<IpAddr>,
+    sni: Bytes,
+    http: Option<Bytes>,
+}
+
+impl DescribedClient {
+    /// Reads a `CheckRequest`.
+    pub(crate) fn read(message: Bytes, attribute: CertificateAttribute) -> Self {
+        let request = CheckRequest::decode(message).ok().and_then(|request| request.attributes);
+        let Some(AttributeContext { source: Some(source), request, tls_session }) = request else {
+            let chain = Err(BadCheckRequest::Message);
+            return Self { chain, address: None, sni: Bytes::new(), http: None };
+        };
+        let address = source.address.and_then(|address| address.socket_address);
+        let address = address.and_then(|socket| str::from_utf8(&socket.address).ok()?.parse().ok());
+        let sni = tls_session.map(|session| session.sni).unwrap_or_default();
+        let http = request.and_then(|request| request.http);
+        let chain = match attribute {
+            CertificateAttribute::Source => from_source(&source.certificate),
+            CertificateAttribute::Xfcc => http.clone().map_or(Ok(None), from_xfcc),
+        };
+        let chain = match chain {
+            Ok(None) if !source.principal.is_empty() => Err(BadCheckRequest::PrincipalAlone),
+            chain => chain,
+        };
+        Self { chain, address, sni, http }
+    }
+
+    /// The certificates, which the question keeps.
+    pub(crate) fn take_chain(&mut self) -> Result<Option<Chain>, BadCheckRequest> {
+        std::mem::replace(&mut self.chain, Ok(None))
+    }
+
+    /// The server name of the client's handshake.
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        str::from_utf8(&self.sni).ok().filter(|name| !name.is_empty())
+    }
+
+    /// The value of a field of the client's request, if Envoy sends that field.
+    pub(crate) fn field(&self, name: &str) -> Option<Bytes> {
+        let http = HttpRequest::decode(self.http.clone()?).ok()?;
+        let field = fields(http).find(|field| is(field, name))?;
+        Some(value(field))
+    }
+}
+
+/// The leaf in `attributes.source.certificate`.
+fn from_source(certificate: &[u8]) -> Result<Option<Chain>, BadCheckRequest> {
+    if certificate.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(escaped_pem::read(certificate, ChainLength::One)?))
+}
+
+/// The certificates in the one field `X-Forwarded-Client-Cert`.
+///
+/// Envoy passes a client's own `x_forwarded_client_cert` on. A client that sends it is rejected.
+fn from_xfcc(http: Bytes) -> Result<Option<Chain>, BadCheckRequest> {
+    let http = HttpRequest::decode(http).map_err(|_| BadCheckRequest::Message)?;
+    let mut found = fields(http).filter(is_spelled_like_xfcc);
+    let Some(field) = found.next() else { return Ok(None) };
+    if found.next().is_some() || !is(&field, XFCC) {
+        return Err(BadCheckRequest::SeveralFields);
+    }
+    Ok(Some(xfcc::read(&value(field))?))
+}
+
+/// All fields of a request, with `encode_raw_headers` and without.
+fn fields(http: HttpRequest) -> impl Iterator<Item = HeaderEntry> {
+    let raw = http.header_map.map(|map| map.headers).unwrap_or_default();
+    http.headers.into_iter().chain(raw)
+}
+
+fn value(field: HeaderEntry) -> Bytes {
+    if field.raw_value.is_empty() { field.value } else { field.raw_value }
+}
+
+fn is(field: &HeaderEntry, name: &str) -> bool {
+    field.key.eq_ignore_ascii_case(name.as_bytes())
+}
+
+fn is_spelled_like_xfcc(field: &HeaderEntry) -> bool {
+    let dashed = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    field.key.len() == XFCC.len() && field.key.iter().map(dashed).eq(XFCC.bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ask::grpc::messages::{
+        AttributeRequest, HeaderList, PeerAddress, SocketAddress, SourcePeer, TlsSession,
+    };
+    use rustls::pki_types::CertificateDer;
+
+    fn certificate() -> CertificateDer<'static> {
+        let key = rcgen::KeyPair::generate().unwrap();
+        rcgen::CertificateParams::default().self_signed(&key).unwrap().der().clone()
+    }
+
+    fn entry(key: &'static str, value: &str) -> HeaderEntry {
+        let value = Bytes::copy_from_slice(value.as_bytes());
+        HeaderEntry { key: Bytes::from_static(key.as_bytes()), value, raw_value: Bytes::new() }
+    }
+
+    fn raw(key: &'static str, value: &str) -> HeaderEntry {
+        let HeaderEntry { key, value, raw_value } = entry(key, value);
+        HeaderEntry { key, value: raw_value, raw_value: value }
+    }
+
+    fn request(certificate: &str, principal: &'static str, http: HttpRequest) -> Bytes {
+        let address = SocketAddress { address: Bytes::from_static(b"192.0.2.7") };
+        let source = SourcePeer {
+            address: Some(PeerAddress { socket_address: Some(address) }),
+            principal: Bytes::from_static(principal.as_bytes()),
+            certificate: Bytes::copy_from_slice(certificate.as_bytes()),
+        };
+        let attributes = AttributeContext {
+            source: Some(source),
+            request: Some(AttributeRequest { http: Some(http.encode_to_vec().into()) }),
+            tls_session: Some(TlsSession { sni: Bytes::from_static(b"a.example") }),
+        };
+        CheckRequest { attributes: Some(attributes) }.encode_to_vec().into()
+    }
+
+    fn with_fields(headers: &[HeaderEntry], raw: &[HeaderEntry]) -> HttpRequest {
+        let header_map = (!raw.is_empty()).then(|| HeaderList { headers: raw.to_vec() });
+        HttpRequest { headers: headers.to_vec(), header_map }
+    }
+
+    fn chain(message: Bytes, attribute: CertificateAttribute) -> Result<usize, BadCheckRequest> {
+        let chain = DescribedClient::read(message, attribute).chain;
+        chain.map(|chain| chain.map_or(0, |chain| chain.len()))
+    }
+
+    #[test]
+    fn the_attribute_has_certificate_address_and_server_name() {
+        let certificate = certificate();
+        let message = request(&escaped_pem::write(&certificate), "CN=a", with_fields(&[], &[]));
+        let client = DescribedClient::read(message, CertificateAttribute::Source);
+        assert_eq!(client.chain.as_ref().unwrap().as_ref().unwrap()[..], [certificate]);
+        assert_eq!(client.address, Some("192.0.2.7".parse().unwrap()));
+        assert_eq!(client.server_name(), Some("a.example"));
+    }
+
+    #[test]
+    fn only_the_configured_part_is_read() {
+        let xfcc = xfcc::write(&certificate());
+        let http = with_fields(&[entry(XFCC, &xfcc), entry("accept", "text/html")], &[]);
+        let alone = request("", "", http.clone());
+        assert_eq!(chain(alone.clone(), CertificateAttribute::Source), Ok(0));
+        assert_eq!(chain(alone.clone(), CertificateAttribute::Xfcc), Ok(1));
+        let client = DescribedClient::read(alone, CertificateAttribute::Source);
+        assert_eq!(client.field("Accept").unwrap(), "text/html");
+        let other = request(&escaped_pem::write(&certificate()), "", with_fields(&[], &[]));
+        assert_eq!(chain(other, CertificateAttribute::Xfcc), Ok(0));
+    }
+
+    #[test]
+    fn xfcc_in_two_fields_or_spellings_is_no_certificate() {
+        let value = xfcc::write(&certificate());
+        let read = |headers: &[HeaderEntry], raw: &[HeaderEntry]| {
+            chain(request("", "", with_fields(headers, raw)), CertificateAttribute::Xfcc)
+        };
+        assert_eq!(read(&[], &[raw(XFCC, &value)]), Ok(1));
+        let several = Err(BadCheckRequest::SeveralFields);
+        assert_eq!(read(&[], &[raw(XFCC, &value), raw(XFCC, &value)]), several);
+        assert_eq!(read(&[entry(XFCC, &value)], &[raw(XFCC, &value)]), several);
+        assert_eq!(read(&[entry("x_forwarded_client_cert", &value)], &[]), several);
+        let spellings = [entry("X-Forwarded-Client_Cert", "x"), entry(XFCC, &value)];
+        assert_eq!(read(&spellings, &[]), several);
+        assert!(matches!(read(&[entry(XFCC, "")], &[]), Err(BadCheckRequest::Certificate(_))));
+    }
+
+    #[test]
+    fn a_name_from_a_certificate_that_is_not_sent_is_an_error() {
+        for attribute in [CertificateAttribute::Source, CertificateAttribute::Xfcc] {
+            let message = request("", "spiffe://a", with_fields(&[], &[]));
+            assert_eq!(chain(message, attribute), Err(BadCheckRequest::PrincipalAlone));
+            assert_eq!(chain(request("", "", with_fields(&[], &[])), attribute), Ok(0));
+        }
+    }
+
+    #[test]
+    fn every_other_message_is_an_error() {
+        let message = request(&escaped_pem::write(&certificate()), "", with_fields(&[], &[]));
+        for attribute in [CertificateAttribute::Source, CertificateAttribute::Xfcc] {
+            assert_eq!(chain(Bytes::new(), attribute), Err(BadCheckRequest::Message));
+        }
+        let whole = chain(message.clone(), CertificateAttribute::Source);
+        for length in 0..message.len() {
+            let cut = chain(message.slice(..length), CertificateAttribute::Source);
+            assert_eq!(cut, Err(BadCheckRequest::Message), "{length}");
+        }
+        assert_eq!(whole, Ok(1));
+        // Two certificates where the leaf is due, and none at all.
+        let two = escaped_pem::write(&certificate()) + &escaped_pem::write(&certificate());
+        for wrong in [two.as_str(), "-----BEGIN", "%", "\u{1f}"] {
+            let message = request(wrong, "", with_fields(&[], &[]));
+            let read = chain(message, CertificateAttribute::Source);
+            assert!(matches!(read, Err(BadCheckRequest::Certificate(_))), "{wrong}: {read:?}");
+        }
+    }
+}
