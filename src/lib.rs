@@ -10,6 +10,7 @@
 //! | `unix_time` | times in seconds since the Unix epoch |
 //! | `permit` | counts of what is open, and limits that may change |
 //! | `keep_alive` | detection of TCP peers that have vanished |
+//! | `lingering_close` | closing a connection without a reset |
 //! | [`blocking`] | blocking calls on threads that exist from the start |
 //! | [`log_writer`] | log lines between the threads and a reader that may stall |
 //! | [`resolver`] | look-ups of host names on threads of their own |
@@ -66,6 +67,8 @@ pub mod dialect;
 pub mod guard;
 #[cfg(feature = "proxy")]
 mod keep_alive;
+#[cfg(feature = "proxy")]
+mod lingering_close;
 #[cfg(feature = "proxy")]
 pub mod listen;
 #[cfg(feature = "proxy")]

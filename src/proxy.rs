@@ -14,11 +14,11 @@
 //! | TCP, or an upgrade: bytes go both ways. | `tcp`, `tunnel` | the number of bytes and how the tunnel ended |
 //! | An idle HTTP/1.1 connection gives its HTTP state back until the next byte arrives. | `http`, `worker` | |
 //! | Timeouts, eviction and shutdown close the connection. | `open_connection`, `worker` | |
-//! | A client that is still sending is read for a moment, or it would lose the response. | `lingering_close` | |
+//! | A client that is still sending is read for a moment, or it would lose the response. | [`crate::lingering_close`] | |
 //!
 //! The floors, from the top: `connection`; `http` and `tcp`; `worker`; `tunnel`;
-//! `open_connection`; `upstream`; `message`; `client_socket`; `client_hello`, `proxy_protocol`,
-//! `io_events` and `lingering_close`. A module imports only modules on the floors below its own.
+//! `open_connection`; `upstream`; `message`; `client_socket`; `client_hello`, `proxy_protocol` and
+//! `io_events`. A module imports only modules on the floors below its own.
 //!
 //! Workers share nothing hot. Each is an OS thread with a current-thread runtime, its own
 //! `SO_REUSEPORT` sockets ([`crate::listen`]), its own upstream connections and its own counters.
@@ -29,7 +29,6 @@ mod client_socket;
 mod connection;
 mod http;
 mod io_events;
-mod lingering_close;
 mod message;
 mod open_connection;
 mod proxy_protocol;

@@ -1,16 +1,301 @@
-//! The door for HAProxy's SPOP 2.0.
+//! The door of HAProxy: SPOP 2.0, the Stream Processing Offload Protocol.
+//!
+//! HAProxy opens a connection, sends HELLO, and then NOTIFY frames with questions. Each gets an ACK
+//! with the variables that the rules of HAProxy read. The answers of all frames that are there at
+//! once leave in one write. Source: HAProxy, `doc/SPOE.txt`, section 3.
 
+mod arguments;
+mod frame;
+mod hello;
+mod notify;
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::debug;
 
+use self::frame::{FrameHeader, FrameReader, LENGTH_FIELD, MAX_HEADER, kind};
+use self::hello::{DisconnectReason, Hello};
 use super::connection::AskConnection;
+use super::question::{Answer, ClientQuestion, Unusable};
+use crate::lingering_close;
+use crate::process::lifecycle::Lifecycle;
+
+/// Maximum time until HELLO, until a frame is whole, and until HAProxy reads what it was sent. The
+/// connection is closed then.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time that a draining connection waits for a question. The answer and DISCONNECT leave
+/// in one write then, so that HAProxy does not send a question in between.
+const DRAIN_GRACE: Duration = Duration::from_millis(100);
+/// Free space for a read, in bytes: HAProxy's default frame size.
+const READ_SIZE: usize = 16 << 10;
+/// Length of the answers that are kept for one write, in bytes. Further frames wait for the write.
+const WRITE_SIZE: usize = 32 << 10;
+/// Questions that are answered without yielding to other connections.
+const ANSWERED_AT_ONCE: usize = 128;
 
 /// Serves the questions of one connection.
 pub(crate) async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     connection: Rc<AskConnection>,
 ) {
-    drop(connection);
-    let _ = stream.shutdown().await; // closed in either case
+    let limits = connection.config().limits;
+    let max_question_size = usize::try_from(limits.max_question_size).unwrap_or(usize::MAX);
+    let mut frames = Frames::new(max_question_size, limits.idle_timeout);
+    let answer = |question: &ClientQuestion<'_>| connection.answer(question);
+    let Err(end) = converse(&mut stream, &mut frames, connection.closing(), answer).await;
+    let output = &mut frames.output;
+    match end {
+        End::Disconnect(reason) => {
+            if reason != DisconnectReason::Normal {
+                debug!(reason = reason.as_str(), "connection of an asker closed");
+            }
+            reason.write(output);
+        }
+        End::HealthCheck if *connection.lifecycle().borrow() == Lifecycle::Serving => {}
+        End::HealthCheck => {
+            output.clear();
+            DisconnectReason::Normal.write(output);
+        }
+        End::Gone => return,
+    }
+    if write(&mut stream, output).await.is_ok() {
+        lingering_close::close(stream).await;
+    }
+}
+
+/// The end of a connection. What is in the output is written before it is closed.
+#[derive(Debug)]
+enum End {
+    Disconnect(DisconnectReason),
+    HealthCheck,
+    /// The peer has closed the connection, or it has failed.
+    Gone,
+}
+
+impl From<DisconnectReason> for End {
+    fn from(reason: DisconnectReason) -> Self {
+        Self::Disconnect(reason)
+    }
+}
+
+impl From<io::Error> for End {
+    fn from(_: io::Error) -> Self {
+        Self::Gone
+    }
+}
+
+/// The frames of one connection, between its bytes.
+#[derive(Debug)]
+struct Frames {
+    /// Maximum length of a frame that is read, in bytes. Longer ones are denied unread.
+    max_question_size: usize,
+    /// Maximum time without a frame.
+    idle_timeout: Duration,
+    /// HAProxy's first frame, once it was there.
+    hello: Option<Hello>,
+    /// Bytes of a denied frame that are still to be discarded.
+    discard: usize,
+    input: BytesMut,
+    output: Vec<u8>,
+    /// Time of the last read.
+    received: Instant,
+    /// Time of the last whole frame, or of the first byte of the next one if that was later.
+    progress: Instant,
+}
+
+/// What a connection needs next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Input,
+    /// There may be more frames in the input.
+    Output,
+}
+
+impl Frames {
+    fn new(max_question_size: usize, idle_timeout: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            max_question_size,
+            idle_timeout,
+            hello: None,
+            discard: 0,
+            input: BytesMut::new(),
+            output: Vec::new(),
+            received: now,
+            progress: now,
+        }
+    }
+
+    /// Whether the peer must send more: HELLO, or the rest of a frame.
+    fn is_incomplete(&self) -> bool {
+        self.hello.is_none() || self.discard > 0 || !self.input.is_empty()
+    }
+
+    /// The end of the wait for more bytes.
+    fn deadline(&self) -> Instant {
+        match self.is_incomplete() {
+            true => self.progress + PROGRESS_TIMEOUT,
+            false => self.received + self.idle_timeout,
+        }
+    }
+
+    /// Takes whole frames from the input and adds the responses to the output.
+    fn take(
+        &mut self,
+        answer: &mut impl FnMut(&ClientQuestion<'_>) -> Answer,
+    ) -> Result<Need, End> {
+        for _ in 0..ANSWERED_AT_ONCE {
+            if self.take_one(answer)? == Need::Input {
+                return Ok(Need::Input);
+            }
+            self.progress = self.received;
+            if self.output.len() >= WRITE_SIZE {
+                break;
+            }
+        }
+        Ok(Need::Output)
+    }
+
+    fn take_one(
+        &mut self,
+        answer: &mut impl FnMut(&ClientQuestion<'_>) -> Answer,
+    ) -> Result<Need, End> {
+        let skipped = self.discard.min(self.input.len());
+        self.input.advance(skipped);
+        self.discard -= skipped;
+        let Some((length, rest)) = self.input.split_first_chunk::<{ LENGTH_FIELD }>() else {
+            return Ok(Need::Input);
+        };
+        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+        if length > self.hello.map_or(self.max_question_size, |hello| hello.max_frame_size) {
+            return Err(DisconnectReason::FrameTooBig.into());
+        }
+        let received = self.received.into_std();
+        if length > self.max_question_size {
+            let Some(start) = rest.get(..MAX_HEADER.min(length)) else { return Ok(Need::Input) };
+            let header = notify_header(&mut FrameReader::new(start))?;
+            notify::deny(header, received, Unusable::Oversize, answer, &mut self.output);
+            self.discard = length.saturating_add(LENGTH_FIELD);
+            return Ok(Need::Output);
+        }
+        let Some(frame) = rest.get(..length) else { return Ok(Need::Input) };
+        let mut frame = FrameReader::new(frame);
+        if let Some(hello) = self.hello {
+            let header = notify_header(&mut frame)?;
+            let limit = hello.max_frame_size.min(self.max_question_size);
+            notify::acknowledge(header, received, frame, limit, answer, &mut self.output);
+        } else {
+            let hello = read_hello(&mut frame)?;
+            hello.respond(hello.max_frame_size.min(self.max_question_size), &mut self.output);
+            self.hello = Some(hello);
+            if hello.health_check {
+                return Err(End::HealthCheck);
+            }
+        }
+        self.input.advance(LENGTH_FIELD.saturating_add(length));
+        Ok(Need::Output)
+    }
+}
+
+/// The header of a NOTIFY frame.
+fn notify_header(frame: &mut FrameReader<'_>) -> Result<FrameHeader, DisconnectReason> {
+    let header = FrameHeader::read(frame)?;
+    match header.kind {
+        _ if !header.is_whole => Err(DisconnectReason::Fragmented),
+        kind::NOTIFY => Ok(header),
+        kind::HAPROXY_DISCONNECT => Err(DisconnectReason::Normal),
+        _ => Err(DisconnectReason::InvalidFrame),
+    }
+}
+
+fn read_hello(frame: &mut FrameReader<'_>) -> Result<Hello, DisconnectReason> {
+    let header = FrameHeader::read(frame)?;
+    match header.kind {
+        _ if !header.is_whole => Err(DisconnectReason::Fragmented),
+        kind::HAPROXY_HELLO => Hello::read(frame),
+        kind::HAPROXY_DISCONNECT => Err(DisconnectReason::Normal),
+        _ => Err(DisconnectReason::InvalidFrame),
+    }
+}
+
+/// Answers the questions of one connection until it ends. `drain` completes when the connection is
+/// to be drained.
+async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut S,
+    frames: &mut Frames,
+    drain: impl Future<Output = ()>,
+    mut answer: impl FnMut(&ClientQuestion<'_>) -> Answer,
+) -> Result<Infallible, End> {
+    let mut drain = pin!(drain);
+    let mut last_question = None; // a draining connection waits for it until then
+    let mut timer = pin!(sleep_until(frames.deadline()));
+    loop {
+        while frames.take(&mut answer)? == Need::Output {
+            write(stream, &mut frames.output).await?;
+            tokio::task::yield_now().await;
+        }
+        if last_question.is_some() && !frames.output.is_empty() && !frames.is_incomplete() {
+            return Err(DisconnectReason::Normal.into());
+        }
+        write(stream, &mut frames.output).await?;
+        let deadline = match last_question {
+            Some(time) if !frames.is_incomplete() => time,
+            Some(_) | None => frames.deadline(),
+        };
+        // A later deadline is set when the timer expires.
+        if deadline < timer.deadline() {
+            timer.as_mut().reset(deadline);
+        }
+        tokio::select! {
+            biased;
+            read = read(stream, frames) => read?,
+            () = &mut drain, if last_question.is_none() => {
+                last_question = Some(Instant::now() + DRAIN_GRACE);
+            }
+            () = &mut timer => {
+                if Instant::now() < deadline {
+                    timer.as_mut().reset(deadline);
+                } else if frames.is_incomplete() {
+                    return Err(DisconnectReason::Timeout.into());
+                } else {
+                    return Err(DisconnectReason::Normal.into());
+                }
+            }
+        }
+    }
+}
+
+/// Reads what is there.
+async fn read<S: AsyncRead + Unpin>(stream: &mut S, frames: &mut Frames) -> io::Result<()> {
+    let begins_frame = !frames.is_incomplete();
+    frames.input.reserve(READ_SIZE);
+    if stream.read_buf(&mut frames.input).await? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    frames.received = Instant::now();
+    if begins_frame {
+        frames.progress = frames.received;
+    }
+    Ok(())
+}
+
+/// Writes `output`, in one system call if the peer reads.
+async fn write<S: AsyncWrite + Unpin>(stream: &mut S, output: &mut Vec<u8>) -> io::Result<()> {
+    if output.is_empty() {
+        return Ok(());
+    }
+    let writing = async {
+        stream.write_all(output).await?;
+        stream.flush().await
+    };
+    let written = timeout(PROGRESS_TIMEOUT, writing).await;
+    output.clear();
+    written.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }

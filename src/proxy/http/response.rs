@@ -12,7 +12,7 @@ use hyper::{Response, StatusCode, Version};
 use tokio::time::{Sleep, sleep};
 
 use super::in_flight::RequestInFlight;
-use crate::proxy::lingering_close::LINGER_TIME;
+use crate::lingering_close::LINGER_TIME;
 use crate::proxy::message::body::{HttpError, Incoming, RequestUpload};
 use crate::proxy::message::headers;
 use crate::proxy::message::idle_timeout::IdleTimeout;

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use hyper::body::Body;
 use tokio::time::timeout;
 
-use crate::proxy::lingering_close::{LINGER_BYTES, LINGER_TIME};
+use crate::lingering_close::{LINGER_BYTES, LINGER_TIME};
 
 /// A fault of the client that ends its upload early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

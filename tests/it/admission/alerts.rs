@@ -2,7 +2,7 @@
 //! the client ends before the alert. If a socket is closed with unread bytes, the kernel resets the
 //! connection, and the alert is lost.
 //!
-//! Guards: `close` in `src/proxy/lingering_close.rs` for alerts, `discard` in
+//! Guards: `close` in `src/lingering_close.rs` for alerts, `discard` in
 //! `src/proxy/message/upload.rs` for responses with status 403.
 
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! Lingering close: reading what a client still sends before its socket is closed.
+//! Lingering close: reading what a peer still sends before its socket is closed.
 //!
 //! If a socket is closed with bytes unread, the kernel resets the connection, and the client loses
 //! the alert or response that it was sent. nginx calls this `lingering_close`.

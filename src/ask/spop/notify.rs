@@ -1,0 +1,151 @@
+//! Questions and answers: NOTIFY frames, and the ACK frame of each.
+//!
+//! The content of an argument comes from a client. A payload that cannot be read is therefore a
+//! denial in the ACK: a DISCONNECT would fail the questions of other clients, too.
+//! Source: HAProxy, `doc/SPOE.txt`, sections 3.2.6, 3.2.7 and 3.4.
+
+use std::time::Instant;
+
+use super::arguments::Arguments;
+use super::frame::{BrokenFrame, FrameHeader, FrameReader, FrameWriter, VariableScope, kind};
+use crate::ask::question::{Answer, ClientQuestion, Presented, Unusable};
+use crate::spki::Fingerprint;
+
+/// A message that keygate answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Message {
+    /// `keygate-connection`: the answer lasts as long as the connection of the client.
+    Connection,
+    /// `keygate-request`.
+    Request,
+}
+
+impl Message {
+    fn named(name: &[u8]) -> Option<Self> {
+        match name {
+            b"keygate-connection" => Some(Self::Connection),
+            b"keygate-request" => Some(Self::Request),
+            _ => None,
+        }
+    }
+
+    /// The scope of the variables.
+    fn scope(self) -> VariableScope {
+        match self {
+            Self::Connection => VariableScope::Session,
+            Self::Request => VariableScope::Transaction,
+        }
+    }
+}
+
+/// The messages of a NOTIFY frame: at most one of each.
+#[derive(Debug, Default)]
+struct Messages<'a> {
+    connection: Option<Arguments<'a>>,
+    request: Option<Arguments<'a>>,
+}
+
+impl<'a> Messages<'a> {
+    /// Reads all messages. Messages of other names are skipped.
+    fn read(frame: &mut FrameReader<'a>) -> Result<Self, Unusable> {
+        let mut messages = Self::default();
+        while !frame.is_empty() {
+            let (name, arguments) = message(frame)
+                .map_err(|BrokenFrame| Unusable::Malformed("a message that cannot be read"))?;
+            let place = match Message::named(name) {
+                Some(Message::Connection) => &mut messages.connection,
+                Some(Message::Request) => &mut messages.request,
+                None => continue,
+            };
+            if place.replace(arguments).is_some() {
+                return Err(Unusable::Malformed("a message is there twice"));
+            }
+        }
+        if messages.connection.is_none() && messages.request.is_none() {
+            return Err(Unusable::Malformed(
+                "no message with the name keygate-request or keygate-connection",
+            ));
+        }
+        Ok(messages)
+    }
+
+    fn into_iter(self) -> impl Iterator<Item = (Message, Arguments<'a>)> {
+        let connection = self.connection.map(|arguments| (Message::Connection, arguments));
+        connection.into_iter().chain(self.request.map(|arguments| (Message::Request, arguments)))
+    }
+}
+
+fn message<'a>(frame: &mut FrameReader<'a>) -> Result<(&'a [u8], Arguments<'a>), BrokenFrame> {
+    let (name, count) = (frame.string()?, frame.byte()?);
+    Ok((name, Arguments::read(frame, count)?))
+}
+
+/// Writes the ACK of a NOTIFY frame with these `messages`. Each ACK has an action, because HAProxy
+/// before 3.2-dev7 mishandles an ACK without.
+pub(super) fn acknowledge(
+    header: FrameHeader,
+    received: Instant,
+    mut messages: FrameReader<'_>,
+    max_frame_size: usize,
+    answer: &mut impl FnMut(&ClientQuestion<'_>) -> Answer,
+    output: &mut Vec<u8>,
+) {
+    let messages = match Messages::read(&mut messages) {
+        Ok(messages) => messages,
+        Err(unusable) => return deny(header, received, unusable, answer, output),
+    };
+    let mut ack = FrameWriter::begin(output, kind::ACK, header.stream, header.frame);
+    for (message, arguments) in messages.into_iter() {
+        let question = ClientQuestion {
+            received,
+            presented: arguments.presented(),
+            client: arguments.source,
+            server_name: arguments.server_name,
+        };
+        let answer = answer(&question);
+        set_variables(&mut ack, message.scope(), &answer, question.fingerprint());
+    }
+    if ack.len() > max_frame_size {
+        ack.clear();
+        ack.set(VariableScope::Session, ACTION, "reject");
+        ack.set(VariableScope::Transaction, ACTION, "reject");
+    }
+    ack.finish();
+}
+
+/// Writes an ACK that denies whatever the NOTIFY frame has asked.
+pub(super) fn deny(
+    header: FrameHeader,
+    received: Instant,
+    unusable: Unusable,
+    answer: &mut impl FnMut(&ClientQuestion<'_>) -> Answer,
+    output: &mut Vec<u8>,
+) {
+    let presented = Presented::Unusable(unusable);
+    let question = ClientQuestion { received, presented, client: None, server_name: None };
+    let answer = answer(&question);
+    let mut ack = FrameWriter::begin(output, kind::ACK, header.stream, header.frame);
+    for scope in [VariableScope::Session, VariableScope::Transaction] {
+        set_variables(&mut ack, scope, &answer, None);
+    }
+    ack.finish();
+}
+
+/// The variable that the rules of HAProxy read.
+const ACTION: &str = "action";
+
+fn set_variables(
+    ack: &mut FrameWriter<'_>,
+    scope: VariableScope,
+    answer: &Answer,
+    fingerprint: Option<Fingerprint>,
+) {
+    ack.set(scope, ACTION, answer.decision.as_str());
+    ack.set(scope, "verdict", answer.verdict.as_str());
+    ack.set(scope, "status", answer.status.to_str().unwrap_or(answer.verdict.as_str()));
+    match fingerprint {
+        Some(fingerprint) => ack.set(scope, "fingerprint", &fingerprint.to_string()),
+        // A session may have the variable of an earlier question.
+        None => ack.unset(scope, "fingerprint"),
+    }
+}
