@@ -4,6 +4,9 @@
 //! implementation, rustls-webpki, and keeps the path: it is judged and forwarded, and its dates
 //! count. `docs/decisions/client-verification.md` has the reasons.
 
+#[cfg(feature = "proxy")]
+mod revocation;
+
 use std::cell::Cell;
 #[cfg(feature = "proxy")]
 use std::ops::Range;
@@ -19,6 +22,8 @@ use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 use smallvec::{SmallVec, smallvec};
 use webpki::{EndEntityCert, KeyPurposeIdIter, KeyUsage};
 
+#[cfg(feature = "proxy")]
+use self::revocation::Revocation;
 use super::handshake::{self, VerifiedClient};
 use super::path::PathRoute;
 use super::verification_error::{TooManyCertificates, certificate_error, other};
@@ -26,7 +31,6 @@ use super::verification_error::{TooManyCertificates, certificate_error, other};
 use super::{
     Crls, Handshake,
     chain_cache::{ChainCache, FoundChain, VerifiedChain},
-    crls::IssuerKey,
     path::StoredPath,
 };
 use super::{TrustAnchors, VerifiedPath};
@@ -58,16 +62,6 @@ pub struct ClientVerifier {
     revocation: Option<Revocation>,
     #[cfg(feature = "proxy")]
     pub(super) chains: Option<ChainCache>,
-}
-
-/// The revocation lists of a verifier.
-#[cfg(feature = "proxy")]
-#[derive(Debug)]
-struct Revocation {
-    crls: Arc<Crls>,
-    expired: ExpiredCrl,
-    /// The certificates whose revocation is checked.
-    depth: Depth,
 }
 
 impl ClientVerifier {
@@ -285,53 +279,6 @@ impl ClientVerifier {
     }
 }
 
-#[cfg(feature = "proxy")]
-impl Revocation {
-    /// Checks each certificate of the path with the key that signed it.
-    fn check(
-        &self,
-        path: &webpki::VerifiedPath<'_>,
-        anchor_certificate: &CertificateDer<'_>,
-        now: UnixTime,
-    ) -> Result<(), webpki::Error> {
-        let anchor_key = IssuerKey {
-            name: &path.anchor().subject,
-            spki: spki::of_certificate(anchor_certificate).map_err(|_| webpki::Error::BadDer)?,
-        };
-        let mut certificate: &webpki::Cert<'_> = path.end_entity();
-        for issuer in path.intermediate_certificates() {
-            let der = issuer.der();
-            let spki = spki::of_certificate(&der).map_err(|_| webpki::Error::BadDer)?;
-            self.check_one(IssuerKey { name: issuer.subject(), spki }, certificate, now)?;
-            if self.depth == Depth::Leaf {
-                return Ok(());
-            }
-            certificate = issuer;
-        }
-        self.check_one(anchor_key, certificate, now)
-    }
-
-    #[expect(clippy::wildcard_enum_match_arm, reason = "an unexpected error is an unknown status")]
-    fn check_one(
-        &self,
-        issuer: IssuerKey<'_>,
-        certificate: &webpki::Cert<'_>,
-        now: UnixTime,
-    ) -> Result<(), webpki::Error> {
-        use rustls::CertificateError;
-        self.crls.check(issuer, certificate, self.expired, now).map_err(|error| match error {
-            CertificateError::Revoked => webpki::Error::CertRevoked,
-            CertificateError::ExpiredRevocationList => {
-                webpki::Error::CrlExpired { time: now, next_update: now }
-            }
-            CertificateError::ExpiredRevocationListContext { time, next_update } => {
-                webpki::Error::CrlExpired { time, next_update }
-            }
-            _ => webpki::Error::UnknownRevocationStatus,
-        })
-    }
-}
-
 /// Requires the purpose "client authentication" of every certificate that the search for a path
 /// visits, and counts them. rustls-webpki has limits of its own, which are far higher.
 #[derive(Debug, Default)]
@@ -413,93 +360,4 @@ impl ClientCertVerifier for ClientVerifier {
 }
 
 #[cfg(test)]
-mod tests {
-    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-
-    use super::*;
-
-    /// Certificates of one CA, with names of its own choice.
-    struct Ca(Issuer<'static, KeyPair>);
-
-    impl Ca {
-        fn new(name: &str) -> Self {
-            Self(Issuer::new(parameters(name), KeyPair::generate().unwrap()))
-        }
-
-        fn root(name: &str) -> (Self, CertificateDer<'static>) {
-            let key = KeyPair::generate().unwrap();
-            let certificate = parameters(name).self_signed(&key).unwrap();
-            (Self(Issuer::new(parameters(name), key)), certificate.der().clone())
-        }
-
-        fn certify(&self, name: &str) -> (Self, CertificateDer<'static>) {
-            let key = KeyPair::generate().unwrap();
-            let certificate = parameters(name).signed_by(&key, &self.0).unwrap();
-            (Self(Issuer::new(parameters(name), key)), certificate.der().clone())
-        }
-
-        fn leaf(&self) -> CertificateDer<'static> {
-            let key = KeyPair::generate().unwrap();
-            let leaf = CertificateParams::default().signed_by(&key, &self.0).unwrap();
-            leaf.der().clone()
-        }
-    }
-
-    fn parameters(name: &str) -> CertificateParams {
-        let mut parameters = CertificateParams::default();
-        parameters.distinguished_name.push(DnType::CommonName, name);
-        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        parameters
-    }
-
-    fn verifier(root: &CertificateDer<'static>) -> ClientVerifier {
-        ClientVerifier::new(Arc::new(TrustAnchors::new(vec![root.clone()]).unwrap()))
-    }
-
-    #[test]
-    fn the_path_has_the_certificates_that_lead_to_the_anchor_in_order() {
-        let (root, anchor) = Ca::root("root");
-        let (mut ca, mut chain) = (root, Vec::new());
-        for position in 0..6 {
-            let (next, certificate) = ca.certify(&format!("ca {position}"));
-            chain.push(certificate);
-            ca = next;
-        }
-        let leaf = ca.leaf();
-        let (_, unrelated) = Ca::root("unrelated");
-        let intermediates = [&chain[..], &[unrelated.clone(), anchor.clone()]].concat();
-        let path = verifier(&anchor).verify(&leaf, &intermediates, UnixTime::now()).unwrap();
-        assert_eq!(path.positions().collect::<Vec<_>>(), [0, 6, 5, 4, 3, 2, 1]);
-        assert_eq!(path.anchor(), Some(&anchor));
-        let presented = [&[leaf.clone()][..], &intermediates].concat();
-        let expected: Vec<_> = std::iter::once(&leaf).chain(chain.iter().rev()).collect();
-        assert_eq!(path.without_anchor(&presented).collect::<Vec<_>>(), expected);
-        assert!(verifier(&unrelated).verify(&leaf, &intermediates, UnixTime::now()).is_err());
-    }
-
-    #[test]
-    fn a_search_in_a_circle_of_names_ends() {
-        let (_, anchor) = Ca::root("root");
-        // Three names in a circle with three keys each: any three lead to any other three.
-        let names = ["a", "b", "c"];
-        let circle =
-            (0..9).map(|index| Ca::new(names[(index + 1) % 3]).certify(names[index % 3]).1);
-        let leaf = Ca::new("a").leaf();
-        let intermediates: Vec<_> = circle.collect();
-        let error = verifier(&anchor).verify(&leaf, &intermediates, UnixTime::now()).unwrap_err();
-        assert!(error.to_string().contains("MaximumPathBuildCallsExceeded"), "{error}");
-    }
-
-    #[test]
-    fn too_many_certificates_are_rejected_before_any_is_parsed() {
-        let (_, anchor) = Ca::root("root");
-        let garbage = CertificateDer::from(vec![0; 8]);
-        let error = |count: usize| {
-            let intermediates = vec![garbage.clone(); count - 1];
-            let verified = verifier(&anchor).verify(&garbage, &intermediates, UnixTime::now());
-            verified.unwrap_err().to_string()
-        };
-        assert!(error(MAX_CERTIFICATES + 1).contains("presented 11 certificates; at most 10"));
-        assert!(error(MAX_CERTIFICATES).contains("BadEncoding"), "{}", error(MAX_CERTIFICATES));
-    }
-}
+mod tests;

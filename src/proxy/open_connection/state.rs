@@ -3,6 +3,8 @@
 //! A connection records its events here, and its worker checks all connections at every tick. So
 //! each worker has one timer; hyper would set and reset one for each request.
 
+mod hibernation;
+
 use std::cell::Cell;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -10,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use atomic_waker::AtomicWaker;
 
+use self::hibernation::Rest;
 use crate::config::LimitsConfig;
 use crate::proxy::client_socket::CloseCheck;
 use crate::proxy::io_events::IoEvents;
@@ -80,18 +83,6 @@ enum ActivityPhase {
     Head(Instant),
     /// The connection has waited for a request since this time.
     Idle(Instant),
-}
-
-/// Whether an idle connection of HTTP/1.1 has its buffers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rest {
-    Awake,
-    /// Keeps its buffers until its next request, because the last one was not read to its end.
-    Declined,
-    /// Has given its buffers back.
-    Hibernating,
-    /// Hibernates at its next poll, if it is idle still.
-    Requested,
 }
 
 /// The requests in flight, counted.
@@ -189,56 +180,6 @@ impl ConnectionState {
     pub(crate) fn poll_close_requested(&self, context: &Context<'_>) -> Poll<()> {
         self.waker.register(context.waker());
         if self.close.get().is_some() { Poll::Ready(()) } else { Poll::Pending }
-    }
-
-    /// Records that the worker watches the connection. Returns whether it did not before.
-    #[must_use]
-    pub(crate) fn begin_watch(&self) -> bool {
-        !self.is_watched.replace(true)
-    }
-
-    /// Requests that the connection hibernates if it has waited for a request for `idle_for`. Returns
-    /// whether the worker must still watch it, because it has buffers.
-    #[must_use]
-    pub(crate) fn request_hibernation(&self, now: Instant, idle_for: Duration) -> bool {
-        if self.rest.get() == Rest::Hibernating || self.kind.get() != ConnectionKind::Http1 {
-            self.is_watched.set(false);
-            return false;
-        }
-        let is_idle = self.idle_since().is_some_and(|since| has_passed(now, since, idle_for));
-        if is_idle && self.rest.get() == Rest::Awake {
-            self.rest.set(Rest::Requested);
-            self.waker.wake();
-        }
-        true
-    }
-
-    /// Takes the request to hibernate. If the connection is idle still, `begin` begins the
-    /// hibernation, or declines it until the next request. Returns whether it has begun.
-    pub(crate) fn take_hibernation(&self, begin: impl FnOnce() -> bool) -> bool {
-        if self.rest.get() != Rest::Requested {
-            return false;
-        }
-        let begins = self.idle_since().map(|_| begin());
-        self.rest.set(if begins == Some(false) { Rest::Declined } else { Rest::Awake });
-        begins == Some(true)
-    }
-
-    /// Records that the connection has given its buffers back, or has new ones.
-    pub(crate) fn set_hibernating(&self, is_hibernating: bool) {
-        self.rest.set(if is_hibernating { Rest::Hibernating } else { Rest::Awake });
-    }
-
-    /// Since when an open connection has waited for a request, and has nothing to write.
-    fn idle_since(&self) -> Option<Instant> {
-        let is_quiet = self.blocked_since.get().is_none() && self.close.get().is_none();
-        match self.phase.get() {
-            ActivityPhase::Idle(since) if is_quiet => Some(since),
-            ActivityPhase::Busy
-            | ActivityPhase::Closing(_)
-            | ActivityPhase::Head(_)
-            | ActivityPhase::Idle(_) => None,
-        }
     }
 
     /// Records that a part of the next request head was received together with the last request.
@@ -436,162 +377,4 @@ impl CloseCheck for ConnectionState {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::task::Waker;
-
-    use super::*;
-
-    const LIMITS: LimitsConfig = LimitsConfig {
-        handshake_timeout: Duration::from_secs(1),
-        header_timeout: Duration::from_secs(10),
-        body_timeout: Duration::from_secs(30),
-        idle_timeout: Duration::from_secs(60),
-        request_timeout: None,
-        max_connection_age: None,
-        max_connections: 1,
-        max_connections_per_ip: 1,
-        max_header_size: 8192,
-        max_headers: 100,
-        max_body_size: None,
-        max_streams: 100,
-    };
-
-    fn close_after(state: &ConnectionState, seconds: u64) -> Option<Close> {
-        state.check(Instant::now() + Duration::from_secs(seconds));
-        state.take_close(&Context::from_waker(Waker::noop()))
-    }
-
-    #[test]
-    fn an_idle_connection_closes_after_the_idle_timeout_and_a_dead_one_is_aborted() {
-        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http1);
-        assert_eq!(close_after(&state, 59), None);
-        assert_eq!(close_after(&state, 60), Some(Close::Graceful));
-        assert_eq!(close_after(&state, 1), None);
-        assert_eq!(close_after(&state, 6), Some(Close::Abort));
-    }
-
-    #[test]
-    fn an_incomplete_request_head_times_out() {
-        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http1);
-        state.record_read(1);
-        assert_eq!(close_after(&state, 9), None);
-        assert_eq!(close_after(&state, 10), Some(Close::RequestTimeout));
-    }
-
-    #[test]
-    fn bytes_between_http2_requests_are_no_request_head() {
-        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http2);
-        state.record_read(1);
-        assert_eq!(close_after(&state, 59), None);
-    }
-
-    #[test]
-    fn an_idle_tunnel_is_aborted() {
-        let state = ConnectionState::new(&LIMITS, ConnectionKind::Tunnel);
-        state.close(Close::Graceful);
-        assert_eq!(close_after(&state, 59), Some(Close::Graceful), "and the tunnel goes on");
-        state.record_write(1);
-        assert_eq!(close_after(&state, 59), None);
-        assert_eq!(close_after(&state, 60), Some(Close::Abort));
-    }
-
-    #[test]
-    fn a_body_that_does_not_move_is_aborted_unless_the_upstream_is_slow() {
-        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http1);
-        state.begin_request(Instant::now());
-        let wait = state.wait_for_upstream();
-        assert_eq!(close_after(&state, 3600), None);
-        drop(wait);
-        assert_eq!(close_after(&state, 29), None);
-        assert_eq!(close_after(&state, 30), Some(Close::Abort));
-    }
-
-    #[test]
-    fn a_client_that_takes_nothing_is_aborted_although_the_upstream_is_slow() {
-        for kind in [ConnectionKind::Http1, ConnectionKind::Http2] {
-            let state = ConnectionState::new(&LIMITS, kind);
-            state.begin_request(Instant::now());
-            let _wait = state.wait_for_upstream();
-            state.on_write_blocked();
-            assert_eq!(close_after(&state, 29), None);
-            state.on_write(1);
-            assert_eq!(close_after(&state, 3600), None);
-            state.on_write_blocked();
-            state.on_flush();
-            assert_eq!(close_after(&state, 3600), None);
-            state.on_write_blocked();
-            state.record_body_progress();
-            assert_eq!(close_after(&state, 30), Some(Close::Abort), "{kind:?}");
-        }
-    }
-
-    #[test]
-    fn requests_of_http2_have_their_own_timeouts() {
-        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http2);
-        state.begin_request(Instant::now());
-        assert_eq!(close_after(&state, 3600), None);
-    }
-
-    #[test]
-    fn a_connection_of_a_client_that_misuses_it_is_aborted_soon() {
-        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http2);
-        state.begin_request(Instant::now());
-        state.close(Close::EnhanceYourCalm);
-        assert_eq!(close_after(&state, 1), Some(Close::EnhanceYourCalm));
-        assert_eq!(close_after(&state, 5), Some(Close::Abort));
-    }
-
-    #[test]
-    fn a_connection_at_its_maximum_age_closes_gracefully() {
-        let limits = LimitsConfig { max_connection_age: Some(Duration::from_secs(20)), ..LIMITS };
-        let state = ConnectionState::new(&limits, ConnectionKind::Http1);
-        assert_eq!(close_after(&state, 19), None);
-        assert_eq!(close_after(&state, 20), Some(Close::Graceful));
-    }
-
-    #[test]
-    fn a_tunnel_at_its_maximum_age_is_aborted_and_other_timeouts_still_apply() {
-        let limits = LimitsConfig { max_connection_age: Some(Duration::from_secs(20)), ..LIMITS };
-        let tunnel = ConnectionState::new(&limits, ConnectionKind::Tunnel);
-        assert_eq!(close_after(&tunnel, 20), Some(Close::Abort));
-        let busy = ConnectionState::new(&limits, ConnectionKind::Http1);
-        busy.begin_request(Instant::now());
-        assert_eq!(close_after(&busy, 20), Some(Close::Graceful));
-        assert_eq!(close_after(&busy, 30), Some(Close::Abort), "the client reads nothing");
-    }
-
-    #[test]
-    fn a_client_that_reads_the_tail_of_its_response_is_not_aborted() {
-        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http1);
-        state.close(Close::Graceful);
-        assert_eq!(close_after(&state, 4), Some(Close::Graceful));
-        state.phase.set(ActivityPhase::Closing(Instant::now() - Duration::from_secs(4)));
-        state.record_write(1);
-        assert_eq!(close_after(&state, 4), None);
-        assert_eq!(close_after(&state, 5), Some(Close::Abort));
-    }
-
-    #[test]
-    fn a_connection_that_waits_for_the_upstream_is_not_closed() {
-        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http1);
-        state.begin_request(Instant::now());
-        state.begin_request(Instant::now());
-        let _wait = state.wait_for_upstream();
-        state.end_request();
-        assert_eq!(close_after(&state, 3600), None);
-        state.end_request();
-        assert_eq!(close_after(&state, 3600), Some(Close::Graceful));
-    }
-
-    #[test]
-    fn a_connection_that_declines_to_hibernate_is_left_alone_until_its_next_request() {
-        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http1);
-        let later = || Instant::now() + Duration::from_secs(2);
-        let request = || state.request_hibernation(later(), Duration::from_secs(1));
-        assert!(request() && !state.take_hibernation(|| false));
-        assert!(request() && !state.take_hibernation(|| true), "hibernation requested again");
-        state.begin_request(Instant::now());
-        state.end_request();
-        assert!(request() && state.take_hibernation(|| true));
-    }
-}
+mod tests;
