@@ -12,6 +12,8 @@ mod authorizer;
 mod check;
 mod confirm;
 mod document;
+#[cfg(test)]
+pub(crate) mod example;
 mod log_level;
 mod problem;
 mod raw;

@@ -118,7 +118,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         runtime,
         pace,
         output: CliOutput::new(),
-        counts: Counts::default(),
+        counts: AnswerCounts::default(),
     };
     let counts = input::for_each_subject(&args.inputs, |subject| match subject {
         FoundSubject::Fingerprint { input, line, fingerprint } => {
@@ -134,7 +134,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         }
     })?;
     asker.output.flush()?;
-    let Counts { confirmed, unanswered, not_asked } = asker.counts;
+    let AnswerCounts { confirmed, unanswered, not_asked } = asker.counts;
     if not_asked > 0 {
         let keys = counted(not_asked, "key");
         print_error(&format_args!("{keys} in no filter of the source: not asked about"));
@@ -195,7 +195,7 @@ fn source(args: &Args) -> Result<Source, CliError> {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct AnswerCounts {
     confirmed: u64,
     unanswered: u64,
     not_asked: u64,
@@ -208,7 +208,7 @@ struct Asker<'a> {
     runtime: Runtime,
     pace: Pace,
     output: CliOutput,
-    counts: Counts,
+    counts: AnswerCounts,
 }
 
 impl Asker<'_> {

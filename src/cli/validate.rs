@@ -155,7 +155,8 @@ fn show_source(
         Err(error) => {
             let problem = format!(
                 "source of proofs {name}: no key is cleared, because the check of the canary \
-                 failed: {error}; add the proofs of the canary to the source, or set confirm.canary"
+                 failed: {error}; {}",
+                error.remedy()
             );
             if online {
                 return Err(CliError::Operation(problem));

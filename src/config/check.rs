@@ -332,33 +332,11 @@ impl<'a> Checker<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::example::{MINIMAL, changed, parse};
     use crate::guard::Decision;
-
-    const MINIMAL: &str = r#"
-[[filters]]
-name = "lost"
-path = "lost.pkbf"
-
-[[services]]
-name = "orders"
-listen = "127.0.0.1:8443"
-tls = { certificate = "s.pem", private_key = "s.key" }
-client_auth = { trust_anchors = "ca.pem" }
-upstream = { servers = ["http://127.0.0.1:8080"] }
-"#;
-
-    fn parse(text: &str) -> Result<Config, ConfigError> {
-        Config::parse(Path::new("/etc/keygate/keygate.toml"), text)
-    }
 
     fn problem(text: &str) -> String {
         parse(text).unwrap_err().to_string()
-    }
-
-    /// [`MINIMAL`] with one piece replaced by another.
-    fn changed(from: &str, to: &str) -> String {
-        assert!(MINIMAL.contains(from), "{from} is not in the example");
-        MINIMAL.replacen(from, to, 1)
     }
 
     #[test]

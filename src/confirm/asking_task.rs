@@ -1,12 +1,14 @@
 //! The asking task: starts questions, puts their answers in use, and keeps them.
 
+mod canary;
 mod keeping;
+mod logs;
 mod outcome;
 mod publishing;
 mod refresh;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,24 +16,24 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info};
 
-pub(super) use self::keeping::KEPT_PROOFS;
-pub use self::keeping::{AnswerKeeper, create_directories};
-use self::keeping::{SAVE_INTERVAL, UnkeptProof, WriteEnd};
-use self::outcome::{CanaryCheck, LogLimit};
-use self::publishing::JUDGE_INTERVAL;
+use self::canary::CanaryCheck;
+pub use self::keeping::AnswerKeeper;
+use self::keeping::Keeping;
+use self::logs::QuestionLogs;
+use self::publishing::News;
 use super::TARGET;
 use super::answer_book::{AnswerBook, Basis};
 use super::client::SourceClient;
-use super::lookup::{self, LookUp, ProofDirectories};
+use super::lookup::{self, LookUpOutcome, ProofDirectories};
 use super::questions::Questions;
 use super::report::{CanaryState, ConfirmReport, ConfirmStatus};
-use super::schedule::{Job, Stage};
+use super::schedule::{Job, Schedule, Stage};
+use super::source::{clears, create_directories, open_directories, source_of};
 use super::source_files::{ConfirmError, SourceFiles};
 use crate::blocking::BlockingPool;
-use crate::config::{CanaryConfig, ConfirmConfig};
+use crate::config::ConfirmConfig;
 use crate::guard::{CurrentAnswers, Guard};
 use crate::metrics::ControlMetrics;
-use crate::process::sandbox;
 use crate::resolver::Resolver;
 use crate::snapshot::watch::{Directories, POLL_INTERVAL};
 use crate::snapshot::{Current, FileState, SETTLE, StateLock, Warning};
@@ -68,40 +70,17 @@ pub struct AskingTask {
     book: AnswerBook,
     answers: CurrentAnswers,
     metrics: ControlMetrics,
-    state_dir: Option<PathBuf>,
-    state_lock: Option<StateLock>,
-    /// Whether the state file is of this process alone, and its answers are in the book.
-    owns_state: bool,
     /// The thread for files.
     thread: BlockingPool,
     status: ConfirmStatus,
     flush: (mpsc::Sender<oneshot::Sender<()>>, mpsc::Receiver<oneshot::Sender<()>>),
     canary: CanaryCheck,
-    log: LogLimit,
-    directory_log: LogLimit,
-    unusable_log: LogLimit,
-    /// Questions that were answered since the answers were published.
-    answered: Vec<u64>,
-    /// Keys that were confirmed or cleared since then. A cleared key has the time at which it is
-    /// asked about again.
-    learned: Vec<(Fingerprint, Option<u64>)>,
-    /// Whether answers have changed since they were published.
-    has_news: bool,
-    /// Whether open connections must be judged again.
-    judge_again: bool,
-    judged_at: Option<Instant>,
-    /// Whether answers have changed since they were saved.
-    is_dirty: bool,
-    saved_at: Option<Instant>,
-    /// Writes in the state directory that are in progress.
-    writes: JoinSet<WriteEnd>,
-    /// Proofs whose write has failed.
-    unkept: Vec<UnkeptProof>,
+    logs: QuestionLogs,
+    news: News,
+    keeping: Keeping,
     /// The states of the files, and of the directory of proofs, at `looked_at`.
     seen: Vec<FileState>,
     looked_at: Instant,
-    /// Clearances were expired up to this time, in seconds since the Unix epoch.
-    expired_at: u64,
 }
 
 /// How a task of the asking task has ended.
@@ -110,13 +89,13 @@ enum TaskEnd {
     LookedUp {
         job: Job,
         began: Instant,
-        look_up: LookUp,
+        look_up: LookUpOutcome,
         /// The check of the canary after the look into a complete directory without a proof.
         canary: Option<Result<(), lookup::CanaryProblem>>,
     },
     /// Cleared keys with a file in the directory of proofs.
     Named(Vec<Fingerprint>),
-    Refreshed(refresh::Refreshed),
+    Refreshed(refresh::RefreshedFiles),
 }
 
 impl AskingTask {
@@ -135,40 +114,19 @@ impl AskingTask {
         let owns_state = state_lock.as_ref().is_none_or(StateLock::is_held);
         let files = SourceFiles::read(config)?;
         create_directories(Some(config), state_dir)?; // within a sandbox it exists already
-        let kept = state_dir.map(|directory| directory.join(KEPT_PROOFS));
-        let directories = ProofDirectories { kept, configured: config.proofs.clone() };
-        let configured = directories.configured.iter().map(|it| ("confirm.proofs", it));
-        let used = directories.kept.iter().map(|it| ("state.dir", it)).chain(configured);
-        for (key, path) in used {
-            let readable = sandbox::check(path).and_then(|()| std::fs::read_dir(path));
-            let unusable = |source| ConfirmError::Directory { key, path: path.clone(), source };
-            readable.map_err(unusable)?;
-        }
-        let basis = Basis { source: source_of(config), filters: filters_of(config, guard) };
-        let mut book = AnswerBook::new(basis, config.cleared_ttl, config.stale_for);
-        match state_dir {
-            Some(directory) => book.add_kept(directory, &directories, unix_time::now()),
-            None => {
-                info!(target: TARGET, "answers about keys are lost at a restart, because there is no state.dir");
-            }
-        }
+        let directories = open_directories(config, state_dir)?;
         if let Some(exposed) = &files.exposed {
             Warning::UnsafePermissions(exposed.clone()).log();
         }
-        let timeout = config.timeout;
-        let client = config.url.clone().map(|url| SourceClient::new(url, timeout, resolver));
+        let book = kept_answers(config, state_dir, guard, &directories);
         if let Some(mut schedule) = questions.schedule() {
-            for (fingerprint, clearance) in book.cleared() {
-                schedule.set_cleared(*fingerprint, system_time(clearance.due));
-            }
-            for fingerprint in book.confirmed() {
-                schedule.set_confirmed(*fingerprint);
-            }
+            add_known_answers(&mut schedule, &book);
         }
         answers.replace(Arc::new(book.answers().clone()));
         let canary = if clears(config) { CanaryState::Unchecked } else { CanaryState::Off };
         let report = ConfirmReport::new(source_of(config), config.filters.clone(), canary);
-        let thread = BlockingPool::new("keygate-confirm", 1).map_err(ConfirmError::Thread)?;
+        let timeout = config.timeout;
+        let client = config.url.clone().map(|url| SourceClient::new(url, timeout, resolver));
         let mut task = Self {
             config: config.clone(),
             questions,
@@ -178,28 +136,15 @@ impl AskingTask {
             book,
             answers,
             metrics,
-            state_dir: state_dir.map(Path::to_owned),
-            state_lock,
-            owns_state,
-            thread,
+            thread: BlockingPool::new("keygate-confirm", 1).map_err(ConfirmError::Thread)?,
             status: ConfirmStatus::new(report),
             flush: mpsc::channel(1),
             canary: CanaryCheck::default(),
-            log: LogLimit::default(),
-            directory_log: LogLimit::default(),
-            unusable_log: LogLimit::default(),
-            answered: Vec::new(),
-            learned: Vec::new(),
-            has_news: false,
-            judge_again: false,
-            judged_at: None,
-            is_dirty: false,
-            saved_at: None,
-            writes: JoinSet::new(),
-            unkept: Vec::new(),
+            logs: QuestionLogs::default(),
+            news: News::new(unix_time::now()),
+            keeping: Keeping::new(state_dir, state_lock, owns_state),
             seen: Vec::new(),
             looked_at: Instant::now(),
-            expired_at: unix_time::now(),
         };
         task.show();
         Ok(task)
@@ -241,7 +186,7 @@ impl AskingTask {
                         directories = self.end(ended, &mut tasks).or(directories);
                     }
                 }
-                Some(ended) = self.writes.join_next() => self.end_write(ended),
+                Some(ended) = self.keeping.writes.join_next() => self.end_write(ended),
                 () = self.questions.changed() => {}
                 () = refresh::changed(&mut directories), if settled_at.is_none() => {
                     settled_at = Some(Instant::now() + SETTLE);
@@ -327,7 +272,8 @@ impl AskingTask {
                             None => (directories.look_up(&question.encodings), None),
                         };
                         let look_up = thread.run_within(timeout, look_up).await;
-                        let failed = |error| LookUp::DirectoryFailed(std::io::Error::other(error));
+                        let failed =
+                            |error| LookUpOutcome::DirectoryFailed(std::io::Error::other(error));
                         let (look_up, canary) =
                             look_up.unwrap_or_else(|error| (failed(error), None));
                         TaskEnd::LookedUp { job, began, look_up, canary }
@@ -345,12 +291,8 @@ impl AskingTask {
         let schedule = self.questions.schedule().map(|it| it.next_wake(now));
         at_latest(schedule.flatten());
         at_latest(self.canary.retry_at());
-        if self.judge_again {
-            at_latest(self.judged_at.map(|at| at + JUDGE_INTERVAL));
-        }
-        if self.is_dirty {
-            at_latest(self.saved_at.map(|at| at + SAVE_INTERVAL));
-        }
+        at_latest(self.news.next_judgement());
+        at_latest(self.keeping.next_save());
         let seconds = unix_time::now();
         let event = self.book.next_event(seconds);
         at_latest(event.map(|at| now + Duration::from_secs(at.saturating_sub(seconds))));
@@ -372,12 +314,30 @@ impl AskingTask {
     }
 }
 
-/// The URL or the directory of the source, as logs and the status name it.
-pub(super) fn source_of(config: &ConfirmConfig) -> String {
-    match (&config.url, &config.proofs) {
-        (Some(url), _) => url.to_string(),
-        (None, Some(directory)) => directory.display().to_string(),
-        (None, None) => String::new(),
+/// The answers in the state directory.
+fn kept_answers(
+    config: &ConfirmConfig,
+    state_dir: Option<&Path>,
+    guard: &Guard,
+    directories: &ProofDirectories,
+) -> AnswerBook {
+    let basis = Basis { source: source_of(config), filters: filters_of(config, guard) };
+    let mut book = AnswerBook::new(basis, config.cleared_ttl, config.stale_for);
+    match state_dir {
+        Some(directory) => book.add_kept(directory, directories, unix_time::now()),
+        None => {
+            info!(target: TARGET, "answers about keys are lost at a restart, because there is no state.dir");
+        }
+    }
+    book
+}
+
+fn add_known_answers(schedule: &mut Schedule, book: &AnswerBook) {
+    for (fingerprint, clearance) in book.cleared() {
+        schedule.set_cleared(*fingerprint, system_time(clearance.due));
+    }
+    for fingerprint in book.confirmed() {
+        schedule.set_confirmed(*fingerprint);
     }
 }
 
@@ -388,15 +348,6 @@ fn filters_of(config: &ConfirmConfig, guard: &Guard) -> BTreeMap<String, String>
         filter.map(|filter| data_encoding::HEXLOWER.encode(&filter.sha256)).unwrap_or_default()
     };
     config.filters.iter().map(|name| (name.clone(), hash(name))).collect()
-}
-
-/// Whether a key that the source does not know can be cleared.
-pub(super) fn clears(config: &ConfirmConfig) -> bool {
-    let is_trusted = match &config.url {
-        Some(url) => url.is_authenticated(),
-        None => config.directory_is_complete,
-    };
-    is_trusted && config.canary != CanaryConfig::Off
 }
 
 fn system_time(seconds: u64) -> SystemTime {

@@ -81,7 +81,7 @@ impl SourceResponse {
 
 /// Why a source has not responded to the request for one fingerprint.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum RequestError {
+pub(super) enum SourceError {
     /// The body of a 200 has a `Content-Encoding`, which no request asks for.
     #[error("the body has a Content-Encoding")]
     Encoded,
@@ -94,13 +94,17 @@ pub(super) enum RequestError {
     Server(StatusCode),
     #[error("no response within {0:?}")]
     Timeout(Duration),
+    #[error("TLS handshake failed: {0}")]
+    Tls(String),
     #[error("the response is larger than {MAX_BODY} bytes")]
     TooLarge,
     #[error("{0}")]
     Unreachable(String),
+    #[error("the name has no address: {0}")]
+    Unresolved(String),
 }
 
-impl RequestError {
+impl SourceError {
     /// The result in metrics and logs.
     pub(super) fn result(&self) -> ConfirmationResult {
         match self {
@@ -110,7 +114,29 @@ impl RequestError {
             Self::Server(_) => ConfirmationResult::ServerError,
             Self::Timeout(_) => ConfirmationResult::Timeout,
             Self::TooLarge => ConfirmationResult::TooLarge,
-            Self::Unreachable(_) => ConfirmationResult::Unreachable,
+            Self::Tls(_) | Self::Unreachable(_) | Self::Unresolved(_) => {
+                ConfirmationResult::Unreachable
+            }
+        }
+    }
+
+    /// What an operator can do about it.
+    pub(super) fn remedy(&self) -> &'static str {
+        match self {
+            Self::Encoded => "let the source send proofs as they are, without compression",
+            Self::RateLimited(_) => "try again later, or set confirm.api_key",
+            Self::Refused(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                "check confirm.api_key"
+            }
+            Self::Refused(_) => "correct confirm.url",
+            Self::Server(_) => "try again later: the source itself has failed",
+            Self::Timeout(_) => "check the network to the source, or raise confirm.timeout",
+            Self::Tls(_) => {
+                "give the CAs of the source in confirm.trust_anchors, or correct the name in confirm.url"
+            }
+            Self::TooLarge => "correct confirm.url: a proof is smaller",
+            Self::Unreachable(_) => "start the source, or correct confirm.url",
+            Self::Unresolved(_) => "correct the name in confirm.url, or check the DNS",
         }
     }
 }
@@ -141,7 +167,7 @@ impl SourceClient {
         &self,
         files: &SourceFiles,
         fingerprint: &Fingerprint,
-    ) -> Result<SourceResponse, RequestError> {
+    ) -> Result<SourceResponse, SourceError> {
         self.question().await.get(files, fingerprint).await
     }
 
@@ -150,16 +176,14 @@ impl SourceClient {
         files: &SourceFiles,
         fingerprint: &Fingerprint,
         deadline: Instant,
-    ) -> Result<SourceResponse, RequestError> {
+    ) -> Result<SourceResponse, SourceError> {
         let request = self.request(files, fingerprint).map_err(unreachable)?;
         let tcp = self.connect(deadline).await?;
         let Some(tls) = &files.tls else { return send(tcp, request).await };
         let name = ServerName::try_from(self.url.host.clone()).map_err(unreachable)?;
         let stream = TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await;
-        let stream = stream.map_err(|error| {
-            let reason = crate::tls::explain(&error);
-            RequestError::Unreachable(format!("TLS handshake failed: {reason}"))
-        })?;
+        let stream =
+            stream.map_err(|error| SourceError::Tls(crate::tls::explain(&error).to_string()))?;
         send(stream, request).await
     }
 
@@ -180,11 +204,14 @@ impl SourceClient {
     }
 
     /// Connects to the first address that accepts. Each has an equal part of the remaining time.
-    async fn connect(&self, deadline: Instant) -> Result<TcpStream, RequestError> {
+    async fn connect(&self, deadline: Instant) -> Result<TcpStream, SourceError> {
         let left = || deadline.saturating_duration_since(Instant::now());
         let addresses: Arc<[SocketAddr]> = match self.url.host.parse::<IpAddr>() {
             Ok(address) => [SocketAddr::new(address, 0)].into(),
-            Err(_) => self.resolver.resolve(&self.url.host, left()).await.map_err(unreachable)?,
+            Err(_) => {
+                let resolved = self.resolver.resolve(&self.url.host, left()).await;
+                resolved.map_err(|error| SourceError::Unresolved(error.to_string()))?
+            }
         };
         let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for (index, mut address) in addresses.iter().copied().enumerate() {
@@ -214,15 +241,15 @@ impl SourceQuestion<'_> {
         &self,
         files: &SourceFiles,
         fingerprint: &Fingerprint,
-    ) -> Result<SourceResponse, RequestError> {
+    ) -> Result<SourceResponse, SourceError> {
         let (client, now) = (self.client, Instant::now());
         if let Some(until) = client.paused_until(now) {
-            return Err(RequestError::RateLimited(until - now));
+            return Err(SourceError::RateLimited(until - now));
         }
         let exchange = client.exchange(files, fingerprint, self.deadline);
         let exchange = timeout_at(self.deadline.into(), exchange).await;
-        let response = exchange.unwrap_or(Err(RequestError::Timeout(client.timeout)));
-        if let Err(RequestError::RateLimited(pause)) = response {
+        let response = exchange.unwrap_or(Err(SourceError::Timeout(client.timeout)));
+        if let Err(SourceError::RateLimited(pause)) = response {
             let mut end = client.pause_end();
             *end = (*end).max(Some(Instant::now() + pause));
         }
@@ -230,15 +257,15 @@ impl SourceQuestion<'_> {
     }
 }
 
-fn unreachable(error: impl std::fmt::Display) -> RequestError {
-    RequestError::Unreachable(error.to_string())
+fn unreachable(error: impl std::fmt::Display) -> SourceError {
+    SourceError::Unreachable(error.to_string())
 }
 
 /// Sends `request` over `io` and reads the response.
 async fn send(
     io: impl AsyncRead + AsyncWrite + Unpin,
     request: Request<Empty<Bytes>>,
-) -> Result<SourceResponse, RequestError> {
+) -> Result<SourceResponse, SourceError> {
     let handshake = http1::Builder::new().max_buf_size(MAX_HEAD).handshake(TokioIo::new(io)).await;
     let (mut sender, connection) = handshake.map_err(http_error)?;
     let exchange = async {
@@ -253,7 +280,7 @@ async fn send(
     }
 }
 
-async fn read(response: Response<Incoming>) -> Result<SourceResponse, RequestError> {
+async fn read(response: Response<Incoming>) -> Result<SourceResponse, SourceError> {
     let status = response.status();
     match status {
         StatusCode::OK => {}
@@ -261,26 +288,26 @@ async fn read(response: Response<Incoming>) -> Result<SourceResponse, RequestErr
         StatusCode::TOO_MANY_REQUESTS => {
             let value = response.headers().get(header::RETRY_AFTER);
             let value = value.and_then(|value| value.to_str().ok());
-            return Err(RequestError::RateLimited(pause(value, SystemTime::now())));
+            return Err(SourceError::RateLimited(pause(value, SystemTime::now())));
         }
-        _ if status.is_server_error() => return Err(RequestError::Server(status)),
-        _ => return Err(RequestError::Refused(status)),
+        _ if status.is_server_error() => return Err(SourceError::Server(status)),
+        _ => return Err(SourceError::Refused(status)),
     }
     if response.headers().contains_key(header::CONTENT_ENCODING) {
-        return Err(RequestError::Encoded);
+        return Err(SourceError::Encoded);
     }
     match Limited::new(response.into_body(), MAX_BODY).collect().await {
         Ok(body) => Ok(SourceResponse::Found(body.to_bytes().into())),
-        Err(error) if error.is::<LengthLimitError>() => Err(RequestError::TooLarge),
-        Err(error) => Err(RequestError::Unreachable(format!("the response broke off: {error}"))),
+        Err(error) if error.is::<LengthLimitError>() => Err(SourceError::TooLarge),
+        Err(error) => Err(SourceError::Unreachable(format!("the response broke off: {error}"))),
     }
 }
 
-fn http_error(error: hyper::Error) -> RequestError {
+fn http_error(error: hyper::Error) -> SourceError {
     if error.is_parse_too_large() {
-        return RequestError::TooLarge;
+        return SourceError::TooLarge;
     }
-    RequestError::Unreachable(with_causes(&error))
+    SourceError::Unreachable(with_causes(&error))
 }
 
 /// `error` with the errors that caused it.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
-use super::asking_task::{KEPT_PROOFS, clears, source_of};
-use super::client::{RequestError, SourceClient};
-use super::lookup::{self, CanaryProblem, LookUp, ProofDirectories};
+use super::client::{SourceClient, SourceError};
+use super::lookup::{self, CanaryProblem, LookUpOutcome, ProofDirectories};
+use super::source::{KEPT_PROOFS, clears, source_of};
 use super::source_files::{ConfirmError, SourceFiles};
 use crate::config::ConfirmConfig;
 use crate::resolver::Resolver;
@@ -23,7 +23,7 @@ pub struct DirectSource {
     directories: ProofDirectories,
     client: Option<SourceClient>,
     /// The outcome of the check of the canary, which the first unknown key causes.
-    canary: OnceCell<Result<(), String>>,
+    canary: OnceCell<Result<(), CanaryProblem>>,
 }
 
 /// The answer of a source to one question.
@@ -96,24 +96,28 @@ impl DirectSource {
     /// Asks about a key by its encodings. Looks into the directory first.
     pub async fn ask(&self, encodings: &[(Fingerprint, Arc<[u8]>)]) -> DirectAnswer {
         let mut look_up = self.directories.look_up(encodings);
-        if let (Some(client), false) = (&self.client, matches!(look_up, LookUp::Confirmed(_))) {
+        if let (Some(client), false) =
+            (&self.client, matches!(look_up, LookUpOutcome::Confirmed(_)))
+        {
             let by_url = lookup::ask_url(client, &self.files, encodings).await;
             // A file that cannot be used may be the proof.
-            if !matches!(by_url, LookUp::Unknown) {
+            if !matches!(by_url, LookUpOutcome::Unknown) {
                 look_up = by_url;
             }
         }
         match look_up {
-            LookUp::Confirmed(found) => DirectAnswer::Confirmed {
+            LookUpOutcome::Confirmed(found) => DirectAnswer::Confirmed {
                 fingerprint: found.fingerprint,
                 body: found.body,
                 file: found.file,
             },
-            LookUp::DirectoryFailed(error) => DirectAnswer::Unanswered(error.to_string()),
-            LookUp::Failed(RequestError::RateLimited(pause)) => DirectAnswer::RateLimited(pause),
-            LookUp::Failed(error) => DirectAnswer::Unanswered(error.to_string()),
-            LookUp::Unknown => self.unknown().await,
-            LookUp::Unusable(unusable) => {
+            LookUpOutcome::DirectoryFailed(error) => DirectAnswer::Unanswered(error.to_string()),
+            LookUpOutcome::Failed(SourceError::RateLimited(pause)) => {
+                DirectAnswer::RateLimited(pause)
+            }
+            LookUpOutcome::Failed(error) => DirectAnswer::Unanswered(error.to_string()),
+            LookUpOutcome::Unknown => self.unknown().await,
+            LookUpOutcome::Unusable(unusable) => {
                 let reason = unusable.reason.as_str();
                 DirectAnswer::Unanswered(format!("the proof does not verify: {reason}"))
             }
@@ -147,7 +151,7 @@ impl DirectSource {
         let Some(client) = &self.client else { return Ok(None) };
         match client.get(&self.files, fingerprint).await {
             Ok(response) => Ok(response.into_body()),
-            Err(RequestError::RateLimited(pause)) => Err(DirectAnswer::RateLimited(pause)),
+            Err(SourceError::RateLimited(pause)) => Err(DirectAnswer::RateLimited(pause)),
             Err(error) => Err(unanswered(&error)),
         }
     }
@@ -156,15 +160,14 @@ impl DirectSource {
     ///
     /// # Errors
     /// Returns the reason if it does not.
-    pub async fn check_canary(&self) -> Result<(), String> {
+    pub async fn check_canary(&self) -> Result<(), CanaryProblem> {
         let check = async {
-            let known = match &self.client {
+            match &self.client {
                 Some(client) => {
                     lookup::check_canaries(client, &self.files, &self.files.canaries).await
                 }
                 None => self.directories.check_canaries(&self.files.canaries),
-            };
-            known.map_err(|CanaryProblem { error, .. }| error)
+            }
         };
         self.canary.get_or_init(|| check).await.clone()
     }

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
-use super::{Ask, Question, Questions, UnderWay};
+use super::question::{Ask, Question, UnderWay};
+use super::questions::Questions;
 use crate::guard::{Guard, OpenQuestions, Policy, UnansweredKey};
 use crate::tls::Deferral;
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::client::{RequestError, SourceClient, SourceResponse};
+use super::client::{SourceClient, SourceError, SourceResponse};
 use super::proof_directory;
 use super::source_files::{CanaryKey, SourceFiles};
 use crate::proof::{self, BadProof};
@@ -61,11 +61,11 @@ impl UnusableReason {
 
 /// How a question has ended.
 #[derive(Debug)]
-pub(super) enum LookUp {
+pub(super) enum LookUpOutcome {
     Confirmed(FoundProof),
     /// The directories cannot be read.
     DirectoryFailed(io::Error),
-    Failed(RequestError),
+    Failed(SourceError),
     /// The source knows none of the encodings.
     Unknown,
     Unusable(UnusableProof),
@@ -74,8 +74,8 @@ pub(super) enum LookUp {
 impl ProofDirectories {
     /// Looks for a proof of any of `encodings`. A file that proves nothing does not hide another
     /// one. Blocks.
-    pub(super) fn look_up(&self, encodings: &[CanaryKey]) -> LookUp {
-        let mut outcome = LookUp::Unknown;
+    pub(super) fn look_up(&self, encodings: &[CanaryKey]) -> LookUpOutcome {
+        let mut outcome = LookUpOutcome::Unknown;
         let kept = self.kept.iter().map(|directory| (directory, true));
         let configured = self.configured.iter().map(|directory| (directory, false));
         for (directory, is_kept) in kept.chain(configured) {
@@ -84,18 +84,20 @@ impl ProofDirectories {
                     let (file, body) = match file {
                         Ok(file) => file,
                         Err(error) => {
-                            outcome = LookUp::DirectoryFailed(error);
+                            outcome = LookUpOutcome::DirectoryFailed(error);
                             continue;
                         }
                     };
                     match verified(*fingerprint, spki, body, Some(file)) {
-                        Ok(found) => return LookUp::Confirmed(FoundProof { is_kept, ..found }),
-                        Err(unusable) => outcome = LookUp::Unusable(unusable),
+                        Ok(found) => {
+                            return LookUpOutcome::Confirmed(FoundProof { is_kept, ..found });
+                        }
+                        Err(unusable) => outcome = LookUpOutcome::Unusable(unusable),
                     }
                 }
             }
             if let Err(error) = proof_directory::ensure_exists(directory) {
-                outcome = LookUp::DirectoryFailed(error);
+                outcome = LookUpOutcome::DirectoryFailed(error);
             }
         }
         outcome
@@ -107,9 +109,9 @@ impl ProofDirectories {
         &self,
         encodings: &[CanaryKey],
         canaries: &[CanaryKey],
-    ) -> (LookUp, Option<Result<(), CanaryProblem>>) {
+    ) -> (LookUpOutcome, Option<Result<(), CanaryProblem>>) {
         let look_up = self.look_up(encodings);
-        let is_unknown = matches!(look_up, LookUp::Unknown);
+        let is_unknown = matches!(look_up, LookUpOutcome::Unknown);
         (look_up, is_unknown.then(|| self.check_canaries(canaries)))
     }
 
@@ -117,14 +119,14 @@ impl ProofDirectories {
     pub(super) fn check_canaries(&self, canaries: &[CanaryKey]) -> Result<(), CanaryProblem> {
         let source = Self { kept: None, configured: self.configured.clone() };
         for canary in canaries {
-            let problem = match source.look_up(std::slice::from_ref(canary)) {
-                LookUp::Confirmed(_) => continue,
-                LookUp::DirectoryFailed(error) => error.to_string(),
-                LookUp::Failed(error) => error.to_string(),
-                LookUp::Unknown => "there is no file".to_owned(),
-                LookUp::Unusable(unusable) => unusable.reason.as_str().to_owned(),
-            };
-            return Err(CanaryProblem::new(&canary.0, problem));
+            let key = &canary.0;
+            return Err(match source.look_up(std::slice::from_ref(canary)) {
+                LookUpOutcome::Confirmed(_) => continue,
+                LookUpOutcome::DirectoryFailed(error) => CanaryProblem::unreadable(key, error),
+                LookUpOutcome::Failed(error) => CanaryProblem::unanswered(key, &error),
+                LookUpOutcome::Unknown => CanaryProblem::unknown(key, "there is no file"),
+                LookUpOutcome::Unusable(it) => CanaryProblem::unusable(key, it.reason.as_str()),
+            });
         }
         Ok(())
     }
@@ -159,30 +161,34 @@ pub(super) async fn ask_url(
     client: &SourceClient,
     files: &SourceFiles,
     encodings: &[CanaryKey],
-) -> LookUp {
-    let mut outcome = LookUp::Unknown;
+) -> LookUpOutcome {
+    let mut outcome = LookUpOutcome::Unknown;
     let question = client.question().await;
     for (fingerprint, spki) in encodings {
         match question.get(files, fingerprint).await {
             Ok(SourceResponse::Found(body)) => match verified(*fingerprint, spki, body, None) {
-                Ok(found) => return LookUp::Confirmed(found),
-                Err(unusable) => outcome = LookUp::Unusable(unusable),
+                Ok(found) => return LookUpOutcome::Confirmed(found),
+                Err(unusable) => outcome = LookUpOutcome::Unusable(unusable),
             },
             Ok(SourceResponse::NotFound) => {}
-            Err(RequestError::Encoded) => {
+            Err(SourceError::Encoded) => {
                 let (fingerprint, reason) = (*fingerprint, UnusableReason::Encoded);
-                outcome = LookUp::Unusable(UnusableProof { fingerprint, file: None, reason });
+                outcome =
+                    LookUpOutcome::Unusable(UnusableProof { fingerprint, file: None, reason });
             }
-            Err(error) => return LookUp::Failed(error),
+            Err(error) => return LookUpOutcome::Failed(error),
         }
     }
     outcome
 }
 
 /// Why a source counts as one that does not know its canary.
-#[derive(Debug)]
-pub(super) struct CanaryProblem {
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{error}")]
+pub struct CanaryProblem {
     pub(super) error: String,
+    /// What an operator can do about it.
+    remedy: &'static str,
     /// The time for which the source wants no requests.
     pub(super) pause: Option<Duration>,
     /// Whether the source has answered: it does not know its canary.
@@ -190,13 +196,51 @@ pub(super) struct CanaryProblem {
 }
 
 impl CanaryProblem {
-    fn new(fingerprint: &Fingerprint, error: impl Display) -> Self {
-        Self { error: format!("{fingerprint}: {error}"), pause: None, is_answer: true }
+    /// A source without a proof of a canary.
+    fn unknown(fingerprint: &Fingerprint, error: impl Display) -> Self {
+        let remedy = "add the proofs of the canary to the source, or set confirm.canary";
+        Self { error: format!("{fingerprint}: {error}"), remedy, pause: None, is_answer: true }
     }
 
-    /// A problem that concerns no certain key.
-    pub(super) fn other(error: &impl Display) -> Self {
-        Self { error: error.to_string(), pause: None, is_answer: false }
+    /// A source that has something else than a proof of a canary.
+    fn unusable(fingerprint: &Fingerprint, error: impl Display) -> Self {
+        let remedy = "replace the file by the proof of the canary, or correct confirm.url";
+        Self { remedy, ..Self::unknown(fingerprint, error) }
+    }
+
+    /// A directory that cannot be read.
+    fn unreadable(fingerprint: &Fingerprint, error: impl Display) -> Self {
+        let remedy = "make it readable for the user that runs keygate";
+        Self { remedy, ..Self::unknown(fingerprint, error) }
+    }
+
+    /// A URL that has not answered.
+    fn unanswered(fingerprint: &Fingerprint, error: &SourceError) -> Self {
+        let pause = match error {
+            SourceError::RateLimited(pause) => Some(*pause),
+            SourceError::Encoded
+            | SourceError::Refused(_)
+            | SourceError::Server(_)
+            | SourceError::Timeout(_)
+            | SourceError::Tls(_)
+            | SourceError::TooLarge
+            | SourceError::Unreachable(_)
+            | SourceError::Unresolved(_) => None,
+        };
+        let unknown = Self::unknown(fingerprint, error);
+        Self { remedy: error.remedy(), pause, is_answer: false, ..unknown }
+    }
+
+    /// A check that was not made to its end.
+    pub(super) fn unfinished(error: &impl Display) -> Self {
+        let remedy = "check the file system of confirm.proofs";
+        Self { error: error.to_string(), remedy, pause: None, is_answer: false }
+    }
+
+    /// What an operator can do about it.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        self.remedy
     }
 }
 
@@ -209,24 +253,13 @@ pub(super) async fn check_canaries(
     for (fingerprint, spki) in canaries {
         match client.get(files, fingerprint).await {
             Ok(SourceResponse::Found(body)) => {
-                proof::verify(&body, spki).map_err(|it| CanaryProblem::new(fingerprint, it))?;
+                let verified = proof::verify(&body, spki);
+                verified.map_err(|error| CanaryProblem::unusable(fingerprint, error))?;
             }
             Ok(SourceResponse::NotFound) => {
-                return Err(CanaryProblem::new(fingerprint, "404 Not Found"));
+                return Err(CanaryProblem::unknown(fingerprint, "404 Not Found"));
             }
-            Err(error) => {
-                let pause = match error {
-                    RequestError::RateLimited(pause) => Some(pause),
-                    RequestError::Encoded
-                    | RequestError::Refused(_)
-                    | RequestError::Server(_)
-                    | RequestError::Timeout(_)
-                    | RequestError::TooLarge
-                    | RequestError::Unreachable(_) => None,
-                };
-                let problem = CanaryProblem::new(fingerprint, error);
-                return Err(CanaryProblem { pause, is_answer: false, ..problem });
-            }
+            Err(error) => return Err(CanaryProblem::unanswered(fingerprint, &error)),
         }
     }
     Ok(())

@@ -1,68 +1,21 @@
-//! The questions of all workers about keys, and what became of each.
+//! The questions of all workers about keys.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use smallvec::SmallVec;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
-use super::schedule::{Asked, Schedule};
+use super::question::{Ask, Question};
+use super::schedule::{AskOutcome, Schedule, ScheduleLimits};
 use crate::config::{Config, ConfirmConfig};
 use crate::metrics::ConfirmMetrics;
-use crate::spki::Fingerprint;
-
-use super::schedule::ScheduleLimits;
-
-/// A question whether a client's key is compromised.
-#[derive(Debug, Clone)]
-pub struct Question {
-    /// The encodings of the key that hit in the filters of the source, with their
-    /// SubjectPublicKeyInfo (DER). The presented encoding comes first if it is among them.
-    pub encodings: SmallVec<[(Fingerprint, Arc<[u8]>); 2]>,
-    /// Position in the client's chain of the certificate with this key; 0 is the leaf.
-    pub position: usize,
-}
-
-/// What became of a question.
-#[derive(Debug)]
-pub enum Ask {
-    /// The answer is in use. Judge the key again.
-    Answered,
-    /// No answer can come within `confirm.wait`: the source backs off or is blocked, its canary has
-    /// failed, the queue is too long, or nothing is ever asked. The question may be kept, and a
-    /// later answer is applied to open connections.
-    NotSoon,
-    /// An answer may come soon.
-    UnderWay(UnderWay),
-}
-
-/// A question whose answer may come soon.
-#[derive(Debug, Clone)]
-pub struct UnderWay(watch::Receiver<()>);
-
-impl UnderWay {
-    pub(super) fn new(ended: watch::Receiver<()>) -> Self {
-        Self(ended)
-    }
-
-    /// Waits until the question is answered, or until it is clear that no answer comes soon. Returns
-    /// whether it is answered. The answer is in use then: judge the key again.
-    pub async fn ended(&mut self) -> bool {
-        // The sender sends once if there is an answer, and is dropped at the end.
-        let mut is_answered = false;
-        while self.0.changed().await.is_ok() {
-            is_answered = true;
-        }
-        is_answered
-    }
-}
 
 /// Takes the questions of all workers. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Questions(Option<Arc<Shared>>);
+pub struct Questions(Option<Arc<SharedQuestions>>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedQuestions {
     schedule: Mutex<Schedule>,
     /// Wakes the asking task.
     changed: Notify,
@@ -87,7 +40,7 @@ impl Questions {
 
     fn of_source(config: &ConfirmConfig, has_directory: bool, metrics: ConfirmMetrics) -> Self {
         let limits = ScheduleLimits { rate: config.rate, wait: config.wait, has_directory };
-        Self(Some(Arc::new(Shared {
+        Self(Some(Arc::new(SharedQuestions {
             schedule: Mutex::new(Schedule::new(limits, Instant::now())),
             changed: Notify::new(),
             wait: config.wait,
@@ -120,7 +73,7 @@ impl Questions {
         let asked = schedule.ask(question, Instant::now(), SystemTime::now());
         let pending = schedule.pending();
         drop(schedule);
-        let Asked { ask, is_new, dropped } = asked;
+        let AskOutcome { ask, is_new, dropped } = asked;
         shared.metrics.record_dropped(dropped);
         if is_new {
             shared.metrics.set_pending(pending);
@@ -143,7 +96,7 @@ impl Questions {
     }
 }
 
-impl Shared {
+impl SharedQuestions {
     fn lock(&self) -> MutexGuard<'_, Schedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -36,7 +36,8 @@ pub(super) type CanaryKey = (Fingerprint, Arc<[u8]>);
 pub enum ConfirmError {
     /// The file of the API key is not a key.
     #[error(
-        "confirm.api_key {}: not one line of 1 to {MAX_API_KEY} printable ASCII characters",
+        "confirm.api_key {}: not one line of 1 to {MAX_API_KEY} printable ASCII characters; \
+         put the key alone into the file",
         path.display()
     )]
     ApiKey {
@@ -86,7 +87,7 @@ pub enum ConfirmError {
     #[error("confirm.url: TLS: {0}")]
     Tls(#[from] rustls::Error),
     /// The file of CAs cannot be used.
-    #[error("confirm.trust_anchors {}: {source}", path.display())]
+    #[error("confirm.trust_anchors {}: {source}{}", path.display(), remedy("trust_anchors"))]
     TrustAnchors {
         /// Path of the file.
         path: PathBuf,
@@ -100,6 +101,7 @@ fn remedy(key: &str) -> &'static str {
     match key {
         "api_key" => "; put the key into the file, or remove confirm.api_key",
         "canary" => "; give \"published\", \"off\" or a file with a key",
+        "trust_anchors" => "; give the CAs of the source in PEM",
         _ => "",
     }
 }

@@ -31,17 +31,17 @@ impl ConfirmMetrics {
         let results = counters(registry, "confirmations_total", "Questions about keys by result.", &["result"])?;
         let duration = HistogramOpts::new("confirmation_duration_seconds", "Duration of one question about a key to the source of proofs.");
         let duration = Histogram::with_opts(duration.namespace(NAMESPACE).buckets(DURATIONS.to_vec()));
-        let answers = register(registry, IntGaugeVec::new(opts("confirmation_answers", "Answers about keys in use, by verdict."), &["verdict"]))?;
+        let answers = register(registry, IntGaugeVec::new(opts("confirmation_answers", "Encodings of keys with an answer in use, by verdict. A key can have several."), &["verdict"]))?;
         let gauge = |name, help| register(registry, Gauge::with_opts(opts(name, help)));
         let integer = |name, help| register(registry, IntGauge::with_opts(opts(name, help)));
         Ok(Self {
             results: Family::from_vec(&results, &[]),
             duration: register(registry, duration)?,
-            pending: integer("confirmations_pending", "Questions about keys that wait for an answer.")?,
+            pending: integer("confirmations_pending", "Questions that wait for an answer, one for each set of encodings of a key.")?,
             confirmed: answers.with_label_values(&[VerdictKind::Confirmed.as_str()]),
             cleared: answers.with_label_values(&[VerdictKind::Cleared.as_str()]),
             canary_successful: integer("confirmation_canary_successful", "1 if the source of proofs knew its canary at the last check; 0 if not, or if it was not checked yet.")?,
-            canary_failures: counter(registry, "confirmation_canary_failures_total", "Checks at which the source of proofs did not know its canary.")?,
+            canary_failures: counter(registry, "confirmation_canary_failures_total", "Checks at which the source of proofs did not know its canary, or could not be asked.")?,
             last_answer: gauge("confirmation_last_answer_timestamp_seconds", "When the source of proofs last answered; 0 if it has not answered yet.")?,
             blocked_until: gauge("confirmation_blocked_until_timestamp_seconds", "Until when the source of proofs wants no questions (429); 0 if it has not asked for a pause.")?,
         })

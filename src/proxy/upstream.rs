@@ -248,27 +248,17 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
-    use crate::config::Config;
+    use crate::config::example::{changed, parse};
     use crate::metrics::{UpstreamFailure, WorkerMetrics};
     use crate::proxy::message::body::{BodyLimits, RequestBody};
 
     /// The upstream of a service with these servers; a server is ejected after one failure.
     fn upstream(servers: &[String]) -> Upstream {
-        let text = format!(
-            r#"
-            [[filters]]
-            name = "lost"
-            path = "lost.pkbf"
-
-            [[services]]
-            name = "orders"
-            listen = "127.0.0.1:8443"
-            tls = {{ certificate = "s.pem", private_key = "s.key" }}
-            client_auth = {{ trust_anchors = "ca.pem" }}
-            upstream = {{ servers = {servers:?}, max_failures = 1 }}
-            "#
+        let text = changed(
+            r#"servers = ["http://127.0.0.1:8080"]"#,
+            &format!("servers = {servers:?}, max_failures = 1"),
         );
-        let mut config = Config::parse(Path::new("/etc/keygate/keygate.toml"), &text).unwrap();
+        let mut config = parse(&text).unwrap();
         let metrics = WorkerMetrics::new(&["orders"]).unwrap().service("orders");
         let config = Arc::new(config.services.remove(0));
         let (health, resolver) = (HealthRegistry::default(), Resolver::start().unwrap());

@@ -33,6 +33,7 @@ mod admission {
 }
 
 mod cli {
+    mod bench;
     mod confirm;
     mod demo;
     mod filter;

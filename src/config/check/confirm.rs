@@ -95,27 +95,11 @@ impl Checker<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::config::example::{MINIMAL, parse};
 
     /// Why a configuration with this table is rejected.
     fn problem(confirm: &str) -> Option<String> {
-        let text = format!(
-            r#"
-[[filters]]
-name = "lost"
-path = "lost.pkbf"
-
-[[services]]
-name = "orders"
-listen = "127.0.0.1:8443"
-tls = {{ certificate = "s.pem", private_key = "s.key" }}
-client_auth = {{ trust_anchors = "ca.pem" }}
-upstream = {{ servers = ["http://127.0.0.1:8080"] }}
-
-[confirm]
-{confirm}"#
-        );
-        let config = Config::parse(Path::new("/etc/keygate/keygate.toml"), &text);
+        let config = parse(&format!("{MINIMAL}[confirm]\n{confirm}"));
         config.err().map(|error| error.to_string())
     }
 

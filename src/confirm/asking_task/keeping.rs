@@ -1,24 +1,23 @@
 //! Answers and proofs in the state directory.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinError;
+use tokio::task::{JoinError, JoinSet};
 use tracing::{error, warn};
 
 use super::super::answer_book::AnswerBook;
-use super::super::source_files::ConfirmError;
 use super::super::{TARGET, answer_book, proof_directory};
 use super::{AskingTask, FILE_TIMEOUT};
-use crate::config::ConfirmConfig;
+use crate::snapshot::StateLock;
 use crate::spki::Fingerprint;
 use crate::unix_time;
 
 /// Minimum time between two writes of the state file, 10 s.
-pub(super) const SAVE_INTERVAL: Duration = Duration::from_secs(10);
+const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum time for the last write of the state file, 5 s.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,9 +25,6 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of proofs whose write has failed and is repeated, 64: 1 MiB. A further proof is
 /// found again when its client comes back after a restart.
 const MAX_UNKEPT: usize = 64;
-
-/// Name of the directory of kept proofs in the state directory.
-pub(in crate::confirm) const KEPT_PROOFS: &str = "proofs";
 
 /// Saves the answers at the end of the process.
 #[derive(Debug, Clone)]
@@ -46,30 +42,6 @@ impl AnswerKeeper {
         if tokio::time::timeout(FLUSH_TIMEOUT, save).await.is_err() {
             warn!(target: TARGET, "answers about keys could not be saved in time");
         }
-    }
-}
-
-/// Creates the directory for proofs in the state directory, because the sandbox allows no new
-/// directories.
-///
-/// # Errors
-/// Returns an error if the directory cannot be created.
-pub fn create_directories(
-    config: Option<&ConfirmConfig>,
-    state_dir: Option<&Path>,
-) -> Result<(), ConfirmError> {
-    let (Some(_), Some(state_dir)) = (config, state_dir) else { return Ok(()) };
-    let path = state_dir.join(KEPT_PROOFS);
-    match std::fs::create_dir(&path) {
-        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
-            // A missing state directory has an error of its own.
-            if state_dir.exists() {
-                Err(ConfirmError::Directory { key: "state.dir", path, source })
-            } else {
-                Ok(())
-            }
-        }
-        Ok(()) | Err(_) => Ok(()),
     }
 }
 
@@ -92,16 +64,53 @@ pub(super) struct UnkeptProof {
     body: Arc<[u8]>,
 }
 
+/// The writes in the state directory, and the lock on it.
+#[derive(Debug)]
+pub(super) struct Keeping {
+    directory: Option<PathBuf>,
+    lock: Option<StateLock>,
+    /// Whether the state file is of this process alone, and its answers are in the book.
+    owns_state: bool,
+    /// Whether answers have changed since they were saved.
+    pub(super) is_dirty: bool,
+    saved_at: Option<Instant>,
+    /// Writes that are in progress.
+    pub(super) writes: JoinSet<WriteEnd>,
+    /// Proofs whose write has failed.
+    unkept: Vec<UnkeptProof>,
+}
+
+impl Keeping {
+    pub(super) fn new(directory: Option<&Path>, lock: Option<StateLock>, owns_state: bool) -> Self {
+        Self {
+            directory: directory.map(Path::to_owned),
+            lock,
+            owns_state,
+            is_dirty: false,
+            saved_at: None,
+            writes: JoinSet::new(),
+            unkept: Vec::new(),
+        }
+    }
+
+    /// When changed answers may be saved; `None` if there are none, or at once.
+    pub(super) fn next_save(&self) -> Option<Instant> {
+        self.saved_at.filter(|_| self.is_dirty).map(|at| at + SAVE_INTERVAL)
+    }
+}
+
 impl AskingTask {
     /// Writes the state file if it is due, and the proofs whose last write has failed.
     pub(super) fn save(&mut self) {
         let now = Instant::now();
         let was_saved = |at: Instant| now.saturating_duration_since(at) < SAVE_INTERVAL;
-        if (self.owns_state && !self.is_dirty) || self.saved_at.is_some_and(was_saved) {
+        if (self.keeping.owns_state && !self.keeping.is_dirty)
+            || self.keeping.saved_at.is_some_and(was_saved)
+        {
             return;
         }
-        self.saved_at = Some(now);
-        if self.owns_state {
+        self.keeping.saved_at = Some(now);
+        if self.keeping.owns_state {
             self.start_writes();
         } else {
             self.start_take_over();
@@ -110,36 +119,36 @@ impl AskingTask {
 
     fn start_take_over(&mut self) {
         if let Some(take_over) = self.take_over() {
-            self.writes.spawn_local(async move { WriteEnd::TakenOver(take_over.await) });
+            self.keeping.writes.spawn_local(async move { WriteEnd::TakenOver(take_over.await) });
         }
     }
 
     fn start_writes(&mut self) {
-        self.is_dirty = false;
-        for proof in std::mem::take(&mut self.unkept) {
+        self.keeping.is_dirty = false;
+        for proof in std::mem::take(&mut self.keeping.unkept) {
             self.keep(proof);
         }
         if let Some(write) = self.write() {
-            self.writes.spawn_local(async move { WriteEnd::Answers(write.await) });
+            self.keeping.writes.spawn_local(async move { WriteEnd::Answers(write.await) });
         }
     }
 
     /// Finishes all writes before the process ends. What has failed is written once more.
     pub(super) async fn write_now(&mut self) {
         self.finish_writes().await;
-        if !self.owns_state {
+        if !self.keeping.owns_state {
             self.start_take_over();
             self.finish_writes().await;
         }
         // While another process holds the lock, that process saves its answers.
-        if self.owns_state && self.is_dirty {
+        if self.keeping.owns_state && self.keeping.is_dirty {
             self.start_writes();
             self.finish_writes().await;
         }
     }
 
     async fn finish_writes(&mut self) {
-        while let Some(ended) = self.writes.join_next().await {
+        while let Some(ended) = self.keeping.writes.join_next().await {
             self.end_write(ended);
         }
     }
@@ -150,7 +159,7 @@ impl AskingTask {
     fn take_over(
         &self,
     ) -> Option<impl Future<Output = io::Result<Option<Box<AnswerBook>>>> + 'static> {
-        let (directory, lock) = (self.state_dir.clone()?, self.state_lock.clone()?);
+        let (directory, lock) = (self.keeping.directory.clone()?, self.keeping.lock.clone()?);
         let (mut kept, directories) = (self.book.emptied(), self.directories.clone());
         let thread = self.thread.clone();
         let take_over = move || {
@@ -170,16 +179,16 @@ impl AskingTask {
     fn end_take_over(&mut self, taken: io::Result<Option<Box<AnswerBook>>>) -> io::Result<()> {
         if let Some(kept) = taken? {
             let learned = self.book.merge(*kept);
-            self.learned.extend(learned);
-            (self.owns_state, self.has_news) = (true, true);
-            (self.is_dirty, self.saved_at) = (true, None);
+            self.news.learned.extend(learned);
+            (self.keeping.owns_state, self.news.is_unpublished) = (true, true);
+            (self.keeping.is_dirty, self.keeping.saved_at) = (true, None);
         }
         Ok(())
     }
 
     /// The write of the state file; `None` without a state directory.
     fn write(&self) -> Option<impl Future<Output = io::Result<()>> + 'static> {
-        let directory = self.state_dir.clone()?;
+        let directory = self.keeping.directory.clone()?;
         let (text, thread) = (self.book.to_file(), self.thread.clone());
         Some(async move {
             let text = text?;
@@ -197,7 +206,7 @@ impl AskingTask {
     fn keep(&mut self, proof: UnkeptProof) {
         let Some(directory) = self.directories.kept.clone() else { return };
         let thread = self.thread.clone();
-        self.writes.spawn_local(async move {
+        self.keeping.writes.spawn_local(async move {
             let UnkeptProof { fingerprint, body } = proof.clone();
             let keep = move || proof_directory::keep(&directory, &fingerprint, &body).map(drop);
             let kept = thread.run_within(FILE_TIMEOUT, keep).await;
@@ -211,8 +220,8 @@ impl AskingTask {
         let result = match ended {
             Ok(WriteEnd::Answers(result)) => result,
             Ok(WriteEnd::Proof { proof, result }) => {
-                if result.is_err() && self.unkept.len() < MAX_UNKEPT {
-                    self.unkept.push(proof);
+                if result.is_err() && self.keeping.unkept.len() < MAX_UNKEPT {
+                    self.keeping.unkept.push(proof);
                 }
                 result
             }
@@ -221,7 +230,7 @@ impl AskingTask {
         };
         if let Err(error) = result {
             self.metrics.state_write_failures.inc();
-            self.is_dirty = true;
+            self.keeping.is_dirty = true;
             error!(target: TARGET, %error, "answers about keys cannot be saved");
         }
     }

@@ -15,7 +15,7 @@ use crate::snapshot::{FileState, Warning};
 use crate::spki::Fingerprint;
 
 /// What a look at the files has found.
-pub(super) struct Refreshed {
+pub(super) struct RefreshedFiles {
     directories: Directories,
     /// The states of the files, then that of the directory of proofs.
     states: Vec<FileState>,
@@ -105,17 +105,17 @@ impl AskingTask {
                 true => None,
                 false => Some(thread.run_within(FILE_TIMEOUT, read).await),
             };
-            TaskEnd::Refreshed(Refreshed { directories, states, files })
+            TaskEnd::Refreshed(RefreshedFiles { directories, states, files })
         });
     }
 
     /// Uses files that have changed, and asks again what a new proof may answer.
     pub(super) fn end_refresh(
         &mut self,
-        refreshed: Refreshed,
+        refreshed: RefreshedFiles,
         tasks: &mut JoinSet<TaskEnd>,
     ) -> Directories {
-        let Refreshed { directories, states, files } = refreshed;
+        let RefreshedFiles { directories, states, files } = refreshed;
         let before = std::mem::replace(&mut self.seen, states);
         match files {
             None => {}
@@ -154,7 +154,7 @@ impl AskingTask {
             let named = thread.run_within(FILE_TIMEOUT, named).await;
             TaskEnd::Named(named.unwrap_or_default())
         });
-        self.judge_again = true;
+        self.news.judge_again = true;
         self.canary.forget();
         if self.config.directory_is_complete {
             self.check_canary_anew(tasks);

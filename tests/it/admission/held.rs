@@ -201,18 +201,27 @@ fn a_resumed_client_is_held_too() {
     }
 }
 
-/// The kind of handshake and the first line of the response to a request; empty without one.
-fn request(scene: &Running, config: &Arc<ClientConfig>) -> (HandshakeKind, String) {
+/// The kind of handshake, and all that the server sends after `request`.
+fn exchange(
+    scene: &Running,
+    config: &Arc<ClientConfig>,
+    request: &str,
+) -> (HandshakeKind, std::io::Result<String>) {
     let connection = ClientConnection::new(Arc::clone(config), "localhost".try_into().unwrap());
     let mut connection = connection.unwrap();
     let mut tcp = std::net::TcpStream::connect(scene.keygate.address()).unwrap();
     tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut tls = rustls::Stream::new(&mut connection, &mut tcp);
-    tls.write_all(GET.as_bytes()).unwrap();
-    let mut response = String::new();
-    tls.read_to_string(&mut response).unwrap();
-    let line = response.lines().next().unwrap_or_default().to_owned();
-    (connection.handshake_kind().unwrap(), line)
+    let mut text = String::new();
+    let sent = tls.write_all(request.as_bytes());
+    let read = sent.and_then(|()| tls.read_to_string(&mut text));
+    (connection.handshake_kind().unwrap_or(HandshakeKind::Full), read.map(|_| text))
+}
+
+/// The kind of handshake and the first line of the response to a request; empty without one.
+fn request(scene: &Running, config: &Arc<ClientConfig>) -> (HandshakeKind, String) {
+    let (kind, response) = exchange(scene, config, GET);
+    (kind, response.unwrap().lines().next().unwrap_or_default().to_owned())
 }
 
 #[test]
@@ -435,14 +444,8 @@ fn issuers_are_asked_about_after_the_handshake_and_hold_the_client() {
 
 /// What a client of a TCP service gets with its first byte: the server's greeting, or an alert.
 fn greeting(scene: &Running, config: &Arc<ClientConfig>) -> (HandshakeKind, String) {
-    let connection = ClientConnection::new(Arc::clone(config), "localhost".try_into().unwrap());
-    let mut connection = connection.unwrap();
-    let mut tcp = std::net::TcpStream::connect(scene.keygate.address()).unwrap();
-    tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
-    let mut text = String::new();
-    let read = rustls::Stream::new(&mut connection, &mut tcp).read_to_string(&mut text);
-    let text = read.map_or_else(|error| error.to_string(), |_| text);
-    (connection.handshake_kind().unwrap_or(HandshakeKind::Full), text)
+    let (kind, text) = exchange(scene, config, "");
+    (kind, text.unwrap_or_else(|error| error.to_string()))
 }
 
 #[test]

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::keygate::BINARY;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proof_source::{ProofSource, respond};
 use crate::support::proxy::{Configuration, Configure, Proxy};
 use crate::support::{output_text, wait_for, write_filter};
 
@@ -376,6 +377,58 @@ fn validate_asks_the_source_about_its_canary_only_if_told_to() {
     configure(&pki, &[&lost], &format!("url = \"{url}\"\ncanary = \"off\""));
     assert!(validate(0, &["--online"]).contains("clears no key"));
     assert!(source.requests().is_empty());
+}
+
+/// Each failure of the source has its own remedy.
+#[test]
+fn validate_names_the_remedy_for_each_failure_of_the_source() {
+    const ADD: &str = "; add the proofs of the canary to the source, or set confirm.canary";
+    const CAS: &str = "; give the CAs of the source in confirm.trust_anchors";
+    const NAME: &str = "; correct the name in confirm.url, or check the DNS";
+    let (pki, other) = (Pki::new(), Pki::named("Other CA"));
+    let [lost, canary] = ["lost", "canary"].map(|name| pki.client(name, Kind::P256));
+    pki.server("server");
+    let http = |url: &str, rest: &str| format!("url = \"{url}\"\ncanary = \"canary.pem\"\n{rest}");
+    let https = |url: &str| http(url, "trust_anchors = \"ca.pem\"");
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_url = format!("http://{}", silent.local_addr().unwrap());
+    let [foreign, misnamed] = [(&other, "localhost"), (&pki, "elsewhere.example")]
+        .map(|(ca, name)| ProofSource::with_tls(&ca.server_for("source", &[name])));
+    let of_tls = |source: &ProofSource| format!("https://localhost:{}", source.address().port());
+    let answering = |status: &str| {
+        let source = ProofSource::start();
+        source.reply_to_others(respond(status, "", "{}"));
+        source
+    };
+    let statuses = [
+        ("200 OK", "; replace the file by the proof of the canary, or correct confirm.url"),
+        ("301 Moved", "; correct confirm.url"),
+        ("401 Unauthorized", "; check confirm.api_key"),
+        ("404 Not Found", ADD),
+        ("429 Slow", "; try again later, or set confirm.api_key"),
+        ("503 Oops", "; try again later: the source itself has failed"),
+    ];
+    let statuses = statuses.map(|(status, remedy)| (answering(status), remedy));
+    // No resolver asks a name server for a label of more than 63 characters (RFC 1035, section 2.3.4).
+    let no_name = format!("https://{}.example", "a.".repeat(126));
+    let mut cases = vec![
+        (http(&format!("http://{unused}"), ""), "; start the source, or correct confirm.url"),
+        (http(&silent_url, "timeout = \"200ms\""), "; check the network to the source, or raise"),
+        (https(&of_tls(&foreign)), CAS),
+        (https(&of_tls(&misnamed)), CAS),
+        (https(&no_name), NAME),
+        ("proofs = \"proofs\"\ndirectory_is_complete = true".to_owned(), ADD),
+    ];
+    cases.extend(statuses.iter().map(|(source, remedy)| (http(&source.url(), ""), *remedy)));
+    std::fs::create_dir(pki.path("proofs")).unwrap();
+    for (settings, remedy) in cases {
+        configure(&pki, &[&lost], &settings);
+        let arguments = ["validate", "--config", "keygate.toml", "--online"];
+        let shown = output_text(&run(pki.directory(), 3, &arguments));
+        assert!(shown.contains(remedy), "{settings}: {shown}");
+    }
+    drop(canary);
 }
 
 /// Related encodings are asked about if only they are in the filter.

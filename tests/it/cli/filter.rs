@@ -10,50 +10,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use data_encoding::BASE64;
 use serde_json::{Value, json};
 
+use super::bench::{Bench, problem};
 use crate::support::keygate::{BINARY, keygate};
 use crate::support::{output_text, skip, system, wait_until};
 
-/// A directory, and the commands in it.
-struct Bench(tempfile::TempDir);
-
 impl Bench {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
     /// With a filter of a sensible size.
     fn with_filter() -> Self {
-        let bench = Self::new();
+        let bench = Self::new("filter");
         bench.run(0, &["create", "a.pkbf", "--hash-count", "20", "--hash-length", "16"]);
         bench
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(BINARY);
-        command.current_dir(self.0.path()).arg("filter").args(arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-
-    /// Runs `keygate filter`, which must end with `code`.
-    fn run(&self, code: i32, arguments: &[&str]) -> Output {
-        let output = self.command(arguments).output().unwrap();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", output_text(&output));
-        output
-    }
-
-    /// The lines of JSON that it writes.
-    fn json(&self, code: i32, arguments: &[&str]) -> Vec<Value> {
-        let output = self.run(code, &[arguments, &["--json"]].concat());
-        let lines = std::str::from_utf8(&output.stdout).unwrap().lines();
-        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-
-    /// The only one.
+    /// The only line of JSON that it writes.
     fn object(&self, code: i32, arguments: &[&str]) -> Value {
         let [object] = self.json(code, arguments).try_into().unwrap();
         object
@@ -64,7 +33,7 @@ impl Bench {
     }
 
     fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.0.path()).unwrap();
+        let entries = std::fs::read_dir(self.directory()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<_> = names.collect();
         names.sort();
@@ -75,10 +44,6 @@ impl Bench {
 fn vector(name: &str) -> String {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
     directory.join(name).to_str().unwrap().to_owned()
-}
-
-fn problem(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// A line of base64: the SPKI of an Ed25519 key without a private key.
@@ -104,7 +69,7 @@ fn create_makes_the_filter_that_the_reference_implementation_would() {
         ("100", "0.5", 1, 8),
         ("1", "0.01", 3, 4),
     ] {
-        let bench = Bench::new();
+        let bench = Bench::new("filter");
         let made = bench.object(0, &["create", "a.pkbf", "--entries", entries, "--fp-rate", rate]);
         assert_eq!(
             (&made["hash_count"], &made["hash_length"]),
@@ -137,7 +102,7 @@ fn create_overwrites_only_with_force() {
 
 #[test]
 fn create_names_parameters_that_are_out_of_range() {
-    let bench = Bench::new();
+    let bench = Bench::new("filter");
     for arguments in [
         &["--entries", "0", "--fp-rate", "0.1"][..],
         &["--entries", "10", "--fp-rate", "1"],
@@ -168,7 +133,7 @@ fn add_sets_the_bits_and_the_header_of_the_reference_implementation() {
     for (hash_count, hash_length) in
         [(20, 20), (12, 18), (255, 16), (5, 12), (3, 14), (3, 6), (2, 4), (1, 3)]
     {
-        let bench = Bench::new();
+        let bench = Bench::new("filter");
         let (k, l) = (hash_count.to_string(), hash_length.to_string());
         bench.run(0, &["create", "a.pkbf", "--hash-count", &k, "--hash-length", &l]);
         let start = now();
@@ -243,7 +208,7 @@ fn add_updates_the_checksum_and_rejects_a_file_that_does_not_match_it() {
     bench.run(0, &["add", "a.pkbf", "keys"]);
     let check = Command::new("sha256sum")
         .args(["-c", "a.pkbf.sha256"])
-        .current_dir(bench.0.path())
+        .current_dir(bench.directory())
         .output();
     assert!(check.unwrap().status.success(), "sha256sum finds the new checksum true");
     let mut damaged = read(bench.path("a.pkbf")).unwrap();
@@ -284,13 +249,13 @@ fn concurrent_additions_wait_for_each_other_and_none_is_lost() {
 /// power would; ignored, it is an error in the same place, as a full disk is.
 #[test]
 fn an_addition_killed_while_writing_leaves_the_old_file() {
-    let bench = Bench::new();
+    let bench = Bench::new("filter");
     bench.run(0, &["create", "a.pkbf", "--hash-count", "20", "--hash-length", "23"]);
     write(bench.path("keys"), lines(0..10)).unwrap();
     let before = read(bench.path("a.pkbf")).unwrap();
     let limited = |trap: &str| {
         let script = format!("{trap}\nulimit -f 600; exec {BINARY} filter add a.pkbf keys");
-        Command::new("bash").args(["-c", &script]).current_dir(bench.0.path()).output().unwrap()
+        Command::new("bash").args(["-c", &script]).current_dir(bench.directory()).output().unwrap()
     };
     let killed = limited("");
     assert_eq!(killed.status.code(), None, "{}", output_text(&killed));
@@ -321,7 +286,7 @@ fn an_add_that_is_killed_at_any_step_leaves_a_usable_filter_and_the_next_one_rem
     for calls in ["fsync", "/^rename", "/^unlink", "openat"] {
         let bench = Bench::with_filter();
         let sum = |name: &str| {
-            let directory = bench.0.path().to_str().unwrap();
+            let directory = bench.directory().to_str().unwrap();
             let sum = system("env", &["--chdir", directory, "sha256sum", name]);
             write(bench.path(&format!("{name}.sha256")), sum.stdout).unwrap();
         };
@@ -331,7 +296,7 @@ fn an_add_that_is_killed_at_any_step_leaves_a_usable_filter_and_the_next_one_rem
             let mut command = Command::new("strace");
             command.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}")]);
             command.args(["-e", &format!("inject={calls}:signal=KILL:when={at}")]);
-            command.args([BINARY, "filter", "add", "a.pkbf", "key"]).current_dir(bench.0.path());
+            command.args([BINARY, "filter", "add", "a.pkbf", "key"]).current_dir(bench.directory());
             let output = command.output().unwrap();
             // A filter that does not match its checksum file is an error.
             bench.info();
@@ -403,7 +368,7 @@ fn a_directory_is_read_recursively() {
 fn a_named_pipe_is_read() {
     let bench = Bench::with_filter();
     let script = format!("{BINARY} filter add a.pkbf <(printf '%s' {})", line(7));
-    let output = Command::new("bash").args(["-c", &script]).current_dir(bench.0.path()).output();
+    let output = Command::new("bash").args(["-c", &script]).current_dir(bench.directory()).output();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", output_text(&output));
     assert_eq!(bench.info()["entries"], 1);
@@ -497,7 +462,7 @@ fn long_work_shows_progress_on_a_terminal_and_none_in_a_pipe() {
         let output = Command::new("script")
             .env("TERM", "xterm") // without a name of the terminal no bar is drawn
             .args(["-q", "-e", "-c", &command, "/dev/null"])
-            .current_dir(bench.0.path())
+            .current_dir(bench.directory())
             .stdin(Stdio::null())
             .output()
             .unwrap();
@@ -518,7 +483,7 @@ fn long_work_shows_progress_on_a_terminal_and_none_in_a_pipe() {
 
 #[test]
 fn memory_does_not_grow_with_the_number_of_keys() {
-    let bench = Bench::new();
+    let bench = Bench::new("filter");
     bench.run(0, &["create", "a.pkbf", "--entries", "500000", "--fp-rate", "0.001"]);
     let many = lines(0..100_000);
     assert!(many.len() > 6_000_000);

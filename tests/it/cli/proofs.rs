@@ -10,54 +10,24 @@ use keygate::proof;
 use keygate::spki::keys_in;
 use serde_json::{Value, json};
 
+use super::bench::{Bench, problem};
 use crate::support::keygate::BINARY;
 use crate::support::{output_text, skip, system};
 
-/// A directory with keys, and the commands in it.
-struct Bench(tempfile::TempDir);
-
 impl Bench {
     /// With `NAME.key` and `NAME.pem`, the certificate, of these algorithms of `openssl req`.
-    fn new(keys: &[(&str, &str)]) -> Self {
-        let bench = Self(tempfile::tempdir().unwrap());
+    fn with_keys(keys: &[(&str, &str)]) -> Self {
+        let bench = Self::new("proof");
         for (name, algorithm) in keys {
             let made = format!(
                 "req -x509 -newkey {algorithm} -noenc -keyout {name}.key -out {name}.pem -subj /CN={name}"
             );
             let mut openssl = Command::new("openssl");
-            openssl.args(made.split_whitespace()).current_dir(bench.0.path());
+            openssl.args(made.split_whitespace()).current_dir(bench.directory());
             let output = openssl.output().unwrap();
             assert!(output.status.success(), "{}", output_text(&output));
         }
         bench
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(BINARY);
-        command.current_dir(self.0.path()).arg("proof").args(arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-
-    /// Runs `keygate proof`, which must end with `code`; returns its output.
-    fn run(&self, code: i32, arguments: &[&str]) -> Output {
-        let output = self.command(arguments).output().unwrap();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", output_text(&output));
-        output
-    }
-
-    fn lines(&self, code: i32, arguments: &[&str]) -> Vec<String> {
-        let output = self.run(code, arguments);
-        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
-    }
-
-    fn json(&self, code: i32, arguments: &[&str]) -> Vec<Value> {
-        let lines = self.lines(code, &[arguments, &["--json"]].concat());
-        lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     fn fingerprint(&self, certificate: &str) -> String {
@@ -68,16 +38,12 @@ impl Bench {
 
 const P256: &str = "ec -pkeyopt ec_paramgen_curve:P-256";
 
-fn problem(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 #[test]
 fn created_proofs_are_files_that_verify_the_certificate() {
     if skip::without("openssl") {
         return;
     }
-    let bench = Bench::new(&[("lost", P256), ("rsa", "rsa:2048"), ("other", "ed25519")]);
+    let bench = Bench::with_keys(&[("lost", P256), ("rsa", "rsa:2048"), ("other", "ed25519")]);
     std::fs::create_dir(bench.path("proofs")).unwrap();
     for (name, algorithm, count) in
         [("lost", "p256", 2), ("rsa", "rsa-2048", 1), ("other", "ed25519", 1)]
@@ -115,7 +81,7 @@ fn a_proof_says_nothing_about_other_keys_and_names_the_reason() {
     if skip::without("openssl") {
         return;
     }
-    let bench = Bench::new(&[("lost", P256), ("other", P256), ("rsa", "rsa:2048")]);
+    let bench = Bench::with_keys(&[("lost", P256), ("other", P256), ("rsa", "rsa:2048")]);
     let paths = bench.lines(0, &["create", "lost.key"]);
     let proof = paths[0].as_str();
     let rows = bench.json(0, &["verify", proof, "other.pem", "lost.pem", "rsa.pem"]);
@@ -154,7 +120,7 @@ fn without_a_key_no_signature_is_verified_and_the_exit_code_is_not_success() {
     if skip::without("openssl") {
         return;
     }
-    let bench = Bench::new(&[("lost", P256)]);
+    let bench = Bench::with_keys(&[("lost", P256)]);
     let paths = bench.lines(0, &["create", "lost.key"]);
     let output = bench.run(1, &["verify", &paths[0]]);
     let fingerprint = bench.fingerprint("lost.pem");
@@ -172,7 +138,7 @@ fn a_private_key_proves_its_own_compromise() {
     if skip::without("openssl") {
         return;
     }
-    let bench = Bench::new(&[("lost", P256), ("other", P256)]);
+    let bench = Bench::with_keys(&[("lost", P256), ("other", P256)]);
     let rows = bench.json(0, &["verify", "lost.key", "lost.pem", "other.pem"]);
     let proved: Vec<_> = rows.iter().map(|row| &row["proved"]).collect();
     assert_eq!(proved, [&json!(true), &json!(false)]);
@@ -192,12 +158,12 @@ fn a_private_key_with_a_foreign_public_half_proves_nothing() {
     if skip::without("openssl") {
         return;
     }
-    let bench = Bench::new(&[("thief", "rsa:2048"), ("victim", "rsa:2048")]);
+    let bench = Bench::with_keys(&[("thief", "rsa:2048"), ("victim", "rsa:2048")]);
     // The modulus of another key in place of its own: both have 257 bytes.
     let der = |name: &str| {
         let made = format!("pkey -in {name}.key -traditional -outform DER");
         let mut openssl = Command::new("openssl");
-        openssl.args(made.split_whitespace()).current_dir(bench.0.path());
+        openssl.args(made.split_whitespace()).current_dir(bench.directory());
         openssl.output().unwrap().stdout
     };
     let (mut forged, victim) = (der("thief"), der("victim"));
@@ -214,10 +180,10 @@ fn an_unusable_input_is_named() {
     if skip::without("openssl") {
         return;
     }
-    let bench = Bench::new(&[("lost", P256)]);
+    let bench = Bench::with_keys(&[("lost", P256)]);
     let mut openssl = Command::new("openssl");
     openssl.args("pkey -in lost.key -aes256 -passout pass:x -out locked.key".split_whitespace());
-    assert!(openssl.current_dir(bench.0.path()).status().unwrap().success());
+    assert!(openssl.current_dir(bench.directory()).status().unwrap().success());
     write(bench.path("prose"), "nothing\n").unwrap();
     write(bench.path("large"), vec![b' '; (1 << 20) + 1]).unwrap();
     let key = bench.path("ssh");
@@ -254,12 +220,12 @@ fn on_a_terminal_a_proof_is_created_with_yes_only() {
     if skip::without("openssl") || skip::without("script") {
         return;
     }
-    let bench = Bench::new(&[("lost", P256)]);
+    let bench = Bench::with_keys(&[("lost", P256)]);
     let file = format!("{}.jws", bench.fingerprint("lost.pem"));
     let on_terminal = |arguments: &str| {
         let mut script = Command::new("script");
         let command = format!("{BINARY} proof create lost.key {arguments}");
-        script.args(["-qec", &command, "/dev/null"]).current_dir(bench.0.path());
+        script.args(["-qec", &command, "/dev/null"]).current_dir(bench.directory());
         script.stdin(Stdio::null()).output().unwrap()
     };
     let output = on_terminal("");

@@ -1,9 +1,9 @@
 //! A source of proofs that plays every kind of answer. For each: the verdict, the metric, the log
 //! line and the next question.
 //!
-//! Guards: `end_look_up`, `clear_if_trusted`, `end_canary` and `fail` in
-//! `src/confirm/asking_task/outcome.rs`, `read` and `send` in `src/confirm/client.rs`, `finish` in
-//! `src/confirm/schedule.rs`.
+//! Guards: `end_look_up` and `fail` in `src/confirm/asking_task/outcome.rs`, `clear_if_trusted` and
+//! `end_canary` in `src/confirm/asking_task/canary.rs`, `read` and `send` in `src/confirm/client.rs`,
+//! `finish` in `src/confirm/schedule.rs`.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,349 @@
+//! The order of questions: who is asked about, when, and who is woken.
+
+use smallvec::smallvec;
+
+use super::super::pace::back_off;
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn schedule(has_directory: bool) -> (Schedule, Instant) {
+    let now = Instant::now();
+    let limits = ScheduleLimits { rate: 1, wait: 2 * SECOND, has_directory };
+    (Schedule::new(limits, now), now)
+}
+
+fn question(key: u64) -> Question {
+    let spki: Arc<[u8]> = key.to_be_bytes().as_slice().into();
+    Question { encodings: smallvec![(Fingerprint::of(&spki), spki)], position: 0 }
+}
+
+impl Schedule {
+    fn put(&mut self, key: u64, now: Instant) -> Ask {
+        self.ask(question(key), now, SystemTime::UNIX_EPOCH).ask
+    }
+}
+
+fn is_soon(ask: &Ask) -> bool {
+    matches!(ask, Ask::UnderWay(_))
+}
+
+#[test]
+fn a_key_is_asked_about_once_for_all_waiters() {
+    let (mut schedule, now) = schedule(false);
+    assert!(is_soon(&schedule.put(1, now)) && is_soon(&schedule.put(1, now)));
+    let job = schedule.next(now).unwrap();
+    assert!(is_soon(&schedule.put(1, now)));
+    assert!(schedule.next(now).is_none() && schedule.pending() == 1);
+    schedule.finish(job.number, Finished::Answered, now);
+    assert_eq!(schedule.pending(), 0);
+}
+
+#[test]
+fn at_most_four_questions_are_under_way() {
+    let (mut schedule, now) = schedule(true);
+    (0..9).for_each(|key| drop(schedule.put(key, now)));
+    let jobs: Vec<_> = std::iter::from_fn(|| schedule.next(now)).collect();
+    assert_eq!(jobs.len(), 4);
+    schedule.finish(jobs[0].number, Finished::Answered, now);
+    assert!(schedule.next(now).is_some() && schedule.next(now).is_none());
+}
+
+#[test]
+fn the_url_is_asked_in_bursts_of_ten_and_then_at_the_rate() {
+    let (mut schedule, now) = schedule(false);
+    (0..20).for_each(|key| drop(schedule.put(key, now)));
+    let mut asked_at = |at: Instant| {
+        let mut asked = 0;
+        while let Some(job) = schedule.next(at) {
+            schedule.finish(job.number, Finished::Answered, at);
+            asked += 1;
+        }
+        asked
+    };
+    assert_eq!(asked_at(now), 10);
+    assert_eq!((asked_at(now + SECOND / 2), asked_at(now + SECOND)), (0, 1));
+    assert_eq!(asked_at(now + 4 * SECOND), 3);
+    assert_eq!(asked_at(now + 3600 * SECOND), 6);
+}
+
+#[test]
+fn an_answer_comes_soon_if_the_rate_allows_the_question_within_the_wait() {
+    let (mut schedule, now) = schedule(false);
+    let soon = (0..20).filter(|key| is_soon(&schedule.put(*key, now))).count();
+    assert_eq!(soon, 12, "a burst of 10, and 2 in the two seconds of the wait");
+}
+
+#[test]
+fn a_directory_is_consulted_without_the_rate_and_before_the_url() {
+    let (mut schedule, now) = schedule(true);
+    schedule.take_tokens(10.0, now);
+    schedule.put(1, now);
+    let job = schedule.next(now).unwrap();
+    assert_eq!(job.stage, Stage::Directory);
+    schedule.finish(job.number, Finished::NotInDirectory, now);
+    assert!(schedule.next(now).is_none());
+    assert_eq!(schedule.next_wake(now), Some(now + SECOND));
+    assert_eq!(schedule.next(now + SECOND).unwrap().stage, Stage::Url);
+}
+
+#[test]
+fn a_failure_of_the_directory_goes_with_the_question_to_the_url() {
+    let (mut schedule, now) = schedule(true);
+    schedule.put(1, now);
+    for (finished, directory_failed) in
+        [(Finished::DirectoryFailed, true), (Finished::NotInDirectory, false)]
+    {
+        let job = schedule.next(now + 10 * SECOND).unwrap();
+        assert_eq!(job.stage, Stage::Directory);
+        schedule.finish(job.number, finished, now);
+        let job = schedule.next(now).unwrap();
+        assert_eq!((job.stage, job.directory_failed), (Stage::Url, directory_failed));
+        schedule.finish(job.number, Finished::Unanswered(None), now);
+    }
+}
+
+#[test]
+fn the_end_of_a_back_off_wakes_nobody_while_the_url_may_not_be_asked() {
+    let (mut schedule, now) = schedule(false);
+    schedule.put(1, now);
+    let job = schedule.next(now).unwrap();
+    schedule.finish(job.number, Finished::Unanswered(None), now);
+    schedule.pause(3600 * SECOND, now);
+    let later = now + 60 * SECOND;
+    assert!(schedule.next(later).is_none());
+    assert_eq!(schedule.next_wake(later), Some(now + 3600 * SECOND));
+    let later = now + 3600 * SECOND;
+    schedule.take_tokens(10.0, later);
+    assert!(schedule.next(later).is_none());
+    assert_eq!(schedule.next_wake(later), Some(later + SECOND));
+    assert!(schedule.next(later + SECOND).is_some());
+}
+
+/// Whether the connections that are held for the answer are woken.
+fn is_woken(ask: &Ask) -> bool {
+    let Ask::UnderWay(under_way) = ask else { panic!("{ask:?}") };
+    let mut under_way = under_way.clone();
+    let ended = std::pin::pin!(under_way.ended());
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    ended.poll(&mut context).is_ready()
+}
+
+#[test]
+fn held_connections_are_woken_if_the_url_is_paused_after_the_directory() {
+    let (mut schedule, now) = schedule(true);
+    schedule.pause(600 * SECOND, now);
+    let ask = schedule.put(1, now);
+    let job = schedule.next(now).unwrap();
+    assert!(!is_woken(&ask), "the directory may have a proof");
+    schedule.finish(job.number, Finished::NotInDirectory, now);
+    assert!(is_woken(&ask));
+    assert!(!is_soon(&schedule.put(1, now)));
+    // Shortly before the end of the pause, the connections are held on.
+    let later = now + 599 * SECOND;
+    let ask = schedule.put(2, later);
+    let job = schedule.next(later).unwrap();
+    schedule.finish(job.number, Finished::NotInDirectory, later);
+    assert!(!is_woken(&ask));
+}
+
+#[test]
+fn a_pause_wakes_the_held_connections_of_all_queued_questions() {
+    let (mut schedule, now) = schedule(false);
+    let (first, second) = (schedule.put(1, now), schedule.put(2, now));
+    let job = schedule.next(now).unwrap();
+    schedule.pause(SECOND, now);
+    assert!(!is_woken(&first) && !is_woken(&second), "the pause ends within the wait");
+    schedule.finish(job.number, Finished::Blocked(600 * SECOND), now);
+    assert!(is_woken(&first) && is_woken(&second));
+}
+
+#[test]
+fn a_change_of_the_directory_does_not_end_the_back_off_of_the_url() {
+    let (mut schedule, now) = schedule(true);
+    schedule.put(1, now);
+    let job = schedule.next(now).unwrap();
+    schedule.finish(job.number, Finished::NotInDirectory, now);
+    let job = schedule.next(now).unwrap();
+    schedule.finish(job.number, Finished::Unanswered(Some(3600 * SECOND)), now);
+    let due = schedule.next_wake(now).unwrap();
+    for _ in 0..2 {
+        schedule.retry_directory();
+        let job = schedule.next(now).unwrap();
+        assert_eq!(job.stage, Stage::Directory);
+        schedule.finish(job.number, Finished::NotInDirectory, now);
+        assert!(schedule.next(now).is_none());
+        assert_eq!(schedule.next_wake(now), Some(due));
+    }
+    let job = schedule.next(due).unwrap();
+    schedule.finish(job.number, Finished::NotInDirectory, due);
+    assert_eq!(schedule.next(due).unwrap().stage, Stage::Url);
+}
+
+#[test]
+fn questions_that_failed_often_do_not_use_up_the_rate() {
+    let (mut schedule, now) = schedule(false);
+    (0..300).for_each(|key| drop(schedule.put(key, now)));
+    let mut later = now;
+    for _ in 0..300 {
+        later += SECOND;
+        let job = schedule.next(later).unwrap();
+        schedule.finish(job.number, Finished::Unanswered(None), later);
+    }
+    // All are due again, and none of them is ahead of a new question.
+    later += 3600 * SECOND;
+    schedule.take_tokens(10.0, later);
+    assert!(is_soon(&schedule.put(300, later)));
+    let job = schedule.next(later + SECOND).unwrap();
+    assert_eq!(job.question.encodings[0].0, question(300).encodings[0].0);
+}
+
+#[test]
+fn questions_under_way_that_fail_together_count_as_one_failure_of_the_source() {
+    let (mut schedule, now) = schedule(false);
+    (0..4).for_each(|key| drop(schedule.put(key, now)));
+    let jobs: Vec<_> = std::iter::from_fn(|| schedule.next(now)).collect();
+    assert_eq!(jobs.len(), 4);
+    for job in &jobs {
+        schedule.finish(job.number, Finished::Failed, now);
+    }
+    let later = now + 2 * SECOND;
+    let job = schedule.next(later).expect("the first pause of the source is 1 s");
+    schedule.finish(job.number, Finished::Failed, later);
+    assert!(schedule.next(later + SECOND).is_none());
+    assert!(schedule.next(later + 3 * SECOND).is_some());
+}
+
+#[test]
+fn a_change_of_the_directory_during_a_question_has_it_looked_into_again() {
+    for finished in [
+        Finished::Answered, // cleared
+        Finished::Failed,
+        Finished::NotInDirectory,
+        Finished::Unanswered(Some(24 * 3600 * SECOND)),
+    ] {
+        let (mut schedule, now) = schedule(true);
+        schedule.put(1, now);
+        let job = schedule.next(now).unwrap();
+        schedule.retry_directory();
+        schedule.finish(job.number, finished, now);
+        let again = schedule.next(now).unwrap();
+        assert_eq!((again.number, again.stage), (job.number, Stage::Directory));
+        schedule.set_confirmed(job.question.encodings[0].0);
+        schedule.retry_directory();
+        schedule.finish(again.number, Finished::Answered, now);
+        assert_eq!(schedule.pending(), 0, "a proof needs no other one");
+    }
+}
+
+#[test]
+fn failures_double_the_back_off_up_to_five_minutes() {
+    for (failures, seconds) in [(1, 1.0), (2, 2.0), (3, 4.0), (9, 256.0), (10, 300.0), (99, 300.0)]
+    {
+        let time = back_off(failures).as_secs_f64();
+        assert!((0.9 * seconds..=1.1 * seconds).contains(&time), "{failures}: {time}");
+    }
+    let (mut schedule, now) = schedule(false);
+    let mut ask = schedule.put(1, now);
+    let job = schedule.next(now).unwrap();
+    let Ask::UnderWay(_) = &mut ask else { panic!("{ask:?}") };
+    let retry = schedule.finish(job.number, Finished::Failed, now).unwrap();
+    assert!(retry < 2 * SECOND);
+    assert!(is_soon(&schedule.put(1, now)), "the back-off ends within the wait");
+    let later = now + 2 * SECOND;
+    let job = schedule.next(later).unwrap();
+    schedule.finish(job.number, Finished::Failed, later);
+    let later = later + 3 * SECOND;
+    let job = schedule.next(later).unwrap();
+    schedule.finish(job.number, Finished::Failed, later);
+    assert!(!is_soon(&schedule.put(1, later)));
+    assert!(!is_soon(&schedule.put(2, later)), "the source backs off for every key");
+    assert!(schedule.record_response() && !schedule.record_response());
+}
+
+#[test]
+fn a_blocked_source_is_asked_nothing_until_the_end_of_the_pause() {
+    let (mut schedule, now) = schedule(false);
+    (0..3).for_each(|key| drop(schedule.put(key, now)));
+    let job = schedule.next(now).unwrap();
+    schedule.finish(job.number, Finished::Blocked(600 * SECOND), now);
+    assert!(schedule.next(now + 599 * SECOND).is_none());
+    assert!(!is_soon(&schedule.put(9, now)));
+    assert!(is_soon(&schedule.put(1, now + 599 * SECOND)));
+    assert!(schedule.next(now + 600 * SECOND).is_some());
+    assert_eq!(schedule.pending(), 4);
+}
+
+#[test]
+fn a_missing_canary_lets_nobody_wait() {
+    let (mut schedule, now) = schedule(false);
+    schedule.set_canary_missing(true);
+    assert!(!is_soon(&schedule.put(1, now)));
+    assert!(schedule.next(now).is_some(), "a proof would count");
+    schedule.set_canary_missing(false);
+    assert!(is_soon(&schedule.put(1, now)));
+}
+
+#[test]
+fn the_oldest_question_gives_way_and_none_under_way_is_dropped() {
+    let (mut schedule, now) = schedule(false);
+    schedule.put(0, now);
+    let first = schedule.next(now).unwrap();
+    let dropped: u64 = (1..=MAX_PENDING as u64 + 9)
+        .map(|key| schedule.ask(question(key), now, SystemTime::UNIX_EPOCH).dropped)
+        .sum();
+    assert_eq!((schedule.pending(), dropped), (MAX_PENDING, 10));
+    schedule.finish(first.number, Finished::Answered, now);
+    let next = schedule.next(now).unwrap();
+    assert_eq!(next.question.encodings[0].0, question(11).encodings[0].0);
+}
+
+#[test]
+fn the_holders_of_a_question_that_ends_are_told() {
+    let (mut schedule, now) = schedule(false);
+    for finished in [Finished::Answered, Finished::Failed, Finished::Unanswered(None)] {
+        let later = now + 3600 * SECOND;
+        let Ask::UnderWay(mut under_way) = schedule.put(7, later) else { panic!() };
+        let job = schedule.next(later + 3600 * SECOND).unwrap();
+        schedule.finish(job.number, finished, now);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(under_way.ended());
+        schedule.remove(job.number);
+    }
+}
+
+#[test]
+fn a_known_answer_needs_no_question_until_it_is_due() {
+    let (mut schedule, now) = schedule(false);
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    let fingerprint = question(1).encodings[0].0;
+    schedule.set_cleared(fingerprint, at(10));
+    let mut ask = |wall| schedule.ask(question(1), now, wall);
+    assert!(matches!(ask(at(9)).ask, Ask::Answered));
+    assert!(ask(at(10)).is_new);
+    schedule.set_confirmed(fingerprint);
+    schedule.forget_cleared(&fingerprint);
+    assert!(matches!(schedule.ask(question(1), now, at(99)).ask, Ask::Answered));
+}
+
+#[test]
+fn a_question_that_nobody_causes_again_is_forgotten_after_a_day() {
+    let (mut schedule, now) = schedule(false);
+    schedule.put(1, now);
+    let job = schedule.next(now).unwrap();
+    schedule.finish(job.number, Finished::Unanswered(Some(25 * 3600 * SECOND)), now);
+    assert!(schedule.next(now + 28 * 3600 * SECOND).is_none());
+    assert_eq!(schedule.pending(), 0);
+}
+
+#[test]
+fn a_key_that_is_too_large_for_a_proof_is_not_asked_about() {
+    let (mut schedule, now) = schedule(false);
+    let spki: Arc<[u8]> = vec![0; MAX_SPKI + 1].into();
+    let encodings = smallvec![(Fingerprint::of(&spki), spki)];
+    let asked = schedule.ask(Question { encodings, position: 0 }, now, SystemTime::UNIX_EPOCH);
+    assert!(matches!(asked.ask, Ask::NotSoon) && asked.dropped == 1 && schedule.pending() == 0);
+    let empty = Question { encodings: smallvec![], position: 0 };
+    let asked = schedule.ask(empty, now, SystemTime::UNIX_EPOCH);
+    assert!(matches!(asked.ask, Ask::NotSoon) && asked.dropped == 0);
+}
