@@ -22,21 +22,73 @@ mod worker;
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tracing::debug;
+
+pub(crate) use self::asker::AskerShares;
 use self::asker::AskingPeer;
 use self::connection::AskConnection;
 use self::stream::AskStream;
 pub(crate) use self::worker::{AskLinks, AskWorker};
 use crate::config::AuthorizerProtocol;
 use crate::listen::{Accepted, UnixAccepted};
-use crate::permit::Permit;
-use crate::snapshot::Authorizer;
+use crate::metrics::QuestionResult;
+use crate::permit::{CountGuard, Permit};
+use crate::snapshot::{AskerTls, Authorizer};
+use crate::tls::{self, ClientIdentity, ClientVerifier, Handshake};
+
+/// The response to an asker that has its share of the connections.
+const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\
+    Connection: close\r\n\r\n";
+/// Maximum time for which an asker that gets [`BUSY`] may still send, 1 s. A close with unread bytes
+/// would be a reset, and the response lost.
+const BUSY_LINGER: Duration = Duration::from_secs(1);
 
 /// Serves a connection over TCP on a task of its own.
 pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, accepted: Accepted) {
-    let Accepted { tcp, peer, permit, .. } = accepted;
-    let asker = AskingPeer::of_tcp(peer);
-    spawn(worker, authorizer, AskStream::Tcp(tcp), asker, permit);
+    let (open, worker, authorizer) = (worker.enter(), Rc::clone(worker), Arc::clone(authorizer));
+    tokio::task::spawn_local(async move {
+        let Accepted { tcp, peer, handshake_timeout, permit, .. } = accepted;
+        // Networks are checked before the handshake, which costs more than the check.
+        if !authorizer.config.askers.permits_address(peer.ip()) {
+            worker.reject(&authorizer, &peer.ip().to_canonical());
+            return;
+        }
+        let (stream, asker) = match &authorizer.tls {
+            None => (AskStream::Tcp(tcp), AskingPeer::Tcp(peer)),
+            Some(tls) => match timeout(handshake_timeout, handshake(tls, tcp, peer)).await {
+                Ok(Ok((stream, identity))) => (stream, AskingPeer::Tls(Box::new(identity))),
+                Ok(Err(error)) => {
+                    let error = tls::explain(&error);
+                    debug!(%peer, authorizer = %authorizer.config.name, %error, "asker rejected");
+                    worker.reject(&authorizer, &peer.ip().to_canonical());
+                    return;
+                }
+                Err(_) => return, // a peer that sends nothing is no asker
+            },
+        };
+        serve(worker, &authorizer, stream, asker, (open, permit)).await;
+    });
+}
+
+/// Performs the handshake with an asker, which verifies and judges its certificate.
+async fn handshake(
+    tls: &AskerTls,
+    tcp: TcpStream,
+    peer: std::net::SocketAddr,
+) -> std::io::Result<(AskStream, ClientIdentity)> {
+    let mut handshake = Handshake::default();
+    let acceptor = TlsAcceptor::from(Arc::clone(&tls.config));
+    let accepting = async { acceptor.accept(tcp).await };
+    let stream = handshake.drive(accepting).await?;
+    let verifier: Option<&ClientVerifier> = tls.verifier.as_deref();
+    let identity = ClientIdentity::of_asker(peer, stream.get_ref().1, handshake, verifier);
+    Ok((AskStream::Tls(Box::new(stream)), identity))
 }
 
 /// Serves a connection to a Unix socket on a task of its own.
@@ -45,34 +97,46 @@ pub(crate) fn serve_unix(
     authorizer: &Arc<Authorizer>,
     accepted: UnixAccepted,
 ) {
+    let (open, worker, authorizer) = (worker.enter(), Rc::clone(worker), Arc::clone(authorizer));
     let UnixAccepted { stream, permit } = accepted;
-    let asker = AskingPeer::of_unix(&stream);
-    spawn(worker, authorizer, AskStream::Unix(stream), asker, permit);
-}
-
-fn spawn(
-    worker: &Rc<AskWorker>,
-    authorizer: &Arc<Authorizer>,
-    stream: AskStream,
-    asker: AskingPeer,
-    permit: Permit,
-) {
-    let connection = AskConnection::new(worker, authorizer, asker);
-    if !connection.may_ask() {
-        connection.reject();
-        return;
-    }
     tokio::task::spawn_local(async move {
-        let _permit = permit;
-        serve(stream, Rc::new(connection)).await;
+        let asker = AskingPeer::of_unix(&stream);
+        serve(worker, &authorizer, AskStream::Unix(stream), asker, (open, permit)).await;
     });
 }
 
 /// Serves the questions of one connection, in the protocol of its authorizer.
-async fn serve(stream: AskStream, connection: Rc<AskConnection>) {
-    match connection.config().protocol {
+async fn serve(
+    worker: Rc<AskWorker>,
+    authorizer: &Arc<Authorizer>,
+    mut stream: AskStream,
+    asker: AskingPeer,
+    _guards: (CountGuard, Permit),
+) {
+    let protocol = authorizer.config.protocol;
+    let Some(_share) = worker.shares.take(authorizer, asker.key()) else {
+        worker.metrics_of(authorizer).questions.of(QuestionResult::Draining).inc();
+        if protocol == AuthorizerProtocol::Http {
+            let _ = timeout(BUSY_LINGER, reject_busy(&mut stream)).await; // closed in either case
+        }
+        return;
+    };
+    let connection = Rc::new(AskConnection::new(&worker, authorizer, asker));
+    if !connection.may_ask() {
+        connection.reject();
+        return;
+    }
+    match protocol {
         AuthorizerProtocol::ExtAuthz => grpc::serve(stream, connection).await,
         AuthorizerProtocol::Http => http::serve(stream, connection).await,
         AuthorizerProtocol::Spop => spop::serve(stream, connection).await,
     }
+}
+
+async fn reject_busy(stream: &mut AskStream) -> std::io::Result<()> {
+    stream.write_all(BUSY).await?;
+    stream.shutdown().await?;
+    let mut rest = [0; 1024];
+    while stream.read(&mut rest).await? > 0 {}
+    Ok(())
 }

@@ -265,6 +265,13 @@ impl Config {
         files.chain(services).chain(authorizers).chain(confirm).collect()
     }
 
+    /// The names of all services and authorizers.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        let services = self.services.iter().map(|it| it.name.as_str());
+        services.chain(self.authorizers.iter().map(|it| it.name.as_str())).collect()
+    }
+
     /// The settings that differ from `before` and take effect only after a restart.
     #[must_use]
     pub fn needs_restart(&self, before: &Self) -> Vec<&'static str> {

@@ -13,6 +13,7 @@
 //!
 //! Nothing here serves traffic.
 
+mod credential_owner;
 mod crl_rejection_reason;
 mod current;
 mod filter_rejection;
@@ -23,8 +24,9 @@ mod routes;
 mod warning;
 pub mod watch;
 
+pub use credential_owner::CredentialOwner;
 pub use crl_rejection_reason::CrlRejectionReason;
-pub use current::{Authorizer, Current, Service, Snapshot};
+pub use current::{AskerTls, Authorizer, Current, Service, Snapshot};
 pub use filter_rejection::{CanaryFileError, FilterRejection};
 pub use load::error::{ListFileError, LoadError};
 pub(crate) use load::file::{FileState, SETTLE, read_bounded};

@@ -36,6 +36,7 @@ mod verifier;
 pub use self::{
     certificate::{CertificateRole, CertificateSummary},
     client_config::client_config,
+    client_verifier::PresentedPath,
     credentials::{Credentials, credentials, key_pair, private_key, uncovered_names},
     crls::{
         CrlError, CrlFileErrors, CrlIssuers, CrlLoader, CrlMark, CrlMarks, CrlNumber, CrlVersion,
@@ -43,7 +44,7 @@ pub use self::{
     },
     handshake_result::HandshakeResult,
     identity::{ClientIdentity, PathExpiry},
-    server_config::{Judging, server_config},
+    server_config::{Judging, asker_config, server_config},
 };
 pub use self::{
     client_verifier::{ClientVerifier, MAX_CERTIFICATES},

@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel, unbounded_channel};
 
 use self::event_loop::{EventLoop, JudgedBy};
-use crate::ask::{self, AskLinks, AskWorker};
+use crate::ask::{self, AskLinks, AskWorker, AskerShares};
 use crate::config::{Config, ListenAddress};
 use crate::guard::{RecentKeys, RecentShard};
 use crate::listen::{Addresses, AnyAcceptor, ListenChange, ListenSocket, Listener};
@@ -69,7 +69,7 @@ pub fn start(
     let Sockets { listeners, inherited } = sockets;
     let (ready, started) = mpsc::channel();
     let (sender, running) = channel(1);
-    let per_ip = PerIpCounts::new();
+    let (per_ip, shares) = (PerIpCounts::new(), AskerShares::default());
     let (changes, received): (Vec<_>, Vec<_>) = metrics.iter().map(|_| unbounded_channel()).unzip();
     let addresses = Arc::new(Mutex::new(Addresses::new(&listeners, changes, inherited)));
     let mut threads = Vec::with_capacity(metrics.len());
@@ -80,6 +80,7 @@ pub fn start(
             metrics: metrics.clone(),
             recent: recent.shard(index),
             per_ip: Arc::clone(&per_ip),
+            shares: shares.clone(),
             heartbeat: context.heartbeats.of(index),
             context: context.clone(),
             listen_changes,
@@ -161,12 +162,13 @@ fn accept(socket: ListenSocket, rooms: Rooms) -> io::Result<tokio::task::JoinHan
 }
 
 /// The part of the context that authorizers need.
-fn ask_links(context: &WorkerContext) -> AskLinks {
+fn ask_links(context: &WorkerContext, shares: AskerShares) -> AskLinks {
     AskLinks {
         current: Arc::clone(&context.current),
         recent_hits: context.recent_hits.clone(),
         lifecycle: context.lifecycle.clone(),
         inquiry: context.inquiry.clone(),
+        shares,
     }
 }
 
@@ -176,6 +178,7 @@ struct Plan {
     metrics: WorkerMetrics,
     recent: Option<RecentShard>,
     per_ip: Arc<PerIpCounts>,
+    shares: AskerShares,
     heartbeat: Heartbeat,
     context: WorkerContext,
     listen_changes: UnboundedReceiver<ListenChange>,
@@ -202,7 +205,7 @@ impl Plan {
         let tick = event_loop::tick_interval(&self.config);
         let (config, context) = (&self.config, &self.context);
         let (metrics, recent) = (self.metrics.clone(), self.recent.clone());
-        let asked = AskWorker::new(config, ask_links(context), metrics, recent);
+        let asked = AskWorker::new(config, ask_links(context, self.shares), metrics, recent);
         let proxied = Worker::new(config, context, self.metrics, self.recent, self.per_ip);
         let rooms = Rooms { proxied: Rc::new(proxied), asked: Rc::new(asked) };
         let sockets = self.sockets.into_iter();

@@ -1,36 +1,66 @@
-//! The peer that asks: who it is, and whether it may ask.
+//! The peer that asks: who it is, whether it may ask, and its share of the connections.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use tokio::net::UnixStream;
 
-use crate::config::AuthorizerConfig;
+use crate::guard::{Decision, Guard, Policy};
+use crate::permit::network_of;
+use crate::snapshot::Authorizer;
+use crate::tls::ClientIdentity;
 
 /// The peer of a connection to an authorizer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum AskingPeer {
-    /// A peer over TCP.
+    /// A peer over TCP without TLS.
     Tcp(SocketAddr),
+    /// A peer over TLS, whose certificate was verified if one was asked for.
+    Tls(Box<ClientIdentity>),
     /// The user id of a process, as the kernel tells it; `None` if it cannot.
     Unix(Option<u32>),
 }
 
 impl AskingPeer {
-    pub(super) fn of_tcp(peer: SocketAddr) -> Self {
-        Self::Tcp(peer)
-    }
-
     pub(super) fn of_unix(stream: &UnixStream) -> Self {
         Self::Unix(stream.peer_cred().ok().map(|credentials| credentials.uid()))
     }
 
-    /// Whether `config` permits this peer to ask.
-    pub(super) fn is_permitted(&self, config: &AuthorizerConfig) -> bool {
+    /// Whether `authorizer` permits this peer to ask at `now`.
+    pub(super) fn is_permitted(
+        &self,
+        authorizer: &Authorizer,
+        guard: &Guard,
+        now: SystemTime,
+    ) -> bool {
+        let askers = &authorizer.config.askers;
         match self {
-            Self::Tcp(peer) => config.askers.permits_address(peer.ip()),
-            Self::Unix(Some(uid)) => config.askers.permits_uid(*uid),
-            Self::Unix(None) => config.askers.uids.is_empty(),
+            // A reload may have added TLS to the address.
+            Self::Tcp(peer) => authorizer.tls.is_none() && askers.permits_address(peer.ip()),
+            Self::Tls(identity) => {
+                let verifier = authorizer.tls.as_ref().and_then(|tls| tls.verifier.as_ref());
+                let is_accepted = verifier.is_none_or(|verifier| {
+                    identity.verify_again(verifier, now).is_ok()
+                        && identity.judge(guard, &Policy::default(), now).decision
+                            != Decision::Reject
+                });
+                is_accepted && askers.permits_address(identity.peer().ip())
+            }
+            Self::Unix(Some(uid)) => askers.permits_uid(*uid),
+            Self::Unix(None) => askers.uids.is_empty(),
+        }
+    }
+
+    /// The unit that has a share of the connections.
+    pub(super) fn key(&self) -> AskerKey {
+        match self {
+            Self::Tcp(peer) => AskerKey::Network(network_of(peer.ip())),
+            Self::Tls(identity) => AskerKey::Network(network_of(identity.peer().ip())),
+            Self::Unix(uid) => AskerKey::User(*uid),
         }
     }
 }
@@ -39,8 +69,74 @@ impl fmt::Display for AskingPeer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(peer) => peer.ip().to_canonical().fmt(formatter),
+            Self::Tls(identity) => identity.peer().ip().to_canonical().fmt(formatter),
             Self::Unix(Some(uid)) => write!(formatter, "uid {uid}"),
             Self::Unix(None) => formatter.write_str("unix"),
         }
+    }
+}
+
+/// An asker, for its share of the connections: a network over TCP, or a user of a Unix socket.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum AskerKey {
+    Network(IpAddr),
+    User(Option<u32>),
+}
+
+/// The open connections of each asker, over all workers. An asker may hold three quarters of an
+/// authorizer's `max_connections`, so that another one always gets through.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AskerShares(Arc<Mutex<HashMap<(usize, AskerKey), usize>>>);
+
+/// One connection of an asker, until it is dropped.
+#[derive(Debug)]
+pub(super) struct AskerShare {
+    shares: AskerShares,
+    key: (usize, AskerKey),
+}
+
+impl AskerShares {
+    fn counts(&self) -> MutexGuard<'_, HashMap<(usize, AskerKey), usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a connection; `None` if the asker has its share.
+    pub(super) fn take(&self, authorizer: &Authorizer, asker: AskerKey) -> Option<AskerShare> {
+        let limit = share_of(authorizer.config.limits.max_connections);
+        let key = (authorizer.id, asker);
+        let mut counts = self.counts();
+        let count = counts.entry(key.clone()).or_default();
+        if *count >= limit {
+            return None;
+        }
+        *count = count.saturating_add(1);
+        Some(AskerShare { shares: self.clone(), key })
+    }
+}
+
+/// The connections that one asker may hold: three quarters, and at least one.
+fn share_of(max_connections: usize) -> usize {
+    max_connections.saturating_sub(max_connections / 4).max(1)
+}
+
+impl Drop for AskerShare {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut count) = self.shares.counts().entry(self.key.clone()) {
+            *count.get_mut() = count.get().saturating_sub(1);
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_asker_leaves_a_quarter_of_the_connections() {
+        let shares = [1, 2, 3, 4, 8, 1000].map(share_of);
+        assert_eq!(shares, [1, 2, 3, 3, 6, 750]);
     }
 }

@@ -1,14 +1,16 @@
 //! One connection of an asker: the path from a question to its answer.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::header::HeaderValue;
-use rustls::pki_types::CertificateDer;
+use rustls::CertificateError;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use smallvec::SmallVec;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::asker::AskingPeer;
 use super::question::{Answer, ClientQuestion, Presented, Unusable};
@@ -17,7 +19,6 @@ use crate::client_log::AskedClient;
 use crate::config::{AuthorizerConfig, ClientAuthMode};
 use crate::guard::{Decision, Depth, Judgement, Verdict, VerdictKind};
 use crate::metrics::{AuthorizerMetrics, QuestionResult};
-use crate::permit::CountGuard;
 use crate::process::lifecycle::Lifecycle;
 use crate::snapshot::{Authorizer, Snapshot};
 use crate::spki;
@@ -30,8 +31,12 @@ pub(crate) struct AskConnection {
     authorizer: RefCell<Arc<Authorizer>>,
     asker: AskingPeer,
     metrics: Rc<AuthorizerMetrics>,
-    _open: CountGuard,
+    /// The snapshot by which the asker was permitted last, and whether it was.
+    permission: Cell<(u64, bool)>,
 }
+
+/// Interval at which the certificate of an asker is verified again, because it may have expired.
+const ASKER_CHECK: Duration = Duration::from_secs(60);
 
 /// The certificates that are judged, leaf first.
 type Judged<'a> = SmallVec<[&'a CertificateDer<'a>; 2]>;
@@ -48,7 +53,7 @@ impl AskConnection {
             authorizer: RefCell::new(Arc::clone(authorizer)),
             asker,
             metrics,
-            _open: worker.enter(),
+            permission: Cell::new((0, false)),
             worker: Rc::clone(worker),
         }
     }
@@ -82,20 +87,28 @@ impl AskConnection {
                     }
                 }
                 () = changed => {}
+                () = sleep(ASKER_CHECK) => {}
             }
         }
     }
 
     /// Whether the current snapshot permits the asker to ask.
     pub(super) fn may_ask(&self) -> bool {
-        self.follow(&self.worker.snapshot())
-            && self.asker.is_permitted(&self.authorizer.borrow().config)
+        let snapshot = self.worker.snapshot();
+        self.follow(&snapshot) && self.check_permission(&snapshot)
+    }
+
+    fn check_permission(&self, snapshot: &Snapshot) -> bool {
+        let authorizer = self.authorizer.borrow();
+        let now = SystemTime::now();
+        let is_permitted = self.asker.is_permitted(&authorizer, &snapshot.guard, now);
+        self.permission.set((snapshot.generation, is_permitted));
+        is_permitted
     }
 
     /// Counts and logs the connection of a peer that may not ask.
     pub(super) fn reject(&self) {
-        self.metrics.questions.of(QuestionResult::NotAllowed).inc();
-        self.worker.log.unauthorized(&self.authorizer.borrow().config.name, &self.asker);
+        self.worker.reject(&self.authorizer.borrow(), &self.asker);
     }
 
     /// Counts a question that gets no answer, because the process drains.
@@ -107,18 +120,30 @@ impl AskConnection {
     /// clear is judged by what is known, and asked about for later questions.
     pub(crate) fn answer(&self, question: &ClientQuestion<'_>) -> Answer {
         let snapshot = self.worker.snapshot();
-        let answer = if self.follow(&snapshot) {
+        let answer = if !self.follow(&snapshot) {
+            self.count_draining();
+            denial("the authorizer has been removed from the configuration")
+        } else if !self.is_still_permitted(&snapshot) {
+            self.reject();
+            denial("the asker may no longer ask")
+        } else {
             let authorizer = Arc::clone(&self.authorizer.borrow());
             match self.judge(&snapshot, &authorizer, question) {
                 Ok(answer) => answer,
                 Err(unusable) => self.deny(&authorizer, question, unusable),
             }
-        } else {
-            self.count_draining();
-            denial("the authorizer has been removed from the configuration")
         };
         self.metrics.question_duration.observe(question.received.elapsed().as_secs_f64());
         answer
+    }
+
+    /// Whether the asker may ask by this snapshot. A reload may have changed that since the last
+    /// question.
+    fn is_still_permitted(&self, snapshot: &Snapshot) -> bool {
+        match self.permission.get() {
+            (generation, is_permitted) if generation == snapshot.generation => is_permitted,
+            _ => self.check_permission(snapshot),
+        }
     }
 
     /// Takes the authorizer from the snapshot in use. Returns whether it is still configured.
@@ -138,17 +163,31 @@ impl AskConnection {
         question: &ClientQuestion<'_>,
     ) -> Result<Answer, Unusable> {
         let (policy, now) = (&authorizer.config.policy, SystemTime::now());
-        let chain: Judged<'_> = match &question.presented {
-            Presented::Chain(chain) => chain.iter().collect(),
+        let presented: &[CertificateDer<'_>] = match &question.presented {
+            Presented::Chain(chain) => chain,
             Presented::None => match authorizer.config.client_auth.mode {
-                ClientAuthMode::Optional => SmallVec::new(),
+                ClientAuthMode::Optional => &[],
                 ClientAuthMode::Required => return Err(NO_CERTIFICATE),
             },
             Presented::Unusable(unusable) => return Err(*unusable),
         };
         // A policy that flags unchecked keys must not admit what cannot be read.
-        if chain.iter().any(|certificate| spki::of_certificate(certificate).is_err()) {
+        if presented.iter().any(|certificate| spki::of_certificate(certificate).is_err()) {
             return Err(UNREADABLE);
+        }
+        let verified = match &authorizer.client_verifier {
+            Some(verifier) if !presented.is_empty() => {
+                let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+                let now = UnixTime::since_unix_epoch(since_epoch);
+                let verified = verifier.verify_presented(presented, now);
+                Some(verified.map_err(|error| Unusable::NotVerified(reason_of(&error)))?)
+            }
+            Some(_) | None => None,
+        };
+        let mut chain: Judged<'_> = SmallVec::new();
+        match &verified {
+            Some(verified) => verified.certificates().for_each(|it| chain.push(it)),
+            None => presented.iter().for_each(|it| chain.push(it)),
         }
         let judgement = Judgement::new(&snapshot.guard, policy, chain.iter().copied(), now);
         let Judgement { verdict, decision } = &judgement;
@@ -246,5 +285,32 @@ fn denial(reason: &'static str) -> Answer {
         status: HeaderValue::from_static("unchecked"),
         reason: Some(reason),
         filter: None,
+    }
+}
+
+/// Why the authorizer does not accept a client's certificate, in words for log and body.
+#[expect(clippy::wildcard_enum_match_arm, reason = "rustls may add variants")]
+fn reason_of(error: &rustls::Error) -> &'static str {
+    let rustls::Error::InvalidCertificate(error) = error else {
+        return "the client certificate cannot be verified";
+    };
+    match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "a certificate of the client's chain has expired"
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "a certificate of the client's chain is not valid yet"
+        }
+        CertificateError::Revoked => "a certificate of the client's chain is revoked",
+        CertificateError::UnknownIssuer => "no accepted CA issued the client certificate",
+        CertificateError::UnknownRevocationStatus
+        | CertificateError::ExpiredRevocationList
+        | CertificateError::ExpiredRevocationListContext { .. } => {
+            "the revocation list of the client's issuer is missing or has expired"
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "the client certificate is not for client authentication"
+        }
+        _ => "the client certificate cannot be verified",
     }
 }

@@ -1,4 +1,4 @@
-//! The stream of an asker: TCP, or a Unix socket.
+//! The stream of an asker: TCP with or without TLS, or a Unix socket.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -6,11 +6,13 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
 
 /// The stream of an asker.
 #[derive(Debug)]
 pub(crate) enum AskStream {
     Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
 }
 
@@ -18,6 +20,7 @@ macro_rules! delegate {
     ($self:ident, $stream:ident => $call:expr) => {
         match $self.get_mut() {
             AskStream::Tcp($stream) => $call,
+            AskStream::Tls($stream) => $call,
             AskStream::Unix($stream) => $call,
         }
     };
@@ -60,6 +63,7 @@ impl AsyncWrite for AskStream {
 
     fn is_write_vectored(&self) -> bool {
         match self {
+            Self::Tls(stream) => stream.is_write_vectored(),
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Unix(stream) => stream.is_write_vectored(),
         }

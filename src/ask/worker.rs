@@ -2,17 +2,19 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
+use super::asker::AskerShares;
 use crate::client_log::RefusalLog;
 use crate::config::{Config, ListenAddress};
 use crate::confirm::Inquiry;
 use crate::guard::RecentShard;
-use crate::metrics::{AuthorizerMetrics, WorkerMetrics};
+use crate::metrics::{AuthorizerMetrics, QuestionResult, WorkerMetrics};
 use crate::permit::{Count, CountGuard};
 use crate::process::lifecycle::Lifecycle;
 use crate::recent_hits::RecentHits;
@@ -28,6 +30,8 @@ pub(crate) struct AskLinks {
     pub(crate) lifecycle: watch::Receiver<Lifecycle>,
     /// Asks about the keys of clients.
     pub(crate) inquiry: Inquiry,
+    /// The connections of each asker.
+    pub(crate) shares: AskerShares,
 }
 
 /// The state of one worker.
@@ -42,6 +46,7 @@ pub(crate) struct AskWorker {
     pub(super) lifecycle: watch::Receiver<Lifecycle>,
     /// Notified after each swap of the snapshot.
     snapshots: Notify,
+    pub(super) shares: AskerShares,
     open: Count,
 }
 
@@ -52,7 +57,7 @@ impl AskWorker {
         metrics: WorkerMetrics,
         recent: Option<RecentShard>,
     ) -> Self {
-        let AskLinks { current, recent_hits, lifecycle, inquiry } = links;
+        let AskLinks { current, recent_hits, lifecycle, inquiry, shares } = links;
         Self {
             current: RefCell::new(arc_swap::Cache::new(current)),
             metrics,
@@ -62,6 +67,7 @@ impl AskWorker {
             inquiry,
             lifecycle,
             snapshots: Notify::new(),
+            shares,
             open: Count::default(),
         }
     }
@@ -94,6 +100,12 @@ impl AskWorker {
     /// Whether no connection of an asker is open.
     pub(crate) fn is_idle(&self) -> bool {
         self.open.get() == 0
+    }
+
+    /// Counts and logs the connection of a peer that may not ask.
+    pub(super) fn reject(&self, authorizer: &Authorizer, asker: &dyn Display) {
+        self.metrics_of(authorizer).questions.of(QuestionResult::NotAllowed).inc();
+        self.log.unauthorized(&authorizer.config.name, asker);
     }
 
     pub(super) fn metrics_of(&self, authorizer: &Authorizer) -> Rc<AuthorizerMetrics> {

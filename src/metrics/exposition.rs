@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_scrape_sums_the_series_of_all_workers() {
         let control = ControlMetrics::new().unwrap();
-        let workers = [(); 2].map(|()| WorkerMetrics::new(&["orders"]).unwrap());
+        let workers = [(); 2].map(|()| WorkerMetrics::new(&["orders"], &[]).unwrap());
         for (count, worker) in (1..).zip(&workers) {
             let orders = worker.service("orders");
             orders.requests.of(CodeClass::Success).inc_by(count);

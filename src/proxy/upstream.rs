@@ -259,7 +259,7 @@ mod tests {
             &format!("servers = {servers:?}, max_failures = 1"),
         );
         let mut config = parse(&text).unwrap();
-        let metrics = WorkerMetrics::new(&["orders"]).unwrap().service("orders");
+        let metrics = WorkerMetrics::new(&["orders"], &[]).unwrap().service("orders");
         let config = Arc::new(config.services.remove(0));
         let (health, resolver) = (HealthRegistry::default(), Resolver::start().unwrap());
         Upstream::new(&config, None, &health, &resolver, Rc::new(metrics), 1)

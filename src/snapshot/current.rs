@@ -56,7 +56,16 @@ pub struct Authorizer {
     /// Verifies the certificates that the host sends; `None` trusts the verification of the host.
     pub client_verifier: Option<Arc<ClientVerifier>>,
     /// TLS towards askers; `None` uses none.
-    pub tls: Option<Arc<rustls::ServerConfig>>,
+    pub tls: Option<AskerTls>,
+}
+
+/// TLS towards the askers of an authorizer.
+#[derive(Debug)]
+pub struct AskerTls {
+    /// TLS server configuration. Sessions of an older snapshot do not resume on it.
+    pub config: Arc<rustls::ServerConfig>,
+    /// Verifies the certificates of askers; `None` asks for none.
+    pub verifier: Option<Arc<ClientVerifier>>,
 }
 
 impl Snapshot {

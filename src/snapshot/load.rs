@@ -132,7 +132,7 @@ impl Loader {
             metrics: &metrics,
             rollback: &known.rollback,
             crl_state: &known.crls,
-            services: &config.services,
+            configured: config,
             trial: &trial,
             max_wait: &max_wait,
             now,
@@ -213,7 +213,7 @@ impl Loader {
             metrics: &self.metrics,
             rollback: &self.state.rollback,
             crl_state: &self.state.crls,
-            services: &config.services,
+            configured: config,
             trial: &trial,
             max_wait: &max_wait,
             now,
@@ -228,6 +228,8 @@ impl Loader {
         let now = SystemTime::now();
         let services = self.sources.services.iter();
         let crls = services.filter_map(|source| source.time_to_crl_check(now));
+        let authorizers = self.sources.authorizers.iter();
+        let crls = crls.chain(authorizers.filter_map(|source| source.time_to_crl_check(now)));
         let crls = crls.filter(|left| !left.is_zero());
         crls.chain(self.sources.exceptions.next_expiry(now)).min()
     }
@@ -309,7 +311,10 @@ impl Loader {
         let guard = self.guard_without_exceptions();
         let now = SystemTime::now();
         let services = self.sources.services.iter();
-        services.flat_map(|source| source.compromised_keys(&guard, now)).collect()
+        let services = services.flat_map(|source| source.compromised_keys(&guard, now));
+        let authorizers = self.sources.authorizers.iter();
+        let authorizers = authorizers.flat_map(|source| source.compromised_keys(&guard, now));
+        services.chain(authorizers).collect()
     }
 
     /// The conditions that an operator must mend although everything can be used.
@@ -318,6 +323,8 @@ impl Loader {
         let now = SystemTime::now();
         let services = self.sources.services.iter();
         let services = services.flat_map(|source| source.warnings(now));
+        let authorizers = self.sources.authorizers.iter();
+        let services = services.chain(authorizers.flat_map(|source| source.warnings(now)));
         let own_keys = self.compromised_own_keys().into_iter().map(Box::new).map(Warning::OwnKey);
         let filters = self.sources.filters.iter().flat_map(FilterSource::warnings);
         filters.chain(services).chain(own_keys).collect()
@@ -330,14 +337,18 @@ impl Loader {
     fn check_own_keys(&self) -> Result<(), LoadErrors> {
         let compromised = self.compromised_own_keys();
         let mut errors = Vec::new();
-        for source in &self.sources.services {
-            let keys = || compromised.iter().filter(|key| key.service == source.name());
+        let services = self.sources.services.iter();
+        let services = services.map(|it| (it.name(), it.tolerates_compromised_keys()));
+        let authorizers = self.sources.authorizers.iter();
+        let authorizers = authorizers.map(|it| (it.name(), it.tolerates_compromised_keys()));
+        for (name, tolerates) in services.chain(authorizers) {
+            let keys = || compromised.iter().filter(|key| key.owner.name() == name);
             for role in CertificateRole::ALL {
                 let count = keys().filter(|key| key.role == role).count();
-                self.metrics.set_own_key_compromised(source.name(), role, count);
+                self.metrics.set_own_key_compromised(name, role, count);
             }
             for key in keys() {
-                if source.tolerates_compromised_keys() {
+                if tolerates {
                     Warning::OwnKey(Box::new(key.clone())).log();
                 } else {
                     errors.push(LoadError::OwnKey(Box::new(key.clone())));
@@ -369,6 +380,10 @@ impl Loader {
         let services = self.sources.services.iter();
         let services = services.map(|source| source.build(&self.guard, deferral).map(Arc::new));
         let services = all(services)?;
+        let authorizers = self.sources.authorizers.iter();
+        let authorizers =
+            authorizers.map(|source| source.build_authorizer(&self.guard).map(Arc::new));
+        let authorizers = all(authorizers)?;
         // The guard is replaced before the snapshot is swapped in, so that handshakes in progress
         // are judged by the newer filters.
         self.guard.replace(Arc::clone(&guard));
@@ -377,8 +392,6 @@ impl Loader {
         self.metrics.snapshots.inc();
         self.show_expiries();
         let routes = Arc::clone(&self.sources.routes);
-        let authorizers = self.sources.authorizers.iter();
-        let authorizers = authorizers.map(|source| Arc::new(source.build())).collect();
         Ok(Snapshot::new(self.generation, guard, services, routes, authorizers))
     }
 
@@ -395,6 +408,12 @@ impl Loader {
     /// Sets the metrics that show when certificates and CRLs expire.
     fn show_expiries(&self) {
         for source in &self.sources.services {
+            for (role, expiry) in source.certificate_expiries() {
+                self.metrics.set_certificate_not_after(source.name(), role, expiry as f64);
+            }
+            source.show_crls();
+        }
+        for source in &self.sources.authorizers {
             for (role, expiry) in source.certificate_expiries() {
                 self.metrics.set_certificate_not_after(source.name(), role, expiry as f64);
             }

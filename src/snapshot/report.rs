@@ -238,8 +238,8 @@ impl CrlReport {
 /// Expiry of the certificates and CRLs of a service, in seconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CertificateExpiry {
-    /// Expiry of the server certificate.
-    pub(super) server: u64,
+    /// Expiry of the server certificate; `None` for an authorizer without TLS.
+    pub(super) server: Option<u64>,
     /// Expiry of the client CA that expires first.
     pub(super) trust_anchor: Option<u64>,
     /// Expiry of the client certificate for the upstream, if there is one.
@@ -316,7 +316,7 @@ impl ServiceReport {
             on_listed: config.policy.on_listed.as_str(),
             on_probable: config.policy.on_probable.as_str(),
             on_unchecked: config.policy.on_unchecked.as_str(),
-            certificate_not_after: expiry.server,
+            certificate_not_after: expiry.server.unwrap_or_default(),
             trust_anchor_not_after: expiry.trust_anchor,
             upstream_certificate_not_after: expiry.upstream_client,
             crl_next_update: expiry.crl,

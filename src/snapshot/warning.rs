@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use tracing::warn;
 
+use super::credential_owner::CredentialOwner;
 use super::load::own_key::OwnKey;
 use super::load::private_key::ExposedKeyFile;
 use super::rejection_reason::RejectionReason;
@@ -30,8 +31,8 @@ pub enum Warning {
     },
     /// A CRL of a service has expired, is superseded by another one, or is of another CA.
     Crl {
-        /// Name of the service.
-        service: String,
+        /// The service or authorizer.
+        owner: CredentialOwner,
         /// The reason for the warning.
         problem: CrlWarning,
     },
@@ -90,8 +91,8 @@ pub enum Warning {
 /// A certificate file of a service.
 #[derive(Debug, Clone)]
 pub struct CertificateFile {
-    /// Name of the service.
-    pub service: String,
+    /// The service or authorizer.
+    pub owner: CredentialOwner,
     /// Configuration key that names the file.
     pub key: &'static str,
     /// Path of the file.
@@ -186,8 +187,8 @@ impl fmt::Display for Warning {
             Self::CertificatePeriod { file, position, problem } => {
                 write!(formatter, "{file}: certificate {position} {problem}")
             }
-            Self::Crl { service, problem } => {
-                write!(formatter, "service {service:?}: client_auth.crls {problem}")
+            Self::Crl { owner, problem } => {
+                write!(formatter, "{owner}: client_auth.crls {problem}")
             }
             Self::CrlMissing { file, subject } => write!(
                 formatter,
@@ -222,8 +223,8 @@ impl fmt::Display for Warning {
 
 impl fmt::Display for CertificateFile {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { service, key, path } = self;
-        write!(formatter, "service {service:?}: {key} {}", path.display())
+        let Self { owner, key, path } = self;
+        write!(formatter, "{owner}: {key} {}", path.display())
     }
 }
 

@@ -2,8 +2,8 @@
 //! checks of its certificates.
 //!
 //! A chain is found by the exact bytes of all certificates that the client presents, within times
-//! in which a search finds the same path. Only clients that have proved possession of their key
-//! add chains or keep them in use, and a client replaces only its own. The proof of possession is
+//! in which a search finds the same path. Only clients that have proved possession of their key,
+//! to keygate or to a host that asks an authorizer, add chains or keep them in use, and a client replaces only its own. The proof of possession is
 //! never stored. A chain is found by the verifier that verified it only, so that no chain outlives
 //! the CAs and revocation lists that it was verified with. `docs/decisions/chain-cache.md` has the reasons.
 
@@ -81,7 +81,18 @@ impl ChainCache {
         intermediates: &[CertificateDer<'_>],
         now: u64,
     ) -> Option<FoundChain> {
-        CHAINS.with_borrow(|chains| chains.find(self.id, leaf, intermediates, now))
+        self.find_completed(leaf, intermediates, &[], now)
+    }
+
+    /// [`ChainCache::find`] for a chain that was completed with `further` certificates.
+    pub(super) fn find_completed(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        further: &[CertificateDer<'_>],
+        now: u64,
+    ) -> Option<FoundChain> {
+        CHAINS.with_borrow(|chains| chains.find(self.id, leaf, [intermediates, further], now))
     }
 
     /// The cache's copy of these certificates, so that the connections of one client share it. Not a
@@ -132,13 +143,15 @@ impl Chains {
         &self,
         verifier: u64,
         leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
+        intermediates: [&[CertificateDer<'_>]; 2],
         now: u64,
     ) -> Option<FoundChain> {
         let young = self.young.get(verifier, leaf);
         let is_old = young.is_none();
         let chain = young.or_else(|| self.old.get(verifier, leaf))?;
-        let is_same = chain.presented.get(1..)? == intermediates && chain.times.contains(&now);
+        let issuers = chain.presented.get(1..)?;
+        let is_same =
+            issuers.iter().eq(intermediates.into_iter().flatten()) && chain.times.contains(&now);
         is_same.then(|| FoundChain { chain: chain.clone(), is_old })
     }
 

@@ -58,6 +58,9 @@ pub struct ClientVerifier {
     subjects: Vec<DistinguishedName>,
     algorithms: WebPkiSupportedAlgorithms,
     is_mandatory: bool,
+    /// Complete the chains of [`ClientVerifier::verify_presented`].
+    #[cfg(feature = "proxy")]
+    intermediates: Vec<CertificateDer<'static>>,
     #[cfg(feature = "proxy")]
     revocation: Option<Revocation>,
     #[cfg(feature = "proxy")]
@@ -73,6 +76,8 @@ impl ClientVerifier {
             anchors,
             algorithms: default_provider().signature_verification_algorithms,
             is_mandatory: true,
+            #[cfg(feature = "proxy")]
+            intermediates: Vec::new(),
             #[cfg(feature = "proxy")]
             revocation: None,
             #[cfg(feature = "proxy")]
@@ -104,6 +109,58 @@ impl ClientVerifier {
         Self { chains: Some(ChainCache::default()), ..self }
     }
 
+    /// Completes the chains of [`ClientVerifier::verify_presented`] with `intermediates`, because
+    /// most hosts send the leaf alone.
+    #[cfg(feature = "proxy")]
+    #[must_use]
+    pub fn with_intermediates(self, intermediates: Vec<CertificateDer<'static>>) -> Self {
+        // Chains that were completed with others must not be found.
+        let chains = self.chains.map(|_| ChainCache::default());
+        Self { intermediates, chains, ..self }
+    }
+
+    /// The path of a `chain`, leaf first, whose client has proved possession of the key to another
+    /// proxy. The same chain is found again without a signature check, within times in which the
+    /// result stays the same.
+    ///
+    /// # Errors
+    /// Returns the errors of [`ClientVerifier::verify`].
+    #[cfg(feature = "proxy")]
+    pub fn verify_presented(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<PresentedPath, rustls::Error> {
+        let Some((leaf, intermediates)) = chain.split_first() else {
+            return Err(rustls::Error::NoCertificatesPresented);
+        };
+        check_count(intermediates)?;
+        let known = self.chains.as_ref().and_then(|chains| {
+            chains.find_completed(leaf, intermediates, &self.intermediates, now.as_secs())
+        });
+        if let Some(FoundChain { chain, is_old }) = known {
+            if is_old && let Some(chains) = &self.chains {
+                chains.insert(chain.clone());
+            }
+            let VerifiedChain { presented, route, not_after, times: _ } = chain;
+            let path = VerifiedPath::new(route, Arc::clone(&self.anchors), not_after);
+            return Ok(PresentedPath { path, presented });
+        }
+        let presented = chain.iter().map(|certificate| certificate.clone().into_owned());
+        let presented: Arc<[_]> = presented.chain(self.intermediates.iter().cloned()).collect();
+        let issuers = presented.get(1..).unwrap_or_default();
+        let path = self.find_path(leaf, issuers, now)?;
+        if let (Some(chains), Some(times)) = (&self.chains, self.unchanged_times(&presented, now)) {
+            chains.insert(VerifiedChain {
+                presented: Arc::clone(&presented),
+                route: path.route().clone(),
+                not_after: path.not_after(),
+                times,
+            });
+        }
+        Ok(PresentedPath { path, presented })
+    }
+
     /// The CAs whose clients are accepted.
     #[must_use]
     pub fn trust_anchors(&self) -> &Arc<TrustAnchors> {
@@ -122,11 +179,17 @@ impl ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<VerifiedPath, rustls::Error> {
-        let presented = intermediates.len().saturating_add(1);
-        if presented > MAX_CERTIFICATES {
-            let allowed = MAX_CERTIFICATES;
-            return Err(other(TooManyCertificates { presented, allowed }).into());
-        }
+        check_count(intermediates)?;
+        self.find_path(leaf, intermediates, now)
+    }
+
+    /// [`ClientVerifier::verify`] without the maximum of certificates.
+    fn find_path(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<VerifiedPath, rustls::Error> {
         let parsed = EndEntityCert::try_from(leaf).map_err(certificate_error)?;
         let path = parsed
             .verify_for_usage(
@@ -277,6 +340,33 @@ impl ClientVerifier {
         let roots = &self.anchors.store.roots;
         roots.iter().position(|root| std::ptr::from_ref(root).addr() == address)
     }
+}
+
+/// The verified path of a chain that another proxy has sent.
+#[cfg(feature = "proxy")]
+#[derive(Debug)]
+pub struct PresentedPath {
+    path: VerifiedPath,
+    /// The certificates that the path has positions in, leaf first.
+    presented: Arc<[CertificateDer<'static>]>,
+}
+
+#[cfg(feature = "proxy")]
+impl PresentedPath {
+    /// The certificates of the path, leaf first, trust anchor last.
+    pub fn certificates(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
+        self.path.without_anchor(&self.presented).chain(self.path.anchor())
+    }
+}
+
+/// Checks the number of certificates before any is parsed.
+fn check_count(intermediates: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
+    let presented = intermediates.len().saturating_add(1);
+    if presented > MAX_CERTIFICATES {
+        let allowed = MAX_CERTIFICATES;
+        return Err(other(TooManyCertificates { presented, allowed }).into());
+    }
+    Ok(())
 }
 
 /// Requires the purpose "client authentication" of every certificate that the search for a path

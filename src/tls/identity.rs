@@ -71,6 +71,20 @@ impl ClientIdentity {
         }
     }
 
+    /// The identity of an asker of an authorizer, which may not verify certificates.
+    #[must_use]
+    pub(crate) fn of_asker(
+        peer: SocketAddr,
+        connection: &ServerConnection,
+        handshake: Handshake,
+        verifier: Option<&ClientVerifier>,
+    ) -> Self {
+        match verifier {
+            Some(verifier) => Self::new(peer, connection, handshake, verifier),
+            None => Self::from_path(peer, Arc::default(), None, JudgedAt::FullHandshake),
+        }
+    }
+
     fn from_path(
         peer: SocketAddr,
         presented: Arc<[CertificateDer<'static>]>,

@@ -1,4 +1,4 @@
-//! The rustls configuration of one service in one snapshot.
+//! The rustls configuration of one service or authorizer in one snapshot.
 //!
 //! Each configuration has new ticket keys and a new session cache. A session is therefore never
 //! resumed in another service or under a later snapshot.
@@ -12,7 +12,7 @@ use rustls::{ServerConfig, SupportedProtocolVersion};
 
 use super::sessions::ExpiringSessions;
 use super::{ClientVerifier, Credentials, Deferral, KeyVerifier};
-use crate::config::{AlpnProtocol, TlsConfig, TlsVersion};
+use crate::config::{AlpnProtocol, AuthorizerProtocol, AuthorizerTls, TlsConfig, TlsVersion};
 use crate::guard::{CurrentGuard, Policy};
 
 /// Maximum number of cached sessions, which TLS 1.2 clients without tickets need. Each holds the
@@ -46,13 +46,54 @@ pub fn server_config(
     if let Some(deferral) = deferral {
         verifier = verifier.with_deferral(deferral);
     }
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions(tls.min_version))?
         .with_client_cert_verifier(Arc::new(verifier))
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(credentials)));
-    config.alpn_protocols =
-        tls.alpn.iter().copied().map(AlpnProtocol::as_bytes).map(Vec::from).collect();
-    if tls.resumption {
+    let alpn = tls.alpn.iter().copied().map(AlpnProtocol::as_bytes);
+    with_sessions(config, alpn, tls.resumption)
+}
+
+/// Builds the configuration towards the askers of an authorizer. Their keys are judged too, by the
+/// strictest policy: an asker with a compromised key is rejected. Without `clients` no certificate
+/// is asked for.
+///
+/// # Errors
+/// Returns an error if there is no randomness for the ticket keys.
+pub fn asker_config(
+    tls: &AuthorizerTls,
+    protocol: AuthorizerProtocol,
+    credentials: Credentials,
+    clients: Option<&Arc<ClientVerifier>>,
+    guard: &CurrentGuard,
+) -> Result<ServerConfig, rustls::Error> {
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(versions(tls.min_version))?;
+    let config = match clients {
+        None => config.with_no_client_auth(),
+        Some(clients) => {
+            let clients = Arc::clone(clients);
+            let verifier = KeyVerifier::new(clients, guard.clone(), Policy::default());
+            config.with_client_cert_verifier(Arc::new(verifier))
+        }
+    };
+    let config = config.with_cert_resolver(Arc::new(SingleCertAndKey::from(credentials)));
+    let alpn: &[AlpnProtocol] = match protocol {
+        AuthorizerProtocol::ExtAuthz => &[AlpnProtocol::H2],
+        AuthorizerProtocol::Http => &[AlpnProtocol::H2, AlpnProtocol::Http11],
+        AuthorizerProtocol::Spop => &[],
+    };
+    with_sessions(config, alpn.iter().copied().map(AlpnProtocol::as_bytes), tls.resumption)
+}
+
+/// Adds ALPN, ticket keys and a session cache, or disables resumption.
+fn with_sessions(
+    mut config: ServerConfig,
+    alpn: impl Iterator<Item = &'static [u8]>,
+    resumption: bool,
+) -> Result<ServerConfig, rustls::Error> {
+    config.alpn_protocols = alpn.map(Vec::from).collect();
+    if resumption {
         config.ticketer = Arc::new(ExpiringSessions(Ticketer::new()?));
         let cache: Arc<dyn StoresServerSessions> = ServerSessionMemoryCache::new(CACHED_SESSIONS);
         config.session_storage = Arc::new(ExpiringSessions(cache));

@@ -32,6 +32,10 @@ mod admission {
     mod sessions;
 }
 
+mod authorizers {
+    mod configuration;
+}
+
 mod cli {
     mod bench;
     mod confirm;

@@ -6,7 +6,7 @@ use super::check::new_hits::Trial;
 use super::crl_state::CrlState;
 use super::last_good::MaxWait;
 use super::rollback_state::RollbackState;
-use crate::config::ServiceConfig;
+use crate::config::Config;
 use crate::metrics::ControlMetrics;
 
 /// The context in which new sources are loaded.
@@ -15,8 +15,8 @@ pub(crate) struct LoadContext<'a> {
     pub(crate) metrics: &'a ControlMetrics,
     pub(crate) rollback: &'a RollbackState,
     pub(crate) crl_state: &'a CrlState,
-    /// The services of the new configuration.
-    pub(crate) services: &'a [ServiceConfig],
+    /// The new configuration, whose services and authorizers are named.
+    pub(crate) configured: &'a Config,
     /// Filters are tried on the recent clients of this trial.
     pub(crate) trial: &'a Trial,
     /// Maximum time to wait for the writer of a file, for all new sources together.

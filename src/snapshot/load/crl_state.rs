@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::error::LoadError;
 use super::{file, rollback_state};
-use crate::config::ServiceConfig;
 use crate::regular_file;
 use crate::tls::CrlMarks;
 
@@ -60,17 +59,17 @@ impl CrlState {
 
     /// The marks of the service with this name. `own` replaces those of the last save.
     ///
-    /// For lists without a mark of the service, those of the services that are not among
-    /// `configured` count, because one of them may be this service under its previous name. The
+    /// For lists without a mark of the service, those of the services and authorizers that are not
+    /// among `configured` count, because one of them may be this service under its previous name. The
     /// marks of other configured services do not count, because they may have other files.
     pub(super) fn marks(
         &self,
         service: &str,
         own: Option<&CrlMarks>,
-        configured: &[ServiceConfig],
+        configured: &[&str],
     ) -> CrlMarks {
         let CrlStateFile { services, removed } = &self.marks;
-        let is_gone = |name: &str| configured.iter().all(|it| it.name != name);
+        let is_gone = |name: &str| !configured.contains(&name);
         let mut marks = removed.clone();
         for (_, gone) in services.iter().filter(|(name, _)| is_gone(name)) {
             join(&mut marks, gone);

@@ -7,6 +7,7 @@ use super::own_key::OwnKey;
 use super::state_directory::StateDirectoryError;
 use crate::guard::ListError;
 use crate::pkbf::FilterError;
+use crate::snapshot::credential_owner::CredentialOwner;
 use crate::snapshot::filter_rejection::FilterRejection;
 use crate::tls::TlsFileError;
 
@@ -14,10 +15,10 @@ use crate::tls::TlsFileError;
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A certificate, key, trust anchor or CRL cannot be used.
-    #[error("service {service:?}: {key} {}: {source}", path.display())]
+    #[error("{owner}: {key} {}: {source}", path.display())]
     Credentials {
-        /// Name of the service.
-        service: String,
+        /// The service or authorizer.
+        owner: CredentialOwner,
         /// Configuration key that names the file.
         key: &'static str,
         /// Path of the file.
@@ -64,10 +65,10 @@ pub enum LoadError {
     )]
     OwnKey(Box<OwnKey>),
     /// A file of a service cannot be read.
-    #[error("service {service:?}: {key} {}: {source}", path.display())]
+    #[error("{owner}: {key} {}: {source}", path.display())]
     Read {
-        /// Name of the service.
-        service: String,
+        /// The service or authorizer.
+        owner: CredentialOwner,
         /// Configuration key that names the file.
         key: &'static str,
         /// Path of the file.
@@ -98,10 +99,10 @@ pub enum LoadError {
     #[error("cannot start the thread that reads files: {0}")]
     Thread(#[source] io::Error),
     /// rustls rejects the certificates and keys of a service.
-    #[error("service {service:?}: TLS cannot be configured: {source}")]
+    #[error("{owner}: TLS cannot be configured: {source}")]
     Tls {
-        /// Name of the service.
-        service: String,
+        /// The service or authorizer.
+        owner: CredentialOwner,
         /// Why rustls rejects them.
         source: rustls::Error,
     },

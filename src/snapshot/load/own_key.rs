@@ -3,13 +3,14 @@
 use std::fmt;
 
 use crate::guard::Verdict;
+use crate::snapshot::credential_owner::CredentialOwner;
 use crate::tls::{CertificateRole, CertificateSummary};
 
 /// A key of a service, or of a CA that the service trusts, that is in a filter or on a list.
 #[derive(Debug, Clone)]
 pub struct OwnKey {
-    /// Name of the service.
-    pub service: String,
+    /// The service or authorizer.
+    pub owner: CredentialOwner,
     /// Role of the key in the service.
     pub role: CertificateRole,
     /// The certificate that contains the key.
@@ -20,13 +21,10 @@ pub struct OwnKey {
 
 impl fmt::Display for OwnKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { service, role, certificate, verdict } = self;
+        let Self { owner, role, certificate, verdict } = self;
         let CertificateSummary { subject, fingerprint, .. } = certificate;
         let role = role.as_str().replace('_', " ");
-        write!(
-            formatter,
-            "service {service:?}: the key of its {role} ({subject}, {fingerprint}) "
-        )?;
+        write!(formatter, "{owner}: the key of its {role} ({subject}, {fingerprint}) ")?;
         match (verdict.hit(), verdict.listing()) {
             (Some(hit), _) => {
                 write!(formatter, "is in filter {:?}, revision {}", hit.filter, hit.revision)

@@ -82,7 +82,10 @@ impl SavedState {
         let may_write = matches!(lock, Ok(true));
         let filters = self.rollback.save(filters, may_write);
         let services = sources.services.iter();
-        let marks = services.map(|source| (source.name(), source.crl_marks()));
+        let services = services.map(|source| (source.name(), source.crl_marks()));
+        let authorizers = sources.authorizers.iter();
+        let authorizers = authorizers.map(|source| (source.name(), source.crl_marks()));
+        let marks = services.chain(authorizers);
         let crls = self.crls.save(marks, may_write);
         let problems: Vec<LoadError> =
             [lock.map(|_| ()), filters, crls].into_iter().filter_map(Result::err).collect();

@@ -5,6 +5,8 @@
 
 pub(crate) mod authorizer;
 pub(crate) mod configuration;
+mod credential_files;
+mod credential_source;
 pub(crate) mod exceptions;
 pub(crate) mod filter;
 pub(crate) mod list;
@@ -127,12 +129,14 @@ impl Sources {
         let lists = config.lists.iter().map(|list| self.stage_list(list, context));
         let lists = all(lists);
         let authorizers = config.authorizers.iter();
-        let authorizers = authorizers.map(|it| self.stage_authorizer(it, ids.assign(&it.name)));
-        let authorizers = authorizers.collect();
+        let authorizers =
+            authorizers.map(|it| self.stage_authorizer(it, ids.assign(&it.name), context));
+        let authorizers = all(authorizers);
         let ids: Vec<usize> = config.services.iter().map(|it| ids.assign(&it.name)).collect();
         let services = config.services.iter().zip(&ids);
         let services = services.map(|(service, id)| self.stage_service(service, *id, context));
-        let ((filters, lists), services) = both(both(filters, lists), all(services))?;
+        let staged = both(both(filters, lists), both(all(services), authorizers));
+        let ((filters, lists), (services, authorizers)) = staged?;
         Ok(StagedSources {
             filters,
             lists,
@@ -182,11 +186,18 @@ impl Sources {
         loaded.map(Staged::New)
     }
 
-    fn stage_authorizer(&self, config: &AuthorizerConfig, id: usize) -> Staged<AuthorizerSource> {
-        match self.authorizers.iter().position(|known| known.config() == config) {
-            Some(index) => Staged::Kept(index),
-            None => Staged::New(AuthorizerSource::load(id, config.clone())),
+    fn stage_authorizer(
+        &self,
+        config: &AuthorizerConfig,
+        id: usize,
+        context: LoadContext<'_>,
+    ) -> Result<Staged<AuthorizerSource>, LoadErrors> {
+        if let Some(index) = self.authorizers.iter().position(|known| known.config() == config) {
+            return Ok(Staged::Kept(index));
         }
+        let before = self.authorizers.iter().find(|known| known.id() == id);
+        let loaded = timed(context, || AuthorizerSource::load(id, config.clone(), before, context));
+        loaded.map(Staged::New)
     }
 
     /// Puts the staged sources in use.
@@ -230,8 +241,7 @@ impl Sources {
         let services =
             services.map(|service| (service.id(), service.name().to_owned(), service.policy()));
         let authorizers = self.authorizers.iter();
-        let authorizers =
-            authorizers.map(|it| (it.id(), it.config().name.clone(), it.config().policy));
+        let authorizers = authorizers.map(|it| (it.id(), it.name().to_owned(), it.asked_policy()));
         let services = services.chain(authorizers);
         let judges = Judges {
             filters: self.named_filters(),
@@ -244,7 +254,8 @@ impl Sources {
         let lists = self.lists.iter_mut().map(|list| list.refresh(now));
         let services = self.services.iter_mut().map(|service| service.refresh(now));
         // `collect` refreshes every source; `any` would stop at the first change.
-        filters.chain(lists).chain(services).collect()
+        let authorizers = self.authorizers.iter_mut().map(|it| it.refresh(now));
+        filters.chain(lists).chain(services).chain(authorizers).collect()
     }
 
     /// The filters in use, in the order of the configuration.
@@ -262,7 +273,8 @@ impl Sources {
         let filters = self.filters.iter().flat_map(FilterSource::paths);
         let lists = self.lists.iter().flat_map(ListSource::paths);
         let services = self.services.iter().flat_map(ServiceSource::paths);
-        filters.chain(lists).chain(services)
+        let authorizers = self.authorizers.iter().flat_map(AuthorizerSource::paths);
+        filters.chain(lists).chain(services).chain(authorizers)
     }
 
     fn filter_names(&self) -> Vec<String> {

@@ -2,33 +2,44 @@
 
 use std::sync::Arc;
 
+use super::credential_source::CredentialSource;
 use crate::config::AuthorizerConfig;
-use crate::snapshot::current::Authorizer;
+use crate::guard::{CurrentGuard, Policy};
+use crate::snapshot::current::{AskerTls, Authorizer};
+use crate::snapshot::load::error::LoadError;
+use crate::tls::{self, ClientVerifier};
 
 /// A configured authorizer and the last good state of its files.
-#[derive(Debug)]
-pub(crate) struct AuthorizerSource {
-    id: usize,
-    config: Arc<AuthorizerConfig>,
-}
+pub(crate) type AuthorizerSource = CredentialSource<AuthorizerConfig>;
 
 impl AuthorizerSource {
-    /// Reads the files of an authorizer for the first time.
-    pub(super) fn load(id: usize, config: AuthorizerConfig) -> Self {
-        Self { id, config: Arc::new(config) }
+    /// Builds the authorizer of the next snapshot. The handshakes of askers judge keys with `guard`.
+    ///
+    /// # Errors
+    /// Returns an error if rustls rejects the certificates or keys.
+    pub(crate) fn build_authorizer(&self, guard: &CurrentGuard) -> Result<Authorizer, LoadError> {
+        let credentials = self.credentials.get();
+        let tls = self.config.tls.as_ref().zip(credentials.server.as_ref());
+        let tls = tls.map(|(tls, server)| {
+            let anchors = credentials.asker_anchors.as_ref();
+            let verifier =
+                anchors.map(|anchors| Arc::new(ClientVerifier::new(Arc::clone(anchors))));
+            let protocol = self.config.protocol;
+            let config =
+                tls::asker_config(tls, protocol, Arc::clone(server), verifier.as_ref(), guard)
+                    .map_err(|source| self.tls_error(source))?;
+            Ok(AskerTls { config: Arc::new(config), verifier })
+        });
+        Ok(Authorizer {
+            id: self.id,
+            config: Arc::clone(&self.config),
+            client_verifier: credentials.client_verifier.clone(),
+            tls: tls.transpose()?,
+        })
     }
 
-    pub(super) fn id(&self) -> usize {
-        self.id
-    }
-
-    pub(super) fn config(&self) -> &AuthorizerConfig {
-        &self.config
-    }
-
-    /// The authorizer for the next snapshot.
-    pub(crate) fn build(&self) -> Authorizer {
-        let config = Arc::clone(&self.config);
-        Authorizer { id: self.id, config, client_verifier: None, tls: None }
+    /// The policy of the authorizer.
+    pub(crate) fn asked_policy(&self) -> Policy {
+        self.config.policy
     }
 }

@@ -1,4 +1,4 @@
-//! Loads the certificates, keys, CAs and CRLs of one service.
+//! Loads the certificates, keys, CAs and CRLs of one service or authorizer.
 
 mod client_cas;
 mod service_file;
@@ -12,19 +12,23 @@ use rustls::pki_types::CertificateDer;
 use self::client_cas::ClientCas;
 pub(super) use self::client_cas::{CRLS, KnownCrls};
 use self::service_file::{KeyPair, ServiceFile};
-use crate::config::{AlpnProtocol, ClientAuthMode, Protocol, ServiceConfig, UpstreamTlsConfig};
+use super::credential_files::CredentialFiles;
+use crate::config::{AlpnProtocol, ClientAuthMode, Protocol, UpstreamTlsConfig};
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::load_errors::{LoadErrors, both};
 use crate::snapshot::load::private_key::ExposedKeyFile;
 use crate::spki::Fingerprint;
 use crate::tls::{self, CertificateRole, ClientVerifier, Credentials, Crls, TrustAnchors};
 
-/// The certificates, keys, CAs and CRLs of a service.
+/// The certificates, keys, CAs and CRLs of a service or an authorizer.
 #[derive(Debug)]
 pub(super) struct ServiceCredentials {
-    /// The service's own certificate chain and key.
-    pub(super) server: Credentials,
-    pub(super) trust_anchors: Arc<TrustAnchors>,
+    /// The own certificate chain and key; `None` for an authorizer without TLS.
+    pub(super) server: Option<Credentials>,
+    /// The CAs of the peers that ask an authorizer.
+    pub(super) asker_anchors: Option<Arc<TrustAnchors>>,
+    /// The CAs of clients; `None` for an authorizer that trusts the verification of the host.
+    pub(super) trust_anchors: Option<Arc<TrustAnchors>>,
     /// The CAs in `client_auth.intermediates`.
     intermediates: Vec<CertificateDer<'static>>,
     /// The CRLs of the `trust_anchors` and `intermediates`.
@@ -32,7 +36,7 @@ pub(super) struct ServiceCredentials {
     /// Private key files with unsafe permissions.
     exposed_key_files: Vec<ExposedKeyFile>,
     /// Verifies client certificates against the `trust_anchors` and `crls`.
-    pub(super) client_verifier: Arc<ClientVerifier>,
+    pub(super) client_verifier: Option<Arc<ClientVerifier>>,
     /// The credentials for the upstream; `None` if it does not use TLS.
     pub(super) upstream: Option<UpstreamCredentials>,
 }
@@ -49,58 +53,94 @@ pub(super) struct UpstreamCredentials {
 }
 
 impl ServiceCredentials {
-    /// Reads all files of the service.
+    /// Reads all files.
     ///
     /// # Errors
     /// Returns the errors of all files that cannot be used.
-    pub(super) fn read(config: &ServiceConfig, known: KnownCrls<'_>) -> Result<Self, LoadErrors> {
-        let file = |key, path| ServiceFile { service: &config.name, key, path };
-        let server = KeyPair::read(
-            file("tls.certificate", &config.tls.certificate),
-            file("tls.private_key", &config.tls.private_key),
-        );
-        let client = ClientCas::read(config, known);
-        let upstream = config.upstream.tls.as_ref();
-        let upstream = upstream.map(|files| UpstreamCredentials::read(config, files)).transpose();
-        let ((server, client), upstream) = both(both(server, client), upstream)?;
-        let client_verifier = client_verifier(config, &client.trust_anchors, &client.crls);
+    pub(super) fn read(
+        files: CredentialFiles<'_>,
+        known: KnownCrls<'_>,
+    ) -> Result<Self, LoadErrors> {
+        let file = |key, path| ServiceFile { files, key, path };
+        let server = files.server.map(|(certificate, private_key)| {
+            let certificate = file("tls.certificate", certificate);
+            KeyPair::read(certificate, file("tls.private_key", private_key))
+        });
+        let asker_ca = files.asker_ca.map(|path| file("tls.client_ca", path));
+        let askers = asker_ca.map(|file| file.trust_anchors(&file.read()?)).transpose();
+        let client = files.trust_anchors.map(|path| ClientCas::read(files, path, known));
+        let upstream =
+            files.upstream.map(|(tls, protocol)| UpstreamCredentials::read(files, tls, protocol));
+        let (server, client) = (server.transpose(), client.transpose());
+        let read = both(both(server, client), both(upstream.transpose(), askers));
+        let ((server, client), (upstream, askers)) = read?;
+        let (server, exposed_server) = server.map(|pair| (pair.credentials, pair.exposed)).unzip();
         let (upstream, exposed) = upstream.unzip();
-        Ok(Self {
-            server: server.credentials,
-            trust_anchors: client.trust_anchors,
-            intermediates: client.intermediates,
-            crls: client.crls,
-            exposed_key_files: server.exposed.into_iter().chain(exposed.flatten()).collect(),
-            client_verifier,
+        let exposed = exposed_server.into_iter().chain(exposed).flatten();
+        let mut credentials = Self {
+            server,
+            asker_anchors: askers.map(Arc::new),
+            trust_anchors: None,
+            intermediates: Vec::new(),
+            crls: Arc::default(),
+            exposed_key_files: exposed.collect(),
+            client_verifier: None,
             upstream,
-        })
+        };
+        if let Some(ClientCas { trust_anchors, intermediates, crls }) = client {
+            credentials.trust_anchors = Some(trust_anchors);
+            credentials.intermediates = intermediates;
+            credentials.crls = crls;
+            credentials.rebuild_client_verifier(files);
+        }
+        Ok(credentials)
     }
 
     /// Builds a new client verifier, so that open connections are verified again.
-    pub(super) fn rebuild_client_verifier(&mut self, config: &ServiceConfig) {
-        self.client_verifier = client_verifier(config, &self.trust_anchors, &self.crls);
+    pub(super) fn rebuild_client_verifier(&mut self, files: CredentialFiles<'_>) {
+        let trust_anchors = self.trust_anchors.as_ref();
+        self.client_verifier =
+            trust_anchors.map(|anchors| self.new_client_verifier(files, anchors));
+    }
+
+    fn new_client_verifier(
+        &self,
+        files: CredentialFiles<'_>,
+        trust_anchors: &Arc<TrustAnchors>,
+    ) -> Arc<ClientVerifier> {
+        let verifier = ClientVerifier::new(Arc::clone(trust_anchors));
+        let verifier = verifier.with_crls(Arc::clone(&self.crls), files.expired_crl, files.judge);
+        let mut verifier = verifier.with_chain_cache();
+        if files.is_authorizer {
+            verifier = verifier.with_intermediates(self.intermediates.clone());
+        }
+        Arc::new(match files.mode {
+            ClientAuthMode::Optional => verifier.allow_unauthenticated(),
+            ClientAuthMode::Required => verifier,
+        })
     }
 
     /// Reuses the previous client verifier and TLS client configuration if nothing that they are
     /// built from has changed. Open connections then need no new check.
     pub(super) fn reuse_unchanged(
         &mut self,
-        config: &ServiceConfig,
+        files: CredentialFiles<'_>,
         before: &Self,
-        config_before: &ServiceConfig,
+        files_before: CredentialFiles<'_>,
     ) {
-        let settings = |config: &ServiceConfig| {
-            (config.client_auth_mode, config.expired_crl, config.policy.judge)
-        };
-        if settings(config) == settings(config_before)
-            && self.trust_anchors.certificates == before.trust_anchors.certificates
+        let settings = |files: CredentialFiles<'_>| (files.mode, files.expired_crl, files.judge);
+        let certificates = |it: &Self| it.trust_anchors.as_ref().map(|it| it.certificates.clone());
+        if settings(files) == settings(files_before)
+            && certificates(self) == certificates(before)
+            && (!files.is_authorizer || self.intermediates == before.intermediates)
             && self.crls.has_same_lists(&before.crls)
         {
-            self.client_verifier = Arc::clone(&before.client_verifier);
+            self.client_verifier.clone_from(&before.client_verifier);
         }
+        let protocol = |files: CredentialFiles<'_>| files.upstream.map(|(_, protocol)| protocol);
         if let (Some(upstream), Some(before)) = (&mut self.upstream, &before.upstream)
             && upstream.digest == before.digest
-            && config.protocol == config_before.protocol
+            && protocol(files) == protocol(files_before)
         {
             upstream.tls = Arc::clone(&before.tls);
         }
@@ -111,9 +151,10 @@ impl ServiceCredentials {
         &self,
     ) -> impl Iterator<Item = (CertificateRole, &CertificateDer<'static>)> {
         let upstream = self.upstream.as_ref();
-        let server = self.server.cert.first();
+        let server = self.server.as_ref().and_then(|server| server.cert.first());
         let client = upstream.and_then(|it| it.client.as_ref()?.cert.first());
-        let client_cas = self.trust_anchors.certificates.iter();
+        let anchors = self.trust_anchors.iter().chain(&self.asker_anchors);
+        let client_cas = anchors.flat_map(|anchors| &anchors.certificates);
         let upstream_cas = upstream.into_iter().flat_map(|it| &it.trust_anchors.certificates);
         server
             .map(|cert| (CertificateRole::Server, cert))
@@ -129,10 +170,11 @@ impl UpstreamCredentials {
     /// Reads all files for the upstream. Returns the private key file too if its permissions are
     /// unsafe.
     fn read(
-        config: &ServiceConfig,
+        owner: CredentialFiles<'_>,
         files: &UpstreamTlsConfig,
+        protocol: Protocol,
     ) -> Result<(Self, Option<ExposedKeyFile>), LoadErrors> {
-        let file = |key, path| ServiceFile { service: &config.name, key, path };
+        let file = |key, path| ServiceFile { files: owner, key, path };
         let anchors = file("upstream.tls.trust_anchors", &files.trust_anchors);
         let trusted = anchors.read().and_then(|content| {
             let trust_anchors = anchors.trust_anchors(&content)?;
@@ -152,27 +194,13 @@ impl UpstreamCredentials {
                 (Some(credentials), exposed)
             }
         };
-        let alpn: &[&[u8]] = match config.protocol {
+        let alpn: &[&[u8]] = match protocol {
             Protocol::Http => &[AlpnProtocol::H2.as_bytes(), AlpnProtocol::Http11.as_bytes()],
             Protocol::Tcp => &[],
         };
         let tls = tls::client_config(&trust_anchors, client.as_ref(), alpn)
-            .map_err(|source| LoadError::Tls { service: config.name.clone(), source })?;
+            .map_err(|source| LoadError::Tls { owner: owner.owner(), source })?;
         let digest = Fingerprint::of(&content);
         Ok((Self { client, trust_anchors, digest, tls: Arc::new(tls) }, exposed))
     }
-}
-
-fn client_verifier(
-    config: &ServiceConfig,
-    trust_anchors: &Arc<TrustAnchors>,
-    crls: &Arc<Crls>,
-) -> Arc<ClientVerifier> {
-    let verifier = ClientVerifier::new(Arc::clone(trust_anchors));
-    let verifier = verifier.with_crls(Arc::clone(crls), config.expired_crl, config.policy.judge);
-    let verifier = verifier.with_chain_cache();
-    Arc::new(match config.client_auth_mode {
-        ClientAuthMode::Optional => verifier.allow_unauthenticated(),
-        ClientAuthMode::Required => verifier,
-    })
 }

@@ -1,13 +1,14 @@
 //! The CAs of clients and their CRLs.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 
 use super::service_file::ServiceFile;
-use crate::config::ServiceConfig;
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::load_errors::{LoadErrors, all, both, none_of};
+use crate::snapshot::load::source::credential_files::CredentialFiles;
 use crate::tls::{CrlFileErrors, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors};
 
 /// The configuration key that names the files with CRLs.
@@ -43,12 +44,15 @@ impl ClientCas {
     /// # Errors
     /// Returns the errors of all files that cannot be used. CRLs are verified only if their CAs can
     /// be used.
-    pub(super) fn read(config: &ServiceConfig, known: KnownCrls<'_>) -> Result<Self, LoadErrors> {
-        let file = |key, path| ServiceFile { service: &config.name, key, path };
-        let anchors = file("client_auth.trust_anchors", &config.trust_anchors);
+    pub(super) fn read(
+        files: CredentialFiles<'_>,
+        trust_anchors: &Path,
+        known: KnownCrls<'_>,
+    ) -> Result<Self, LoadErrors> {
+        let file = |key, path| ServiceFile { files, key, path };
+        let anchors = file("client_auth.trust_anchors", trust_anchors);
         let anchors = anchors.read().and_then(|content| anchors.trust_anchors(&content));
-        let below = config.intermediates.as_ref();
-        let below = below.map(|path| file("client_auth.intermediates", path));
+        let below = files.intermediates.map(|path| file("client_auth.intermediates", path));
         let intermediates = below.map(|file| file.certificates(&file.read()?)).transpose();
         let cas = both(anchors, intermediates).and_then(|(anchors, intermediates)| {
             let issuers = CrlIssuers::new(&anchors);
@@ -59,8 +63,8 @@ impl ClientCas {
             Ok((anchors, intermediates, issuers.map_err(|source| file.unusable(source))?))
         });
         let crls = match &cas {
-            Ok((.., issuers)) => read_crls(config, issuers, known),
-            Err(_) => all(crl_files(config).map(|file| file.read_up_to(MAX_CRL_SIZE).map(drop)))
+            Ok((.., issuers)) => read_crls(files, issuers, known),
+            Err(_) => all(crl_files(files).map(|file| file.read_up_to(MAX_CRL_SIZE).map(drop)))
                 .map(|_| Crls::default()),
         };
         let ((trust_anchors, intermediates, _), crls) = both(cas, crls)?;
@@ -68,9 +72,9 @@ impl ClientCas {
     }
 }
 
-fn crl_files(config: &ServiceConfig) -> impl Iterator<Item = ServiceFile<'_>> {
-    let file = |path| ServiceFile { service: &config.name, key: CRLS, path };
-    config.crls.iter().map(move |path| file(path))
+fn crl_files(files: CredentialFiles<'_>) -> impl Iterator<Item = ServiceFile<'_>> {
+    let file = move |path| ServiceFile { files, key: CRLS, path };
+    files.crls.iter().map(move |path| file(path))
 }
 
 /// Reads and verifies the CRLs. Only lists that can be used together replace those in use.
@@ -78,13 +82,13 @@ fn crl_files(config: &ServiceConfig) -> impl Iterator<Item = ServiceFile<'_>> {
 /// # Errors
 /// Returns the errors of all files that cannot be used.
 fn read_crls(
-    config: &ServiceConfig,
+    files: CredentialFiles<'_>,
     issuers: &CrlIssuers,
     known: KnownCrls<'_>,
 ) -> Result<Crls, LoadErrors> {
     let mut loader = CrlLoader {
         issuers,
-        expired: config.expired_crl,
+        expired: files.expired_crl,
         now: known.now,
         in_use: known.in_use,
         keep_issuers: known.keep_issuers,
@@ -95,13 +99,13 @@ fn read_crls(
         let content = file.read_up_to(MAX_CRL_SIZE)?;
         loader.add(file.path, &content).map_err(|source| file.unusable(source))
     };
-    let problems: Vec<_> = crl_files(config).filter_map(|file| add(file).err()).collect();
+    let problems: Vec<_> = crl_files(files).filter_map(|file| add(file).err()).collect();
     // A list in a file with a problem would be missing in the check of all lists.
     none_of(problems)?;
     loader.finish().map_err(|CrlFileErrors { first, others }| {
         let error = |(path, source)| {
-            let service = config.name.clone();
-            LoadError::Credentials { service, key: CRLS, path, source }
+            let owner = files.owner();
+            LoadError::Credentials { owner, key: CRLS, path, source }
         };
         LoadErrors::of(error(first), others.into_iter().map(error))
     })

@@ -1,4 +1,4 @@
-//! A file that the configuration of a service names, and a certificate with its key from two files.
+//! A file that the table of a service or an authorizer names, and a certificate with its key from two files.
 
 use std::io;
 use std::path::Path;
@@ -10,15 +10,16 @@ use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::file::read_bounded;
 use crate::snapshot::load::load_errors::{LoadErrors, both};
 use crate::snapshot::load::private_key::{self, ExposedKeyFile};
+use crate::snapshot::load::source::credential_files::CredentialFiles;
 use crate::tls::{self, Credentials, TlsFileError, TrustAnchors};
 
 /// Maximum size of a PEM file, 16 MiB: about fifty times the size of all public CAs together.
 const MAX_PEM_SIZE: u64 = 16 << 20;
 
-/// A file that the configuration of a service names.
+/// A file that the table of a service or an authorizer names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServiceFile<'a> {
-    pub(super) service: &'a str,
+    pub(super) files: CredentialFiles<'a>,
     /// Configuration key that names the file.
     pub(super) key: &'static str,
     pub(super) path: &'a Path,
@@ -45,13 +46,13 @@ impl ServiceFile<'_> {
     }
 
     fn unreadable(self, source: io::Error) -> LoadError {
-        let (service, path) = (self.service.to_owned(), self.path.to_owned());
-        LoadError::Read { service, key: self.key, path, source }
+        let (owner, path) = (self.files.owner(), self.path.to_owned());
+        LoadError::Read { owner, key: self.key, path, source }
     }
 
     pub(super) fn unusable(self, source: TlsFileError) -> LoadError {
-        let (service, path) = (self.service.to_owned(), self.path.to_owned());
-        LoadError::Credentials { service, key: self.key, path, source }
+        let (owner, path) = (self.files.owner(), self.path.to_owned());
+        LoadError::Credentials { owner, key: self.key, path, source }
     }
 }
 

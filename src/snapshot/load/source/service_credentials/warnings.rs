@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use rustls::pki_types::CertificateDer;
 
 use super::ServiceCredentials;
-use crate::config::ServiceConfig;
 use crate::guard::Depth;
+use crate::snapshot::load::source::credential_files::CredentialFiles;
 use crate::snapshot::warning::{CertificateFile, PeriodProblem, Warning};
 use crate::spki;
 use crate::tls::{self, CertificateSummary, Credentials};
@@ -17,36 +17,42 @@ impl ServiceCredentials {
     /// The conditions of the files that an operator must mend.
     pub(in crate::snapshot::load::source) fn warnings(
         &self,
-        config: &ServiceConfig,
+        files: CredentialFiles<'_>,
         now: SystemTime,
     ) -> Vec<Warning> {
         let crls = self.crls.warnings().iter().cloned();
-        let crl = |problem| Warning::Crl { service: config.name.clone(), problem };
+        let crl = |problem| Warning::Crl { owner: files.owner(), problem };
         let mut warnings: Vec<_> = crls.map(crl).collect();
-        warnings.extend(self.missing_crls(config));
+        warnings.extend(self.missing_crls(files));
         let exposed = self.exposed_key_files.iter().cloned();
         warnings.extend(exposed.map(Warning::UnsafePermissions));
-        let certificate = |key, path: &Path| CertificateFile {
-            service: config.name.clone(),
-            key,
-            path: path.to_owned(),
-        };
-        let file = certificate("tls.certificate", &config.tls.certificate);
-        warnings.extend(period_warnings(&self.server, &file, now));
-        for name in tls::uncovered_names(&self.server, &config.server_names) {
-            warnings.push(Warning::NameNotCovered { file: file.clone(), name: name.to_owned() });
+        let certificate =
+            |key, path: &Path| CertificateFile { owner: files.owner(), key, path: path.to_owned() };
+        if let (Some(server), Some((path, _))) = (&self.server, files.server) {
+            let file = certificate("tls.certificate", path);
+            warnings.extend(period_warnings(server, &file, now));
+            for name in tls::uncovered_names(server, files.server_names) {
+                let name = name.to_owned();
+                warnings.push(Warning::NameNotCovered { file: file.clone(), name });
+            }
         }
         let client = self.upstream.as_ref().and_then(|it| it.client.as_ref());
-        let files = config.upstream.tls.as_ref().and_then(|it| it.identity.as_ref());
-        if let (Some(client), Some(files)) = (client, files) {
-            let file = certificate("upstream.tls.certificate", &files.certificate);
+        let identity = files.upstream.and_then(|(tls, _)| tls.identity.as_ref());
+        if let (Some(client), Some(identity)) = (client, identity) {
+            let file = certificate("upstream.tls.certificate", &identity.certificate);
             warnings.extend(period_warnings(client, &file, now));
         }
-        let file = certificate("client_auth.trust_anchors", &config.trust_anchors);
-        for (ca, period) in self.trust_anchors.with_validity() {
-            if let Some(problem) = PeriodProblem::of(period, unix_time::seconds(now)) {
-                let subject = CertificateSummary::of(ca).subject;
-                warnings.push(Warning::TrustAnchorPeriod { file: file.clone(), subject, problem });
+        let clients = files.trust_anchors.map(|path| ("client_auth.trust_anchors", path));
+        let clients = clients.zip(self.trust_anchors.as_ref());
+        let askers = files.asker_ca.map(|path| ("tls.client_ca", path));
+        let askers = askers.zip(self.asker_anchors.as_ref());
+        for ((key, path), anchors) in clients.into_iter().chain(askers) {
+            let file = certificate(key, path);
+            for (ca, period) in anchors.with_validity() {
+                if let Some(problem) = PeriodProblem::of(period, unix_time::seconds(now)) {
+                    let (file, subject) = (file.clone(), CertificateSummary::of(ca).subject);
+                    warnings.push(Warning::TrustAnchorPeriod { file, subject, problem });
+                }
             }
         }
         warnings
@@ -56,28 +62,28 @@ impl ServiceCredentials {
     ///
     /// With `judge = "leaf"` a root that issues intermediates only needs no CRL. There is no
     /// warning for a trust anchor that issued one of the `intermediates`.
-    fn missing_crls(&self, config: &ServiceConfig) -> Vec<Warning> {
-        let file = |key, path: &Path| CertificateFile {
-            service: config.name.clone(),
-            key,
-            path: path.to_owned(),
+    fn missing_crls(&self, files: CredentialFiles<'_>) -> Vec<Warning> {
+        let file =
+            |key, path: &Path| CertificateFile { owner: files.owner(), key, path: path.to_owned() };
+        let (Some(anchors), Some(trust_anchors)) = (files.trust_anchors, &self.trust_anchors)
+        else {
+            return Vec::new();
         };
-        let anchors = file("client_auth.trust_anchors", &config.trust_anchors);
-        let intermediates =
-            config.intermediates.as_ref().map(|path| file("client_auth.intermediates", path));
-        if config.crls.is_empty() {
-            let unused = intermediates.map(|file| Warning::IntermediatesUnused { file });
-            return unused.into_iter().collect();
+        let anchors = file("client_auth.trust_anchors", anchors);
+        let intermediates = files.intermediates.map(|path| file("client_auth.intermediates", path));
+        if files.crls.is_empty() {
+            // An authorizer completes the paths of its clients with them.
+            let unused = intermediates.filter(|_| !files.is_authorizer);
+            return unused.map(|file| Warning::IntermediatesUnused { file }).into_iter().collect();
         }
-        let is_root_of_others = config.policy.judge == Depth::Leaf && intermediates.is_some();
+        let is_root_of_others = files.judge == Depth::Leaf && intermediates.is_some();
         let missing = |file: &CertificateFile, ca: &CertificateDer<'_>| {
             (!self.crls.cover(ca)).then(|| Warning::CrlMissing {
                 file: file.clone(),
                 subject: CertificateSummary::of(ca).subject,
             })
         };
-        let roots = self
-            .trust_anchors
+        let roots = trust_anchors
             .certificates
             .iter()
             .filter(|ca| !(is_root_of_others && tls::issued_any(ca, &self.intermediates)));

@@ -1,0 +1,107 @@
+//! The certificate and key files of a service or an authorizer, and how they are used.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::{
+    AuthorizerConfig, ClientAuthMode, ExpiredCrl, Protocol, ServiceConfig, UpstreamTlsConfig,
+};
+use crate::guard::Depth;
+use crate::snapshot::credential_owner::CredentialOwner;
+
+/// The certificate and key files of a service or an authorizer, and how they are used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CredentialFiles<'a> {
+    pub(super) name: &'a str,
+    /// Certificate and private key for TLS; an authorizer may have none.
+    pub(super) server: Option<(&'a Path, &'a Path)>,
+    /// Names that the certificate should have.
+    pub(super) server_names: &'a [String],
+    /// The CAs of the peers that ask an authorizer.
+    pub(super) asker_ca: Option<&'a Path>,
+    /// The CAs of clients; an authorizer may trust the verification of the host instead.
+    pub(super) trust_anchors: Option<&'a Path>,
+    pub(super) intermediates: Option<&'a Path>,
+    pub(super) crls: &'a [PathBuf],
+    pub(super) expired_crl: ExpiredCrl,
+    pub(super) mode: ClientAuthMode,
+    pub(super) judge: Depth,
+    pub(super) upstream: Option<(&'a UpstreamTlsConfig, Protocol)>,
+    pub(super) is_authorizer: bool,
+}
+
+impl CredentialFiles<'_> {
+    pub(super) fn owner(&self) -> CredentialOwner {
+        let name = self.name.to_owned();
+        if self.is_authorizer {
+            CredentialOwner::Authorizer(name)
+        } else {
+            CredentialOwner::Service(name)
+        }
+    }
+}
+
+/// A table of the configuration that names certificates, keys, CAs and CRLs.
+pub(crate) trait NamesCredentials {
+    fn credential_files(&self) -> CredentialFiles<'_>;
+
+    /// The paths of all files.
+    fn all_files(&self) -> Vec<&Path>;
+
+    /// Whether the process may run with a compromised key of the table.
+    fn allows_compromised_own_key(&self) -> bool;
+}
+
+impl NamesCredentials for ServiceConfig {
+    fn credential_files(&self) -> CredentialFiles<'_> {
+        CredentialFiles {
+            name: &self.name,
+            server: Some((&self.tls.certificate, &self.tls.private_key)),
+            server_names: &self.server_names,
+            asker_ca: None,
+            trust_anchors: Some(&self.trust_anchors),
+            intermediates: self.intermediates.as_deref(),
+            crls: &self.crls,
+            expired_crl: self.expired_crl,
+            mode: self.client_auth_mode,
+            judge: self.policy.judge,
+            upstream: self.upstream.tls.as_ref().map(|tls| (tls, self.protocol)),
+            is_authorizer: false,
+        }
+    }
+
+    fn all_files(&self) -> Vec<&Path> {
+        self.files()
+    }
+
+    fn allows_compromised_own_key(&self) -> bool {
+        self.allow_compromised_own_key
+    }
+}
+
+impl NamesCredentials for AuthorizerConfig {
+    fn credential_files(&self) -> CredentialFiles<'_> {
+        let tls = self.tls.as_ref();
+        CredentialFiles {
+            name: &self.name,
+            server: tls.map(|tls| (tls.certificate.as_path(), tls.private_key.as_path())),
+            server_names: &[],
+            asker_ca: tls.and_then(|tls| tls.client_ca.as_deref()),
+            trust_anchors: self.client_auth.trust_anchors.as_deref(),
+            intermediates: self.client_auth.intermediates.as_deref(),
+            crls: &self.client_auth.crls,
+            expired_crl: self.client_auth.expired_crl,
+            mode: self.client_auth.mode,
+            judge: self.policy.judge,
+            upstream: None,
+            is_authorizer: true,
+        }
+    }
+
+    fn all_files(&self) -> Vec<&Path> {
+        self.files()
+    }
+
+    fn allows_compromised_own_key(&self) -> bool {
+        self.allow_compromised_own_key
+    }
+}

@@ -1,0 +1,200 @@
+//! The tables `[[authorizers]]`: accepted values, and errors that name the remedy
+//! (`src/config/check/authorizer.rs`).
+
+use std::path::Path;
+
+use keygate::config::{
+    AuthorizerProtocol, CertificateSource, Config, HeaderEncoding, ListenAddress,
+};
+use keygate::guard::Decision;
+
+/// A pure authorizer: no service, no TLS.
+const MINIMAL: &str = r#"
+[[filters]]
+name = "lost"
+path = "lost.pkbf"
+
+[[authorizers]]
+name = "edge"
+listen = "unix:ask.sock"
+protocol = "http"
+certificate_from = "client-cert"
+"#;
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(Path::new("/etc/keygate/keygate.toml"), text).map_err(|error| error.to_string())
+}
+
+/// [`MINIMAL`] with one piece replaced by another.
+fn changed(from: &str, to: &str) -> String {
+    assert!(MINIMAL.contains(from), "{from} is not in the example");
+    MINIMAL.replacen(from, to, 1)
+}
+
+#[test]
+fn an_authorizer_without_services_has_safe_defaults() {
+    let config = parse(MINIMAL).unwrap();
+    assert!(config.services.is_empty());
+    let edge = &config.authorizers[0];
+    assert_eq!(edge.listen, ListenAddress::Unix("/etc/keygate/ask.sock".into()));
+    assert_eq!((edge.socket_mode, &edge.socket_group), (0o660, &None));
+    assert_eq!(edge.protocol, AuthorizerProtocol::Http);
+    assert_eq!(edge.certificate_from, CertificateSource::ClientCert);
+    assert!(edge.cache_for.is_zero() && edge.tls.is_none() && edge.address_from.is_none());
+    assert_eq!(edge.policy.on_unchecked, Decision::Reject);
+    assert_eq!(edge.status_header, "client-key-status");
+    let limits = edge.limits;
+    assert_eq!(
+        (limits.max_connections, limits.max_streams, limits.max_question_size),
+        (1000, 1000, 64 << 10)
+    );
+    assert_eq!(limits.idle_timeout.as_secs(), 600);
+}
+
+#[test]
+fn the_certificate_comes_from_one_place_that_the_protocol_has() {
+    for (text, expected) in [
+        ("\"client-cert\"", CertificateSource::ClientCert),
+        ("\"xfcc\"", CertificateSource::Xfcc),
+        ("\"traefik\"", CertificateSource::Traefik),
+        ("\"ingress-nginx\"", CertificateSource::IngressNginx),
+        (
+            "{ header = \"X-SSL-Cert\", encoding = \"escaped-pem\", verify = \"X-SSL-Verify\" }",
+            CertificateSource::Header {
+                header: "x-ssl-cert".parse().unwrap(),
+                encoding: HeaderEncoding::EscapedPem,
+                verify: Some("x-ssl-verify".parse().unwrap()),
+            },
+        ),
+    ] {
+        let config = parse(&changed("\"client-cert\"", text)).unwrap();
+        assert_eq!(config.authorizers[0].certificate_from, expected);
+    }
+    let source = "certificate_from = \"client-cert\"\n";
+    for (protocol, expected) in
+        [("ext-authz", CertificateSource::Attributes), ("spop", CertificateSource::Argument)]
+    {
+        let text = changed(source, "").replace("\"http\"", &format!("{protocol:?}"));
+        assert_eq!(parse(&text).unwrap().authorizers[0].certificate_from, expected);
+    }
+}
+
+#[test]
+fn each_mistake_names_its_line_and_its_remedy() {
+    let end = "certificate_from = \"client-cert\"\n";
+    let add = |text: &str| format!("{MINIMAL}{text}");
+    let tcp = |address: &str| changed("unix:ask.sock", address);
+    for (text, expected) in [
+        (changed(end, ""), "certificate_from: missing; name the one header that the host sets"),
+        (changed("\"client-cert\"", "\"header\""), "\"header\" is none of \"attributes\""),
+        (changed("\"client-cert\"", "\"attributes\""), "are of protocol = \"ext-authz\""),
+        (
+            changed("\"http\"", "\"ext-authz\""),
+            "protocol = \"ext-authz\" reads \"attributes\" or \"xfcc\"",
+        ),
+        (changed("\"http\"", "\"spop\""), "always reads the argument cert; remove it"),
+        (
+            changed(
+                "\"client-cert\"",
+                "{ header = \"x-a\", encoding = \"rfc9440\", verify = \"X-A\" }",
+            ),
+            "header and verify name one header",
+        ),
+        (
+            changed("\"client-cert\"", "{ header = \"x a\", encoding = \"rfc9440\" }"),
+            "\"x a\" is not a header name",
+        ),
+        (changed("\"http\"", "\"grpc\""), "protocol"),
+        (tcp("10.0.0.1:9191"), "is not loopback, so anybody could ask about copied certificates"),
+        (tcp("0.0.0.0:9191"), "give tls.client_ca or askers.from"),
+        (
+            format!("{}[authorizers.askers]\nuids = [33]\n", tcp("127.0.0.1:9191")),
+            "askers.uids: the kernel tells user ids of a Unix socket only",
+        ),
+        (add("[authorizers.askers]\nfrom = [\"10.0.0.0/8\"]\n"), "a Unix socket has no networks"),
+        (
+            add("[authorizers.tls]\ncertificate = \"a\"\nprivate_key = \"b\"\n"),
+            "a Unix socket needs no TLS",
+        ),
+        (
+            tcp("127.0.0.1:9191").replace(end, &format!("{end}socket_mode = \"0660\"\n")),
+            "socket_mode: is of a Unix socket",
+        ),
+        (changed(end, &format!("{end}socket_mode = \"0999\"\n")), "is not a file mode"),
+        (changed(end, &format!("{end}socket_group = \"a:b\"\n")), "is not a group"),
+        (
+            add("[authorizers.policy]\nreject_with = \"http-403\"\n"),
+            "policy.reject_with: an authorizer has no connection of the client",
+        ),
+        (
+            add("[authorizers.policy]\nevict_within = \"1s\"\n"),
+            "policy.evict_within: an authorizer cannot close connections of the host",
+        ),
+        (
+            add("[authorizers.client_auth]\nmode = \"optional\"\n"),
+            "set on_unchecked to \"flag\" or \"header\"",
+        ),
+        (
+            add("[authorizers.client_auth]\ncrls = [\"a.crl\"]\n"),
+            "client_auth.crls: needs trust_anchors",
+        ),
+        (
+            changed("\"client-cert\"", "\"ingress-nginx\"") + "[policy]\njudge = \"chain\"\n",
+            "judge = \"chain\" needs a source with a chain",
+        ),
+        (
+            changed(end, "").replace("\"http\"", "\"spop\"") + "[policy]\njudge = \"chain\"\n",
+            "needs client_auth.trust_anchors, because HAProxy drops issuers",
+        ),
+        (
+            changed(end, "cache_for = \"1s\"\n").replace("\"http\"", "\"spop\""),
+            "cache_for: has no effect with protocol = \"spop\"",
+        ),
+        (changed(end, &format!("{end}cache_for = \"2h\"\n")), "longer than an hour"),
+        (add("[authorizers.limits]\nmax_question_size = \"1KiB\"\n"), "between 8KiB and 4MiB"),
+        (add("[authorizers.limits]\nmax_connections = 0\n"), "0 is not between 1"),
+        (add("[authorizers.limits]\nidle_timeout = \"0s\"\n"), "0 would expire at once"),
+        (
+            add(&MINIMAL[MINIMAL.find("[[auth").unwrap()..].replace("ask.sock", "b.sock")),
+            "another of the authorizers has the name \"edge\"",
+        ),
+        (
+            add(&MINIMAL[MINIMAL.find("[[auth").unwrap()..].replace("edge", "other")),
+            "give the authorizer an address of its own",
+        ),
+        (
+            format!("admin = {{ listen = \"unix:ask.sock\" }}\n{MINIMAL}"),
+            "give the authorizer an address of its own",
+        ),
+        (MINIMAL.split("[[auth").next().unwrap().to_owned(), "or an [[authorizers]] table"),
+    ] {
+        let error = parse(&text).unwrap_err();
+        assert!(error.contains(expected), "{expected:?} is not in {error:?}");
+        assert!(error.starts_with("/etc/keygate/keygate.toml"), "{error}");
+    }
+}
+
+#[test]
+fn a_service_and_an_authorizer_have_distinct_names() {
+    let service = r#"
+[[services]]
+name = "edge"
+listen = "127.0.0.1:8443"
+tls = { certificate = "s.pem", private_key = "s.key" }
+client_auth = { trust_anchors = "ca.pem" }
+upstream = { servers = ["http://127.0.0.1:8080"] }
+"#;
+    let error = parse(&format!("{MINIMAL}{service}")).unwrap_err();
+    assert!(error.contains("a service has the name \"edge\" too"), "{error}");
+    parse(&format!("{MINIMAL}{}", service.replace("edge", "orders"))).unwrap();
+}
+
+#[test]
+fn networks_or_client_certificates_open_an_address_that_is_not_loopback() {
+    let tcp = changed("unix:ask.sock", "10.0.0.1:9191");
+    parse(&format!("{tcp}[authorizers.askers]\nfrom = [\"10.0.0.0/8\"]\n")).unwrap();
+    let tls = "[authorizers.tls]\ncertificate = \"a\"\nprivate_key = \"b\"\n";
+    parse(&format!("{tcp}{tls}client_ca = \"c\"\n")).unwrap();
+    let error = parse(&format!("{tcp}{tls}")).unwrap_err();
+    assert!(error.contains("is not loopback"), "TLS alone names no asker: {error}");
+}
