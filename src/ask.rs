@@ -15,6 +15,7 @@ mod connection;
 mod denial;
 mod grpc;
 mod http;
+mod http2;
 mod question;
 mod spop;
 mod stream;

@@ -1,16 +1,100 @@
-//! The door for HTTP/1.0, HTTP/1.1 and HTTP/2 without TLS negotiation.
+//! The door for HTTP: nginx, Traefik, Caddy, Envoy's HTTP service. HTTP/1.0, HTTP/1.1, and HTTP/2
+//! without TLS negotiation.
+//!
+//! Every request is a question, whatever its method and path, because a host may pass those of its
+//! client on. Only its fields are read, never its body. The answer is 200 or 403. Nothing that a
+//! client can cause is an error of HTTP, because hosts may admit on errors: a head that cannot be
+//! read is a 403, too, and the connection is closed then.
+//!
+//! | step | module |
+//! | --- | --- |
+//! | A connection over HTTP/1 is served: questions, discarded bodies, timeouts. | `http1` |
+//! | The head of a request is parsed. | `head` |
+//! | Requests over HTTP/2 are served. | `streams` |
+//! | The client's certificate is read from the configured fields. | `fields` |
+//! | The answer becomes a response. | `response` |
+
+mod fields;
+mod head;
+mod http1;
+mod response;
+mod streams;
 
 use std::rc::Rc;
+use std::time::Instant;
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::time::timeout_at;
+use tracing::debug;
 
+use self::fields::{Fields, QuestionFields};
+use self::response::HttpAnswer;
 use super::connection::AskConnection;
+use super::question::{ClientQuestion, Presented, Unusable};
+use crate::config::{AuthorizerConfig, CertificateSource, ClientAuthMode};
+
+/// First bytes of a connection over HTTP/2 (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// The commonest fault of a configuration of Traefik.
+const NOT_FROM_TRAEFIK: Unusable = Unusable::Malformed(
+    "no X-Forwarded-Tls-Client-Cert: the client has no certificate, or Traefik removed it because of trustForwardHeader: false",
+);
 
 /// Serves the questions of one connection.
 pub(crate) async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     connection: Rc<AskConnection>,
 ) {
-    drop(connection);
-    let _ = stream.shutdown().await; // closed in either case
+    let limits = connection.config().limits;
+    let mut input = BytesMut::new();
+    let begun = tokio::time::Instant::now() + limits.idle_timeout;
+    while input.len() < PREFACE.len() && PREFACE.starts_with(&input) {
+        let read = timeout_at(begun, stream.read_buf(&mut input)).await;
+        if !matches!(read, Ok(Ok(1..))) {
+            return;
+        }
+    }
+    let answer = |fields: Result<Fields<'_>, Unusable>| answer(&connection, fields);
+    let drain = connection.closing();
+    if input.starts_with(PREFACE) {
+        if let Err(error) = streams::serve(stream, input, limits, answer, drain).await {
+            debug!(%error, "connection of an asker ended");
+        }
+    } else {
+        http1::serve(stream, input, limits, answer, drain).await;
+    }
+}
+
+/// The response to a request, or to one whose fields cannot be read.
+fn answer(connection: &AskConnection, fields: Result<Fields<'_>, Unusable>) -> HttpAnswer {
+    let received = Instant::now();
+    let config = connection.config();
+    let fields = fields.map(|fields| QuestionFields::read(&config, fields));
+    let presented = match fields.as_ref().map(|fields| presented(fields, &config)) {
+        Ok(presented) => presented,
+        Err(unusable) => Presented::Unusable(*unusable),
+    };
+    let client = fields.as_ref().ok().and_then(QuestionFields::client);
+    let accept = fields.as_ref().ok().and_then(|fields| fields.accept);
+    let question = ClientQuestion { received, presented, client, server_name: None };
+    let answer = connection.answer(&question);
+    HttpAnswer::new(answer, &config.status_header, accept, config.cache_for)
+}
+
+/// The certificates in the fields.
+fn presented(fields: &QuestionFields<'_>, config: &AuthorizerConfig) -> Presented<'static> {
+    match fields.certificates(&config.certificate_from) {
+        Ok(Some(chain)) => Presented::Chain(chain),
+        Ok(None) if is_of_traefik(config) => Presented::Unusable(NOT_FROM_TRAEFIK),
+        Ok(None) => Presented::None,
+        Err(unusable) => Presented::Unusable(unusable),
+    }
+}
+
+/// Whether every client of Traefik must have a certificate.
+fn is_of_traefik(config: &AuthorizerConfig) -> bool {
+    config.certificate_from == CertificateSource::Traefik
+        && config.client_auth.mode == ClientAuthMode::Required
 }

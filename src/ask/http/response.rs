@@ -1,0 +1,150 @@
+//! The response to a question.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{Response, StatusCode};
+
+use super::head::RequestMethod;
+use crate::ask::denial::DenialBody;
+use crate::ask::question::Answer;
+
+/// A response, before it is written in the form of a protocol.
+#[derive(Debug)]
+pub(super) struct HttpAnswer {
+    status_header: HeaderName,
+    status: HeaderValue,
+    /// Time for which the host may use the answer for further questions; zero: not at all.
+    cache_for: Duration,
+    denial: Option<DenialBody>,
+}
+
+/// How a connection over HTTP/1 goes on after a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NextRequest {
+    /// The connection is closed.
+    Close,
+    /// The peer may send another request, as its version of HTTP has it.
+    Default,
+    /// The peer may send another request over HTTP/1.0.
+    KeepAlive,
+}
+
+impl HttpAnswer {
+    /// The response with this answer. A denial is never cached.
+    pub(super) fn new(
+        answer: Answer,
+        status_header: &HeaderName,
+        accept: Option<&[u8]>,
+        cache_for: Duration,
+    ) -> Self {
+        let (cache_for, denial) = if answer.is_allowed() {
+            (cache_for, None)
+        } else {
+            (Duration::ZERO, Some(DenialBody::new(answer.reason.unwrap_or_default(), accept)))
+        };
+        Self { status_header: status_header.clone(), status: answer.status, cache_for, denial }
+    }
+
+    /// Whether the client is allowed.
+    fn is_allowed(&self) -> bool {
+        self.denial.is_none()
+    }
+
+    /// Adds the response to `output`.
+    pub(super) fn write(&self, method: RequestMethod, next: NextRequest, output: &mut Vec<u8>) {
+        let line = if self.is_allowed() { "HTTP/1.1 200 OK" } else { "HTTP/1.1 403 Forbidden" };
+        for part in [
+            line.as_bytes(),
+            b"\r\n",
+            self.status_header.as_str().as_bytes(),
+            b": ",
+            self.status.as_bytes(),
+            b"\r\ndate: ",
+        ] {
+            output.extend_from_slice(part);
+        }
+        add_date(output);
+        match self.cache_for.as_secs() {
+            0 => output.extend_from_slice(b"\r\ncache-control: no-store"),
+            seconds => {
+                let _ = write!(output, "\r\ncache-control: max-age={seconds}"); // a Vec never fails
+            }
+        }
+        output.extend_from_slice(match next {
+            NextRequest::Close => b"\r\nconnection: close",
+            NextRequest::Default => b"",
+            NextRequest::KeepAlive => b"\r\nconnection: keep-alive",
+        });
+        match &self.denial {
+            None if method == RequestMethod::Connect => {} // RFC 9110, section 8.6
+            None => output.extend_from_slice(b"\r\ncontent-length: 0"),
+            Some(DenialBody { content_type, text }) => {
+                let length = text.len();
+                let _ =
+                    write!(output, "\r\ncontent-type: {content_type}\r\ncontent-length: {length}");
+            }
+        }
+        output.extend_from_slice(b"\r\n\r\n");
+        if let (Some(denial), RequestMethod::Connect | RequestMethod::Other) =
+            (&self.denial, method)
+        {
+            output.extend_from_slice(denial.text.as_bytes());
+        }
+    }
+
+    /// Sends the response over HTTP/2. An error means that the stream was reset.
+    pub(super) fn send(
+        self,
+        is_head: bool,
+        respond: &mut SendResponse<Bytes>,
+    ) -> Result<(), h2::Error> {
+        let mut response = Response::new(());
+        let fields = response.headers_mut();
+        let cache_control = match self.cache_for.as_secs() {
+            0 => Ok(HeaderValue::from_static("no-store")),
+            seconds => HeaderValue::from_str(&format!("max-age={seconds}")),
+        };
+        let cache_control = cache_control.unwrap_or(HeaderValue::from_static("no-store"));
+        fields.insert(header::CACHE_CONTROL, cache_control);
+        let mut date = Vec::new();
+        add_date(&mut date);
+        if let Ok(date) = HeaderValue::from_maybe_shared(Bytes::from(date)) {
+            fields.insert(header::DATE, date);
+        }
+        let body = self.denial.map(|DenialBody { content_type, text }| {
+            fields.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+            fields.insert(header::CONTENT_LENGTH, HeaderValue::from(text.len()));
+            Bytes::from(text)
+        });
+        fields.insert(self.status_header, self.status);
+        if body.is_some() {
+            *response.status_mut() = StatusCode::FORBIDDEN;
+        }
+        match body {
+            Some(body) if !is_head => respond.send_response(response, false)?.send_data(body, true),
+            Some(_) | None => respond.send_response(response, true).map(drop),
+        }
+    }
+}
+
+thread_local! {
+    /// The value of `Date` in this second, and the second since the Unix epoch.
+    static DATE: RefCell<(u64, String)> = RefCell::default();
+}
+
+/// Adds the time in the form of `Date`, which every response has (RFC 9110, section 6.6.1).
+fn add_date(output: &mut Vec<u8>) {
+    let now = SystemTime::now();
+    let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    DATE.with_borrow_mut(|(of, text)| {
+        if *of != second || text.is_empty() {
+            (*of, *text) = (second, httpdate::fmt_http_date(now));
+        }
+        output.extend_from_slice(text.as_bytes());
+    });
+}

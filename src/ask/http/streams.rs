@@ -1,0 +1,100 @@
+//! Requests over HTTP/2: each stream is a question.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes, BytesMut};
+use h2::RecvStream;
+use h2::server::SendResponse;
+use hyper::http::request::Parts;
+use hyper::{Method, Request};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::fields::Fields;
+use super::response::HttpAnswer;
+use crate::ask::http2;
+use crate::ask::question::Unusable;
+use crate::config::AuthorizerLimits;
+
+/// Minimum of the header list size that h2 accepts, in bytes. h2 responds to a larger one with 431,
+/// so this is more than the hosts accept from a client: Envoy 60 KiB, Go 1 MiB.
+const MIN_HEADER_SIZE: u32 = 2 << 20;
+/// Bytes that HTTP/2 adds to the length of each field (RFC 9113, section 6.5.2).
+const FIELD_OVERHEAD: usize = 32;
+
+/// Serves a connection whose first bytes are `read`, until it ends.
+///
+/// # Errors
+/// Returns an error if the peer violates HTTP/2 or the connection is lost.
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    read: BytesMut,
+    limits: AuthorizerLimits,
+    mut answer: impl FnMut(Result<Fields<'_>, Unusable>) -> HttpAnswer,
+    drain: impl Future<Output = ()>,
+) -> Result<(), h2::Error> {
+    let max_size = usize::try_from(limits.max_question_size).unwrap_or(usize::MAX);
+    let begin =
+        |request: Request<RecvStream>, mut respond: SendResponse<Bytes>, _: &mut Context<'_>| {
+            // The body is discarded with the stream, after the response (RFC 9113, section 8.1).
+            let (head, _body) = request.into_parts();
+            let fields = if header_size(&head) > max_size {
+                Err(Unusable::Oversize)
+            } else {
+                Ok(Fields::Http2(&head.headers))
+            };
+            // Fails if the peer has reset the stream.
+            let _ = answer(fields).send(head.method == Method::HEAD, &mut respond);
+        };
+    let builder = http2::builder(limits.max_streams, limits.max_question_size.max(MIN_HEADER_SIZE));
+    http2::serve(Replayed { read, stream }, &builder, limits.idle_timeout, begin, drain).await
+}
+
+/// The size of the fields by RFC 9113, section 6.5.2, without those of the request line.
+fn header_size(head: &Parts) -> usize {
+    let sizes = head.headers.iter().map(|(name, value)| {
+        name.as_str().len().saturating_add(value.len()).saturating_add(FIELD_OVERHEAD)
+    });
+    sizes.fold(0, usize::saturating_add)
+}
+
+/// A stream whose first bytes have been read.
+struct Replayed<S> {
+    read: BytesMut,
+    stream: S,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Replayed<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.read.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        }
+        let length = self.read.len().min(buffer.remaining());
+        buffer.put_slice(self.read.get(..length).unwrap_or_default());
+        self.read.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Replayed<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,191 @@
+//! An HTTP/2 connection of a host, for the doors that speak it.
+//!
+//! One connection has the questions of many clients. Nothing that one of them can cause ends it:
+//! neither a malformed question nor any number of cancelled streams.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::{Builder, SendResponse};
+use hyper::Request;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// Maximum time for the preface of a connection.
+const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum time between the GOAWAY to an idle peer and the end of the connection.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The idle timeout if the configured one is beyond the range of the clock: a year.
+const LONG: Duration = Duration::from_secs(365 * 86_400);
+
+/// Streams that may wait to be accepted although their peer has cancelled them, for each stream that
+/// a connection may have. h2 ends the connection above this; its default is 20 for all.
+const CANCELLED_PER_STREAM: usize = 16;
+
+/// Questions that are accepted before the first of them is answered. Their answers share a write.
+const MAX_BATCH: usize = 64;
+
+/// The settings that all doors share.
+pub(super) fn builder(max_streams: u32, max_header_size: u32) -> Builder {
+    let streams = usize::try_from(max_streams).unwrap_or(usize::MAX);
+    let mut builder = Builder::new();
+    builder
+        .max_concurrent_streams(max_streams)
+        .max_header_list_size(max_header_size)
+        .max_pending_accept_reset_streams(streams.saturating_mul(CANCELLED_PER_STREAM))
+        // A question costs its answer at once, so that resets leave no work behind (CVE-2025-8671).
+        // The default ends a connection after 1,024 questions whose rest was not discarded in time.
+        .max_local_error_reset_streams(None);
+    builder
+}
+
+/// Calls `begin` with each request of a connection. After `drain` has ended the peer gets GOAWAY,
+/// and the connection ends with its last stream.
+///
+/// # Errors
+/// Returns an error if the peer violates HTTP/2 or the connection is lost.
+pub(super) async fn serve<S>(
+    stream: S,
+    builder: &Builder,
+    idle_timeout: Duration,
+    mut begin: impl FnMut(Request<RecvStream>, SendResponse<Bytes>, &mut Context<'_>),
+    drain: impl Future<Output = ()>,
+) -> Result<(), h2::Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let handshake = builder.handshake::<_, Bytes>(SingleBuffer(stream));
+    let Ok(connection) = timeout(PREFACE_TIMEOUT, handshake).await else { return Ok(()) };
+    let mut connection = connection?;
+    let mut drain = pin!(drain);
+    let mut is_draining = false;
+    let mut idle = IdleTimer::new(idle_timeout);
+    let mut timer = pin!(sleep_until(idle.expires()));
+    let mut batch = Vec::new();
+    poll_fn(|context| {
+        if !is_draining && drain.as_mut().poll(context).is_ready() {
+            is_draining = true;
+            connection.graceful_shutdown();
+        }
+        loop {
+            let is_all = loop {
+                match connection.poll_accept(context) {
+                    Poll::Ready(Some(Ok(request))) => batch.push(request),
+                    Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
+                    Poll::Ready(None) => return Poll::Ready(Ok(())),
+                    Poll::Pending => break true,
+                }
+                if batch.len() >= MAX_BATCH {
+                    break false;
+                }
+            };
+            if !batch.is_empty() {
+                idle.restart();
+            } else if is_all {
+                break;
+            }
+            for (request, respond) in batch.drain(..) {
+                begin(request, respond, context);
+            }
+        }
+        while timer.as_mut().poll(context).is_ready() {
+            match idle.expire() {
+                Idle::Active => {}
+                Idle::Drain => {
+                    connection.graceful_shutdown();
+                    context.waker().wake_by_ref(); // GOAWAY is sent by the next poll
+                }
+                Idle::End => return Poll::Ready(Ok(())),
+            }
+            timer.as_mut().reset(idle.expires());
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// The time without a new stream.
+struct IdleTimer {
+    last_stream: Instant,
+    timeout: Duration,
+    /// End of the connection after GOAWAY.
+    end: Option<Instant>,
+}
+
+/// What the end of the timer means.
+enum Idle {
+    /// A stream has begun since the timer was set.
+    Active,
+    /// The connection gets GOAWAY.
+    Drain,
+    /// The connection is closed.
+    End,
+}
+
+impl IdleTimer {
+    fn new(timeout: Duration) -> Self {
+        Self { last_stream: Instant::now(), timeout, end: None }
+    }
+
+    fn restart(&mut self) {
+        self.last_stream = Instant::now();
+    }
+
+    fn expires(&self) -> Instant {
+        self.end.unwrap_or_else(|| {
+            let expires = self.last_stream.checked_add(self.timeout);
+            expires.unwrap_or_else(|| self.last_stream + LONG)
+        })
+    }
+
+    fn expire(&mut self) -> Idle {
+        let now = Instant::now();
+        match self.end {
+            Some(_) => Idle::End,
+            None if self.expires() > now => Idle::Active,
+            None => {
+                self.end = Some(now + END_TIMEOUT);
+                Idle::Drain
+            }
+        }
+    }
+}
+
+/// A connection whose frames h2 gathers in one buffer. h2 writes a DATA frame of 256 bytes or more
+/// on its own if it may write several buffers at once, and one of 1,024 bytes or more otherwise.
+struct SingleBuffer<S>(S);
+
+impl<S: AsyncRead + Unpin> AsyncRead for SingleBuffer<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for SingleBuffer<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
