@@ -14,11 +14,15 @@ pub enum Kind {
     Date,
     Duration,
     Integer,
+    /// An array of whole numbers.
+    Integers,
     /// An array of strings, or of one of these strings.
     List(Vec<String>),
     /// Servers: strings, or tables with a share.
     Servers,
     Size,
+    /// A name, or a table with a header.
+    Source,
     Text,
     /// One of these strings.
     Word(Vec<String>),
@@ -65,6 +69,10 @@ fn kind(example: &Table, key: &str) -> Option<Kind> {
     let array = Value::Array(vec![table.clone()]);
     let is_table = |problem: &str| problem.contains(&format!("no key {UNKNOWN:?}"));
     let item = given(Value::Array(vec![Value::Boolean(true)]));
+    if given(Value::Boolean(true)).contains("a name in quotes, or a table with header and encoding")
+    {
+        return Some(Kind::Source);
+    }
     if item.contains("a URL in quotes, or a table with url and weight") {
         return Some(Kind::Servers);
     }
@@ -81,6 +89,9 @@ fn kind(example: &Table, key: &str) -> Option<Kind> {
         () if problem.contains("is not a list in brackets") => {
             assert!(!item.is_empty(), "{key} takes anything");
             let item = given(Value::Array(vec![Value::String("no such word".to_owned())]));
+            if item.contains("is not a whole number") {
+                return Some(Kind::Integers);
+            }
             Kind::List(if is_word(&item) { words(&item) } else { Vec::new() })
         }
         () if problem.contains("is not true or false") => Kind::Boolean,

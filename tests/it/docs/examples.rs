@@ -7,10 +7,13 @@ use std::time::Duration;
 use keygate::config::{AlpnProtocol, Config, Forwarded, ListenAddress, LogFormat, TlsVersion};
 use keygate::guard::Decision;
 
+use crate::support::keys::merge;
+
 const COMPLETE: &str = include_str!("../../../config/keygate.toml");
 /// The model as it is typed.
 const MODEL: &str = concat!(
     include_str!("../../../src/config/raw.rs"),
+    include_str!("../../../src/config/raw/authorizer.rs"),
     include_str!("../../../src/config/raw/service.rs"),
     include_str!("../../../src/config/raw/upstream.rs")
 );
@@ -101,12 +104,22 @@ fn has_every_key(
         let value = table.get(*field).unwrap_or_else(|| panic!("{place} is not in the example"));
         let inner =
             kind.trim_start_matches("Vec<").trim_start_matches("Option<").trim_end_matches('>');
-        // A server may be a table or text.
-        if structs.contains_key(inner) && inner != "RawServer" {
-            let table = value.as_table().or_else(|| value.get(0)?.as_table());
-            has_every_key(structs, inner, &place, table.unwrap());
+        // A server may be a table or text. Policies of services and authorizers differ.
+        let may_be_text = ["RawCertificateSource", "RawServer"].contains(&inner);
+        if structs.contains_key(inner) && !may_be_text && place != ".authorizers.policy" {
+            has_every_key(structs, inner, &place, &joined(value));
         }
     }
+}
+
+/// A table, or all tables of an array in one, because some keys exclude each other.
+fn joined(value: &toml::Value) -> toml::Table {
+    let mut joined = toml::Table::new();
+    let tables = value.as_array().map_or_else(|| vec![value], |tables| tables.iter().collect());
+    for table in tables.into_iter().rev() {
+        merge(&mut joined, table.as_table().unwrap().clone());
+    }
+    joined
 }
 
 /// The structs of [`MODEL`] with the names and types of their fields.

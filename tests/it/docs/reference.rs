@@ -63,10 +63,17 @@ fn example() -> Table {
 /// The example without the policy of the service if `key` is in the global policy, which the other
 /// hides.
 fn example_for(key: &str) -> Table {
-    match key.starts_with("policy.") {
-        true => with(&example(), "services.policy", None),
-        false => example(),
+    let mut example = example();
+    if key.starts_with("policy.") {
+        example = with(&example, "services.policy", None);
+        return with(&example, "authorizers.policy", None);
     }
+    let of_unix_socket = ["askers.uids", "socket_group", "socket_mode"];
+    if key.strip_prefix("authorizers.").is_some_and(|key| of_unix_socket.contains(&key)) {
+        // The first authorizer is meant, and the second one has a Unix socket.
+        example["authorizers"].as_array_mut().unwrap().swap(0, 1);
+    }
+    example
 }
 
 fn read(table: &Table) -> Result<Config, ConfigError> {
@@ -90,10 +97,15 @@ fn the_page_has_every_key_and_its_type() {
         found.keys().filter_map(|key| key.strip_prefix(place)).map(str::to_owned).collect()
     };
     assert_eq!(policy("services.policy."), policy("policy."), "the page has one sentence for both");
-    assert!(PAGE.contains("\n## `services.policy`\n"));
+    assert_eq!(policy("authorizers.policy."), policy("policy."), "and for authorizers");
+    for table in ["services.policy", "authorizers.policy"] {
+        assert!(PAGE.contains(&format!("\n## `{table}`\n")));
+    }
     let rows = rows();
-    let expected: BTreeSet<_> =
-        found.keys().filter(|key| !key.starts_with("services.policy.")).collect();
+    let has_row = |key: &&String| {
+        !["services.policy.", "authorizers.policy."].iter().any(|table| key.starts_with(table))
+    };
+    let expected: BTreeSet<_> = found.keys().filter(has_row).collect();
     assert_eq!(rows.keys().collect::<BTreeSet<_>>(), expected);
     for (key, row) in &rows {
         let words = |words: &[String]| {
@@ -104,10 +116,12 @@ fn the_page_has_every_key_and_its_type() {
             Kind::Date => "date".to_owned(),
             Kind::Duration => "duration".to_owned(),
             Kind::Integer => "number".to_owned(),
+            Kind::Integers => "list of numbers".to_owned(),
             Kind::List(of) if of.is_empty() => "list of text".to_owned(),
             Kind::List(of) => format!("list of {}", words(of)),
             Kind::Servers => "list of servers".to_owned(),
             Kind::Size => "size".to_owned(),
+            Kind::Source => "text or table".to_owned(),
             Kind::Text => "text".to_owned(),
             Kind::Word(of) => words(of),
         };
@@ -178,6 +192,7 @@ fn every_default_on_the_page_is_that_of_the_code() {
                 let together = [
                     "certificate and private_key belong together",
                     "confirm.api_key: there is no URL that the key is for",
+                    "needs trust_anchors, the CAs whose clients are accepted",
                     "confirm.trust_anchors: the key is missing; https:// needs the CAs of the source",
                 ];
                 let is_fine = without.as_ref().map_or_else(
@@ -208,10 +223,12 @@ fn candidates(kind: &Kind) -> Vec<Value> {
         Kind::Date => vec![value("2027-06-30")],
         Kind::Duration => texts(&["7s"]),
         Kind::Integer => vec![Value::Integer(7)],
+        Kind::Integers => vec![value("[7]")],
         Kind::List(of) if of.is_empty() => vec![value("[\"10.1.0.0/16\"]"), value("[\"other\"]")],
         Kind::List(of) => of.iter().map(|word| value(&format!("[{word:?}]"))).collect(),
         Kind::Servers => vec![value("[\"http://127.0.0.1:7\"]")],
         Kind::Size => texts(&["9KiB"]),
+        Kind::Source => texts(&["xfcc"]),
         Kind::Text => texts(&["127.0.0.1:7", "other", "/other", &"0".repeat(64)]),
         Kind::Word(of) => of.iter().cloned().map(Value::String).collect(),
     }
