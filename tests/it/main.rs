@@ -34,6 +34,7 @@ mod admission {
 
 mod authorizers {
     mod configuration;
+    mod grpc;
 }
 
 mod cli {

@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::sign::CertifiedKey;
 use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, SignatureScheme, StreamOwned,
+    ClientConfig, ClientConnection, HandshakeKind, RootCertStore, SignatureScheme, StreamOwned,
     SupportedProtocolVersion,
 };
 
@@ -174,6 +174,11 @@ impl Client {
         let mut bytes = Vec::new();
         self.tls.read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Whether the session of an earlier connection was resumed.
+    pub fn is_resumed(&self) -> bool {
+        self.tls.conn.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     /// The socket below, to read from it or not.

@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use rustls::ClientConfig;
 use serde_json::Value;
 
+use super::client::Client;
 use super::program::{Program, python_with, reserved_address};
 use super::skip;
 
@@ -22,7 +24,7 @@ pub struct Envoy {
     pub address: SocketAddr,
     /// The access log.
     pub log: PathBuf,
-    _program: Program,
+    program: Program,
 }
 
 impl Envoy {
@@ -63,9 +65,42 @@ impl Envoy {
             .arg("--config-path")
             .arg(&configuration);
         let program = Program::start(&mut command).listening_on(address);
-        Some(Self { address, log, _program: program })
+        Some(Self { address, log, program })
     }
 }
+
+/// A response over a connection of its own.
+#[derive(Debug)]
+pub struct Exchange {
+    /// Status line, fields and body; empty if the connection was closed without a response.
+    pub text: String,
+    /// Whether the TLS session was resumed.
+    pub is_resumed: bool,
+}
+
+impl Exchange {
+    pub fn status(&self) -> &str {
+        self.text.get(9..12).unwrap_or_default()
+    }
+}
+
+impl Envoy {
+    /// Sends `head` on a connection of its own and reads to the end of the connection.
+    pub fn exchange(&self, config: &ClientConfig, head: &str) -> Exchange {
+        let mut client = Client::with(config.clone(), self.address);
+        client.send(head);
+        let text = client.whatever_comes();
+        Exchange { text, is_resumed: client.is_resumed() }
+    }
+
+    /// The status of a GET on a connection of its own.
+    pub fn get(&self, config: &ClientConfig) -> String {
+        self.exchange(config, GET).status().to_owned()
+    }
+}
+
+/// A request after which Envoy closes the connection.
+pub const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 /// A gRPC client with the messages of Envoy: `tests/programs/ext_authz.py`.
 pub struct GrpcHost {
@@ -75,17 +110,18 @@ pub struct GrpcHost {
 }
 
 impl GrpcHost {
-    /// Connects to `target`, such as `unix:/run/ask.sock`.
-    pub fn connect(target: &str) -> Option<Self> {
-        Self::with_authority(target, None)
+    /// Connects to a Unix socket. grpcio would send its path as `:authority`, percent-encoded, which
+    /// h2 rejects.
+    pub fn connect(socket: &Path) -> Option<Self> {
+        Self::with_authority(socket, "localhost")
     }
 
-    /// Connects with another `:authority` than that of the target.
-    pub fn with_authority(target: &str, authority: Option<&str>) -> Option<Self> {
+    /// Connects with this `:authority`.
+    pub fn with_authority(socket: &Path, authority: &str) -> Option<Self> {
+        let target = format!("unix:{}", socket.display());
         let python = python_with("envoy.service.auth.v3.external_auth_pb2, grpc_health.v1")?;
         let mut child = Command::new(python)
-            .args(["tests/programs/ext_authz.py", target])
-            .args(authority)
+            .args(["tests/programs/ext_authz.py", &target, authority])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

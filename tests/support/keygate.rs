@@ -69,8 +69,10 @@ impl Keygate {
         let ready = log.wait("the proxy to be ready", |line| line["message"] == "ready");
         let listening = log.wait("an address", |line| line["message"] == "listening");
         let address = |line: &Value| line["address"].as_str().unwrap().parse().unwrap();
+        let parsed = |line: &Value| line["address"].as_str().unwrap().parse();
         Self {
-            address: address(&listening),
+            // An authorizer may have a Unix socket instead.
+            address: parsed(&listening).unwrap_or_else(|_| address(&ready)),
             admin: address(&ready),
             child,
             log,

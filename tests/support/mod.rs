@@ -18,7 +18,9 @@
     reason = "a test fails where it stands, and no test uses everything"
 )]
 
+pub mod authorizer;
 pub mod client;
+pub mod envoy;
 pub mod http2;
 pub mod keygate;
 pub mod keys;
