@@ -105,6 +105,11 @@ impl AnswerBook {
         &self.answers
     }
 
+    /// Records whether the source can clear a key at present. Returns whether this is new.
+    pub(super) fn set_can_clear(&mut self, can_clear: bool) -> bool {
+        self.answers.set_can_clear(can_clear)
+    }
+
     /// Records that a proof was verified with this SubjectPublicKeyInfo. The key is not cleared any
     /// more, even if there is no room for it.
     pub(super) fn confirm(&mut self, fingerprint: Fingerprint, spki: Arc<[u8]>) -> ProofEffect {

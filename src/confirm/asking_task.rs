@@ -323,6 +323,7 @@ fn kept_answers(
 ) -> AnswerBook {
     let basis = Basis { source: source_of(config), filters: filters_of(config, guard) };
     let mut book = AnswerBook::new(basis, config.cleared_ttl, config.stale_for);
+    book.set_can_clear(clears(config));
     match state_dir {
         Some(directory) => book.add_kept(directory, directories, unix_time::now()),
         None => {

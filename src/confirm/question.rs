@@ -22,9 +22,9 @@ pub struct Question {
 pub enum Ask {
     /// The answer is in use. Judge the key again.
     Answered,
-    /// No answer can come within `confirm.wait`: the source backs off or is blocked, its canary has
-    /// failed, the queue is too long, or nothing is ever asked. The question may be kept, and a
-    /// later answer is applied to open connections.
+    /// No answer can come within `confirm.wait`: the source backs off or is blocked, the queue is too
+    /// long, or nothing is ever asked. The question may be kept, and a later answer is applied to
+    /// open connections.
     NotSoon,
     /// An answer may come soon.
     UnderWay(UnderWay),

@@ -73,8 +73,6 @@ pub(super) struct Schedule {
     known: KnownAnswers,
     /// The pace of the URL.
     pace: SourcePace,
-    /// Whether the source does not know its canary.
-    is_canary_missing: bool,
 }
 
 impl Schedule {
@@ -87,7 +85,6 @@ impl Schedule {
             under_way: 0,
             known: KnownAnswers::default(),
             pace: SourcePace::new(limits.rate, now),
-            is_canary_missing: false,
         }
     }
 
@@ -164,7 +161,7 @@ impl Schedule {
             QuestionState::Queued(Stage::Directory) | QuestionState::UnderWay => true,
             QuestionState::Queued(Stage::Url) => self.url_answers_in_time(number, now),
         };
-        starts_in_time && !self.limits.wait.is_zero() && !self.is_canary_missing
+        starts_in_time && !self.limits.wait.is_zero()
     }
 
     /// Whether the URL may be asked the question with this number within `wait`.
@@ -312,11 +309,6 @@ impl Schedule {
     /// Records that the source works. Returns whether it had failed before.
     pub(super) fn record_response(&mut self) -> bool {
         self.pace.record_response()
-    }
-
-    /// Records whether the source knows its canary.
-    pub(super) fn set_canary_missing(&mut self, is_missing: bool) {
-        self.is_canary_missing = is_missing;
     }
 
     /// Records that a key is cleared, and when it is asked about again.

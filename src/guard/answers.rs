@@ -18,6 +18,8 @@ use crate::spki::Fingerprint;
 pub struct Answers {
     /// Names of the filters whose hits the source answers for.
     filters: Vec<Arc<str>>,
+    /// Whether the source can clear a key at present. If not, only proofs count.
+    can_clear: bool,
     confirmed: HashSet<Fingerprint>,
     /// The hashes of the keys in `confirmed`, sorted. Two keys may share one hash. A lookup here
     /// comes first, because a judgement has these hashes already and no SHA-256.
@@ -30,7 +32,19 @@ impl Answers {
     /// No answers, of a source that answers for hits in the filters with these names.
     #[must_use]
     pub fn new(filters: impl IntoIterator<Item = Arc<str>>) -> Self {
-        Self { filters: filters.into_iter().collect(), ..Self::default() }
+        Self { filters: filters.into_iter().collect(), can_clear: true, ..Self::default() }
+    }
+
+    /// Records whether the source can clear a key at present: by the configuration, and because it
+    /// knows its canary. Known clearances stay. Returns whether this is new.
+    pub fn set_can_clear(&mut self, can_clear: bool) -> bool {
+        std::mem::replace(&mut self.can_clear, can_clear) != can_clear
+    }
+
+    /// Whether the source can clear a key at present.
+    #[must_use]
+    pub fn can_clear(&self) -> bool {
+        self.can_clear
     }
 
     /// Records that the compromise of the key with this SubjectPublicKeyInfo (DER) is proved. A

@@ -80,7 +80,8 @@ impl Guard {
     }
 
     /// The question about the key of `certificate`, if its `verdict` leaves one open, and whether an
-    /// answer can clear it: it has no hit in a filter for which the source does not answer.
+    /// answer can clear it: the source can clear keys at present, and the key has no hit in a filter
+    /// for which the source does not answer.
     fn unanswered(
         &self,
         answers: &Answers,
@@ -101,7 +102,8 @@ impl Guard {
         let key = KeyEncodings::from_spki(spki);
         let (covered, foreign): (Vec<_>, Vec<_>) =
             self.filters.iter().partition(|named| answers.covers_filter(&named.name));
-        let can_be_cleared = !foreign.iter().any(|named| key.any_in(&named.filter));
+        let can_be_cleared =
+            answers.can_clear() && !foreign.iter().any(|named| key.any_in(&named.filter));
         let mut encodings = SmallVec::new();
         spki::for_each_related(spki, |_, spki| {
             if covered.iter().any(|named| named.filter.contains(spki)) {
@@ -174,6 +176,23 @@ mod tests {
                         .map(|decision| decision == Decision::Reject);
                     assert_eq!(open.is_decisive, now != confirmed || now != cleared, "{policy:?}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn without_clearances_only_a_proof_that_turns_serving_into_refusing_is_decisive() {
+        let (leaf, spki) = certificate();
+        let mut answers = lost();
+        assert!(answers.set_can_clear(false) && !answers.set_can_clear(false));
+        let guard = guard(&[("lost", &[&spki])], answers);
+        for on_probable in DECISIONS {
+            for on_confirmed in DECISIONS {
+                let policy = Policy { on_probable, on_confirmed, ..Policy::default() };
+                let open = guard.open_questions(&policy, &[&leaf], SystemTime::now());
+                let [now, confirmed] =
+                    [on_probable, on_confirmed].map(|decision| decision == Decision::Reject);
+                assert_eq!(open.is_decisive, now != confirmed, "{policy:?}");
             }
         }
     }

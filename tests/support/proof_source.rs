@@ -117,8 +117,16 @@ impl ProofSource {
         Self::serve(Some(Arc::new(config.unwrap())))
     }
 
+    /// A source without TLS on this listener, which responds 404.
+    pub fn on(listener: TcpListener) -> Self {
+        Self::serve_on(listener, None)
+    }
+
     fn serve(tls: Option<Arc<ServerConfig>>) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        Self::serve_on(TcpListener::bind(("127.0.0.1", 0)).unwrap(), tls)
+    }
+
+    fn serve_on(listener: TcpListener, tls: Option<Arc<ServerConfig>>) -> Self {
         let address = listener.local_addr().unwrap();
         let (sender, asked) = channel();
         let shared: Arc<Shared> = Arc::default();

@@ -124,9 +124,7 @@ impl AskingTask {
     pub(super) fn record_canary(&mut self, outcome: Result<(), CanaryProblem>) {
         let is_known = outcome.is_ok();
         self.metrics.confirm.record_canary(is_known);
-        if let Some(mut schedule) = self.questions.schedule() {
-            schedule.set_canary_missing(!is_known);
-        }
+        self.news.is_unpublished |= self.book.set_can_clear(is_known);
         let now = Instant::now();
         let waiting = std::mem::take(&mut self.canary.waiting);
         match outcome {

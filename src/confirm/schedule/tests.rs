@@ -275,16 +275,6 @@ fn a_blocked_source_is_asked_nothing_until_the_end_of_the_pause() {
 }
 
 #[test]
-fn a_missing_canary_lets_nobody_wait() {
-    let (mut schedule, now) = schedule(false);
-    schedule.set_canary_missing(true);
-    assert!(!is_soon(&schedule.put(1, now)));
-    assert!(schedule.next(now).is_some(), "a proof would count");
-    schedule.set_canary_missing(false);
-    assert!(is_soon(&schedule.put(1, now)));
-}
-
-#[test]
 fn the_oldest_question_gives_way_and_none_under_way_is_dropped() {
     let (mut schedule, now) = schedule(false);
     schedule.put(0, now);

@@ -5,7 +5,7 @@
 //! `src/workers/event_loop.rs`.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::scope;
@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use keygate::spki::Fingerprint;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, SupportedProtocolVersion};
+use socket2::{Domain, Socket, Type};
 
 use crate::support::client::{Client, config, config_of};
 use crate::support::http2::{HEADERS, Http2};
 use crate::support::pki::{Kind, Party};
-use crate::support::proof_source::{ProofSource, not_found, respond};
+use crate::support::proof_source::{ProofSource, canary, not_found, respond};
 use crate::support::proxy::{Configure, Proxy, Running};
 use crate::support::{TIMEOUT, output_text, wait_for, write_filter};
 
@@ -296,6 +297,52 @@ fn a_client_is_rejected_in_the_handshake_if_no_answer_comes_soon() {
     }
     assert_eq!(source.questions(&scene.lost), 1);
     assert_eq!(scene.origin.untaken(), 0);
+}
+
+/// A proof alone cannot turn rejecting into serving. It can turn serving into rejecting.
+#[test]
+fn a_source_that_clears_no_key_holds_only_clients_that_a_proof_would_reject() {
+    let off = |settings: String| settings.replace("\"canary.pem\"", "\"off\"");
+    let unknown = |settings: String| settings;
+    for (settings_of, state) in [(off as fn(String) -> String, "off"), (unknown, "failed")] {
+        for policy in [REJECT, FLAG] {
+            let (source, proxy) = (ProofSource::silent(), Proxy::new());
+            let settings = settings_of(source.settings(&proxy.pki, LONG));
+            source.clear(&canary(&proxy.pki)); // a new one
+            let scene = proxy.global(&settings).policy(policy).start();
+            scene.keygate.wait_for_status("the canary", |it| it["confirm"]["canary"] == state);
+            if policy == REJECT {
+                scene.rejects(&scene.lost); // in the handshake
+                source.wait_for_question(&scene.lost);
+                continue;
+            }
+            let mut held = client_of(&scene, VERSIONS[1]);
+            held.send(GET);
+            source.wait_for_question(&scene.lost);
+            source.prove(&scene.lost);
+            assert_eq!(held.rest(), "", "{state}");
+            wait_for_outcome(&scene, "answered", 1.0);
+        }
+    }
+}
+
+#[test]
+fn a_source_that_is_down_at_the_start_holds_no_client_that_is_rejected() {
+    let proxy = Proxy::new();
+    // Rejects connections until it listens.
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let url = format!("http://{}", socket.local_addr().unwrap().as_socket().unwrap());
+    let canary = canary(&proxy.pki);
+    let table = format!("url = \"{url}\"\ncanary = \"canary.pem\"\nwait = \"1h\"");
+    let scene = proxy.add("confirm", &table).start();
+    scene.keygate.wait_for_status("the canary", |it| it["confirm"]["canary"] == "failed");
+    scene.rejects(&scene.lost); // in the handshake
+    socket.listen(16).unwrap();
+    let source = ProofSource::on(socket.into());
+    source.prove(&canary);
+    scene.keygate.wait_for_status("the answer", |it| it["confirm"]["cleared"] == 1);
+    scene.admits(&scene.lost);
 }
 
 #[test]
