@@ -241,7 +241,6 @@ impl Upstream {
 #[cfg(test)]
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-    use std::path::Path;
     use std::task::{Context, Waker};
 
     use hyper::{Request, header};

@@ -3,12 +3,11 @@
 use std::fs::{read, write};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use keygate::proof;
 use keygate::spki::keys_in;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::bench::{Bench, problem};
 use crate::support::keygate::BINARY;

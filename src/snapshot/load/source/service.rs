@@ -74,12 +74,11 @@ mod tests {
         KeyIdMethod, KeyPair, KeyUsagePurpose,
     };
 
-    use super::*;
     use crate::config::Config;
     use crate::metrics::ControlMetrics;
     use crate::pkbf::{Filter, Parameters};
     use crate::snapshot::load::Loader;
-    use crate::snapshot::load::last_good::Change;
+    use crate::snapshot::load::ValueChange;
     use crate::snapshot::load::links::JudgementLinks;
 
     const CONFIGURATION: &str = r#"
