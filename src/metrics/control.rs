@@ -35,6 +35,8 @@ pub struct ControlMetrics {
     pub confirm: ConfirmMetrics,
     /// Snapshots that were activated, the first included.
     pub snapshots: IntCounter,
+    /// 1 while another process holds the lock on the state directory.
+    pub state_lock_waiting: IntGauge,
     /// Failed writes in the state directory.
     pub state_write_failures: IntCounter,
 }
@@ -72,6 +74,7 @@ impl ControlMetrics {
             files_hung: register(&registry, IntGauge::with_opts(opts("files_hung", "Files that do not respond, because their file system hangs.")))?,
             confirm: ConfirmMetrics::register(&registry)?,
             snapshots: counter(&registry, "snapshots_total", "Snapshots that were activated.")?,
+            state_lock_waiting: register(&registry, IntGauge::with_opts(opts("state_lock_waiting", "1 while another process holds the lock on the state directory, and nothing is saved.")))?,
             state_write_failures: counter(&registry, "state_write_failures_total", "Failed writes in the state directory.")?,
             registry,
         })

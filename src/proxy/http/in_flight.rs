@@ -242,7 +242,11 @@ impl Drop for RequestInFlight {
 }
 
 fn request_line(parts: &Parts, request_id: Option<&HeaderValue>) -> RequestLine {
-    let protocol = if parts.version == Version::HTTP_2 { "HTTP/2" } else { "HTTP/1.1" };
+    let protocol = match parts.version {
+        Version::HTTP_2 => "HTTP/2",
+        Version::HTTP_10 => "HTTP/1.0",
+        _ => "HTTP/1.1",
+    };
     let field = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let host = parts.uri.authority().map(Authority::as_str).or(field);
     let target = parts.uri.path_and_query().map_or("*", PathAndQuery::as_str);

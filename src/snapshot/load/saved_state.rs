@@ -80,6 +80,7 @@ impl SavedState {
         let filters = filters.map(|source| (source.record(), Arc::clone(source.filter())));
         let lock = self.lock.as_ref().map_or(Ok(true), StateLock::try_hold);
         let may_write = matches!(lock, Ok(true));
+        metrics.state_lock_waiting.set(matches!(lock, Ok(false)).into());
         let filters = self.rollback.save(filters, may_write);
         let services = sources.services.iter();
         let services = services.map(|source| (source.name(), source.crl_marks()));

@@ -10,6 +10,7 @@ use rustls::ClientConnection;
 use serde_json::Value;
 
 use crate::support::client::{Client, config_of};
+use crate::support::http2::Came;
 use crate::support::keygate::{BINARY, Keygate};
 use crate::support::pki::{Kind, Pki};
 use crate::support::program::reserved_address;
@@ -153,4 +154,22 @@ fn failed_handshakes_of_one_address_do_not_hide_each_other() {
     assert_eq!(of_names.len(), 17, "16 names and one for all others");
     assert_eq!(of_names[0]["sni"], "name-0.example");
     assert_eq!(of_names[0]["error"], "no service of this address has the server name");
+}
+
+#[test]
+fn the_access_log_has_the_version_of_each_request() {
+    let proxy = Proxy::new().global("access_log = { requests = \"all\" }").start();
+    let mut client = proxy.connect();
+    for version in ["HTTP/1.1", "HTTP/1.0"] {
+        client.send(format!("GET / {version}\r\nHost: localhost\r\n\r\n"));
+        assert!(client.head().contains(" 200 "));
+        assert_eq!(client.exactly(6), b"hello\n");
+    }
+    assert_eq!(client.rest(), "");
+    let mut client = proxy.connect_http2();
+    client.send_get(1);
+    assert!(matches!(client.next(), Came::Response(_, 1)));
+    let lines = proxy.access_lines(3);
+    let versions: Vec<_> = lines.iter().map(|line| line["protocol"].as_str().unwrap()).collect();
+    assert_eq!(versions, ["HTTP/1.1", "HTTP/1.0", "HTTP/2"]);
 }

@@ -8,6 +8,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::support::keygate::{BINARY, Keygate};
 use crate::support::load::Load;
 use crate::support::origin::Origin;
@@ -113,7 +115,7 @@ fn a_hung_worker_triggers_the_watchdog() {
     let stopped = StoppedThread::stop(&workers(&keygate)[0]);
 
     let hangs = "a worker hangs, watchdog notifications stop";
-    // Notifications are read meanwhile, because a full socket would block the next one.
+    // Notifications are read meanwhile, because a full socket takes no more.
     wait_until("the hung worker", || {
         manager.all();
         !keygate.lines(hangs).is_empty()
@@ -125,6 +127,24 @@ fn a_hung_worker_triggers_the_watchdog() {
 
     drop(stopped);
     while manager.next() != ALIVE {}
+}
+
+#[test]
+fn a_service_manager_that_reads_nothing_stops_no_thread() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let manager = Manager::new(&pki);
+    // A notification each millisecond fills the queue of the socket.
+    let mut keygate = Keygate::run_by(
+        manager.command("2000"),
+        &pki,
+        &Configuration::new(origin.address()).text(),
+    );
+    let rejected = |line: &Value| line["message"] == "cannot notify the service manager";
+    keygate.wait_for("the full queue", rejected);
+    assert_eq!(keygate.admin("/livez").0, 200, "the control thread responds");
+    keygate.signal("TERM");
+    assert!(keygate.ended().success(), "the main thread handles signals");
 }
 
 /// Starts a process with this socket as descriptor 3, as systemd does.

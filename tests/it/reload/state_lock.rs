@@ -69,6 +69,8 @@ fn a_later_process_of_the_same_configuration_saves_its_state_once_the_earlier_on
         later.wait_for_status("the update", |status| status["filters"][0]["revision"] == next);
     }
     assert_eq!(revision(), kept);
+    let waiting = "keygate_state_lock_waiting";
+    assert_eq!(later.metric(waiting), 1.0);
     scene.keygate.signal("KILL");
     scene.keygate.ended();
     later.signal("HUP");
@@ -76,6 +78,7 @@ fn a_later_process_of_the_same_configuration_saves_its_state_once_the_earlier_on
         line["message"] == "state directory is free, this process saves its state"
     });
     wait_until("the state", || revision() == 3);
+    assert_eq!(later.metric(waiting), 0.0);
     let lock = read_to_string(scene.pki.path("state/state.lock")).unwrap();
     assert!(lock.starts_with(&format!("{}\n", later.pid())), "{lock}");
 }
