@@ -10,6 +10,7 @@
 //! - 4: an error of the operating system (address in use, no permission, no thread)
 
 mod admin_client;
+mod authorizer_hosts;
 mod completions;
 mod confirm;
 mod counted;

@@ -230,6 +230,7 @@ impl Server {
         info!(delay = ?self.shutdown.readiness_delay, "no longer ready");
         sleep(self.shutdown.readiness_delay).await;
         self.lifecycle.send_replace(Lifecycle::Draining);
+        self.workers.close_addresses();
         info!(timeout = ?self.shutdown.drain_timeout, "draining");
         if timeout(self.shutdown.drain_timeout, self.workers.ended()).await.is_err() {
             info!("drain timeout reached, closing open connections");

@@ -17,6 +17,7 @@ mod credential_owner;
 mod crl_rejection_reason;
 mod current;
 mod filter_rejection;
+mod last_question;
 mod load;
 mod rejection_reason;
 mod report;
@@ -28,6 +29,7 @@ pub use credential_owner::CredentialOwner;
 pub use crl_rejection_reason::CrlRejectionReason;
 pub use current::{AskerTls, Authorizer, Current, Service, Snapshot};
 pub use filter_rejection::{CanaryFileError, FilterRejection};
+pub use last_question::LastQuestion;
 pub use load::error::{ListFileError, LoadError};
 pub(crate) use load::file::{FileState, SETTLE, read_bounded};
 pub use load::links::JudgementLinks;
@@ -43,8 +45,8 @@ pub use load::state_lock::StateLock;
 pub use load::{Loader, RefreshedSnapshot};
 pub use rejection_reason::RejectionReason;
 pub use report::{
-    AffectedClient, CrlReport, ExceptionReport, FilterReport, ListReport, ReloadReport, Report,
-    ServiceReport, WaitingReport,
+    AffectedClient, AuthorizerReport, CrlReport, ExceptionReport, FilterReport, ListReport,
+    ReloadReport, Report, ServiceReport, WaitingReport,
 };
 pub use routes::Routes;
 pub use warning::{CertificateFile, PeriodProblem, Warning};

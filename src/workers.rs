@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use tokio::runtime::{Builder, LocalOptions};
@@ -110,6 +110,11 @@ impl Workers {
     #[must_use]
     pub fn addresses(&self) -> &Arc<Mutex<Addresses>> {
         &self.addresses
+    }
+
+    /// Lets go of the addresses, on which a draining worker no longer accepts.
+    pub fn close_addresses(&self) {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).close();
     }
 
     /// Waits until every worker has ended. Cancel-safe.

@@ -7,10 +7,10 @@ use super::chart::Chart;
 use super::history::HourCounts;
 use crate::confirm::{CanaryState, ConfirmReport};
 use crate::guard::VerdictKind;
-use crate::metrics::{KeyAction, Label};
+use crate::metrics::{Exposition, KeyAction, Label, QuestionResult};
 use crate::recent_hits::{AllHits, RecentHit};
 use crate::snapshot::{
-    AffectedClient, FilterReport, ListReport, ReloadReport, Report, ServiceReport,
+    AffectedClient, AuthorizerReport, FilterReport, ListReport, ReloadReport, Report, ServiceReport,
 };
 use crate::unix_time::rfc3339;
 
@@ -45,6 +45,7 @@ struct StatusPage<'a> {
     forgotten: u64,
     expiries: Vec<Expiry>,
     services: Vec<ServiceRow<'a>>,
+    authorizers: Vec<AuthorizerRow<'a>>,
 }
 
 /// A highlighted text.
@@ -155,6 +156,21 @@ struct ServiceRow<'a> {
     last_reload: String,
 }
 
+struct AuthorizerRow<'a> {
+    name: &'a str,
+    listen: &'a str,
+    protocol: &'static str,
+    certificate_from: &'a str,
+    last_question: String,
+    askers: f64,
+    allowed: f64,
+    denied: f64,
+    /// Questions that were denied without a judgement.
+    unusable: f64,
+    /// Share of the questions that have no certificate that can be used, in percent.
+    without_certificate: String,
+}
+
 /// Renders the page at `now`, in seconds since the Unix epoch.
 pub(super) fn render(state: &AdminState, now: u64) -> Result<String, askama::Error> {
     let (report, confirm) = (state.report.load(), state.confirm.load());
@@ -179,6 +195,9 @@ pub(super) fn render(state: &AdminState, now: u64) -> Result<String, askama::Err
         forgotten: evicted,
         expiries: expiries(&report, now),
         services: report.services.iter().map(|report| service(report, now)).collect(),
+        authorizers: (report.authorizers.iter())
+            .map(|report| authorizer(report, &state.exposition, now))
+            .collect(),
     };
     page.render()
 }
@@ -275,6 +294,36 @@ fn service(report: &ServiceReport, now: u64) -> ServiceRow<'_> {
         on_listed: report.on_listed,
         on_unchecked: report.on_unchecked,
         last_reload: outcome(&report.last_reload, now),
+    }
+}
+
+fn authorizer<'a>(
+    report: &'a AuthorizerReport,
+    exposition: &Exposition,
+    now: u64,
+) -> AuthorizerRow<'a> {
+    let results = exposition.sums_of("keygate_questions_total", &report.name, "result");
+    let count = |result: QuestionResult| results.get(result.as_str()).copied().unwrap_or_default();
+    let verdicts = exposition.sums_of("keygate_key_checks_total", &report.name, "verdict");
+    let unchecked = verdicts.get(VerdictKind::Unchecked.as_str()).copied().unwrap_or_default();
+    let (allowed, denied) = (count(QuestionResult::Allowed), count(QuestionResult::Denied));
+    let malformed = count(QuestionResult::Malformed);
+    let unusable = malformed + count(QuestionResult::NotVerified) + count(QuestionResult::Oversize);
+    let all = allowed + denied + unusable;
+    let share = if all > 0.0 { (unchecked + malformed) / all * 100.0 } else { 0.0 };
+    let askers = exposition.sums_of("keygate_askers_active", &report.name, "service");
+    AuthorizerRow {
+        name: &report.name,
+        listen: &report.listen,
+        protocol: report.protocol,
+        certificate_from: &report.certificate_from,
+        last_question: (report.last_question.seconds())
+            .map_or("none".to_owned(), |seconds| ago(seconds, now)),
+        askers: askers.values().sum(),
+        allowed,
+        denied,
+        unusable,
+        without_certificate: format!("{share:.1} %"),
     }
 }
 

@@ -23,6 +23,7 @@ use crate::process::lifecycle::Lifecycle;
 use crate::snapshot::{Authorizer, Snapshot};
 use crate::spki;
 use crate::tls::CertificateSummary;
+use crate::unix_time;
 
 /// One connection of an asker. A door reads its questions.
 pub(crate) struct AskConnection {
@@ -128,6 +129,7 @@ impl AskConnection {
             denial("the asker may no longer ask")
         } else {
             let authorizer = Arc::clone(&self.authorizer.borrow());
+            authorizer.last_question.record(unix_time::now());
             match self.judge(&snapshot, &authorizer, question) {
                 Ok(answer) => answer,
                 Err(unusable) => self.deny(&authorizer, question, unusable),

@@ -6,8 +6,8 @@ use std::path::Path;
 use tokio::runtime::Builder;
 
 use super::counted::{counted, counted_entries};
-use super::{CliError, ConfigFile, Exit, print, print_error};
-use crate::config::{CanaryConfig, Config, ConfirmConfig};
+use super::{CliError, ConfigFile, Exit, authorizer_hosts, print, print_error};
+use crate::config::{AuthorizerConfig, CanaryConfig, Config, ConfirmConfig};
 use crate::confirm::DirectSource;
 use crate::metrics::ControlMetrics;
 use crate::resolver::Resolver;
@@ -86,12 +86,16 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             policy.on_unchecked.as_str()
         ))?;
     }
-    for service in &report.services {
-        for crl in &service.crls {
+    for authorizer in &config.authorizers {
+        show_authorizer(authorizer)?;
+    }
+    let services = report.services.iter().map(|it| ("service", &it.name, &it.crls));
+    let authorizers = report.authorizers.iter().map(|it| ("authorizer", &it.name, &it.crls));
+    for (kind, name, crls) in services.chain(authorizers) {
+        for crl in crls {
             let number = crl.number.as_deref().map(|number| format!(", CRL number {number}"));
             print(format_args!(
-                "service {}: revocation list of {}{}, {}, expires at {}",
-                service.name,
+                "{kind} {name}: revocation list of {}{}, {}, expires at {}",
                 crl.issuer,
                 number.unwrap_or_default(),
                 counted_entries(crl.entries as u64),
@@ -116,6 +120,32 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         return Ok(Exit::Warned);
     }
     Ok(Exit::Done)
+}
+
+/// Prints an authorizer and the configuration of its host.
+fn show_authorizer(config: &AuthorizerConfig) -> Result<(), CliError> {
+    let verified = match &config.client_auth.trust_anchors {
+        Some(_) => "verified by keygate",
+        None => "verified by the host",
+    };
+    let policy = &config.policy;
+    print(format_args!(
+        "authorizer {}: {} over {}, certificate from {}, {verified}; listed: {}, confirmed: {}, \
+         probable: {}, cleared: {}, unchecked: {}",
+        config.name,
+        config.protocol.as_str(),
+        config.listen,
+        config.certificate_from,
+        policy.on_listed.as_str(),
+        policy.on_confirmed.as_str(),
+        policy.on_probable.as_str(),
+        policy.on_cleared.as_str(),
+        policy.on_unchecked.as_str()
+    ))?;
+    for (host, snippet) in authorizer_hosts::snippets(config) {
+        print(format_args!("\nauthorizer {}: {host}:\n\n{snippet}", config.name))?;
+    }
+    Ok(())
 }
 
 /// Reads the files of the source of proofs, and prints what it will be asked. Checks the canary of a

@@ -1,5 +1,6 @@
 //! The model of an authorizer: address, protocol, who may ask, verification, limits and policy.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -129,6 +130,23 @@ impl CertificateSource {
     }
 }
 
+/// The place as it is written in messages.
+impl fmt::Display for CertificateSource {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Argument => formatter.write_str("argument cert"),
+            Self::Attributes => formatter.write_str("attributes"),
+            Self::ClientCert => formatter.write_str("client-cert"),
+            Self::Header { header, encoding, .. } => {
+                write!(formatter, "{header} ({})", encoding.as_str())
+            }
+            Self::IngressNginx => formatter.write_str("ingress-nginx"),
+            Self::Traefik => formatter.write_str("traefik"),
+            Self::Xfcc => formatter.write_str("xfcc"),
+        }
+    }
+}
+
 /// The encoding of a certificate in a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -139,6 +157,18 @@ pub enum HeaderEncoding {
     EscapedPem,
     /// DER as a byte sequence between colons (RFC 9440).
     Rfc9440,
+}
+
+impl HeaderEncoding {
+    /// The name in the configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Base64Der => "base64-der",
+            Self::EscapedPem => "escaped-pem",
+            Self::Rfc9440 => "rfc9440",
+        }
+    }
 }
 
 /// Who may ask. Empty sets permit all.

@@ -65,6 +65,12 @@ impl Addresses {
         })
     }
 
+    /// Forgets all addresses. The file of a Unix socket is removed when no worker accepts on it any
+    /// more.
+    pub(crate) fn close(&mut self) {
+        self.known.clear();
+    }
+
     fn commit(&mut self, added: Vec<Listener>, limits: &[(ListenAddress, AddressLimits)]) {
         let is_configured =
             |address: &ListenAddress| limits.iter().any(|(configured, _)| configured == address);

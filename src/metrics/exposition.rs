@@ -41,6 +41,27 @@ impl Exposition {
         sums
     }
 
+    /// The sums of a counter or gauge of one service or authorizer over all workers, by the values of
+    /// another label.
+    #[must_use]
+    pub fn sums_of(&self, series: &str, service: &str, label: &str) -> BTreeMap<String, f64> {
+        let families = self.workers.iter().flat_map(Registry::gather);
+        let mut sums = BTreeMap::new();
+        for family in families.filter(|family| family.name() == series) {
+            for metric in family.get_metric() {
+                let value = |name: &str| {
+                    let pair = metric.get_label().iter().find(|pair| pair.name() == name);
+                    pair.map_or("", LabelPair::value)
+                };
+                if value("service") == service {
+                    let sum = sums.entry(value(label).to_owned()).or_default();
+                    *sum += metric.get_counter().get_value() + metric.get_gauge().get_value();
+                }
+            }
+        }
+        sums
+    }
+
     /// The current values in Prometheus' text format 0.0.4.
     ///
     /// # Errors

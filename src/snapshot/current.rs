@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use super::last_question::LastQuestion;
 use super::routes::Routes;
 use crate::config::{AuthorizerConfig, ListenAddress, Networks, Protocol, ServiceConfig};
 use crate::guard::Guard;
@@ -57,6 +58,8 @@ pub struct Authorizer {
     pub client_verifier: Option<Arc<ClientVerifier>>,
     /// TLS towards askers; `None` uses none.
     pub tls: Option<AskerTls>,
+    /// When the authorizer was asked last.
+    pub last_question: LastQuestion,
 }
 
 /// TLS towards the askers of an authorizer.

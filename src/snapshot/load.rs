@@ -34,6 +34,7 @@ use self::load_errors::{LoadErrors, all, both, none_of};
 use self::own_key::OwnKey;
 use self::reconfigure_error::ReconfigureError;
 use self::saved_state::SavedState;
+use self::source::authorizer::AuthorizerSource;
 use self::source::configuration::{Commit, ConfigChange, Configuration, Prepare, Trigger};
 use self::source::filter::{AcceptError, FilterSource};
 use self::source::list::ListSource;
@@ -292,6 +293,7 @@ impl Loader {
             lists: self.sources.lists.iter().map(ListSource::report).collect(),
             exceptions: self.sources.exceptions.report(),
             services: self.sources.services.iter().map(ServiceSource::report).collect(),
+            authorizers: self.sources.authorizers.iter().map(AuthorizerSource::report).collect(),
         }
     }
 

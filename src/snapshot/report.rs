@@ -6,7 +6,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::ServiceConfig;
+use super::last_question::LastQuestion;
+use crate::config::{AuthorizerConfig, ServiceConfig};
 use crate::guard::{Exception, FingerprintList, NamedFilter};
 use crate::metrics::{Label, ReloadResult};
 use crate::pkbf::FilterSummary;
@@ -28,6 +29,8 @@ pub struct Report {
     pub exceptions: Vec<ExceptionReport>,
     /// The services, in the order of the configuration.
     pub services: Vec<ServiceReport>,
+    /// The authorizers, in the order of the configuration.
+    pub authorizers: Vec<AuthorizerReport>,
 }
 
 /// A filter in use and the last attempt to read its file.
@@ -197,6 +200,74 @@ pub struct ServiceReport {
     pub crls: Vec<CrlReport>,
     /// The last attempt to read the files of the service.
     pub last_reload: ReloadReport,
+}
+
+/// An authorizer and the last attempt to read its files.
+#[derive(Debug, Clone, Serialize)]
+pub struct AuthorizerReport {
+    /// Name of the authorizer.
+    pub name: String,
+    /// Address that askers connect to.
+    pub listen: String,
+    /// Protocol of the questions.
+    pub protocol: &'static str,
+    /// Where a question has the client's certificate.
+    pub certificate_from: String,
+    /// Whether the authorizer verifies the certificates of clients itself.
+    pub verifies: bool,
+    /// Decision for a cleared key.
+    pub on_cleared: &'static str,
+    /// Decision for a key that is proved to be compromised.
+    pub on_confirmed: &'static str,
+    /// Decision for a key on a list.
+    pub on_listed: &'static str,
+    /// Decision for a key in a filter.
+    pub on_probable: &'static str,
+    /// Decision for a key that could not be checked.
+    pub on_unchecked: &'static str,
+    /// When the last question was asked; `null` before the first one.
+    pub last_question: LastQuestion,
+    /// When the own certificate expires; `null` without TLS.
+    pub certificate_not_after: Option<u64>,
+    /// When the first CA of clients or askers expires.
+    pub trust_anchor_not_after: Option<u64>,
+    /// When the first CRL expires.
+    pub crl_next_update: Option<u64>,
+    /// The CRLs in use.
+    pub crls: Vec<CrlReport>,
+    /// The last attempt to read the files.
+    pub last_reload: ReloadReport,
+}
+
+impl AuthorizerReport {
+    /// An authorizer with this `config`.
+    pub(super) fn new(
+        config: &AuthorizerConfig,
+        expiry: CertificateExpiry,
+        crls: &Crls,
+        last_question: LastQuestion,
+        last_reload: ReloadReport,
+    ) -> Self {
+        let policy = &config.policy;
+        Self {
+            name: config.name.clone(),
+            listen: config.listen.to_string(),
+            protocol: config.protocol.as_str(),
+            certificate_from: config.certificate_from.to_string(),
+            verifies: config.client_auth.trust_anchors.is_some(),
+            on_cleared: policy.on_cleared.as_str(),
+            on_confirmed: policy.on_confirmed.as_str(),
+            on_listed: policy.on_listed.as_str(),
+            on_probable: policy.on_probable.as_str(),
+            on_unchecked: policy.on_unchecked.as_str(),
+            last_question,
+            certificate_not_after: expiry.server,
+            trust_anchor_not_after: expiry.trust_anchor,
+            crl_next_update: expiry.crl,
+            crls: crls.lists().into_iter().map(|(list, path)| CrlReport::new(list, path)).collect(),
+            last_reload,
+        }
+    }
 }
 
 /// A CRL in use.

@@ -33,8 +33,13 @@ mod admission {
 }
 
 mod authorizers {
+    mod askers;
     mod configuration;
     mod grpc;
+    mod limits;
+    mod questions;
+    mod reload;
+    mod verification;
 }
 
 mod cli {

@@ -67,12 +67,17 @@ impl Keygate {
         let (stdout, lines) = (child.stdout.take().unwrap(), Arc::clone(&access));
         std::thread::spawn(move || lines.read(stdout));
         let ready = log.wait("the proxy to be ready", |line| line["message"] == "ready");
-        let listening = log.wait("an address", |line| line["message"] == "listening");
         let address = |line: &Value| line["address"].as_str().unwrap().parse().unwrap();
-        let parsed = |line: &Value| line["address"].as_str().unwrap().parse();
+        let lines = log.lines.lock().unwrap().clone();
+        let listening = || lines.iter().filter(|line| line["message"] == "listening");
+        let of_service = listening().find(|line| line["authorizer"].is_null());
+        let parsed = |line: &Value| line["address"].as_str().unwrap().parse().ok();
         Self {
             // An authorizer may have a Unix socket instead.
-            address: parsed(&listening).unwrap_or_else(|_| address(&ready)),
+            address: of_service
+                .map(address)
+                .or_else(|| listening().find_map(parsed))
+                .unwrap_or_else(|| address(&ready)),
             admin: address(&ready),
             child,
             log,
@@ -81,9 +86,16 @@ impl Keygate {
         }
     }
 
-    /// The address of the first service.
+    /// The address of the first service, or else of the first authorizer over TCP.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address of an authorizer, or `unix:` and the path of its socket.
+    pub fn authorizer_address(&self, name: &str) -> String {
+        let wanted = |line: &Value| line["message"] == "listening" && line["authorizer"] == name;
+        let line = self.wait_for("the address of an authorizer", wanted);
+        line["address"].as_str().unwrap().to_owned()
     }
 
     pub fn pid(&self) -> u32 {

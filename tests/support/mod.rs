@@ -18,6 +18,7 @@
     reason = "a test fails where it stands, and no test uses everything"
 )]
 
+pub mod asker;
 pub mod authorizer;
 pub mod client;
 pub mod envoy;

@@ -110,7 +110,9 @@ impl Checker<'_> {
         admin: &ListenAddress,
     ) {
         let services = services.iter().map(|service| ListenAddress::Tcp(service.listen));
-        let mut taken: HashSet<ListenAddress> = services.chain([admin.clone()]).collect();
+        // Port 0 is another port for the admin server.
+        let admin = Some(admin).filter(|admin| !has_port_0(admin)).cloned();
+        let mut taken: HashSet<ListenAddress> = services.chain(admin).collect();
         for (index, authorizer) in authorizers.iter().enumerate() {
             if !taken.insert(authorizer.listen.clone()) {
                 let problem = format!(
@@ -376,4 +378,8 @@ impl Checker<'_> {
             idle_timeout: self.positive(&at("idle_timeout"), raw.idle_timeout),
         }
     }
+}
+
+fn has_port_0(address: &ListenAddress) -> bool {
+    matches!(address, ListenAddress::Tcp(address) if address.port() == 0)
 }

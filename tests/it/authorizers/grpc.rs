@@ -93,7 +93,9 @@ impl Ended {
     /// Whether this is a complete `CheckResponse` with this code.
     fn is(&self, code: &[u8]) -> bool {
         let status = field_of(1, code);
-        self.http == 200 && self.grpc == "0" && self.message.get(5..5 + status.len()) == Some(&status)
+        self.http == 200
+            && self.grpc == "0"
+            && self.message.get(5..5 + status.len()) == Some(&status)
     }
 
     fn is_allowed(&self) -> bool {
@@ -441,7 +443,8 @@ fn any_authority_and_the_tracing_fields_of_a_client_are_accepted() {
     let authorizer = lenient().start();
     block_on(async {
         let host = connect(&authorizer.socket()).await;
-        for authority in ["keygate", "keygate.internal:9191", "outbound_9191_._keygate", "[::1]:1"] {
+        for authority in ["keygate", "keygate.internal:9191", "outbound_9191_._keygate", "[::1]:1"]
+        {
             let mut request = Request::post(format!("http://{authority}{CHECK}"))
                 .header("content-type", "application/grpc")
                 .body(())

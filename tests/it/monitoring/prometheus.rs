@@ -204,6 +204,11 @@ client_auth = {{ trust_anchors = "ca.pem" }}
 [services.upstream]
 servers = ["https://localhost:1"]
 tls = {{ trust_anchors = "ca.pem", certificate = "keygate-client.pem", private_key = "keygate-client.key" }}
+
+[[authorizers]]
+name = "edge"
+listen = "unix:ask.sock"
+protocol = "ext-authz"
 "#
             );
             configuration

@@ -7,6 +7,7 @@ use crate::config::AuthorizerConfig;
 use crate::guard::{CurrentGuard, Policy};
 use crate::snapshot::current::{AskerTls, Authorizer};
 use crate::snapshot::load::error::LoadError;
+use crate::snapshot::report::AuthorizerReport;
 use crate::tls::{self, ClientVerifier};
 
 /// A configured authorizer and the last good state of its files.
@@ -35,7 +36,17 @@ impl AuthorizerSource {
             config: Arc::clone(&self.config),
             client_verifier: credentials.client_verifier.clone(),
             tls: tls.transpose()?,
+            last_question: self.last_question.clone(),
         })
+    }
+
+    /// The authorizer and the result of the last attempt to read its files.
+    pub(crate) fn report(&self) -> AuthorizerReport {
+        let credentials = self.credentials.get();
+        let last_reload = self.credentials.last_reload();
+        let last_question = self.last_question.clone();
+        let expiry = self.expiry();
+        AuthorizerReport::new(&self.config, expiry, &credentials.crls, last_question, last_reload)
     }
 
     /// The policy of the authorizer.

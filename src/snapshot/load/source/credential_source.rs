@@ -12,6 +12,7 @@ use crate::config::ExpiredCrl;
 use crate::guard::{Depth, Guard};
 use crate::metrics::{ControlMetrics, Label};
 use crate::snapshot::crl_rejection_reason::CrlRejectionReason;
+use crate::snapshot::last_question::LastQuestion;
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::load::load_errors::LoadErrors;
@@ -40,6 +41,8 @@ pub(crate) struct CredentialSource<C> {
     retry_at: Option<u64>,
     /// Whether a CRL was rejected at the last check.
     is_crl_rejected: bool,
+    /// When an authorizer was asked last.
+    pub(super) last_question: LastQuestion,
 }
 
 impl<C: NamesCredentials> CredentialSource<C> {
@@ -85,6 +88,7 @@ impl<C: NamesCredentials> CredentialSource<C> {
             crls_checked_at: before.map_or(now, |before| before.crls_checked_at),
             retry_at: None,
             is_crl_rejected: false,
+            last_question: before.map(|it| it.last_question.clone()).unwrap_or_default(),
         })
     }
 

@@ -1,0 +1,162 @@
+//! The configuration of the hosts that ask an authorizer: the parts about keygate of the files in
+//! `deploy/authorizer`, which the tests run with the real programs.
+
+use crate::config::{
+    AuthorizerConfig, AuthorizerProtocol, CertificateSource, HeaderEncoding, ListenAddress,
+};
+
+/// The address of the authorizer in the files: a Unix socket, or TCP for hosts that have none.
+const SOCKET: &str = "/run/keygate/ask.sock";
+const TCP: &str = "127.0.0.1:9191";
+
+/// A file of a host, and the first words of the parts about keygate.
+struct HostFile {
+    host: &'static str,
+    path: &'static str,
+    text: &'static str,
+    parts: &'static [&'static str],
+}
+
+macro_rules! host_file {
+    ($host:literal, $path:literal, $parts:expr) => {
+        HostFile {
+            host: $host,
+            path: concat!("deploy/authorizer/", $path),
+            text: include_str!(concat!("../../deploy/authorizer/", $path)),
+            parts: &$parts,
+        }
+    };
+}
+
+const NGINX: HostFile = host_file!(
+    "nginx",
+    "nginx/nginx.conf",
+    ["upstream keygate {", "location = /keygate {", "location / {"]
+);
+const CADDY: HostFile = host_file!("Caddy", "caddy/Caddyfile", ["forward_auth "]);
+const TRAEFIK: HostFile =
+    host_file!("Traefik", "traefik/dynamic.yaml", ["client-certificate:", "keygate:"]);
+const ENVOY: HostFile = host_file!(
+    "Envoy",
+    "envoy/envoy.yaml",
+    ["- name: envoy.filters.http.ext_authz", "- name: keygate"]
+);
+const ENVOY_NETWORK: HostFile = host_file!(
+    "Envoy (network filter)",
+    "envoy-network/envoy.yaml",
+    ["- name: envoy.filters.network.ext_authz"]
+);
+const ENVOY_XFCC: HostFile = host_file!(
+    "Envoy",
+    "envoy-xfcc/envoy.yaml",
+    [
+        "forward_client_cert_details:",
+        "set_current_client_cert_details:",
+        "- name: envoy.filters.http.ext_authz",
+        "- name: keygate"
+    ]
+);
+const ENVOY_HTTP: HostFile = host_file!(
+    "Envoy (HTTP)",
+    "envoy-http/envoy.yaml",
+    ["- name: envoy.filters.http.ext_authz", "- name: keygate"]
+);
+
+/// The lines for the host of an authorizer, each part with the name of the host and its file.
+pub(super) fn snippets(config: &AuthorizerConfig) -> Vec<(String, String)> {
+    let files: &[HostFile] = match (config.protocol, &config.certificate_from) {
+        (AuthorizerProtocol::ExtAuthz, CertificateSource::Xfcc) => &[ENVOY_XFCC],
+        (AuthorizerProtocol::ExtAuthz, _) => &[ENVOY, ENVOY_NETWORK],
+        (AuthorizerProtocol::Spop, _) => &[],
+        (AuthorizerProtocol::Http, source) => match source {
+            CertificateSource::ClientCert => &[CADDY],
+            CertificateSource::Header { encoding: HeaderEncoding::EscapedPem, .. } => {
+                &[NGINX, ENVOY_HTTP]
+            }
+            CertificateSource::Header { encoding: HeaderEncoding::Rfc9440, .. } => &[CADDY],
+            CertificateSource::Traefik => &[TRAEFIK],
+            CertificateSource::Argument
+            | CertificateSource::Attributes
+            | CertificateSource::Header { encoding: HeaderEncoding::Base64Der, .. }
+            | CertificateSource::IngressNginx
+            | CertificateSource::Xfcc => &[],
+        },
+    };
+    let files = files.iter().map(|file| {
+        let parts = file.parts.iter().filter_map(|start| part(file.text, start));
+        let parts = parts.collect::<Vec<_>>().join("\n");
+        (format!("{} (from {})", file.host, file.path), at_address(&parts, &config.listen))
+    });
+    files.collect()
+}
+
+/// The part that begins with `start`: its line, the deeper lines below, and a closing bracket.
+fn part(text: &str, start: &str) -> Option<String> {
+    let depth = |line: &str| line.len() - line.trim_start().len();
+    let mut lines = text.lines().skip_while(|line| !line.trim_start().starts_with(start));
+    let first = lines.next()?;
+    let indent = depth(first);
+    let mut part = vec![first.trim_start().to_owned()];
+    for line in lines {
+        let is_inside = line.trim().is_empty() || depth(line) > indent;
+        let is_end = depth(line) == indent && line.trim_start().starts_with('}');
+        if !is_inside && !is_end {
+            break;
+        }
+        part.push(line.get(indent..).unwrap_or_default().to_owned());
+        if is_end {
+            break;
+        }
+    }
+    while part.last().is_some_and(String::is_empty) {
+        part.pop();
+    }
+    Some(part.join("\n") + "\n")
+}
+
+/// `text` with the address of an authorizer.
+fn at_address(text: &str, listen: &ListenAddress) -> String {
+    match listen {
+        ListenAddress::Tcp(address) => text
+            .replace(&format!("unix:{SOCKET}"), &address.to_string())
+            .replace(&format!("unix/{SOCKET}"), &address.to_string())
+            .replace(
+                &format!("pipe: {{ path: {SOCKET} }}"),
+                &format!(
+                    "socket_address: {{ address: {}, port_value: {} }}",
+                    address.ip(),
+                    address.port()
+                ),
+            )
+            .replace(TCP, &address.to_string()),
+        ListenAddress::Unix(path) => text.replace(SOCKET, &path.display().to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_found_and_whole() {
+        for file in [NGINX, CADDY, TRAEFIK, ENVOY, ENVOY_NETWORK, ENVOY_XFCC, ENVOY_HTTP] {
+            for start in file.parts {
+                let part = part(file.text, start).unwrap_or_else(|| panic!("{start}"));
+                let count = |bracket: char| part.matches(bracket).count();
+                assert_eq!(count('{'), count('}'), "{}: {part}", file.path);
+            }
+        }
+        let nginx = part(NGINX.text, "location = /keygate {").unwrap();
+        assert!(nginx.ends_with("}\n") && nginx.contains("proxy_pass_request_headers off;"));
+    }
+
+    #[test]
+    fn a_part_has_the_address_of_the_authorizer() {
+        let path = ListenAddress::Unix("/run/other.sock".into());
+        let text = at_address(&part(CADDY.text, "forward_auth ").unwrap(), &path);
+        assert!(text.starts_with("forward_auth unix//run/other.sock {"), "{text}");
+        let tcp = ListenAddress::Tcp("127.0.0.1:7".parse().unwrap());
+        let text = at_address(&part(ENVOY.text, "- name: keygate").unwrap(), &tcp);
+        assert!(text.contains("{ address: 127.0.0.1, port_value: 7 }"), "{text}");
+    }
+}

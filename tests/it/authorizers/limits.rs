@@ -1,0 +1,58 @@
+//! Limits of askers, and the end of their connections when the process drains.
+
+use crate::support::asker::{AskedKeygate, UNIX};
+use crate::support::pki::Pki;
+
+#[test]
+fn one_asker_leaves_a_quarter_of_the_connections() {
+    let scene = AskedKeygate::start(&format!("{UNIX}limits = {{ max_connections = 4 }}\n"));
+    let mut askers: Vec<_> = (0..3).map(|_| scene.connect()).collect();
+    for asker in &mut askers {
+        assert_eq!(asker.ask_about(&scene.good).status, 200);
+    }
+    let busy = scene.connect().response().unwrap();
+    assert_eq!((busy.status, busy.field("retry-after")), (503, Some("1")));
+    assert_eq!(scene.questions("draining"), 1.0);
+    askers.pop();
+    scene.keygate.wait_for_metric("keygate_askers_active{service=\"edge\"}", 2.0);
+    assert_eq!(scene.connect().ask_about(&scene.good).status, 200);
+}
+
+#[test]
+fn a_thousand_connections_are_served_and_end_with_the_process() {
+    let edge = format!("{UNIX}limits = {{ max_connections = 2000 }}\n");
+    let mut scene = AskedKeygate::with_pki(Pki::new(), &edge);
+    let mut askers: Vec<_> = (0..1000).map(|_| scene.connect()).collect();
+    for asker in &mut askers {
+        assert_eq!(asker.ask_about(&scene.good).status, 200);
+    }
+    assert_eq!(scene.keygate.metric("keygate_askers_active{service=\"edge\"}"), 1000.0);
+    scene.keygate.signal("TERM");
+    scene.keygate.wait_for("the drain", |line| line["message"] == "draining");
+    for asker in &mut askers {
+        // A question that crosses the end is answered.
+        while let Some(answer) = asker.try_ask(&[&scene.good.der]) {
+            assert_eq!(answer.status, 200);
+        }
+    }
+    assert!(scene.keygate.ended().success());
+}
+
+#[test]
+fn askers_are_answered_until_the_readiness_delay_is_over() {
+    let edge = format!("{UNIX}\n[shutdown]\nreadiness_delay = \"1h\"\n");
+    let text = crate::support::asker::configuration(&edge)
+        .replace("shutdown = { readiness_delay = \"0s\", drain_timeout = \"5s\" }\n", "");
+    let scene = AskedKeygate::start(UNIX);
+    let pki = Pki::new();
+    std::fs::copy(scene.pki.path("lost.pkbf"), pki.path("lost.pkbf")).unwrap();
+    let keygate = crate::support::keygate::Keygate::configured(&pki, &text);
+    let path = pki.path("ask.sock");
+    let mut open = crate::support::asker::Asker::unix(&path);
+    assert_eq!(open.ask_about(&scene.good).status, 200);
+    keygate.signal("TERM");
+    keygate.wait_for("the lifecycle", |line| line["message"] == "no longer ready");
+    assert_eq!(open.ask_about(&scene.good).status, 200);
+    let new = crate::support::asker::Asker::unix(&path).ask_about(&scene.good);
+    assert_eq!(new.status, 200);
+}

@@ -1,0 +1,114 @@
+//! Verification by the authorizer itself, of what the host sends: chain, dates and CRLs with each
+//! question (`ClientVerifier::verify_presented`).
+
+use rcgen::{CertificateParams, date_time_ymd};
+
+use crate::support::asker::{AskedKeygate, UNIX};
+use crate::support::pki::{Kind, Party, Pki, RevocationList};
+
+fn expired(pki: &Pki) -> Party {
+    let mut parameters = CertificateParams::default();
+    (parameters.not_before, parameters.not_after) =
+        (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+    pki.client_with("expired", Kind::P256, parameters)
+}
+
+fn verifying(more: &str) -> String {
+    format!("{UNIX}client_auth = {{ trust_anchors = \"ca.pem\"{more} }}\n")
+}
+
+#[test]
+fn without_trust_anchors_the_verification_of_the_host_counts() {
+    let scene = AskedKeygate::start(UNIX);
+    let stranger = Pki::named("Other CA").client("stranger", Kind::P256);
+    for client in [&expired(&scene.pki), &stranger] {
+        assert_eq!(scene.connect().ask_about(client).status, 200, "{}", client.name);
+    }
+}
+
+#[test]
+fn expired_and_foreign_certificates_are_denied_with_each_question() {
+    let scene = AskedKeygate::start(&verifying(""));
+    let stranger = Pki::named("Other CA").client("stranger", Kind::P256);
+    let mut asker = scene.connect();
+    for round in 1..=2 {
+        assert_eq!(asker.ask_about(&scene.good).status, 200, "round {round}");
+        let denied = asker.ask_about(&expired(&scene.pki));
+        assert_eq!(denied.status, 403);
+        assert!(denied.body.contains("has expired"), "{}", denied.body);
+        let denied = asker.ask_about(&stranger);
+        assert_eq!((denied.status, denied.field("client-key-status")), (403, Some("unchecked")));
+        assert!(denied.body.contains("no accepted CA"), "{}", denied.body);
+        assert_eq!(scene.questions("not_verified"), f64::from(2 * round));
+    }
+    assert_eq!(asker.ask_about(&scene.lost).status, 403);
+    assert_eq!(scene.questions("denied"), 1.0, "a verified client is judged");
+}
+
+#[test]
+fn a_verified_chain_is_forgotten_with_the_revocation_lists_it_was_verified_with() {
+    let pki = Pki::new();
+    pki.crl_with("clients.crl", &RevocationList::new(1, &[]));
+    let scene = AskedKeygate::with_pki(pki, &verifying(", crls = [\"clients.crl\"]"));
+    let mut asker = scene.connect();
+    for _ in 0..3 {
+        assert_eq!(asker.ask_about(&scene.good).status, 200);
+    }
+    scene.pki.crl_with("clients.crl", &RevocationList::new(2, &[&scene.good]));
+    scene.keygate.wait_for_generation(2);
+    let denied = asker.ask_about(&scene.good);
+    assert_eq!(denied.status, 403, "{}", denied.body);
+    assert!(denied.body.contains("is revoked"), "{}", denied.body);
+    // Without the CA, nobody is accepted.
+    std::fs::copy(Pki::named("Other CA").path("ca.pem"), scene.pki.path("ca.pem")).unwrap();
+    std::fs::remove_file(scene.pki.path("clients.crl")).unwrap();
+    scene.reconfigure(&verifying(""), 3);
+    assert_eq!(asker.ask_about(&scene.lost).status, 403);
+    assert_eq!(scene.questions("not_verified"), 2.0);
+}
+
+#[test]
+fn intermediates_come_from_the_host_or_from_the_file() {
+    let pki = Pki::new();
+    let below = pki.subordinate("Issuing CA");
+    let client = below.client("below", Kind::P256);
+    let issuer = below.ca().clone();
+    let roots = std::fs::read(pki.path("ca.pem")).unwrap();
+    let intermediate = std::fs::read(below.path("ca.pem")).unwrap();
+    std::fs::write(pki.path("both.pem"), [&roots[..], &intermediate].concat()).unwrap();
+    std::fs::write(pki.path("issuing.pem"), &intermediate).unwrap();
+    let scene = AskedKeygate::with_pki(pki, &verifying(""));
+    assert_eq!(scene.connect().ask(&[&client.der, &issuer]).status, 200, "sent by the host");
+    assert_eq!(scene.connect().ask(&[&client.der]).status, 403, "not sent");
+    let completed = [
+        format!("{UNIX}client_auth = {{ trust_anchors = \"both.pem\" }}\n"),
+        verifying(", intermediates = \"issuing.pem\""),
+    ];
+    for (generation, edge) in (2..).zip(completed) {
+        scene.reconfigure(&edge, generation);
+        let mut asker = scene.connect();
+        for _ in 0..2 {
+            assert_eq!(asker.ask(&[&client.der]).status, 200, "{edge}");
+        }
+    }
+}
+
+#[test]
+fn a_chain_is_judged_up_to_its_anchor_although_the_host_sends_the_leaf_alone() {
+    let pki = Pki::new();
+    let spki = pki.spki();
+    let scene = AskedKeygate::with_pki(pki, &verifying(""));
+    assert_eq!(scene.connect().ask_about(&scene.good).status, 200);
+    std::fs::write(scene.pki.path("deny.txt"), fingerprint(&spki)).unwrap();
+    let edge = format!(
+        "{}policy = {{ judge = \"chain\", allow_compromised_own_key = true }}\n[[lists]]\nname = \"cas\"\npath = \"deny.txt\"\n",
+        verifying("")
+    );
+    scene.reconfigure(&edge, 2);
+    let denied = scene.connect().ask_about(&scene.good);
+    assert_eq!((denied.status, denied.field("client-key-status")), (403, Some("listed")));
+}
+
+fn fingerprint(spki: &[u8]) -> String {
+    keygate::spki::Fingerprint::of(spki).to_string()
+}
