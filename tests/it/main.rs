@@ -35,6 +35,8 @@ mod admission {
 mod authorizers {
     mod askers;
     mod configuration;
+    mod envoy;
+    mod envoy_network;
     mod grpc;
     mod limits;
     mod questions;

@@ -60,6 +60,7 @@ impl Envoy {
         let mut command = Command::new(program);
         command
             .args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warn"])
+            .args(["--file-flush-interval-msec", "100"])
             .arg("--log-path")
             .arg(directory.join("envoy.log"))
             .arg("--config-path")
