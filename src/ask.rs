@@ -17,7 +17,8 @@ mod grpc;
 mod http;
 mod http2;
 mod question;
-mod spop;
+#[doc(hidden)]
+pub mod spop;
 mod stream;
 mod worker;
 

@@ -51,7 +51,8 @@
 #[cfg(feature = "proxy")]
 pub mod admin;
 #[cfg(feature = "proxy")]
-mod ask;
+#[doc(hidden)]
+pub mod ask;
 #[cfg(feature = "proxy")]
 pub mod blocking;
 #[cfg(feature = "proxy")]

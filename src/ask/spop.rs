@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use hyper::header::HeaderValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::debug;
@@ -24,6 +25,7 @@ use self::frame::{FrameHeader, FrameReader, LENGTH_FIELD, MAX_HEADER, kind};
 use self::hello::{DisconnectReason, Hello};
 use super::connection::AskConnection;
 use super::question::{Answer, ClientQuestion, Unusable};
+use crate::guard::{Decision, VerdictKind};
 use crate::lingering_close;
 use crate::process::lifecycle::Lifecycle;
 
@@ -272,6 +274,39 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
+/// The responses to the bytes of one connection, which arrive in `pieces`. A question with a readable
+/// certificate is admitted. For the fuzz target.
+#[doc(hidden)]
+pub fn responses<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut answer = |question: &ClientQuestion<'_>| {
+        let (decision, verdict) = match question.fingerprint() {
+            Some(_) => (Decision::Admit, VerdictKind::Clean),
+            None => (Decision::Reject, VerdictKind::Unchecked),
+        };
+        let status = HeaderValue::from_static(verdict.as_str());
+        Answer { decision, verdict, status, reason: None, filter: None }
+    };
+    let mut frames = Frames::new(FUZZED_QUESTION_SIZE, PROGRESS_TIMEOUT);
+    for piece in pieces {
+        frames.input.extend_from_slice(piece);
+        loop {
+            match frames.take(&mut answer) {
+                Ok(Need::Input) => break,
+                Ok(Need::Output) => {}
+                Err(End::Disconnect(reason)) => {
+                    reason.write(&mut frames.output);
+                    return frames.output;
+                }
+                Err(End::Gone | End::HealthCheck) => return frames.output,
+            }
+        }
+    }
+    frames.output
+}
+
+/// `max_question_size` of the fuzz target, in bytes: less than its inputs have.
+const FUZZED_QUESTION_SIZE: usize = 4096;
+
 /// Reads what is there.
 async fn read<S: AsyncRead + Unpin>(stream: &mut S, frames: &mut Frames) -> io::Result<()> {
     let begins_frame = !frames.is_incomplete();
@@ -298,4 +333,154 @@ async fn write<S: AsyncWrite + Unpin>(stream: &mut S, output: &mut Vec<u8>) -> i
     let written = timeout(PROGRESS_TIMEOUT, writing).await;
     output.clear();
     written.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{DuplexStream, duplex};
+
+    use super::*;
+
+    /// HELLO of HAProxy, and a NOTIFY with one message that is not known.
+    const HELLO: &[u8] = b"\0\0\0\x41\x01\0\0\0\x01\0\0\x12supported-versions\x08\x032.0\
+        \x0emax-frame-size\x03\xfc\xf0\x06\x0ccapabilities\x08\x00";
+    const NOTIFY: &[u8] = b"\0\0\0\x0a\x03\0\0\0\x01\x05\x01\x01m\0";
+
+    fn admit(_: &ClientQuestion<'_>) -> Answer {
+        Answer {
+            decision: Decision::Admit,
+            verdict: VerdictKind::Clean,
+            status: HeaderValue::from_static("clean"),
+            reason: None,
+            filter: None,
+        }
+    }
+
+    /// A conversation over a stream that holds `size` bytes in each direction.
+    fn conversation(size: usize) -> (DuplexStream, tokio::task::JoinHandle<End>) {
+        let (mut stream, peer) = duplex(size);
+        let serving = tokio::spawn(async move {
+            let mut frames = Frames::new(64 << 10, Duration::from_secs(60));
+            let drain = std::future::pending();
+            let Err(end) = converse(&mut stream, &mut frames, drain, admit).await;
+            end
+        });
+        (peer, serving)
+    }
+
+    async fn timed_out(serving: tokio::task::JoinHandle<End>, expected: Duration) -> End {
+        let since = Instant::now();
+        let end = serving.await.unwrap();
+        assert_eq!(since.elapsed().as_secs(), expected.as_secs());
+        end
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_without_hello_gets_a_disconnect() {
+        let (mut peer, serving) = conversation(1 << 16);
+        peer.write_all(&HELLO[..20]).await.unwrap();
+        let end = timed_out(serving, PROGRESS_TIMEOUT).await;
+        assert!(matches!(end, End::Disconnect(DisconnectReason::Timeout)), "{end:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_frame_has_a_time_limit_however_slowly_its_bytes_arrive() {
+        let (mut peer, serving) = conversation(1 << 16);
+        peer.write_all(HELLO).await.unwrap();
+        let sending = async {
+            for byte in NOTIFY {
+                peer.write_all(&[*byte]).await.unwrap();
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        let since = Instant::now();
+        let (_, end) = tokio::join!(sending, serving);
+        let end = end.unwrap();
+        assert!(matches!(end, End::Disconnect(DisconnectReason::Timeout)), "{end:?}");
+        assert!(since.elapsed() < Duration::from_secs(30));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_that_follow_each_other_have_no_common_time_limit() {
+        let (mut peer, serving) = conversation(1 << 16);
+        peer.write_all(HELLO).await.unwrap();
+        // Each write ends within a frame.
+        let (first, second) = NOTIFY.split_at(5);
+        peer.write_all(first).await.unwrap();
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            peer.write_all(&[second, first].concat()).await.unwrap();
+        }
+        assert!(!serving.is_finished());
+        serving.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_is_closed_after_the_idle_timeout() {
+        let (mut peer, serving) = conversation(1 << 16);
+        peer.write_all(HELLO).await.unwrap();
+        let end = timed_out(serving, Duration::from_secs(60)).await;
+        assert!(matches!(end, End::Disconnect(DisconnectReason::Normal)), "{end:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_does_not_read_is_closed() {
+        let (mut peer, serving) = conversation(256);
+        peer.write_all(HELLO).await.unwrap();
+        let flood = async { while peer.write_all(NOTIFY).await.is_ok() {} };
+        let (_, end) = tokio::join!(flood, timed_out(serving, PROGRESS_TIMEOUT));
+        assert!(matches!(end, End::Gone), "{end:?}");
+    }
+
+    /// The answers to the frames of one read leave in one write.
+    #[tokio::test]
+    async fn answers_that_are_ready_together_are_written_together() {
+        struct Counting(DuplexStream, Rc<std::cell::Cell<usize>>);
+
+        impl AsyncRead for Counting {
+            fn poll_read(
+                mut self: std::pin::Pin<&mut Self>,
+                context: &mut std::task::Context<'_>,
+                buffer: &mut tokio::io::ReadBuf<'_>,
+            ) -> std::task::Poll<io::Result<()>> {
+                std::pin::Pin::new(&mut self.0).poll_read(context, buffer)
+            }
+        }
+
+        impl AsyncWrite for Counting {
+            fn poll_write(
+                mut self: std::pin::Pin<&mut Self>,
+                context: &mut std::task::Context<'_>,
+                bytes: &[u8],
+            ) -> std::task::Poll<io::Result<usize>> {
+                self.1.set(self.1.get() + 1);
+                std::pin::Pin::new(&mut self.0).poll_write(context, bytes)
+            }
+
+            fn poll_flush(
+                mut self: std::pin::Pin<&mut Self>,
+                context: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<io::Result<()>> {
+                std::pin::Pin::new(&mut self.0).poll_flush(context)
+            }
+
+            fn poll_shutdown(
+                mut self: std::pin::Pin<&mut Self>,
+                context: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<io::Result<()>> {
+                std::pin::Pin::new(&mut self.0).poll_shutdown(context)
+            }
+        }
+
+        let (stream, mut peer) = duplex(1 << 20);
+        let writes = Rc::default();
+        peer.write_all(&[HELLO, &NOTIFY.repeat(100)].concat()).await.unwrap();
+        peer.shutdown().await.unwrap();
+        let mut frames = Frames::new(64 << 10, Duration::from_secs(60));
+        let mut stream = Counting(stream, Rc::clone(&writes));
+        let drain = std::future::pending();
+        let Err(end) = converse(&mut stream, &mut frames, drain, admit).await;
+        assert!(matches!(end, End::Gone), "{end:?}");
+        assert_eq!(writes.get(), 1);
+    }
 }

@@ -62,12 +62,20 @@ const ENVOY_HTTP: HostFile = host_file!(
     ["- name: envoy.filters.http.ext_authz", "- name: keygate"]
 );
 
+const HAPROXY: HostFile =
+    host_file!("HAProxy", "haproxy/haproxy.cfg", ["frontend edge", "backend keygate"]);
+const HAPROXY_ENGINE: HostFile = host_file!(
+    "HAProxy (engine)",
+    "haproxy/keygate.spoe",
+    ["[keygate]", "spoe-agent keygate", "spoe-message keygate-request", "spoe-group request"]
+);
+
 /// The lines for the host of an authorizer, each part with the name of the host and its file.
 pub(super) fn snippets(config: &AuthorizerConfig) -> Vec<(String, String)> {
     let files: &[HostFile] = match (config.protocol, &config.certificate_from) {
         (AuthorizerProtocol::ExtAuthz, CertificateSource::Xfcc) => &[ENVOY_XFCC],
         (AuthorizerProtocol::ExtAuthz, _) => &[ENVOY, ENVOY_NETWORK],
-        (AuthorizerProtocol::Spop, _) => &[],
+        (AuthorizerProtocol::Spop, _) => &[HAPROXY, HAPROXY_ENGINE],
         (AuthorizerProtocol::Http, source) => match source {
             CertificateSource::ClientCert => &[CADDY],
             CertificateSource::Header { encoding: HeaderEncoding::EscapedPem, .. } => {
@@ -120,6 +128,7 @@ fn at_address(text: &str, listen: &ListenAddress) -> String {
         ListenAddress::Tcp(address) => text
             .replace(&format!("unix:{SOCKET}"), &address.to_string())
             .replace(&format!("unix/{SOCKET}"), &address.to_string())
+            .replace(&format!("unix@{SOCKET}"), &address.to_string())
             .replace(
                 &format!("pipe: {{ path: {SOCKET} }}"),
                 &format!(
@@ -139,7 +148,17 @@ mod tests {
 
     #[test]
     fn every_part_is_found_and_whole() {
-        for file in [NGINX, CADDY, TRAEFIK, ENVOY, ENVOY_NETWORK, ENVOY_XFCC, ENVOY_HTTP] {
+        for file in [
+            NGINX,
+            CADDY,
+            TRAEFIK,
+            ENVOY,
+            ENVOY_NETWORK,
+            ENVOY_XFCC,
+            ENVOY_HTTP,
+            HAPROXY,
+            HAPROXY_ENGINE,
+        ] {
             for start in file.parts {
                 let part = part(file.text, start).unwrap_or_else(|| panic!("{start}"));
                 let count = |bracket: char| part.matches(bracket).count();

@@ -38,9 +38,11 @@ mod authorizers {
     mod envoy;
     mod envoy_network;
     mod grpc;
+    mod haproxy;
     mod limits;
     mod questions;
     mod reload;
+    mod spop;
     mod verification;
 }
 

@@ -148,6 +148,17 @@ impl Client {
         String::from_utf8(head).unwrap()
     }
 
+    /// The head of the next response; `None` if the connection ends before.
+    pub fn head_or_end(&mut self) -> Option<String> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            self.tls.read_exact(&mut byte).ok()?;
+            head.push(byte[0]);
+        }
+        String::from_utf8(head).ok()
+    }
+
     /// As many bytes.
     pub fn exactly(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];

@@ -217,7 +217,7 @@ mod tests {
     fn the_response_has_version_frame_size_and_pipelining_alone() {
         let mut output = Vec::new();
         read(&[]).unwrap().respond(16_380, &mut output);
-        let expected = b"\0\0\0\x46\x65\0\0\0\x01\0\0\x07version\x08\x032.0\
+        let expected = b"\0\0\0\x40\x65\0\0\0\x01\0\0\x07version\x08\x032.0\
             \x0emax-frame-size\x03\xfc\xf0\x06\x0ccapabilities\x08\x0apipelining";
         assert_eq!(output, expected);
     }
