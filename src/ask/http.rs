@@ -21,7 +21,7 @@ mod response;
 mod streams;
 
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -31,8 +31,10 @@ use tracing::debug;
 use self::fields::{Fields, QuestionFields};
 use self::response::HttpAnswer;
 use super::connection::AskConnection;
-use super::question::{ClientQuestion, Presented, Unusable};
+use super::question::{Answer, ClientQuestion, Presented, Unusable};
 use crate::config::{AuthorizerConfig, CertificateSource, ClientAuthMode};
+use crate::guard::VerdictKind;
+use crate::spki;
 
 /// First bytes of a connection over HTTP/2 (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -80,7 +82,29 @@ fn answer(connection: &AskConnection, fields: Result<Fields<'_>, Unusable>) -> H
     let accept = fields.as_ref().ok().and_then(|fields| fields.accept);
     let question = ClientQuestion { received, presented, client, server_name: None };
     let answer = connection.answer(&question);
-    HttpAnswer::new(answer, &config.status_header, accept, config.cache_for)
+    let cache_for = cache_time(&config, &answer, &question.presented);
+    HttpAnswer::new(answer, &config.status_header, accept, cache_for)
+}
+
+/// Time for which the host may use the answer again: `cache_for`, and no longer than the verdict
+/// and the certificates are valid.
+fn cache_time(config: &AuthorizerConfig, answer: &Answer, presented: &Presented<'_>) -> Duration {
+    let ends_by_itself = match answer.verdict {
+        VerdictKind::Allowed | VerdictKind::Cleared => true,
+        VerdictKind::Clean
+        | VerdictKind::Confirmed
+        | VerdictKind::Listed
+        | VerdictKind::Probable
+        | VerdictKind::Unchecked => false,
+    };
+    // A revocation must count from the next question on.
+    if config.cache_for.is_zero() || ends_by_itself || !config.client_auth.crls.is_empty() {
+        return Duration::ZERO;
+    }
+    let Presented::Chain(chain) = presented else { return config.cache_for };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let ends = chain.iter().map(|certificate| spki::not_after(certificate).unwrap_or_default());
+    ends.map(|end| end.saturating_sub(now)).fold(config.cache_for, Duration::min)
 }
 
 /// The certificates in the fields.

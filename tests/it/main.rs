@@ -34,15 +34,21 @@ mod admission {
 
 mod authorizers {
     mod askers;
+    mod caddy;
     mod configuration;
     mod envoy;
+    mod envoy_http;
     mod envoy_network;
     mod grpc;
     mod haproxy;
+    mod http;
+    mod http_hosts;
     mod limits;
+    mod nginx;
     mod questions;
     mod reload;
     mod spop;
+    mod traefik;
     mod verification;
 }
 

@@ -116,6 +116,12 @@ impl Client {
         self.tls.flush().unwrap();
     }
 
+    /// Sends, or returns the error of the handshake or of the connection.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
+        self.tls.write_all(bytes.as_ref())?;
+        self.tls.flush()
+    }
+
     /// Sends until a write times out, and returns the number of bytes sent.
     pub fn send_until_stalled(&mut self, bytes: &[u8]) -> usize {
         let mut sent = 0;

@@ -24,6 +24,7 @@ pub mod client;
 pub mod envoy;
 pub mod haproxy;
 pub mod http2;
+pub mod http_host;
 pub mod keygate;
 pub mod keys;
 pub mod load;

@@ -47,7 +47,7 @@ impl Drop for Program {
 const PORTS: std::ops::Range<u16> = 10_000..32_000;
 
 /// Ports in the documents. Tests replace them as text, so that no reserved port may contain one.
-const DOCUMENTED: [&str; 5] = ["8080", "8081", "8443", "9443", "9464"];
+const DOCUMENTED: [&str; 6] = ["8080", "8081", "8443", "9191", "9443", "9464"];
 
 /// Abstract sockets that reserve ports, until this process ends.
 static RESERVED: Mutex<(u16, Vec<UnixListener>)> = Mutex::new((0, Vec::new()));

@@ -1,0 +1,112 @@
+//! Envoy's `ext_authz` filter with the HTTP service (`deploy/authorizer/envoy-http`).
+
+use super::http_hosts;
+use crate::support::client::{config, config_of};
+use crate::support::http_host::{HostScene, HttpHost, escaped_pem};
+use crate::support::proxy::Configure;
+
+const HOST: HttpHost = HttpHost::EnvoyHttp;
+
+#[test]
+fn every_request_is_judged_full_and_resumed() {
+    http_hosts::judges_every_request(HOST, true);
+}
+
+#[test]
+fn a_certificate_in_a_header_of_the_client_is_not_read() {
+    http_hosts::reads_no_certificate_of_the_client(HOST);
+}
+
+#[test]
+fn a_filter_update_counts_from_the_next_request() {
+    http_hosts::follows_an_update(HOST);
+}
+
+#[test]
+fn without_an_answer_every_client_is_rejected() {
+    http_hosts::rejects_without_an_answer(HOST, "403");
+}
+
+#[test]
+fn a_hanging_authorizer_rejects_every_client() {
+    http_hosts::rejects_if_keygate_hangs(HOST, "403");
+}
+
+/// Envoy passes method and path of the client on to the authorizer.
+#[test]
+fn no_path_and_no_method_is_special() {
+    http_hosts::judges_every_path_and_method(HOST);
+}
+
+#[test]
+fn a_client_without_a_certificate_is_treated_by_mode() {
+    http_hosts::follows_the_mode(HOST, |text| {
+        text.replace("require_client_certificate: true", "require_client_certificate: false")
+    });
+}
+
+#[test]
+fn a_revoked_certificate_is_rejected_on_resumed_sessions_as_well() {
+    http_hosts::rejects_a_revoked_certificate(HOST);
+}
+
+/// With `failure_mode_allow` an error of the authorizer admits every client. Nothing that a client
+/// sends may be one.
+#[test]
+fn what_a_client_sends_is_a_denial_although_errors_admit() {
+    let authorizer = HOST.authorizer();
+    let authorizer = authorizer.add("authorizers.limits", "max_question_size = \"8KiB\"");
+    let open = |text: String| {
+        let allowed = "patterns: [{ exact: accept }]";
+        assert!(text.contains(allowed));
+        text.replace("failure_mode_allow: false", "failure_mode_allow: true")
+            // The client can repeat the header with the certificate, and fill the question.
+            .replace(allowed, "patterns: [{ prefix: x- }]")
+    };
+    let Some(mut scene) = HOST.start_with(authorizer, open) else { return };
+    let lost = config(&scene.pki, &scene.lost);
+    let request = |fields: String| {
+        format!("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n")
+    };
+    let certificate = escaped_pem(&scene.good.der);
+    for fields in [
+        format!("X-Large: {}\r\n", "a".repeat(50 << 10)),
+        "X-Many: a\r\n".repeat(90),
+        format!("X_SSL_Cert: {certificate}\r\n"),
+        format!("X-SSL_Cert: {certificate}\r\n"),
+        format!("X-SSL-Cert: {certificate}\r\n"),
+        "X-Text: \u{e9}\u{7f}\r\n".replace('\u{7f}', ""),
+    ] {
+        let response = scene.exchange(&lost, request(fields.clone()));
+        let start: String = fields.chars().take(40).collect();
+        assert_eq!(response.status(), "403", "{start}: {}", response.text);
+    }
+    assert_eq!(scene.origin.untaken(), 0);
+    // The hole: an error is one for the clean and for the listed.
+    scene.signal("TERM");
+    scene.running.keygate.ended();
+    assert_eq!(scene.get(&lost), "200");
+}
+
+/// Without a client certificate Envoy leaves its header out, so that a client's own copy would pass
+/// if `allowed_headers` had it.
+#[test]
+fn the_header_of_an_anonymous_client_is_not_passed_on() {
+    let optional = |text: String| {
+        text.replace("require_client_certificate: true", "require_client_certificate: false")
+    };
+    let Some(scene) = HOST.start_with(HOST.authorizer(), optional) else { return };
+    let anonymous = |scene: &HostScene| config_of(&scene.pki, rustls::ALL_VERSIONS, None);
+    let certificate = escaped_pem(&scene.good.der);
+    let forged = format!(
+        "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-SSL-Cert: {certificate}\r\n\r\n"
+    );
+    assert_eq!(scene.exchange(&anonymous(&scene), &forged).status(), "403");
+    drop(scene);
+    // The hole.
+    let passing = |text: String| {
+        optional(text).replace("{ exact: accept }", "{ exact: accept }, { exact: x-ssl-cert }")
+    };
+    let scene = HOST.start_with(HOST.authorizer(), passing).unwrap();
+    assert_eq!(scene.exchange(&anonymous(&scene), &forged).status(), "200");
+}

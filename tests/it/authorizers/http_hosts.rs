@@ -1,0 +1,215 @@
+//! What every host that asks over HTTP must show, with its configuration in `deploy/authorizer`.
+
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use rustls::version::{TLS12, TLS13};
+
+use crate::support::client::{Client, config, config_of};
+use crate::support::http_host::{GET, HostScene, HttpHost, foreign_client, forged_certificates};
+use crate::support::pki::{Kind, Party, RevocationList};
+use crate::support::proxy::Configure;
+use crate::support::{wait_for, write_revision};
+
+/// The fields by which a client names its own status, in four spellings.
+const FORGED_STATUS: &str = "Client-Key-Status: forged\r\nClient_Key_Status: forged\r\nClient-Key_Status: forged\r\nCLIENT_KEY-STATUS: forged\r\n";
+
+fn request(fields: &str) -> String {
+    format!("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n")
+}
+
+/// The fields of the next request at the origin that something could read as the status.
+fn status_at_origin(scene: &HostScene) -> Vec<(String, String)> {
+    let received = scene.origin.next();
+    let fields = received.head.lines().skip(1).filter_map(|line| line.split_once(": "));
+    let fields = fields.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()));
+    fields.filter(|(name, _)| name.replace('_', "-") == "client-key-status").collect()
+}
+
+/// A clean client is admitted, and the origin sees one status. A listed client gets 403, and the
+/// origin sees nothing. With TLS 1.2 and 1.3, full and resumed if the host resumes sessions.
+pub(super) fn judges_every_request(host: HttpHost, resumes: bool) {
+    let Some(scene) = host.start() else { return };
+    let mut rejected = scene.questions("denied");
+    for version in [&TLS12, &TLS13] {
+        let good = config_of(&scene.pki, &[version], Some(&scene.good));
+        let lost = config_of(&scene.pki, &[version], Some(&scene.lost));
+        for is_second in [false, true] {
+            let response = scene.exchange(&good, request(FORGED_STATUS));
+            assert_eq!(response.status(), "200", "{host:?} {version:?}: {}", response.text);
+            assert_eq!(response.is_resumed, is_second && resumes, "{host:?} {version:?}");
+            let status = [("client-key-status".to_owned(), "clean".to_owned())];
+            assert_eq!(status_at_origin(&scene), status, "{host:?}");
+            let response = scene.exchange(&lost, GET);
+            assert_eq!(response.status(), "403", "{host:?} {version:?}: {}", response.text);
+            assert_eq!(response.is_resumed, is_second && resumes, "{host:?} {version:?}");
+            rejected += 1.0;
+        }
+    }
+    assert_eq!(scene.origin.untaken(), 0, "{host:?}: the origin saw a listed client");
+    scene.wait_for_counter("keygate_questions_total{result=\"denied\",service=\"edge\"}", rejected);
+}
+
+/// A certificate that a client puts into a header, in any dialect, neither helps nor harms.
+pub(super) fn reads_no_certificate_of_the_client(host: HttpHost) {
+    let Some(scene) = host.start() else { return };
+    let [good, lost] = [&scene.good, &scene.lost].map(|client| config(&scene.pki, client));
+    let lines = forged_certificates(&scene.good);
+    let fields: Vec<_> = lines.split_inclusive("\r\n").chain([lines.as_str()]).collect();
+    for forged in fields {
+        let response = scene.exchange(&lost, request(forged));
+        assert_eq!(response.status(), "403", "{host:?}: {forged}{}", response.text);
+    }
+    let lines = forged_certificates(&scene.lost);
+    for forged in lines.split_inclusive("\r\n").chain([lines.as_str()]) {
+        let response = scene.exchange(&good, request(forged));
+        assert_eq!(response.status(), "200", "{host:?}: {forged}{}", response.text);
+    }
+}
+
+/// A filter update counts from the next request on, on an open connection and on resumed sessions.
+pub(super) fn follows_an_update(host: HttpHost) {
+    let Some(scene) = host.start() else { return };
+    let good = config(&scene.pki, &scene.good);
+    assert_eq!(scene.get(&good), "200"); // has a session now
+    let mut client = Client::with(good.clone(), scene.address);
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 200"), "{host:?}");
+    client.exactly(6); // the response of the origin
+    let filter = scene.pki.path("lost.pkbf");
+    write_revision(&filter, &[&scene.lost.spki, &scene.good.spki], 2);
+    scene.wait_for_generation(2);
+    client.send(GET);
+    assert!(client.head().starts_with("HTTP/1.1 403"), "{host:?}");
+    assert_eq!(scene.get(&good), "403", "{host:?}: a resumed session");
+}
+
+/// While keygate is stopped every client is rejected with `status`; after a restart it is judged.
+pub(super) fn rejects_without_an_answer(host: HttpHost, status: &str) {
+    let Some(mut scene) = host.start() else { return };
+    let good = config(&scene.pki, &scene.good);
+    assert_eq!(scene.get(&good), "200");
+    scene.signal("TERM");
+    scene.running.keygate.ended();
+    assert_eq!(scene.get(&good), status, "{host:?}: keygate has ended");
+    scene.running.restart();
+    // A host may keep away from an upstream that has failed.
+    wait_for("an admitted client", || match scene.get(&good) {
+        status if status == "200" => Ok(()),
+        status => Err(status),
+    });
+    assert_eq!(scene.get(&config(&scene.pki, &scene.lost)), "403", "{host:?}");
+}
+
+/// A keygate that does not answer is an error of the host, within its timeout.
+pub(super) fn rejects_if_keygate_hangs(host: HttpHost, status: &str) {
+    let Some(scene) = host.start() else { return };
+    let good = config(&scene.pki, &scene.good);
+    scene.signal("STOP");
+    let found = scene.get(&good);
+    scene.signal("CONT");
+    assert_eq!(found, status, "{host:?}");
+}
+
+/// No method, no path and no kind of request is treated in another way.
+pub(super) fn judges_every_path_and_method(host: HttpHost) {
+    let Some(scene) = host.start() else { return };
+    let [good, lost] = [&scene.good, &scene.lost].map(|client| config(&scene.pki, client));
+    let upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let close = "Connection: close\r\n";
+    for request in [
+        format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{close}\r\n"),
+        format!("GET /metrics?a=1 HTTP/1.1\r\nHost: localhost\r\n{close}\r\n"),
+        format!("GET /readyz HTTP/1.1\r\nHost: localhost\r\n{close}\r\n"),
+        format!("HEAD /livez HTTP/1.1\r\nHost: localhost\r\n{close}\r\n"),
+        format!("OPTIONS / HTTP/1.1\r\nHost: localhost\r\n{close}\r\n"),
+        format!("POST / HTTP/1.1\r\nHost: localhost\r\n{close}Content-Length: 5\r\n\r\nhello"),
+    ] {
+        let response = scene.exchange(&lost, &request);
+        assert_eq!(response.status(), "403", "{host:?}: {request}{}", response.text);
+    }
+    let mut client = Client::with(lost, scene.address);
+    client.send(format!("GET /socket HTTP/1.1\r\nHost: localhost\r\n{upgrade}"));
+    assert!(client.head().starts_with("HTTP/1.1 403"), "{host:?}: upgrade");
+    assert_eq!(scene.origin.untaken(), 0, "{host:?}");
+    let post =
+        format!("POST / HTTP/1.1\r\nHost: localhost\r\n{close}Content-Length: 5\r\n\r\nhello");
+    assert_eq!(scene.exchange(&good, post).status(), "200", "{host:?}");
+    assert_eq!(scene.origin.next().body, b"hello", "{host:?}");
+}
+
+/// A client without a certificate is treated as `mode` and `on_unchecked` have it. `change` makes
+/// the certificate optional at the host.
+pub(super) fn follows_the_mode(host: HttpHost, change: impl Fn(String) -> String) {
+    let required = host.start_with(host.authorizer(), &change);
+    let Some(scene) = required else { return };
+    let anonymous = |scene: &HostScene| config_of(&scene.pki, rustls::ALL_VERSIONS, None);
+    assert_eq!(scene.get(&anonymous(&scene)), "403", "{host:?}: required");
+    // A forged certificate is none.
+    let forged = request(&forged_certificates(&scene.good));
+    let response = scene.exchange(&anonymous(&scene), &forged);
+    assert_eq!(response.status(), "403", "{host:?}: {}", response.text);
+    assert_eq!(scene.get(&config(&scene.pki, &scene.good)), "200", "{host:?}");
+    drop(scene);
+    let optional = host.authorizer().asked_policy("on_unchecked = \"flag\"");
+    let optional = optional.add("authorizers.client_auth", "mode = \"optional\"");
+    let scene = host.start_with(optional, &change).unwrap();
+    assert_eq!(scene.get(&anonymous(&scene)), "200", "{host:?}: optional");
+    let [(_, status)] = status_at_origin(&scene).try_into().unwrap();
+    assert_eq!(status, "unchecked", "{host:?}");
+    assert_eq!(scene.get(&config(&scene.pki, &scene.lost)), "403", "{host:?}: optional");
+}
+
+/// keygate verifies what the host sends: a certificate that is revoked while its session lives.
+pub(super) fn rejects_a_revoked_certificate(host: HttpHost) {
+    let authorizer = host.authorizer();
+    let day = Duration::from_secs(86_400);
+    authorizer.pki.crl("clients.crl.pem", &[], day);
+    let authorizer = authorizer
+        .add("authorizers.client_auth", "trust_anchors = \"ca.pem\"\ncrls = [\"clients.crl.pem\"]");
+    let Some(scene) = host.start_with(authorizer, |text| text) else { return };
+    for version in [&TLS12, &TLS13] {
+        let good = config_of(&scene.pki, &[version], Some(&scene.good));
+        assert_eq!(scene.get(&good), "200", "{host:?} {version:?}");
+    }
+    let sessions: Vec<ClientConfig> = [&TLS12, &TLS13]
+        .map(|version| config_of(&scene.pki, &[version], Some(&scene.good)))
+        .into_iter()
+        .inspect(|good| assert_eq!(scene.get(good), "200", "{host:?}"))
+        .collect();
+    let list = RevocationList::new(2, &[]);
+    let revoked = [&scene.good];
+    scene.pki.crl_with("clients.crl.pem", &RevocationList { revoked: &revoked, ..list });
+    scene.wait_for_generation(2);
+    for session in &sessions {
+        assert_eq!(scene.get(session), "403", "{host:?}: a session from before");
+    }
+    let full = config(&scene.pki, &scene.good);
+    assert_eq!(scene.get(&full), "403", "{host:?}: a full handshake");
+    assert!(scene.questions("not_verified") >= 3.0, "{host:?}");
+}
+
+/// keygate verifies what a host hands over that does not verify: an expired certificate, and one of
+/// another CA. `change` turns the verification of the host off.
+pub(super) fn verifies_by_itself(host: HttpHost, change: impl Fn(String) -> String) {
+    let without = host.start_with(host.authorizer(), &change);
+    let Some(scene) = without else { return };
+    let expired = |scene: &HostScene| -> Party {
+        let mut parameters = rcgen::CertificateParams::default();
+        parameters.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        parameters.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        scene.pki.client_with("expired", Kind::P256, parameters)
+    };
+    let (_, foreign) = foreign_client();
+    let [old, other] = [&expired(&scene), &foreign].map(|client| config(&scene.pki, client));
+    // The hole: a host that does not verify, and an authorizer that believes it.
+    assert_eq!([scene.get(&old), scene.get(&other)], ["200", "200"], "{host:?}");
+    drop(scene);
+    let verifying = host.authorizer().add("authorizers.client_auth", "trust_anchors = \"ca.pem\"");
+    let scene = host.start_with(verifying, &change).unwrap();
+    let [old, other] = [&expired(&scene), &foreign].map(|client| config(&scene.pki, client));
+    for _ in 0..2 {
+        assert_eq!([scene.get(&old), scene.get(&other)], ["403", "403"], "{host:?}");
+    }
+    assert_eq!(scene.get(&config(&scene.pki, &scene.good)), "200", "{host:?}");
+}

@@ -1,0 +1,89 @@
+//! Traefik with `forwardAuth` (`deploy/authorizer/traefik`).
+
+use super::http_hosts;
+use crate::support::client::{Client, config};
+use crate::support::http_host::{GET, HttpHost};
+use crate::support::write_revision;
+
+const HOST: HttpHost = HttpHost::Traefik;
+
+#[test]
+fn every_request_is_judged_full_and_resumed() {
+    http_hosts::judges_every_request(HOST, true);
+}
+
+#[test]
+fn a_certificate_in_a_header_of_the_client_is_not_read() {
+    http_hosts::reads_no_certificate_of_the_client(HOST);
+}
+
+#[test]
+fn a_filter_update_counts_from_the_next_request() {
+    http_hosts::follows_an_update(HOST);
+}
+
+#[test]
+fn without_an_answer_every_client_is_rejected() {
+    http_hosts::rejects_without_an_answer(HOST, "500");
+}
+
+#[test]
+fn no_path_and_no_method_is_special() {
+    http_hosts::judges_every_path_and_method(HOST);
+}
+
+#[test]
+fn a_client_without_a_certificate_is_treated_by_mode() {
+    http_hosts::follows_the_mode(HOST, |text| {
+        text.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven")
+    });
+}
+
+#[test]
+fn a_revoked_certificate_is_rejected_on_resumed_sessions_as_well() {
+    http_hosts::rejects_a_revoked_certificate(HOST);
+}
+
+#[test]
+fn certificates_that_traefik_does_not_verify_are_verified() {
+    http_hosts::verifies_by_itself(HOST, |text| {
+        text.replace(
+            "clientAuthType: RequireAndVerifyClientCert",
+            "clientAuthType: RequireAnyClientCert",
+        )
+    });
+}
+
+/// Since Traefik 3.7 an explicit `trustForwardHeader: false` removes the certificate from the
+/// question. That is a denial for every client, and the log names the switch.
+#[test]
+fn the_switch_that_removes_the_certificate_rejects_every_client() {
+    let switch = "        trustForwardHeader: true\n";
+    let unset = |text: String| text.replace(switch, "");
+    let Some(scene) = HOST.start_with(HOST.authorizer(), unset) else { return };
+    assert_eq!(scene.get(&config(&scene.pki, &scene.good)), "200");
+    assert_eq!(scene.get(&config(&scene.pki, &scene.lost)), "403");
+    drop(scene);
+    let off = |text: String| text.replace(switch, "        trustForwardHeader: false\n");
+    let scene = HOST.start_with(HOST.authorizer(), off).unwrap();
+    for client in [&scene.good, &scene.lost] {
+        assert_eq!(scene.get(&config(&scene.pki, client)), "403");
+    }
+    let line = scene.wait_for("the reason", |line| line["result"] == "malformed");
+    assert!(line["reason"].as_str().unwrap().contains("trustForwardHeader"), "{line}");
+}
+
+/// Traefik sends the chain that the client has presented.
+#[test]
+fn the_key_of_an_intermediate_is_judged() {
+    let authorizer = HOST.authorizer().asked_policy("judge = \"chain\"");
+    let [(clean, _), (listed, issuer)] =
+        ["clean", "listed"].map(|name| authorizer.pki.client_of_intermediate(name));
+    write_revision(&authorizer.pki.path("lost.pkbf"), &[&issuer], 1);
+    let Some(scene) = HOST.start_with(authorizer, |text| text) else { return };
+    for (client, expected) in [(&clean, "HTTP/1.1 200"), (&listed, "HTTP/1.1 403")] {
+        let mut client = Client::with_chain(&scene.pki, scene.address, client);
+        client.send(GET);
+        assert!(client.head().starts_with(expected));
+    }
+}
