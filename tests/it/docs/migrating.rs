@@ -619,6 +619,7 @@ fn every_configuration_key_on_the_page_exists() {
     let example = format!(
         "{minimal}\n\
          [[lists]]\nname = \"a\"\npath = \"b\"\n\
+         [[authorizers]]\nname = \"b\"\nlisten = \"unix:c\"\nprotocol = \"spop\"\n\
          [[exceptions]]\nfingerprint = \"{}\"\nuntil = 2030-01-01\nreason = \"c\"\n",
         "0".repeat(64)
     );

@@ -27,6 +27,8 @@ struct Setting {
     line: usize,
     /// The tables around the key, such as `services.limits`.
     table: String,
+    /// Name of the authorizer around the key, of which the example has two.
+    authorizer: String,
     key: String,
     value: String,
 }
@@ -34,8 +36,12 @@ struct Setting {
 impl Setting {
     /// The key as messages name it.
     fn field(&self) -> String {
-        let names =
-            [("filters", "pwnedkeys"), ("lists", "incident-2026-11"), ("services", "orders")];
+        let names = [
+            ("filters", "pwnedkeys"),
+            ("lists", "incident-2026-11"),
+            ("services", "orders"),
+            ("authorizers", self.authorizer.as_str()),
+        ];
         let mut words: Vec<&str> = self.table.split('.').filter(|word| !word.is_empty()).collect();
         if let Some((_, name)) = names.iter().find(|(array, _)| words.first() == Some(array)) {
             words.insert(1, name);
@@ -50,7 +56,7 @@ impl Setting {
 }
 
 fn settings() -> Vec<Setting> {
-    let mut table = String::new();
+    let (mut table, mut authorizer) = (String::new(), String::new());
     let mut settings = Vec::new();
     for (line, text) in example().iter().enumerate() {
         let code = text.split(" #").next().unwrap().trim();
@@ -58,8 +64,12 @@ fn settings() -> Vec<Setting> {
             table = header.trim_matches(['[', ']']).to_owned();
         } else if let Some((key, value)) = code.split_once(" = ").filter(|_| !code.starts_with('#'))
         {
-            let (key, value, table) = (key.to_owned(), value.to_owned(), table.clone());
-            settings.push(Setting { line, table, key, value });
+            if (table.as_str(), key) == ("authorizers", "name") {
+                value.trim_matches('"').clone_into(&mut authorizer);
+            }
+            let (key, value) = (key.to_owned(), value.to_owned());
+            let (table, authorizer) = (table.clone(), authorizer.clone());
+            settings.push(Setting { line, table, authorizer, key, value });
         }
     }
     assert!(settings.len() > 80, "{}", settings.len());
@@ -117,6 +127,7 @@ fn a_value_of_the_wrong_type_is_reported_with_its_line_its_key_and_its_value() {
         let Setting { line, key, value, .. } = &setting;
         let wrong: &[&str] = match value.chars().next().unwrap() {
             '"' | '{' => &["7", "true", "2026-12-31", "[[1]]"],
+            '[' if key == "uids" => &["7", "[\"x\"]", "\"x\"", "true"],
             '[' => &["7", "[7]", "\"x\"", "true"],
             't' | 'f' => &["7", "\"yes\"", "\"true\""],
             _ if setting.place() == "exceptions.until" => &["\"tomorrow\"", "7", "[]"],

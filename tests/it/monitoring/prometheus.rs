@@ -12,6 +12,7 @@ use keygate::spki::Fingerprint;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::support::asker::Asker;
 use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
@@ -208,7 +209,8 @@ tls = {{ trust_anchors = "ca.pem", certificate = "keygate-client.pem", private_k
 [[authorizers]]
 name = "edge"
 listen = "unix:ask.sock"
-protocol = "ext-authz"
+protocol = "http"
+certificate_from = "client-cert"
 "#
             );
             configuration
@@ -595,6 +597,8 @@ fn prometheus_alerts_on_a_compromised_key_only_and_no_panel_is_empty() {
     }
     assert_eq!(prometheus.query(OTHERS), [], "nothing has happened");
 
+    let asked = Asker::unix(&full.pki.path("ask.sock")).ask_about(&full.good);
+    assert_eq!(asked.status, 200, "{}", asked.head);
     // Every panel has data for a working proxy with any configuration.
     for (scene, job) in [(&plain, "keygate-plain"), (&full, "keygate-full")] {
         let response = scene.keygate.curl(&scene.good, &[]);

@@ -1,6 +1,6 @@
 //! A revocation list expires while other files change.
 //!
-//! Guards: `apply_crl_expiry` and `crls_checked_at` in `src/snapshot/load/source/service.rs`.
+//! Guards: `apply_crl_expiry` and `crls_checked_at` in `src/snapshot/load/source/credential_source.rs`.
 
 use std::fs::{File, write};
 use std::sync::Arc;
