@@ -447,34 +447,7 @@ impl ClientCertVerifier for ClientVerifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
     }
-
-    #[cfg(feature = "proxy")]
-    #[test]
-    fn a_presented_chain_is_found_within_its_dates_only() {
-        let (root, anchor) = Ca::root("root");
-        let (issuing, intermediate) = root.certify("issuing");
-        let key = KeyPair::generate().unwrap();
-        let mut parameters = CertificateParams::default();
-        (parameters.not_before, parameters.not_after) =
-            (rcgen::date_time_ymd(2026, 1, 1), rcgen::date_time_ymd(2026, 2, 1));
-        let leaf = parameters.signed_by(&key, &issuing.0).unwrap().der().clone();
-        let at = |seconds: u64| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        let (within, after) = (at(1_767_916_800), at(1_770_508_800)); // 9 January, 8 February
-        let verifier = verifier(&anchor).with_chain_cache();
-        let alone = std::slice::from_ref(&leaf);
-        assert!(verifier.verify_presented(alone, within).is_err(), "its issuer is unknown");
-        let verifier = verifier.with_intermediates(vec![intermediate.clone()]);
-        for _ in 0..2 {
-            let path = verifier.verify_presented(alone, within).unwrap();
-            let path: Vec<_> = path.certificates().cloned().collect();
-            assert_eq!(path, [leaf.clone(), intermediate.clone(), anchor.clone()]);
-        }
-        assert_eq!(verifier.chains.as_ref().unwrap().len(), 1);
-        assert!(verifier.verify_presented(alone, after).is_err(), "the leaf has expired");
-        let both = [leaf.clone(), intermediate.clone()];
-        assert!(verifier.verify_presented(&both, within).is_ok(), "another chain");
-        let many = vec![leaf.clone(); MAX_CERTIFICATES + 1];
-        assert!(verifier.verify_presented(&many, within).is_err());
-        assert!(verifier.verify_presented(&[], within).is_err());
-    }
 }
+
+#[cfg(test)]
+mod tests;

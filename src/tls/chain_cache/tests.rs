@@ -330,7 +330,7 @@ fn the_cache_is_bounded_and_keeps_the_chains_in_use() {
     for number in 1..10_000 {
         chains.insert(1, chain(number, 1000));
         assert!(chains.young.bytes + chains.old.bytes <= MAX_BYTES);
-        let found = chains.find(1, &used.presented[0], &[], 5).expect("the chain in use");
+        let found = chains.find(1, &used.presented[0], [&[], &[]], 5).expect("the chain in use");
         if found.is_old {
             chains.insert(1, found.chain);
         }
@@ -340,7 +340,7 @@ fn the_cache_is_bounded_and_keeps_the_chains_in_use() {
     let sizes = chains.young.by_verifier[&1].values().map(VerifiedChain::size);
     assert_eq!(sizes.sum::<usize>(), chains.young.bytes);
     chains.insert(1, chain(1 << 40, MAX_CHAIN));
-    assert!(chains.find(1, &chain(1 << 40, MAX_CHAIN).presented[0], &[], 5).is_none());
+    assert!(chains.find(1, &chain(1 << 40, MAX_CHAIN).presented[0], [&[], &[]], 5).is_none());
 }
 
 #[test]
