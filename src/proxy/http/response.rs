@@ -28,6 +28,7 @@ use crate::proxy::worker::access_log::Record;
 pub(crate) fn status_of(error: &UpstreamError) -> StatusCode {
     match error {
         UpstreamError::ChangedProtocol
+        | UpstreamError::Http2ResponseHead
         | UpstreamError::Protocol(_)
         | UpstreamError::ResponseHead
         | UpstreamError::UnexpectedUpgrade

@@ -27,6 +27,9 @@ pub(crate) enum UpstreamError {
     Dial(Arc<DialError>),
     #[error("the Host field is not a valid HTTP/2 authority")]
     Host,
+    /// h2 has one error for both.
+    #[error("the response head over HTTP/2 is malformed or larger than 64 KiB")]
+    Http2ResponseHead,
     #[error("the server does not support extended CONNECT")]
     NoExtendedConnect,
     #[error("no healthy upstream server")]
@@ -53,7 +56,8 @@ impl UpstreamError {
             Self::ClientShare | Self::ConnectionLimit | Self::NoHealthyServer => {
                 UpstreamFailure::Unavailable
             }
-            Self::Protocol(_)
+            Self::Http2ResponseHead
+            | Self::Protocol(_)
             | Self::ResponseHead
             | Self::UnexpectedUpgrade
             | Self::UpgradeRefused => UpstreamFailure::Response,
@@ -67,7 +71,8 @@ impl UpstreamError {
         match self {
             Self::ChangedProtocol => Some(ServerFailure::Connect),
             Self::Dial(error) => error.is_of_server().then_some(ServerFailure::Connect),
-            Self::Protocol(_)
+            Self::Http2ResponseHead
+            | Self::Protocol(_)
             | Self::ResponseHead
             | Self::UnexpectedUpgrade
             | Self::UpgradeRefused => Some(ServerFailure::Response),
@@ -92,9 +97,15 @@ impl From<HttpError> for UpstreamError {
     fn from(error: HttpError) -> Self {
         match error {
             HttpError::Http1(error) if error.is_parse_too_large() => Self::ResponseHead,
+            HttpError::Http2(error) if is_broken_stream(&error) => Self::Http2ResponseHead,
             error @ (HttpError::Http1(_) | HttpError::Http2(_)) => Self::Protocol(Arc::new(error)),
         }
     }
+}
+
+/// Whether h2 has reset the stream because of what the server sent on it.
+fn is_broken_stream(error: &h2::Error) -> bool {
+    error.is_library() && error.is_reset() && error.reason() == Some(h2::Reason::PROTOCOL_ERROR)
 }
 
 /// A request that one server did not respond to.

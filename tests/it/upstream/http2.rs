@@ -5,11 +5,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support;
 use crate::support::http2::{
-    Came, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM, SETTINGS, frame,
-    request,
+    CONTINUATION, Came, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM,
+    SETTINGS, field, frame, request,
 };
 use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::server::next_frame;
 use crate::support::{output_text, wait_until};
 
 /// The reaction of a server to a request.
@@ -254,4 +256,25 @@ fn an_idle_or_old_upstream_connection_is_closed() {
         assert_eq!(scene.code(&[]), "200");
         assert_eq!(server.connections(), 2);
     }
+}
+
+#[test]
+fn a_response_head_above_the_limit_is_502_with_its_reason() {
+    let server = support::server::Server::start();
+    let proxy = Proxy::before(format!("h2c://{}", server.address)).workers(1).start();
+    let mut client = proxy.connect();
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let mut http2 = server.http2();
+    let (kind, stream, ..) = next_frame(&mut http2);
+    assert_eq!(kind, HEADERS);
+    let large = field("x-large", &"x".repeat(10_000));
+    http2.write_all(&frame(HEADERS, END_STREAM, stream, &[0x88])).unwrap(); // :status 200
+    for last in [false, false, false, false, false, false, true] {
+        let flags = if last { END_HEADERS } else { 0 };
+        http2.write_all(&frame(CONTINUATION, flags, stream, &large)).unwrap();
+    }
+    assert!(client.head().starts_with("HTTP/1.1 502 "));
+    let line = proxy.wait_for("the reason", |line| line["message"] == "upstream failed");
+    let reason = "the response head over HTTP/2 is malformed or larger than 64 KiB";
+    assert_eq!(line["error"], reason, "{line}");
 }
