@@ -43,6 +43,12 @@ impl FingerprintList {
         self.fingerprints.contains(fingerprint)
     }
 
+    /// The fingerprints, in no order.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Fingerprint> {
+        self.fingerprints.iter()
+    }
+
     /// The number of keys on the list.
     #[must_use]
     pub fn len(&self) -> usize {

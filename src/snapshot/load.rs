@@ -8,6 +8,7 @@ pub(super) mod error;
 mod failure;
 pub(super) mod file;
 mod kept_filters;
+mod kept_lists;
 mod last_good;
 pub(super) mod links;
 pub(super) mod load_errors;
@@ -132,6 +133,7 @@ impl Loader {
         let context = LoadContext {
             metrics: &metrics,
             rollback: &known.rollback,
+            kept_lists: &known.lists,
             crl_state: &known.crls,
             configured: config,
             trial: &trial,
@@ -213,6 +215,7 @@ impl Loader {
         let context = LoadContext {
             metrics: &self.metrics,
             rollback: &self.state.rollback,
+            kept_lists: &self.state.lists,
             crl_state: &self.state.crls,
             configured: config,
             trial: &trial,
@@ -329,7 +332,8 @@ impl Loader {
         let services = services.chain(authorizers.flat_map(|source| source.warnings(now)));
         let own_keys = self.compromised_own_keys().into_iter().map(Box::new).map(Warning::OwnKey);
         let filters = self.sources.filters.iter().flat_map(FilterSource::warnings);
-        filters.chain(services).chain(own_keys).collect()
+        let lists = self.sources.lists.iter().filter_map(ListSource::warning);
+        filters.chain(lists).chain(services).chain(own_keys).collect()
     }
 
     /// Sets the metrics of compromised keys, and logs those that their service tolerates.

@@ -59,6 +59,15 @@ pub enum Warning {
         /// Why the file is rejected.
         error: String,
     },
+    /// The file of a list is rejected, and the copy in the state directory is in use.
+    LastGoodListInUse {
+        /// Name of the list.
+        list: String,
+        /// Path of the rejected file.
+        path: PathBuf,
+        /// Why the file is rejected.
+        error: String,
+    },
     /// Intermediates without CRLs have no effect.
     IntermediatesUnused {
         /// The file with the intermediates.
@@ -166,6 +175,9 @@ impl Warning {
                 let reason = reason.as_str();
                 warn!(%filter, reason, %problem, "filter file rejected at the start, using the last good filter");
             }
+            Self::LastGoodListInUse { list, .. } => {
+                warn!(%list, %problem, "list file rejected at the start, using the last good list");
+            }
             Self::NameNotCovered { .. } => warn!(%problem, "certificate lacks a server name"),
             Self::OwnKey(_) => warn!(%problem, "own key is compromised"),
             Self::TrustAnchorPeriod { problem: PeriodProblem::ExpiresSoon(_), .. } => {
@@ -205,6 +217,11 @@ impl fmt::Display for Warning {
             Self::LastGoodInUse { filter, path, error, .. } => write!(
                 formatter,
                 "filter {filter:?}: {}: {error}; the last good filter in state.dir is in use",
+                path.display()
+            ),
+            Self::LastGoodListInUse { list, path, error } => write!(
+                formatter,
+                "list {list:?}: {}: {error}; the last good list in state.dir is in use",
                 path.display()
             ),
             Self::NameNotCovered { file, name } => write!(

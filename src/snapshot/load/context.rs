@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use super::check::new_hits::Trial;
 use super::crl_state::CrlState;
+use super::kept_lists::KeptLists;
 use super::last_good::MaxWait;
 use super::rollback_state::RollbackState;
 use crate::config::Config;
@@ -14,6 +15,7 @@ use crate::metrics::ControlMetrics;
 pub(crate) struct LoadContext<'a> {
     pub(crate) metrics: &'a ControlMetrics,
     pub(crate) rollback: &'a RollbackState,
+    pub(crate) kept_lists: &'a KeptLists,
     pub(crate) crl_state: &'a CrlState,
     /// The new configuration, whose services and authorizers are named.
     pub(crate) configured: &'a Config,

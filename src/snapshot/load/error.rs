@@ -49,6 +49,17 @@ pub enum LoadError {
         /// Why the copy cannot be written.
         source: io::Error,
     },
+    /// The copies of the lists in use cannot be written to the state directory.
+    #[error(
+        "the lists cannot be kept in {}: {source}; make room for each list in state.dir, because a start needs the copy if the file is rejected then",
+        directory.display()
+    )]
+    LastGoodList {
+        /// The state directory.
+        directory: PathBuf,
+        /// Why a copy cannot be written.
+        source: io::Error,
+    },
     /// A list cannot be used.
     #[error("list {name:?}: {}: {source}", path.display())]
     List {

@@ -98,6 +98,7 @@ impl ReadError for LoadError {
             Self::Read { source, .. } | Self::Thread(source) => source.failure(),
             Self::Credentials { .. }
             | Self::LastGood { .. }
+            | Self::LastGoodList { .. }
             | Self::OwnKey(_)
             | Self::State { .. }
             | Self::StateDirectory { .. }

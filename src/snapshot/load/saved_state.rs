@@ -8,6 +8,7 @@ use tracing::error;
 
 use super::crl_state::CrlState;
 use super::error::LoadError;
+use super::kept_lists::KeptLists;
 use super::load_errors::{LoadErrors, both};
 use super::rollback_state::{self, RollbackState};
 use super::source::Sources;
@@ -20,6 +21,7 @@ use crate::metrics::ControlMetrics;
 pub(super) struct SavedState {
     pub(super) rollback: RollbackState,
     pub(super) crls: CrlState,
+    pub(super) lists: KeptLists,
     /// Nothing is saved until this lock is held. `None` if the process does not share the directory.
     lock: Option<StateLock>,
     /// Why the state could not be saved the last time.
@@ -43,7 +45,8 @@ impl SavedState {
             LoadError::State { path, source }
         });
         let (rollback, crls) = both(rollback, CrlState::read(directory))?;
-        Ok(Self { rollback, crls, lock: None, problems: Vec::new() })
+        let lists = KeptLists::new(directory);
+        Ok(Self { rollback, crls, lists, lock: None, problems: Vec::new() })
     }
 
     /// Reads the state as [`SavedState::read`] does, for a process that saves it.
@@ -88,8 +91,9 @@ impl SavedState {
         let authorizers = authorizers.map(|source| (source.name(), source.crl_marks()));
         let marks = services.chain(authorizers);
         let crls = self.crls.save(marks, may_write);
+        let lists = self.lists.save(sources.fingerprint_lists().into_iter(), may_write);
         let problems: Vec<LoadError> =
-            [lock.map(|_| ()), filters, crls].into_iter().filter_map(Result::err).collect();
+            [lock.map(|_| ()), filters, lists, crls].into_iter().filter_map(Result::err).collect();
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         for (error, text) in problems.iter().zip(&texts) {
             metrics.state_write_failures.inc();
@@ -98,7 +102,9 @@ impl SavedState {
             }
         }
         self.problems = texts;
-        let is_fatal = |error: &LoadError| !matches!(error, LoadError::LastGood { .. });
-        problems.into_iter().find(is_fatal).map_or(Ok(()), Err)
+        let is_copy = |error: &LoadError| {
+            matches!(error, LoadError::LastGood { .. } | LoadError::LastGoodList { .. })
+        };
+        problems.into_iter().find(|error| !is_copy(error)).map_or(Ok(()), Err)
     }
 }

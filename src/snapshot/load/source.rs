@@ -168,7 +168,9 @@ impl Sources {
         if let Some(index) = self.lists.iter().position(|known| known.config() == config) {
             return Ok(Staged::Kept(index));
         }
-        let loaded = timed(context, || ListSource::load(config.clone(), context));
+        // Under new settings the file must be usable: the list in use stays otherwise.
+        let is_new = self.lists.iter().all(|known| known.config().name != config.name);
+        let loaded = timed(context, || ListSource::load(config.clone(), is_new, context));
         loaded.map(Staged::New)
     }
 
@@ -216,7 +218,7 @@ impl Sources {
         }
         for list in &staged.lists {
             if let Staged::New(list) = list {
-                list.log_loaded();
+                list.show_loaded();
             }
         }
         merge(&mut self.filters, staged.filters);

@@ -3,7 +3,8 @@
 //! Guards: `last_good` in `src/snapshot/load/source/filter/first_value.rs` (the copy),
 //! `ensure_needs_no_operator_at_start` in `src/snapshot/load/check/needs_operator.rs` (waiting
 //! updates), `keep` in `src/snapshot/load/kept_filters.rs` (written from memory), `save` in
-//! `src/snapshot/load/rollback_state.rs` (failed writes).
+//! `src/snapshot/load/rollback_state.rs` (failed writes), `read` in
+//! `src/snapshot/load/kept_lists.rs` (the copy of a list).
 
 use std::fs::{File, create_dir_all, read_dir, remove_dir_all, remove_file, rename, write};
 use std::io::{BufRead, BufReader};
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::SystemTime;
 
+use keygate::spki::Fingerprint;
 use serde_json::Value;
 
 use crate::support::keygate::{BINARY, Keygate, keygate};
@@ -397,4 +399,88 @@ fn a_start_names_what_is_wrong_with_the_state_directory() {
         let _ = remove_dir_all(&state);
     }
     write_filter(&scene.filter(), &[]);
+}
+
+const LIST_FILE_IN_USE: &str = "keygate_list_last_reload_successful{list=\"incident\"}";
+
+/// A list with `next` is in use.
+fn scene_with_list() -> Scene {
+    let scene = scene("");
+    let line = format!("{}\n", Fingerprint::of(&scene.next.spki));
+    write(scene.pki.path("deny.txt"), &line).unwrap();
+    let list = "\n[[lists]]\nname = \"incident\"\npath = \"deny.txt\"\n";
+    let config = scene.pki.path("keygate.toml");
+    let text = std::fs::read_to_string(&config).unwrap() + list;
+    write(config, text).unwrap();
+    scene.keygate.signal("HUP");
+    scene.keygate.wait_for("the list", |line| line["message"] == "list loaded");
+    wait_until("the copy of the list", || !scene.list_copies().is_empty());
+    scene.refuses(&scene.next);
+    scene
+}
+
+impl Scene {
+    /// The copies of lists in the state directory.
+    fn list_copies(&self) -> Vec<PathBuf> {
+        let files = read_dir(self.pki.path("state")).unwrap().map(|it| it.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|it| it == "txt")).collect()
+    }
+}
+
+#[test]
+fn a_start_with_a_rejected_list_uses_the_last_good_list_and_warns() {
+    let mut scene = scene_with_list();
+    let list = scene.pki.path("deny.txt");
+    let good = std::fs::read(&list).unwrap();
+    for content in [Some("<html>"), Some(""), None] {
+        scene.stop();
+        match content {
+            Some(content) => write(&list, content).unwrap(),
+            None => remove_file(&list).unwrap(),
+        }
+        let output = scene.validate(&[]);
+        assert!(output.status.success(), "{}", output_text(&output));
+        let warning = "the last good list in state.dir is in use";
+        assert!(output_text(&output).contains(warning), "{}", output_text(&output));
+        assert_eq!(scene.validate(&["--strict"]).status.code(), Some(2));
+
+        scene.start();
+        scene.refuses(&scene.next);
+        scene.admits(&scene.good);
+        let line = scene.keygate.wait_for("the warning", |line| {
+            line["message"] == "list file rejected at the start, using the last good list"
+        });
+        assert!(contains(&line["problem"], "deny.txt"), "{line}");
+        assert_eq!(scene.keygate.metric(LIST_FILE_IN_USE), 0.0);
+        assert_eq!(scene.list_copies().len(), 1);
+    }
+    write(&list, &good).unwrap();
+    scene.keygate.wait_for_metric(LIST_FILE_IN_USE, 1.0);
+    scene.refuses(&scene.next);
+}
+
+#[test]
+fn a_damaged_copy_of_a_list_is_not_used_and_the_copy_of_a_removed_list_is_removed() {
+    let mut scene = scene_with_list();
+    let (list, config) = (scene.pki.path("deny.txt"), scene.pki.path("keygate.toml"));
+    let good = std::fs::read(&list).unwrap();
+    scene.stop();
+    let copy = scene.list_copies().remove(0);
+    let damaged = std::fs::read_to_string(&copy).unwrap();
+    let (first, _) = damaged.split_once('\n').unwrap();
+    write(&copy, format!("{first}\n")).unwrap();
+    write(&list, "<html>").unwrap();
+    let output = scene.validate(&[]);
+    assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+    assert!(output_text(&output).contains("deny.txt"), "{}", output_text(&output));
+
+    write(&list, &good).unwrap();
+    scene.start();
+    wait_until("the copy", || std::fs::read_to_string(&copy).unwrap() == damaged);
+    let text = std::fs::read_to_string(&config).unwrap();
+    let (without, _) = text.rsplit_once("[[lists]]").unwrap();
+    write(&config, without).unwrap();
+    scene.keygate.signal("HUP");
+    wait_until("the removal of the copy", || scene.list_copies().is_empty());
+    scene.admits(&scene.next);
 }
