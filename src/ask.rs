@@ -13,7 +13,8 @@
 mod asker;
 mod connection;
 mod denial;
-mod grpc;
+#[doc(hidden)]
+pub mod grpc;
 mod http;
 mod http2;
 mod question;

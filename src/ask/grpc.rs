@@ -37,13 +37,13 @@ use tracing::debug;
 use self::check_request::{CertificateAttribute, DescribedClient};
 use self::check_response::StatusHeader;
 use self::connection::CallLimits;
-use self::framing::BadMessage;
+use self::framing::{BadMessage, ReceivedMessage};
 use self::messages::{HealthCheckRequest, HealthCheckResponse};
 use self::status::CallError;
 use self::unary_call::{Answerer, RpcMethod};
 use super::connection::AskConnection;
 use super::denial::DenialBody;
-use super::question::{ClientQuestion, Presented};
+use super::question::{ClientQuestion, Presented, Unusable};
 use crate::config::{AuthorizerConfig, CertificateSource};
 use crate::dialect::Chain;
 use crate::process::lifecycle::Lifecycle;
@@ -156,6 +156,29 @@ impl ExtAuthz {
 /// The chain with the lifetime of the question. `SmallVec` is invariant in that of its items.
 fn shortened<'a>(chain: Chain) -> SmallVec<[CertificateDer<'a>; 2]> {
     chain.into_iter().map(|certificate| -> CertificateDer<'a> { certificate }).collect()
+}
+
+/// The certificates in the bytes of a call's stream, received in pieces of `size` bytes. For fuzzing.
+///
+/// # Errors
+/// Returns the reason if the question is denied without a judgement.
+#[doc(hidden)]
+pub fn certificates(
+    stream: &[u8],
+    size: usize,
+    from_xfcc: bool,
+    max_message_size: usize,
+) -> Result<Option<Chain>, &'static str> {
+    let mut message = ReceivedMessage::new(max_message_size);
+    for piece in stream.chunks(size.max(1)) {
+        message.push(Bytes::copy_from_slice(piece)).map_err(|it| Unusable::from(it).reason())?;
+    }
+    let message = message.finish().map_err(|it| Unusable::from(it).reason())?;
+    let attribute =
+        if from_xfcc { CertificateAttribute::Xfcc } else { CertificateAttribute::Source };
+    let mut client = DescribedClient::read(message, attribute);
+    let _ = (client.server_name(), client.field("accept"));
+    client.take_chain().map_err(|problem| Unusable::from(problem).reason())
 }
 
 /// The attribute that has the certificate.
