@@ -34,14 +34,13 @@ use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
 pub(crate) use self::asker::AskerShares;
-use self::asker::AskingPeer;
+use self::asker::{AskerKey, AskingPeer};
 use self::connection::AskConnection;
 use self::stream::AskStream;
 pub(crate) use self::worker::{AskLinks, AskWorker};
 use crate::config::AuthorizerProtocol;
 use crate::listen::{Accepted, UnixAccepted};
 use crate::metrics::QuestionResult;
-use crate::permit::{CountGuard, Permit};
 use crate::snapshot::{AskerTls, Authorizer};
 use crate::tls::{self, ClientIdentity, ClientVerifier, Handshake};
 
@@ -62,6 +61,11 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
             worker.reject(&authorizer, &peer.ip().to_canonical());
             return;
         }
+        // Taken before the handshake, so that silent connections count as well.
+        let Some(share) = worker.shares.take(&authorizer, AskerKey::of_address(peer.ip())) else {
+            reject_busy(&worker, &authorizer, AskStream::Tcp(tcp)).await;
+            return;
+        };
         let (stream, asker) = match &authorizer.tls {
             None => (AskStream::Tcp(tcp), AskingPeer::Tcp(peer)),
             Some(tls) => match timeout(handshake_timeout, handshake(tls, tcp, peer)).await {
@@ -75,7 +79,8 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
                 Err(_) => return, // a peer that sends nothing is no asker
             },
         };
-        serve(worker, &authorizer, stream, asker, (open, permit)).await;
+        serve(&worker, &authorizer, stream, asker).await;
+        drop((share, permit, open));
     });
 }
 
@@ -103,40 +108,44 @@ pub(crate) fn serve_unix(
     let (open, worker, authorizer) = (worker.enter(), Rc::clone(worker), Arc::clone(authorizer));
     let UnixAccepted { stream, permit } = accepted;
     tokio::task::spawn_local(async move {
-        let asker = AskingPeer::of_unix(&stream);
-        serve(worker, &authorizer, AskStream::Unix(stream), asker, (open, permit)).await;
+        let (asker, key) = AskingPeer::of_unix(&stream);
+        let stream = AskStream::Unix(stream);
+        match worker.shares.take(&authorizer, key) {
+            None => reject_busy(&worker, &authorizer, stream).await,
+            Some(_share) => serve(&worker, &authorizer, stream, asker).await,
+        }
+        drop((permit, open));
     });
 }
 
 /// Serves the questions of one connection, in the protocol of its authorizer.
 async fn serve(
-    worker: Rc<AskWorker>,
+    worker: &Rc<AskWorker>,
     authorizer: &Arc<Authorizer>,
-    mut stream: AskStream,
+    stream: AskStream,
     asker: AskingPeer,
-    _guards: (CountGuard, Permit),
 ) {
-    let protocol = authorizer.config.protocol;
-    let Some(_share) = worker.shares.take(authorizer, asker.key()) else {
-        worker.metrics_of(authorizer).questions.of(QuestionResult::Draining).inc();
-        if protocol == AuthorizerProtocol::Http {
-            let _ = timeout(BUSY_LINGER, reject_busy(&mut stream)).await; // closed in either case
-        }
-        return;
-    };
-    let connection = Rc::new(AskConnection::new(&worker, authorizer, asker));
+    let connection = Rc::new(AskConnection::new(worker, authorizer, asker));
     if !connection.may_ask() {
         connection.reject();
         return;
     }
-    match protocol {
+    match authorizer.config.protocol {
         AuthorizerProtocol::ExtAuthz => grpc::serve(stream, connection).await,
         AuthorizerProtocol::Http => http::serve(stream, connection).await,
         AuthorizerProtocol::Spop => spop::serve(stream, connection).await,
     }
 }
 
-async fn reject_busy(stream: &mut AskStream) -> std::io::Result<()> {
+/// Closes a connection whose asker has its share of the connections; with 503 over plain HTTP.
+async fn reject_busy(worker: &AskWorker, authorizer: &Authorizer, mut stream: AskStream) {
+    worker.metrics_of(authorizer).questions.of(QuestionResult::Draining).inc();
+    if authorizer.config.protocol == AuthorizerProtocol::Http && authorizer.tls.is_none() {
+        let _ = timeout(BUSY_LINGER, send_busy(&mut stream)).await; // closed in either case
+    }
+}
+
+async fn send_busy(stream: &mut AskStream) -> std::io::Result<()> {
     stream.write_all(BUSY).await?;
     stream.shutdown().await?;
     let mut rest = [0; 1024];

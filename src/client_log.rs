@@ -190,6 +190,9 @@ impl RefusalLog {
             judged_at,
             decision,
         );
+        // Without an address from the host, there is none to show.
+        let address = asked.client.map_or_else(String::new, |client| client.to_string());
+        let hit = RecentHit { address, ..hit };
         let now = Instant::now();
         let service = hit.service.clone();
         let (permitted, dropped) = match &hit.client {

@@ -26,8 +26,10 @@ pub(crate) enum AskingPeer {
 }
 
 impl AskingPeer {
-    pub(super) fn of_unix(stream: &UnixStream) -> Self {
-        Self::Unix(stream.peer_cred().ok().map(|credentials| credentials.uid()))
+    /// The process at the other end of a Unix socket.
+    pub(super) fn of_unix(stream: &UnixStream) -> (Self, AskerKey) {
+        let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
+        (Self::Unix(uid), AskerKey::User(uid))
     }
 
     /// Whether `authorizer` permits this peer to ask at `now`.
@@ -54,15 +56,6 @@ impl AskingPeer {
             Self::Unix(None) => askers.uids.is_empty(),
         }
     }
-
-    /// The unit that has a share of the connections.
-    pub(super) fn key(&self) -> AskerKey {
-        match self {
-            Self::Tcp(peer) => AskerKey::Network(network_of(peer.ip())),
-            Self::Tls(identity) => AskerKey::Network(network_of(identity.peer().ip())),
-            Self::Unix(uid) => AskerKey::User(*uid),
-        }
-    }
 }
 
 impl fmt::Display for AskingPeer {
@@ -81,6 +74,13 @@ impl fmt::Display for AskingPeer {
 pub(super) enum AskerKey {
     Network(IpAddr),
     User(Option<u32>),
+}
+
+impl AskerKey {
+    /// The network of a peer over TCP.
+    pub(super) fn of_address(address: IpAddr) -> Self {
+        Self::Network(network_of(address))
+    }
 }
 
 /// The open connections of each asker, over all workers. An asker may hold three quarters of an

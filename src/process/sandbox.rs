@@ -85,6 +85,15 @@ pub enum OutsideSandbox {
         /// The file, without symbolic links.
         path: PathBuf,
     },
+    /// Creating a Unix socket.
+    #[error(
+        "creating a Unix socket in {} is outside the sandbox of this process; restart to widen it",
+        directory.display()
+    )]
+    Socket {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// Resolving host names.
     #[error(
         "resolving the host names of upstream servers is outside the sandbox of this process; restart to widen it"
@@ -103,6 +112,8 @@ struct Granted {
     /// Whether the files that the resolver needs are readable.
     resolver: bool,
     ports: GrantedPorts,
+    /// Device and inode of the directories in which Unix sockets may be created.
+    sockets: HashSet<(u64, u64)>,
 }
 
 /// The TCP ports that a sandbox grants; `None` grants all.
@@ -133,7 +144,9 @@ pub fn enter(config: &Config, file: &Path) -> Result<SandboxStatus, SandboxError
         RulesetStatus::NotEnforced => return Ok(SandboxStatus::None),
     };
     let readable = readable.iter().filter_map(|path| identity(path)).collect();
-    let granted = Granted { readable, resolver: needs_resolver(config), ports };
+    let sockets = access::socket_directories(config);
+    let sockets = sockets.iter().filter_map(|directory| identity(directory)).collect();
+    let granted = Granted { readable, resolver: needs_resolver(config), ports, sockets };
     let _ = GRANTED.set(granted); // a process enters one sandbox
     Ok(status)
 }
@@ -200,6 +213,13 @@ pub fn check_config(config: &Config) -> Result<(), OutsideSandbox> {
     let Some(granted) = GRANTED.get() else { return Ok(()) };
     if needs_resolver(config) && !granted.resolver {
         return Err(OutsideSandbox::Resolver);
+    }
+    let is_granted = |directory: &PathBuf| {
+        identity(directory).is_none_or(|directory| granted.sockets.contains(&directory))
+    };
+    let mut sockets = access::asker_directories(config);
+    if let Some(directory) = sockets.find(|directory| !is_granted(directory)) {
+        return Err(OutsideSandbox::Socket { directory });
     }
     let needed = Ports::of(config);
     let first_outside = |needed: &HashSet<u16>, granted: &Option<HashSet<u16>>| {

@@ -119,12 +119,20 @@ pub(super) fn sockets() -> BitFlags<AccessFs> {
 
 /// The directories of the Unix sockets that the process listens on.
 pub(super) fn socket_directories(config: &Config) -> Vec<PathBuf> {
-    let addresses = config.authorizers.iter().map(|authorizer| &authorizer.listen);
-    let paths = addresses.chain([&config.admin]).filter_map(|address| match address {
+    asker_directories(config).chain(directory_of(&config.admin)).collect()
+}
+
+/// The directories of the Unix sockets of authorizers.
+pub(super) fn asker_directories(config: &Config) -> impl Iterator<Item = PathBuf> {
+    config.authorizers.iter().filter_map(|authorizer| directory_of(&authorizer.listen))
+}
+
+/// The directory of a Unix socket.
+fn directory_of(address: &ListenAddress) -> Option<PathBuf> {
+    match address {
         ListenAddress::Tcp(_) => None,
         ListenAddress::Unix(path) => path.parent().map(Path::to_owned),
-    });
-    paths.collect()
+    }
 }
 
 fn servers(config: &Config) -> impl Iterator<Item = &ServerAddress> {
