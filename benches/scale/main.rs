@@ -3,7 +3,7 @@
 //! Each connection is a client with a certificate that sent one request, as a service mesh or a
 //! fleet of devices keeps it. `cargo bench --bench scale` prints for each number of connections:
 //!
-//! * the memory of each connection, three seconds after the last request;
+//! * the memory of each connection that has given its buffers back;
 //! * the CPU time and the latency of a request on 32 other connections that are busy;
 //! * the CPU time and the latency of the first request on 500 connections that were idle;
 //! * the CPU time and the latency of a scrape of `/metrics`;
@@ -30,31 +30,25 @@
     reason = "a benchmark may fail loudly"
 )]
 
-#[path = "../tests/support/mod.rs"]
+mod client;
+mod holder;
+#[path = "../../tests/support/mod.rs"]
 mod support;
 
-use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Map, Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::task::JoinSet;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
+use client::{client_config, connect_all, open, send};
+use holder::{Holder, hold, shares};
 use support::keygate::{BINARY, Keygate};
 use support::origin::Origin;
-use support::pki::{Kind, Party, Pki};
+use support::pki::{Kind, Pki};
 use support::proxy::{Configuration, Configure};
 use support::{write_filter, write_revision};
 
@@ -62,12 +56,10 @@ const BUSY: usize = 32;
 const WOKEN: usize = 500;
 const REQUESTS: usize = 20_000;
 const SCRAPES: usize = 20;
-/// Time after which a connection without a request is idle.
-const REST: Duration = Duration::from_secs(3);
-/// Connections of one process: fewer than an address has ports for outgoing connections.
-const HELD_BY_ONE: usize = 15_000;
-/// Handshakes in progress at one time.
-const CONCURRENT_HANDSHAKES: usize = 16;
+/// Time for the judgements of a filter swap. Scrapes that wait for their end would count as its cost.
+const SWAP: Duration = Duration::from_secs(3);
+const ACTIVE: &str = "keygate_connections_active{service=\"test\"}";
+const HIBERNATING: &str = "keygate_connections_hibernating{service=\"test\"}";
 /// Descriptors that are not those of idle connections.
 const OTHER_DESCRIPTORS: usize = BUSY + WOKEN + 200;
 /// Handshakes for the comparison of workers.
@@ -99,8 +91,6 @@ struct Arguments {
     pki: Option<PathBuf>,
 }
 
-type Connection = TlsStream<TcpStream>;
-
 fn main() {
     if std::env::args().any(|argument| argument == "--test") {
         return; // `cargo test --benches` only checks that the program starts
@@ -108,7 +98,8 @@ fn main() {
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     if let Some(count) = arguments.hold {
-        return runtime.block_on(hold(&arguments, count));
+        let (address, pki) = (arguments.address.unwrap(), arguments.pki.unwrap());
+        return runtime.block_on(hold(address, arguments.source, &pki, count));
     }
     let pid = std::process::id().to_string();
     support::system("taskset", &["--all-tasks", "--cpu-list", "--pid", LOAD_CORE, &pid]);
@@ -171,7 +162,7 @@ fn measure(runtime: &Runtime, count: usize) -> Figures {
         .into_iter()
         .map(Holder::ready)
         .collect();
-    std::thread::sleep(REST);
+    wait_for_idle(&keygate, count + BUSY);
     let held = keygate.memory("VmRSS");
     let mut figures = vec![
         ("idle connections", count as f64),
@@ -185,7 +176,7 @@ fn measure(runtime: &Runtime, count: usize) -> Figures {
     figures.push(("request, median latency, µs", at(&latencies, 0.5)));
 
     let mut woken = runtime.block_on(open(keygate.address(), None, &config, WOKEN));
-    std::thread::sleep(REST);
+    wait_for_idle(&keygate, count + BUSY + WOKEN);
     let cpu = Cpu::of(&keygate);
     let latencies = runtime.block_on(send(&mut woken, WOKEN));
     figures.push(("request after idle time, CPU time, µs", cpu.since(&keygate) / WOKEN as f64));
@@ -203,10 +194,10 @@ fn measure(runtime: &Runtime, count: usize) -> Figures {
     figures.push(("scrape, CPU time, µs", cpu.since(&keygate) / SCRAPES as f64));
     figures.push(("scrape, median latency, µs", at(&scrapes, 0.5)));
 
-    std::thread::sleep(REST);
+    wait_for_idle(&keygate, count + BUSY + WOKEN);
     let cpu = Cpu::of(&keygate);
     swap(&keygate, &pki, 2);
-    std::thread::sleep(REST);
+    std::thread::sleep(SWAP);
     figures.push(("filter swap, CPU time, ms", cpu.since(&keygate) / 1e3));
     let latencies = std::thread::scope(|scope| {
         let swapped = scope.spawn(|| swap(&keygate, &pki, 3));
@@ -222,9 +213,14 @@ fn measure(runtime: &Runtime, count: usize) -> Figures {
     figures.push(("request during a swap, 99.9 % latency, ms", at(&latencies, 0.999) / 1e3));
     figures.push(("request during a swap, longest latency, ms", at(&latencies, 1.0) / 1e3));
     drop(holders);
-    std::thread::sleep(REST);
+    keygate.wait_for_metric(ACTIVE, (BUSY + WOKEN) as f64);
     figures.push(("memory after they closed, MiB", keygate.memory("VmRSS") as f64 / 1024.0));
     figures
+}
+
+/// Waits until `count` connections have given their buffers back.
+fn wait_for_idle(keygate: &Keygate, count: usize) {
+    keygate.wait_for_metric(HIBERNATING, count as f64);
 }
 
 /// A service that permits `count` idle connections.
@@ -300,157 +296,4 @@ fn at(sorted: &[Duration], share: f64) -> f64 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
     let index = index as usize;
     sorted[index].as_secs_f64() * 1e6
-}
-
-/// Source addresses with their numbers of connections.
-fn shares(count: usize) -> impl Iterator<Item = (Ipv4Addr, usize)> {
-    (0..count).step_by(HELD_BY_ONE).zip(2..).map(move |(first, number)| {
-        (Ipv4Addr::new(127, 0, 0, number), HELD_BY_ONE.min(count - first))
-    })
-}
-
-/// A process that holds idle connections until it is dropped.
-struct Holder(Child);
-
-impl Holder {
-    fn start(keygate: &Keygate, pki: &Pki, client: &Party, source: Ipv4Addr, count: usize) -> Self {
-        assert_eq!(client.name, "good");
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.arg(format!("--hold={count}"));
-        command.arg(format!("--address={}", keygate.address()));
-        command.arg(format!("--source={source}"));
-        command.arg(format!("--pki={}", pki.directory().display()));
-        Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
-    }
-
-    /// Waits until the connections are open.
-    fn ready(mut self) -> Self {
-        let mut line = String::new();
-        BufReader::new(self.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        self
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ = self.0.wait(); // it ends with its input
-    }
-}
-
-/// The work of the process of a [`Holder`].
-async fn hold(arguments: &Arguments, count: usize) {
-    let pki = arguments.pki.as_ref().unwrap();
-    let config = client_config(&pki.join("ca.pem"), &pki.join("good.pem"), &pki.join("good.key"));
-    let (address, source) = (arguments.address.unwrap(), arguments.source);
-    let sockets = connect_all(address, source, &config, count, true).await;
-    assert_eq!(sockets.len(), count);
-    println!("ready");
-    let _ = std::io::stdin().read(&mut [0]); // until the parent closes it
-}
-
-/// Makes `count` connections with one request each, several at a time. Returns their sockets, or
-/// closes each after its request.
-async fn connect_all(
-    address: SocketAddr,
-    source: Option<Ipv4Addr>,
-    config: &Arc<ClientConfig>,
-    count: usize,
-    keep: bool,
-) -> Vec<std::net::TcpStream> {
-    let mut tasks = JoinSet::new();
-    for task in 0..CONCURRENT_HANDSHAKES {
-        let config = Arc::clone(config);
-        let share = (task..count).step_by(CONCURRENT_HANDSHAKES).len();
-        tasks.spawn(async move {
-            let mut sockets = Vec::new();
-            for _ in 0..share {
-                let mut connection = connect(address, source, &config).await;
-                request(&mut connection).await;
-                if keep {
-                    // Without the TLS state, which takes much more memory than the socket.
-                    sockets.push(connection.into_inner().0.into_std().unwrap());
-                }
-            }
-            sockets
-        });
-    }
-    tasks.join_all().await.into_iter().flatten().collect()
-}
-
-fn client_config(
-    ca: &std::path::Path,
-    certificate: &std::path::Path,
-    key: &std::path::Path,
-) -> Arc<ClientConfig> {
-    let mut anchors = RootCertStore::empty();
-    anchors.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
-    let chain = vec![CertificateDer::from_pem_file(certificate).unwrap()];
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(anchors)
-        .with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(key).unwrap());
-    let mut config = config.unwrap();
-    config.resumption = rustls::client::Resumption::disabled();
-    Arc::new(config)
-}
-
-/// Opens `count` connections and sends one request on each.
-async fn open(
-    address: SocketAddr,
-    source: Option<Ipv4Addr>,
-    config: &Arc<ClientConfig>,
-    count: usize,
-) -> Vec<Connection> {
-    let mut connections = Vec::with_capacity(count);
-    for _ in 0..count {
-        let mut connection = connect(address, source, config).await;
-        request(&mut connection).await;
-        connections.push(connection);
-    }
-    connections
-}
-
-async fn connect(
-    address: SocketAddr,
-    source: Option<Ipv4Addr>,
-    config: &Arc<ClientConfig>,
-) -> Connection {
-    let socket = TcpSocket::new_v4().unwrap();
-    if let Some(source) = source {
-        socket.bind((source, 0).into()).unwrap();
-    }
-    let tcp = socket.connect(address).await.unwrap();
-    tcp.set_nodelay(true).unwrap();
-    let connector = TlsConnector::from(Arc::clone(config));
-    connector.connect("localhost".try_into().unwrap(), tcp).await.unwrap()
-}
-
-/// Sends a request and reads its response.
-async fn request(connection: &mut Connection) {
-    connection.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-    let mut response = [0; 1024];
-    let mut length = 0;
-    while !response[..length].ends_with(b"\r\n\r\nhello\n") {
-        let read = connection.read(&mut response[length..]).await.unwrap();
-        assert!(read > 0, "closed after {:?}", String::from_utf8_lossy(&response[..length]));
-        length += read;
-    }
-}
-
-/// Sends `count` requests, one after the other on each connection in turn. Returns their latencies
-/// in ascending order.
-async fn send(connections: &mut [Connection], count: usize) -> Vec<Duration> {
-    let mut latencies = Vec::with_capacity(count);
-    let places = connections.len();
-    for number in 0..count {
-        let start = Instant::now();
-        request(&mut connections[number % places]).await;
-        latencies.push(start.elapsed());
-    }
-    latencies.sort_unstable();
-    latencies
 }
