@@ -66,6 +66,7 @@ mod cli {
 
 mod confirm {
     mod answers;
+    mod mirror;
     mod schedule;
     mod sources;
 }
