@@ -68,6 +68,7 @@ fn a_clearance_is_due_after_its_time_and_ends_after_the_stale_time() {
     assert_eq!(book.next_event(clearance.due), Some(end));
     assert!(book.expire(end - 1).is_empty());
     assert!(book.answers().is_cleared(&fingerprint, UNIX_EPOCH + Duration::from_secs(end - 1)));
+    assert!(!book.answers().is_cleared(&fingerprint, UNIX_EPOCH + Duration::from_secs(end)));
     assert_eq!(book.expire(end), [fingerprint]);
     assert_eq!(book.answers().cleared().len(), 0);
 }

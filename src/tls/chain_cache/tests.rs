@@ -347,7 +347,7 @@ fn the_cache_is_bounded_and_keeps_the_chains_in_use() {
 fn the_verifiers_of_a_thread_share_the_memory_and_no_chain() {
     let [first, second] = [ChainCache::default(), ChainCache::default()];
     let has = |cache: &ChainCache, number| {
-        cache.find(&chain(number, 1000).presented[0], [&[], &[]], 5).is_some()
+        cache.find(&chain(number, 1000).presented[0], &[], 5).is_some()
     };
     first.insert(chain(0, 1000));
     assert!(has(&first, 0) && !has(&second, 0));

@@ -378,6 +378,23 @@ fn the_wait_ends_with_the_decision_on_a_probable_key() {
 }
 
 #[test]
+fn a_held_client_counts_under_the_limits() {
+    let (scene, source) =
+        configured(ProofSource::silent(), LONG, |proxy| proxy.limits("max_connections_per_ip = 1"));
+    let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
+    held.send(GET);
+    source.wait_for_question(&scene.lost);
+    let request = |party: &Party| request(&scene, &Arc::new(config(&scene.pki, party))).1;
+    assert_eq!(request(&scene.good), "HTTP/1.1 429 Too Many Requests");
+    source.clear(&scene.lost);
+    assert!(held.rest().starts_with("HTTP/1.1 200 "));
+    wait_for("the end of the first connection", || {
+        let response = request(&scene.good);
+        if response == "HTTP/1.1 200 OK" { Ok(()) } else { Err(response) }
+    });
+}
+
+#[test]
 fn a_held_client_that_goes_away_is_noticed() {
     let (scene, source) = silent(REJECT, LONG);
     let connect = || {

@@ -5,6 +5,7 @@
 //! `end_canary` in `src/confirm/asking_task/canary.rs`, `read` and `send` in `src/confirm/client.rs`,
 //! `finish` in `src/confirm/schedule.rs`.
 
+use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -13,6 +14,7 @@ use keygate::spki::related;
 use serde_json::json;
 
 use crate::support::client::Client;
+use crate::support::keygate::{BINARY, Keygate};
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proof_source::{
     ProofSource, Reply, canary, fingerprint, not_found, proof, proof_of, respond,
@@ -479,6 +481,26 @@ fn tls_to_the_source_needs_a_certificate_of_the_configured_cas() {
             assert!(source.taken().is_empty());
         }
     }
+}
+
+/// The address of a proxy must come from the configuration, which names none.
+#[test]
+fn variables_that_name_a_proxy_are_not_read() {
+    let proxy = Proxy::new();
+    let source = ProofSource::start();
+    let canary = canary(&proxy.pki);
+    source.reply(&canary, proof(&canary));
+    let url = format!("http://localhost:{}", source.address().port());
+    let table = format!("url = \"{url}\"\ncanary = \"canary.pem\"\n");
+    let mut command = Command::new(BINARY);
+    for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"] {
+        command.env(name, "http://127.0.0.1:9");
+    }
+    write_filter(&proxy.pki.path("lost.pkbf"), &[]);
+    let text = proxy.configuration.clone().add("confirm", &table).text();
+    let keygate = Keygate::run_by(command, &proxy.pki, &text);
+    keygate.wait_for_status("the canary", |status| status["confirm"]["canary"] == "ok");
+    assert!(source.next_about(&canary).head.starts_with("GET /"));
 }
 
 #[test]
