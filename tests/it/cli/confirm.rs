@@ -389,7 +389,7 @@ fn validate_names_the_remedy_for_each_failure_of_the_source() {
     let [lost, canary] = ["lost", "canary"].map(|name| pki.client(name, Kind::P256));
     pki.server("server");
     let http = |url: &str, rest: &str| format!("url = \"{url}\"\ncanary = \"canary.pem\"\n{rest}");
-    let https = |url: &str| http(url, "trust_anchors = \"ca.pem\"");
+    let https = |url: &str| http(url, "trust_anchors = \"ca.pem\"\ntimeout = \"1m\"");
     let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_url = format!("http://{}", silent.local_addr().unwrap());
