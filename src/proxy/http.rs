@@ -189,8 +189,8 @@ fn check(
             response::rejection(&parts, rejection, in_flight)
         }));
     }
-    let purpose = match request::prepare(http, &mut parts, &body, id) {
-        Ok(purpose) => purpose,
+    let (purpose, own_fields) = match request::prepare(http, &mut parts, &body, id) {
+        Ok(prepared) => prepared,
         Err(status) => {
             return CheckedRequest::Rejected(Box::pin(async move {
                 in_flight.discard_body(body).await;
@@ -207,6 +207,7 @@ fn check(
         client.informational,
         in_flight.expects_continue,
     );
+    let body = body.with_own_fields(own_fields);
     let request = Box::new(Request::from_parts(parts, body));
     CheckedRequest::Forwarded { request, purpose, tunnel: client.tunnel, in_flight }
 }

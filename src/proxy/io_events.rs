@@ -35,10 +35,6 @@ impl<IO, O> WithIoEvents<IO, O> {
     pub(crate) fn get_ref(&self) -> &IO {
         &self.io
     }
-
-    pub(crate) fn into_inner(self) -> IO {
-        self.io
-    }
 }
 
 impl<IO, O: IoEvents> WithIoEvents<IO, O> {

@@ -5,6 +5,7 @@
 //! received, a body sent, or bytes both ways. Nothing here has a connection of its own.
 
 pub(crate) mod body;
+pub(crate) mod h1_receive;
 pub(crate) mod h2_duplex;
 pub(crate) mod h2_receive;
 pub(crate) mod h2_send;

@@ -32,7 +32,7 @@ pub(crate) struct HttpConnection {
     pub(crate) worker: Rc<Worker>,
     pub(crate) service: Arc<Service>,
     pub(crate) metrics: Rc<ServiceMetrics>,
-    annotations: OnceCell<Annotations>,
+    annotations: OnceCell<Rc<Annotations>>,
     pub(crate) open: Rc<OpenConnection>,
     /// The client, which has a share of the upstream's connections.
     pub(crate) client: ClientKey,
@@ -81,9 +81,10 @@ impl HttpConnection {
     }
 
     /// The header fields with the client's identity, made for the first request.
-    pub(crate) fn annotations(&self) -> &Annotations {
+    pub(crate) fn annotations(&self) -> Rc<Annotations> {
         let identity = self.open.identity();
-        self.annotations.get_or_init(|| Annotations::new(&self.service.config, identity))
+        let new = || Rc::new(Annotations::new(&self.service.config, identity));
+        Rc::clone(self.annotations.get_or_init(new))
     }
 
     /// Counts and logs that the client's connection is ended with `ENHANCE_YOUR_CALM`.

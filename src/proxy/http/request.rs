@@ -10,7 +10,7 @@ use hyper::{HeaderMap, Method, StatusCode, Uri, Version, header};
 
 use super::in_flight::HttpConnection;
 use crate::proxy::message::body::Incoming;
-use crate::proxy::message::headers;
+use crate::proxy::message::headers::{self, OwnFields};
 
 /// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum Purpose {
     Upgrade,
 }
 
-/// Checks the head of a request and rewrites it for the upstream.
+/// Checks the head of a request and rewrites it for the upstream. Returns the fields to add as well.
 ///
 /// # Errors
 /// Returns the status of the response if the request must not reach the upstream.
@@ -32,7 +32,7 @@ pub(crate) fn prepare(
     parts: &mut Parts,
     body: &Incoming,
     request_id: Option<HeaderValue>,
-) -> Result<Purpose, StatusCode> {
+) -> Result<(Purpose, OwnFields), StatusCode> {
     check(http, parts, body)?;
     let present = PresentFields::of(&parts.headers);
     let content_length = content_length(&parts.headers, present)?;
@@ -41,13 +41,19 @@ pub(crate) fn prepare(
     let host = http.host_of(parts, present)?;
     parts.uri = origin_form(std::mem::take(&mut parts.uri));
     check_target(parts)?;
-    let purpose = rewrite_headers(http, parts, body, present, &host, content_length);
-    headers::insert_request_id(&mut parts.headers, request_id);
+    let status_header = http.open.status_header();
+    let purpose = rewrite_headers(&status_header, parts, body, present, content_length);
     if !keeps_host {
-        parts.headers.insert(header::HOST, host);
+        parts.headers.insert(header::HOST, host.clone());
     }
     parts.version = Version::HTTP_11;
-    Ok(purpose)
+    let own_fields = OwnFields {
+        annotations: http.annotations(),
+        host,
+        status: http.open.key_status().map(|status| (status_header, status)),
+        request_id,
+    };
+    Ok((purpose, own_fields))
 }
 
 /// Whether a request has certain fields. All are found in one pass, because a look-up of each of
@@ -131,21 +137,19 @@ fn check_connect(parts: &Parts) -> Result<(), StatusCode> {
     Ok(())
 }
 
-/// Removes the fields that must not reach the upstream, then sets keygate's own.
+/// Removes the fields that must not reach the upstream, and sets those that a proxy must set.
 fn rewrite_headers(
-    http: &HttpConnection,
+    status_header: &HeaderName,
     parts: &mut Parts,
     body: &Incoming,
     present: PresentFields,
-    host: &HeaderValue,
     content_length: Option<u64>,
 ) -> Purpose {
     let upgrade = if present.connection { upgrade(parts).cloned() } else { None };
     let headers = &mut parts.headers;
     let accepts_trailers = present.te && accepts_trailers(headers);
-    let status_header = http.open.status_header();
     headers::remove_hop_by_hop(headers);
-    headers::remove_identity(headers, &status_header);
+    headers::remove_identity(headers, status_header);
     if present.content_length {
         headers.remove(header::CONTENT_LENGTH);
     }
@@ -157,10 +161,6 @@ fn rewrite_headers(
     }
     if present.cookie {
         headers::join_cookies(headers);
-    }
-    http.annotations().set(headers, host);
-    if let Some(status) = http.open.key_status() {
-        headers.insert(&*status_header, status);
     }
     if accepts_trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));

@@ -154,11 +154,11 @@ pub(crate) struct ResponseBody {
     upload_deadline: Option<Pin<Box<Sleep>>>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "nearly all responses are the upstream's")]
 enum BodySource {
     /// A body that keygate makes itself.
     Own(Option<Bytes>),
-    Upstream(StreamedResponse),
+    /// Boxed, because a response is handed on often.
+    Upstream(Box<StreamedResponse>),
 }
 
 struct StreamedResponse {
@@ -209,7 +209,7 @@ impl ResponseBody {
             wait: None,
             trailers: None,
         };
-        Self::new(BodySource::Upstream(streamed), Some(request))
+        Self::new(BodySource::Upstream(Box::new(streamed)), Some(request))
     }
 
     /// Whether keygate made the response itself.

@@ -10,8 +10,9 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, Request, Uri, Version};
 
+use crate::proxy::message::h1_receive::{Http1Error, ServerBody};
 use crate::proxy::message::h2_receive::ReceivedBody;
-use crate::proxy::message::headers;
+use crate::proxy::message::headers::{self, OwnFields};
 use crate::proxy::message::idle_timeout::IdleTimeout;
 use crate::proxy::message::informational::InformationalSender;
 use crate::proxy::message::upload::{ClientFault, Upload};
@@ -22,11 +23,15 @@ pub(crate) enum Incoming {
     Empty,
     Http1(hyper::body::Incoming),
     Http2(ReceivedBody),
+    /// The body of a server's response over HTTP/1.1.
+    Server(ServerBody),
 }
 
 /// An error of a peer in a message or on its connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
+    #[error(transparent)]
+    Exchange(#[from] Http1Error),
     #[error(transparent)]
     Http1(#[from] hyper::Error),
     #[error(transparent)]
@@ -37,7 +42,7 @@ impl HttpError {
     /// Whether the connection ended, and not the message alone.
     pub(crate) fn is_of_connection(&self) -> bool {
         match self {
-            Self::Http1(_) => true,
+            Self::Exchange(_) | Self::Http1(_) => true,
             Self::Http2(error) => error.is_go_away() || error.is_io(),
         }
     }
@@ -46,7 +51,7 @@ impl HttpError {
     pub(crate) fn is_of_own_body(&self) -> bool {
         match self {
             Self::Http1(error) => error.is_user(),
-            Self::Http2(_) => false,
+            Self::Exchange(_) | Self::Http2(_) => false,
         }
     }
 
@@ -54,7 +59,7 @@ impl HttpError {
     /// (RFC 9113, section 8.7).
     pub(crate) fn is_refused(&self) -> bool {
         match self {
-            Self::Http1(_) => false,
+            Self::Exchange(_) | Self::Http1(_) => false,
             Self::Http2(error) => error.reason() == Some(h2::Reason::REFUSED_STREAM),
         }
     }
@@ -76,6 +81,9 @@ impl Body for Incoming {
             Self::Http2(body) => body
                 .poll_frame(context)
                 .map(|frame| frame.map(|frame| frame.map_err(HttpError::from))),
+            Self::Server(body) => body
+                .poll_frame(context)
+                .map(|frame| frame.map(|frame| frame.map_err(HttpError::from))),
         }
     }
 
@@ -84,6 +92,7 @@ impl Body for Incoming {
             Self::Empty => true,
             Self::Http1(body) => body.is_end_stream(),
             Self::Http2(body) => body.is_end_stream(),
+            Self::Server(body) => body.is_end_stream(),
         }
     }
 
@@ -92,6 +101,7 @@ impl Body for Incoming {
             Self::Empty => SizeHint::with_exact(0),
             Self::Http1(body) => body.size_hint(),
             Self::Http2(body) => body.size_hint(),
+            Self::Server(body) => body.size_hint(),
         }
     }
 }
@@ -99,6 +109,11 @@ impl Body for Incoming {
 /// A request on its way to the upstream. Boxed, because it is handed on often and its size would be
 /// part of every future on the way.
 pub(crate) type OutgoingRequest = Box<Request<RequestBody>>;
+
+/// Whether a request may be sent twice (RFC 9110, section 9.2.2).
+pub(crate) fn is_safe(method: &Method) -> bool {
+    [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method)
+}
 
 /// A second copy of a request that is safe to send twice (RFC 9110, section 9.2.2). The fields are a
 /// list, because few copies are sent: a hash table took 1,100 more instructions over HTTP/1.1.
@@ -114,8 +129,7 @@ pub(crate) struct SecondRequest {
 impl SecondRequest {
     /// A copy of `request`; `None` if it is not safe to send twice.
     pub(crate) fn of(request: &Request<RequestBody>) -> Option<Box<Self>> {
-        let safe = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE];
-        if !safe.contains(request.method()) {
+        if !is_safe(request.method()) {
             return None;
         }
         let body = request.body().try_clone()?;
@@ -163,6 +177,8 @@ pub(crate) struct RequestBody {
     informational: Option<InformationalSender>,
     /// Whether the client waits for `100 Continue` before it sends the body.
     expects_continue: bool,
+    /// The fields that the head of the request gets when it is sent.
+    own_fields: Option<OwnFields>,
 }
 
 /// The bounds of a request body.
@@ -191,7 +207,24 @@ impl RequestBody {
             idle_timeout: IdleTimeout::new(limits.idle_timeout),
             informational,
             expects_continue,
+            own_fields: None,
         }
+    }
+
+    /// Sets the fields that the head of the request gets when it is sent.
+    pub(crate) fn with_own_fields(mut self, fields: OwnFields) -> Self {
+        self.own_fields = Some(fields);
+        self
+    }
+
+    /// The fields to add to the head of the request.
+    pub(crate) fn own_fields(&self) -> Option<&OwnFields> {
+        self.own_fields.as_ref()
+    }
+
+    /// Takes the fields to add to the head of the request.
+    pub(crate) fn take_own_fields(&mut self) -> Option<OwnFields> {
+        self.own_fields.take()
     }
 
     /// A second body for a request that is sent again, if the first one is empty.
@@ -204,6 +237,7 @@ impl RequestBody {
             idle_timeout: self.idle_timeout.restarted(),
             informational: self.informational.clone(),
             expects_continue: false,
+            own_fields: self.own_fields.clone(),
         })
     }
 

@@ -1,10 +1,11 @@
 //! Header fields: removes hop-by-hop fields, and every field that an upstream could mistake for the
-//! client's identity, in every spelling. Then sets keygate's own fields ([`Annotations`]).
+//! client's identity, in every spelling. Then adds keygate's own fields ([`OwnFields`]).
 //!
 //! Sources: RFC 9110, section 7.6.1 (hop-by-hop), RFC 9440 (`Client-Cert`).
 
 use std::cell::RefCell;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use bytes::BytesMut;
 use data_encoding::HEXLOWER;
@@ -199,13 +200,6 @@ pub(crate) fn request_id(headers: &HeaderMap, is_trusted: bool) -> Option<Header
     })
 }
 
-/// Inserts the `X-Request-Id`, after the client's own spellings were removed.
-pub(crate) fn insert_request_id(headers: &mut HeaderMap, id: Option<HeaderValue>) {
-    if let Some(id) = id {
-        headers.insert(X_REQUEST_ID, id);
-    }
-}
-
 fn is_plain(id: &HeaderValue) -> bool {
     let id = id.as_bytes();
     (1..=MAX_REQUEST_ID_LENGTH).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
@@ -223,6 +217,8 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 #[derive(Debug)]
 pub(crate) struct Annotations {
     fixed: Vec<(HeaderName, HeaderValue)>,
+    /// The field lines of `fixed`.
+    lines: Vec<u8>,
     forwarded: Forwarded,
     peer: IpAddr,
 }
@@ -247,23 +243,73 @@ impl Annotations {
         ];
         let fixed =
             fixed.into_iter().filter_map(|(name, text)| Some((name, header_value(&text?)?)));
-        Self { fixed: fixed.collect(), forwarded: forward.forwarded, peer }
+        let fixed: Vec<_> = fixed.collect();
+        let mut lines = Vec::new();
+        fixed.iter().for_each(|(name, value)| push_line(&mut lines, name, value));
+        Self { fixed, lines, forwarded: forward.forwarded, peer }
     }
 
-    /// Sets keygate's own fields, after [`remove_identity`] has removed the client's.
-    pub(crate) fn set(&self, headers: &mut HeaderMap, host: &HeaderValue) {
-        for (name, value) in &self.fixed {
-            headers.insert(name, value.clone());
+    /// The fields that depend on the host of a request.
+    fn of_host(&self, host: &HeaderValue) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+        let has_x_forwarded = matches!(self.forwarded, Forwarded::Both | Forwarded::XForwarded);
+        let has_forwarded = matches!(self.forwarded, Forwarded::Both | Forwarded::Rfc7239);
+        let x_forwarded = has_x_forwarded.then(|| (X_FORWARDED_HOST, host.clone()));
+        let forwarded =
+            has_forwarded.then(|| header_value(&dialect::forwarded(self.peer, host))).flatten();
+        x_forwarded.into_iter().chain(forwarded.map(|value| (header::FORWARDED, value)))
+    }
+}
+
+/// The fields that keygate adds to one request. The client's fields of these names were removed by
+/// [`remove_identity`]. They are kept apart, because most of them are the same bytes for each
+/// request of a connection: in the table of fields they took 4,000 of 48,000 instructions.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnFields {
+    pub(crate) annotations: Rc<Annotations>,
+    pub(crate) host: HeaderValue,
+    /// The status header.
+    pub(crate) status: Option<(Rc<HeaderName>, HeaderValue)>,
+    pub(crate) request_id: Option<HeaderValue>,
+}
+
+impl OwnFields {
+    /// Writes the field lines.
+    pub(crate) fn write(&self, lines: &mut Vec<u8>) {
+        lines.extend_from_slice(&self.annotations.lines);
+        for (name, value) in self.annotations.of_host(&self.host) {
+            push_line(lines, &name, &value);
         }
-        if matches!(self.forwarded, Forwarded::Both | Forwarded::XForwarded) {
-            headers.insert(X_FORWARDED_HOST, host.clone());
+        if let Some((name, value)) = &self.status {
+            push_line(lines, name, value);
         }
-        if matches!(self.forwarded, Forwarded::Both | Forwarded::Rfc7239)
-            && let Some(forwarded) = header_value(&dialect::forwarded(self.peer, host))
-        {
-            headers.insert(header::FORWARDED, forwarded);
+        if let Some(id) = &self.request_id {
+            push_line(lines, &X_REQUEST_ID, id);
         }
     }
+
+    /// Sets the fields in a table.
+    pub(crate) fn set(self, headers: &mut HeaderMap) {
+        for (name, value) in &self.annotations.fixed {
+            headers.insert(name, value.clone());
+        }
+        for (name, value) in self.annotations.of_host(&self.host) {
+            headers.insert(name, value);
+        }
+        if let Some((name, value)) = self.status {
+            headers.insert(&*name, value);
+        }
+        if let Some(id) = self.request_id {
+            headers.insert(X_REQUEST_ID, id);
+        }
+    }
+}
+
+/// Writes one field line.
+pub(crate) fn push_line(lines: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+    lines.extend_from_slice(name.as_str().as_bytes());
+    lines.extend_from_slice(b": ");
+    lines.extend_from_slice(value.as_bytes());
+    lines.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use atomic_waker::AtomicWaker;
-use hyper::{HeaderMap, Request, StatusCode, header};
+use hyper::{HeaderMap, StatusCode, header};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::proxy::message::headers;
@@ -30,14 +30,6 @@ pub(crate) enum InformationalSender {
 }
 
 impl InformationalSender {
-    /// Forwards the informational responses that hyper receives for `request`.
-    pub(crate) fn forward_for<B>(&self, request: &mut Request<B>) {
-        let this = self.clone();
-        hyper::ext::on_informational(request, move |response| {
-            this.forward(response.status(), response.headers().clone());
-        });
-    }
-
     /// Forwards an informational response.
     pub(crate) fn forward(&self, status: StatusCode, mut headers: HeaderMap) {
         // 100 is sent when the body is read, and 101 is a final response.

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::Request;
-use hyper::client::conn::TrySendError;
-
 use super::dial::DialError;
 use super::ejection::ServerFailure;
 use crate::metrics::UpstreamFailure;
-use crate::proxy::message::body::{HttpError, OutgoingRequest, RequestBody};
+use crate::proxy::message::body::{HttpError, OutgoingRequest};
+use crate::proxy::message::h1_receive::Http1Error;
 use crate::proxy::message::upload::ClientFault;
 
 /// The reason why a request got no response.
@@ -96,9 +94,11 @@ impl From<DialError> for UpstreamError {
 impl From<HttpError> for UpstreamError {
     fn from(error: HttpError) -> Self {
         match error {
-            HttpError::Http1(error) if error.is_parse_too_large() => Self::ResponseHead,
+            HttpError::Exchange(Http1Error::HeadTooLarge) => Self::ResponseHead,
             HttpError::Http2(error) if is_broken_stream(&error) => Self::Http2ResponseHead,
-            error @ (HttpError::Http1(_) | HttpError::Http2(_)) => Self::Protocol(Arc::new(error)),
+            error @ (HttpError::Exchange(_) | HttpError::Http1(_) | HttpError::Http2(_)) => {
+                Self::Protocol(Arc::new(error))
+            }
         }
     }
 }
@@ -132,9 +132,8 @@ impl ExchangeError {
     }
 }
 
-impl From<TrySendError<Request<RequestBody>>> for ExchangeError {
-    fn from(mut error: TrySendError<Request<RequestBody>>) -> Self {
-        let unsent = error.take_message().map(Box::new);
-        Self { unsent, error: error.into_error().into() }
+impl From<Http1Error> for ExchangeError {
+    fn from(error: Http1Error) -> Self {
+        Self::maybe_sent(error)
     }
 }

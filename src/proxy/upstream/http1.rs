@@ -1,21 +1,22 @@
 //! HTTP/1.1 connections to a server, one request at a time, and the pool of idle ones.
 
-use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+mod head;
+mod request_body;
+mod response_body;
+mod stream;
+
+use std::cell::RefCell;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::body::Incoming;
-use hyper::client::conn::{TrySendError, http1};
-use hyper::header::{self, HeaderValue};
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
-use tokio::sync::oneshot;
+use hyper::Response;
 
+use self::stream::Http1Stream;
 use super::dial::{ConnectionGuard, Io};
-use crate::proxy::io_events::{IoEvents, WithIoEvents};
-use crate::proxy::message::body::{OutgoingRequest, RequestBody};
+use crate::proxy::message::body::{Incoming, OutgoingRequest};
+use crate::proxy::message::h1_receive::{BodyConnection, Http1Error, ServerBody};
 
 /// Maximum bytes that are read from a connection at once, and queued for it. A response whose head
 /// is larger is a 502. Pieces of hyper's 400 KiB exceed the second-level cache: with them a download
@@ -25,8 +26,8 @@ const MAX_BUFFER: usize = 128 << 10;
 /// An HTTP/1.1 connection to a server.
 #[derive(Debug)]
 pub(crate) struct Http1Connection {
-    sender: http1::SendRequest<RequestBody>,
-    received: Received,
+    /// Shared with the body of the response, until its end.
+    stream: Rc<RefCell<Http1Stream>>,
     opened: Instant,
     /// Whether it may serve another request. A request for an upgrade always opens a connection, so
     /// the pool would grow with each one that the server declines.
@@ -43,67 +44,63 @@ pub(crate) struct Tunnel {
     pub(crate) guard: Option<ConnectionGuard>,
 }
 
-/// Whether the server has sent a byte since the last request began.
-#[derive(Debug, Clone, Default)]
-struct Received(Rc<Cell<bool>>);
-
-impl IoEvents for Received {
-    fn on_read(&self, _bytes: &[u8]) {
-        self.0.set(true);
-    }
-}
-
 impl Http1Connection {
-    /// Starts HTTP/1.1 on a connection. If it ends by an upgrade, `upgraded` gets the tunnel.
+    /// Starts HTTP/1.1 on a connection.
+    pub(crate) fn new(io: Box<dyn Io>, guard: ConnectionGuard, is_reusable: bool) -> Self {
+        let stream = Rc::new(RefCell::new(Http1Stream::new(io, guard)));
+        Self { stream, opened: Instant::now(), is_reusable }
+    }
+
+    /// Begins a request. Returns the request, to be sent again, if it has no body.
     ///
     /// # Errors
-    /// Returns an error if the connection has failed.
-    pub(crate) async fn start(
-        io: Box<dyn Io>,
-        guard: ConnectionGuard,
-        upgraded: Option<oneshot::Sender<Tunnel>>,
-    ) -> hyper::Result<Self> {
-        let received = Received::default();
-        let is_reusable = upgraded.is_none();
-        let io = TokioIo::new(WithIoEvents::new(io, received.clone()));
-        let mut builder = http1::Builder::new();
-        builder.max_buf_size(MAX_BUFFER);
-        let (sender, mut connection) = builder.handshake(io).await?;
-        tokio::task::spawn_local(async move {
-            if let Err(error) = poll_fn(|context| connection.poll_without_shutdown(context)).await {
-                tracing::debug!(%error, "upstream connection ended");
-            }
-            if let Some(upgraded) = upgraded {
-                let parts = connection.into_parts();
-                let io = parts.io.into_inner().into_inner();
-                let tunnel = Tunnel { io, read: parts.read_buf, guard: Some(guard) };
-                let _ = upgraded.send(tunnel); // fails if the server refused the upgrade
-            }
-        });
-        Ok(Self { sender, received, opened: Instant::now(), is_reusable })
+    /// Returns an error if the request has an invalid `Content-Length`.
+    pub(crate) fn begin(
+        &self,
+        request: OutgoingRequest,
+    ) -> Result<Option<OutgoingRequest>, Http1Error> {
+        self.stream.borrow_mut().begin(request)
     }
 
-    /// Sends a request and waits for the head of the response.
-    pub(crate) fn send(
-        &mut self,
-        mut request: OutgoingRequest,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + use<>
-    {
-        self.received.0.set(false);
-        // `TE` is a hop-by-hop field, so `Connection` must name it (RFC 9110, section 10.1.4).
-        if request.headers().contains_key(header::TE) {
-            let connection = request.headers_mut().entry(header::CONNECTION);
-            connection.or_insert(HeaderValue::from_static("te"));
-        }
-        if let Some(informational) = request.body().informational() {
-            informational.forward_for(&mut request);
-        }
-        self.sender.try_send_request(*request)
+    /// Sends the request, and waits for the head of the response.
+    pub(crate) fn poll_response(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Response<Incoming>, Http1Error>> {
+        let response = ready!(self.stream.borrow_mut().poll_response(context))?;
+        Http1Stream::continue_sending(&self.stream);
+        let body = if self.stream.borrow().has_ended() {
+            Incoming::Empty
+        } else {
+            Incoming::Server(ServerBody::new(Rc::clone(&self.stream) as _))
+        };
+        Poll::Ready(Ok(response.map(|()| body)))
     }
 
     /// Whether the server has sent a byte since the last request began.
     pub(crate) fn has_received(&self) -> bool {
-        self.received.0.get()
+        self.stream.borrow().has_received
+    }
+
+    /// The connection, after the server has switched to another protocol.
+    ///
+    /// # Errors
+    /// Returns an error if the rest of the request cannot be sent.
+    pub(crate) async fn into_tunnel(self) -> Result<Option<Tunnel>, Http1Error> {
+        let Some(stream) = Rc::into_inner(self.stream) else { return Ok(None) };
+        let mut stream = stream.into_inner();
+        stream.finish_sending().await?;
+        Ok(Some(stream.into_tunnel()))
+    }
+
+    /// Whether a request is still being sent, because its response came early.
+    fn is_sending(&self) -> bool {
+        self.stream.borrow().is_sending()
+    }
+
+    /// Whether an idle connection is open.
+    fn is_open(&self) -> bool {
+        self.stream.borrow_mut().is_open()
     }
 
     fn is_older_than(&self, age: Option<Duration>) -> bool {
@@ -123,7 +120,7 @@ impl IdleConnections {
         pool
     }
 
-    /// Closes one of the connections, at the next turn of its task. Returns whether there was one.
+    /// Closes one of the connections. Returns whether there was one.
     pub(crate) fn close_one(&self) -> bool {
         self.0.borrow().iter().any(|pool| pool.close_oldest())
     }
@@ -144,12 +141,9 @@ impl Http1Pool {
     /// still sends a request whose response came early.
     pub(crate) fn take(&self, max_age: Option<Duration>) -> Option<Http1Connection> {
         let mut idle = self.0.borrow_mut();
-        while let Some(position) = idle
-            .iter()
-            .rposition(|idle| idle.http1.sender.is_ready() || idle.http1.sender.is_closed())
-        {
+        while let Some(position) = idle.iter().rposition(|idle| !idle.http1.is_sending()) {
             let http1 = idle.remove(position).http1;
-            if !http1.sender.is_closed() && !http1.is_older_than(max_age) {
+            if !http1.is_older_than(max_age) && http1.is_open() {
                 return Some(http1);
             }
         }
@@ -158,7 +152,8 @@ impl Http1Pool {
 
     /// Keeps a connection for the next request, if it is reusable, open and not too old.
     pub(crate) fn put(&self, http1: Http1Connection, max_age: Option<Duration>) {
-        if http1.is_reusable && !http1.sender.is_closed() && !http1.is_older_than(max_age) {
+        let may_be_reused = http1.is_reusable && http1.stream.borrow().may_be_reused();
+        if may_be_reused && !http1.is_older_than(max_age) {
             self.0.borrow_mut().push(IdleConnection { http1, since: Instant::now() });
         }
     }
@@ -166,7 +161,7 @@ impl Http1Pool {
     /// Closes the connection that was not used for longest. Returns whether there was one.
     fn close_oldest(&self) -> bool {
         let mut idle = self.0.borrow_mut();
-        let oldest = idle.iter().position(|idle| idle.http1.sender.is_ready());
+        let oldest = idle.iter().position(|idle| !idle.http1.is_sending());
         oldest.map(|position| idle.remove(position)).is_some()
     }
 
@@ -174,9 +169,9 @@ impl Http1Pool {
     pub(crate) fn drop_stale(&self, max_idle: Duration, max_age: Option<Duration>) {
         let now = Instant::now();
         self.0.borrow_mut().retain(|idle| {
-            !idle.http1.sender.is_closed()
-                && !idle.http1.is_older_than(max_age)
+            !idle.http1.is_older_than(max_age)
                 && now.saturating_duration_since(idle.since) < max_idle
+                && (idle.http1.is_sending() || idle.http1.is_open())
         });
     }
 }

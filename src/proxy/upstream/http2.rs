@@ -261,6 +261,9 @@ async fn response_head(
 /// Converts a request to HTTP/2: an absolute URI instead of `Host`. `None` if `Host` is not an
 /// authority.
 pub(crate) fn prepare(request: &mut Request<RequestBody>, scheme: &Scheme) -> Option<()> {
+    if let Some(fields) = request.body_mut().take_own_fields() {
+        fields.set(request.headers_mut());
+    }
     let host = request.headers_mut().remove(header::HOST)?;
     request.headers_mut().remove(header::TRANSFER_ENCODING);
     request.headers_mut().remove(header::CONNECTION);

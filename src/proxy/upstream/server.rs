@@ -31,9 +31,7 @@ use super::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
 use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::{ServiceMetrics, UpstreamFailure};
 use crate::permit::{ClientKey, Count, CountGuard, ShareGuard};
-use crate::proxy::message::body::{
-    HttpError, Incoming, OutgoingRequest, RequestUpload, SecondRequest,
-};
+use crate::proxy::message::body::{HttpError, Incoming, OutgoingRequest, RequestUpload, is_safe};
 use crate::resolver::Resolver;
 
 /// A server, in one worker.
@@ -196,21 +194,21 @@ impl UpstreamServer {
         client: ClientKey,
         mut request: OutgoingRequest,
     ) -> Result<CarriedResponse, SendError> {
-        // The server may close a pooled connection at any moment. A request that was not written
-        // goes to the next pooled connection, and to a new one when none is left.
-        while let Some(mut http1) = self.http1.take(self.timeouts.age) {
-            let second = SecondRequest::of(&request);
-            match self.exchange_http1(&mut http1, request).await {
+        // The server may close a pooled connection at any moment, before or while the request is
+        // written.
+        if let Some(http1) = self.http1.take(self.timeouts.age) {
+            let upload = request.body().upload();
+            let second = http1.begin(request).map_err(maybe_sent)?;
+            match self.exchange_http1(&http1, upload.as_ref()).await {
                 Ok(response) => {
                     return Ok(CarriedResponse { response, carrier: Carrier::Http1(http1) });
                 }
-                Err(SendError::NotSent(unsent, _)) => request = unsent,
                 // Written, and closed without a response: an idempotent request is sent once more.
                 Err(SendError::MaybeSent(error @ UpstreamError::Protocol(_)))
                     if !http1.has_received() =>
                 {
-                    request = second.ok_or(SendError::MaybeSent(error))?.into_request();
-                    break;
+                    let second = second.filter(|request| is_safe(request.method()));
+                    request = second.ok_or(SendError::MaybeSent(error))?;
                 }
                 Err(error) => return Err(error),
             }
@@ -234,9 +232,10 @@ impl UpstreamServer {
             }
             return self.send_http2(client, request).await;
         }
-        let started = Http1Connection::start(connection.io, connection.guard, None).await;
-        let mut http1 = started.map_err(|error| maybe_sent(HttpError::from(error)))?;
-        let response = self.exchange_http1(&mut http1, request).await?;
+        let http1 = Http1Connection::new(connection.io, connection.guard, true);
+        let upload = request.body().upload();
+        http1.begin(request).map_err(maybe_sent)?;
+        let response = self.exchange_http1(&http1, upload.as_ref()).await?;
         Ok(CarriedResponse { response, carrier: Carrier::Http1(http1) })
     }
 
@@ -249,16 +248,15 @@ impl UpstreamServer {
         }
     }
 
-    /// Sends a request on an HTTP/1.1 connection and waits for the head of the response.
+    /// Sends the request that has begun on an HTTP/1.1 connection, and waits for the head of the
+    /// response.
     pub(crate) async fn exchange_http1(
         &self,
-        http1: &mut Http1Connection,
-        request: OutgoingRequest,
+        http1: &Http1Connection,
+        upload: Option<&RequestUpload>,
     ) -> Result<Response<Incoming>, SendError> {
-        let upload = request.body().upload();
-        let response = pin!(http1.send(request));
-        let response = exchange(response, upload.as_ref(), self.timeouts.response).await?;
-        Ok(response.map(Incoming::Http1))
+        let response = pin!(poll_fn(|context| http1.poll_response(context)));
+        exchange(response, upload, self.timeouts.response).await
     }
 }
 
@@ -337,8 +335,8 @@ impl Lease {
 }
 
 /// The error of a request that the server may have read.
-pub(crate) fn maybe_sent(error: HttpError) -> SendError {
-    SendError::MaybeSent(error.into())
+pub(crate) fn maybe_sent(error: impl Into<HttpError>) -> SendError {
+    SendError::MaybeSent(error.into().into())
 }
 
 /// Waits for the head of a response, for at most `limit` after the server took the last piece of

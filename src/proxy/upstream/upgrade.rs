@@ -10,7 +10,6 @@ use bytes::Bytes;
 use h2::ext::Protocol;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
-use tokio::sync::oneshot;
 
 use super::dial::HttpVersion;
 use super::error::{SendError, UpstreamError};
@@ -21,7 +20,7 @@ use super::server::{Carrier, Lease, ServerConnection, UpstreamServer, exchange, 
 use super::{UpgradeResponse, UpstreamResponse};
 use crate::config::Scheme;
 use crate::permit::{ClientKey, ShareGuard};
-use crate::proxy::message::body::{HttpError, OutgoingRequest, RequestBody};
+use crate::proxy::message::body::{Incoming, OutgoingRequest, RequestBody};
 
 /// The connection or stream on which a tunnel is requested.
 enum UpgradeTransport {
@@ -95,10 +94,10 @@ impl UpstreamServer {
     ) -> Result<UpgradeResponse, SendError> {
         let lease = Lease::new(self);
         let requested = request.headers().get(header::UPGRADE).cloned();
-        let (sender, tunnel) = oneshot::channel();
-        let started = Http1Connection::start(connection.io, connection.guard, Some(sender)).await;
-        let mut http1 = started.map_err(|error| maybe_sent(HttpError::from(error)))?;
-        let response = self.exchange_http1(&mut http1, request).await?;
+        let http1 = Http1Connection::new(connection.io, connection.guard, false);
+        let upload = request.body().upload();
+        http1.begin(request).map_err(maybe_sent)?;
+        let response = self.exchange_http1(&http1, upload.as_ref()).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             // The response's body follows.
             let lease = lease.with_share(share).with(Carrier::Http1(http1));
@@ -110,8 +109,9 @@ impl UpstreamServer {
         if !is_requested(requested.as_ref(), response.headers()) {
             return Err(SendError::MaybeSent(UpstreamError::UnexpectedUpgrade));
         }
-        let refused = |_| SendError::MaybeSent(UpstreamError::UpgradeRefused);
-        let mut tunnel = tunnel.await.map_err(refused)?;
+        let response = response.map(|_| Incoming::Empty);
+        let tunnel = http1.into_tunnel().await.map_err(maybe_sent)?;
+        let mut tunnel = tunnel.ok_or(SendError::MaybeSent(UpstreamError::UpgradeRefused))?;
         if let Some(guard) = &mut tunnel.guard {
             guard.hold(share);
         }

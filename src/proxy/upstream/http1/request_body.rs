@@ -1,0 +1,249 @@
+//! The body of a request over HTTP/1.1: its framing, and the bytes that wait to be written.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use hyper::body::Body;
+use hyper::header::{self, HeaderMap, HeaderName};
+use hyper::{Request, body};
+use tokio::io::AsyncWrite;
+
+use super::response_body::content_length;
+use crate::proxy::message::body::RequestBody;
+use crate::proxy::message::h1_receive::Http1Error;
+use crate::proxy::message::headers::push_line;
+
+/// Maximum bytes of a body that wait to be written, without the last piece.
+const MAX_QUEUED: usize = 128 << 10;
+/// Maximum number of pieces that one system call writes.
+const MAX_SLICES: usize = 32;
+/// Capacity of the memory for request heads above which it is freed.
+const MAX_KEPT: usize = 4 << 10;
+
+/// How a request says where its body ends (RFC 9112, section 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UploadFraming {
+    Chunked,
+    /// By the `Content-Length` that the request has.
+    Declared(u64),
+    /// The request has no body.
+    Empty,
+    /// By a `Content-Length` that the request has not.
+    Known(u64),
+}
+
+impl UploadFraming {
+    /// # Errors
+    /// Returns an error if the request has an invalid `Content-Length`.
+    pub(super) fn of(request: &Request<RequestBody>) -> Result<Self, Http1Error> {
+        let (headers, body) = (request.headers(), request.body());
+        if body.is_end_stream() {
+            return Ok(Self::Empty);
+        }
+        if headers.contains_key(header::TRANSFER_ENCODING) {
+            return Ok(Self::Chunked);
+        }
+        let declared = content_length(headers)?.map(Self::Declared);
+        Ok(declared.or_else(|| body.size_hint().exact().map(Self::Known)).unwrap_or(Self::Chunked))
+    }
+
+    /// Whether a `Content-Length` of the request is not forwarded.
+    pub(super) fn replaces_length(self) -> bool {
+        matches!(self, Self::Chunked | Self::Known(_))
+    }
+}
+
+/// A request body, and how much of it follows.
+#[derive(Debug)]
+pub(super) struct RequestEncoder {
+    body: RequestBody,
+    rest: UploadRest,
+}
+
+#[derive(Debug)]
+enum UploadRest {
+    /// Chunks, and trailers with these names.
+    Chunks(Vec<HeaderName>),
+    Bytes(u64),
+}
+
+impl RequestEncoder {
+    /// The encoder of a request's body; `None` if it has none.
+    pub(super) fn new(
+        framing: UploadFraming,
+        headers: &HeaderMap,
+        body: RequestBody,
+    ) -> Option<Self> {
+        let rest = match framing {
+            UploadFraming::Empty => return None,
+            UploadFraming::Chunked => UploadRest::Chunks(trailer_names(headers)),
+            UploadFraming::Declared(length) | UploadFraming::Known(length) => {
+                UploadRest::Bytes(length)
+            }
+        };
+        Some(Self { body, rest })
+    }
+
+    /// Adds the next piece of the body to the queue. Returns whether it was the last one.
+    pub(super) fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        queue: &mut WriteQueue,
+    ) -> Poll<Result<bool, Http1Error>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        Poll::Ready(match frame.transpose() {
+            Err(fault) => Err(Http1Error::Upload(fault)),
+            Ok(frame) => self.push(frame, queue),
+        })
+    }
+
+    fn push(
+        &mut self,
+        frame: Option<body::Frame<Bytes>>,
+        queue: &mut WriteQueue,
+    ) -> Result<bool, Http1Error> {
+        let data = match frame.map(body::Frame::into_data) {
+            None => return self.end(queue, None),
+            Some(Err(other)) => return self.end(queue, other.into_trailers().ok()),
+            Some(Ok(data)) => data,
+        };
+        let length = data.len();
+        match &mut self.rest {
+            UploadRest::Chunks(_) if length == 0 => {}
+            UploadRest::Chunks(_) => {
+                queue.push(Bytes::from(format!("{length:x}\r\n")));
+                queue.push(data);
+                queue.push(Bytes::from_static(b"\r\n"));
+            }
+            UploadRest::Bytes(rest) => {
+                *rest = rest.checked_sub(length as u64).ok_or(Http1Error::UploadLength)?;
+                queue.push(data);
+            }
+        }
+        if self.body.is_end_stream() { self.end(queue, None) } else { Ok(false) }
+    }
+
+    fn end(&self, queue: &mut WriteQueue, trailers: Option<HeaderMap>) -> Result<bool, Http1Error> {
+        match &self.rest {
+            UploadRest::Bytes(0) => {}
+            UploadRest::Bytes(_) => return Err(Http1Error::UploadLength),
+            UploadRest::Chunks(names) => {
+                let mut end = b"0\r\n".to_vec();
+                for (name, value) in trailers.iter().flatten() {
+                    if names.contains(name) {
+                        push_line(&mut end, name, value);
+                    }
+                }
+                end.extend_from_slice(b"\r\n");
+                queue.push(end.into());
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The trailers that a request has announced and that may be trailers (RFC 9110, section 6.5.1).
+fn trailer_names(headers: &HeaderMap) -> Vec<HeaderName> {
+    const FORBIDDEN: [HeaderName; 12] = [
+        header::AUTHORIZATION,
+        header::CACHE_CONTROL,
+        header::CONTENT_ENCODING,
+        header::CONTENT_LENGTH,
+        header::CONTENT_RANGE,
+        header::CONTENT_TYPE,
+        header::HOST,
+        header::MAX_FORWARDS,
+        header::SET_COOKIE,
+        header::TE,
+        header::TRAILER,
+        header::TRANSFER_ENCODING,
+    ];
+    let fields = headers.get_all(header::TRAILER).iter().filter_map(|value| value.to_str().ok());
+    let names = fields.flat_map(|field| field.split(','));
+    let names = names.filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok());
+    names.filter(|name| !FORBIDDEN.contains(name)).collect()
+}
+
+/// Bytes that wait to be written to a server: the head of a request, and pieces of its body.
+#[derive(Debug, Default)]
+pub(super) struct WriteQueue {
+    head: Vec<u8>,
+    /// Bytes of the head that were written.
+    written: usize,
+    pieces: VecDeque<Bytes>,
+    /// Bytes of the pieces.
+    queued: usize,
+}
+
+impl WriteQueue {
+    /// The memory for the head of the next request, which is empty.
+    pub(super) fn head_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.head
+    }
+
+    fn push(&mut self, piece: Bytes) {
+        self.queued = self.queued.saturating_add(piece.len());
+        if !piece.is_empty() {
+            self.pieces.push_back(piece);
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.queued >= MAX_QUEUED
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.head.is_empty() && self.pieces.is_empty()
+    }
+
+    /// Writes everything.
+    pub(super) fn poll_write<IO: AsyncWrite + Unpin + ?Sized>(
+        &mut self,
+        context: &mut Context<'_>,
+        io: &mut IO,
+    ) -> Poll<io::Result<()>> {
+        while !self.is_empty() {
+            let head = self.head.get(self.written..).unwrap_or_default();
+            let written = if self.pieces.is_empty() {
+                ready!(Pin::new(&mut *io).poll_write(context, head))?
+            } else {
+                let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+                let parts = [head].into_iter().chain(self.pieces.iter().map(Bytes::as_ref));
+                let count = slices.iter_mut().zip(parts).fold(0, |count, (slice, part)| {
+                    *slice = IoSlice::new(part);
+                    count + 1
+                });
+                let slices = slices.get(..count).unwrap_or_default();
+                ready!(Pin::new(&mut *io).poll_write_vectored(context, slices))?
+            };
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.advance(written);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn advance(&mut self, count: usize) {
+        let of_head = count.min(self.head.len().saturating_sub(self.written));
+        self.written += of_head;
+        if self.written == self.head.len() {
+            self.written = 0;
+            self.head.clear();
+            self.head.shrink_to(MAX_KEPT);
+        }
+        let mut count = count.saturating_sub(of_head);
+        self.queued = self.queued.saturating_sub(count);
+        while let Some(piece) = self.pieces.front_mut().filter(|_| count > 0) {
+            let of_piece = count.min(piece.len());
+            piece.advance(of_piece);
+            count -= of_piece;
+            if piece.is_empty() {
+                self.pieces.pop_front();
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+use super::chunks::{MAX_EXTENSIONS, MAX_TRAILER_FIELDS, MAX_TRAILERS};
+use super::*;
+
+fn decoder(head: Response<()>) -> Result<BodyDecoder, Http1Error> {
+    BodyDecoder::of(&head, false)
+}
+
+fn chunked() -> BodyDecoder {
+    BodyDecoder::Chunked(ChunkDecoder::default())
+}
+
+/// The data and the trailers of a body that comes in pieces of `size` bytes, and what follows.
+fn decoded(
+    mut decoder: BodyDecoder,
+    text: &[u8],
+    size: usize,
+) -> Result<(Vec<u8>, Option<HeaderMap>, Vec<u8>), Http1Error> {
+    let (mut data, mut buffer) = (Vec::new(), BytesMut::new());
+    let mut pieces = text.chunks(size);
+    loop {
+        match decoder.decode(&mut buffer)? {
+            BodyPiece::Data(bytes) => {
+                assert!(!bytes.is_empty());
+                data.extend(bytes);
+            }
+            BodyPiece::End => return Ok((data, None, buffer.to_vec())),
+            BodyPiece::Trailers(fields) => {
+                assert!(decoder.has_ended());
+                return Ok((data, Some(fields), buffer.to_vec()));
+            }
+            BodyPiece::Incomplete => match pieces.next() {
+                Some(piece) => buffer.extend_from_slice(piece),
+                None => {
+                    decoder.close()?;
+                    assert!(decoder.has_ended());
+                }
+            },
+        }
+    }
+}
+
+#[test]
+fn the_framing_of_a_response_is_that_of_its_head() {
+    let head = |fields: &[(&'static str, &str)]| {
+        let response = Response::builder();
+        fields.iter().fold(response, |response, field| response.header(field.0, field.1))
+    };
+    let framing = |fields: &[(&'static str, &str)]| {
+        decoder(head(fields).body(()).unwrap()).map(|decoder| match decoder {
+            BodyDecoder::Chunked(_) => "chunked".to_owned(),
+            BodyDecoder::Length(length) => length.to_string(),
+            BodyDecoder::UntilClose { .. } => "close".to_owned(),
+        })
+    };
+    let (length, coding) = ("content-length", "transfer-encoding");
+    for (fields, expected) in [
+        (&[][..], "close"),
+        (&[(length, "5")], "5"),
+        (&[(length, "5"), (length, "5, 5")], "5"),
+        (&[(coding, "chunked"), (length, "5")], "chunked"),
+        (&[(coding, "gzip, Chunked")], "chunked"),
+        (&[(coding, "gzip"), (coding, "chunked")], "chunked"),
+        (&[(coding, "chunked, gzip"), (length, "5")], "close"),
+    ] {
+        assert_eq!(framing(fields).unwrap(), expected, "{fields:?}");
+    }
+    for value in ["", "+5", "-5", "5 5", "0x5", "5, 6", "5,", "9223372036854775808"] {
+        assert!(framing(&[(length, value)]).is_err(), "{value:?}");
+    }
+    assert!(framing(&[(length, "5"), (length, "6")]).is_err());
+    let old = head(&[(coding, "chunked")]).version(Version::HTTP_10).body(()).unwrap();
+    assert!(decoder(old).is_err());
+    for status in [204, 304] {
+        let bodiless = head(&[(length, "5")]).status(status).body(()).unwrap();
+        assert!(decoder(bodiless).unwrap().has_ended(), "{status}");
+    }
+    let response = head(&[(coding, "chunked")]).body(()).unwrap();
+    assert!(BodyDecoder::of(&response, true).unwrap().has_ended(), "HEAD");
+}
+
+#[test]
+fn chunks_are_decoded_in_pieces_of_any_size() {
+    let text = b"4\r\nfour\r\nA ;extension=\"x\"\r\n0123456789\r\n00\r\nA: 1\r\nb:2\r\n\r\nnext";
+    for size in 1..=text.len() {
+        let (data, trailers, _) = decoded(chunked(), text, size).unwrap();
+        assert_eq!(data, b"four0123456789");
+        let trailers = trailers.unwrap();
+        assert_eq!(
+            (&trailers["a"], &trailers["b"]),
+            (&"1".parse().unwrap(), &"2".parse().unwrap())
+        );
+    }
+    for size in 1..=20 {
+        let (data, trailers, rest) = decoded(chunked(), b"4\r\nfour\r\n0\r\n\r\n", size).unwrap();
+        assert_eq!((data, trailers, rest), (b"four".to_vec(), None, Vec::new()), "{size}");
+    }
+}
+
+#[test]
+fn the_end_of_a_chunked_body_is_known_with_its_last_data() {
+    let mut decoder = chunked();
+    let mut buffer = BytesMut::from("4\r\nfour\r\n0\r\n\r\nnext");
+    assert_eq!(decoder.decode(&mut buffer).unwrap(), BodyPiece::Data("four".into()));
+    assert!(decoder.has_ended());
+    assert_eq!(buffer, "next");
+}
+
+#[test]
+fn malformed_chunks_are_an_error() {
+    for text in [
+        &b"\r\n"[..],
+        b"x\r\n",
+        b" 4\r\nfour\r\n",
+        b"4\nfour\r\n0\r\n\r\n",
+        b"4\r\rfour\r\n0\r\n\r\n",
+        b"4 4\r\nfour\r\n",
+        b"-4\r\nfour\r\n",
+        b"0x4\r\nfour\r\n",
+        b"4\r\nfour0\r\n\r\n",
+        b"4\r\nfours\r\n0\r\n\r\n",
+        b"4\r\nfour\n0\r\n\r\n",
+        b"4;a\nb\r\nfour\r\n",
+        b"10000000000000000\r\n",
+        b"0\r\nno trailer\r\n\r\n",
+        b"0\r\na: 1\n\nb: 2\r\n\r\n",
+        b"0\r\na: 1\n\r\n\r\n",
+    ] {
+        for size in [1, text.len()] {
+            let outcome = decoded(chunked(), text, size);
+            let shown = String::from_utf8_lossy(text);
+            assert!(matches!(outcome, Err(Http1Error::Chunk(_))), "{shown:?}: {outcome:?}");
+        }
+    }
+    let extensions = [&b"4;"[..], &[b'x'; MAX_EXTENSIONS + 1]].concat();
+    assert!(matches!(decoded(chunked(), &extensions, 999), Err(Http1Error::Chunk(_))));
+    let trailers = [&b"0\r\na: "[..], &[b'x'; MAX_TRAILERS]].concat();
+    assert!(matches!(decoded(chunked(), &trailers, 999), Err(Http1Error::Chunk(_))));
+    let many = ["0\r\n", &"a:b\r\n".repeat(MAX_TRAILER_FIELDS + 1), "\r\n"].concat();
+    assert!(matches!(decoded(chunked(), many.as_bytes(), 999), Err(Http1Error::Chunk(_))));
+}
+
+#[test]
+fn a_body_that_is_cut_short_is_an_error_unless_the_close_is_its_end() {
+    let text = b"4\r\nfour\r\n0\r\n\r\n";
+    for end in 0..text.len() {
+        let outcome = decoded(chunked(), &text[..end], 3);
+        assert!(matches!(outcome, Err(Http1Error::Closed)), "{end}: {outcome:?}");
+    }
+    assert!(matches!(decoded(BodyDecoder::Length(5), b"four", 3), Err(Http1Error::Closed)));
+    let (data, _, rest) = decoded(BodyDecoder::Length(4), b"fours", 5).unwrap();
+    assert_eq!((data, rest), (b"four".to_vec(), b"s".to_vec()));
+    let until_close = BodyDecoder::UntilClose { has_closed: false };
+    assert_eq!(decoded(until_close, b"four", 3).unwrap().0, b"four");
+}

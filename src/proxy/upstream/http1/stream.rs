@@ -1,0 +1,399 @@
+//! One HTTP/1.1 connection to a server: writes requests and reads responses, one after another.
+//!
+//! The connection has no task of its own. The request that uses it reads and writes it, so that an
+//! exchange takes no wake-up besides that of the socket. An upload that goes on after its response
+//! has begun has a task, because the client may send all of it before it reads anything.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Bytes, BytesMut};
+use hyper::body::Frame;
+use hyper::{Method, Response, StatusCode};
+use tokio::io::AsyncReadExt;
+use tokio::task::{AbortHandle, unconstrained};
+
+use super::head;
+use super::request_body::{RequestEncoder, UploadFraming, WriteQueue};
+use super::response_body::{BodyDecoder, BodyPiece};
+use super::{MAX_BUFFER, Tunnel};
+use crate::proxy::message::body::OutgoingRequest;
+use crate::proxy::message::h1_receive::{BodyConnection, Http1Error};
+use crate::proxy::message::informational::InformationalSender;
+use crate::proxy::upstream::dial::{ConnectionGuard, Io};
+
+/// Size of the first read on a connection, in bytes.
+const MIN_READ: usize = 8 << 10;
+
+/// A connection to a server, with at most one request at a time.
+#[derive(Debug)]
+pub(super) struct Http1Stream {
+    io: Box<dyn Io>,
+    guard: ConnectionGuard,
+    /// Bytes that were read and not used.
+    buffer: BytesMut,
+    read_size: ReadSize,
+    queue: WriteQueue,
+    /// Whether written bytes may wait in the TLS session.
+    needs_flush: bool,
+    upload: Option<RequestEncoder>,
+    /// The task that sends the rest of an upload whose response has begun.
+    sender: Option<SenderTask>,
+    reading: Reading,
+    /// Whether the request is a HEAD, whose response has no body.
+    is_head: bool,
+    /// Whether another request may follow.
+    keeps_alive: bool,
+    /// Whether the server has sent a byte since the last request began.
+    pub(super) has_received: bool,
+    /// Forwards informational responses to the client of the request.
+    informational: Option<InformationalSender>,
+    /// The failure that ends the response: of its upload, or one that waits for its turn.
+    failure: Option<Http1Error>,
+    /// The reader of the response, which the failure of an upload wakes.
+    reader: Option<Waker>,
+    /// Whether the client's connection may not have written the last piece yet.
+    is_unwritten: bool,
+}
+
+#[derive(Debug)]
+enum Reading {
+    /// The response has ended, or no request was sent.
+    Idle,
+    Head,
+    Body(BodyDecoder),
+    Failed,
+}
+
+impl Http1Stream {
+    pub(super) fn new(io: Box<dyn Io>, guard: ConnectionGuard) -> Self {
+        Self {
+            io,
+            guard,
+            buffer: BytesMut::new(),
+            read_size: ReadSize::default(),
+            queue: WriteQueue::default(),
+            needs_flush: false,
+            upload: None,
+            sender: None,
+            reading: Reading::Idle,
+            is_head: false,
+            keeps_alive: true,
+            has_received: false,
+            informational: None,
+            failure: None,
+            reader: None,
+            is_unwritten: false,
+        }
+    }
+
+    /// Whether the response has ended and another request may follow on the connection, once the
+    /// upload has ended.
+    pub(super) fn may_be_reused(&self) -> bool {
+        self.keeps_alive && matches!(self.reading, Reading::Idle) && self.failure.is_none()
+    }
+
+    /// Whether a request is still being sent, because its response came early.
+    pub(super) fn is_sending(&self) -> bool {
+        self.upload.is_some() || !self.queue.is_empty() || self.needs_flush
+    }
+
+    /// Whether an idle connection is open. The server's close, and bytes that belong to no
+    /// request, end it.
+    pub(super) fn is_open(&mut self) -> bool {
+        if !self.may_be_reused() {
+            return false;
+        }
+        // The budget of the task would make a read pending that is not.
+        let read = pin!(unconstrained(poll_fn(|context| self.poll_fill(context))));
+        read.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+
+    /// Begins a request. Returns the request, to be sent again, if it has no body.
+    ///
+    /// # Errors
+    /// Returns an error if the request has an invalid `Content-Length`.
+    pub(super) fn begin(
+        &mut self,
+        request: OutgoingRequest,
+    ) -> Result<Option<OutgoingRequest>, Http1Error> {
+        let framing = UploadFraming::of(&request)?;
+        let own_fields = request.body().own_fields();
+        head::encode(&request, own_fields, framing, self.queue.head_mut());
+        self.is_head = request.method() == Method::HEAD;
+        self.informational = request.body().informational();
+        self.has_received = false;
+        self.reading = Reading::Head;
+        self.sender = None;
+        if framing == UploadFraming::Empty {
+            return Ok(Some(request));
+        }
+        let (head, body) = request.into_parts();
+        self.upload = RequestEncoder::new(framing, &head.headers, body);
+        Ok(None)
+    }
+
+    /// Sends the request, and waits for the head of the final response.
+    pub(super) fn poll_response(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Response<()>, Http1Error>> {
+        match self.poll_send(context) {
+            // The server may have responded before it closed.
+            Poll::Ready(Err(Http1Error::Io(_))) => {
+                self.stop_sending();
+                self.keeps_alive = false;
+            }
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(self.fail(error))),
+            Poll::Ready(Ok(())) | Poll::Pending => {}
+        }
+        let head = ready!(self.poll_head(context)).map_err(|error| self.fail(error));
+        self.informational = None;
+        Poll::Ready(head)
+    }
+
+    fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<Result<Response<()>, Http1Error>> {
+        let mut is_new = !self.buffer.is_empty();
+        loop {
+            while let Some(response) =
+                is_new.then(|| head::parse(&mut self.buffer)).transpose()?.flatten()
+            {
+                let status = response.status();
+                if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+                    if let Some(client) = &self.informational {
+                        client.forward(status, response.into_parts().0.headers);
+                    }
+                    is_new = !self.buffer.is_empty();
+                    continue;
+                }
+                let body = BodyDecoder::of(&response, self.is_head)?;
+                let is_last = status == StatusCode::SWITCHING_PROTOCOLS || !body.is_delimited();
+                self.keeps_alive &= !is_last && head::keeps_alive(&response);
+                self.reading = Reading::Body(body);
+                self.is_unwritten = true;
+                self.end_if_complete();
+                return Poll::Ready(Ok(response));
+            }
+            if self.buffer.len() >= MAX_BUFFER {
+                return Poll::Ready(Err(Http1Error::HeadTooLarge));
+            }
+            let before = self.buffer.len();
+            if ready!(self.poll_fill(context))? == 0 {
+                return Poll::Ready(Err(Http1Error::Closed));
+            }
+            self.has_received = true;
+            // Without a further line end, the head is as incomplete as before.
+            is_new = self.buffer.get(before..).is_some_and(|read| read.contains(&b'\n'));
+        }
+    }
+
+    /// Writes what waits, and the pieces of the upload as they come. Ready at the end.
+    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Http1Error>> {
+        while self.is_sending() {
+            let mut waits_for_client = false;
+            while let Some(upload) = self.upload.as_mut().filter(|_| !self.queue.is_full()) {
+                match upload.poll(context, &mut self.queue) {
+                    Poll::Pending => {
+                        waits_for_client = true;
+                        break;
+                    }
+                    Poll::Ready(Ok(false)) => {}
+                    Poll::Ready(Ok(true)) => self.upload = None,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                }
+            }
+            if !self.queue.is_empty() {
+                self.needs_flush = true;
+                ready!(self.queue.poll_write(context, &mut *self.io))?;
+            }
+            if waits_for_client || self.upload.is_none() {
+                if self.needs_flush {
+                    ready!(Pin::new(&mut *self.io).poll_flush(context))?;
+                    self.needs_flush = false;
+                }
+                if waits_for_client {
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Gives up the upload.
+    fn stop_sending(&mut self) {
+        self.upload = None; // its rest stays with the client's request
+        self.queue = WriteQueue::default();
+        self.needs_flush = false;
+    }
+
+    /// Sends the rest of an upload on a task of its own.
+    pub(super) fn continue_sending(stream: &Rc<RefCell<Self>>) {
+        if !stream.borrow().is_sending() {
+            return;
+        }
+        let weak = Rc::downgrade(stream);
+        let sending = poll_fn(move |context| match Weak::upgrade(&weak) {
+            Some(stream) => stream.borrow_mut().poll_rest(context),
+            None => Poll::Ready(()),
+        });
+        let task = tokio::task::spawn_local(sending).abort_handle();
+        stream.borrow_mut().sender = Some(SenderTask(task));
+    }
+
+    fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Err(error) = ready!(self.poll_send(context)) {
+            self.stop_sending();
+            self.failure = Some(error);
+            if let Some(reader) = self.reader.take() {
+                reader.wake();
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Waits until the request was sent.
+    pub(super) async fn finish_sending(&mut self) -> Result<(), Http1Error> {
+        poll_fn(|context| self.poll_send(context)).await
+    }
+
+    /// The connection, after the server has switched to another protocol.
+    pub(super) fn into_tunnel(self) -> Tunnel {
+        Tunnel { io: self.io, read: self.buffer.freeze(), guard: Some(self.guard) }
+    }
+
+    /// Reads into the buffer. Returns how many bytes were read, 0 at the end of the connection.
+    fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<Result<usize, Http1Error>> {
+        let room = self.buffer.capacity().saturating_sub(self.buffer.len());
+        if room < self.read_size.min_room() {
+            self.buffer.reserve(self.read_size.next);
+        }
+        let room = self.buffer.capacity().saturating_sub(self.buffer.len());
+        let count = ready!(pin!(self.io.read_buf(&mut self.buffer)).poll(context))?;
+        self.read_size.record(count, room);
+        Poll::Ready(Ok(count))
+    }
+
+    fn fail(&mut self, error: Http1Error) -> Http1Error {
+        self.reading = Reading::Failed;
+        error
+    }
+
+    fn end_if_complete(&mut self) {
+        if let Reading::Body(body) = &self.reading
+            && body.has_ended()
+        {
+            self.reading = Reading::Idle;
+            // Bytes after a response belong to no request.
+            self.keeps_alive &= self.buffer.is_empty();
+        }
+    }
+
+    fn poll_piece(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Http1Error>>> {
+        loop {
+            if let Some(error) = self.failure.take() {
+                return Poll::Ready(Some(Err(error)));
+            }
+            let Reading::Body(body) = &mut self.reading else { return Poll::Ready(None) };
+            match body.decode(&mut self.buffer)? {
+                BodyPiece::Data(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                BodyPiece::Trailers(fields) => {
+                    return Poll::Ready(Some(Ok(Frame::trailers(fields))));
+                }
+                BodyPiece::End => return Poll::Ready(None),
+                BodyPiece::Incomplete => {}
+            }
+            let Poll::Ready(count) = self.poll_fill(context)? else {
+                self.reader = self.is_sending().then(|| context.waker().clone());
+                return Poll::Pending;
+            };
+            if let (0, Reading::Body(body)) = (count, &mut self.reading) {
+                body.close()?;
+            }
+        }
+    }
+}
+
+impl BodyConnection for Http1Stream {
+    fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Http1Error>>> {
+        let polled = self.poll_piece(context);
+        let was_unwritten = std::mem::replace(&mut self.is_unwritten, polled.is_ready());
+        match polled {
+            // hyper drops what it has not written when a body fails.
+            Poll::Ready(Some(Err(error))) if was_unwritten => {
+                self.failure = Some(error);
+                self.is_unwritten = false;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(self.fail(error)))),
+            Poll::Ready(_) => {
+                self.end_if_complete();
+                polled
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.reading, Reading::Idle)
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        match &self.reading {
+            Reading::Body(body) => body.remaining(),
+            Reading::Idle => Some(0),
+            Reading::Failed | Reading::Head => None,
+        }
+    }
+}
+
+/// A task that ends with its connection.
+#[derive(Debug)]
+struct SenderTask(AbortHandle);
+
+impl Drop for SenderTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The size of the next read: doubled after a read that fills its room, halved after two that leave
+/// more than half of it.
+#[derive(Debug)]
+struct ReadSize {
+    next: usize,
+    was_small: bool,
+}
+
+impl Default for ReadSize {
+    fn default() -> Self {
+        Self { next: MIN_READ, was_small: false }
+    }
+}
+
+impl ReadSize {
+    /// The room below which the buffer gets new memory. A small response needs no full read.
+    fn min_room(&self) -> usize {
+        if self.next == MIN_READ { MIN_READ / 4 } else { self.next }
+    }
+
+    fn record(&mut self, count: usize, room: usize) {
+        if count >= room {
+            self.next = self.next.saturating_mul(2).min(MAX_BUFFER);
+        }
+        let is_small = count < self.next / 2;
+        if is_small && self.was_small {
+            self.next = (self.next / 2).max(MIN_READ);
+        }
+        self.was_small = is_small && !self.was_small;
+    }
+}
