@@ -262,6 +262,11 @@ impl KeyHash {
     pub fn of(spki: &[u8]) -> Self {
         Self { h1: xxh64(spki, 0), h2: xxh64(spki, 1) | 1 }
     }
+
+    /// The first of the two hashes.
+    pub(crate) fn first(&self) -> u64 {
+        self.h1
+    }
 }
 
 /// Number of bits of each key that [`Filter::may_contain`] reads. In a filter that is half full, one

@@ -24,6 +24,10 @@ pub struct Answers {
     /// The hashes of the keys in `confirmed`, sorted. Two keys may share one hash. A lookup here
     /// comes first, because a judgement has these hashes already and no SHA-256.
     confirmed_hashes: Vec<KeyHash>,
+    /// One bit for each hash in `confirmed_hashes`, in a power of two of words, at least one word for
+    /// each hash. A search among 10,000 hashes takes some 50 ns, and one bit 2 ns. A hash whose bit is
+    /// clear is not searched.
+    confirmed_bits: Vec<u64>,
     /// The end of each clearance.
     cleared: HashMap<Fingerprint, SystemTime>,
 }
@@ -58,8 +62,21 @@ impl Answers {
             let hash = KeyHash::of(spki);
             let position = self.confirmed_hashes.partition_point(|other| *other < hash);
             self.confirmed_hashes.insert(position, hash);
+            self.mark(&hash);
         }
         is_new
+    }
+
+    /// Sets the bit of `hash`, and those of all others after the bits have grown.
+    fn mark(&mut self, hash: &KeyHash) {
+        if self.confirmed_bits.len() >= self.confirmed_hashes.len() {
+            set_bit(&mut self.confirmed_bits, hash);
+            return;
+        }
+        self.confirmed_bits = vec![0; self.confirmed_hashes.len().next_power_of_two()];
+        for hash in &self.confirmed_hashes {
+            set_bit(&mut self.confirmed_bits, hash);
+        }
     }
 
     /// Records that the source does not know the encoding of a key with this fingerprint. The
@@ -96,8 +113,11 @@ impl Answers {
     /// Whether one of `hashes` may be of a confirmed key. There are no false negatives.
     #[must_use]
     pub fn may_confirm(&self, hashes: &[KeyHash]) -> bool {
-        !self.confirmed_hashes.is_empty()
-            && hashes.iter().any(|hash| self.confirmed_hashes.binary_search(hash).is_ok())
+        let bits = self.confirmed_bits.as_slice();
+        !bits.is_empty()
+            && hashes.iter().any(|hash| {
+                has_bit(bits, hash) && self.confirmed_hashes.binary_search(hash).is_ok()
+            })
     }
 
     /// Whether the encoding with this fingerprint is cleared at `now`.
@@ -121,6 +141,26 @@ impl Answers {
     pub fn cleared(&self) -> impl ExactSizeIterator<Item = (&Fingerprint, SystemTime)> {
         self.cleared.iter().map(|(fingerprint, until)| (fingerprint, *until))
     }
+}
+
+/// Index of the word of `hash` in a power of two of words, and its bit there.
+fn place(words: usize, hash: &KeyHash) -> (usize, u64) {
+    let [low, first, second, third, ..] = hash.first().to_le_bytes();
+    let word = usize::from(first) | usize::from(second) << 8 | usize::from(third) << 16;
+    (word & words.wrapping_sub(1), 1 << (low & 63))
+}
+
+fn set_bit(bits: &mut [u64], hash: &KeyHash) {
+    let (word, bit) = place(bits.len(), hash);
+    if let Some(word) = bits.get_mut(word) {
+        *word |= bit;
+    }
+}
+
+/// Whether `hash` may have been set. There are no false negatives.
+fn has_bit(bits: &[u64], hash: &KeyHash) -> bool {
+    let (word, bit) = place(bits.len(), hash);
+    bits.get(word).is_none_or(|word| word & bit != 0)
 }
 
 /// A handle to the answers in use. Snapshots share it, and the asking task alone replaces them.
@@ -352,17 +392,20 @@ mod tests {
     fn a_confirmed_key_is_found_by_hash_and_by_fingerprint() {
         let mut answers = Answers::new(["lost".into()]);
         assert!(!answers.may_confirm(&[KeyHash::of(b"0")]));
-        for key in 0_u32..100 {
+        for key in 0_u32..1000 {
             assert!(answers.confirm(&key.to_be_bytes()));
             assert!(!answers.confirm(&key.to_be_bytes()), "a second time");
+            // Growth of the bits loses none.
+            let [first, last] = [0, key].map(|key: u32| KeyHash::of(&key.to_be_bytes()));
+            assert!(answers.may_confirm(&[first]) && answers.may_confirm(&[last]));
         }
-        for key in 0_u32..100 {
+        for key in 0_u32..1000 {
             let spki = key.to_be_bytes();
             assert!(answers.may_confirm(&[KeyHash::of(b"another"), KeyHash::of(&spki)]));
             assert!(answers.is_confirmed(&Fingerprint::of(&spki)));
         }
         assert!(!answers.may_confirm(&[KeyHash::of(b"another")]));
-        assert_eq!(answers.confirmed().len(), 100);
+        assert_eq!(answers.confirmed().len(), 1000);
     }
 
     #[test]
