@@ -19,13 +19,16 @@ use tracing::{debug, warn};
 
 pub use self::addresses::Addresses;
 pub(crate) use self::addresses::ListenChange;
-use self::bind::BACKLOG;
 pub use self::bind::{BindError, bind};
 pub use self::unix::SocketFile;
 pub(crate) use self::unix::{SocketOwner, UnixAccepted, UnixAcceptor, bind_unix};
 use crate::config::{AuthorizerLimits, Config, LimitsConfig, ListenAddress};
 use crate::keep_alive::detect_dead_peer;
 use crate::permit::{Permit, ResizableSemaphore};
+
+/// Length of the queue of connections that are not accepted yet. The kernel caps it at
+/// `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
 
 /// Maximum number of connections in the kernel's queue, and one that was taken from it. The queue of
 /// an inherited socket may be longer if `net.core.somaxconn` is.

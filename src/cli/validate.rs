@@ -7,12 +7,12 @@ use tokio::runtime::Builder;
 
 use super::counted::{counted, counted_entries};
 use super::{CliError, ConfigFile, Exit, authorizer_hosts, print, print_error};
-use crate::config::{AuthorizerConfig, CanaryConfig, Config, ConfirmConfig};
+use crate::config::{AuthorizerConfig, CanaryConfig, Config, ConfirmConfig, ServiceConfig};
 use crate::confirm::DirectSource;
 use crate::metrics::ControlMetrics;
 use crate::resolver::Resolver;
 use crate::server::ServerError;
-use crate::snapshot::{JudgementLinks, Loader};
+use crate::snapshot::{JudgementLinks, Loader, Report, Snapshot};
 use crate::unix_time::{self, rfc3339};
 
 #[derive(Debug, clap::Args)]
@@ -40,69 +40,15 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         print_error(&error);
     }
     let (loader, snapshot) = loaded?;
-    for named in snapshot.guard.filters() {
-        let header = named.filter.header();
-        print(format_args!(
-            "filter {}: revision {}, {}, 2^{} bits, {:.1} % set, false positives {:.2e}",
-            named.name,
-            header.revision,
-            counted_entries(header.entry_count.into()),
-            header.hash_length,
-            named.filter.fill_ratio() * 100.0,
-            named.filter.false_positive_ratio()
-        ))?;
-    }
+    show_filters(&snapshot)?;
     let report = loader.report();
-    for list in &report.lists {
-        print(format_args!(
-            "list {}: {}, {}",
-            list.name,
-            list.path,
-            counted(list.entries as u64, "key")
-        ))?;
-    }
-    for (exception, known) in config.exceptions.iter().zip(&report.exceptions) {
-        let state = if known.expired { "exception expired at" } else { "exception until" };
-        let until = rfc3339(unix_time::seconds(exception.until));
-        print(format_args!("{state} {until}: {}, {}", exception.fingerprint, exception.reason))?;
-    }
-    for service in &config.services {
-        let names = match service.server_names.as_slice() {
-            [] => "any name".to_owned(),
-            names => names.join(", "),
-        };
-        let servers = service.upstream.servers.iter().map(ToString::to_string);
-        let policy = &service.policy;
-        print(format_args!(
-            "service {}: {} for {names}, to {}; listed: {}, confirmed: {}, probable: {}, cleared: {}, \
-             unchecked: {}",
-            service.name,
-            service.listen,
-            servers.collect::<Vec<_>>().join(", "),
-            policy.on_listed.as_str(),
-            policy.on_confirmed.as_str(),
-            policy.on_probable.as_str(),
-            policy.on_cleared.as_str(),
-            policy.on_unchecked.as_str()
-        ))?;
-    }
+    show_lists(&report)?;
+    show_exceptions(&config, &report)?;
+    config.services.iter().try_for_each(show_service)?;
     for authorizer in &config.authorizers {
         show_authorizer(authorizer)?;
     }
-    let services = report.services.iter().map(|it| ("service", &it.name, &it.crls));
-    let authorizers = report.authorizers.iter().map(|it| ("authorizer", &it.name, &it.crls));
-    for (kind, name, crls) in services.chain(authorizers) {
-        for crl in crls {
-            let number = crl.number.as_deref().map(|number| format!(", CRL number {number}"));
-            print(format_args!(
-                "{kind} {name}: revocation list of {}{}, {}, expires at {}",
-                crl.issuer,
-                number.unwrap_or_default(),
-                counted_entries(crl.entries as u64),
-                rfc3339(crl.next_update)
-            ))?;
-        }
-    }
+    show_crls(&report)?;
     let mut warnings: Vec<_> = loader.warnings().iter().map(ToString::to_string).collect();
     if let Some(confirm) = &config.confirm {
         show_source(confirm, config.state_dir.as_deref(), args.online, &mut warnings)?;
@@ -120,6 +66,83 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         return Ok(Exit::Warned);
     }
     Ok(Exit::Done)
+}
+
+fn show_filters(snapshot: &Snapshot) -> Result<(), CliError> {
+    for named in snapshot.guard.filters() {
+        let header = named.filter.header();
+        print(format_args!(
+            "filter {}: revision {}, {}, 2^{} bits, {:.1} % set, false positives {:.2e}",
+            named.name,
+            header.revision,
+            counted_entries(header.entry_count.into()),
+            header.hash_length,
+            named.filter.fill_ratio() * 100.0,
+            named.filter.false_positive_ratio()
+        ))?;
+    }
+    Ok(())
+}
+
+fn show_lists(report: &Report) -> Result<(), CliError> {
+    for list in &report.lists {
+        print(format_args!(
+            "list {}: {}, {}",
+            list.name,
+            list.path,
+            counted(list.entries as u64, "key")
+        ))?;
+    }
+    Ok(())
+}
+
+fn show_exceptions(config: &Config, report: &Report) -> Result<(), CliError> {
+    for (exception, known) in config.exceptions.iter().zip(&report.exceptions) {
+        let state = if known.expired { "exception expired at" } else { "exception until" };
+        let until = rfc3339(unix_time::seconds(exception.until));
+        print(format_args!("{state} {until}: {}, {}", exception.fingerprint, exception.reason))?;
+    }
+    Ok(())
+}
+
+fn show_service(service: &ServiceConfig) -> Result<(), CliError> {
+    let names = match service.server_names.as_slice() {
+        [] => "any name".to_owned(),
+        names => names.join(", "),
+    };
+    let servers = service.upstream.servers.iter().map(ToString::to_string);
+    let policy = &service.policy;
+    print(format_args!(
+        "service {}: {} for {names}, to {}; listed: {}, confirmed: {}, probable: {}, cleared: {}, \
+         unchecked: {}",
+        service.name,
+        service.listen,
+        servers.collect::<Vec<_>>().join(", "),
+        policy.on_listed.as_str(),
+        policy.on_confirmed.as_str(),
+        policy.on_probable.as_str(),
+        policy.on_cleared.as_str(),
+        policy.on_unchecked.as_str()
+    ))
+}
+
+/// Prints the revocation lists of services and authorizers.
+fn show_crls(report: &Report) -> Result<(), CliError> {
+    let services = report.services.iter().map(|it| ("service", &it.name, &it.crls));
+    let authorizers = report.authorizers.iter().map(|it| ("authorizer", &it.name, &it.crls));
+    for (kind, name, crls) in services.chain(authorizers) {
+        for crl in crls {
+            let number = crl.number.as_deref().map(|number| format!(", CRL number {number}"));
+            print(format_args!(
+                "{kind} {name}: revocation list of {}{}, {}, expires at {}",
+                crl.issuer,
+                number.unwrap_or_default(),
+                counted_entries(crl.entries as u64),
+                rfc3339(crl.next_update)
+            ))?;
+        }
+    }
+    Ok(())
 }
 
 /// Prints an authorizer and the configuration of its host.

@@ -9,13 +9,9 @@ use std::sync::Arc;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::unix::{SocketOwner, bind_unix};
-use super::{Address, AddressLimits, BoundSocket, Listener};
+use super::{Address, AddressLimits, BACKLOG, BoundSocket, Listener};
 use crate::config::{Config, ListenAddress};
 use crate::process::inherited_sockets::InheritedSockets;
-
-/// Length of the queue of connections that are not accepted yet. The kernel caps it at
-/// `net.core.somaxconn`.
-pub(super) const BACKLOG: i32 = 4096;
 
 /// An address that cannot be listened on.
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::bind::BACKLOG;
+use super::BACKLOG;
 use super::{Address, Backoff};
 use crate::config::{AuthorizerConfig, SocketGroup};
 use crate::permit::Permit;
