@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
-use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
+use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
 use x509_cert::der::asn1::AnyRef;
 use x509_cert::der::{self, Decode, SliceReader, Tag, Tagged};
 use x509_cert::time::Validity;
@@ -43,7 +43,9 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+        let mut digits = [0; 64];
+        HEXLOWER.encode_mut(&self.0, &mut digits);
+        formatter.write_str(str::from_utf8(&digits).map_err(|_| fmt::Error)?)
     }
 }
 
