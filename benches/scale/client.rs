@@ -17,11 +17,11 @@ use tokio_rustls::client::TlsStream;
 /// Handshakes in progress at one time.
 const CONCURRENT_HANDSHAKES: usize = 16;
 
-pub type Connection = TlsStream<TcpStream>;
+pub(crate) type Connection = TlsStream<TcpStream>;
 
 /// Makes `count` connections with one request each, several at a time. Returns their sockets, or
 /// closes each after its request.
-pub async fn connect_all(
+pub(crate) async fn connect_all(
     address: SocketAddr,
     source: Option<Ipv4Addr>,
     config: &Arc<ClientConfig>,
@@ -48,7 +48,7 @@ pub async fn connect_all(
     tasks.join_all().await.into_iter().flatten().collect()
 }
 
-pub fn client_config(ca: &Path, certificate: &Path, key: &Path) -> Arc<ClientConfig> {
+pub(crate) fn client_config(ca: &Path, certificate: &Path, key: &Path) -> Arc<ClientConfig> {
     let mut anchors = RootCertStore::empty();
     anchors.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
     let chain = vec![CertificateDer::from_pem_file(certificate).unwrap()];
@@ -64,7 +64,7 @@ pub fn client_config(ca: &Path, certificate: &Path, key: &Path) -> Arc<ClientCon
 }
 
 /// Opens `count` connections and sends one request on each.
-pub async fn open(
+pub(crate) async fn open(
     address: SocketAddr,
     source: Option<Ipv4Addr>,
     config: &Arc<ClientConfig>,
@@ -108,7 +108,7 @@ async fn request(connection: &mut Connection) {
 
 /// Sends `count` requests, one after the other on each connection in turn. Returns their latencies
 /// in ascending order.
-pub async fn send(connections: &mut [Connection], count: usize) -> Vec<Duration> {
+pub(crate) async fn send(connections: &mut [Connection], count: usize) -> Vec<Duration> {
     let mut latencies = Vec::with_capacity(count);
     let places = connections.len();
     for number in 0..count {

@@ -13,17 +13,17 @@ use super::support::pki::{Party, Pki};
 const HELD_BY_ONE: usize = 15_000;
 
 /// Source addresses with their numbers of connections.
-pub fn shares(count: usize) -> impl Iterator<Item = (Ipv4Addr, usize)> {
+pub(crate) fn shares(count: usize) -> impl Iterator<Item = (Ipv4Addr, usize)> {
     (0..count).step_by(HELD_BY_ONE).zip(2..).map(move |(first, number)| {
         (Ipv4Addr::new(127, 0, 0, number), HELD_BY_ONE.min(count - first))
     })
 }
 
 /// A process that holds idle connections until it is dropped.
-pub struct Holder(Child);
+pub(crate) struct Holder(Child);
 
 impl Holder {
-    pub fn start(
+    pub(crate) fn start(
         keygate: &Keygate,
         pki: &Pki,
         client: &Party,
@@ -40,7 +40,7 @@ impl Holder {
     }
 
     /// Waits until the connections are open.
-    pub fn ready(mut self) -> Self {
+    pub(crate) fn ready(mut self) -> Self {
         let mut line = String::new();
         BufReader::new(self.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
@@ -56,7 +56,7 @@ impl Drop for Holder {
 }
 
 /// The work of the process of a [`Holder`]: holds connections of the client whose files are in `pki`.
-pub async fn hold(address: SocketAddr, source: Option<Ipv4Addr>, pki: &Path, count: usize) {
+pub(crate) async fn hold(address: SocketAddr, source: Option<Ipv4Addr>, pki: &Path, count: usize) {
     let config = client_config(&pki.join("ca.pem"), &pki.join("good.pem"), &pki.join("good.key"));
     let sockets = connect_all(address, source, &config, count, true).await;
     assert_eq!(sockets.len(), count);
