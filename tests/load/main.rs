@@ -11,6 +11,7 @@
 mod support;
 
 mod answers;
+mod authorizers;
 mod revocation;
 mod swap;
 mod watcher;
