@@ -7,8 +7,13 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use crate::support::authorizer::Authorizer;
+use crate::support::authorizer::{Authorizer, RunningAuthorizer};
 use crate::support::haproxy::HaproxyFiles;
+use crate::support::http_host::HttpHost;
+use crate::support::http2::{
+    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE, field,
+    frame,
+};
 use crate::support::load::Load;
 use crate::support::pki::Party;
 use crate::support::proxy::Configure;
@@ -102,6 +107,90 @@ impl Asker for OverHttp {
     }
 }
 
+/// gRPC with Envoy's messages, as frames of HTTP/2: the calls of one connection, [`WINDOW`] at a time.
+struct OverGrpc {
+    stream: UnixStream,
+    question: Vec<u8>,
+    next: u32,
+}
+
+impl OverGrpc {
+    fn connect(socket: &Path, client: &Party) -> Box<dyn Asker> {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let window = (1_u32 << 30).to_be_bytes();
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        stream.write_all(&frame(SETTINGS, 0, 0, &[])).unwrap();
+        stream.write_all(&frame(WINDOW_UPDATE, 0, 0, &window)).unwrap();
+        let pem = std::fs::read_to_string(&client.certificate).unwrap();
+        // Envoy encodes more of the characters; `%` and what follows is all that is decoded.
+        let certificate = pem.replace('\r', "").replace('\n', "%0A");
+        // `CheckRequest.attributes.source.certificate`.
+        let check = field_of(1, &field_of(1, &field_of(5, certificate.as_bytes())));
+        let length = u32::try_from(check.len()).unwrap().to_be_bytes();
+        let question = [&[0][..], &length, &check].concat();
+        Box::new(Self { stream, question, next: 1 })
+    }
+}
+
+impl Asker for OverGrpc {
+    fn ask(&mut self) -> Vec<bool> {
+        let fields = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", "/envoy.service.auth.v3.Authorization/Check"),
+            (":authority", "keygate"),
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+        ];
+        let block: Vec<_> = fields.iter().flat_map(|(name, value)| field(name, value)).collect();
+        let calls = (0..WINDOW).flat_map(|_| {
+            let call = [
+                frame(HEADERS, END_HEADERS, self.next, &block),
+                frame(DATA, END_STREAM, self.next, &self.question),
+            ];
+            self.next += 2;
+            call.concat()
+        });
+        self.stream.write_all(&calls.collect::<Vec<_>>()).unwrap();
+        let mut answers = Vec::new();
+        while answers.len() < usize::try_from(WINDOW).unwrap() {
+            let mut header = [0; 9];
+            self.stream.read_exact(&mut header).unwrap();
+            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+            let mut payload = vec![0; usize::try_from(length).unwrap()];
+            self.stream.read_exact(&mut payload).unwrap();
+            let has = |text: &[u8]| payload.windows(text.len()).any(|window| window == text);
+            match header[3] {
+                DATA if payload.is_empty() => {}
+                // PERMISSION_DENIED in `CheckResponse.status`.
+                DATA if payload[5..].starts_with(&[0x0a, 2, 8, 7]) && has(b"probable") => {
+                    answers.push(false);
+                }
+                DATA if has(b"clean") && !has(b"probable") => answers.push(true),
+                DATA | GOAWAY | RST_STREAM => panic!("{header:?} {payload:?}"),
+                SETTINGS if header[4] == 0 => {
+                    self.stream.write_all(&frame(SETTINGS, 1, 0, &[])).unwrap();
+                }
+                _ => {}
+            }
+        }
+        answers
+    }
+}
+
+/// A field of a protobuf message whose value has a length.
+fn field_of(tag: u8, value: &[u8]) -> Vec<u8> {
+    let mut length = value.len();
+    let mut bytes = vec![(tag << 3) | 2];
+    while length >= 0x80 {
+        bytes.push(u8::try_from(length % 0x80).unwrap() | 0x80);
+        length /= 0x80;
+    }
+    bytes.push(u8::try_from(length).unwrap());
+    [bytes, value.to_vec()].concat()
+}
+
 /// The key of the second client: not in the filter, in it, or in the course of a swap.
 const UNLISTED: u32 = 0;
 const LISTED: u32 = 1;
@@ -189,28 +278,23 @@ fn every_answer_over_http_is_right_while_filters_are_swapped() {
     swap_under_load("caddy", OverHttp::connect);
 }
 
-/// The second `send-spoe-group` of `deploy/authorizer/haproxy/haproxy.cfg` asks the other instance.
 #[test]
-fn haproxy_fails_no_request_while_one_of_two_instances_is_drained() {
-    let instance = || {
-        Authorizer::of("haproxy")
-            .global("shutdown = { readiness_delay = \"3s\", drain_timeout = \"30s\" }")
-    };
-    let first = instance();
-    let Some(files) = HaproxyFiles::of("haproxy", &first.pki, first.origin.address()) else {
-        return;
-    };
-    let (mut first, mut second) = (first.start(), instance().start());
-    let socket = second.socket();
-    let haproxy = files
-        .replace(
-            "#server keygate-2 unix@/run/keygate-2/ask.sock",
-            &format!("server keygate-2 unix@{}", socket.display()),
-        )
-        // A loaded machine is no instance that hangs.
-        .replace_in_engine("timeout processing 50ms", "timeout processing 20s")
-        .start(&first.pki);
-    let load = Load::start(haproxy.address, &first.pki, &first.good);
+fn every_answer_over_grpc_is_right_while_filters_are_swapped() {
+    swap_under_load("envoy", OverGrpc::connect);
+}
+
+/// An instance whose health checks fail for three seconds before it closes its connections.
+fn instance(host: &str) -> Authorizer {
+    Authorizer::of(host).global("shutdown = { readiness_delay = \"3s\", drain_timeout = \"30s\" }")
+}
+
+/// Drains one instance, starts it again, then drains the other one, while `load` sends requests to a
+/// host that asks both. No request fails.
+fn drain_both<'a>(
+    load: &Load,
+    mut first: &'a mut RunningAuthorizer,
+    mut second: &'a mut RunningAuthorizer,
+) {
     let allowed = r#"keygate_questions_total{result="allowed",service="edge"}"#;
     for _ in 0..2 {
         // The instance that is drained is in use.
@@ -223,4 +307,40 @@ fn haproxy_fails_no_request_while_one_of_two_instances_is_drained() {
         first.restart();
         std::mem::swap(&mut first, &mut second);
     }
+}
+
+/// The second `send-spoe-group` of `deploy/authorizer/haproxy/haproxy.cfg` asks the other instance.
+#[test]
+fn haproxy_fails_no_request_while_one_of_two_instances_is_drained() {
+    let first = instance("haproxy");
+    let Some(files) = HaproxyFiles::of("haproxy", &first.pki, first.origin.address()) else {
+        return;
+    };
+    let (mut first, mut second) = (first.start(), instance("haproxy").start());
+    let haproxy = files
+        .replace(
+            "#server keygate-2 unix@/run/keygate-2/ask.sock",
+            &format!("server keygate-2 unix@{}", second.socket().display()),
+        )
+        // A loaded machine is no instance that hangs.
+        .replace_in_engine("timeout processing 50ms", "timeout processing 20s")
+        .start(&first.pki);
+    let load = Load::start(haproxy.address, &first.pki, &first.good);
+    drain_both(&load, &mut first, &mut second);
+}
+
+#[test]
+fn nginx_fails_no_request_while_one_of_two_instances_is_drained() {
+    let mut second = instance("nginx").start();
+    let socket = second.socket();
+    let scene = HttpHost::Nginx.start_with(instance("nginx"), |text| {
+        let documented = "# server unix:/run/keygate-2/ask.sock;";
+        assert!(text.contains(documented));
+        // A loaded machine is no instance that hangs.
+        text.replace(documented, &format!("server unix:{};", socket.display()))
+            .replace("proxy_read_timeout    2s", "proxy_read_timeout    20s")
+    });
+    let Some(mut scene) = scene else { return };
+    let load = Load::start(scene.address, &scene.running.pki, &scene.running.good);
+    drain_both(&load, &mut scene.running, &mut second);
 }
