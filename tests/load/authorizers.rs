@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use crate::support::authorizer::{Authorizer, RunningAuthorizer};
 use crate::support::haproxy::HaproxyFiles;
-use crate::support::http_host::HttpHost;
 use crate::support::http2::{
     DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE, field,
     frame,
@@ -327,20 +326,4 @@ fn haproxy_fails_no_request_while_one_of_two_instances_is_drained() {
         .start(&first.pki);
     let load = Load::start(haproxy.address, &first.pki, &first.good);
     drain_both(&load, &mut first, &mut second);
-}
-
-#[test]
-fn nginx_fails_no_request_while_one_of_two_instances_is_drained() {
-    let mut second = instance("nginx").start();
-    let socket = second.socket();
-    let scene = HttpHost::Nginx.start_with(instance("nginx"), |text| {
-        let documented = "# server unix:/run/keygate-2/ask.sock;";
-        assert!(text.contains(documented));
-        // A loaded machine is no instance that hangs.
-        text.replace(documented, &format!("server unix:{};", socket.display()))
-            .replace("proxy_read_timeout    2s", "proxy_read_timeout    20s")
-    });
-    let Some(mut scene) = scene else { return };
-    let load = Load::start(scene.address, &scene.running.pki, &scene.running.good);
-    drain_both(&load, &mut scene.running, &mut second);
 }
