@@ -101,6 +101,11 @@ impl HttpHost {
             ("/var/log/nginx/error.log", path("nginx.log")),
             ("/var/log/envoy/edge.log", path("envoy-access.log")),
             ("/var/cache/nginx/keygate", path("cache")),
+            // The documented timeouts are too short for a loaded machine.
+            ("timeout: 0.5s", "timeout: 15s".to_owned()),
+            ("_timeout 1s", "_timeout 15s".to_owned()),
+            ("_timeout    2s", "_timeout 15s".to_owned()),
+            ("_timeout 2s", "_timeout 15s".to_owned()),
             ("127.0.0.1:9191", asked.to_owned()),
             ("edge.example.com:8443", format!("localhost:{}", address.port())),
             ("127.0.0.1:8443", address.to_string()),

@@ -239,11 +239,11 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
         }
         tokio::select! {
             biased;
-            read = read(stream, requests) => read?,
             () = &mut drain, if !requests.is_draining => {
                 requests.is_draining = true;
                 last_request = Some(Instant::now() + DRAIN_GRACE);
             }
+            read = read(stream, requests) => read?,
             () = &mut timer => {
                 if Instant::now() >= deadline {
                     return Err(End::Answered);
