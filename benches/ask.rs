@@ -56,12 +56,12 @@ fn main() {
     );
     let (mut latencies, cpu) = bench.paced(time);
     latencies.sort_unstable();
-    let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize].as_micros();
+    let at = |permille: usize| latencies[(latencies.len() - 1) * permille / 1000].as_micros();
     println!(
         "spop: at {RATE} a second: 50 % {} µs, 99 % {} µs, 99.9 % {} µs, {:.2} µs of CPU for each",
-        at(0.5),
-        at(0.99),
-        at(0.999),
+        at(500),
+        at(990),
+        at(999),
         cpu.as_secs_f64() * 1e6 / latencies.len() as f64
     );
 }
@@ -151,7 +151,7 @@ impl Spop {
     fn paced(&self, time: Duration) -> (Vec<Duration>, Duration) {
         let before = self.cpu();
         let bursts = u32::try_from(time.as_micros() / BURST.as_micros()).unwrap();
-        let size = usize::try_from(RATE * BURST.as_micros() as u64 / 1_000_000).unwrap();
+        let size = usize::try_from(RATE * u64::from(BURST.subsec_micros()) / 1_000_000).unwrap();
         let start = Instant::now() + Duration::from_millis(50);
         let streams: Vec<_> = (0..CONNECTIONS).map(|_| self.connect()).collect();
         let latencies = std::thread::scope(|scope| {
@@ -163,7 +163,7 @@ impl Spop {
                     scope.spawn(move || {
                         let mut rest = Vec::new();
                         let (mut latencies, mut answers) = (Vec::new(), 0);
-                        for burst in (number as u32..bursts).step_by(CONNECTIONS) {
+                        for burst in (u32::try_from(number).unwrap()..bursts).step_by(CONNECTIONS) {
                             let due = start + BURST * burst;
                             while answers < size {
                                 answers += read_frames(&mut stream, &mut rest);

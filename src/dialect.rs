@@ -151,7 +151,7 @@ mod tests {
         let both = [leaf.clone(), issuer];
         for value in [vector!("nginx.escaped_pem"), vector!("envoy.escaped_pem")] {
             let read = escaped_pem::read(value, ChainLength::One).unwrap();
-            assert_eq!(read.as_slice(), [leaf.clone()]);
+            assert_eq!(read.as_slice(), std::slice::from_ref(&leaf));
         }
         let traefik = base64_der::read(vector!("traefik.base64_der"), ChainLength::Any).unwrap();
         assert_eq!(traefik.as_slice(), both);

@@ -28,7 +28,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::timeout_at;
 use tracing::debug;
 
-use self::fields::{Fields, QuestionFields};
+use self::fields::{QuestionFields, RequestFields};
 use self::response::HttpAnswer;
 use super::connection::AskConnection;
 use super::question::{Answer, ClientQuestion, Presented, Unusable};
@@ -58,7 +58,7 @@ pub(crate) async fn serve(
             return;
         }
     }
-    let answer = |fields: Result<Fields<'_>, Unusable>| answer(&connection, fields);
+    let answer = |fields: Result<RequestFields<'_>, Unusable>| answer(&connection, fields);
     let drain = connection.closing();
     if input.starts_with(PREFACE) {
         if let Err(error) = streams::serve(stream, input, limits, answer, drain).await {
@@ -70,7 +70,7 @@ pub(crate) async fn serve(
 }
 
 /// The response to a request, or to one whose fields cannot be read.
-fn answer(connection: &AskConnection, fields: Result<Fields<'_>, Unusable>) -> HttpAnswer {
+fn answer(connection: &AskConnection, fields: Result<RequestFields<'_>, Unusable>) -> HttpAnswer {
     let received = Instant::now();
     let config = connection.config();
     let fields = fields.map(|fields| QuestionFields::read(&config, fields));

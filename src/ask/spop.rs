@@ -54,18 +54,18 @@ pub(crate) async fn serve(
     let Err(end) = converse(&mut stream, &mut frames, connection.closing(), answer).await;
     let output = &mut frames.output;
     match end {
-        End::Disconnect(reason) => {
+        FramesEnd::Disconnect(reason) => {
             if reason != DisconnectReason::Normal {
                 debug!(reason = reason.as_str(), "connection of an asker closed");
             }
             reason.write(output);
         }
-        End::HealthCheck if *connection.lifecycle().borrow() == Lifecycle::Serving => {}
-        End::HealthCheck => {
+        FramesEnd::HealthCheck if *connection.lifecycle().borrow() == Lifecycle::Serving => {}
+        FramesEnd::HealthCheck => {
             output.clear();
             DisconnectReason::Normal.write(output);
         }
-        End::Gone => return,
+        FramesEnd::Gone => return,
     }
     if write(&mut stream, output).await.is_ok() {
         lingering_close::close(stream).await;
@@ -74,20 +74,20 @@ pub(crate) async fn serve(
 
 /// The end of a connection. What is in the output is written before it is closed.
 #[derive(Debug)]
-enum End {
+enum FramesEnd {
     Disconnect(DisconnectReason),
     HealthCheck,
     /// The peer has closed the connection, or it has failed.
     Gone,
 }
 
-impl From<DisconnectReason> for End {
+impl From<DisconnectReason> for FramesEnd {
     fn from(reason: DisconnectReason) -> Self {
         Self::Disconnect(reason)
     }
 }
 
-impl From<io::Error> for End {
+impl From<io::Error> for FramesEnd {
     fn from(_: io::Error) -> Self {
         Self::Gone
     }
@@ -114,7 +114,7 @@ struct Frames {
 
 /// What a connection needs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Need {
+enum FramesNeed {
     Input,
     /// There may be more frames in the input.
     Output,
@@ -152,28 +152,28 @@ impl Frames {
     fn take(
         &mut self,
         answer: &mut impl FnMut(&ClientQuestion<'_>) -> Answer,
-    ) -> Result<Need, End> {
+    ) -> Result<FramesNeed, FramesEnd> {
         for _ in 0..ANSWERED_AT_ONCE {
-            if self.take_one(answer)? == Need::Input {
-                return Ok(Need::Input);
+            if self.take_one(answer)? == FramesNeed::Input {
+                return Ok(FramesNeed::Input);
             }
             self.progress = self.received;
             if self.output.len() >= WRITE_SIZE {
                 break;
             }
         }
-        Ok(Need::Output)
+        Ok(FramesNeed::Output)
     }
 
     fn take_one(
         &mut self,
         answer: &mut impl FnMut(&ClientQuestion<'_>) -> Answer,
-    ) -> Result<Need, End> {
+    ) -> Result<FramesNeed, FramesEnd> {
         let skipped = self.discard.min(self.input.len());
         self.input.advance(skipped);
         self.discard -= skipped;
         let Some((length, rest)) = self.input.split_first_chunk::<{ LENGTH_FIELD }>() else {
-            return Ok(Need::Input);
+            return Ok(FramesNeed::Input);
         };
         let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
         if length > self.hello.map_or(self.max_question_size, |hello| hello.max_frame_size) {
@@ -181,13 +181,15 @@ impl Frames {
         }
         let received = self.received.into_std();
         if length > self.max_question_size {
-            let Some(start) = rest.get(..MAX_HEADER.min(length)) else { return Ok(Need::Input) };
+            let Some(start) = rest.get(..MAX_HEADER.min(length)) else {
+                return Ok(FramesNeed::Input);
+            };
             let header = notify_header(&mut FrameReader::new(start))?;
             notify::deny(header, received, Unusable::Oversize, answer, &mut self.output);
             self.discard = length.saturating_add(LENGTH_FIELD);
-            return Ok(Need::Output);
+            return Ok(FramesNeed::Output);
         }
-        let Some(frame) = rest.get(..length) else { return Ok(Need::Input) };
+        let Some(frame) = rest.get(..length) else { return Ok(FramesNeed::Input) };
         let mut frame = FrameReader::new(frame);
         if let Some(hello) = self.hello {
             let header = notify_header(&mut frame)?;
@@ -198,11 +200,11 @@ impl Frames {
             hello.respond(hello.max_frame_size.min(self.max_question_size), &mut self.output);
             self.hello = Some(hello);
             if hello.health_check {
-                return Err(End::HealthCheck);
+                return Err(FramesEnd::HealthCheck);
             }
         }
         self.input.advance(LENGTH_FIELD.saturating_add(length));
-        Ok(Need::Output)
+        Ok(FramesNeed::Output)
     }
 }
 
@@ -234,12 +236,12 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     frames: &mut Frames,
     drain: impl Future<Output = ()>,
     mut answer: impl FnMut(&ClientQuestion<'_>) -> Answer,
-) -> Result<Infallible, End> {
+) -> Result<Infallible, FramesEnd> {
     let mut drain = pin!(drain);
     let mut last_question = None; // a draining connection waits for it until then
     let mut timer = pin!(sleep_until(frames.deadline()));
     loop {
-        while frames.take(&mut answer)? == Need::Output {
+        while frames.take(&mut answer)? == FramesNeed::Output {
             write(stream, &mut frames.output).await?;
             tokio::task::yield_now().await;
         }
@@ -291,13 +293,13 @@ pub fn responses<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
         frames.input.extend_from_slice(piece);
         loop {
             match frames.take(&mut answer) {
-                Ok(Need::Input) => break,
-                Ok(Need::Output) => {}
-                Err(End::Disconnect(reason)) => {
+                Ok(FramesNeed::Input) => break,
+                Ok(FramesNeed::Output) => {}
+                Err(FramesEnd::Disconnect(reason)) => {
                     reason.write(&mut frames.output);
                     return frames.output;
                 }
-                Err(End::Gone | End::HealthCheck) => return frames.output,
+                Err(FramesEnd::Gone | FramesEnd::HealthCheck) => return frames.output,
             }
         }
     }
@@ -357,7 +359,7 @@ mod tests {
     }
 
     /// A conversation over a stream that holds `size` bytes in each direction.
-    fn conversation(size: usize) -> (DuplexStream, tokio::task::JoinHandle<End>) {
+    fn conversation(size: usize) -> (DuplexStream, tokio::task::JoinHandle<FramesEnd>) {
         let (mut stream, peer) = duplex(size);
         let serving = tokio::spawn(async move {
             let mut frames = Frames::new(64 << 10, Duration::from_secs(60));
@@ -368,7 +370,10 @@ mod tests {
         (peer, serving)
     }
 
-    async fn timed_out(serving: tokio::task::JoinHandle<End>, expected: Duration) -> End {
+    async fn timed_out(
+        serving: tokio::task::JoinHandle<FramesEnd>,
+        expected: Duration,
+    ) -> FramesEnd {
         let since = Instant::now();
         let end = serving.await.unwrap();
         assert_eq!(since.elapsed().as_secs(), expected.as_secs());
@@ -380,7 +385,7 @@ mod tests {
         let (mut peer, serving) = conversation(1 << 16);
         peer.write_all(&HELLO[..20]).await.unwrap();
         let end = timed_out(serving, PROGRESS_TIMEOUT).await;
-        assert!(matches!(end, End::Disconnect(DisconnectReason::Timeout)), "{end:?}");
+        assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::Timeout)), "{end:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -396,7 +401,7 @@ mod tests {
         let since = Instant::now();
         let (_, end) = tokio::join!(sending, serving);
         let end = end.unwrap();
-        assert!(matches!(end, End::Disconnect(DisconnectReason::Timeout)), "{end:?}");
+        assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::Timeout)), "{end:?}");
         assert!(since.elapsed() < Duration::from_secs(30));
     }
 
@@ -420,7 +425,7 @@ mod tests {
         let (mut peer, serving) = conversation(1 << 16);
         peer.write_all(HELLO).await.unwrap();
         let end = timed_out(serving, Duration::from_secs(60)).await;
-        assert!(matches!(end, End::Disconnect(DisconnectReason::Normal)), "{end:?}");
+        assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::Normal)), "{end:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -429,7 +434,7 @@ mod tests {
         peer.write_all(HELLO).await.unwrap();
         let flood = async { while peer.write_all(NOTIFY).await.is_ok() {} };
         let (_, end) = tokio::join!(flood, timed_out(serving, PROGRESS_TIMEOUT));
-        assert!(matches!(end, End::Gone), "{end:?}");
+        assert!(matches!(end, FramesEnd::Gone), "{end:?}");
     }
 
     /// The answers to the frames of one read leave in one write.
@@ -480,7 +485,7 @@ mod tests {
         let mut stream = Counting(stream, Rc::clone(&writes));
         let drain = std::future::pending();
         let Err(end) = converse(&mut stream, &mut frames, drain, admit).await;
-        assert!(matches!(end, End::Gone), "{end:?}");
+        assert!(matches!(end, FramesEnd::Gone), "{end:?}");
         assert_eq!(writes.get(), 1);
     }
 }

@@ -73,13 +73,13 @@ pub(crate) trait Answerer {
 pub(super) struct UnaryCall {
     body: RecvStream,
     respond: SendResponse<Bytes>,
-    phase: Phase,
+    phase: CallPhase,
     /// End of the time for the message; set when the call waits for the first time.
     deadline: Option<Pin<Box<Sleep>>>,
     timeout: Duration,
 }
 
-enum Phase {
+enum CallPhase {
     Receiving {
         method: RpcMethod,
         message: ReceivedMessage,
@@ -97,11 +97,11 @@ impl UnaryCall {
     ) -> Self {
         let (head, body) = request.into_parts();
         let timeout = timeout(&head.headers).unwrap_or(MESSAGE_TIMEOUT).min(MESSAGE_TIMEOUT);
-        let phase = Phase::Discarding(MAX_DISCARDED);
+        let phase = CallPhase::Discarding(MAX_DISCARDED);
         let mut call = Self { body, respond, phase, deadline: None, timeout };
         match RpcMethod::of(&head) {
             Ok(method) => {
-                call.phase = Phase::Receiving { method, message: ReceivedMessage::new(max) };
+                call.phase = CallPhase::Receiving { method, message: ReceivedMessage::new(max) };
             }
             Err(error) => call.send(Err(error)),
         }
@@ -120,7 +120,7 @@ impl UnaryCall {
                 }
                 Poll::Pending => {
                     ready!(self.poll_deadline(context));
-                    if matches!(self.phase, Phase::Discarding(_)) {
+                    if matches!(self.phase, CallPhase::Discarding(_)) {
                         return Poll::Ready(());
                     }
                     self.refuse(answerer, BadMessage::Late);
@@ -131,12 +131,12 @@ impl UnaryCall {
             // Fails if the window is larger than what was received, which it is not.
             let _ = self.body.flow_control().release_capacity(length);
             match &mut self.phase {
-                Phase::Receiving { message, .. } => {
+                CallPhase::Receiving { message, .. } => {
                     if let Err(problem) = message.push(data) {
                         self.refuse(answerer, problem);
                     }
                 }
-                Phase::Discarding(left) => match left.checked_sub(length) {
+                CallPhase::Discarding(left) => match left.checked_sub(length) {
                     Some(less) => *left = less,
                     None => return Poll::Ready(()),
                 },
@@ -152,16 +152,16 @@ impl UnaryCall {
 
     /// Answers the question, whose stream has ended.
     fn end(&mut self, answerer: &impl Answerer) {
-        let phase = std::mem::replace(&mut self.phase, Phase::Discarding(0));
-        if let Phase::Receiving { method, message } = phase {
+        let phase = std::mem::replace(&mut self.phase, CallPhase::Discarding(0));
+        if let CallPhase::Receiving { method, message } = phase {
             self.send(answerer.answer(method, message.finish()));
         }
     }
 
     /// Answers an unusable question before its stream has ended.
     fn refuse(&mut self, answerer: &impl Answerer, problem: BadMessage) {
-        let phase = std::mem::replace(&mut self.phase, Phase::Discarding(MAX_DISCARDED));
-        if let Phase::Receiving { method, .. } = phase {
+        let phase = std::mem::replace(&mut self.phase, CallPhase::Discarding(MAX_DISCARDED));
+        if let CallPhase::Receiving { method, .. } = phase {
             self.send(answerer.answer(method, Err(problem)));
         }
     }

@@ -25,12 +25,12 @@ const NOT_VERIFIED: Unusable =
 
 /// The fields of a request.
 #[derive(Clone, Copy)]
-pub(super) enum Fields<'a> {
+pub(super) enum RequestFields<'a> {
     Http1(&'a [httparse::Header<'a>]),
     Http2(&'a HeaderMap),
 }
 
-impl<'a> Fields<'a> {
+impl<'a> RequestFields<'a> {
     /// Calls `each` with name and value of every field.
     pub(super) fn for_each(self, mut each: impl FnMut(&'a [u8], &'a [u8])) {
         match self {
@@ -87,7 +87,7 @@ impl<'a> FieldNames<'a> {
 
 impl<'a> QuestionFields<'a> {
     /// The values in `fields`.
-    pub(super) fn read(config: &AuthorizerConfig, fields: Fields<'a>) -> Self {
+    pub(super) fn read(config: &AuthorizerConfig, fields: RequestFields<'a>) -> Self {
         let names = FieldNames::of(config);
         let mut read = Self {
             certificate: FieldValue::Absent,

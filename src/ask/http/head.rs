@@ -16,7 +16,7 @@ pub(super) struct RequestHead<'h, 'b> {
     /// Number of bytes, with the empty line.
     pub(super) length: usize,
     pub(super) method: RequestMethod,
-    pub(super) body: RequestBody,
+    pub(super) body: BodyLength,
     /// Whether the peer may send another request.
     pub(super) is_persistent: bool,
     /// Whether the peer speaks HTTP/1.0.
@@ -35,7 +35,7 @@ pub(super) enum RequestMethod {
 
 /// The body that follows a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RequestBody {
+pub(super) enum BodyLength {
     /// Its end is not known, or the peer waits for 100 (Continue) before it sends it.
     Open,
     /// Number of bytes; 0 without a body.
@@ -89,7 +89,7 @@ fn values<'a>(fields: &'a [Header<'_>], name: &'static str) -> impl Iterator<Ite
 
 /// The body by RFC 9112, section 6.3. A peer and keygate that disagree about its end would disagree
 /// about which answer is for which client.
-fn body(fields: &[Header<'_>]) -> Result<RequestBody, &'static str> {
+fn body(fields: &[Header<'_>]) -> Result<BodyLength, &'static str> {
     const AMBIGUOUS: &str = "the end of the question's body is ambiguous";
     let mut length = None;
     for value in values(fields, "content-length") {
@@ -104,9 +104,9 @@ fn body(fields: &[Header<'_>]) -> Result<RequestBody, &'static str> {
     let is_expecting = values(fields, "expect").next().is_some();
     match length {
         Some(_) if is_encoded => Err(AMBIGUOUS),
-        None if is_encoded => Ok(RequestBody::Open),
-        Some(1..) if is_expecting => Ok(RequestBody::Open),
-        Some(_) | None => Ok(RequestBody::Sized(length.unwrap_or(0))),
+        None if is_encoded => Ok(BodyLength::Open),
+        Some(1..) if is_expecting => Ok(BodyLength::Open),
+        Some(_) | None => Ok(BodyLength::Sized(length.unwrap_or(0))),
     }
 }
 
@@ -124,13 +124,13 @@ mod tests {
     use super::*;
 
     /// Body, persistence and length of a whole head.
-    fn parsed(head: &str) -> Result<Option<(RequestBody, bool, usize)>, &'static str> {
+    fn parsed(head: &str) -> Result<Option<(BodyLength, bool, usize)>, &'static str> {
         let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
         let head = parse(head.as_bytes(), &mut fields)?;
         Ok(head.map(|head| (head.body, head.is_persistent, head.length)))
     }
 
-    fn with(fields: &str) -> Result<Option<(RequestBody, bool, usize)>, &'static str> {
+    fn with(fields: &str) -> Result<Option<(BodyLength, bool, usize)>, &'static str> {
         parsed(&format!("GET / HTTP/1.1\r\n{fields}\r\n"))
     }
 
@@ -138,9 +138,9 @@ mod tests {
     fn every_prefix_of_a_head_is_incomplete() {
         let head = "PUT /a?b HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
         for end in 0..head.len() {
-            assert_eq!(parsed(&head[..end]), Ok(None), "{end}");
+            assert_eq!(parsed(head.get(..end).unwrap()), Ok(None), "{end}");
         }
-        let whole = Some((RequestBody::Sized(3), true, head.len()));
+        let whole = Some((BodyLength::Sized(3), true, head.len()));
         assert_eq!(parsed(&format!("{head}abcGET")), Ok(whole));
     }
 
@@ -158,10 +158,10 @@ mod tests {
             assert!(with(fields).is_err(), "{fields}");
         }
         let body = |fields| with(fields).unwrap().unwrap().0;
-        assert_eq!(body("Content-Length: 7\r\nContent-Length: 7\r\n"), RequestBody::Sized(7));
-        assert_eq!(body("Transfer-Encoding: chunked\r\n"), RequestBody::Open);
-        assert_eq!(body("Content-Length: 7\r\nExpect: 100-continue\r\n"), RequestBody::Open);
-        assert_eq!(body("Expect: 100-continue\r\n"), RequestBody::Sized(0));
+        assert_eq!(body("Content-Length: 7\r\nContent-Length: 7\r\n"), BodyLength::Sized(7));
+        assert_eq!(body("Transfer-Encoding: chunked\r\n"), BodyLength::Open);
+        assert_eq!(body("Content-Length: 7\r\nExpect: 100-continue\r\n"), BodyLength::Open);
+        assert_eq!(body("Expect: 100-continue\r\n"), BodyLength::Sized(0));
     }
 
     #[test]
@@ -193,6 +193,6 @@ mod tests {
         }
         let many = "a: b\r\n".repeat(MAX_FIELDS + 1);
         assert!(with(&many).is_err());
-        assert!(with(&many[6..]).is_ok());
+        assert!(with(many.strip_prefix("a: b\r\n").unwrap()).is_ok());
     }
 }

@@ -11,8 +11,8 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::fields::Fields;
-use super::head::{self, MAX_FIELDS, RequestBody, RequestMethod};
+use super::fields::RequestFields;
+use super::head::{self, BodyLength, MAX_FIELDS, RequestMethod};
 use super::response::{HttpAnswer, NextRequest};
 use crate::ask::question::Unusable;
 use crate::config::AuthorizerLimits;
@@ -39,31 +39,31 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     input: BytesMut,
     limits: AuthorizerLimits,
-    answer: impl FnMut(Result<Fields<'_>, Unusable>) -> HttpAnswer,
+    answer: impl FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer,
     drain: impl Future<Output = ()>,
 ) {
     let mut requests = Requests::new(input, limits);
     let Err(end) = converse(&mut stream, &mut requests, drain, answer).await;
     match end {
-        End::Answered => {
+        RequestsEnd::Answered => {
             if write(&mut stream, &mut requests.output).await.is_ok() {
                 lingering_close::close(stream).await;
             }
         }
-        End::Gone => {}
+        RequestsEnd::Gone => {}
     }
 }
 
 /// The end of a connection.
 #[derive(Debug, PartialEq, Eq)]
-enum End {
+enum RequestsEnd {
     /// Closed after the responses in the output.
     Answered,
     /// The peer has closed the connection, or it has failed.
     Gone,
 }
 
-impl From<io::Error> for End {
+impl From<io::Error> for RequestsEnd {
     fn from(_: io::Error) -> Self {
         Self::Gone
     }
@@ -90,7 +90,7 @@ struct Requests {
 
 /// What a connection needs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Need {
+enum RequestsNeed {
     Input,
     /// There may be more requests in the input.
     Output,
@@ -128,29 +128,29 @@ impl Requests {
     /// Takes whole requests from the input and adds the responses to the output.
     fn take(
         &mut self,
-        answer: &mut impl FnMut(Result<Fields<'_>, Unusable>) -> HttpAnswer,
-    ) -> Result<Need, End> {
+        answer: &mut impl FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer,
+    ) -> Result<RequestsNeed, RequestsEnd> {
         for _ in 0..ANSWERED_AT_ONCE {
-            if self.take_one(answer)? == Need::Input {
-                return Ok(Need::Input);
+            if self.take_one(answer)? == RequestsNeed::Input {
+                return Ok(RequestsNeed::Input);
             }
             self.progress = self.received;
             if self.output.len() >= WRITE_SIZE {
                 break;
             }
         }
-        Ok(Need::Output)
+        Ok(RequestsNeed::Output)
     }
 
     fn take_one(
         &mut self,
-        answer: &mut impl FnMut(Result<Fields<'_>, Unusable>) -> HttpAnswer,
-    ) -> Result<Need, End> {
+        answer: &mut impl FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer,
+    ) -> Result<RequestsNeed, RequestsEnd> {
         let skipped = self.input.len().min(usize::try_from(self.discard).unwrap_or(usize::MAX));
         self.input.advance(skipped);
         self.discard -= u64::try_from(skipped).unwrap_or(u64::MAX);
         if self.discard > 0 || self.input.is_empty() {
-            return Ok(Need::Input);
+            return Ok(RequestsNeed::Input);
         }
         let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
         let parsed =
@@ -159,7 +159,7 @@ impl Requests {
             Ok(Some(head)) => head,
             Ok(None) if self.input.len() <= self.max_size => {
                 self.searched = self.input.len();
-                return Ok(Need::Input);
+                return Ok(RequestsNeed::Input);
             }
             Ok(None) => return Err(self.reject(Unusable::Oversize, answer)),
             Err(reason) => return Err(self.reject(Unusable::Malformed(reason), answer)),
@@ -167,12 +167,12 @@ impl Requests {
         let response = if head.length > self.max_size {
             answer(Err(Unusable::Oversize))
         } else {
-            answer(Ok(Fields::Http1(head.fields)))
+            answer(Ok(RequestFields::Http1(head.fields)))
         };
         let max_body = u64::try_from(self.max_size).unwrap_or(u64::MAX);
         let body = match head.body {
-            RequestBody::Sized(length) if length <= max_body => Some(length),
-            RequestBody::Open | RequestBody::Sized(_) => None, // not worth reading to its end
+            BodyLength::Sized(length) if length <= max_body => Some(length),
+            BodyLength::Open | BodyLength::Sized(_) => None, // not worth reading to its end
         };
         let is_last = !head.is_persistent
             || head.method == RequestMethod::Connect
@@ -185,23 +185,23 @@ impl Requests {
         };
         response.write(head.method, next, &mut self.output);
         if is_last {
-            return Err(End::Answered);
+            return Err(RequestsEnd::Answered);
         }
         self.discard = body.unwrap_or(0);
         let length = head.length;
         self.input.advance(length);
         self.searched = 0;
-        Ok(Need::Output)
+        Ok(RequestsNeed::Output)
     }
 
     /// Denies a request whose end is not known.
     fn reject(
         &mut self,
         unusable: Unusable,
-        answer: &mut impl FnMut(Result<Fields<'_>, Unusable>) -> HttpAnswer,
-    ) -> End {
+        answer: &mut impl FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer,
+    ) -> RequestsEnd {
         answer(Err(unusable)).write(RequestMethod::Other, NextRequest::Close, &mut self.output);
-        End::Answered
+        RequestsEnd::Answered
     }
 
     /// Whether a head may end in the bytes that were not searched. So a peer that sends single bytes
@@ -218,13 +218,13 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     requests: &mut Requests,
     drain: impl Future<Output = ()>,
-    mut answer: impl FnMut(Result<Fields<'_>, Unusable>) -> HttpAnswer,
-) -> Result<Infallible, End> {
+    mut answer: impl FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer,
+) -> Result<Infallible, RequestsEnd> {
     let mut drain = pin!(drain);
     let mut last_request = None; // a draining connection waits for it until then
     let mut timer = pin!(sleep_until(requests.deadline()));
     loop {
-        while requests.take(&mut answer)? == Need::Output {
+        while requests.take(&mut answer)? == RequestsNeed::Output {
             write(stream, &mut requests.output).await?;
             tokio::task::yield_now().await;
         }
@@ -246,7 +246,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
             read = read(stream, requests) => read?,
             () = &mut timer => {
                 if Instant::now() >= deadline {
-                    return Err(End::Answered);
+                    return Err(RequestsEnd::Answered);
                 }
                 timer.as_mut().reset(deadline);
             }

@@ -11,7 +11,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::fields::Fields;
+use super::fields::RequestFields;
 use super::response::HttpAnswer;
 use crate::ask::http2;
 use crate::ask::question::Unusable;
@@ -31,7 +31,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     read: BytesMut,
     limits: AuthorizerLimits,
-    mut answer: impl FnMut(Result<Fields<'_>, Unusable>) -> HttpAnswer,
+    mut answer: impl FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer,
     drain: impl Future<Output = ()>,
 ) -> Result<(), h2::Error> {
     let max_size = usize::try_from(limits.max_question_size).unwrap_or(usize::MAX);
@@ -42,7 +42,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             let fields = if header_size(&head) > max_size {
                 Err(Unusable::Oversize)
             } else {
-                Ok(Fields::Http2(&head.headers))
+                Ok(RequestFields::Http2(&head.headers))
             };
             // Fails if the peer has reset the stream.
             let _ = answer(fields).send(head.method == Method::HEAD, &mut respond);

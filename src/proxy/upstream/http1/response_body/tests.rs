@@ -9,12 +9,11 @@ fn chunked() -> BodyDecoder {
     BodyDecoder::Chunked(ChunkDecoder::default())
 }
 
-/// The data and the trailers of a body that comes in pieces of `size` bytes, and what follows.
-fn decoded(
-    mut decoder: BodyDecoder,
-    text: &[u8],
-    size: usize,
-) -> Result<(Vec<u8>, Option<HeaderMap>, Vec<u8>), Http1Error> {
+/// The data and the trailers of a body, and the bytes that follow it.
+type Decoded = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
+
+/// Decodes a body that comes in pieces of `size` bytes.
+fn decoded(mut decoder: BodyDecoder, text: &[u8], size: usize) -> Result<Decoded, Http1Error> {
     let (mut data, mut buffer) = (Vec::new(), BytesMut::new());
     let mut pieces = text.chunks(size);
     loop {
