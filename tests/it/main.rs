@@ -126,6 +126,7 @@ mod reload {
 mod tcp;
 
 mod upstream {
+    mod exchange;
     mod failures;
     mod http2;
     mod names;

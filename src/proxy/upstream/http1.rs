@@ -103,6 +103,13 @@ impl Http1Connection {
         self.stream.borrow_mut().is_open()
     }
 
+    /// Whether an idle connection is open. Frees its buffer, which was up to [`MAX_BUFFER`] large.
+    fn is_open_without_buffer(&self) -> bool {
+        let mut stream = self.stream.borrow_mut();
+        stream.free_buffer();
+        stream.is_open()
+    }
+
     fn is_older_than(&self, age: Option<Duration>) -> bool {
         age.is_some_and(|age| self.opened.elapsed() >= age)
     }
@@ -171,7 +178,7 @@ impl Http1Pool {
         self.0.borrow_mut().retain(|idle| {
             !idle.http1.is_older_than(max_age)
                 && now.saturating_duration_since(idle.since) < max_idle
-                && (idle.http1.is_sending() || idle.http1.is_open())
+                && (idle.http1.is_sending() || idle.http1.is_open_without_buffer())
         });
     }
 }

@@ -110,7 +110,8 @@ impl UpstreamServer {
             return Err(SendError::MaybeSent(UpstreamError::UnexpectedUpgrade));
         }
         let response = response.map(|_| Incoming::Empty);
-        let tunnel = http1.into_tunnel().await.map_err(maybe_sent)?;
+        let sending = pin!(http1.into_tunnel());
+        let tunnel = exchange(sending, upload.as_ref(), self.timeouts().response).await?;
         let mut tunnel = tunnel.ok_or(SendError::MaybeSent(UpstreamError::UpgradeRefused))?;
         if let Some(guard) = &mut tunnel.guard {
             guard.hold(share);

@@ -239,7 +239,11 @@ fn a_frame_of_64_kib_reaches_the_server_and_a_longer_one_ends_the_connection() {
         client.send(&frame(SETTINGS, ACK, 0, b"")); // the window of streams applies from now on
         let fields = request("POST", &[("content-length", &length.to_string())]);
         client.send(&frame(HEADERS, END_HEADERS, 1, &fields));
-        client.send(&frame(DATA, END_STREAM, 1, &vec![b'x'; length]));
+        let mut data = frame(DATA, END_STREAM, 1, &vec![b'x'; length]);
+        if let Came::GoAway(_) = came {
+            data.truncate(9); // a close with unread bytes would be a reset, which loses the GOAWAY
+        }
+        client.send(&data);
         assert_eq!(client.next(), came, "{length} bytes");
         if let Came::Response(..) = came {
             assert_eq!(proxy.origin.next().body.len(), length);

@@ -9,6 +9,7 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode, Version};
 use smallvec::SmallVec;
 
+use super::MAX_BUFFER;
 use super::request_body::UploadFraming;
 use crate::proxy::message::h1_receive::Http1Error;
 use crate::proxy::message::headers::{OwnFields, push_line};
@@ -69,13 +70,17 @@ pub(super) fn encode<B>(
 /// Takes the head of a response from the beginning of `buffer`; `None` if it is not complete.
 ///
 /// # Errors
-/// Returns an error if the head is malformed or has more than [`MAX_FIELDS`] fields.
+/// Returns an error if the head is malformed, larger than [`MAX_BUFFER`], or has more than
+/// [`MAX_FIELDS`] fields.
 pub(super) fn parse(buffer: &mut BytesMut) -> Result<Option<Response<()>>, Http1Error> {
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut parsed = httparse::Response::new(&mut []);
     let config = ParserConfig::default();
     let length =
         match config.parse_response_with_uninit_headers(&mut parsed, buffer, &mut fields)? {
+            Status::Complete(length) if length > MAX_BUFFER => {
+                return Err(Http1Error::HeadTooLarge);
+            }
             Status::Complete(length) => length,
             Status::Partial => return Ok(None),
         };
@@ -198,6 +203,10 @@ mod tests {
         ] {
             assert!(parsed(text).is_err(), "{text:?}");
         }
+        let head = |padding| format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "a".repeat(padding));
+        let padding = MAX_BUFFER - head(0).len();
+        assert!(parsed(&head(padding)).unwrap().is_some());
+        assert!(matches!(parsed(&head(padding + 1)), Err(Http1Error::HeadTooLarge)));
         let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(MAX_FIELDS + 1));
         assert!(matches!(parsed(&many), Err(Http1Error::HeadTooLarge)));
         let most = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(MAX_FIELDS));

@@ -18,7 +18,8 @@ use crate::proxy::message::headers::push_line;
 
 /// Maximum bytes of a body that wait to be written, without the last piece.
 const MAX_QUEUED: usize = 128 << 10;
-/// Maximum number of pieces that one system call writes.
+/// Maximum number of pieces that one system call writes. No more wait, because each takes memory
+/// besides its bytes: chunks of one byte took 3 MiB before they had [`MAX_QUEUED`] bytes.
 const MAX_SLICES: usize = 32;
 /// Capacity of the memory for request heads above which it is freed.
 const MAX_KEPT: usize = 4 << 10;
@@ -192,7 +193,7 @@ impl WriteQueue {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.queued >= MAX_QUEUED
+        self.queued >= MAX_QUEUED || self.pieces.len() >= MAX_SLICES
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -245,5 +246,30 @@ impl WriteQueue {
                 self.pieces.pop_front();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_is_full_by_its_bytes_or_by_its_pieces() {
+        let mut queue = WriteQueue::default();
+        queue.push(Bytes::from(vec![0; MAX_QUEUED - 1]));
+        assert!(!queue.is_full());
+        queue.push(Bytes::from_static(b"1"));
+        assert!(queue.is_full());
+        queue.advance(1);
+        assert!(!queue.is_full());
+        let mut queue = WriteQueue::default();
+        for _ in 1..MAX_SLICES {
+            queue.push(Bytes::from_static(b"1"));
+            assert!(!queue.is_full());
+        }
+        queue.push(Bytes::from_static(b"1"));
+        assert!(queue.is_full());
+        queue.advance(2);
+        assert!(!queue.is_full() && queue.queued == MAX_SLICES - 2);
     }
 }

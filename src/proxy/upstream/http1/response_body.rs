@@ -107,6 +107,12 @@ impl BodyDecoder {
         }
     }
 
+    /// Whether a server behind another proxy may see the end of the body elsewhere (RFC 9112,
+    /// section 6.3).
+    pub(super) fn is_ambiguous<B>(&self, response: &Response<B>) -> bool {
+        matches!(self, Self::Chunked(_)) && response.headers().contains_key(header::CONTENT_LENGTH)
+    }
+
     /// Whether another response may follow on the connection.
     pub(super) fn is_delimited(&self) -> bool {
         !matches!(self, Self::UntilClose { .. })

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::{Bytes, BytesMut};
 use hyper::body::Frame;
 use hyper::{Method, Response, StatusCode};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::task::{AbortHandle, unconstrained};
 
 use super::head;
@@ -107,9 +107,19 @@ impl Http1Stream {
         if !self.may_be_reused() {
             return false;
         }
+        let (mut byte, io) = ([0], &mut *self.io);
+        let mut byte = ReadBuf::new(&mut byte);
         // The budget of the task would make a read pending that is not.
-        let read = pin!(unconstrained(poll_fn(|context| self.poll_fill(context))));
+        let read = pin!(unconstrained(poll_fn(|context| {
+            AsyncRead::poll_read(Pin::new(&mut *io), context, &mut byte)
+        })));
         read.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+
+    /// Frees the buffer of an idle connection.
+    pub(super) fn free_buffer(&mut self) {
+        self.buffer = BytesMut::new();
+        self.read_size = ReadSize::default();
     }
 
     /// Begins a request. Returns the request, to be sent again, if it has no body.
@@ -157,6 +167,7 @@ impl Http1Stream {
 
     fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<Result<Response<()>, Http1Error>> {
         let mut is_new = !self.buffer.is_empty();
+        let mut was_informational = false;
         loop {
             while let Some(response) =
                 is_new.then(|| head::parse(&mut self.buffer)).transpose()?.flatten()
@@ -167,15 +178,23 @@ impl Http1Stream {
                         client.forward(status, response.into_parts().0.headers);
                     }
                     is_new = !self.buffer.is_empty();
+                    was_informational = true;
                     continue;
                 }
                 let body = BodyDecoder::of(&response, self.is_head)?;
-                let is_last = status == StatusCode::SWITCHING_PROTOCOLS || !body.is_delimited();
+                let is_last = status == StatusCode::SWITCHING_PROTOCOLS
+                    || !body.is_delimited()
+                    || body.is_ambiguous(&response);
                 self.keeps_alive &= !is_last && head::keeps_alive(&response);
                 self.reading = Reading::Body(body);
                 self.is_unwritten = true;
                 self.end_if_complete();
                 return Poll::Ready(Ok(response));
+            }
+            if std::mem::take(&mut was_informational) {
+                // Reads without end would use up the budget of the task, which its timers need.
+                context.waker().wake_by_ref();
+                return Poll::Pending;
             }
             if self.buffer.len() >= MAX_BUFFER {
                 return Poll::Ready(Err(Http1Error::HeadTooLarge));
@@ -246,7 +265,11 @@ impl Http1Stream {
     fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Err(error) = ready!(self.poll_send(context)) {
             self.stop_sending();
-            self.failure = Some(error);
+            self.keeps_alive = false;
+            // The server may have sent its response before it closed, which the next read decides.
+            if !matches!(error, Http1Error::Io(_)) {
+                self.failure = Some(error);
+            }
             if let Some(reader) = self.reader.take() {
                 reader.wake();
             }
@@ -397,3 +420,6 @@ impl ReadSize {
         self.was_small = is_small && !self.was_small;
     }
 }
+
+#[cfg(test)]
+mod tests;

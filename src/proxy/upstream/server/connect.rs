@@ -1,7 +1,5 @@
 //! New connections to a server, under the limit of its upstream and the shares of clients.
 
-use tokio::task::yield_now;
-
 use super::UpstreamServer;
 use crate::permit::{ClientKey, ShareGuard};
 use crate::proxy::upstream::dial::{ConnectionGuard, HttpVersion, Io};
@@ -21,7 +19,7 @@ impl UpstreamServer {
         &self,
         share: Option<ShareGuard>,
     ) -> Result<ServerConnection, UpstreamError> {
-        let guard = self.guard(share).await?;
+        let guard = self.guard(share)?;
         let dialed = self.dialer.dial().await?;
         self.metrics.upstream_connections.inc();
         Ok(ServerConnection { io: dialed.io, version: dialed.version, guard })
@@ -29,7 +27,7 @@ impl UpstreamServer {
 
     /// Opens a connection for HTTP/1.1 that may become a tunnel.
     pub(crate) async fn connect_http1(&self) -> Result<ServerConnection, UpstreamError> {
-        let guard = self.guard(None).await?;
+        let guard = self.guard(None)?;
         let io = self.dialer.dial_http1().await?;
         self.metrics.upstream_connections.inc();
         Ok(ServerConnection { io, version: HttpVersion::Http1, guard })
@@ -45,10 +43,8 @@ impl UpstreamServer {
 
     /// Counts a new connection. Idle ones are closed for it: a burst of requests would otherwise
     /// keep out tunnels, which cannot reuse a connection, until `idle_timeout`.
-    async fn guard(&self, share: Option<ShareGuard>) -> Result<ConnectionGuard, UpstreamError> {
-        while self.limit.is_reached() && self.idle.close_one() {
-            yield_now().await; // the task of the connection ends
-        }
+    fn guard(&self, share: Option<ShareGuard>) -> Result<ConnectionGuard, UpstreamError> {
+        while self.limit.is_reached() && self.idle.close_one() {}
         let metric = &self.metrics.upstream_connections_active;
         self.limit.enter(metric, share).ok_or(UpstreamError::ConnectionLimit)
     }

@@ -8,6 +8,9 @@ use crate::proxy::message::h1_receive::Http1Error;
 
 /// Maximum size of the extensions of all chunks of a body, in bytes.
 pub(super) const MAX_EXTENSIONS: usize = 16 << 10;
+/// Maximum number of leading zeros, and of spaces, around the length of a chunk. Without a limit, a
+/// server could send them for as long as it likes.
+pub(super) const MAX_PADDING: usize = 256;
 /// Maximum size of the trailers of a body, in bytes.
 pub(super) const MAX_TRAILERS: usize = 16 << 10;
 /// Maximum number of trailers.
@@ -21,6 +24,8 @@ pub(in super::super) struct ChunkDecoder {
     length: u64,
     /// Size of the extensions so far, in bytes.
     extensions: usize,
+    /// Leading zeros and spaces around the current length.
+    padding: usize,
 }
 
 #[derive(Debug, Default)]
@@ -106,11 +111,17 @@ impl ChunkDecoder {
                         after_length(byte)
                     };
                 };
+                if self.length == 0 && digit == 0 {
+                    self.pad()?;
+                }
                 let length = self.length.checked_mul(16).map(|length| length + u64::from(digit));
                 self.length = length.ok_or(Http1Error::Chunk("a length is too large"))?;
                 Ok(ChunkState::Length)
             }
-            ChunkState::Space => after_length(byte),
+            ChunkState::Space => {
+                self.pad()?;
+                after_length(byte)
+            }
             ChunkState::Extension => match byte {
                 b'\r' => Ok(ChunkState::LengthEnd),
                 b'\n' => malformed("an extension has a newline"),
@@ -124,7 +135,10 @@ impl ChunkDecoder {
                 Ok(if self.length == 0 { ChunkState::Trailers } else { ChunkState::Data })
             }
             ChunkState::DataCr if byte == b'\r' => Ok(ChunkState::DataLf),
-            ChunkState::DataLf if byte == b'\n' => Ok(ChunkState::Begin),
+            ChunkState::DataLf if byte == b'\n' => {
+                self.padding = 0;
+                Ok(ChunkState::Begin)
+            }
             ChunkState::LengthEnd | ChunkState::DataCr | ChunkState::DataLf => {
                 malformed("a line end is missing")
             }
@@ -132,6 +146,14 @@ impl ChunkDecoder {
                 malformed("a chunk is missing") // handled before
             }
         }
+    }
+
+    fn pad(&mut self) -> Result<(), Http1Error> {
+        self.padding += 1;
+        if self.padding > MAX_PADDING {
+            return Err(Http1Error::Chunk("a length is padded too much"));
+        }
+        Ok(())
     }
 
     fn decode_trailers(&mut self, buffer: &mut BytesMut) -> Result<BodyPiece, Http1Error> {

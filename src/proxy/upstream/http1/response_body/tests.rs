@@ -1,4 +1,4 @@
-use super::chunks::{MAX_EXTENSIONS, MAX_TRAILER_FIELDS, MAX_TRAILERS};
+use super::chunks::{MAX_EXTENSIONS, MAX_PADDING, MAX_TRAILER_FIELDS, MAX_TRAILERS};
 use super::*;
 
 fn decoder(head: Response<()>) -> Result<BodyDecoder, Http1Error> {
@@ -132,6 +132,13 @@ fn malformed_chunks_are_an_error() {
     }
     let extensions = [&b"4;"[..], &[b'x'; MAX_EXTENSIONS + 1]].concat();
     assert!(matches!(decoded(chunked(), &extensions, 999), Err(Http1Error::Chunk(_))));
+    let spaces = |count| [&b"4"[..], &vec![b' '; count], b"\r\nfour\r\n0\r\n\r\n"].concat();
+    let zeros = |count| [&vec![b'0'; count], &b"4\r\nfour\r\n0\r\n\r\n"[..]].concat();
+    for padded in [&spaces as &dyn Fn(usize) -> Vec<u8>, &zeros] {
+        assert_eq!(decoded(chunked(), &padded(MAX_PADDING), 7).unwrap().0, b"four");
+        let outcome = decoded(chunked(), &padded(MAX_PADDING + 1), 7);
+        assert!(matches!(outcome, Err(Http1Error::Chunk(_))), "{outcome:?}");
+    }
     let trailers = [&b"0\r\na: "[..], &[b'x'; MAX_TRAILERS]].concat();
     assert!(matches!(decoded(chunked(), &trailers, 999), Err(Http1Error::Chunk(_))));
     let many = ["0\r\n", &"a:b\r\n".repeat(MAX_TRAILER_FIELDS + 1), "\r\n"].concat();
