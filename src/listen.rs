@@ -61,7 +61,7 @@ struct Address {
     /// The bound address: its port is the real one if the configuration has port 0.
     local: ListenAddress,
     /// The file of a Unix socket that this process has bound. Removed with the last socket.
-    _file: Option<SocketFile>,
+    file: Option<SocketFile>,
     timeouts: Mutex<Timeouts>,
     /// One permit for each open connection.
     permits: ResizableSemaphore,
@@ -127,7 +127,7 @@ impl Address {
         Self {
             configured,
             local,
-            _file: file,
+            file,
             timeouts: Mutex::new(limits.timeouts),
             permits: ResizableSemaphore::new(limits.max_connections),
         }
@@ -136,6 +136,13 @@ impl Address {
     fn set_limits(&self, limits: AddressLimits) {
         *self.timeouts.lock().unwrap_or_else(PoisonError::into_inner) = limits.timeouts;
         self.permits.set_limit(limits.max_connections);
+    }
+
+    fn set_owner(&self, owner: &SocketOwner) {
+        if let Some(Err(error)) = self.file.as_ref().map(|file| file.set_owner(owner)) {
+            let address = &self.local;
+            warn!(%address, %error, "mode and group of the socket cannot be changed");
+        }
     }
 
     fn timeouts(&self) -> Timeouts {

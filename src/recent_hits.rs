@@ -5,7 +5,7 @@
 //! memory behind a lock, because clean clients never reach it.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use data_encoding::BASE64;
@@ -48,12 +48,33 @@ struct Inner {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct HitKey {
     service: Arc<str>,
-    fingerprint: String,
-    /// The address of a client without a certificate; of IPv6 the /64, because one host may use all
-    /// of its addresses.
-    address: Option<IpAddr>,
+    client: ClientKey,
     verdict: &'static str,
     action: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum ClientKey {
+    /// The address of a client without a certificate, if it is known; of IPv6 the /64, because one
+    /// host may use all of its addresses.
+    Anonymous(Option<IpAddr>),
+    /// The fingerprint of the client's key.
+    Key(String),
+}
+
+impl HitKey {
+    fn of(hit: &RecentHit) -> Self {
+        let client = match hit.fingerprint() {
+            "" => ClientKey::Anonymous(hit.address.map(network_of)),
+            fingerprint => ClientKey::Key(fingerprint.to_owned()),
+        };
+        let service = hit.service.as_str().into();
+        Self { service, client, verdict: hit.verdict, action: hit.action }
+    }
+
+    fn is_anonymous(&self) -> bool {
+        matches!(self.client, ClientKey::Anonymous(_))
+    }
 }
 
 /// A client that was rejected or flagged. Times are in seconds since the Unix epoch.
@@ -67,8 +88,8 @@ pub struct RecentHit {
     pub action: &'static str,
     /// When the key was judged last: in a handshake, a resumed session, or on an open connection.
     pub stage: &'static str,
-    /// The last IP address of the client.
-    pub address: String,
+    /// The last IP address of the client; `None` if the host that asked did not send it.
+    pub address: Option<IpAddr>,
     /// The client's certificate; `None` for a client without one.
     #[serde(flatten)]
     pub client: Option<CertificateSummary>,
@@ -155,7 +176,7 @@ impl RecentHit {
     /// A client that is seen now.
     #[must_use]
     pub fn new(
-        peer: SocketAddr,
+        address: Option<IpAddr>,
         service: &str,
         chain: &[&CertificateDer<'_>],
         verdict: &Verdict,
@@ -168,7 +189,7 @@ impl RecentHit {
             verdict: verdict.as_str(),
             action: decision.as_str(),
             stage: judged_at.as_str(),
-            address: peer.ip().to_string(),
+            address,
             client: chain.first().map(|leaf| CertificateSummary::of(leaf)),
             source: HitSource::new(chain, verdict),
             spki: found_spki(chain, verdict),
@@ -191,15 +212,8 @@ impl RecentHits {
     }
 
     /// Records a hit, or counts it if the client is in memory.
-    pub fn record(&self, peer: IpAddr, hit: RecentHit) {
-        let fingerprint = hit.fingerprint().to_owned();
-        let key = HitKey {
-            service: hit.service.as_str().into(),
-            address: fingerprint.is_empty().then(|| network_of(peer)),
-            fingerprint,
-            verdict: hit.verdict,
-            action: hit.action,
-        };
+    pub fn record(&self, hit: RecentHit) {
+        let key = HitKey::of(&hit);
         let mut inner = self.inner();
         if let Some(known) = inner.hits.get_mut(&key) {
             let (first_seen, count) = (known.first_seen, known.count.saturating_add(1));
@@ -231,9 +245,9 @@ impl Inner {
     /// Evicts [`EVICTED_AT_ONCE`] clients. If enough clients have no certificate, only those are
     /// evicted, because one attacker can cause many of them with many addresses.
     fn evict_oldest(&mut self) {
-        let anonymous = self.hits.keys().filter(|key| key.address.is_some()).count();
+        let anonymous = self.hits.keys().filter(|key| key.is_anonymous()).count();
         let only_anonymous = anonymous >= EVICTED_AT_ONCE;
-        let may_go = |key: &HitKey| !only_anonymous || key.address.is_some();
+        let may_go = |key: &HitKey| !only_anonymous || key.is_anonymous();
         let candidates = self.hits.iter().filter(|(key, _)| may_go(key));
         let mut times: Vec<u64> = candidates.map(|(_, hit)| hit.last_seen).collect();
         times.sort_unstable();
@@ -254,38 +268,42 @@ impl Inner {
 mod tests {
     use super::*;
 
-    fn peer(number: usize) -> SocketAddr {
-        let number = u32::try_from(number).unwrap();
-        SocketAddr::from((std::net::Ipv4Addr::from(number), 1))
+    fn address(number: usize) -> IpAddr {
+        IpAddr::from(std::net::Ipv4Addr::from(u32::try_from(number).unwrap()))
     }
 
     fn anonymous(from: usize, decision: Decision, last_seen: u64) -> RecentHit {
         let judged_at = JudgedAt::FullHandshake;
-        let hit = RecentHit::new(peer(from), "s", &[], &Verdict::Unchecked, judged_at, decision);
+        let (address, verdict) = (Some(address(from)), Verdict::Unchecked);
+        let hit = RecentHit::new(address, "s", &[], &verdict, judged_at, decision);
         RecentHit { first_seen: last_seen, last_seen, ..hit }
     }
 
     fn record(hits: &RecentHits, from: usize, last_seen: u64) {
-        hits.record(peer(from).ip(), anonymous(from, Decision::Reject, last_seen));
+        hits.record(anonymous(from, Decision::Reject, last_seen));
     }
 
     #[test]
     fn repeated_hits_of_a_client_are_counted() {
         let hits = RecentHits::default();
         for last_seen in [5, 7, 9] {
-            hits.record(peer(1).ip(), anonymous(1, Decision::Flag, last_seen));
+            hits.record(anonymous(1, Decision::Flag, last_seen));
         }
-        hits.record(peer(2).ip(), anonymous(2, Decision::Flag, 8));
+        hits.record(anonymous(2, Decision::Flag, 8));
         record(&hits, 1, 1);
         let all = hits.all();
         let found: Vec<_> = all
             .hits
             .iter()
-            .map(|hit| (&*hit.address, hit.action, hit.first_seen, hit.count))
+            .map(|hit| (hit.address, hit.action, hit.first_seen, hit.count))
             .collect();
         assert_eq!(
             found,
-            [("0.0.0.1", "flag", 5, 3), ("0.0.0.2", "flag", 8, 1), ("0.0.0.1", "reject", 1, 1)]
+            [
+                (Some(address(1)), "flag", 5, 3),
+                (Some(address(2)), "flag", 8, 1),
+                (Some(address(1)), "reject", 1, 1)
+            ]
         );
         assert_eq!(all.evicted, 0);
     }
@@ -294,7 +312,8 @@ mod tests {
     fn the_addresses_of_one_ipv6_network_are_one_anonymous_client() {
         let hits = RecentHits::default();
         for address in ["2001:db8::1", "2001:db8::ffff:2", "2001:db8:0:1::1"] {
-            hits.record(address.parse().unwrap(), anonymous(1, Decision::Reject, 1));
+            let address = Some(address.parse().unwrap());
+            hits.record(RecentHit { address, ..anonymous(1, Decision::Reject, 1) });
         }
         let mut counts: Vec<_> = hits.all().hits.iter().map(|hit| hit.count).collect();
         counts.sort_unstable();
@@ -319,7 +338,7 @@ mod tests {
         let hits = RecentHits::default();
         let certificate = CertificateSummary { fingerprint: "ab".to_owned(), ..Default::default() };
         let known = RecentHit { client: Some(certificate), ..anonymous(1, Decision::Reject, 0) };
-        hits.record(peer(1).ip(), known);
+        hits.record(known);
         for number in 0..3 * MAX_CLIENTS {
             record(&hits, number, 1);
         }

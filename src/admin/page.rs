@@ -119,7 +119,8 @@ struct ClientRow<'a> {
     verdict: &'static str,
     action: &'static str,
     count: u64,
-    address: &'a str,
+    /// `-` if it is not known.
+    address: String,
     subject: &'a str,
     issuer: &'a str,
     serial: &'a str,
@@ -336,7 +337,7 @@ fn client(seen: &RecentHit, now: u64) -> ClientRow<'_> {
         verdict: seen.verdict,
         action: seen.action,
         count: seen.count,
-        address: &seen.address,
+        address: seen.address.map_or("-".to_owned(), |address| address.to_string()),
         subject: client.map_or("no certificate", |client| &client.subject),
         issuer: client.map_or("", |client| &client.issuer),
         serial: client.map_or("", |client| &client.serial),

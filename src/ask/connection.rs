@@ -30,6 +30,8 @@ pub(crate) struct AskConnection {
     worker: Rc<AskWorker>,
     /// The authorizer at the time of the last question.
     authorizer: RefCell<Arc<Authorizer>>,
+    /// The configuration when the connection was accepted.
+    accepted_by: Arc<AuthorizerConfig>,
     asker: AskingPeer,
     metrics: Rc<AuthorizerMetrics>,
     /// The snapshot by which the asker was permitted last, and whether it was.
@@ -52,6 +54,7 @@ impl AskConnection {
         metrics.askers_active.inc();
         Self {
             authorizer: RefCell::new(Arc::clone(authorizer)),
+            accepted_by: Arc::clone(&authorizer.config),
             asker,
             metrics,
             permission: Cell::new((0, false)),
@@ -71,7 +74,7 @@ impl AskConnection {
     }
 
     /// Waits until the door must close the connection politely: the process drains, a reload has
-    /// removed the authorizer, or the asker may no longer ask. Questions until then are answered.
+    /// removed or moved the authorizer, or the asker may no longer ask. Questions until then are answered.
     pub(crate) async fn closing(&self) {
         let mut lifecycle = self.lifecycle();
         loop {
@@ -123,7 +126,7 @@ impl AskConnection {
         let snapshot = self.worker.snapshot();
         let answer = if !self.follow(&snapshot) {
             self.count_draining();
-            denial("the authorizer has been removed from the configuration")
+            denial("the authorizer has been removed, or has another address or protocol")
         } else if !self.is_still_permitted(&snapshot) {
             self.reject();
             denial("the asker may no longer ask")
@@ -148,11 +151,17 @@ impl AskConnection {
         }
     }
 
-    /// Takes the authorizer from the snapshot in use. Returns whether it is still configured.
+    /// Takes the authorizer from the snapshot in use. Returns whether it is still configured, at the
+    /// same address and with the same protocol. Other peers may ask on another address: `askers.from`
+    /// does not apply to a peer on a Unix socket.
     fn follow(&self, snapshot: &Snapshot) -> bool {
         let mut authorizer = self.authorizer.borrow_mut();
         let Some(current) = snapshot.authorizer(authorizer.id) else { return false };
         if !Arc::ptr_eq(&authorizer, current) {
+            let (now, before) = (&current.config, &self.accepted_by);
+            if (&now.listen, now.protocol) != (&before.listen, before.protocol) {
+                return false;
+            }
             *authorizer = Arc::clone(current);
         }
         true
@@ -166,6 +175,7 @@ impl AskConnection {
     ) -> Result<Answer, Unusable> {
         let (policy, now) = (&authorizer.config.policy, SystemTime::now());
         let presented: &[CertificateDer<'_>] = match &question.presented {
+            Presented::Chain(chain) if chain.is_empty() => return Err(NO_CERTIFICATE),
             Presented::Chain(chain) => chain,
             Presented::None => match authorizer.config.client_auth.mode {
                 ClientAuthMode::Optional => &[],

@@ -1,6 +1,8 @@
 //! The configuration of the hosts that ask an authorizer: the parts about keygate of the files in
 //! `deploy/authorizer`, which the tests run with the real programs.
 
+use hyper::header::HeaderName;
+
 use crate::config::{
     AuthorizerConfig, AuthorizerProtocol, CertificateSource, HeaderEncoding, ListenAddress,
 };
@@ -62,6 +64,11 @@ const ENVOY_HTTP: HostFile = host_file!(
     ["- name: envoy.filters.http.ext_authz", "- name: keygate"]
 );
 
+const INGRESS_NGINX: HostFile = host_file!(
+    "ingress-nginx, not run by the tests",
+    "snippets/ingress-nginx.yaml",
+    ["annotations:"]
+);
 const HAPROXY: HostFile =
     host_file!("HAProxy", "haproxy/haproxy.cfg", ["frontend edge", "backend keygate"]);
 const HAPROXY_ENGINE: HostFile = host_file!(
@@ -82,18 +89,19 @@ pub(super) fn snippets(config: &AuthorizerConfig) -> Vec<(String, String)> {
                 &[NGINX, ENVOY_HTTP]
             }
             CertificateSource::Header { encoding: HeaderEncoding::Rfc9440, .. } => &[CADDY],
+            CertificateSource::IngressNginx => &[INGRESS_NGINX],
             CertificateSource::Traefik => &[TRAEFIK],
             CertificateSource::Argument
             | CertificateSource::Attributes
             | CertificateSource::Header { encoding: HeaderEncoding::Base64Der, .. }
-            | CertificateSource::IngressNginx
             | CertificateSource::Xfcc => &[],
         },
     };
     let files = files.iter().map(|file| {
         let parts = file.parts.iter().filter_map(|start| part(file.text, start));
         let parts = parts.collect::<Vec<_>>().join("\n");
-        (format!("{} (from {})", file.host, file.path), at_address(&parts, &config.listen))
+        let parts = with_header_names(&at_address(&parts, &config.listen), config);
+        (format!("{} (from {})", file.host, file.path), parts)
     });
     files.collect()
 }
@@ -142,6 +150,44 @@ fn at_address(text: &str, listen: &ListenAddress) -> String {
     }
 }
 
+/// `text` with the names of the headers that an authorizer reads, and without those that it does not.
+fn with_header_names(text: &str, config: &AuthorizerConfig) -> String {
+    let (certificate, verify) = match &config.certificate_from {
+        CertificateSource::Header { header, verify, .. } => (Some(header), verify.as_ref()),
+        CertificateSource::Argument
+        | CertificateSource::Attributes
+        | CertificateSource::ClientCert
+        | CertificateSource::IngressNginx
+        | CertificateSource::Traefik
+        | CertificateSource::Xfcc => (None, None),
+    };
+    let address = config.address_from.as_ref();
+    let lines = text.lines().filter_map(|line| {
+        let line = renamed(line, "X-SSL-Verify", verify)?;
+        let line = renamed(&line, "X-Real-IP", address)?;
+        match certificate {
+            None => Some(line),
+            Some(_) if line.contains("-Client-Cert-Chain") => Some(line),
+            Some(_) => renamed(&line, "X-SSL-Cert", certificate)
+                .and_then(|line| renamed(&line, "Client-Cert", certificate)),
+        }
+    });
+    lines.map(|line| line + "\n").collect()
+}
+
+/// A line with another header name; `None` if it is about a header that the authorizer does not
+/// read. Names in the files are in their usual spelling or in lower case.
+fn renamed(line: &str, usual: &str, name: Option<&HeaderName>) -> Option<String> {
+    let lower = usual.to_ascii_lowercase();
+    let found = [usual, lower.as_str()].into_iter().find(|name| line.contains(name));
+    match (found, name) {
+        (None, _) => Some(line.to_owned()),
+        (Some(_), None) => None,
+        (Some(_), Some(name)) if *name == lower.as_str() => Some(line.to_owned()),
+        (Some(found), Some(name)) => Some(line.replace(found, name.as_str())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,6 +204,7 @@ mod tests {
             ENVOY_HTTP,
             HAPROXY,
             HAPROXY_ENGINE,
+            INGRESS_NGINX,
         ] {
             for start in file.parts {
                 let part = part(file.text, start).unwrap_or_else(|| panic!("{start}"));

@@ -47,7 +47,8 @@ struct ReportedClient {
     service: String,
     verdict: String,
     action: String,
-    address: String,
+    /// `null` if the host that asked an authorizer did not send it.
+    address: Option<String>,
     #[serde(default)]
     subject: String,
     #[serde(default)]
@@ -107,6 +108,7 @@ impl std::fmt::Display for ReportedClient {
         } else {
             (self.subject.as_str(), self.fingerprint.as_str())
         };
+        let address = address.as_deref().unwrap_or("-");
         let found_in = self.list.as_ref().or(self.filter.as_ref()).map_or("-", String::as_str);
         let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
         let (first, last) = (rfc3339(self.first_seen), rfc3339(self.last_seen));

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 use tracing::info;
 
-use super::bind::{BindError, bind_listener, configured_addresses};
-use super::{Address, AddressLimits, ListenSocket, Listener};
+use super::bind::{BindError, bind_listener, configured_addresses, resolved_owner};
+use super::{Address, AddressLimits, ListenSocket, Listener, SocketOwner};
 use crate::config::{Config, ListenAddress};
 use crate::process::inherited_sockets::InheritedSockets;
 
@@ -55,6 +55,13 @@ impl Addresses {
         let added = added
             .map(|address| bind_listener(config, workers, address, &locked.inherited))
             .collect::<Result<Vec<_>, _>>()?;
+        let has_file = |address: &ListenAddress| {
+            locked.known.get(address).is_some_and(|known| known.file.is_some())
+        };
+        let owners = configured.iter().filter(|address| has_file(address));
+        let owners = owners
+            .map(|address| Ok((address.clone(), resolved_owner(config, address)?)))
+            .collect::<Result<Vec<_>, _>>()?;
         drop(locked);
         let limits =
             configured.iter().map(|address| (address.clone(), AddressLimits::new(config, address)));
@@ -62,6 +69,7 @@ impl Addresses {
         Ok(move || {
             let mut addresses = addresses.lock().unwrap_or_else(PoisonError::into_inner);
             addresses.commit(added, &limits);
+            addresses.set_owners(&owners);
         })
     }
 
@@ -69,6 +77,15 @@ impl Addresses {
     /// more.
     pub(crate) fn close(&mut self) {
         self.known.clear();
+    }
+
+    /// Applies mode and group of Unix sockets that were bound before.
+    fn set_owners(&self, owners: &[(ListenAddress, SocketOwner)]) {
+        for (address, owner) in owners {
+            if let Some(known) = self.known.get(address) {
+                known.set_owner(owner);
+            }
+        }
     }
 
     fn commit(&mut self, added: Vec<Listener>, limits: &[(ListenAddress, AddressLimits)]) {

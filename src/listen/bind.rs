@@ -48,12 +48,26 @@ pub(super) fn bind_listener(
     let bound = match configured {
         ListenAddress::Tcp(address) => bind_tcp(workers, *address, inherited, limits),
         ListenAddress::Unix(path) => {
-            let authorizer = config.authorizers.iter().find(|it| it.listen == *configured);
-            let owner = authorizer.map(SocketOwner::of).unwrap_or_default();
+            let owner = socket_owner(config, configured);
             bind_shared(workers, configured, path, &owner, inherited, limits)
         }
     };
     bound.map_err(|source| BindError { address: configured.clone(), source })
+}
+
+/// Group and mode of the Unix socket on `address`.
+fn socket_owner(config: &Config, address: &ListenAddress) -> SocketOwner {
+    let authorizer = config.authorizers.iter().find(|it| it.listen == *address);
+    authorizer.map(SocketOwner::of).unwrap_or_default()
+}
+
+/// [`socket_owner`] with the id of the group.
+pub(super) fn resolved_owner(
+    config: &Config,
+    address: &ListenAddress,
+) -> Result<SocketOwner, BindError> {
+    let owner = socket_owner(config, address).resolved();
+    owner.map_err(|source| BindError { address: address.clone(), source })
 }
 
 fn bind_tcp(

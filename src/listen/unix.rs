@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
+use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,6 +28,25 @@ impl SocketOwner {
         let group = authorizer.socket_group.clone();
         Self { mode: Some(authorizer.socket_mode), group }
     }
+
+    /// The same owner, with the id of a group that is given by name.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such group.
+    pub(super) fn resolved(self) -> io::Result<Self> {
+        let group = self.group.as_ref().map(group_id).transpose()?;
+        Ok(Self { group: group.map(SocketGroup::Id), ..self })
+    }
+
+    fn apply(&self, path: &Path) -> io::Result<()> {
+        if let Some(group) = &self.group {
+            std::os::unix::fs::lchown(path, None, Some(group_id(group)?))?;
+        }
+        match self.mode {
+            Some(mode) => fs::set_permissions(path, fs::Permissions::from_mode(mode)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The file of a Unix socket that this process has bound. Removed when it is dropped, unless
@@ -42,6 +61,18 @@ pub struct SocketFile {
 impl SocketFile {
     fn new(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), identity: identity(path)? })
+    }
+
+    /// Gives the file to `owner`.
+    ///
+    /// # Errors
+    /// Returns an error if another process has replaced the file, or if this process may not change
+    /// it.
+    pub(super) fn set_owner(&self, owner: &SocketOwner) -> io::Result<()> {
+        if identity(&self.path)? != self.identity {
+            return Err(io::Error::other("another process has replaced the file"));
+        }
+        owner.apply(&self.path)
     }
 }
 
@@ -80,12 +111,7 @@ pub(crate) fn bind_unix(
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     let file = SocketFile::new(path)?;
-    if let Some(group) = &owner.group {
-        std::os::unix::fs::chown(path, None, Some(group_id(group)?))?;
-    }
-    if let Some(mode) = owner.mode {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-    }
+    file.set_owner(owner)?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok((socket.into(), Some(file)))
@@ -112,8 +138,14 @@ fn group_id(group: &SocketGroup) -> io::Result<u32> {
 /// Whether no process listens on the socket file at `path`. A killed process leaves such a file.
 fn is_stale(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket())
-        && StdStream::connect(path)
-            .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        && try_connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Connects without waiting for a place in the queue of a process that does not accept.
+fn try_connect(path: &Path) -> io::Result<()> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(&SockAddr::unix(path)?)
 }
 
 /// Accepts the connections of one worker's copy of a Unix socket.
@@ -155,5 +187,30 @@ impl UnixAcceptor {
         self.backoff = Backoff::default();
         let permit = self.address.permits.acquire().await.ok()?;
         Some(UnixAccepted { stream, permit })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_whose_queue_is_full_is_not_stale() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ask.sock");
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        socket.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        assert!(is_stale(&path), "it does not listen yet");
+        socket.listen(0).unwrap();
+        let waiting = || {
+            let client = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            client.set_nonblocking(true).unwrap();
+            client.connect(&SockAddr::unix(&path).unwrap()).is_ok().then_some(client)
+        };
+        let queue: Vec<_> = std::iter::from_fn(waiting).collect();
+        assert!(!queue.is_empty());
+        assert!(!is_stale(&path));
+        drop(socket);
+        assert!(is_stale(&path), "a process that was killed leaves such a file");
     }
 }

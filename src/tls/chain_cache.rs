@@ -2,10 +2,11 @@
 //! checks of its certificates.
 //!
 //! A chain is found by the exact bytes of all certificates that the client presents, within times
-//! in which a search finds the same path. Only clients that have proved possession of their key,
-//! to keygate or to a host that asks an authorizer, add chains or keep them in use, and a client replaces only its own. The proof of possession is
-//! never stored. A chain is found by the verifier that verified it only, so that no chain outlives
-//! the CAs and revocation lists that it was verified with. `docs/decisions/chain-cache.md` has the reasons.
+//! in which a search finds the same path. Only clients that have proved possession of their key, to
+//! keygate or to a host that asks an authorizer, add chains or keep them in use. A client replaces
+//! only its own. The proof of possession is never stored. A chain is found by the verifier that
+//! verified it only, so that no chain outlives the CAs and revocation lists that it was verified
+//! with. `docs/decisions/chain-cache.md` has the reasons.
 
 use std::borrow::Borrow;
 use std::cell::RefCell;

@@ -160,9 +160,14 @@ impl AskedKeygate {
     }
 
     pub fn with_pki(pki: Pki, edge: &str) -> Self {
+        Self::configured(pki, &configuration(edge))
+    }
+
+    /// Starts with a whole configuration, such as one of [`configuration`].
+    pub fn configured(pki: Pki, text: &str) -> Self {
         let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
         write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
-        let keygate = Keygate::configured(&pki, &configuration(edge));
+        let keygate = Keygate::configured(&pki, text);
         Self { pki, good, lost, keygate }
     }
 

@@ -1,9 +1,14 @@
 //! The one path from a question to its answer: verdicts, denials, metrics, log lines, the report
 //! (`src/ask/connection.rs`).
 
-use serde_json::Value;
+use data_encoding::BASE64;
+use serde_json::{Value, json};
 
-use crate::support::asker::{AskedKeygate, UNIX};
+use crate::support::asker::{AskedKeygate, UNIX, configuration};
+use crate::support::keygate::keygate;
+use crate::support::pki::Pki;
+use crate::support::proof_source::{ProofSource, fingerprint};
+use crate::support::{output_text, wait_for, write_revision};
 
 const RESULTS: [&str; 7] =
     ["allowed", "denied", "draining", "malformed", "not_allowed", "not_verified", "oversize"];
@@ -100,4 +105,72 @@ fn a_question_that_cannot_be_used_is_denied_whatever_the_policy() {
     let required = AskedKeygate::start(UNIX);
     assert_eq!(required.connect().ask(&[]).status, 403);
     assert_eq!(required.questions("malformed"), 1.0);
+}
+
+#[test]
+fn a_client_whose_address_the_host_does_not_send_has_none_in_log_and_report() {
+    let scene = AskedKeygate::start(UNIX);
+    let certificate = BASE64.encode(&scene.lost.der);
+    let request = format!("GET / HTTP/1.1\r\nHost: a\r\nClient-Cert: :{certificate}:\r\n\r\n");
+    assert_eq!(scene.connect().exchange(&request).unwrap().status, 403);
+    let line = scene.keygate.wait_for("the line", |line| line["message"] == "client key rejected");
+    assert_eq!((&line["client"], &line["peer"]), (&Value::Null, &Value::Null), "{line}");
+    let report: Value = serde_json::from_str(&scene.keygate.admin("/report").1).unwrap();
+    let client = report["clients"][0].as_object().unwrap();
+    assert_eq!(client.get("address"), Some(&Value::Null), "{report}");
+    assert!(scene.keygate.admin("/").1.contains("<td class=\"number\">1<td>-<td"));
+    let admin = scene.pki.path("admin.toml");
+    let text =
+        configuration(UNIX).replace("127.0.0.1:0", &scene.keygate.admin_address().to_string());
+    std::fs::write(&admin, text).unwrap();
+    let output = keygate(&["report", "--config", admin.to_str().unwrap()]);
+    assert!(output_text(&output).contains("last from -\n"), "{}", output_text(&output));
+}
+
+#[test]
+fn a_client_that_was_asked_about_is_a_new_hit_of_an_update() {
+    let text = configuration(UNIX);
+    let text = text.replace("path = \"lost.pkbf\"", "path = \"lost.pkbf\", max_new_hits = 0");
+    let scene = AskedKeygate::configured(Pki::new(), &text);
+    assert_eq!(scene.connect().ask_about(&scene.good).status, 200);
+    write_revision(&scene.pki.path("lost.pkbf"), &[&scene.lost.spki, &scene.good.spki], 2);
+    let status = scene.keygate.wait_for_status("the update to wait", |status| {
+        status["filters"][0]["waiting"].is_object()
+    });
+    let waiting = &status["filters"][0]["waiting"];
+    assert_eq!(waiting["new_hits"], 1);
+    let fingerprint = fingerprint(&scene.good);
+    let clients = json!([{ "service": "edge", "fingerprint": fingerprint, "subject": "CN=good" }]);
+    assert_eq!(waiting["clients"], clients);
+    assert_eq!(scene.connect().ask_about(&scene.good).status, 200, "the filter in use stays");
+}
+
+#[test]
+fn the_source_of_proofs_is_asked_about_the_key_of_a_question_and_later_questions_get_the_answer() {
+    let (pki, source) = (Pki::new(), ProofSource::start());
+    let edge = format!("{UNIX}policy = {{ on_probable = \"flag\", on_cleared = \"header\" }}\n");
+    let text = configuration(&edge) + &source.settings(&pki, "1h");
+    let scene = AskedKeygate::configured(pki, &text);
+    source.wait_for_canary(&scene.keygate);
+    source.prove(&scene.lost);
+    source.clear(&scene.good);
+    write_revision(&scene.pki.path("lost.pkbf"), &[&scene.lost.spki, &scene.good.spki], 2);
+    scene.keygate.wait_for_generation(2);
+    let mut asker = scene.connect();
+    for (client, status, word) in [(&scene.lost, 403, "confirmed"), (&scene.good, 200, "cleared")] {
+        let first = asker.ask_about(client);
+        assert_eq!(first.status, 200, "it does not wait");
+        assert!(first.field("client-key-status").unwrap().starts_with("probable;"), "{first:?}");
+        source.wait_for_question(client);
+        wait_for("the answer", || {
+            let later = asker.ask_about(client);
+            let found = later.field("client-key-status").unwrap();
+            let is_known = later.status == status && found.starts_with(word);
+            if is_known { Ok(()) } else { Err(format!("{later:?}")) }
+        });
+        assert_eq!(source.questions(client), 1);
+    }
+    let line = scene.keygate.wait_for("the line", |line| line["verdict"] == "confirmed");
+    assert_eq!((&line["proof"], &line["message"]), (&json!("host"), &json!("client key rejected")));
+    assert_eq!(line["key_proof"], fingerprint(&scene.lost), "{line}");
 }

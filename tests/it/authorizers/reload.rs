@@ -1,5 +1,6 @@
 //! A reload changes, adds and removes authorizers, while connections of askers stay open.
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
 use crate::support::asker::{AskedKeygate, Asker, TCP, UNIX, configuration};
@@ -56,6 +57,34 @@ fn an_asker_that_may_no_longer_ask_is_closed() {
     scene.reconfigure(&format!("{TCP}askers = {{ from = [\"192.0.2.0/24\"] }}\n"), 2);
     let answer = asker.try_ask(&[&scene.good.der]);
     assert!(answer.is_none_or(|answer| answer.status == 403), "denied, or closed already");
+}
+
+#[test]
+fn an_authorizer_on_another_address_closes_the_connections_of_the_old_one() {
+    let scene = AskedKeygate::start(UNIX);
+    let mut asker = scene.connect();
+    assert_eq!(asker.ask_about(&scene.good).status, 200);
+    // Only that network may ask now. The peer on the Unix socket has no network.
+    scene.reconfigure(&format!("{TCP}askers = {{ from = [\"192.0.2.0/24\"] }}\n"), 2);
+    let answer = asker.try_ask(&[&scene.good.der]);
+    assert!(answer.is_none_or(|answer| answer.status == 403), "denied, or closed already");
+}
+
+#[test]
+fn a_reload_changes_the_mode_of_the_socket() {
+    let scene = AskedKeygate::start(UNIX);
+    let path = scene.pki.path("ask.sock");
+    let mode = || path.symlink_metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o660);
+    scene.reconfigure(&format!("{UNIX}socket_mode = \"0600\"\n"), 2);
+    crate::support::wait_until("the new mode", || mode() == 0o600);
+    let unknown = format!("{UNIX}socket_group = \"no such group\"\n");
+    std::fs::write(scene.pki.path("keygate.toml"), configuration(&unknown)).unwrap();
+    let line = scene.keygate.wait_for("the rejection", |line| {
+        line["message"] == "configuration rejected, keeping the one in use"
+    });
+    assert!(line.to_string().contains("unix:"), "{line}");
+    assert_eq!(mode(), 0o600);
 }
 
 #[test]

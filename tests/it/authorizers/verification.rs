@@ -3,7 +3,7 @@
 
 use rcgen::{CertificateParams, date_time_ymd};
 
-use crate::support::asker::{AskedKeygate, UNIX};
+use crate::support::asker::{AskedKeygate, Asker, UNIX};
 use crate::support::pki::{Kind, Party, Pki, RevocationList};
 
 fn expired(pki: &Pki) -> Party {
@@ -111,4 +111,51 @@ fn a_chain_is_judged_up_to_its_anchor_although_the_host_sends_the_leaf_alone() {
 
 fn fingerprint(spki: &[u8]) -> String {
     keygate::spki::Fingerprint::of(spki).to_string()
+}
+
+#[test]
+fn the_lists_of_intermediates_count_if_the_chain_is_judged() {
+    let root = Pki::new();
+    let below = root.subordinate("Issuing CA");
+    let client = below.client("below", Kind::P256);
+    for (from, name) in [(root.path("ca.pem"), "root.pem"), (below.path("ca.pem"), "issuing.pem")] {
+        std::fs::copy(from, root.path(name)).unwrap();
+    }
+    root.crl_with("root.crl", &RevocationList::new(1, &[]));
+    let path = root.path("issuing.crl");
+    let list = |number: u64, revoked: &[&Party]| {
+        let list = below.signed_crl(&RevocationList::new(number, revoked));
+        std::fs::write(&path, list.pem().unwrap()).unwrap();
+    };
+    list(1, &[]);
+    let edge =
+        verifying(", intermediates = \"issuing.pem\", crls = [\"root.crl\", \"issuing.crl\"]")
+            + "policy = { judge = \"chain\" }\n";
+    let issuer = below.as_party();
+    let scene = AskedKeygate::with_pki(root, &edge);
+    let mut asker = scene.connect();
+    for _ in 0..2 {
+        assert_eq!(asker.ask(&[&client.der]).status, 200);
+    }
+    let denied = |asker: &mut Asker, reason: &str| {
+        let answer = asker.ask(&[&client.der]);
+        assert_eq!(answer.status, 403, "{}", answer.body);
+        assert!(answer.body.contains(reason), "{}", answer.body);
+    };
+    // The issuing CA revokes the client.
+    list(2, &[&client]);
+    scene.keygate.wait_for_generation(2);
+    denied(&mut asker, "is revoked");
+    list(3, &[]);
+    scene.keygate.wait_for_generation(3);
+    assert_eq!(asker.ask(&[&client.der]).status, 200);
+    // The root revokes the issuing CA.
+    scene.pki.crl_with("root.crl", &RevocationList::new(2, &[&issuer]));
+    scene.keygate.wait_for_generation(4);
+    denied(&mut asker, "is revoked");
+    // Each certificate needs a list of its issuer.
+    let edge = verifying(", intermediates = \"issuing.pem\", crls = [\"issuing.crl\"]")
+        + "policy = { judge = \"chain\" }\n";
+    scene.reconfigure(&edge, 5);
+    denied(&mut asker, "revocation list");
 }

@@ -47,6 +47,86 @@ impl Files {
 
 const DAY: Duration = Duration::from_secs(86_400);
 
+#[test]
+fn each_authorizer_is_shown_with_the_lines_for_its_host() {
+    let pki = Pki::new();
+    write_filter(&pki.path("lost.pkbf"), &[b"a key"]);
+    let mut text = "filters = [{ name = \"lost\", path = \"lost.pkbf\" }]\n".to_owned();
+    let escaped = "{ header = \"X-Client\", encoding = \"escaped-pem\" }";
+    let anchors = "client_auth = { trust_anchors = \"ca.pem\" }\n";
+    for (name, listen, protocol, source, more) in [
+        ("caddy", "unix:/run/a.sock", "http", "\"client-cert\"", anchors),
+        ("nginx", "unix:/run/b.sock", "http", escaped, "address_from = \"X-Client-IP\"\n"),
+        ("traefik", "127.0.0.1:9192", "http", "\"traefik\"", ""),
+        ("ingress", "127.0.0.1:9193", "http", "\"ingress-nginx\"", ""),
+        ("envoy", "127.0.0.1:9194", "ext-authz", "\"attributes\"", ""),
+        ("xfcc", "unix:/run/c.sock", "ext-authz", "\"xfcc\"", ""),
+        ("haproxy", "unix:/run/d.sock", "spop", "", ""),
+    ] {
+        let keys = format!("name = {name:?}\nlisten = {listen:?}\nprotocol = {protocol:?}\n");
+        let source = match source {
+            "" => String::new(),
+            source => format!("certificate_from = {source}\n"),
+        };
+        text += &format!("[[authorizers]]\n{keys}{source}{more}");
+    }
+    let path = pki.path("keygate.toml");
+    std::fs::write(&path, text).unwrap();
+    let output = keygate(&["validate", "--config", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let of = |name: &str| {
+        let start = shown.find(&format!("authorizer {name}: ")).unwrap();
+        let rest = &shown[start..];
+        let next = rest
+            .match_indices("\nauthorizer ")
+            .find(|(at, line)| !rest[at + line.len()..].starts_with(name));
+        &rest[..next.map_or(rest.len(), |(at, _)| at)]
+    };
+    for (name, parts) in [
+        (
+            "caddy",
+            &[
+                "http over unix:/run/a.sock, certificate from client-cert, verified by keygate; listed: reject",
+                "forward_auth unix//run/a.sock {",
+                "header_up Client-Cert ",
+                "header_up -Client-Cert-Chain",
+            ][..],
+        ),
+        (
+            "nginx",
+            &[
+                "x-client (escaped-pem), verified by the host",
+                "server unix:/run/b.sock",
+                "proxy_set_header x-client   $ssl_client_escaped_cert;",
+                "proxy_set_header x-client-ip    $remote_addr;",
+                "from deploy/authorizer/envoy-http/envoy.yaml",
+                "{ key: x-client, ",
+            ],
+        ),
+        ("traefik", &["forwardAuth", "127.0.0.1:9192"]),
+        ("ingress", &["not run by the tests", "auth-tls-secret"]),
+        (
+            "envoy",
+            &[
+                "envoy.filters.http.ext_authz",
+                "{ address: 127.0.0.1, port_value: 9194 }",
+                "envoy.filters.network.ext_authz",
+            ],
+        ),
+        ("xfcc", &["forward_client_cert_details: SANITIZE_SET", "pipe: { path: /run/c.sock }"]),
+        ("haproxy", &["certificate from argument cert", "unix@/run/d.sock", "spoe-agent keygate"]),
+    ] {
+        for part in parts {
+            assert!(of(name).contains(part), "no {part:?} for {name} in {}", of(name));
+        }
+    }
+    // The authorizer reads neither of these headers.
+    for (name, header) in [("nginx", "X-SSL-Verify"), ("caddy", "X-Real-IP")] {
+        assert!(!of(name).contains(header), "{}", of(name));
+    }
+}
+
 /// Parameters of a server certificate for `localhost` with this validity period.
 fn valid(start: SystemTime, end: SystemTime) -> CertificateParams {
     let mut parameters = CertificateParams::new(["localhost".to_owned()]).unwrap();

@@ -7,6 +7,7 @@ use keygate::spki::Fingerprint;
 use rcgen::{CertificateParams, DnType};
 use serde_json::{Value, json};
 
+use crate::support::asker::{AskedKeygate, UNIX};
 use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
@@ -219,6 +220,49 @@ fn the_confirmation_is_on_the_page_and_nothing_scrolls_sideways() {
         let wide = "return document.documentElement.scrollWidth";
         assert!(browser.run(wide).as_u64() <= Some(width), "{}", browser.run(wide));
     }
+}
+
+#[test]
+fn authorizers_have_a_table_on_the_page_and_their_reports_in_the_status() {
+    let settings = "client_auth = { trust_anchors = \"ca.pem\" }\n";
+    let scene = AskedKeygate::start(&format!("{UNIX}{settings}"));
+    let listen = format!("unix:{}", scene.pki.path("ask.sock").display());
+    let status = scene.keygate.status();
+    let edge = &status["authorizers"][0];
+    for (key, expected) in [
+        ("name", json!("edge")),
+        ("listen", json!(listen)),
+        ("protocol", json!("http")),
+        ("certificate_from", json!("client-cert")),
+        ("verifies", json!(true)),
+        ("on_probable", json!("reject")),
+        ("last_question", Value::Null),
+        ("certificate_not_after", Value::Null),
+    ] {
+        assert_eq!(edge[key], expected, "{key} in {edge}");
+    }
+    assert!(edge["trust_anchor_not_after"].is_u64(), "{edge}");
+    let mut asker = scene.connect();
+    let answers = [&scene.good, &scene.good, &scene.lost].map(|it| asker.ask_about(it).status);
+    assert_eq!((answers, asker.ask(&[]).status), ([200, 200, 403], 403));
+    assert!(scene.keygate.status()["authorizers"][0]["last_question"].is_u64());
+
+    let url = format!("http://{}/", scene.keygate.admin_address());
+    let row = format!("<th scope=\"row\">edge<td>{listen}<td>http<td>client-cert<td>");
+    let page = output_text(&system("curl", &["-s", &url]));
+    assert!(page.contains(&row), "{page}");
+    if skip::without("chromium") || skip::without("chromedriver") {
+        return;
+    }
+    let browser = Browser::start();
+    browser.post("url", &json!({"url": url}));
+    let cells = "return [...document.querySelectorAll('#authorizers tbody td')]
+        .map(cell => cell.innerText)";
+    let cells = browser.run(cells);
+    // Askers, allowed, denied, unusable, and the share without a certificate.
+    let counts: Vec<_> = cells.as_array().unwrap().iter().skip(4).collect();
+    assert_eq!(counts, ["1", "2", "1", "1", "25.0 %"], "{cells}");
+    assert_ne!(cells[3], "none", "{cells}");
 }
 
 #[test]

@@ -3,11 +3,15 @@
 
 use std::fs::{create_dir, read, remove_file, rename};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::Command;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
+use tempfile::TempDir;
 
+use crate::support::asker::{AskedKeygate, Asker, configuration};
 use crate::support::keygate::{BINARY, Keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
@@ -137,6 +141,43 @@ fn a_source_of_proofs_is_accessible_within_the_sandbox() {
     proxy.wait_for_metric("keygate_confirmations_total{result=\"confirmed\"}", 2.0);
     wait_until("the answers are kept", || state.path().join("confirm.json").exists());
     assert_eq!(proxy.metric("keygate_state_write_failures_total"), 0.0);
+}
+
+#[test]
+fn sockets_of_authorizers_are_created_in_directories_that_the_start_has_named() {
+    let [inside, outside] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let at = |directory: &TempDir, name: &str| directory.path().join(name);
+    let [first, second] = ["first.sock", "second.sock"].map(|name| at(&inside, name));
+    drop(UnixListener::bind(&first).unwrap()); // a process that was killed has left its file
+    let text = |more: &[(&str, &Path)]| {
+        let more = more.iter().map(|(name, path)| {
+            format!(
+                "[[authorizers]]\nname = {name:?}\nlisten = \"unix:{}\"\nprotocol = \"spop\"\n",
+                path.display()
+            )
+        });
+        let edge = configuration(&format!("listen = \"unix:{}\"\n", first.display()));
+        format!("sandbox = {{ ports = \"configured\" }}\n{edge}{}", more.collect::<String>())
+    };
+    let scene = AskedKeygate::configured(Pki::new(), &text(&[]));
+    if !is_held(&scene.keygate) {
+        return;
+    }
+    let asks = || Asker::unix(&first).ask_about(&scene.good).status;
+    assert_eq!(asks(), 200);
+    std::fs::write(scene.pki.path("keygate.toml"), text(&[("second", &second)])).unwrap();
+    wait_until("the second", || UnixStream::connect(&second).is_ok());
+    let elsewhere = at(&outside, "third.sock");
+    std::fs::write(scene.pki.path("keygate.toml"), text(&[("third", &elsewhere)])).unwrap();
+    scene.keygate.wait_for("the rejection", |line| {
+        line["message"] == "configuration rejected, keeping the one in use"
+            && contains(&line["problem"], "creating a Unix socket in")
+            && contains(&line["problem"], "restart to widen it")
+    });
+    assert!(UnixStream::connect(&second).is_ok() && !elsewhere.exists());
+    assert_eq!(asks(), 200);
+    std::fs::write(scene.pki.path("keygate.toml"), text(&[])).unwrap();
+    wait_until("the file of the second to go", || !second.exists());
 }
 
 #[test]

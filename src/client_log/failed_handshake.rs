@@ -1,0 +1,118 @@
+//! Log lines about failed handshakes.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use rustls::pki_types::CertificateDer;
+use tracing::info;
+
+use super::{RefusalLog, bounded, log_dropped};
+use crate::permit::network_of;
+use crate::snapshot::Service;
+use crate::spki::{self, Fingerprint};
+use crate::tls::{self, CertificateSummary, HandshakeResult};
+
+/// Maximum keys and server names of one network and result that have a line of their own per
+/// interval, because a client may invent any number of them.
+const MAX_CAUSES: usize = 16;
+
+/// The part of a failed handshake that tells it from others of the same network.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum FailureCause {
+    /// The key that the client presented.
+    Key(Fingerprint),
+    /// The server name that no service has.
+    Name(String),
+    /// Neither is known, or the network has shown too many of them.
+    Unknown,
+}
+
+/// A handshake that failed.
+pub(crate) struct FailedHandshake<'a> {
+    pub(crate) peer: SocketAddr,
+    pub(crate) service: Option<&'a Service>,
+    /// The certificate that the client presented. Possession of its key is not proved.
+    pub(crate) leaf: Option<&'a CertificateDer<'a>>,
+    /// The server name that no service has.
+    pub(crate) sni: Option<&'a str>,
+    pub(crate) result: HandshakeResult,
+    pub(crate) error: Option<&'a std::io::Error>,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct LoggedFailure {
+    network: IpAddr,
+    result: &'static str,
+    cause: FailureCause,
+}
+
+impl RefusalLog {
+    /// Logs a failed handshake if a certificate or a server name is the cause.
+    pub(crate) fn failure(&self, failed: &FailedHandshake<'_>) {
+        if !is_of_client(failed.result) {
+            return;
+        }
+        let now = Instant::now();
+        let permitted = self.failures.permit(self.failure_key(failed, now), now);
+        log_dropped(self.failures.take_dropped(now));
+        let Some(left_out) = permitted else { return };
+        let client = failed.leaf.map(CertificateSummary::of);
+        let client = client.as_ref();
+        info!(
+            target: "keygate::handshake",
+            peer = %failed.peer,
+            service = failed.service.map(|service| service.config.name.as_str()),
+            sni = failed.sni.map(bounded),
+            result = failed.result.as_str(),
+            error = failed.error.map(|error| bounded(&tls::explain(error))),
+            subject = client.map(|client| client.subject.as_str()),
+            issuer = client.map(|client| client.issuer.as_str()),
+            serial = client.map(|client| client.serial.as_str()),
+            fingerprint = client.map(|client| client.fingerprint.as_str()),
+            dns_names = client.map(|client| client.dns_names.join(" ")),
+            uris = client.map(|client| client.uris.join(" ")),
+            left_out,
+            "handshake failed"
+        );
+    }
+
+    /// The key by which lines about a failed handshake are limited.
+    fn failure_key(&self, failed: &FailedHandshake<'_>, now: Instant) -> LoggedFailure {
+        let leaf = failed.leaf.and_then(|leaf| spki::of_certificate(leaf).ok());
+        let cause = match (leaf, failed.sni) {
+            (Some(spki), _) => FailureCause::Key(Fingerprint::of(spki)),
+            (None, Some(name)) => FailureCause::Name(bounded(name)),
+            (None, None) => FailureCause::Unknown,
+        };
+        let (network, result) = (network_of(failed.peer.ip()), failed.result.as_str());
+        let key = LoggedFailure { network, result, cause };
+        let is_of_network =
+            |other: &LoggedFailure| (other.network, other.result) == (network, result);
+        if self.failures.is_tracked(&key)
+            || self.failures.count_recent(now, is_of_network) < MAX_CAUSES
+        {
+            return key;
+        }
+        LoggedFailure { cause: FailureCause::Unknown, ..key }
+    }
+}
+
+/// Whether a client's certificate, the lack of one, or a server name is the cause. Any scanner
+/// causes the others.
+fn is_of_client(result: HandshakeResult) -> bool {
+    match result {
+        HandshakeResult::BadSignature
+        | HandshakeResult::Expired
+        | HandshakeResult::NoCertificate
+        | HandshakeResult::Revoked
+        | HandshakeResult::UnknownIssuer
+        | HandshakeResult::UnknownName
+        | HandshakeResult::Unsupported => true,
+        HandshakeResult::ClientGone
+        | HandshakeResult::Compromised
+        | HandshakeResult::NotTls
+        | HandshakeResult::Ok
+        | HandshakeResult::PlainHttp
+        | HandshakeResult::Timeout => false,
+    }
+}

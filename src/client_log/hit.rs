@@ -1,0 +1,146 @@
+//! Log lines about clients whose key was rejected or flagged.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use rustls::pki_types::CertificateDer;
+use tracing::warn;
+
+use super::{AskedClient, RefusalLog, bounded, log_dropped};
+use crate::guard::{Decision, JudgedAt, Verdict};
+use crate::permit::network_of;
+use crate::recent_hits::RecentHit;
+use crate::snapshot::Service;
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct LoggedHit {
+    service: String,
+    fingerprint: String,
+    verdict: &'static str,
+    action: &'static str,
+    stage: &'static str,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct LoggedAnonymous {
+    service: String,
+    /// `None` if the host that asked did not send the address.
+    network: Option<IpAddr>,
+    action: &'static str,
+}
+
+/// The other end of the connection on which a client was judged.
+enum HitPeer<'a> {
+    /// The host that asked an authorizer.
+    Asker(&'a AskedClient<'a>),
+    /// The client itself.
+    Client(SocketAddr),
+}
+
+impl RefusalLog {
+    /// Logs and remembers a client whose key was rejected or flagged. `path` is the verified path,
+    /// leaf first.
+    pub(crate) fn hit(
+        &self,
+        peer: SocketAddr,
+        service: &Service,
+        path: &[&CertificateDer<'_>],
+        verdict: &Verdict,
+        judged_at: JudgedAt,
+        decision: Decision,
+    ) {
+        let (address, service) = (Some(peer.ip()), &service.config.name);
+        let hit = RecentHit::new(address, service, path, verdict, judged_at, decision);
+        self.log_and_remember(hit, &HitPeer::Client(peer), outcome(decision, judged_at));
+    }
+
+    /// Logs and remembers a client that another proxy asked about, and whose key was rejected or
+    /// flagged. `chain` is what was judged, leaf first. The host has verified the proof of
+    /// possession.
+    pub(crate) fn asked_hit(
+        &self,
+        asked: &AskedClient<'_>,
+        chain: &[&CertificateDer<'_>],
+        verdict: &Verdict,
+        decision: Decision,
+    ) {
+        let judged_at = JudgedAt::Asked;
+        let (address, authorizer) = (asked.client, asked.authorizer);
+        let hit = RecentHit::new(address, authorizer, chain, verdict, judged_at, decision);
+        self.log_and_remember(hit, &HitPeer::Asker(asked), outcome(decision, judged_at));
+    }
+
+    fn log_and_remember(&self, hit: RecentHit, peer: &HitPeer<'_>, outcome: &str) {
+        let now = Instant::now();
+        let service = hit.service.clone();
+        let (permitted, dropped) = match &hit.client {
+            Some(client) => {
+                let key = LoggedHit {
+                    service,
+                    fingerprint: client.fingerprint.clone(),
+                    verdict: hit.verdict,
+                    action: hit.action,
+                    stage: hit.stage,
+                };
+                (self.hits.permit(key, now), self.hits.take_dropped(now))
+            }
+            None => {
+                let network = hit.address.map(network_of);
+                let key = LoggedAnonymous { service, network, action: hit.action };
+                (self.anonymous.permit(key, now), self.anonymous.take_dropped(now))
+            }
+        };
+        if let Some(left_out) = permitted {
+            log_hit(peer, &hit, outcome, left_out);
+        }
+        log_dropped(dropped);
+        self.recent_hits.record(hit);
+    }
+}
+
+fn outcome(decision: Decision, judged_at: JudgedAt) -> &'static str {
+    match (decision, judged_at) {
+        (Decision::Reject, JudgedAt::Reload) => "rejected, closing connection",
+        (Decision::Reject, JudgedAt::Asked | JudgedAt::FullHandshake | JudgedAt::Resumption) => {
+            "rejected"
+        }
+        (Decision::Admit | Decision::Annotate | Decision::Flag, _) => "flagged",
+    }
+}
+
+fn log_hit(peer: &HitPeer<'_>, hit: &RecentHit, outcome: &str, left_out: u64) {
+    let (peer, asked) = match peer {
+        HitPeer::Asker(asked) => (None, Some(asked)),
+        HitPeer::Client(peer) => (Some(peer), None),
+    };
+    let (client, found) = (hit.client.as_ref(), &hit.source);
+    let proof_of_key = found.proof.as_deref();
+    warn!(
+        target: "keygate::client_key",
+        peer = peer.map(tracing::field::display),
+        service = hit.service,
+        asker = asked.map(|asked| tracing::field::display(asked.asker)),
+        client = asked.and_then(|asked| asked.client).map(tracing::field::display),
+        sni = asked.and_then(|asked| asked.sni).map(bounded),
+        subject = client.map(|client| client.subject.as_str()),
+        issuer = client.map(|client| client.issuer.as_str()),
+        serial = client.map(|client| client.serial.as_str()),
+        fingerprint = client.map(|client| client.fingerprint.as_str()),
+        dns_names = client.map(|client| client.dns_names.join(" ")),
+        uris = client.map(|client| client.uris.join(" ")),
+        stage = hit.stage,
+        verdict = hit.verdict,
+        action = hit.action,
+        filter = found.filter,
+        revision = found.revision,
+        list = found.list,
+        found_subject = found.found_subject,
+        found_fingerprint = found.found_fingerprint,
+        encoding = found.encoding,
+        proof = if asked.is_some() { Some("host") } else { proof_of_key },
+        key_proof = proof_of_key.filter(|_| asked.is_some()),
+        false_positive_ratio = found.false_positive_ratio,
+        left_out,
+        "client key {outcome}"
+    );
+}
