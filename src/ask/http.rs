@@ -20,12 +20,13 @@ mod http1;
 mod response;
 mod streams;
 
+use std::pin::pin;
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::time::timeout_at;
+use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use self::fields::{QuestionFields, RequestFields};
@@ -51,15 +52,31 @@ pub(crate) async fn serve(
 ) {
     let limits = connection.config().limits;
     let mut input = BytesMut::new();
-    let begun = tokio::time::Instant::now() + limits.idle_timeout;
+    let mut drain = pin!(connection.closing());
+    let mut is_draining = false;
+    let mut deadline = Instant::now() + limits.idle_timeout;
     while input.len() < PREFACE.len() && PREFACE.starts_with(&input) {
-        let read = timeout_at(begun, stream.read_buf(&mut input)).await;
-        if !matches!(read, Ok(Ok(1..))) {
-            return;
+        let begins = input.is_empty();
+        tokio::select! {
+            biased;
+            () = &mut drain, if !is_draining => {
+                is_draining = true;
+                deadline = deadline.min(Instant::now() + http1::DRAIN_GRACE);
+            }
+            read = stream.read_buf(&mut input) => match read {
+                Ok(1..) if begins => deadline = Instant::now() + http1::PROGRESS_TIMEOUT,
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return,
+            },
+            () = sleep_until(deadline) => return,
         }
     }
+    let drain = async {
+        if !is_draining {
+            drain.await;
+        }
+    };
     let answer = |fields: Result<RequestFields<'_>, Unusable>| answer(&connection, fields);
-    let drain = connection.closing();
     if input.starts_with(PREFACE) {
         if let Err(error) = streams::serve(stream, input, limits, answer, drain).await {
             debug!(%error, "connection of an asker ended");
@@ -71,7 +88,7 @@ pub(crate) async fn serve(
 
 /// The response to a request, or to one whose fields cannot be read.
 fn answer(connection: &AskConnection, fields: Result<RequestFields<'_>, Unusable>) -> HttpAnswer {
-    let received = Instant::now();
+    let received = std::time::Instant::now();
     let config = connection.config();
     let fields = fields.map(|fields| QuestionFields::read(&config, fields));
     let presented = match fields.as_ref().map(|fields| presented(fields, &config)) {

@@ -19,6 +19,14 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// Maximum time for the preface of a connection.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Maximum time for the preface from the beginning of a drain on.
+const DRAIN_PREFACE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Minimum of the header list size that h2 accepts, in bytes. h2 responds to a larger one with 431,
+/// an error for the host, so this is more than hosts accept from a client by default: Envoy 60 KiB,
+/// Go 1 MiB.
+pub(super) const MIN_HEADER_SIZE: u32 = 2 << 20;
+
 /// Maximum time between the GOAWAY to an idle peer and the end of the connection.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -31,6 +39,9 @@ const CANCELLED_PER_STREAM: usize = 16;
 
 /// Questions that are accepted before the first of them is answered. Their answers share a write.
 const MAX_BATCH: usize = 64;
+
+/// Questions that are answered without yielding to other connections.
+const ANSWERED_AT_ONCE: usize = 256;
 
 /// The settings that all doors share.
 pub(super) fn builder(max_streams: u32, max_header_size: u32) -> Builder {
@@ -62,10 +73,22 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let handshake = builder.handshake::<_, Bytes>(SingleBuffer(stream));
-    let Ok(connection) = timeout(PREFACE_TIMEOUT, handshake).await else { return Ok(()) };
-    let mut connection = connection?;
+    let mut handshake = pin!(timeout(PREFACE_TIMEOUT, handshake));
     let mut drain = pin!(drain);
     let mut is_draining = false;
+    let connection = tokio::select! {
+        biased;
+        connection = &mut handshake => connection,
+        () = &mut drain => {
+            is_draining = true;
+            timeout(DRAIN_PREFACE_TIMEOUT, handshake).await.and_then(|connection| connection)
+        }
+    };
+    let Ok(connection) = connection else { return Ok(()) };
+    let mut connection = connection?;
+    if is_draining {
+        connection.graceful_shutdown();
+    }
     let mut idle = IdleTimer::new(idle_timeout);
     let mut timer = pin!(sleep_until(idle.expires()));
     let mut batch = Vec::new();
@@ -74,6 +97,7 @@ where
             is_draining = true;
             connection.graceful_shutdown();
         }
+        let mut answered = 0_usize;
         loop {
             let is_all = loop {
                 match connection.poll_accept(context) {
@@ -91,8 +115,13 @@ where
             } else if is_all {
                 break;
             }
+            answered = answered.saturating_add(batch.len());
             for (request, respond) in batch.drain(..) {
                 begin(request, respond, context);
+            }
+            if answered >= ANSWERED_AT_ONCE {
+                context.waker().wake_by_ref();
+                break;
             }
         }
         while timer.as_mut().poll(context).is_ready() {
@@ -187,5 +216,45 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SingleBuffer<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use hyper::Response;
+    use tokio::io::{AsyncWriteExt, duplex};
+
+    use super::*;
+
+    /// A HEADERS frame with a whole request: GET / of the authority `a`.
+    fn request(stream: u32) -> Vec<u8> {
+        const BLOCK: &[u8] = b"\x82\x86\x84\x41\x01a";
+        [&[0, 0, 6, 1, 5], &stream.to_be_bytes(), BLOCK].concat()
+    }
+
+    #[tokio::test]
+    async fn a_connection_with_many_questions_yields_to_others() {
+        let (stream, mut peer) = duplex(1 << 20);
+        peer.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+        for stream in 0..1000 {
+            peer.write_all(&request(2 * stream + 1)).await.unwrap();
+        }
+        let answered = std::cell::Cell::new(0);
+        let begin = |_, mut respond: SendResponse<Bytes>, _: &mut Context<'_>| {
+            answered.set(answered.get() + 1);
+            respond.send_response(Response::new(()), true).unwrap();
+        };
+        let (drain, builder) = (std::future::pending(), builder(1000, MIN_HEADER_SIZE));
+        let mut serving = pin!(serve(stream, &builder, LONG, begin, drain));
+        let mut most = 0;
+        while answered.get() < 1000 {
+            let before = answered.get();
+            assert!(serving.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            most = most.max(answered.get() - before);
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(most, ANSWERED_AT_ONCE);
     }
 }

@@ -37,6 +37,8 @@ const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
 const DRAIN_GRACE: Duration = Duration::from_millis(100);
 /// Free space for a read, in bytes: HAProxy's default frame size.
 const READ_SIZE: usize = 16 << 10;
+/// Maximum capacity of a buffer that an idle connection keeps, in bytes: a read after half a frame.
+const KEPT_SIZE: usize = 2 * READ_SIZE;
 /// Length of the answers that are kept for one write, in bytes. Further frames wait for the write.
 const WRITE_SIZE: usize = 32 << 10;
 /// Questions that are answered without yielding to other connections.
@@ -312,6 +314,9 @@ const FUZZED_QUESTION_SIZE: usize = 4096;
 /// Reads what is there.
 async fn read<S: AsyncRead + Unpin>(stream: &mut S, frames: &mut Frames) -> io::Result<()> {
     let begins_frame = !frames.is_incomplete();
+    if frames.input.is_empty() && frames.input.capacity() > KEPT_SIZE {
+        frames.input = BytesMut::new();
+    }
     frames.input.reserve(READ_SIZE);
     if stream.read_buf(&mut frames.input).await? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -435,6 +440,17 @@ mod tests {
         let flood = async { while peer.write_all(NOTIFY).await.is_ok() {} };
         let (_, end) = tokio::join!(flood, timed_out(serving, PROGRESS_TIMEOUT));
         assert!(matches!(end, FramesEnd::Gone), "{end:?}");
+    }
+
+    #[tokio::test]
+    async fn the_buffer_of_a_long_frame_is_freed_after_it() {
+        let (mut stream, mut peer) = duplex(1 << 16);
+        let mut frames = Frames::new(64 << 10, Duration::from_secs(60));
+        frames.input.reserve(60 << 10);
+        peer.write_all(HELLO).await.unwrap();
+        read(&mut stream, &mut frames).await.unwrap();
+        assert!(frames.input.capacity() <= KEPT_SIZE, "{}", frames.input.capacity());
+        assert_eq!(frames.input, HELLO);
     }
 
     /// The answers to the frames of one read leave in one write.

@@ -37,6 +37,7 @@ mod authorizers {
     mod caddy;
     mod configuration;
     mod envoy;
+    mod envoy_header;
     mod envoy_http;
     mod envoy_network;
     mod grpc;

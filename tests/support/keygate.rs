@@ -261,6 +261,23 @@ impl Keygate {
     pub fn signal(&self, signal: &str) {
         let killed = system("kill", &["-s", signal, &self.child.id().to_string()]);
         assert!(killed.status.success());
+        if signal == "STOP" {
+            wait_for("the stop of all threads", || self.is_stopped());
+        }
+    }
+
+    /// Whether all threads are stopped. The first thread to run after SIGSTOP stops the others, which
+    /// answer until then.
+    fn is_stopped(&self) -> Result<(), String> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        for thread in threads {
+            let status = std::fs::read_to_string(thread.unwrap().path().join("status"));
+            let status = status.map_err(|error| error.to_string())?;
+            if !status.contains("\nState:\tT") {
+                return Err(status);
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the end of the process.

@@ -55,6 +55,21 @@ impl Origin {
         })
     }
 
+    /// Responds like [`Origin::start`], to HEAD without content, and to a WebSocket upgrade with 101.
+    pub fn with_upgrades() -> Self {
+        Self::responding(|request, tcp| {
+            let response: &[u8] = if request.head.starts_with("HEAD ") {
+                b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n"
+            } else if request.fields("upgrade") == ["websocket"] {
+                b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+                    sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+            } else {
+                b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n"
+            };
+            tcp.write_all(response)
+        })
+    }
+
     /// Responds with `respond`, whose error closes the connection.
     pub fn responding(
         respond: impl Fn(&Received, &mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static,

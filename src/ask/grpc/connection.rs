@@ -19,10 +19,6 @@ const DEFAULT_WINDOW: u32 = (1 << 16) - 1;
 /// Flow-control window of a connection, in bytes. Data is read at once, so it does not bound calls.
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
-/// Minimum of the maximum header size, in bytes. Envoy passes tracing fields of a client on, and
-/// reads up to 60 KiB of header from a client.
-const MIN_HEADER_SIZE: u32 = 64 << 10;
-
 /// Small DATA frames that may wait to be read, for each call that a connection may have.
 const SMALL_FRAMES_PER_CALL: usize = 16;
 /// Part of the budget of h2 that a small frame uses up, in bytes.
@@ -64,7 +60,7 @@ fn builder(limits: CallLimits) -> Builder {
     let calls = usize::try_from(limits.max_calls).unwrap_or(usize::MAX);
     let message = limits.max_message_size.saturating_add(PREFIX);
     let message = u32::try_from(message).unwrap_or(u32::MAX).min(MAX_WINDOW);
-    let mut builder = http2::builder(limits.max_calls, message.max(MIN_HEADER_SIZE));
+    let mut builder = http2::builder(limits.max_calls, message.max(http2::MIN_HEADER_SIZE));
     builder
         .initial_window_size(message.max(DEFAULT_WINDOW))
         .initial_connection_window_size(CONNECTION_WINDOW.max(message))

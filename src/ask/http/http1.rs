@@ -20,10 +20,10 @@ use crate::lingering_close;
 
 /// Maximum time until a request is whole, and until the peer reads its responses. The connection is
 /// closed then.
-const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time that a draining connection waits for a question, whose response says that the
 /// connection closes. A host that sends one at the moment of the close would lose it.
-const DRAIN_GRACE: Duration = Duration::from_secs(1);
+pub(super) const DRAIN_GRACE: Duration = Duration::from_secs(1);
 /// Free space for a read, in bytes: a question of most hosts.
 const READ_SIZE: usize = 4 << 10;
 /// Maximum capacity that an idle connection keeps, in bytes.

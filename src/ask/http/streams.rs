@@ -17,9 +17,6 @@ use crate::ask::http2;
 use crate::ask::question::Unusable;
 use crate::config::AuthorizerLimits;
 
-/// Minimum of the header list size that h2 accepts, in bytes. h2 responds to a larger one with 431,
-/// so this is more than the hosts accept from a client: Envoy 60 KiB, Go 1 MiB.
-const MIN_HEADER_SIZE: u32 = 2 << 20;
 /// Bytes that HTTP/2 adds to the length of each field (RFC 9113, section 6.5.2).
 const FIELD_OVERHEAD: usize = 32;
 
@@ -47,7 +44,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             // Fails if the peer has reset the stream.
             let _ = answer(fields).send(head.method == Method::HEAD, &mut respond);
         };
-    let builder = http2::builder(limits.max_streams, limits.max_question_size.max(MIN_HEADER_SIZE));
+    let max_header_size = limits.max_question_size.max(http2::MIN_HEADER_SIZE);
+    let builder = http2::builder(limits.max_streams, max_header_size);
     http2::serve(Replayed { read, stream }, &builder, limits.idle_timeout, begin, drain).await
 }
 

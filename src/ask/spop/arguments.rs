@@ -19,7 +19,7 @@ pub(super) struct Arguments<'a> {
     /// DER after DER, without the leaf.
     chain: Option<&'a [u8]>,
     /// Whether the session has a client certificate.
-    used: Option<bool>,
+    used: CertificateUse,
     /// HAProxy's verification of the certificate.
     verification: HostVerification,
     /// The address of the client.
@@ -53,7 +53,10 @@ impl<'a> Arguments<'a> {
         match (argument, value) {
             (Argument::Certificate, TypedValue::Binary(der)) => self.certificate = Some(der),
             (Argument::Chain, TypedValue::Binary(der)) => self.chain = Some(der),
-            (Argument::Used, TypedValue::Bool(used)) => self.used = Some(used),
+            (Argument::Used, TypedValue::Bool(true)) => self.used = CertificateUse::Used,
+            (Argument::Used, TypedValue::Bool(false)) => self.used = CertificateUse::Unused,
+            // A session without TLS.
+            (Argument::Used, TypedValue::Null) => self.used = CertificateUse::NotEvaluated,
             (Argument::Verify, TypedValue::Bool(true)) | (Argument::Verify, X509_V_OK) => {
                 self.verification = HostVerification::Passed;
             }
@@ -70,11 +73,7 @@ impl<'a> Arguments<'a> {
             }
             // HAProxy could not evaluate the expression.
             (
-                Argument::Certificate
-                | Argument::Chain
-                | Argument::Used
-                | Argument::Source
-                | Argument::ServerName,
+                Argument::Certificate | Argument::Chain | Argument::Source | Argument::ServerName,
                 TypedValue::Null,
             ) => {}
             (Argument::Certificate, _) => self.reject("the argument cert is not binary"),
@@ -109,12 +108,13 @@ impl<'a> Arguments<'a> {
         let Some(leaf) = self.certificate else {
             return match (self.used, self.chain) {
                 // HAProxy drops a value that does not fit its buffer (`tune.bufsize`).
-                (Some(true), _) => Err(LOST_CERTIFICATE),
+                (CertificateUse::Used, _) => Err(LOST_CERTIFICATE),
                 (_, Some(_)) => Err(Unusable::Malformed("a chain without the argument cert")),
-                (_, None) => Ok(None),
+                (CertificateUse::NotStated, None) => Err(NO_STATEMENT),
+                (CertificateUse::NotEvaluated | CertificateUse::Unused, None) => Ok(None),
             };
         };
-        if self.used == Some(false) {
+        if self.used == CertificateUse::Unused {
             return Err(Unusable::Malformed("the argument used is false beside a certificate"));
         }
         if self.verification == HostVerification::NotEvaluated {
@@ -143,10 +143,25 @@ type Chain<'a> = SmallVec<[CertificateDer<'a>; 2]>;
 const NOT_VERIFIED: Unusable = Unusable::NotVerified("HAProxy did not verify the certificate");
 const LOST_CERTIFICATE: Unusable =
     Unusable::Malformed("HAProxy did not send the certificate that the client has");
+const NO_STATEMENT: Unusable =
+    Unusable::Malformed("neither the argument cert nor the argument used (ssl_c_used)");
+
 /// The first DER element and the bytes after it.
 fn first_element(der: &[u8]) -> Option<(&[u8], &[u8])> {
     let element = SliceReader::new(der).ok()?.tlv_bytes().ok()?;
     der.split_at_checked(element.len())
+}
+
+/// HAProxy's statement whether the session has a client certificate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum CertificateUse {
+    /// The argument is there, without a value.
+    NotEvaluated,
+    /// There is no argument.
+    #[default]
+    NotStated,
+    Unused,
+    Used,
 }
 
 /// HAProxy's verification of the certificate.
@@ -256,7 +271,6 @@ mod tests {
     fn the_chain_begins_with_the_leaf_and_has_it_once() {
         let (leaf, issuer, root) = (der(), der(), der());
         let cert: (&str, &[u8]) = ("cert", &binary(&leaf));
-        assert_eq!(read(&[]), Ok(vec![]));
         assert_eq!(read(&[cert]), Ok(vec![leaf.clone()]));
         assert_eq!(read(&[cert, ("chain", NULL)]), Ok(vec![leaf.clone()]));
         let chain = binary(&[leaf.as_slice(), &issuer, &root].concat());
@@ -315,7 +329,13 @@ mod tests {
 
     #[test]
     fn a_certificate_that_did_not_arrive_is_not_taken_for_none() {
-        assert_eq!(read(&[("cert", NULL), ("used", FALSE)]), Ok(vec![]));
+        for used in [FALSE, NULL] {
+            assert_eq!(read(&[("used", used)]), Ok(vec![]));
+            assert_eq!(read(&[("cert", NULL), ("used", used)]), Ok(vec![]));
+        }
+        for nothing in [&[][..], &[("cert", NULL)], &[("verify", NULL)]] {
+            assert_eq!(read(nothing), Err(format!("{NO_STATEMENT:?}")));
+        }
         assert_eq!(read(&[("cert", NULL), ("used", TRUE)]), Err(format!("{LOST_CERTIFICATE:?}")));
         assert_eq!(read(&[("used", TRUE)]), Err(format!("{LOST_CERTIFICATE:?}")));
         assert!(read(&[("cert", &binary(&der())), ("used", FALSE)]).is_err());
@@ -333,7 +353,7 @@ mod tests {
         for bad in [&[0x02, 1][..], &[0x04, 20], &minus_one, FALSE, NULL] {
             assert_eq!(verified(bad), Err(format!("{NOT_VERIFIED:?}")), "{bad:?}");
         }
-        assert_eq!(read(&[("cert", NULL), ("verify", NULL)]), Ok(vec![]));
+        assert_eq!(read(&[("used", FALSE), ("cert", NULL), ("verify", NULL)]), Ok(vec![]));
         assert!(read(&[("cert", NULL), ("verify", &[4, 20])]).is_err());
     }
 }

@@ -23,6 +23,9 @@ const QUESTION_SIZES: std::ops::RangeInclusive<u64> = 8192..=(4 << 20);
 const MAX_CONNECTIONS: usize = 1 << 20;
 /// Maximum of `max_streams`; a larger number is a typing error.
 const MAX_STREAMS: u32 = 100_000;
+/// Maximum number of hyphens and underscores in the status header with `ext-authz`. Each answer names
+/// every spelling of it for Envoy to remove: 63 with six hyphens.
+const MAX_SEPARATORS: usize = 6;
 
 impl Checker<'_> {
     /// Checks the authorizer at `path`.
@@ -58,6 +61,10 @@ impl Checker<'_> {
             from: self.networks(&at("askers.from"), &authorizer.askers.from),
         };
         self.who_may_ask(path, &listen, &askers, tls.as_ref());
+        let status_header = self.status_header(policy, &authorizer.policy, &at("policy.header"));
+        if protocol == AuthorizerProtocol::ExtAuthz {
+            self.spellings(&at("policy.header"), &status_header);
+        }
         AuthorizerConfig {
             name: self.name(path, authorizer.name),
             listen,
@@ -81,7 +88,7 @@ impl Checker<'_> {
             allow_compromised_own_key: (authorizer.policy.allow_compromised_own_key)
                 .or(policy.allow_compromised_own_key)
                 .unwrap_or(false),
-            status_header: self.status_header(policy, &authorizer.policy, &at("policy.header")),
+            status_header,
         }
     }
 
@@ -225,6 +232,18 @@ impl Checker<'_> {
             let problem =
                 format!("has no effect with protocol = {:?}; remove it", protocol.as_str());
             self.conflict(at, problem);
+        }
+    }
+
+    /// Checks that an answer can name every spelling of the status header.
+    fn spellings(&self, at: &str, header: &HeaderName) {
+        let separators = header.as_str().bytes().filter(|byte| matches!(byte, b'-' | b'_')).count();
+        if separators > MAX_SEPARATORS {
+            let problem = format!(
+                "{:?} has {separators} hyphens and underscores, and Envoy must remove each of its spellings; give a name with at most {MAX_SEPARATORS}",
+                header.as_str()
+            );
+            self.invalid(at, problem);
         }
     }
 

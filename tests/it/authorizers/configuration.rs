@@ -155,6 +155,11 @@ fn each_mistake_names_its_line_and_its_remedy() {
         ),
         (add("[authorizers.limits]\nmax_question_size = \"1KiB\"\n"), "between 8KiB and 4MiB"),
         (add("[authorizers.limits]\nmax_connections = 0\n"), "0 is not between 1"),
+        (
+            changed(end, "[authorizers.policy]\nheader = \"a-b-c-d_e-f-g-h\"\n")
+                .replace("\"http\"", "\"ext-authz\""),
+            "policy.header: \"a-b-c-d_e-f-g-h\" has 7 hyphens and underscores, and Envoy must remove",
+        ),
         (add("[authorizers.limits]\nidle_timeout = \"0s\"\n"), "0 would expire at once"),
         (
             add(&MINIMAL[MINIMAL.find("[[auth").unwrap()..].replace("ask.sock", "b.sock")),
@@ -174,6 +179,19 @@ fn each_mistake_names_its_line_and_its_remedy() {
         assert!(error.contains(expected), "{expected:?} is not in {error:?}");
         assert!(error.starts_with("/etc/keygate/keygate.toml"), "{error}");
     }
+}
+
+/// Envoy removes each spelling of the header; the other hosts have patterns for them.
+#[test]
+fn a_status_header_with_many_hyphens_is_for_other_hosts_than_envoy() {
+    let end = "certificate_from = \"client-cert\"\n";
+    let envoy = |text: &str| text.replace(end, "").replace("\"http\"", "\"ext-authz\"");
+    let header = |name: &str| format!("{MINIMAL}[authorizers.policy]\nheader = {name:?}\n");
+    parse(&header("a-b-c-d-e-f-g-h")).unwrap();
+    parse(&envoy(&header("a-b-c-d-e-f-g"))).unwrap();
+    let inherited = format!("policy = {{ header = \"a-b-c-d-e-f-g-h\" }}\n{MINIMAL}");
+    parse(&inherited).unwrap();
+    parse(&envoy(&inherited)).unwrap_err();
 }
 
 #[test]

@@ -7,6 +7,7 @@ use rustls::version::{TLS12, TLS13};
 
 use crate::support::client::{Client, config, config_of};
 use crate::support::http_host::{GET, HostScene, HttpHost, foreign_client, forged_certificates};
+use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, RevocationList};
 use crate::support::proxy::Configure;
 use crate::support::{wait_for, write_revision};
@@ -113,7 +114,9 @@ pub(super) fn rejects_if_keygate_hangs(host: HttpHost, status: &str) {
 
 /// No method, no path and no kind of request is treated in another way.
 pub(super) fn judges_every_path_and_method(host: HttpHost) {
-    let Some(scene) = host.start() else { return };
+    let mut authorizer = host.authorizer();
+    authorizer.origin = Origin::with_upgrades();
+    let Some(scene) = host.start_with(authorizer, |text| text) else { return };
     let [good, lost] = [&scene.good, &scene.lost].map(|client| config(&scene.pki, client));
     let upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     let close = "Connection: close\r\n";
@@ -136,6 +139,17 @@ pub(super) fn judges_every_path_and_method(host: HttpHost) {
         format!("POST / HTTP/1.1\r\nHost: localhost\r\n{close}Content-Length: 5\r\n\r\nhello");
     assert_eq!(scene.exchange(&good, post).status(), "200", "{host:?}");
     assert_eq!(scene.origin.next().body, b"hello", "{host:?}");
+    let clean = [("client-key-status".to_owned(), "clean".to_owned())];
+    let head = format!("HEAD / HTTP/1.1\r\nHost: localhost\r\n{FORGED_STATUS}{close}\r\n");
+    let response = scene.exchange(&good, head);
+    assert_eq!(response.status(), "200", "{host:?}");
+    assert!(response.text.ends_with("\r\n\r\n"), "{host:?}: {}", response.text);
+    assert_eq!(status_at_origin(&scene), clean, "{host:?}: HEAD");
+    let mut client = Client::with(good, scene.address);
+    client.send(format!("GET /socket HTTP/1.1\r\nHost: localhost\r\n{FORGED_STATUS}{upgrade}"));
+    let response = client.head();
+    assert!(response.starts_with("HTTP/1.1 101"), "{host:?}: upgrade: {response}");
+    assert_eq!(status_at_origin(&scene), clean, "{host:?}: upgrade");
 }
 
 /// A client without a certificate is treated as `mode` and `on_unchecked` have it. `change` makes

@@ -102,6 +102,8 @@ fn a_certificate_that_cannot_be_used_is_denied_whatever_the_policy() {
         ("cert twice", vec![cert(), cert()]),
         ("cert dropped by HAProxy", vec![("cert", Value::Null), ("used", Value::Bool(true))]),
         ("cert dropped, no argument", vec![("used", Value::Bool(true))]),
+        ("neither cert nor used", vec![("src", Value::Ipv4([192, 0, 2, 7]))]),
+        ("cert dropped, used not configured", vec![("cert", Value::Null)]),
         ("used is a number", vec![cert(), ("used", Value::Int64(1))]),
         ("used is false", vec![cert(), ("used", Value::Bool(false))]),
         ("chain is text", vec![cert(), ("chain", Value::text("chain"))]),
