@@ -231,7 +231,7 @@ mod tests {
     /// A HEADERS frame with a whole request: GET / of the authority `a`.
     fn request(stream: u32) -> Vec<u8> {
         const BLOCK: &[u8] = b"\x82\x86\x84\x41\x01a";
-        [&[0, 0, 6, 1, 5], &stream.to_be_bytes(), BLOCK].concat()
+        [&[0, 0, 6, 1, 5][..], &stream.to_be_bytes(), BLOCK].concat()
     }
 
     #[tokio::test]
