@@ -97,7 +97,7 @@ impl HttpHost {
             ("/etc/edge/dynamic.yaml", path("dynamic.yaml")),
             ("unix//run/keygate/ask.sock", format!("unix/{}", path("ask.sock"))),
             ("/run/keygate/ask.sock", path("ask.sock")),
-            ("/run/nginx/nginx.pid", path("nginx.pid")),
+            ("/run/nginx.pid", path("nginx.pid")),
             ("/var/log/nginx/error.log", path("nginx.log")),
             ("/var/log/envoy/edge.log", path("envoy-access.log")),
             ("/var/cache/nginx/keygate", path("cache")),
