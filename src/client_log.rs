@@ -11,6 +11,7 @@ use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use rustls::pki_types::CertificateDer;
 use tracing::warn;
 
 pub(crate) use self::failed_handshake::FailedHandshake;
@@ -20,6 +21,7 @@ pub(crate) use self::log_limit::RepeatLimit;
 use crate::permit::network_of;
 use crate::recent_hits::RecentHits;
 use crate::snapshot::Service;
+use crate::tls::CertificateSummary;
 
 /// The log of one worker.
 #[derive(Debug)]
@@ -84,10 +86,12 @@ impl RefusalLog {
         }
     }
 
-    /// Logs a question whose certificate cannot be used. `reason` is in words.
+    /// Logs a question whose certificate cannot be used. `reason` is in words, `leaf` is the
+    /// certificate of the client if the question has one.
     pub(crate) fn unusable(
         &self,
         asked: &AskedClient<'_>,
+        leaf: Option<&CertificateDer<'_>>,
         result: &'static str,
         reason: &'static str,
     ) {
@@ -96,12 +100,18 @@ impl RefusalLog {
         let permitted = self.unusable.permit(key, now);
         log_dropped(self.unusable.take_dropped(now));
         let Some(left_out) = permitted else { return };
+        let leaf = leaf.map(CertificateSummary::of);
+        let leaf = leaf.as_ref().filter(|leaf| !leaf.fingerprint.is_empty());
         warn!(
             target: "keygate::client_key",
             service = asked.authorizer,
             asker = %asked.asker,
             client = asked.client.map(tracing::field::display),
             sni = asked.sni.map(bounded),
+            subject = leaf.map(|leaf| leaf.subject.as_str()),
+            issuer = leaf.map(|leaf| leaf.issuer.as_str()),
+            serial = leaf.map(|leaf| leaf.serial.as_str()),
+            fingerprint = leaf.map(|leaf| leaf.fingerprint.as_str()),
             result,
             reason,
             left_out,

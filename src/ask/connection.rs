@@ -246,7 +246,11 @@ impl AskConnection {
         };
         self.metrics.questions.of(result).inc();
         let asked = self.asked_client(&authorizer.config.name, question);
-        self.worker.log.unusable(&asked, word, unusable.reason());
+        let leaf = match &question.presented {
+            Presented::Chain(chain) => chain.first(),
+            Presented::None | Presented::Unusable(_) => None,
+        };
+        self.worker.log.unusable(&asked, leaf, word, unusable.reason());
         denial(unusable.reason())
     }
 

@@ -11,6 +11,12 @@ use crate::config::{
 const SOCKET: &str = "/run/keygate/ask.sock";
 const TCP: &str = "127.0.0.1:9191";
 
+/// The headers in the files.
+const STATUS_HEADER: &str = "Client-Key-Status";
+const CERTIFICATE_HEADER: &str = "X-SSL-Cert";
+const VERIFY_HEADER: &str = "X-SSL-Verify";
+const ADDRESS_HEADER: &str = "X-Real-IP";
+
 /// A file of a host, and the first words of the parts about keygate.
 struct HostFile {
     host: &'static str,
@@ -85,22 +91,32 @@ pub(super) fn snippets(config: &AuthorizerConfig) -> Vec<(String, String)> {
         (AuthorizerProtocol::Spop, _) => &[HAPROXY, HAPROXY_ENGINE],
         (AuthorizerProtocol::Http, source) => match source {
             CertificateSource::ClientCert => &[CADDY],
-            CertificateSource::Header { encoding: HeaderEncoding::EscapedPem, .. } => {
-                &[NGINX, ENVOY_HTTP]
-            }
-            CertificateSource::Header { encoding: HeaderEncoding::Rfc9440, .. } => &[CADDY],
+            // Only nginx has a value for `verify`.
+            CertificateSource::Header {
+                encoding: HeaderEncoding::EscapedPem,
+                verify: Some(_),
+                ..
+            } => &[NGINX],
+            CertificateSource::Header {
+                encoding: HeaderEncoding::EscapedPem,
+                verify: None,
+                ..
+            } => &[NGINX, ENVOY_HTTP],
+            CertificateSource::Header {
+                encoding: HeaderEncoding::Rfc9440, verify: None, ..
+            } => &[CADDY],
             CertificateSource::IngressNginx => &[INGRESS_NGINX],
             CertificateSource::Traefik => &[TRAEFIK],
             CertificateSource::Argument
             | CertificateSource::Attributes
-            | CertificateSource::Header { encoding: HeaderEncoding::Base64Der, .. }
+            | CertificateSource::Header { .. }
             | CertificateSource::Xfcc => &[],
         },
     };
     let files = files.iter().map(|file| {
         let parts = file.parts.iter().filter_map(|start| part(file.text, start));
         let parts = parts.collect::<Vec<_>>().join("\n");
-        let parts = with_header_names(&at_address(&parts, &config.listen), config);
+        let parts = with_names(&at_address(&parts, &config.listen), config);
         (format!("{} (from {})", file.host, file.path), parts)
     });
     files.collect()
@@ -146,51 +162,60 @@ fn at_address(text: &str, listen: &ListenAddress) -> String {
                 ),
             )
             .replace(TCP, &address.to_string()),
-        ListenAddress::Unix(path) => text.replace(SOCKET, &path.display().to_string()),
-    }
-}
-
-/// `text` with the names of the headers that an authorizer reads, and without those that it does not.
-fn with_header_names(text: &str, config: &AuthorizerConfig) -> String {
-    let (certificate, verify) = match &config.certificate_from {
-        CertificateSource::Header { header, verify, .. } => (Some(header), verify.as_ref()),
-        CertificateSource::Argument
-        | CertificateSource::Attributes
-        | CertificateSource::ClientCert
-        | CertificateSource::IngressNginx
-        | CertificateSource::Traefik
-        | CertificateSource::Xfcc => (None, None),
-    };
-    let address = config.address_from.as_ref();
-    let lines = text.lines().filter_map(|line| {
-        let line = renamed(line, "X-SSL-Verify", verify)?;
-        let line = renamed(&line, "X-Real-IP", address)?;
-        match certificate {
-            None => Some(line),
-            Some(_) if line.contains("-Client-Cert-Chain") => Some(line),
-            Some(_) => renamed(&line, "X-SSL-Cert", certificate)
-                .and_then(|line| renamed(&line, "Client-Cert", certificate)),
+        ListenAddress::Unix(path) => {
+            // The host has another working directory.
+            let absolute = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            text.replace(SOCKET, &absolute.display().to_string())
         }
-    });
-    lines.map(|line| line + "\n").collect()
+    }
 }
 
-/// A line with another header name; `None` if it is about a header that the authorizer does not
-/// read. Names in the files are in their usual spelling or in lower case.
-fn renamed(line: &str, usual: &str, name: Option<&HeaderName>) -> Option<String> {
-    let lower = usual.to_ascii_lowercase();
-    let found = [usual, lower.as_str()].into_iter().find(|name| line.contains(name));
-    match (found, name) {
-        (None, _) => Some(line.to_owned()),
-        (Some(_), None) => None,
-        (Some(_), Some(name)) if *name == lower.as_str() => Some(line.to_owned()),
-        (Some(found), Some(name)) => Some(line.replace(found, name.as_str())),
+/// `text` with the header names of an authorizer. Lines for a header that it does not read are left
+/// out.
+fn with_names(text: &str, config: &AuthorizerConfig) -> String {
+    let mut names = vec![(STATUS_HEADER, Some(&config.status_header))];
+    if config.protocol == AuthorizerProtocol::Http {
+        names.push((ADDRESS_HEADER, config.address_from.as_ref()));
+        if let CertificateSource::Header { header, encoding, verify } = &config.certificate_from {
+            let is_caddy = *encoding == HeaderEncoding::Rfc9440;
+            // Caddy has one line that removes the chain of the client, which nothing reads here.
+            names.extend(is_caddy.then_some(("Client-Cert-Chain", None)));
+            names.push((if is_caddy { "Client-Cert" } else { CERTIFICATE_HEADER }, Some(header)));
+            names.push((VERIFY_HEADER, verify.as_ref()));
+        }
     }
+    let renamed = |text: String, (name, wanted): (&str, Option<&HeaderName>)| match wanted {
+        Some(wanted) if wanted.as_str().eq_ignore_ascii_case(name) => text,
+        Some(wanted) => renamed(&text, name, wanted.as_str()),
+        None => without_lines(&text, name),
+    };
+    names.into_iter().fold(text.to_owned(), renamed)
+}
+
+/// `text` with another name for the header `name`: as it is, and in lower case. The files have the
+/// status header as a variable of nginx and as a regular expression of HAProxy, too.
+fn renamed(text: &str, name: &str, wanted: &str) -> String {
+    let lower = name.to_ascii_lowercase();
+    let with_separator = |text: String, separator: &str| {
+        text.replace(&lower.replace('-', separator), &wanted.replace('-', separator))
+    };
+    let separators: &[&str] = if name == STATUS_HEADER { &["-", "_", "."] } else { &["-"] };
+    separators.iter().copied().fold(text.replace(name, wanted), with_separator)
+}
+
+/// `text` without the lines that contain `name` in any case.
+fn without_lines(text: &str, name: &str) -> String {
+    let name = name.to_ascii_lowercase();
+    let has_name = |line: &&str| !line.to_ascii_lowercase().contains(&name);
+    text.split_inclusive('\n').filter(has_name).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::config::Config;
 
     #[test]
     fn every_part_is_found_and_whole() {
@@ -224,5 +249,42 @@ mod tests {
         let tcp = ListenAddress::Tcp("127.0.0.1:7".parse().unwrap());
         let text = at_address(&part(ENVOY.text, "- name: keygate").unwrap(), &tcp);
         assert!(text.contains("{ address: 127.0.0.1, port_value: 7 }"), "{text}");
+    }
+
+    #[test]
+    fn a_part_has_the_header_names_of_the_authorizer() {
+        let snippets_of = |keys: &str| {
+            let text = format!(
+                "[[filters]]\nname = \"lost\"\npath = \"lost.pkbf\"\n[[authorizers]]\n\
+                 name = \"edge\"\nlisten = \"127.0.0.1:9191\"\n{keys}"
+            );
+            let config = Config::parse(Path::new("keygate.toml"), &text).unwrap();
+            let snippets = snippets(&config.authorizers[0]).into_iter();
+            snippets.map(|(_, text)| text).collect::<Vec<_>>()
+        };
+        let http = |source: &str| format!("protocol = \"http\"\ncertificate_from = {source}\n");
+        let all = "{ header = \"X-A\", encoding = \"escaped-pem\", verify = \"X-B\" }";
+        let all = http(all) + "address_from = \"X-C\"\npolicy = { header = \"X-Key-D\" }\n";
+        let [nginx] = &snippets_of(&all)[..] else { panic!("only nginx has a value for verify") };
+        for line in [
+            "proxy_set_header x-a   $ssl_client_escaped_cert;",
+            "proxy_set_header x-b $ssl_client_verify;",
+            "proxy_set_header x-c    $remote_addr;",
+            "$upstream_http_x_key_d;",
+            "proxy_set_header x-key-d $key_status;",
+        ] {
+            assert!(nginx.contains(line), "{line}: {nginx}");
+        }
+        let two = snippets_of(&http("{ header = \"X-A\", encoding = \"escaped-pem\" }"));
+        for (text, line) in two.iter().zip(["X-SSL-Verify", "x-real-ip"]) {
+            assert!(!text.contains(line) && text.contains("x-a"), "{text}");
+        }
+        assert_eq!(two.len(), 2);
+        let caddy = &snippets_of(&http("{ header = \"X-A\", encoding = \"rfc9440\" }"))[0];
+        assert!(caddy.contains("header_up x-a \":{") && !caddy.contains("Client-Cert"), "{caddy}");
+        let haproxy = snippets_of("protocol = \"spop\"\npolicy = { header = \"X-Key-D\" }\n");
+        for line in ["del-header ^x.key.d$ ", "set-header x-key-d %[var(txn.keygate.status)]"] {
+            assert!(haproxy[0].contains(line), "{haproxy:?}");
+        }
     }
 }

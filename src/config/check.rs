@@ -206,7 +206,13 @@ impl<'a> Checker<'a> {
     fn listen_address(&self, at: &str, listen: &str) -> ListenAddress {
         match listen.strip_prefix("unix:") {
             Some(path) => ListenAddress::Unix(self.path(at, Path::new(path))),
-            None => ListenAddress::Tcp(self.address(at, listen)),
+            None => ListenAddress::Tcp(listen.parse().unwrap_or_else(|_| {
+                let problem = format!(
+                    "{listen:?} is not an address and a port, such as \"127.0.0.1:9191\", or \"unix:/PATH\""
+                );
+                self.invalid(at, problem);
+                SocketAddr::from(([0; 4], 0))
+            })),
         }
     }
 

@@ -40,7 +40,10 @@ impl SocketOwner {
 
     fn apply(&self, path: &Path) -> io::Result<()> {
         if let Some(group) = &self.group {
-            std::os::unix::fs::lchown(path, None, Some(group_id(group)?))?;
+            std::os::unix::fs::lchown(path, None, Some(group_id(group)?)).map_err(|error| {
+                let problem = format!("the socket cannot be given to socket_group: {error}");
+                io::Error::new(error.kind(), problem)
+            })?;
         }
         match self.mode {
             Some(mode) => fs::set_permissions(path, fs::Permissions::from_mode(mode)),

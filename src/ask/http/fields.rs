@@ -20,6 +20,8 @@ const REPEATED_RESULT: Unusable =
 const CHAIN_ALONE: Unusable = Unusable::Malformed("Client-Cert-Chain without Client-Cert");
 const NO_VALUE: Unusable =
     Unusable::Malformed("the host verified a certificate that it did not send");
+const NO_RESULT: Unusable =
+    Unusable::NotVerified("the host did not send the header that verify names");
 const NOT_VERIFIED: Unusable =
     Unusable::NotVerified("the host did not verify the client certificate");
 
@@ -177,7 +179,8 @@ impl<'a> QuestionFields<'a> {
             (Some(_), Some(b"SUCCESS")) => Ok(certificate),
             (None, None | Some(b"NONE")) => Ok(None),
             (None, Some(b"SUCCESS")) => Err(NO_VALUE),
-            (_, Some(_)) | (Some(_), None) => Err(NOT_VERIFIED),
+            (Some(_), None) => Err(NO_RESULT),
+            (_, Some(_)) => Err(NOT_VERIFIED),
         }
     }
 }

@@ -164,7 +164,7 @@ impl Checker<'_> {
                 source
             }
             (AuthorizerProtocol::Http, None) => {
-                let problem = "the key is missing; name the one header that the host sets: \"client-cert\", \"xfcc\", \"traefik\", \"ingress-nginx\", or { header = \"X-SSL-Cert\", encoding = \"escaped-pem\" }";
+                let problem = "the key is missing; name the one header that the host sets: \"client-cert\", \"xfcc\", \"traefik\", \"ingress-nginx\", or { header = \"X-SSL-Cert\", encoding = \"escaped-pem\", verify = \"X-SSL-Verify\" }";
                 self.invalid(at, problem);
                 CertificateSource::ClientCert
             }
@@ -194,7 +194,7 @@ impl Checker<'_> {
             "xfcc" => CertificateSource::Xfcc,
             _ => {
                 let problem = format!(
-                    "{name:?} is none of \"attributes\", \"client-cert\", \"xfcc\", \"traefik\", \"ingress-nginx\"; a header of any other name is written {{ header = \"X-SSL-Cert\", encoding = \"escaped-pem\" }}"
+                    "{name:?} is none of \"attributes\", \"client-cert\", \"xfcc\", \"traefik\", \"ingress-nginx\"; a header of any other name is written {{ header = \"X-SSL-Cert\", encoding = \"escaped-pem\", verify = \"X-SSL-Verify\" }}"
                 );
                 self.invalid(at, problem);
                 CertificateSource::ClientCert

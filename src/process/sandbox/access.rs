@@ -95,9 +95,7 @@ pub(super) fn readable(config: &Config, file: &Path) -> Vec<PathBuf> {
 /// The directory in the path of `file`, and the one that contains it after symbolic links are
 /// followed. Both are watched for changes.
 fn directories(file: &Path) -> Vec<PathBuf> {
-    let named = file.parent().map(|directory| {
-        if directory.as_os_str().is_empty() { PathBuf::from(".") } else { directory.to_owned() }
-    });
+    let named = parent(file);
     let real = file.canonicalize().ok().and_then(|real| real.parent().map(Path::to_owned));
     named.into_iter().chain(real).collect()
 }
@@ -131,8 +129,15 @@ pub(super) fn asker_directories(config: &Config) -> impl Iterator<Item = PathBuf
 fn directory_of(address: &ListenAddress) -> Option<PathBuf> {
     match address {
         ListenAddress::Tcp(_) => None,
-        ListenAddress::Unix(path) => path.parent().map(Path::to_owned),
+        ListenAddress::Unix(path) => parent(path),
     }
+}
+
+/// The directory in `path`, which is the working directory for a name alone.
+fn parent(path: &Path) -> Option<PathBuf> {
+    path.parent().map(|directory| {
+        if directory.as_os_str().is_empty() { PathBuf::from(".") } else { directory.to_owned() }
+    })
 }
 
 fn servers(config: &Config) -> impl Iterator<Item = &ServerAddress> {

@@ -3,12 +3,13 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
 
 use rustls::ALL_VERSIONS;
 
 use crate::support::asker::{AskedKeygate, Asker, TCP, UNIX, configuration};
 use crate::support::client::{config, config_of};
-use crate::support::keygate::keygate;
+use crate::support::keygate::{BINARY, Keygate, keygate};
 use crate::support::pki::{Kind, Pki};
 use crate::support::{output_text, system, write_filter};
 
@@ -118,6 +119,19 @@ fn the_socket_has_its_mode_and_group_before_a_connection_is_possible_and_goes_wi
     assert!(scene.keygate.ended().success());
     assert!(!path.exists(), "the file is removed at the end");
     assert!(UnixStream::connect(&path).is_err());
+}
+
+/// The path of the configuration has no directory then, and the sandbox needs one for the socket.
+#[test]
+fn a_relative_socket_is_bound_if_the_configuration_is_in_the_working_directory() {
+    let pki = Pki::new();
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let directory = pki.directory().display();
+    let script = format!("cd {directory} && exec {BINARY} run --config keygate.toml");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]);
+    let _keygate = Keygate::run_by(command, &pki, &configuration(UNIX));
+    UnixStream::connect(pki.path("ask.sock")).unwrap();
 }
 
 #[test]

@@ -43,6 +43,10 @@ fn expired_and_foreign_certificates_are_denied_with_each_question() {
     }
     assert_eq!(asker.ask_about(&scene.lost).status, 403);
     assert_eq!(scene.questions("denied"), 1.0, "a verified client is judged");
+    // The line names the client, so that its owner can be found.
+    let line = scene.keygate.wait_for("the line", |line| line["result"] == "not_verified");
+    assert_eq!(line["subject"], "CN=expired", "{line}");
+    assert_eq!(line["fingerprint"].as_str().map(str::len), Some(64), "{line}");
 }
 
 #[test]
