@@ -48,13 +48,13 @@ struct Inner {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct HitKey {
     service: Arc<str>,
-    client: ClientKey,
+    client: HitClient,
     verdict: &'static str,
     action: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum ClientKey {
+enum HitClient {
     /// The address of a client without a certificate, if it is known; of IPv6 the /64, because one
     /// host may use all of its addresses.
     Anonymous(Option<IpAddr>),
@@ -65,15 +65,15 @@ enum ClientKey {
 impl HitKey {
     fn of(hit: &RecentHit) -> Self {
         let client = match hit.fingerprint() {
-            "" => ClientKey::Anonymous(hit.address.map(network_of)),
-            fingerprint => ClientKey::Key(fingerprint.to_owned()),
+            "" => HitClient::Anonymous(hit.address.map(network_of)),
+            fingerprint => HitClient::Key(fingerprint.to_owned()),
         };
         let service = hit.service.as_str().into();
         Self { service, client, verdict: hit.verdict, action: hit.action }
     }
 
     fn is_anonymous(&self) -> bool {
-        matches!(self.client, ClientKey::Anonymous(_))
+        matches!(self.client, HitClient::Anonymous(_))
     }
 }
 

@@ -10,10 +10,10 @@ fn chunked() -> BodyDecoder {
 }
 
 /// The data and the trailers of a body, and the bytes that follow it.
-type Decoded = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
+type DecodedBody = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
 
 /// Decodes a body that comes in pieces of `size` bytes.
-fn decoded(mut decoder: BodyDecoder, text: &[u8], size: usize) -> Result<Decoded, Http1Error> {
+fn decoded(mut decoder: BodyDecoder, text: &[u8], size: usize) -> Result<DecodedBody, Http1Error> {
     let (mut data, mut buffer) = (Vec::new(), BytesMut::new());
     let mut pieces = text.chunks(size);
     loop {
