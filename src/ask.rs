@@ -6,7 +6,7 @@
 //! | A door reads questions in its protocol and writes answers. | `http`, `grpc`, `spop` |
 //! | A question is verified, judged, decided, counted and logged. | `connection` |
 //!
-//! All doors share one path from a [`ClientQuestion`] to an [`Answer`]: [`AskConnection::answer`].
+//! All doors share one path from a `ClientQuestion` to an `Answer`: `AskConnection::answer`.
 //! Nothing here decides about keys, and nothing here speaks to an upstream. A question that a client
 //! can provoke is denied and never an error of the protocol, because hosts may admit on errors.
 

@@ -14,7 +14,7 @@
 //! | TCP, or an upgrade: bytes go both ways. | `tcp`, `tunnel` | the number of bytes and how the tunnel ended |
 //! | An idle HTTP/1.1 connection gives its HTTP state back until the next byte arrives. | `http`, `worker` | |
 //! | Timeouts, eviction and shutdown close the connection. | `open_connection`, `worker` | |
-//! | A client that is still sending is read for a moment, or it would lose the response. | [`crate::lingering_close`] | |
+//! | A client that is still sending is read for a moment, or it would lose the response. | `crate::lingering_close` | |
 //!
 //! The floors, from the top: `connection`; `http` and `tcp`; `worker`; `tunnel`;
 //! `open_connection`; `upstream`; `message`; `client_socket`; `client_hello`, `proxy_protocol` and
