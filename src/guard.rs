@@ -6,6 +6,7 @@
 //! parameter, and a clean key causes no allocation.
 
 mod answers;
+mod confirmed_marks;
 mod judgement;
 mod lists;
 mod policy;
@@ -128,11 +129,12 @@ impl Guard {
         let has_exact = !self.exceptions.is_empty() || !self.lists.is_empty();
         let mut key = KeyEncodings::default();
         let mut encodings = EncodingFingerprints::new();
-        let mut may_hit = false;
+        let (mut may_hit, mut may_be_confirmed) = (false, false);
         let algorithm = spki::for_each_related(spki, |encoding, spki| {
             let hash = key.push(encoding, spki);
             // Read at once, so that the cache misses overlap with the next encoding.
             may_hit |= self.may_hit(hash);
+            may_be_confirmed |= self.may_be_confirmed(&hash);
             if has_exact {
                 encodings.push((encoding, Fingerprint::of(spki)));
             }
@@ -140,7 +142,7 @@ impl Guard {
         let fingerprints = || if has_exact { encodings.clone() } else { fingerprints_of(spki) };
         let verdict = self.exact_match(&encodings, now).unwrap_or_else(|| {
             let by_filters = if may_hit { self.judge_encodings(&key) } else { self.without_hit() };
-            self.judge_by_answers(&key, by_filters, now, fingerprints)
+            self.judge_by_answers(&key, by_filters, may_be_confirmed, now, fingerprints)
         });
         (verdict, algorithm)
     }
@@ -148,6 +150,11 @@ impl Guard {
     /// Whether a filter has the first bits of an encoding.
     fn may_hit(&self, hash: KeyHash) -> bool {
         self.filters.iter().fold(false, |may_hit, named| may_hit | named.filter.may_contain(hash))
+    }
+
+    /// Whether a source of proofs may have confirmed a key with this hash.
+    fn may_be_confirmed(&self, hash: &KeyHash) -> bool {
+        self.answers.as_ref().is_some_and(|answers| answers.may_confirm(hash))
     }
 
     /// The verdict of the filters on a key that none of them has.
@@ -177,7 +184,9 @@ impl Guard {
         let fingerprints = || key.fingerprints.clone();
         exact.unwrap_or_else(|| {
             let by_filters = self.judge_encodings(&key.encodings);
-            self.judge_by_answers(&key.encodings, by_filters, now, fingerprints)
+            let encodings = &key.encodings;
+            let may_be_confirmed = encodings.hashes.iter().any(|hash| self.may_be_confirmed(hash));
+            self.judge_by_answers(encodings, by_filters, may_be_confirmed, now, fingerprints)
         })
     }
 

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 
+use super::confirmed_marks::ConfirmedMarks;
 use super::{Confirmation, EncodingFingerprints, Guard, KeyEncodings, Verdict};
 use crate::pkbf::KeyHash;
 use crate::spki::Fingerprint;
@@ -24,10 +25,6 @@ pub struct Answers {
     /// The hashes of the keys in `confirmed`, sorted. Two keys may share one hash. A lookup here
     /// comes first, because a judgement has these hashes already and no SHA-256.
     confirmed_hashes: Vec<KeyHash>,
-    /// One bit for each hash in `confirmed_hashes`, in a power of two of words, at least one word for
-    /// each hash. A search among 10,000 hashes takes some 50 ns, and one bit 2 ns. A hash whose bit is
-    /// clear is not searched.
-    confirmed_bits: Vec<u64>,
     /// The end of each clearance.
     cleared: HashMap<Fingerprint, SystemTime>,
 }
@@ -62,21 +59,8 @@ impl Answers {
             let hash = KeyHash::of(spki);
             let position = self.confirmed_hashes.partition_point(|other| *other < hash);
             self.confirmed_hashes.insert(position, hash);
-            self.mark(&hash);
         }
         is_new
-    }
-
-    /// Sets the bit of `hash`, and those of all others after the bits have grown.
-    fn mark(&mut self, hash: &KeyHash) {
-        if self.confirmed_bits.len() >= self.confirmed_hashes.len() {
-            set_bit(&mut self.confirmed_bits, hash);
-            return;
-        }
-        self.confirmed_bits = vec![0; self.confirmed_hashes.len().next_power_of_two()];
-        for hash in &self.confirmed_hashes {
-            set_bit(&mut self.confirmed_bits, hash);
-        }
     }
 
     /// Records that the source does not know the encoding of a key with this fingerprint. The
@@ -113,11 +97,7 @@ impl Answers {
     /// Whether one of `hashes` may be of a confirmed key. There are no false negatives.
     #[must_use]
     pub fn may_confirm(&self, hashes: &[KeyHash]) -> bool {
-        let bits = self.confirmed_bits.as_slice();
-        !bits.is_empty()
-            && hashes.iter().any(|hash| {
-                has_bit(bits, hash) && self.confirmed_hashes.binary_search(hash).is_ok()
-            })
+        hashes.iter().any(|hash| self.confirmed_hashes.binary_search(hash).is_ok())
     }
 
     /// Whether the encoding with this fingerprint is cleared at `now`.
@@ -143,47 +123,39 @@ impl Answers {
     }
 }
 
-/// Index of the word of `hash` in a power of two of words, and its bit there.
-fn place(words: usize, hash: &KeyHash) -> (usize, u64) {
-    let [low, first, second, third, ..] = hash.first().to_le_bytes();
-    let word = usize::from(first) | usize::from(second) << 8 | usize::from(third) << 16;
-    (word & words.wrapping_sub(1), 1 << (low & 63))
-}
-
-fn set_bit(bits: &mut [u64], hash: &KeyHash) {
-    let (word, bit) = place(bits.len(), hash);
-    if let Some(word) = bits.get_mut(word) {
-        *word |= bit;
-    }
-}
-
-/// Whether `hash` may have been set. There are no false negatives.
-fn has_bit(bits: &[u64], hash: &KeyHash) -> bool {
-    let (word, bit) = place(bits.len(), hash);
-    bits.get(word).is_none_or(|word| word & bit != 0)
-}
-
 /// A handle to the answers in use. Snapshots share it, and the asking task alone replaces them.
 #[derive(Debug, Clone, Default)]
-pub struct CurrentAnswers(Arc<ArcSwap<Answers>>);
+pub struct CurrentAnswers {
+    answers: Arc<ArcSwap<Answers>>,
+    /// The confirmed keys of all answers so far.
+    marks: Arc<ConfirmedMarks>,
+}
 
 impl CurrentAnswers {
     /// The answers in use. Never waits.
     #[must_use]
     pub fn load(&self) -> arc_swap::Guard<Arc<Answers>> {
-        self.0.load()
+        self.answers.load()
     }
 
     /// Replaces the answers in use. Open connections keep their verdicts until they are judged
     /// again.
     pub fn replace(&self, answers: Arc<Answers>) {
-        self.0.store(answers);
+        answers.confirmed_hashes.iter().for_each(|hash| self.marks.add(hash));
+        self.answers.store(answers);
+    }
+
+    /// Whether the compromise of a key with this hash may be proved. There are no false negatives.
+    pub(super) fn may_confirm(&self, hash: &KeyHash) -> bool {
+        self.marks.may_contain(hash)
     }
 }
 
 impl From<Answers> for CurrentAnswers {
     fn from(answers: Answers) -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(answers)))
+        let current = Self::default();
+        current.replace(Arc::new(answers));
+        current
     }
 }
 
@@ -194,13 +166,14 @@ impl Guard {
         &self,
         key: &KeyEncodings,
         by_filters: Verdict,
+        may_be_confirmed: bool,
         now: SystemTime,
         fingerprints: impl FnOnce() -> EncodingFingerprints,
     ) -> Verdict {
-        let Some(answers) = self.answers.as_ref().map(CurrentAnswers::load) else {
-            return by_filters;
-        };
-        if by_filters.hit().is_none() && !answers.may_confirm(&key.hashes) {
+        let is_hit = by_filters.hit().is_some();
+        let current = self.answers.as_ref().filter(|_| is_hit || may_be_confirmed);
+        let Some(answers) = current.map(CurrentAnswers::load) else { return by_filters };
+        if !is_hit && !answers.may_confirm(&key.hashes) {
             return by_filters;
         }
         let fingerprints = fingerprints();
@@ -395,7 +368,6 @@ mod tests {
         for key in 0_u32..1000 {
             assert!(answers.confirm(&key.to_be_bytes()));
             assert!(!answers.confirm(&key.to_be_bytes()), "a second time");
-            // Growth of the bits loses none.
             let [first, last] = [0, key].map(|key: u32| KeyHash::of(&key.to_be_bytes()));
             assert!(answers.may_confirm(&[first]) && answers.may_confirm(&[last]));
         }

@@ -38,7 +38,17 @@ fn the_quick_start_leads_from_nothing_to_a_protected_service() {
             format!("until curl -so /dev/null http://127.0.0.1:{port}; do sleep 0.1; done\n")
         })
     };
-    let script: String = script.lines().map(|line| format!("{line}\n{}", wait(line))).collect();
+    // A client is recorded just after its alert is sent.
+    let recorded = |line: &str| {
+        let is_report = line.contains("keygate report");
+        is_report.then(|| {
+            format!("for i in $(seq 100); do {line} | grep -q mallory && break; sleep 0.1; done\n")
+        })
+    };
+    let script: String = script
+        .lines()
+        .map(|line| format!("{}{line}\n{}", recorded(line).unwrap_or_default(), wait(line)))
+        .collect();
     let script = format!("trap 'pkill -P $$' EXIT\n{script}");
     let output_text = output_text(&shell(directory.path(), &script));
     for expected in [
