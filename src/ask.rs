@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | A worker accepts a connection of an asker. A peer that may not ask is rejected. | `asker` |
 //! | A door reads questions in its protocol and writes answers. | `http`, `grpc`, `spop` |
+//! | The doors of HTTP/1 and SPOP share buffers, timeouts and drain. | `exchange` |
 //! | A question is verified, judged, decided, counted and logged. | `connection` |
 //!
 //! All doors share one path from a `ClientQuestion` to an `Answer`: `AskConnection::answer`.
@@ -13,6 +14,7 @@
 mod asker;
 mod connection;
 mod denial;
+mod exchange;
 #[doc(hidden)]
 pub mod grpc;
 mod http;

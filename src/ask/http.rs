@@ -8,7 +8,7 @@
 //!
 //! | step | module |
 //! | --- | --- |
-//! | A connection over HTTP/1 is served: questions, discarded bodies, timeouts. | `http1` |
+//! | Requests over HTTP/1 are served. | `http1` |
 //! | The head of a request is parsed. | `head` |
 //! | Requests over HTTP/2 are served. | `streams` |
 //! | The client's certificate is read from the configured fields. | `fields` |
@@ -32,6 +32,7 @@ use tracing::debug;
 use self::fields::{QuestionFields, RequestFields};
 use self::response::HttpAnswer;
 use super::connection::AskConnection;
+use super::exchange;
 use super::question::{Answer, ClientQuestion, Presented, Unusable};
 use crate::config::{AuthorizerConfig, CertificateSource, ClientAuthMode};
 use crate::guard::VerdictKind;
@@ -64,7 +65,7 @@ pub(crate) async fn serve(
                 deadline = deadline.min(Instant::now() + http1::DRAIN_GRACE);
             }
             read = stream.read_buf(&mut input) => match read {
-                Ok(1..) if begins => deadline = Instant::now() + http1::PROGRESS_TIMEOUT,
+                Ok(1..) if begins => deadline = Instant::now() + exchange::PROGRESS_TIMEOUT,
                 Ok(1..) => {}
                 Ok(0) | Err(_) => return,
             },

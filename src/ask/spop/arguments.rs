@@ -9,7 +9,7 @@ use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 use x509_cert::der::{Reader, SliceReader};
 
-use super::frame::{BrokenFrame, FrameReader, TypedValue};
+use super::value::{BrokenFrame, FrameReader, TypedValue};
 use crate::ask::question::{MAX_CERTIFICATES, Presented, Unusable};
 
 /// The arguments that keygate reads. HAProxy sends the others for nothing.

@@ -2,7 +2,8 @@
 //!
 //! Source: HAProxy, `doc/SPOE.txt`, sections 3.2.4, 3.2.5 and 3.5.
 
-use super::frame::{BrokenFrame, FrameReader, FrameWriter, TypedValue, kind};
+use super::frame::{FrameWriter, kind};
+use super::value::{BrokenFrame, FrameReader, TypedValue};
 
 /// The version of the protocol.
 const VERSION: &str = "2.0";

@@ -7,7 +7,8 @@
 use std::time::Instant;
 
 use super::arguments::Arguments;
-use super::frame::{BrokenFrame, FrameHeader, FrameReader, FrameWriter, VariableScope, kind};
+use super::frame::{FrameHeader, FrameWriter, VariableScope, kind};
+use super::value::{BrokenFrame, FrameReader};
 use crate::ask::question::{Answer, ClientQuestion, Presented, Unusable};
 use crate::spki::Fingerprint;
 
