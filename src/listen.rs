@@ -2,7 +2,7 @@
 //!
 //! An inherited socket is shared by all workers, because its queue outlives the process. A Unix
 //! socket is shared too, because a path names one socket. A reload adds and removes addresses
-//! ([`Addresses`]). Nothing here knows what is served.
+//! ([`Addresses`]). Nothing here depends on the protocol.
 
 mod addresses;
 mod bind;
@@ -370,7 +370,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_get_their_options_if_the_listening_socket_rejects_one() {
-        // Linux knows no TCP_USER_TIMEOUT of MPTCP sockets; a client without MPTCP gets plain TCP.
+        // Linux has no TCP_USER_TIMEOUT for MPTCP sockets; a client without MPTCP gets plain TCP.
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP));
         let Ok(socket) = socket else { return }; // a kernel without MPTCP
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();

@@ -12,7 +12,7 @@ const OTHER: &[u8] = include_bytes!("../../tests/vectors/dialect/envoy.xfcc");
 
 fuzz_target!(|input: &[u8]| {
     let read = xfcc::read(input);
-    // What the holder of a certificate appends by its names.
+    // Text that the holder of a certificate appends by the names in it.
     for separator in [b',', b';'] {
         let injected = xfcc::read(&[input, &[separator], OTHER].concat());
         match (&read, injected) {

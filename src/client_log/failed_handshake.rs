@@ -16,7 +16,7 @@ use crate::tls::{self, CertificateSummary, HandshakeResult};
 /// interval, because a client may invent any number of them.
 const MAX_CAUSES: usize = 16;
 
-/// The part of a failed handshake that tells it from others of the same network.
+/// The part of a failed handshake that differs from others of the same network.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum FailureCause {
     /// The key that the client presented.

@@ -78,7 +78,7 @@ impl AnswerBook {
         Self::new(self.basis.clone(), self.cleared_ttl, self.stale_for)
     }
 
-    /// Adds the answers of `other`. Of two clearances, the later one counts. Returns the new ones; a
+    /// Adds the answers of `other`. The later of two clearances counts. Returns the new answers; a
     /// cleared key has the time at which it is asked about again.
     pub(super) fn merge(&mut self, other: Self) -> Vec<(Fingerprint, Option<u64>)> {
         let mut learned = Vec::new();

@@ -120,7 +120,7 @@ impl SourceError {
         }
     }
 
-    /// What an operator can do about it.
+    /// The remedy for the operator.
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             Self::Encoded => "let the source send proofs as they are, without compression",

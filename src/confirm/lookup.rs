@@ -187,11 +187,11 @@ pub(super) async fn ask_url(
 #[error("{error}")]
 pub struct CanaryProblem {
     pub(super) error: String,
-    /// What an operator can do about it.
+    /// The remedy for the operator.
     remedy: &'static str,
-    /// The time for which the source wants no requests.
+    /// The time for which the source rejects requests (`Retry-After`).
     pub(super) pause: Option<Duration>,
-    /// Whether the source has answered: it does not know its canary.
+    /// Whether the source has answered, and does not know its canary.
     pub(super) is_answer: bool,
 }
 
@@ -237,7 +237,7 @@ impl CanaryProblem {
         Self { error: error.to_string(), remedy, pause: None, is_answer: false }
     }
 
-    /// What an operator can do about it.
+    /// The remedy for the operator.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         self.remedy

@@ -17,7 +17,7 @@ pub struct Question {
     pub position: usize,
 }
 
-/// What became of a question.
+/// The outcome of a question.
 #[derive(Debug)]
 pub enum Ask {
     /// The answer is in use. Judge the key again.

@@ -96,7 +96,7 @@ pub enum ConfirmError {
     },
 }
 
-/// What to do if the file of this key cannot be read.
+/// The remedy if the file of this configuration key cannot be read.
 fn remedy(key: &str) -> &'static str {
     match key {
         "api_key" => "; put the key into the file, or remove confirm.api_key",

@@ -21,8 +21,8 @@ pub(crate) fn write_chain(intermediates: &[&CertificateDer<'_>]) -> Option<Strin
     (!members.is_empty()).then(|| members.join(", "))
 }
 
-/// The certificate in a value of `Client-Cert`; `None` for the empty byte sequence `::`, by which
-/// Caddy says that the client has presented none.
+/// The certificate in a value of `Client-Cert`; `None` for the empty byte sequence `::`,
+/// which Caddy sends for a client without a certificate.
 ///
 /// # Errors
 /// Returns an error if `value` is not one byte sequence with a certificate. Parameters are an error,

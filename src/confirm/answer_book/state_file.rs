@@ -67,14 +67,14 @@ impl AnswerBook {
             self.add_kept_proof(fingerprint, spki, proofs);
         }
         if file.source != self.basis.source {
-            return; // another source does not know what this one did not
+            return; // a 404 of one source is no 404 of another
         }
         let is_same_filter = file.filters == self.basis.filters;
         let latest = now.saturating_add(self.cleared_ttl.as_secs());
         for (fingerprint, record) in &file.cleared {
             let Some(fingerprint) = Fingerprint::parse(fingerprint) else { continue };
-            // A new revision of the filter may know more. A clock may have been set back. A time
-            // that has passed stays, because the clearance ends `stale_for` after it.
+            // A new revision of the filter may have more entries. A clock may have been set back. A
+            // time that has passed stays, because the clearance ends `stale_for` after it.
             let latest = if is_same_filter { latest } else { now };
             let due = record.expires.min(latest);
             self.insert(fingerprint, Clearance { asked: record.asked.min(now), due });
@@ -107,8 +107,8 @@ impl AnswerBook {
         }
     }
 
-    /// The text of the state file, at most [`MAX_SIZE`] bytes. Of the cleared keys it has those that
-    /// were asked about last. A proof whose key has no room is found again when its client comes
+    /// The text of the state file, at most [`MAX_SIZE`] bytes. The cleared keys that were asked about
+    /// last have room first. A proof whose key has no room is found again when its client comes
     /// back.
     pub(in crate::confirm) fn to_file(&self) -> serde_json::Result<Vec<u8>> {
         let mut file = AnswersFile {

@@ -133,7 +133,7 @@ impl AskingTask {
         }
     }
 
-    /// Finishes all writes before the process ends. What has failed is written once more.
+    /// Finishes all writes before the process ends. Repeats failed writes once.
     pub(super) async fn write_now(&mut self) {
         self.finish_writes().await;
         if !self.keeping.owns_state {
@@ -215,7 +215,7 @@ impl AskingTask {
         });
     }
 
-    /// Records how a write has ended. What has failed is written again with the next save.
+    /// Records how a write has ended. The next save repeats a failed write.
     pub(super) fn end_write(&mut self, ended: Result<WriteEnd, JoinError>) {
         let result = match ended {
             Ok(WriteEnd::Answers(result)) => result,

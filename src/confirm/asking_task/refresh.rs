@@ -14,7 +14,7 @@ use crate::snapshot::watch::Directories;
 use crate::snapshot::{FileState, Warning};
 use crate::spki::Fingerprint;
 
-/// What a look at the files has found.
+/// The result of a look at the files.
 pub(super) struct RefreshedFiles {
     directories: Directories,
     /// The states of the files, then that of the directory of proofs.

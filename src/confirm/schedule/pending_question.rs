@@ -25,7 +25,7 @@ pub(in crate::confirm) enum Stage {
 pub(in crate::confirm) enum Finished {
     /// The answer is in use.
     Answered,
-    /// The source wants no questions for this time. The question stays in the queue.
+    /// The source rejects questions for this time (`Retry-After`). The question stays in the queue.
     Blocked(Duration),
     /// The directories have a file that is no readable proof; ask the URL, which clears no key.
     DirectoryFailed,

@@ -185,8 +185,8 @@ impl CrlLoader<'_> {
 }
 
 impl LoadedList {
-    /// Whether `other`, of the same issuer and distribution point, is newer. Of two lists of the
-    /// same version, the one with more entries counts, so that the order of files does not matter.
+    /// Whether `other`, of the same issuer and distribution point, is newer. If the
+    /// versions are the same, the list with more entries counts, whatever the order of files.
     fn is_replaced_by(&self, other: &Self) -> bool {
         let (version, newer) = (&self.list.version, &other.list.version);
         if version == newer {

@@ -24,7 +24,7 @@ const MAX_SLICES: usize = 32;
 /// Capacity of the memory for request heads above which it is freed.
 const MAX_KEPT: usize = 4 << 10;
 
-/// How a request says where its body ends (RFC 9112, section 6).
+/// The framing of a request body, which defines its end (RFC 9112, section 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UploadFraming {
     Chunked,

@@ -21,7 +21,7 @@ pub(super) enum BodyDecoder {
     },
 }
 
-/// What the bytes of a connection are, next.
+/// The next part of a body in the bytes of its connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BodyPiece {
     Data(Bytes),
