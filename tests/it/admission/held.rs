@@ -168,7 +168,7 @@ fn what_a_held_client_of_a_tcp_service_sends_reaches_the_server_later() {
 }
 
 #[test]
-fn a_wait_that_ends_without_an_answer_is_no_answered_one() {
+fn a_wait_that_ends_without_an_answer_does_not_count_as_answered() {
     let (scene, source) = silent(REJECT, LONG);
     let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
     held.send(GET);

@@ -1,5 +1,5 @@
-//! Who may ask: user ids, networks, and client certificates, each with the hole that it closes
-//! (`src/ask/asker.rs`, `src/listen/unix.rs`).
+//! Permitted askers: user ids, networks and client certificates (`src/ask/asker.rs`,
+//! `src/listen/unix.rs`). The tests first show that a peer is answered without the restriction.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -21,8 +21,12 @@ fn own_uid() -> u32 {
 #[test]
 fn only_the_configured_users_may_ask_over_a_unix_socket() {
     let (own, other) = (own_uid(), own_uid() + 4242);
-    let anybody = AskedKeygate::start(UNIX);
-    assert_eq!(anybody.connect().ask_about(&anybody.good).status, 200, "no uids: whoever connects");
+    let unrestricted = AskedKeygate::start(UNIX);
+    assert_eq!(
+        unrestricted.connect().ask_about(&unrestricted.good).status,
+        200,
+        "no uids: every user"
+    );
 
     let edge = |uid: u32| format!("{UNIX}askers = {{ uids = [{uid}] }}\n");
     let scene = AskedKeygate::start(&edge(other));
@@ -80,7 +84,7 @@ fn only_peers_with_a_certificate_of_the_ca_and_a_key_in_no_filter_may_ask() {
 }
 
 #[test]
-fn an_asker_whose_key_a_new_filter_has_is_closed() {
+fn the_connection_of_an_asker_whose_key_a_new_filter_has_is_closed() {
     let mutual = "tls = { certificate = \"server.pem\", private_key = \"server.key\", client_ca = \"ca.pem\" }\n";
     let scene = AskedKeygate::start(&format!("{TCP}{mutual}"));
     let host = scene.pki.client("host", Kind::P256);

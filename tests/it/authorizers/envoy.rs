@@ -268,7 +268,7 @@ fn a_client_without_a_certificate_is_treated_by_mode_and_policy() {
 
 /// Without `include_peer_certificate` Envoy sends a name from the certificate, and no certificate.
 #[test]
-fn an_envoy_that_keeps_certificates_to_itself_serves_nobody() {
+fn an_envoy_without_include_peer_certificate_serves_no_client() {
     let authorizer = Authorizer::of("envoy")
         .add("authorizers.client_auth", "mode = \"optional\"")
         .asked_policy("on_unchecked = \"flag\"")
@@ -381,7 +381,7 @@ fn an_expired_client_that_resumes_its_session_is_rejected_by_trust_anchors() {
         for config in &configs {
             assert_eq!(envoy.get(config), "200");
         }
-        // No event tells that a certificate has expired.
+        // The expiry of a certificate is no event that the test can await.
         let rest = (end + Duration::from_secs(2)).duration_since(SystemTime::now());
         std::thread::sleep(rest.unwrap_or_default());
         for config in &configs {

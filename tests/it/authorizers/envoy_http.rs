@@ -50,10 +50,10 @@ fn a_revoked_certificate_is_rejected_on_resumed_sessions_as_well() {
     http_hosts::rejects_a_revoked_certificate(HOST);
 }
 
-/// With `failure_mode_allow` an error of the authorizer admits every client. Nothing that a client
-/// sends may be one.
+/// With `failure_mode_allow` an error of the authorizer admits every client. No input of a client may
+/// cause an error.
 #[test]
-fn what_a_client_sends_is_a_denial_although_errors_admit() {
+fn input_of_a_client_is_denied_although_errors_admit() {
     let authorizer = HOST.authorizer();
     let authorizer = authorizer.add("authorizers.limits", "max_question_size = \"8KiB\"");
     let open = |text: String| {
@@ -82,7 +82,7 @@ fn what_a_client_sends_is_a_denial_although_errors_admit() {
         assert_eq!(response.status(), "403", "{start}: {}", response.text);
     }
     assert_eq!(scene.origin.untaken(), 0);
-    // The hole: an error is one for the clean and for the listed.
+    // The hole: an error admits the listed client like the clean one.
     scene.signal("TERM");
     scene.running.keygate.ended();
     assert_eq!(scene.get(&lost), "200");

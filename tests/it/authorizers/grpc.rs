@@ -153,7 +153,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(TIMEOUT, future).await.expect("a timely end") })
 }
 
-/// Serves clients without a certificate, so that what is denied is denied in spite of the policy.
+/// Admits clients without a certificate, so that a denial does not come from the policy.
 fn lenient() -> Authorizer {
     Authorizer::of("envoy")
         .add("authorizers.client_auth", "mode = \"optional\"")
@@ -262,7 +262,7 @@ fn faults_of_the_host_are_grpc_errors_and_never_look_like_success() {
 }
 
 #[test]
-fn whatever_a_client_can_spoil_is_a_denial() {
+fn every_question_that_a_client_can_spoil_is_denied() {
     let authorizer = lenient().set("authorizers.limits.max_question_size", "8KiB").start();
     let good = encoded(&authorizer.good);
     block_on(async {

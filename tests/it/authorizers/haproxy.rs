@@ -1,6 +1,7 @@
 //! HAProxy 2.6 with the configurations of `deploy/authorizer/haproxy` and `haproxy-tcp`.
 //!
-//! Tests that show a hole change one line of the deployed configuration, and the client gets in.
+//! A test that shows a hole changes one line of the deployed configuration. The client is admitted
+//! then.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -117,7 +118,7 @@ fn the_origin_gets_one_status_whatever_the_client_sends() {
 
 /// Guard: `http-request del-header` in `deploy/authorizer/haproxy/haproxy.cfg`.
 #[test]
-fn without_the_deletion_a_forged_status_with_underscores_arrives() {
+fn without_del_header_a_forged_status_with_underscores_reaches_the_origin() {
     let keygate = Authorizer::of("haproxy");
     let line = "    http-request del-header ^client.key.status$ -m reg\n";
     let edge = Edge::start("haproxy", keygate, |files| files.replace(line, ""));
@@ -142,7 +143,7 @@ fn a_listed_client_gets_403_and_the_origin_no_request() {
 }
 
 #[test]
-fn certificates_in_headers_of_the_client_count_for_nothing() {
+fn certificates_in_headers_of_the_client_are_not_read() {
     let Some(edge) = Edge::deployed() else { return };
     let keygate = &edge.keygate;
     let encode = |der: &CertificateDer<'_>| data_encoding::BASE64.encode(der);
@@ -187,7 +188,7 @@ fn a_filter_update_counts_from_the_next_request_and_on_resumed_sessions() {
 }
 
 #[test]
-fn no_path_and_no_method_has_a_special_answer() {
+fn no_path_and_no_method_is_special() {
     let Some(edge) = Edge::deployed() else { return };
     let requests = [
         ("GET", "/healthz", ""),
@@ -219,7 +220,7 @@ fn no_path_and_no_method_has_a_special_answer() {
 }
 
 #[test]
-fn while_keygate_does_not_answer_clients_are_refused() {
+fn clients_are_rejected_while_keygate_does_not_answer() {
     let Some(mut edge) = Edge::deployed() else { return };
     let config = client(&edge, &TLS13, &edge.keygate.good);
     assert_eq!(edge.code(&config), 200);
@@ -247,7 +248,7 @@ fn served(edge: &Edge, config: &ClientConfig) -> Result<(), String> {
 /// Guard: the rule `deny ... unless` in `deploy/authorizer/haproxy/haproxy.cfg`, which demands a good
 /// answer.
 #[test]
-fn a_rule_that_rejects_bad_answers_alone_admits_everybody_while_keygate_does_not_answer() {
+fn a_rule_that_rejects_bad_answers_alone_admits_every_client_while_keygate_does_not_answer() {
     let edge = Edge::start("haproxy", Authorizer::of("haproxy"), |files| {
         files.replace(
             "unless { var(txn.keygate.action) -m str admit flag header }",
@@ -289,7 +290,7 @@ fn a_certificate_above_the_buffer_of_haproxy_is_not_taken_for_none() {
             assert_eq!(edge.code(&config), 403, "{used:?}");
             assert_eq!(edge.resumed_code(&config), 403, "{used:?}");
         }
-        // A client without a certificate is a matter of the policy, if HAProxy says that it has none.
+        // With `used` a client without a certificate is treated by the policy.
         let anonymous = config_of(&edge.keygate.pki, &[&TLS13], None);
         assert_eq!(edge.code(&anonymous), if used.is_empty() { 403 } else { 200 });
     }
@@ -297,7 +298,7 @@ fn a_certificate_above_the_buffer_of_haproxy_is_not_taken_for_none() {
 
 /// Guard: `NOT_VERIFIED` in `src/ask/spop/arguments.rs`, and `verify` in `keygate.spoe`.
 #[test]
-fn a_certificate_of_a_foreign_ca_is_refused_although_haproxy_accepts_it() {
+fn a_certificate_of_a_foreign_ca_is_rejected_although_haproxy_accepts_it() {
     for (verify, code) in [("verify=ssl_c_verify ", 403), ("", 200)] {
         let keygate = Authorizer::of("haproxy")
             .asked_policy("on_unchecked = \"flag\"")
@@ -319,7 +320,7 @@ fn a_certificate_of_a_foreign_ca_is_refused_although_haproxy_accepts_it() {
 }
 
 #[test]
-fn a_client_without_a_certificate_is_a_matter_of_mode_and_policy() {
+fn a_client_without_a_certificate_is_treated_by_mode_and_policy() {
     for (mode, unchecked, code) in
         [("required", "reject", 403), ("optional", "flag", 200), ("optional", "header", 200)]
     {
@@ -342,7 +343,7 @@ fn a_client_without_a_certificate_is_a_matter_of_mode_and_policy() {
 /// HAProxy 2.6 resumes a session without verifying the certificate again.
 /// Guard: `verify_presented` in `src/ask/connection.rs`.
 #[test]
-fn a_client_whose_certificate_expired_is_refused_on_a_resumed_session_if_keygate_verifies() {
+fn an_expired_client_that_resumes_its_session_is_rejected_if_keygate_verifies() {
     let lasts = Duration::from_secs(8);
     for (trust_anchors, code) in [(true, 403), (false, 200)] {
         let mut keygate = Authorizer::of("haproxy");
@@ -374,7 +375,7 @@ fn a_client_whose_certificate_expired_is_refused_on_a_resumed_session_if_keygate
 }
 
 #[test]
-fn a_revoked_client_is_refused_if_keygate_has_the_list() {
+fn a_revoked_client_is_rejected_if_keygate_has_the_list() {
     let keygate = Authorizer::of("haproxy")
         .add("authorizers.client_auth", "trust_anchors = \"ca.pem\", crls = [\"clients.crl.pem\"]");
     let revoked = keygate.pki.client("revoked", Kind::P256);
@@ -388,9 +389,9 @@ fn a_revoked_client_is_refused_if_keygate_has_the_list() {
     }
 }
 
-/// `chain` is there in full handshakes alone, so a resumed session needs the intermediates at keygate.
+/// HAProxy sends `chain` for full handshakes only. A resumed session needs intermediates at keygate.
 #[test]
-fn a_judged_chain_needs_issuers_that_arrive_or_that_keygate_has() {
+fn a_judged_chain_needs_issuers_from_haproxy_or_from_a_file() {
     for (intermediates, resumed_code) in [("", 403), ("intermediates = \"intermediates.pem\"", 200)]
     {
         let keygate = Authorizer::of("haproxy")
@@ -428,9 +429,9 @@ fn a_judged_chain_needs_issuers_that_arrive_or_that_keygate_has() {
     }
 }
 
-/// HAProxy sends no frame above `tune.bufsize`, and drops what does not fit a buffer.
+/// HAProxy sends no frame above `tune.bufsize`, and drops an argument that does not fit a buffer.
 #[test]
-fn a_chain_that_does_not_fit_a_frame_is_refused() {
+fn a_client_whose_chain_does_not_fit_a_frame_is_rejected() {
     let keygate = Authorizer::of("haproxy")
         .asked_policy("judge = \"chain\"")
         .add("authorizers.client_auth", "trust_anchors = \"ca.pem\"");
@@ -483,7 +484,7 @@ fn the_health_check_of_haproxy_follows_readiness_while_questions_are_answered() 
 }
 
 #[test]
-fn two_threads_with_a_hundred_clients_at_once_get_each_their_own_answer() {
+fn each_of_a_hundred_clients_of_two_threads_gets_its_own_answer() {
     let edge = Edge::start("haproxy", Authorizer::of("haproxy"), |files| {
         // One connection for many questions, and time for a loaded machine.
         files.global("    nbthread 2").replace("check inter 1s", "check inter 1s maxconn 2")
@@ -497,7 +498,7 @@ fn two_threads_with_a_hundred_clients_at_once_get_each_their_own_answer() {
             scope.spawn(move || {
                 for _ in 0..3 {
                     let code = edge.code(config);
-                    // A loaded machine may exceed "timeout processing": refused, never admitted.
+                    // A loaded machine may exceed "timeout processing": rejected, never admitted.
                     let is_right =
                         if number % 2 == 0 { code == 200 || code == 403 } else { code == 403 };
                     assert!(is_right, "{number}: {code}");
@@ -509,7 +510,7 @@ fn two_threads_with_a_hundred_clients_at_once_get_each_their_own_answer() {
 }
 
 #[test]
-fn a_connection_is_asked_about_before_the_origin_gets_one() {
+fn keygate_judges_a_client_before_the_origin_gets_a_connection() {
     let Some(edge) = Edge::start("haproxy-tcp", Authorizer::of("haproxy-tcp"), |files| files)
     else {
         return;
@@ -524,7 +525,7 @@ fn a_connection_is_asked_about_before_the_origin_gets_one() {
         assert_eq!(edge.tcp_code(&config).0, 0);
     }
     assert_eq!(edge.keygate.origin.untaken(), 4);
-    // A connection outlives an update of the filter; the next one is refused.
+    // A connection outlives an update of the filter; the next one is rejected.
     let keygate = &edge.keygate;
     let config = client(&edge, &TLS13, &keygate.good);
     let keep = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -552,7 +553,7 @@ impl Edge {
 }
 
 #[test]
-fn connections_are_refused_while_keygate_does_not_answer() {
+fn connections_are_rejected_while_keygate_does_not_answer() {
     let Some(edge) = Edge::start("haproxy-tcp", Authorizer::of("haproxy-tcp"), |files| files)
     else {
         return;

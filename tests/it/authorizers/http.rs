@@ -1,5 +1,5 @@
-//! The HTTP door (`src/ask/http.rs`), byte by byte: what no host should send, and what its clients
-//! can cause. The answer is 403 or a clean close, never an error of HTTP and never 200.
+//! The HTTP door (`src/ask/http.rs`), byte by byte. No host should send these questions, but its
+//! clients can cause them. The answer is 403 or a clean close, never an error of HTTP and never 200.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as BlockingStream;
@@ -93,8 +93,8 @@ fn places(client: &Party) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
     ]
 }
 
-/// The authorizer reads the one place that its configuration names, and each field of it once. The
-/// hole: a host that passes the fields of its client on would let the client choose.
+/// The authorizer reads the one place that its configuration names, and each field of it once. A
+/// host may pass the fields of its client on. With two places the client could choose one.
 #[test]
 fn each_place_is_read_alone_and_each_of_its_fields_once() {
     let parties = authorizer();
@@ -145,7 +145,7 @@ fn each_place_is_read_alone_and_each_of_its_fields_once() {
     }
 }
 
-/// Path, method and version are the client's, so they never matter.
+/// Path, method and version come from the client, so the answer never depends on them.
 #[test]
 fn every_path_method_and_version_is_judged_alike() {
     let running = authorizer().start();
@@ -174,7 +174,7 @@ fn every_path_method_and_version_is_judged_alike() {
 
 /// A host may admit on any response but 403: 400, 431 and a reset included.
 #[test]
-fn malformed_questions_are_denials() {
+fn malformed_questions_are_denied() {
     // Without a certificate is admitted here, malformed is not.
     let authorizer = authorizer().asked_policy("on_unchecked = \"flag\"");
     let running = authorizer.add("authorizers.client_auth", "mode = \"optional\"").start();
@@ -242,7 +242,7 @@ fn malformed_questions_are_denials() {
 
 /// Names in a certificate are the client's choice, and Envoy writes them without quotes.
 #[test]
-fn an_injected_element_of_xfcc_is_a_denial() {
+fn an_injected_element_of_xfcc_is_denied() {
     let running = reading("\"xfcc\"");
     let [good, lost] = [&running.good, &running.lost].map(|it| escaped_pem(&it.der));
     let ask = |value: String| {
@@ -302,7 +302,7 @@ fn a_body_never_becomes_a_question() {
         let response = exchange(&running.socket(), format!("{head}{inner}"));
         assert_eq!(statuses(&response), ["403"], "{head}: {response}");
     }
-    // HTTP/1.0 stays open if both sides say so.
+    // A connection of HTTP/1.0 stays open if both sides send `Connection: keep-alive`.
     let old = format!("GET / HTTP/1.0\r\nConnection: keep-alive\r\n{good}\r\n");
     let response = exchange(&running.socket(), format!("{old}{}", closing(&lost)));
     assert_eq!(statuses(&response), ["200", "403"], "{response}");
@@ -310,7 +310,7 @@ fn a_body_never_becomes_a_question() {
 }
 
 #[test]
-fn a_response_has_the_status_the_reason_and_the_time_it_may_be_kept() {
+fn a_response_has_a_status_a_reason_and_a_maximum_age() {
     let running = authorizer().set("authorizers.cache_for", "90s").start();
     let ask = |fields: String| exchange(&running.socket(), closing(&fields));
     let allowed = ask(fields(&running.good));
@@ -333,7 +333,7 @@ fn a_response_has_the_status_the_reason_and_the_time_it_may_be_kept() {
 
 /// An answer is not kept beyond the end of its verdict: an exception, a certificate, a revocation.
 #[test]
-fn an_answer_with_an_end_of_its_own_is_not_kept_longer() {
+fn an_answer_is_not_kept_longer_than_its_verdict() {
     let cached = || authorizer().set("authorizers.cache_for", "1h");
     let allowed = cached();
     let fingerprint = keygate::spki::Fingerprint::of(&allowed.lost.spki);
@@ -363,9 +363,9 @@ fn an_answer_with_an_end_of_its_own_is_not_kept_longer() {
     assert!(response.contains("cache-control: no-store"), "{response}");
 }
 
-/// The address is for the log alone, and is one of an IP or nothing.
+/// The address is for the log alone: an IP address or none.
 #[test]
-fn the_log_has_the_address_that_the_host_names() {
+fn the_log_has_the_address_that_the_host_sends() {
     let running = authorizer().start();
     for (value, expected) in [("192.0.2.7", "192.0.2.7"), ("::1, 2001:db8::1", "2001:db8::1")] {
         let question = fields(&running.lost) + &format!("X-Real-IP: {value}\r\n");
@@ -381,9 +381,9 @@ fn the_log_has_the_address_that_the_host_names() {
     assert_eq!(status(&exchange(&running.socket(), closing(&question))), "200");
 }
 
-/// Half questions cost their bytes and no more, and others are answered meanwhile.
+/// An incomplete question costs its bytes only. Other questions are answered meanwhile.
 #[test]
-fn many_half_questions_cost_bounded_memory() {
+fn many_incomplete_questions_cost_bounded_memory() {
     let running = authorizer().set("authorizers.limits.max_connections", 2000).start();
     let socket = running.socket();
     assert_eq!(status(&exchange(&socket, closing(&fields(&running.good)))), "200");
@@ -400,13 +400,13 @@ fn many_half_questions_cost_bounded_memory() {
     assert_eq!(status(&exchange(&socket, closing(&fields(&running.lost)))), "403");
     let grown = running.memory("VmRSS").saturating_sub(before);
     assert!(grown < 1000 * 160, "{grown} KiB");
-    // Each is closed without a response once its time is over.
+    // Each connection is closed without a response when its time is over.
     for mut stream in connections {
         assert_eq!(rest(&mut stream), "");
     }
 }
 
-/// A draining process answers, says that the connection closes, and closes it.
+/// A draining process answers with `Connection: close`, and closes the connection.
 #[test]
 fn a_draining_connection_closes_after_its_next_answer() {
     let mut running = authorizer().start();
@@ -502,10 +502,10 @@ async fn questions_over_http_2_are_judged_by_the_same_rules() {
     assert_eq!(status, StatusCode::OK, "a thousand small fields fit");
 }
 
-/// h2 resets a stream whose `:authority` is none. Hosts that take it from the client's `Host` must
+/// h2 resets a stream whose `:authority` is malformed. Hosts that take it from the client's `Host` must
 /// use HTTP/1.1, where the value does not matter (docs/security.md).
 #[test]
-fn a_host_that_is_no_authority_is_judged_over_http_1() {
+fn a_question_with_a_malformed_host_field_is_judged_over_http_1() {
     let running = authorizer().start();
     for host in ["a|b", "a:b:c", "", "\u{e9}"] {
         for (client, expected) in [(&running.good, "200"), (&running.lost, "403")] {

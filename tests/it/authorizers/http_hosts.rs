@@ -1,4 +1,4 @@
-//! What every host that asks over HTTP must show, with its configuration in `deploy/authorizer`.
+//! The checks of every host that asks over HTTP, with its configuration in `deploy/authorizer`.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn request(fields: &str) -> String {
     format!("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n")
 }
 
-/// The fields of the next request at the origin that something could read as the status.
+/// The fields of the next request at the origin that a server could read as the status.
 fn status_at_origin(scene: &HostScene) -> Vec<(String, String)> {
     let received = scene.origin.next();
     let fields = received.head.lines().skip(1).filter_map(|line| line.split_once(": "));
@@ -94,7 +94,7 @@ pub(super) fn rejects_without_an_answer(host: HttpHost, status: &str) {
     scene.running.keygate.ended();
     assert_eq!(scene.get(&good), status, "{host:?}: keygate has ended");
     scene.running.restart();
-    // A host may keep away from an upstream that has failed.
+    // A host may leave out an upstream that has failed for a while.
     wait_for("an admitted client", || match scene.get(&good) {
         status if status == "200" => Ok(()),
         status => Err(status),
@@ -152,7 +152,7 @@ pub(super) fn judges_every_path_and_method(host: HttpHost) {
     assert_eq!(status_at_origin(&scene), clean, "{host:?}: upgrade");
 }
 
-/// A client without a certificate is treated as `mode` and `on_unchecked` have it. `change` makes
+/// A client without a certificate is treated by `mode` and `on_unchecked`. `change` makes
 /// the certificate optional at the host.
 pub(super) fn follows_the_mode(host: HttpHost, change: impl Fn(String) -> String) {
     let required = host.start_with(host.authorizer(), &change);
@@ -174,7 +174,7 @@ pub(super) fn follows_the_mode(host: HttpHost, change: impl Fn(String) -> String
     assert_eq!(scene.get(&config(&scene.pki, &scene.lost)), "403", "{host:?}: optional");
 }
 
-/// keygate verifies what the host sends: a certificate that is revoked while its session lives.
+/// keygate verifies the certificates that the host sends. One is revoked while its session lives.
 pub(super) fn rejects_a_revoked_certificate(host: HttpHost) {
     let authorizer = host.authorizer();
     let day = Duration::from_secs(86_400);
@@ -203,8 +203,8 @@ pub(super) fn rejects_a_revoked_certificate(host: HttpHost) {
     assert!(scene.questions("not_verified") >= 3.0, "{host:?}");
 }
 
-/// keygate verifies what a host hands over that does not verify: an expired certificate, and one of
-/// another CA. `change` turns the verification of the host off.
+/// keygate verifies the certificates of a host that does not: an expired one, and one of another CA.
+/// `change` turns the verification of the host off.
 pub(super) fn verifies_by_itself(host: HttpHost, change: impl Fn(String) -> String) {
     let without = host.start_with(host.authorizer(), &change);
     let Some(scene) = without else { return };
@@ -216,7 +216,7 @@ pub(super) fn verifies_by_itself(host: HttpHost, change: impl Fn(String) -> Stri
     };
     let (_, foreign) = foreign_client();
     let [old, other] = [&expired(&scene), &foreign].map(|client| config(&scene.pki, client));
-    // The hole: a host that does not verify, and an authorizer that believes it.
+    // The hole: neither the host nor the authorizer verifies.
     assert_eq!([scene.get(&old), scene.get(&other)], ["200", "200"], "{host:?}");
     drop(scene);
     let verifying = host.authorizer().add("authorizers.client_auth", "trust_anchors = \"ca.pem\"");

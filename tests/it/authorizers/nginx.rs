@@ -69,14 +69,14 @@ fn a_client_of_a_foreign_ca_is_rejected_with_optional_no_ca() {
     assert_eq!(scene.get(&config(&scene.pki, &scene.good)), "200");
     assert_eq!(scene.get(&config_of(&scene.pki, rustls::ALL_VERSIONS, None)), "200");
     drop(scene);
-    // The hole: without `verify` the authorizer believes every host.
+    // The hole: without `verify` every certificate counts as verified.
     let from = "certificate_from = { header = \"X-SSL-Cert\", encoding = \"escaped-pem\" }";
-    let believing = optional().unset("authorizers.certificate_from").add("authorizers", from);
-    let scene = HOST.start_with(believing, unverified).unwrap();
+    let unconfigured = optional().unset("authorizers.certificate_from").add("authorizers", from);
+    let scene = HOST.start_with(unconfigured, unverified).unwrap();
     assert_eq!(scene.get(&config(&scene.pki, &foreign)), "200");
 }
 
-/// The verify header alone must not admit: nginx sends no certificate that does not fit.
+/// The verify header alone must not admit, because nginx leaves out a certificate that does not fit.
 #[test]
 fn a_certificate_of_20_kib_is_judged_like_any_other() {
     let authorizer = HOST.authorizer();

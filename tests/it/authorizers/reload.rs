@@ -36,7 +36,7 @@ fn authorizers_come_and_go_with_their_sockets() {
     assert_eq!(Asker::unix(&second).ask_about(&scene.lost).status, 403);
     assert_eq!(open.ask_about(&scene.good).status, 200, "connections of the first stay");
 
-    // Without the first.
+    // The first authorizer is removed.
     let text = configuration("listen = \"unix:second.sock\"\n").replace("edge", "second");
     std::fs::write(scene.pki.path("keygate.toml"), text).unwrap();
     scene.keygate.wait_for("the end of the first", |line| {
@@ -50,7 +50,7 @@ fn authorizers_come_and_go_with_their_sockets() {
 }
 
 #[test]
-fn an_asker_that_may_no_longer_ask_is_closed() {
+fn the_connection_of_an_asker_that_may_no_longer_ask_is_closed() {
     let scene = AskedKeygate::start(TCP);
     let mut asker = Asker::tcp(scene.address());
     assert_eq!(asker.ask_about(&scene.good).status, 200);

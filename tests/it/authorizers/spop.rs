@@ -1,7 +1,7 @@
 //! SPOP with a scripted HAProxy: frames that no HAProxy sends, and those of versions 2.6 to 3.x.
 //!
-//! What a client of HAProxy can provoke is a denial (`src/ask/spop/notify.rs`). What it cannot is a
-//! DISCONNECT with the code of the protocol (`src/ask/spop.rs`). Nothing is ever "allowed".
+//! A question that a client of HAProxy can spoil is denied (`src/ask/spop/notify.rs`). A fault of
+//! HAProxy itself ends the connection with a DISCONNECT (`src/ask/spop.rs`). Neither is "allowed".
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -82,7 +82,7 @@ fn the_answer_to_each_message_has_the_scope_of_the_message() {
 
 #[test]
 fn a_certificate_that_cannot_be_used_is_denied_whatever_the_policy() {
-    // The policy that would let an unchecked key in.
+    // This policy admits unchecked keys.
     let keygate = Authorizer::of("haproxy")
         .asked_policy("on_unchecked = \"flag\"")
         .add("authorizers.client_auth", "mode = \"optional\"")
@@ -132,7 +132,7 @@ fn a_certificate_that_cannot_be_used_is_denied_whatever_the_policy() {
     assert_eq!(questions(&keygate, "malformed"), malformed.len() as f64);
     assert_eq!(questions(&keygate, "not_verified"), not_verified.len() as f64);
     assert_eq!(questions(&keygate, "allowed"), 0.0);
-    // The connection goes on, and a client without a certificate is a matter of the policy.
+    // The connection goes on, and a client without a certificate is treated by the policy.
     let none = [("cert", Value::Null), ("used", Value::Bool(false)), ("verify", Value::Int64(0))];
     assert_eq!(peer.ask(&none).text("txn.action"), "flag");
     assert_eq!(peer.ask(&arguments(&good)).text("txn.action"), "admit");
@@ -176,7 +176,7 @@ fn messages_that_cannot_be_read_are_denied_in_both_scopes() {
 }
 
 #[test]
-fn every_truncation_of_a_question_is_denied_or_the_answer_to_the_certificate() {
+fn no_truncation_of_a_question_admits_a_listed_client() {
     let keygate = start();
     let mut peer = SpopPeer::connect(&keygate.socket());
     let whole = message("keygate-request", &arguments(&keygate.lost.der));
@@ -327,7 +327,7 @@ fn frames_may_arrive_byte_by_byte() {
 }
 
 #[test]
-fn a_hundred_pipelined_streams_get_each_their_own_answer() {
+fn each_of_a_hundred_pipelined_streams_gets_its_own_answer() {
     let keygate = start();
     let mut peer = SpopPeer::connect(&keygate.socket());
     let certificate = |stream: u64| match stream % 3 {
@@ -439,7 +439,7 @@ fn a_reload_keeps_open_connections_unless_their_peer_may_no_longer_ask() {
 }
 
 #[test]
-fn a_thousand_connections_with_half_a_frame_cost_little_and_hinder_nobody() {
+fn a_thousand_connections_with_half_a_frame_cost_bounded_memory_and_delay_no_other() {
     let keygate =
         Authorizer::of("haproxy").add("authorizers.limits", "max_connections = 3000").start();
     let mut asking = SpopPeer::connect(&keygate.socket());
@@ -477,7 +477,7 @@ fn questions_over_tcp_are_answered_like_those_over_a_unix_socket() {
 
 /// A peer that does not read gets no more answers, and no other waits for it.
 #[test]
-fn a_peer_that_does_not_read_hinders_nobody() {
+fn a_peer_that_does_not_read_delays_no_other() {
     let keygate = start();
     let stalled = SpopPeer::connect(&keygate.socket());
     let question = notify(7, "keygate-request", &arguments(&keygate.good.der));

@@ -55,7 +55,7 @@ fn certificates_that_traefik_does_not_verify_are_verified() {
 }
 
 /// Since Traefik 3.7 an explicit `trustForwardHeader: false` removes the certificate from the
-/// question. That is a denial for every client, and the log names the switch.
+/// question. Every client is denied then, and the log names the switch.
 #[test]
 fn the_switch_that_removes_the_certificate_rejects_every_client() {
     let switch = "        trustForwardHeader: true\n";

@@ -1,5 +1,5 @@
-//! Verification by the authorizer itself, of what the host sends: chain, dates and CRLs with each
-//! question (`ClientVerifier::verify_presented`).
+//! Verification by the authorizer: chain, dates and CRLs of the certificates in each question
+//! (`ClientVerifier::verify_presented`).
 
 use rcgen::{CertificateParams, date_time_ymd};
 
@@ -63,7 +63,7 @@ fn a_verified_chain_is_forgotten_with_the_revocation_lists_it_was_verified_with(
     let denied = asker.ask_about(&scene.good);
     assert_eq!(denied.status, 403, "{}", denied.body);
     assert!(denied.body.contains("is revoked"), "{}", denied.body);
-    // Without the CA, nobody is accepted.
+    // Without the CA no client is accepted.
     std::fs::copy(Pki::named("Other CA").path("ca.pem"), scene.pki.path("ca.pem")).unwrap();
     std::fs::remove_file(scene.pki.path("clients.crl")).unwrap();
     scene.reconfigure(&verifying(""), 3);

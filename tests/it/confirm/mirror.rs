@@ -16,7 +16,7 @@ fn documented() -> &'static str {
 }
 
 #[test]
-fn the_nginx_of_the_page_is_a_mirror_that_confirms_and_clears() {
+fn nginx_as_documented_is_a_mirror_that_confirms_and_clears() {
     if skip::without("nginx") {
         return;
     }

@@ -532,7 +532,7 @@ fn an_api_key_is_sent_and_never_logged_and_a_new_one_is_used() {
 }
 
 #[test]
-fn a_new_api_key_clears_nobody_before_the_canary_is_known_with_it() {
+fn a_new_api_key_clears_no_key_before_a_check_of_the_canary_with_it() {
     let proxy = Proxy::new();
     let source = ProofSource::start();
     let canary = canary(&proxy.pki);
