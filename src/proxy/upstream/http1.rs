@@ -1,8 +1,7 @@
 //! HTTP/1.1 connections to a server, one request at a time, and the pool of idle ones.
 
-mod head;
-mod request_body;
-mod response_body;
+mod request;
+mod response;
 mod stream;
 
 use std::cell::RefCell;

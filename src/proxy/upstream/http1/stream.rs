@@ -10,36 +10,27 @@ use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use hyper::body::Frame;
 use hyper::{Method, Response, StatusCode};
-use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::task::{AbortHandle, unconstrained};
 
-use super::head;
-use super::request_body::{RequestEncoder, UploadFraming, WriteQueue};
-use super::response_body::{BodyDecoder, BodyPiece};
+use super::request::RequestWriter;
+use super::response::{self, BodyDecoder, BodyPiece, ReadBuffer};
 use super::{MAX_BUFFER, Tunnel};
 use crate::proxy::message::body::OutgoingRequest;
 use crate::proxy::message::h1_receive::{BodyConnection, Http1Error};
 use crate::proxy::message::informational::InformationalSender;
 use crate::proxy::upstream::dial::{ConnectionGuard, Io};
 
-/// Size of the first read on a connection, in bytes.
-const MIN_READ: usize = 8 << 10;
-
 /// A connection to a server, with at most one request at a time.
 #[derive(Debug)]
 pub(super) struct Http1Stream {
     io: Box<dyn Io>,
     guard: ConnectionGuard,
-    /// Bytes that were read and not used.
-    buffer: BytesMut,
-    read_size: ReadSize,
-    queue: WriteQueue,
-    /// Whether written bytes may wait in the TLS session.
-    needs_flush: bool,
-    upload: Option<RequestEncoder>,
+    buffer: ReadBuffer,
+    writer: RequestWriter,
     /// The task that sends the rest of an upload whose response has begun.
     sender: Option<SenderTask>,
     reading: Reading,
@@ -73,11 +64,8 @@ impl Http1Stream {
         Self {
             io,
             guard,
-            buffer: BytesMut::new(),
-            read_size: ReadSize::default(),
-            queue: WriteQueue::default(),
-            needs_flush: false,
-            upload: None,
+            buffer: ReadBuffer::default(),
+            writer: RequestWriter::default(),
             sender: None,
             reading: Reading::Idle,
             is_head: false,
@@ -98,7 +86,7 @@ impl Http1Stream {
 
     /// Whether a request is still being sent, because its response came early.
     pub(super) fn is_sending(&self) -> bool {
-        self.upload.is_some() || !self.queue.is_empty() || self.needs_flush
+        self.writer.is_sending()
     }
 
     /// Whether an idle connection is open. The server's close, and bytes that belong to no
@@ -118,8 +106,7 @@ impl Http1Stream {
 
     /// Frees the buffer of an idle connection.
     pub(super) fn free_buffer(&mut self) {
-        self.buffer = BytesMut::new();
-        self.read_size = ReadSize::default();
+        self.buffer = ReadBuffer::default();
     }
 
     /// Begins a request. Returns the request, to be sent again, if it has no body.
@@ -130,20 +117,15 @@ impl Http1Stream {
         &mut self,
         request: OutgoingRequest,
     ) -> Result<Option<OutgoingRequest>, Http1Error> {
-        let framing = UploadFraming::of(&request)?;
-        let own_fields = request.body().own_fields();
-        head::encode(&request, own_fields, framing, self.queue.head_mut());
-        self.is_head = request.method() == Method::HEAD;
-        self.informational = request.body().informational();
+        let is_head = request.method() == Method::HEAD;
+        let informational = request.body().informational();
+        let request = self.writer.begin(request)?;
+        self.is_head = is_head;
+        self.informational = informational;
         self.has_received = false;
         self.reading = Reading::Head;
         self.sender = None;
-        if framing == UploadFraming::Empty {
-            return Ok(Some(request));
-        }
-        let (head, body) = request.into_parts();
-        self.upload = RequestEncoder::new(framing, &head.headers, body);
-        Ok(None)
+        Ok(request)
     }
 
     /// Sends the request, and waits for the head of the final response.
@@ -151,10 +133,10 @@ impl Http1Stream {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Response<()>, Http1Error>> {
-        match self.poll_send(context) {
+        match self.writer.poll_send(context, &mut *self.io) {
             // The server may have responded before it closed.
             Poll::Ready(Err(Http1Error::Io(_))) => {
-                self.stop_sending();
+                self.writer.stop();
                 self.keeps_alive = false;
             }
             Poll::Ready(Err(error)) => return Poll::Ready(Err(self.fail(error))),
@@ -166,18 +148,18 @@ impl Http1Stream {
     }
 
     fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<Result<Response<()>, Http1Error>> {
-        let mut is_new = !self.buffer.is_empty();
+        let mut is_new = !self.buffer.bytes.is_empty();
         let mut was_informational = false;
         loop {
             while let Some(response) =
-                is_new.then(|| head::parse(&mut self.buffer)).transpose()?.flatten()
+                is_new.then(|| response::parse(&mut self.buffer.bytes)).transpose()?.flatten()
             {
                 let status = response.status();
                 if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
                     if let Some(client) = &self.informational {
                         client.forward(status, response.into_parts().0.headers);
                     }
-                    is_new = !self.buffer.is_empty();
+                    is_new = !self.buffer.bytes.is_empty();
                     was_informational = true;
                     continue;
                 }
@@ -185,7 +167,7 @@ impl Http1Stream {
                 let is_last = status == StatusCode::SWITCHING_PROTOCOLS
                     || !body.is_delimited()
                     || body.is_ambiguous(&response);
-                self.keeps_alive &= !is_last && head::keeps_alive(&response);
+                self.keeps_alive &= !is_last && response::keeps_alive(&response);
                 self.reading = Reading::Body(body);
                 self.is_unwritten = true;
                 self.end_if_complete();
@@ -196,56 +178,17 @@ impl Http1Stream {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            if self.buffer.len() >= MAX_BUFFER {
+            if self.buffer.bytes.len() >= MAX_BUFFER {
                 return Poll::Ready(Err(Http1Error::HeadTooLarge));
             }
-            let before = self.buffer.len();
-            if ready!(self.poll_fill(context))? == 0 {
+            let before = self.buffer.bytes.len();
+            if ready!(self.buffer.poll_fill(context, &mut *self.io))? == 0 {
                 return Poll::Ready(Err(Http1Error::Closed));
             }
             self.has_received = true;
             // Without a further line end, the head is as incomplete as before.
-            is_new = self.buffer.get(before..).is_some_and(|read| read.contains(&b'\n'));
+            is_new = self.buffer.bytes.get(before..).is_some_and(|read| read.contains(&b'\n'));
         }
-    }
-
-    /// Writes what waits, and the pieces of the upload as they come. Ready at the end.
-    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Http1Error>> {
-        while self.is_sending() {
-            let mut waits_for_client = false;
-            while let Some(upload) = self.upload.as_mut().filter(|_| !self.queue.is_full()) {
-                match upload.poll(context, &mut self.queue) {
-                    Poll::Pending => {
-                        waits_for_client = true;
-                        break;
-                    }
-                    Poll::Ready(Ok(false)) => {}
-                    Poll::Ready(Ok(true)) => self.upload = None,
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                }
-            }
-            if !self.queue.is_empty() {
-                self.needs_flush = true;
-                ready!(self.queue.poll_write(context, &mut *self.io))?;
-            }
-            if waits_for_client || self.upload.is_none() {
-                if self.needs_flush {
-                    ready!(Pin::new(&mut *self.io).poll_flush(context))?;
-                    self.needs_flush = false;
-                }
-                if waits_for_client {
-                    return Poll::Pending;
-                }
-            }
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Gives up the upload.
-    fn stop_sending(&mut self) {
-        self.upload = None; // its rest stays with the client's request
-        self.queue = WriteQueue::default();
-        self.needs_flush = false;
     }
 
     /// Sends the rest of an upload on a task of its own.
@@ -263,8 +206,8 @@ impl Http1Stream {
     }
 
     fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Err(error) = ready!(self.poll_send(context)) {
-            self.stop_sending();
+        if let Err(error) = ready!(self.writer.poll_send(context, &mut *self.io)) {
+            self.writer.stop();
             self.keeps_alive = false;
             // The server may have sent its response before it closed, which the next read decides.
             if !matches!(error, Http1Error::Io(_)) {
@@ -279,24 +222,12 @@ impl Http1Stream {
 
     /// Waits until the request was sent.
     pub(super) async fn finish_sending(&mut self) -> Result<(), Http1Error> {
-        poll_fn(|context| self.poll_send(context)).await
+        poll_fn(|context| self.writer.poll_send(context, &mut *self.io)).await
     }
 
     /// The connection, after the server has switched to another protocol.
     pub(super) fn into_tunnel(self) -> Tunnel {
-        Tunnel { io: self.io, read: self.buffer.freeze(), guard: Some(self.guard) }
-    }
-
-    /// Reads into the buffer. Returns how many bytes were read, 0 at the end of the connection.
-    fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<Result<usize, Http1Error>> {
-        let room = self.buffer.capacity().saturating_sub(self.buffer.len());
-        if room < self.read_size.min_room() {
-            self.buffer.reserve(self.read_size.next);
-        }
-        let room = self.buffer.capacity().saturating_sub(self.buffer.len());
-        let count = ready!(pin!(self.io.read_buf(&mut self.buffer)).poll(context))?;
-        self.read_size.record(count, room);
-        Poll::Ready(Ok(count))
+        Tunnel { io: self.io, read: self.buffer.bytes.freeze(), guard: Some(self.guard) }
     }
 
     fn fail(&mut self, error: Http1Error) -> Http1Error {
@@ -310,7 +241,7 @@ impl Http1Stream {
         {
             self.reading = Reading::Idle;
             // Bytes after a response belong to no request.
-            self.keeps_alive &= self.buffer.is_empty();
+            self.keeps_alive &= self.buffer.bytes.is_empty();
         }
     }
 
@@ -323,7 +254,7 @@ impl Http1Stream {
                 return Poll::Ready(Some(Err(error)));
             }
             let Reading::Body(body) = &mut self.reading else { return Poll::Ready(None) };
-            match body.decode(&mut self.buffer)? {
+            match body.decode(&mut self.buffer.bytes)? {
                 BodyPiece::Data(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 BodyPiece::Trailers(fields) => {
                     return Poll::Ready(Some(Ok(Frame::trailers(fields))));
@@ -331,7 +262,7 @@ impl Http1Stream {
                 BodyPiece::End => return Poll::Ready(None),
                 BodyPiece::Incomplete => {}
             }
-            let Poll::Ready(count) = self.poll_fill(context)? else {
+            let Poll::Ready(count) = self.buffer.poll_fill(context, &mut *self.io)? else {
                 self.reader = self.is_sending().then(|| context.waker().clone());
                 return Poll::Pending;
             };
@@ -386,38 +317,6 @@ struct SenderTask(AbortHandle);
 impl Drop for SenderTask {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-/// The size of the next read: doubled after a read that fills its room, halved after two that leave
-/// more than half of it.
-#[derive(Debug)]
-struct ReadSize {
-    next: usize,
-    was_small: bool,
-}
-
-impl Default for ReadSize {
-    fn default() -> Self {
-        Self { next: MIN_READ, was_small: false }
-    }
-}
-
-impl ReadSize {
-    /// The room below which the buffer gets new memory. A small response needs no full read.
-    fn min_room(&self) -> usize {
-        if self.next == MIN_READ { MIN_READ / 4 } else { self.next }
-    }
-
-    fn record(&mut self, count: usize, room: usize) {
-        if count >= room {
-            self.next = self.next.saturating_mul(2).min(MAX_BUFFER);
-        }
-        let is_small = count < self.next / 2;
-        if is_small && self.was_small {
-            self.next = (self.next / 2).max(MIN_READ);
-        }
-        self.was_small = is_small && !self.was_small;
     }
 }
 

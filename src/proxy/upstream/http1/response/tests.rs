@@ -158,3 +158,62 @@ fn a_body_that_is_cut_short_is_an_error_unless_the_close_is_its_end() {
     let until_close = BodyDecoder::UntilClose { has_closed: false };
     assert_eq!(decoded(until_close, b"four", 3).unwrap().0, b"four");
 }
+
+fn parsed(text: &str) -> Result<Option<Response<()>>, Http1Error> {
+    parse(&mut BytesMut::from(text))
+}
+
+#[test]
+fn a_response_head_is_taken_from_the_buffer_when_it_is_complete() {
+    let text = "HTTP/1.1 200 Fine\r\nA: 1\r\nempty:\r\na: 2 \r\n\r\nrest";
+    let head = text.len() - "rest".len();
+    for end in 0..head {
+        assert!(parsed(text.get(..end).unwrap()).unwrap().is_none(), "{end}");
+    }
+    let mut buffer = BytesMut::from(text);
+    let response = parse(&mut buffer).unwrap().unwrap();
+    assert_eq!(buffer, "rest");
+    let values = response.headers().get_all("a").iter().collect::<Vec<_>>();
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(values, ["1", "2"]);
+    assert_eq!(response.headers()["empty"], "");
+    assert_eq!(response.extensions().get::<ReasonPhrase>().unwrap().as_bytes(), b"Fine");
+    assert_eq!(parsed("HTTP/1.1 200 OK\r\n\r\n").unwrap().unwrap().extensions().len(), 0);
+}
+
+#[test]
+fn a_malformed_response_head_is_an_error() {
+    for text in [
+        "HTTP/2 200 OK\r\n\r\n",
+        "+OK redis\r\n",
+        "HTTP/1.1 99 Low\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nname : value\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nname: a\r\n folded\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nname: \0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\n: value\r\n\r\n",
+    ] {
+        assert!(parsed(text).is_err(), "{text:?}");
+    }
+    let head = |padding| format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "a".repeat(padding));
+    let padding = MAX_BUFFER - head(0).len();
+    assert!(parsed(&head(padding)).unwrap().is_some());
+    assert!(matches!(parsed(&head(padding + 1)), Err(Http1Error::HeadTooLarge)));
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(MAX_FIELDS + 1));
+    assert!(matches!(parsed(&many), Err(Http1Error::HeadTooLarge)));
+    let most = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(MAX_FIELDS));
+    assert_eq!(parsed(&most).unwrap().unwrap().headers().len(), MAX_FIELDS);
+}
+
+#[test]
+fn a_connection_is_kept_as_version_and_connection_options_say() {
+    for (text, keeps) in [
+        ("HTTP/1.1 200 OK\r\n\r\n", true),
+        ("HTTP/1.1 200 OK\r\nConnection: Close\r\n\r\n", false),
+        ("HTTP/1.1 200 OK\r\nConnection: x, close\r\nConnection: keep-alive\r\n\r\n", false),
+        ("HTTP/1.0 200 OK\r\n\r\n", false),
+        ("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n", true),
+        ("HTTP/1.0 200 OK\r\nConnection: keep-alive, close\r\n\r\n", false),
+    ] {
+        assert_eq!(keeps_alive(&parsed(text).unwrap().unwrap()), keeps, "{text:?}");
+    }
+}

@@ -1,4 +1,5 @@
-//! The body of a request over HTTP/1.1: its framing, and the bytes that wait to be written.
+//! Requests over HTTP/1.1 (RFC 9112): their heads, their bodies, and the bytes that wait to be
+//! written.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -11,11 +12,13 @@ use hyper::header::{self, HeaderMap, HeaderName};
 use hyper::{Request, body};
 use tokio::io::AsyncWrite;
 
-use super::response_body::content_length;
-use crate::proxy::message::body::RequestBody;
+use super::response::content_length;
+use crate::proxy::message::body::{OutgoingRequest, RequestBody};
 use crate::proxy::message::h1_receive::Http1Error;
-use crate::proxy::message::headers::push_line;
+use crate::proxy::message::headers::{OwnFields, push_line};
 
+/// Capacity that is reserved for a request head, in bytes.
+const TYPICAL_HEAD: usize = 1024;
 /// Maximum bytes of a body that wait to be written, without the last piece.
 const MAX_QUEUED: usize = 128 << 10;
 /// Maximum number of pieces that one system call writes. No more wait, because each takes memory
@@ -24,9 +27,85 @@ const MAX_SLICES: usize = 32;
 /// Capacity of the memory for request heads above which it is freed.
 const MAX_KEPT: usize = 4 << 10;
 
+/// The requests of a connection, one after another: the bytes that wait to be written, and the upload
+/// that gives further ones.
+#[derive(Debug, Default)]
+pub(super) struct RequestWriter {
+    queue: WriteQueue,
+    upload: Option<RequestEncoder>,
+    /// Whether written bytes may wait in the TLS session.
+    needs_flush: bool,
+}
+
+impl RequestWriter {
+    /// Begins a request. Returns the request, to be sent again, if it has no body.
+    ///
+    /// # Errors
+    /// Returns an error if the request has an invalid `Content-Length`.
+    pub(super) fn begin(
+        &mut self,
+        request: OutgoingRequest,
+    ) -> Result<Option<OutgoingRequest>, Http1Error> {
+        let framing = UploadFraming::of(&request)?;
+        encode(&request, request.body().own_fields(), framing, &mut self.queue.head);
+        if framing == UploadFraming::Empty {
+            return Ok(Some(request));
+        }
+        let (head, body) = request.into_parts();
+        self.upload = RequestEncoder::new(framing, &head.headers, body);
+        Ok(None)
+    }
+
+    /// Whether a part of a request is not sent yet.
+    pub(super) fn is_sending(&self) -> bool {
+        self.upload.is_some() || !self.queue.is_empty() || self.needs_flush
+    }
+
+    /// Writes what waits, and the pieces of the upload as they come. Ready at the end.
+    pub(super) fn poll_send<IO: AsyncWrite + Unpin + ?Sized>(
+        &mut self,
+        context: &mut Context<'_>,
+        io: &mut IO,
+    ) -> Poll<Result<(), Http1Error>> {
+        while self.is_sending() {
+            let mut waits_for_client = false;
+            while let Some(upload) = self.upload.as_mut().filter(|_| !self.queue.is_full()) {
+                match upload.poll(context, &mut self.queue) {
+                    Poll::Pending => {
+                        waits_for_client = true;
+                        break;
+                    }
+                    Poll::Ready(Ok(false)) => {}
+                    Poll::Ready(Ok(true)) => self.upload = None,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                }
+            }
+            if !self.queue.is_empty() {
+                self.needs_flush = true;
+                ready!(self.queue.poll_write(context, io))?;
+            }
+            if waits_for_client || self.upload.is_none() {
+                if self.needs_flush {
+                    ready!(Pin::new(&mut *io).poll_flush(context))?;
+                    self.needs_flush = false;
+                }
+                if waits_for_client {
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Gives up the upload.
+    pub(super) fn stop(&mut self) {
+        *self = Self::default(); // the rest of the upload stays with the client's request
+    }
+}
+
 /// The framing of a request body, which defines its end (RFC 9112, section 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum UploadFraming {
+enum UploadFraming {
     Chunked,
     /// By the `Content-Length` that the request has.
     Declared(u64),
@@ -39,7 +118,7 @@ pub(super) enum UploadFraming {
 impl UploadFraming {
     /// # Errors
     /// Returns an error if the request has an invalid `Content-Length`.
-    pub(super) fn of(request: &Request<RequestBody>) -> Result<Self, Http1Error> {
+    fn of(request: &Request<RequestBody>) -> Result<Self, Http1Error> {
         let (headers, body) = (request.headers(), request.body());
         if body.is_end_stream() {
             return Ok(Self::Empty);
@@ -52,14 +131,62 @@ impl UploadFraming {
     }
 
     /// Whether a `Content-Length` of the request is not forwarded.
-    pub(super) fn replaces_length(self) -> bool {
+    fn replaces_length(self) -> bool {
         matches!(self, Self::Chunked | Self::Known(_))
     }
 }
 
+/// Writes the head of a request. The fields that frame its body are those of `framing`.
+fn encode<B>(
+    request: &Request<B>,
+    own_fields: Option<&OwnFields>,
+    framing: UploadFraming,
+    head: &mut Vec<u8>,
+) {
+    head.reserve(TYPICAL_HEAD);
+    let uri = request.uri();
+    let line = [request.method().as_str().as_bytes(), b" ", uri.path().as_bytes()];
+    line.into_iter().for_each(|part| head.extend_from_slice(part));
+    if let Some(query) = uri.query() {
+        head.push(b'?');
+        head.extend_from_slice(query.as_bytes());
+    }
+    head.extend_from_slice(b" HTTP/1.1\r\n");
+    let (mut has_connection, mut has_host, mut has_te) = (false, false, false);
+    for (name, value) in request.headers() {
+        match name.as_str() {
+            "connection" => has_connection = true,
+            "host" => has_host = true,
+            "te" => has_te = true,
+            "content-length" if framing.replaces_length() => continue,
+            "transfer-encoding" => continue,
+            _ => {}
+        }
+        push_line(head, name, value);
+    }
+    if let Some(fields) = own_fields {
+        fields.write(head);
+    }
+    // A request that was prepared for HTTP/2 has its host in the target.
+    if let Some(authority) = uri.authority().filter(|_| !has_host) {
+        let parts = [b"host: ", authority.as_str().as_bytes(), b"\r\n"];
+        parts.into_iter().for_each(|part| head.extend_from_slice(part));
+    }
+    // `TE` is a hop-by-hop field, so `Connection` must name it (RFC 9110, section 10.1.4).
+    if has_te && !has_connection {
+        head.extend_from_slice(b"connection: te\r\n");
+    }
+    match framing {
+        UploadFraming::Chunked => head.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+        UploadFraming::Known(length) => push_line(head, &header::CONTENT_LENGTH, &length.into()),
+        UploadFraming::Declared(_) | UploadFraming::Empty => {}
+    }
+    head.extend_from_slice(b"\r\n");
+}
+
 /// A request body, and how much of it follows.
 #[derive(Debug)]
-pub(super) struct RequestEncoder {
+struct RequestEncoder {
     body: RequestBody,
     rest: UploadRest,
 }
@@ -73,11 +200,7 @@ enum UploadRest {
 
 impl RequestEncoder {
     /// The encoder of a request's body; `None` if it has none.
-    pub(super) fn new(
-        framing: UploadFraming,
-        headers: &HeaderMap,
-        body: RequestBody,
-    ) -> Option<Self> {
+    fn new(framing: UploadFraming, headers: &HeaderMap, body: RequestBody) -> Option<Self> {
         let rest = match framing {
             UploadFraming::Empty => return None,
             UploadFraming::Chunked => UploadRest::Chunks(trailer_names(headers)),
@@ -89,7 +212,7 @@ impl RequestEncoder {
     }
 
     /// Adds the next piece of the body to the queue. Returns whether it was the last one.
-    pub(super) fn poll(
+    fn poll(
         &mut self,
         context: &mut Context<'_>,
         queue: &mut WriteQueue,
@@ -170,7 +293,7 @@ fn trailer_names(headers: &HeaderMap) -> Vec<HeaderName> {
 
 /// Bytes that wait to be written to a server: the head of a request, and pieces of its body.
 #[derive(Debug, Default)]
-pub(super) struct WriteQueue {
+struct WriteQueue {
     head: Vec<u8>,
     /// Bytes of the head that were written.
     written: usize,
@@ -180,11 +303,6 @@ pub(super) struct WriteQueue {
 }
 
 impl WriteQueue {
-    /// The memory for the head of the next request, which is empty.
-    pub(super) fn head_mut(&mut self) -> &mut Vec<u8> {
-        &mut self.head
-    }
-
     fn push(&mut self, piece: Bytes) {
         self.queued = self.queued.saturating_add(piece.len());
         if !piece.is_empty() {
@@ -192,16 +310,16 @@ impl WriteQueue {
         }
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.queued >= MAX_QUEUED || self.pieces.len() >= MAX_SLICES
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.head.is_empty() && self.pieces.is_empty()
     }
 
     /// Writes everything.
-    pub(super) fn poll_write<IO: AsyncWrite + Unpin + ?Sized>(
+    fn poll_write<IO: AsyncWrite + Unpin + ?Sized>(
         &mut self,
         context: &mut Context<'_>,
         io: &mut IO,
@@ -250,26 +368,4 @@ impl WriteQueue {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_queue_is_full_by_its_bytes_or_by_its_pieces() {
-        let mut queue = WriteQueue::default();
-        queue.push(Bytes::from(vec![0; MAX_QUEUED - 1]));
-        assert!(!queue.is_full());
-        queue.push(Bytes::from_static(b"1"));
-        assert!(queue.is_full());
-        queue.advance(1);
-        assert!(!queue.is_full());
-        let mut queue = WriteQueue::default();
-        for _ in 1..MAX_SLICES {
-            queue.push(Bytes::from_static(b"1"));
-            assert!(!queue.is_full());
-        }
-        queue.push(Bytes::from_static(b"1"));
-        assert!(queue.is_full());
-        queue.advance(2);
-        assert!(!queue.is_full() && queue.queued == MAX_SLICES - 2);
-    }
-}
+mod tests;
