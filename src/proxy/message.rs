@@ -1,16 +1,17 @@
 //! The parts of an HTTP message, shared by both sides of the proxy.
 //!
-//! Bodies ([`body`]), the state of an unfinished upload ([`upload`]), header fields
-//! ([`headers`]), informational responses ([`informational`]), and one stream of HTTP/2 as a body
-//! received, a body sent, or bytes both ways. Nothing here has a connection of its own.
+//! Bodies that are received ([`incoming`]), requests on the way to a server ([`body`]), the state of
+//! an unfinished upload ([`upload`]), header fields ([`headers`]), informational responses
+//! ([`informational`]), and one stream of HTTP/2 as a body received, a body sent, or bytes both
+//! ways. Nothing here has a connection of its own.
 
 pub(crate) mod body;
-pub(crate) mod h1_receive;
 pub(crate) mod h2_duplex;
 pub(crate) mod h2_receive;
 pub(crate) mod h2_send;
 pub(crate) mod h2_trailers;
 pub(crate) mod headers;
 pub(crate) mod idle_timeout;
+pub(crate) mod incoming;
 pub(crate) mod informational;
 pub(crate) mod upload;

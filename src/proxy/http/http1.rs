@@ -29,7 +29,7 @@ use super::{ClientChannels, ClientConnection, ConnectionEnd, drive, handle, upgr
 use crate::lingering_close;
 use crate::metrics::ServiceMetrics;
 use crate::proxy::client_socket::{ClientIo, WithCloseCheck, reset_on_close};
-use crate::proxy::message::body::{HttpError, Incoming};
+use crate::proxy::message::incoming::{HttpError, Incoming};
 use crate::proxy::message::informational::WithInformational;
 use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::open_connection::state::{Close, ConnectionState};

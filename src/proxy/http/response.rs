@@ -13,9 +13,10 @@ use tokio::time::{Sleep, sleep};
 
 use super::in_flight::RequestInFlight;
 use crate::lingering_close::LINGER_TIME;
-use crate::proxy::message::body::{HttpError, Incoming, RequestUpload};
+use crate::proxy::message::body::RequestUpload;
 use crate::proxy::message::headers;
 use crate::proxy::message::idle_timeout::IdleTimeout;
+use crate::proxy::message::incoming::{HttpError, Incoming};
 use crate::proxy::message::upload::ClientFault;
 use crate::proxy::open_connection::RequestRejection;
 use crate::proxy::open_connection::state::UpstreamWait;

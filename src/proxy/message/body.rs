@@ -1,4 +1,4 @@
-//! Message bodies: received ([`Incoming`]), and on the way to a server ([`RequestBody`]).
+//! Requests on the way to a server, and their bodies.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -10,101 +10,11 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, Request, Uri, Version};
 
-use crate::proxy::message::h1_receive::{Http1Error, ServerBody};
-use crate::proxy::message::h2_receive::ReceivedBody;
 use crate::proxy::message::headers::{self, OwnFields};
 use crate::proxy::message::idle_timeout::IdleTimeout;
+use crate::proxy::message::incoming::Incoming;
 use crate::proxy::message::informational::InformationalSender;
 use crate::proxy::message::upload::{ClientFault, Upload};
-
-/// The body of a message that is received, over either version of HTTP.
-#[derive(Debug)]
-pub(crate) enum Incoming {
-    Empty,
-    Http1(hyper::body::Incoming),
-    Http2(ReceivedBody),
-    /// The body of a server's response over HTTP/1.1.
-    Server(ServerBody),
-}
-
-/// An error of a peer in a message or on its connection.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum HttpError {
-    #[error(transparent)]
-    Exchange(#[from] Http1Error),
-    #[error(transparent)]
-    Http1(#[from] hyper::Error),
-    #[error(transparent)]
-    Http2(#[from] h2::Error),
-}
-
-impl HttpError {
-    /// Whether the connection ended, and not the message alone.
-    pub(crate) fn is_of_connection(&self) -> bool {
-        match self {
-            Self::Exchange(_) | Self::Http1(_) => true,
-            Self::Http2(error) => error.is_go_away() || error.is_io(),
-        }
-    }
-
-    /// Whether the body that was sent failed, and not the peer.
-    pub(crate) fn is_of_own_body(&self) -> bool {
-        match self {
-            Self::Http1(error) => error.is_user(),
-            Self::Exchange(_) | Self::Http2(_) => false,
-        }
-    }
-
-    /// Whether the server has processed nothing of the request, and the connection stays open
-    /// (RFC 9113, section 8.7).
-    pub(crate) fn is_refused(&self) -> bool {
-        match self {
-            Self::Exchange(_) | Self::Http1(_) => false,
-            Self::Http2(error) => error.reason() == Some(h2::Reason::REFUSED_STREAM),
-        }
-    }
-}
-
-impl Body for Incoming {
-    type Data = Bytes;
-    type Error = HttpError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
-        match &mut *self {
-            Self::Empty => Poll::Ready(None),
-            Self::Http1(body) => Pin::new(body)
-                .poll_frame(context)
-                .map(|frame| frame.map(|frame| frame.map_err(HttpError::from))),
-            Self::Http2(body) => body
-                .poll_frame(context)
-                .map(|frame| frame.map(|frame| frame.map_err(HttpError::from))),
-            Self::Server(body) => body
-                .poll_frame(context)
-                .map(|frame| frame.map(|frame| frame.map_err(HttpError::from))),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Empty => true,
-            Self::Http1(body) => body.is_end_stream(),
-            Self::Http2(body) => body.is_end_stream(),
-            Self::Server(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Empty => SizeHint::with_exact(0),
-            Self::Http1(body) => body.size_hint(),
-            Self::Http2(body) => body.size_hint(),
-            Self::Server(body) => body.size_hint(),
-        }
-    }
-}
 
 /// A request on its way to the upstream. Boxed, because it is handed on often and its size would be
 /// part of every future on the way.
@@ -352,85 +262,4 @@ impl Drop for RequestBody {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::poll_fn;
-    use std::sync::Arc;
-    use std::task::Waker;
-    use std::time::Instant;
-
-    use hyper::header;
-    use tokio::io::{AsyncWriteExt, DuplexStream};
-
-    use super::*;
-    use crate::proxy::message::upload::tests::{Woken, post};
-
-    const LIMITS: BodyLimits =
-        BodyLimits { max_size: Some(10), idle_timeout: Duration::from_millis(20) };
-
-    async fn body(field: &str) -> (RequestBody, RequestUpload, DuplexStream) {
-        let (incoming, client) = post(field).await;
-        let incoming = Incoming::Http1(incoming);
-        let upload = RequestUpload::new(&incoming, Instant::now());
-        let header = Rc::new(header::FORWARDED);
-        let body = RequestBody::new(incoming, Some(upload.clone()), LIMITS, header, None, false);
-        (body, upload, client)
-    }
-
-    async fn next(body: &mut RequestBody) -> Option<Result<Bytes, ClientFault>> {
-        let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await;
-        frame.map(|frame| frame.map(|frame| frame.into_data().unwrap()))
-    }
-
-    #[tokio::test]
-    async fn a_body_that_is_read_to_its_end_ends_its_upload() {
-        let (mut body, upload, mut client) = body("Content-Length: 5").await;
-        client.write_all(b"whole").await.unwrap();
-        assert_eq!(next(&mut body).await, Some(Ok(Bytes::from("whole"))));
-        assert!(!upload.is_unfinished(), "hyper does not read the end of a body of known length");
-        assert_eq!(upload.bytes(), 5);
-        drop(body);
-        assert!(!upload.has_unread_of_known_length());
-    }
-
-    #[tokio::test]
-    async fn a_body_above_the_maximum_size_leaves_its_rest_to_be_discarded() {
-        let (mut body, upload, mut client) = body("Content-Length: 20").await;
-        client.write_all(b"a dozen bytes").await.unwrap();
-        assert_eq!(next(&mut body).await, Some(Err(ClientFault::TooLarge)));
-        assert_eq!(upload.fault(), Some(ClientFault::TooLarge));
-        assert_eq!(upload.bytes(), 0);
-        drop(body);
-        assert!(upload.has_unread_of_known_length() && upload.is_awaited());
-    }
-
-    #[tokio::test]
-    async fn a_client_that_sends_nothing_has_stalled() {
-        let (mut body, upload, _client) = body("Content-Length: 5").await;
-        assert_eq!(next(&mut body).await, Some(Err(ClientFault::Stalled)));
-        assert_eq!(upload.fault(), Some(ClientFault::Stalled));
-        assert!(!upload.is_unfinished());
-    }
-
-    #[tokio::test]
-    async fn a_client_that_goes_away_breaks_its_body() {
-        let (mut body, upload, mut client) = body("Content-Length: 5").await;
-        client.write_all(b"half").await.unwrap();
-        drop(client);
-        assert_eq!(next(&mut body).await, Some(Ok(Bytes::from("half"))));
-        assert_eq!(next(&mut body).await, Some(Err(ClientFault::Broken)));
-        assert_eq!(upload.fault(), Some(ClientFault::Broken));
-    }
-
-    #[tokio::test]
-    async fn an_abandoned_body_wakes_its_reader_and_breaks_off() {
-        let (mut body, upload, _client) = body("Content-Length: 5").await;
-        let woken: Arc<Woken> = Arc::default();
-        let waker = Waker::from(Arc::clone(&woken));
-        let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(&waker));
-        assert!(polled.is_pending() && upload.waits_for_client());
-        upload.abandon();
-        assert!(woken.get());
-        assert_eq!(next(&mut body).await, Some(Err(ClientFault::Broken)));
-        assert_eq!(upload.fault(), None, "the response is out, so the client is not at fault");
-    }
-}
+mod tests;

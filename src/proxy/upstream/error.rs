@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::dial::DialError;
 use super::ejection::ServerFailure;
 use crate::metrics::UpstreamFailure;
-use crate::proxy::message::body::{HttpError, OutgoingRequest};
-use crate::proxy::message::h1_receive::Http1Error;
+use crate::proxy::message::body::OutgoingRequest;
+use crate::proxy::message::incoming::{Http1Error, HttpError};
 use crate::proxy::message::upload::ClientFault;
 
 /// The reason why a request got no response.

@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use super::dial::{DialError, Dialed, Dialer, HttpVersion, Io};
 use crate::config::{HealthCheckConfig, ServerConfig};
 use crate::metrics::ControlMetrics;
-use crate::proxy::message::body::HttpError;
+use crate::proxy::message::incoming::HttpError;
 use crate::resolver::Resolver;
 use crate::snapshot::{Current, Service};
 

@@ -14,8 +14,8 @@ use hyper::Response;
 
 use self::stream::Http1Stream;
 use super::dial::{ConnectionGuard, Io};
-use crate::proxy::message::body::{Incoming, OutgoingRequest};
-use crate::proxy::message::h1_receive::{BodyConnection, Http1Error, ServerBody};
+use crate::proxy::message::body::OutgoingRequest;
+use crate::proxy::message::incoming::{BodyConnection, Http1Error, Incoming, ServerBody};
 
 /// Maximum bytes that are read from a connection at once, and queued for it. A response whose head
 /// is larger is a 502. Pieces of hyper's 400 KiB exceed the second-level cache: with them a download

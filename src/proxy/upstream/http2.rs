@@ -19,10 +19,11 @@ use tokio::sync::SetOnce;
 use super::dial::{ConnectionGuard, Io};
 use super::error::ExchangeError;
 use crate::proxy::io_events::{IoEvents, WithIoEvents};
-use crate::proxy::message::body::{Incoming, OutgoingRequest, RequestBody};
+use crate::proxy::message::body::{OutgoingRequest, RequestBody};
 use crate::proxy::message::h2_duplex::Http2Duplex;
 use crate::proxy::message::h2_receive::ReceivedBody;
 use crate::proxy::message::h2_send::BackgroundSend;
+use crate::proxy::message::incoming::Incoming;
 use crate::proxy::message::informational::InformationalSender;
 
 /// Flow-control window of one stream, in bytes: what a server may send before the client reads.

@@ -31,7 +31,8 @@ use super::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
 use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::{ServiceMetrics, UpstreamFailure};
 use crate::permit::{ClientKey, Count, CountGuard, ShareGuard};
-use crate::proxy::message::body::{HttpError, Incoming, OutgoingRequest, RequestUpload, is_safe};
+use crate::proxy::message::body::{OutgoingRequest, RequestUpload, is_safe};
+use crate::proxy::message::incoming::{HttpError, Incoming};
 use crate::resolver::Resolver;
 
 /// A server, in one worker.

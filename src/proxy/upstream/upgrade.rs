@@ -20,7 +20,8 @@ use super::server::{Carrier, Lease, ServerConnection, UpstreamServer, exchange, 
 use super::{UpgradeResponse, UpstreamResponse};
 use crate::config::Scheme;
 use crate::permit::{ClientKey, ShareGuard};
-use crate::proxy::message::body::{Incoming, OutgoingRequest, RequestBody};
+use crate::proxy::message::body::{OutgoingRequest, RequestBody};
+use crate::proxy::message::incoming::Incoming;
 
 /// The connection or stream on which a tunnel is requested.
 enum UpgradeTransport {

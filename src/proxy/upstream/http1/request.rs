@@ -14,8 +14,8 @@ use tokio::io::AsyncWrite;
 
 use super::response::content_length;
 use crate::proxy::message::body::{OutgoingRequest, RequestBody};
-use crate::proxy::message::h1_receive::Http1Error;
 use crate::proxy::message::headers::{OwnFields, push_line};
+use crate::proxy::message::incoming::Http1Error;
 
 /// Capacity that is reserved for a request head, in bytes.
 const TYPICAL_HEAD: usize = 1024;

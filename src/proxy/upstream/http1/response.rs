@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use self::chunks::ChunkDecoder;
 use super::MAX_BUFFER;
-use crate::proxy::message::h1_receive::Http1Error;
+use crate::proxy::message::incoming::Http1Error;
 
 /// Size of the first read on a connection, in bytes.
 const MIN_READ: usize = 8 << 10;

@@ -20,7 +20,7 @@ use super::request::RequestWriter;
 use super::response::{self, BodyDecoder, BodyPiece, ReadBuffer};
 use super::{MAX_BUFFER, Tunnel};
 use crate::proxy::message::body::OutgoingRequest;
-use crate::proxy::message::h1_receive::{BodyConnection, Http1Error};
+use crate::proxy::message::incoming::{BodyConnection, Http1Error};
 use crate::proxy::message::informational::InformationalSender;
 use crate::proxy::upstream::dial::{ConnectionGuard, Io};
 

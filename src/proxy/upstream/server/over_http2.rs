@@ -8,7 +8,8 @@ use tokio::time::timeout;
 
 use super::{CarriedResponse, Carrier, UpstreamServer, exchange};
 use crate::permit::ClientKey;
-use crate::proxy::message::body::{HttpError, OutgoingRequest, SecondRequest};
+use crate::proxy::message::body::{OutgoingRequest, SecondRequest};
+use crate::proxy::message::incoming::HttpError;
 use crate::proxy::upstream::dial::{ConnectionGuard, DialError, HttpVersion, Io};
 use crate::proxy::upstream::error::{SendError, UpstreamError};
 use crate::proxy::upstream::http2::{self, ConnectionId, Http2Connection};

@@ -4,7 +4,7 @@ use bytes::{Buf, BytesMut};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{BodyPiece, take};
-use crate::proxy::message::h1_receive::Http1Error;
+use crate::proxy::message::incoming::Http1Error;
 
 /// Maximum size of the extensions of all chunks of a body, in bytes.
 pub(super) const MAX_EXTENSIONS: usize = 16 << 10;

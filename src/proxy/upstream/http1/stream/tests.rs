@@ -7,7 +7,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt, DuplexStream, duplex, join};
 use tokio::task::{LocalSet, yield_now};
 
 use super::*;
-use crate::proxy::message::body::{BodyLimits, Incoming, RequestBody, RequestUpload};
+use crate::proxy::message::body::{BodyLimits, RequestBody, RequestUpload};
+use crate::proxy::message::incoming::Incoming;
 use crate::proxy::message::upload::tests::post;
 use crate::proxy::upstream::dial::ConnectionLimit;
 
