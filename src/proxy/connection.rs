@@ -4,9 +4,9 @@
 //! most of the time. The tests below bound the size of each.
 
 mod assessment;
+mod handshake_failure;
 mod held;
 
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -17,17 +17,16 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
-use tracing::debug;
 
 use self::assessment::Assessment;
-use super::client_hello::{self, BadHello, PlainHttp};
+use self::handshake_failure::{HandshakeFailure, reject_name};
+use super::client_hello::{self, PlainHttp};
 use super::client_socket::{ClientIo, detect_vanished};
 use super::http;
 use super::open_connection::{OpenConnection, record_judgement};
 use super::proxy_protocol;
 use super::tcp;
 use super::worker::Worker;
-use crate::client_log::FailedHandshake;
 use crate::config::{Networks, Protocol};
 use crate::guard::{Decision, Depth, JudgedAt, RejectWith};
 use crate::lingering_close::{self, LINGER_TIME};
@@ -35,7 +34,7 @@ use crate::listen::Accepted;
 use crate::metrics::{ConnectionResult, ServiceMetrics};
 use crate::permit::{CountGuard, PerIpGuard, Permit};
 use crate::snapshot::Service;
-use crate::tls::{ClientIdentity, Handshake, HandshakeResult, RejectedClient};
+use crate::tls::{ClientIdentity, Handshake, HandshakeResult};
 
 /// Serves an accepted connection on a task of its own.
 pub(crate) fn serve_accepted(worker: &Rc<Worker>, accepted: Accepted) {
@@ -166,12 +165,6 @@ async fn handshake(
     }
 }
 
-impl From<BadHello> for HandshakeFailure {
-    fn from(BadHello { result, error, tcp }: BadHello) -> Self {
-        Self { error, tcp: Some(tcp), ..Self::new(result) }
-    }
-}
-
 /// A connection after its handshake.
 struct Established {
     stream: ClientStream,
@@ -265,108 +258,6 @@ fn connection_result(is_rejected: bool, is_over_limit: bool) -> ConnectionResult
         (true, _) => ConnectionResult::Rejected,
         (false, true) => ConnectionResult::Limited,
         (false, false) => ConnectionResult::Served,
-    }
-}
-
-/// A handshake that failed, and the socket if the client may still be sending.
-struct HandshakeFailure {
-    result: HandshakeResult,
-    /// The error of rustls or of the network.
-    error: Option<io::Error>,
-    refusal: Option<RejectedClient>,
-    /// The server name that no service has.
-    sni: Option<String>,
-    tcp: Option<TcpStream>,
-    /// The client's address has too many connections.
-    is_over_limit: bool,
-}
-
-impl HandshakeFailure {
-    fn new(result: HandshakeResult) -> Self {
-        Self { result, error: None, refusal: None, sni: None, tcp: None, is_over_limit: false }
-    }
-
-    fn over_limit() -> Self {
-        Self { is_over_limit: true, ..Self::new(HandshakeResult::Unsupported) }
-    }
-
-    /// Counts and logs the failure, and closes the connection.
-    async fn end(self, worker: &Worker, service: Option<&Service>, peer: SocketAddr) {
-        let outcome = self.outcome();
-        if let Some(service) = service {
-            let metrics = worker.service_metrics(service);
-            if !self.is_over_limit {
-                metrics.handshakes(self.result, false).inc();
-            }
-            metrics.connections.of(outcome).inc();
-            if let Some(RejectedClient { chain, verdict: Some(verdict) }) = &self.refusal {
-                let (stage, decision) = (JudgedAt::FullHandshake, Decision::Reject);
-                metrics.count_judgement(stage, verdict, decision);
-                let path: Vec<_> = chain.iter().collect();
-                worker.refusal_log.hit(peer, service, &path, verdict, stage, decision);
-                // The client has proved its key. An answer may admit its next connection.
-                worker.ask_about(service, &path);
-            }
-        } else {
-            if !self.is_over_limit {
-                worker.metrics().unrouted_handshakes.of(self.result).inc();
-            }
-            worker.metrics().unrouted.of(outcome).inc();
-        }
-        if !self.is_over_limit {
-            let leaf = self.refusal.as_ref().and_then(|refusal| refusal.chain.first());
-            worker.refusal_log.failure(&FailedHandshake {
-                peer,
-                service,
-                leaf,
-                sni: self.sni.as_deref(),
-                result: self.result,
-                error: self.error.as_ref(),
-            });
-        }
-        let service = service.map(|service| service.config.name.as_str());
-        let error = self.error.as_ref().map(crate::tls::explain);
-        debug!(%peer, service, result = self.result.as_str(), error, "connection failed");
-        if let Some(tcp) = self.tcp {
-            lingering_close::close(tcp).await;
-        }
-    }
-
-    fn outcome(&self) -> ConnectionResult {
-        match self.result {
-            _ if self.is_over_limit => ConnectionResult::Limited,
-            HandshakeResult::Compromised => ConnectionResult::Rejected,
-            HandshakeResult::BadSignature
-            | HandshakeResult::ClientGone
-            | HandshakeResult::Expired
-            | HandshakeResult::NoCertificate
-            | HandshakeResult::NotTls
-            | HandshakeResult::Ok
-            | HandshakeResult::PlainHttp
-            | HandshakeResult::Revoked
-            | HandshakeResult::Timeout
-            | HandshakeResult::UnknownIssuer
-            | HandshakeResult::UnknownName
-            | HandshakeResult::Unsupported => ConnectionResult::Failed,
-        }
-    }
-}
-
-/// A fatal `unrecognized_name` alert (RFC 6066, section 3) as a TLS record. rustls can send no
-/// alert before a server configuration is chosen.
-const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
-
-async fn reject_name(mut tcp: TcpStream, sni: Option<String>) -> HandshakeFailure {
-    let _ = tcp.write_all(&UNRECOGNIZED_NAME).await; // a client that has closed needs no alert
-    let error = match sni {
-        Some(_) => "no service of this address has the server name",
-        None => "no server name was sent, and this address has no service without server_names",
-    };
-    HandshakeFailure {
-        error: Some(io::Error::other(error)),
-        sni,
-        tcp: Some(tcp),
-        ..HandshakeFailure::new(HandshakeResult::UnknownName)
     }
 }
 
