@@ -5,11 +5,13 @@
 //! count. `docs/decisions/client-verification.md` has the reasons.
 
 #[cfg(feature = "proxy")]
+mod caching;
+#[cfg(feature = "proxy")]
+mod presented;
+#[cfg(feature = "proxy")]
 mod revocation;
 
 use std::cell::Cell;
-#[cfg(feature = "proxy")]
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,24 +25,20 @@ use smallvec::{SmallVec, smallvec};
 use webpki::{EndEntityCert, KeyPurposeIdIter, KeyUsage};
 
 #[cfg(feature = "proxy")]
+pub use self::presented::PresentedPath;
+#[cfg(feature = "proxy")]
 use self::revocation::Revocation;
 use super::handshake::{self, VerifiedClient};
 use super::path::PathRoute;
 use super::verification_error::{TooManyCertificates, certificate_error, other};
 #[cfg(feature = "proxy")]
-use super::{
-    Crls, Handshake,
-    chain_cache::{ChainCache, FoundChain, VerifiedChain},
-    path::StoredPath,
-};
+use super::{Crls, chain_cache::ChainCache, path::StoredPath};
 use super::{TrustAnchors, VerifiedPath};
 #[cfg(feature = "proxy")]
 use crate::config::ExpiredCrl;
 #[cfg(feature = "proxy")]
 use crate::guard::Depth;
 use crate::spki;
-#[cfg(feature = "proxy")]
-use crate::spki::ValidityPeriod;
 
 /// Maximum number of certificates that a client may present. rustls-webpki uses at most six
 /// intermediates; the rest leaves room for cross-signed ones.
@@ -109,58 +107,6 @@ impl ClientVerifier {
         Self { chains: Some(ChainCache::default()), ..self }
     }
 
-    /// Completes the chains of [`ClientVerifier::verify_presented`] with `intermediates`, because
-    /// most hosts send the leaf alone.
-    #[cfg(feature = "proxy")]
-    #[must_use]
-    pub fn with_intermediates(self, intermediates: Vec<CertificateDer<'static>>) -> Self {
-        // Chains that were completed with others must not be found.
-        let chains = self.chains.map(|_| ChainCache::default());
-        Self { intermediates, chains, ..self }
-    }
-
-    /// The path of a `chain`, leaf first, whose client has proved possession of the key to another
-    /// proxy. The same chain is found again without a signature check, within times in which the
-    /// result stays the same.
-    ///
-    /// # Errors
-    /// Returns the errors of [`ClientVerifier::verify`].
-    #[cfg(feature = "proxy")]
-    pub fn verify_presented(
-        &self,
-        chain: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<PresentedPath, rustls::Error> {
-        let Some((leaf, intermediates)) = chain.split_first() else {
-            return Err(rustls::Error::NoCertificatesPresented);
-        };
-        check_count(intermediates)?;
-        let known = self.chains.as_ref().and_then(|chains| {
-            chains.find_completed(leaf, intermediates, &self.intermediates, now.as_secs())
-        });
-        if let Some(FoundChain { chain, is_old }) = known {
-            if is_old && let Some(chains) = &self.chains {
-                chains.insert(chain.clone());
-            }
-            let VerifiedChain { presented, route, not_after, times: _ } = chain;
-            let path = VerifiedPath::new(route, Arc::clone(&self.anchors), not_after);
-            return Ok(PresentedPath { path, presented });
-        }
-        let presented = chain.iter().map(|certificate| certificate.clone().into_owned());
-        let presented: Arc<[_]> = presented.chain(self.intermediates.iter().cloned()).collect();
-        let issuers = presented.get(1..).unwrap_or_default();
-        let path = self.find_path(leaf, issuers, now)?;
-        if let (Some(chains), Some(times)) = (&self.chains, self.unchanged_times(&presented, now)) {
-            chains.insert(VerifiedChain {
-                presented: Arc::clone(&presented),
-                route: path.route().clone(),
-                not_after: path.not_after(),
-                times,
-            });
-        }
-        Ok(PresentedPath { path, presented })
-    }
-
     /// The CAs whose clients are accepted.
     #[must_use]
     pub fn trust_anchors(&self) -> &Arc<TrustAnchors> {
@@ -214,83 +160,6 @@ impl ClientVerifier {
         path.anchor().is_some().then_some(path)
     }
 
-    /// The certificates of a resumed session: the copy that connections of this client share, or a
-    /// new one.
-    #[cfg(feature = "proxy")]
-    pub(super) fn copy_of(
-        &self,
-        presented: &[CertificateDer<'_>],
-    ) -> Arc<[CertificateDer<'static>]> {
-        let known = self.chains.as_ref().and_then(|chains| chains.copy_of(presented));
-        known.unwrap_or_else(|| presented.iter().map(|it| it.clone().into_owned()).collect())
-    }
-
-    /// The verified client out of the cache.
-    #[cfg(feature = "proxy")]
-    fn cached(
-        &self,
-        leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Option<VerifiedClient> {
-        let chains = self.chains.as_ref()?;
-        let FoundChain { chain, is_old } = chains.find(leaf, intermediates, now.as_secs())?;
-        let VerifiedChain { presented, route, not_after, times } = chain;
-        let path = VerifiedPath::new(route, Arc::clone(&self.anchors), not_after);
-        let uncached = is_old.then(|| (chains.id(), times));
-        Some(VerifiedClient { path, presented, uncached })
-    }
-
-    /// Adds the chain of a client that has just proved that it holds the key of `leaf`, also if an
-    /// old generation has it.
-    #[cfg(feature = "proxy")]
-    fn cache(&self, leaf: &CertificateDer<'_>) {
-        let Some(chains) = &self.chains else { return };
-        handshake::with_current(|handshake| {
-            let Some(client) = handshake.and_then(Handshake::verified_mut) else { return };
-            let is_of_leaf = client.presented.first() == Some(leaf);
-            match client.uncached.take() {
-                Some((id, times)) if is_of_leaf && id == chains.id() => {
-                    chains.insert(VerifiedChain {
-                        presented: Arc::clone(&client.presented),
-                        route: client.path.route().clone(),
-                        not_after: client.path.not_after(),
-                        times,
-                    });
-                }
-                Some(_) | None => {}
-            }
-        });
-    }
-
-    /// The times around `now`, in seconds since the Unix epoch, in which the result of a search
-    /// stays the same: no certificate that could be on a path begins or ends to be valid, and no
-    /// revocation list expires. `None` if the dates of a certificate cannot be read.
-    #[cfg(feature = "proxy")]
-    fn unchanged_times(
-        &self,
-        presented: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Option<Range<u64>> {
-        let presented = presented.iter().map(|certificate| spki::validity(certificate).ok());
-        let presented = presented.collect::<Option<SmallVec<[ValidityPeriod; 4]>>>()?;
-        let anchors = self.anchors.with_validity().map(|(_, validity)| validity);
-        let validities = presented.into_iter().chain(anchors);
-        let starts_and_ends = validities.flat_map(|validity| {
-            [validity.not_before.as_secs(), validity.not_after.as_secs().saturating_add(1)]
-        });
-        let crls = self.revocation.iter().flat_map(|revocation| revocation.crls.next_updates());
-        let now = now.as_secs();
-        let times = starts_and_ends.chain(crls).fold(0..u64::MAX, |times, change| {
-            if change <= now {
-                times.start.max(change)..times.end
-            } else {
-                times.start..times.end.min(change)
-            }
-        });
-        Some(times)
-    }
-
     /// Checks the parts of a candidate path that rustls-webpki does not check: the dates of its
     /// anchor, and revocation. After an error the search goes on.
     fn check(&self, path: &webpki::VerifiedPath<'_>, now: UnixTime) -> Result<(), webpki::Error> {
@@ -339,23 +208,6 @@ impl ClientVerifier {
         let address = std::ptr::from_ref(anchor).addr();
         let roots = &self.anchors.store.roots;
         roots.iter().position(|root| std::ptr::from_ref(root).addr() == address)
-    }
-}
-
-/// The verified path of a chain that another proxy has sent.
-#[cfg(feature = "proxy")]
-#[derive(Debug)]
-pub struct PresentedPath {
-    path: VerifiedPath,
-    /// The certificates that the path has positions in, leaf first.
-    presented: Arc<[CertificateDer<'static>]>,
-}
-
-#[cfg(feature = "proxy")]
-impl PresentedPath {
-    /// The certificates of the path, leaf first, trust anchor last.
-    pub fn certificates(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
-        self.path.without_anchor(&self.presented).chain(self.path.anchor())
     }
 }
 
