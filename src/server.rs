@@ -4,6 +4,7 @@
 //! the admin address. This module only connects the other modules.
 
 mod control;
+mod links;
 
 use std::io;
 use std::path::Path;
@@ -15,26 +16,21 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tracing::{error, info};
 
-use self::control::{Asking, Control, HealthChecks};
-use crate::admin::{self, AdminListener, AdminState};
+use self::links::Links;
+use crate::admin::{self, AdminListener};
 use crate::blocking::BlockingPool;
 use crate::config::{Config, ListenAddress, ShutdownConfig};
-use crate::confirm::{
-    AnswerKeeper, AskingLinks, AskingTask, ConfirmError, ConfirmStatus, Inquiry, Questions,
-};
+use crate::confirm::{AnswerKeeper, AskingLinks, AskingTask, ConfirmError, Inquiry, Questions};
 use crate::guard::{CurrentAnswers, RecentKeys};
 use crate::listen::{self, Addresses, Listener};
 use crate::log_writer::{LogWriter, LogWriterGuard};
 use crate::metrics::{ControlMetrics, Exposition, LogMetrics, WorkerMetrics};
-use crate::process::heartbeat::Heartbeats;
 use crate::process::inherited_sockets::{InheritedSockets, InheritedSocketsError};
 use crate::process::lifecycle::Lifecycle;
 use crate::process::supervision::Supervisor;
-use crate::proxy::{HealthRegistry, WorkerContext};
-use crate::recent_hits::RecentHits;
 use crate::resolver::Resolver;
-use crate::snapshot::watch::{Command, FileWatcher, POLL_INTERVAL};
-use crate::snapshot::{Current, JudgementLinks, LoadErrors, Loader, Prepare, Report, Snapshot};
+use crate::snapshot::watch::Command;
+use crate::snapshot::{JudgementLinks, LoadErrors, Loader, Prepare, Report, Snapshot};
 use crate::workers::{self, Workers};
 
 /// A running proxy.
@@ -300,125 +296,4 @@ fn load(
 fn prepare_addresses(workers: &Workers) -> Prepare {
     let addresses = Arc::clone(workers.addresses());
     Box::new(move |config| Ok(Box::new(Addresses::prepare(&addresses, config)?)))
-}
-
-/// The state and channels that connect the threads.
-struct Links {
-    /// The snapshot in use, replaced by the control thread.
-    current: Current,
-    /// The report on the snapshot in use, replaced by the control thread.
-    report: Arc<ArcSwap<Report>>,
-    /// The lifecycle of the process, which ends the workers.
-    lifecycle: watch::Sender<Lifecycle>,
-    /// Changes when workers must judge open connections again.
-    judgements: watch::Sender<u64>,
-    /// Commands to the control thread.
-    commands: mpsc::Sender<Command>,
-    /// Health of the upstream servers, found by the control thread.
-    health: HealthRegistry,
-    /// Looks up the names of upstream servers.
-    resolver: Resolver,
-    recent_hits: RecentHits,
-    heartbeats: Heartbeats,
-    /// The workers that hang, as the control thread finds them.
-    hanging: watch::Sender<Vec<usize>>,
-}
-
-impl Links {
-    /// Returns the links and the receiver of the commands.
-    fn new(
-        config: &Config,
-        first: Snapshot,
-        loader: &Loader,
-        resolver: Resolver,
-    ) -> (Self, mpsc::Receiver<Command>) {
-        let (commands, received) = mpsc::channel(1);
-        let links = Self {
-            current: Arc::new(ArcSwap::from_pointee(first)),
-            report: Arc::new(ArcSwap::from_pointee(loader.report())),
-            lifecycle: watch::Sender::new(Lifecycle::Serving),
-            judgements: watch::Sender::new(0),
-            commands,
-            health: HealthRegistry::default(),
-            resolver,
-            recent_hits: RecentHits::default(),
-            heartbeats: Heartbeats::new(config.workers.get()),
-            hanging: watch::Sender::default(),
-        };
-        (links, received)
-    }
-
-    /// The part that all workers share.
-    fn worker_context(&self, access_log: LogWriter, inquiry: Inquiry) -> WorkerContext {
-        WorkerContext {
-            current: Arc::clone(&self.current),
-            health: self.health.clone(),
-            resolver: self.resolver.clone(),
-            access_log,
-            recent_hits: self.recent_hits.clone(),
-            lifecycle: self.lifecycle.subscribe(),
-            judgements: self.judgements.subscribe(),
-            inquiry,
-            heartbeats: self.heartbeats.clone(),
-        }
-    }
-
-    /// Watches files and swaps snapshots.
-    fn watcher(
-        &self,
-        loader: Loader,
-        prepare: Prepare,
-        commands: mpsc::Receiver<Command>,
-        thread: BlockingPool,
-    ) -> FileWatcher {
-        FileWatcher {
-            loader,
-            prepare,
-            current: Arc::clone(&self.current),
-            report: Arc::clone(&self.report),
-            commands,
-            judgements: self.judgements.clone(),
-            poll_interval: POLL_INTERVAL,
-            thread,
-        }
-    }
-
-    /// The tasks of the control thread.
-    fn control(
-        &self,
-        watcher: FileWatcher,
-        admin: AdminListener,
-        metrics: Metrics,
-        asking: Option<AskingTask>,
-    ) -> Control {
-        let health = HealthChecks {
-            current: Arc::clone(&self.current),
-            health: self.health.clone(),
-            resolver: self.resolver.clone(),
-            metrics: metrics.control,
-            swaps: self.judgements.subscribe(),
-        };
-        let confirm = asking.as_ref().map(AskingTask::status).unwrap_or_default();
-        let asking = asking.map(|task| Asking {
-            task,
-            current: Arc::clone(&self.current),
-            judgements: self.judgements.clone(),
-        });
-        let state = self.admin_state(metrics.exposition, confirm);
-        let (heartbeats, hanging) = (self.heartbeats.clone(), self.hanging.clone());
-        Control { watcher, health, asking, heartbeats, hanging, admin, state }
-    }
-
-    /// The part that the admin server shows and controls.
-    fn admin_state(&self, exposition: Exposition, confirm: ConfirmStatus) -> AdminState {
-        AdminState::new(
-            exposition,
-            Arc::clone(&self.report),
-            confirm,
-            self.recent_hits.clone(),
-            self.lifecycle.subscribe(),
-            self.hanging.subscribe(),
-            self.commands.clone(),
-        )
-    }
 }

@@ -1,0 +1,143 @@
+//! The state and channels that connect the threads of a server.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::sync::{mpsc, watch};
+
+use super::Metrics;
+use super::control::{Asking, Control, HealthChecks};
+use crate::admin::{AdminListener, AdminState};
+use crate::blocking::BlockingPool;
+use crate::config::Config;
+use crate::confirm::{AskingTask, ConfirmStatus, Inquiry};
+use crate::log_writer::LogWriter;
+use crate::metrics::Exposition;
+use crate::process::heartbeat::Heartbeats;
+use crate::process::lifecycle::Lifecycle;
+use crate::proxy::{HealthRegistry, WorkerContext};
+use crate::recent_hits::RecentHits;
+use crate::resolver::Resolver;
+use crate::snapshot::watch::{Command, FileWatcher, POLL_INTERVAL};
+use crate::snapshot::{Current, Loader, Prepare, Report, Snapshot};
+
+/// The state and channels that connect the threads.
+pub(super) struct Links {
+    /// The snapshot in use, replaced by the control thread.
+    current: Current,
+    /// The report on the snapshot in use, replaced by the control thread.
+    pub(super) report: Arc<ArcSwap<Report>>,
+    /// The lifecycle of the process, which ends the workers.
+    pub(super) lifecycle: watch::Sender<Lifecycle>,
+    /// Changes when workers must judge open connections again.
+    judgements: watch::Sender<u64>,
+    /// Commands to the control thread.
+    pub(super) commands: mpsc::Sender<Command>,
+    /// Health of the upstream servers, found by the control thread.
+    health: HealthRegistry,
+    /// Looks up the names of upstream servers.
+    resolver: Resolver,
+    recent_hits: RecentHits,
+    heartbeats: Heartbeats,
+    /// The workers that hang, as the control thread finds them.
+    hanging: watch::Sender<Vec<usize>>,
+}
+
+impl Links {
+    /// Returns the links and the receiver of the commands.
+    pub(super) fn new(
+        config: &Config,
+        first: Snapshot,
+        loader: &Loader,
+        resolver: Resolver,
+    ) -> (Self, mpsc::Receiver<Command>) {
+        let (commands, received) = mpsc::channel(1);
+        let links = Self {
+            current: Arc::new(ArcSwap::from_pointee(first)),
+            report: Arc::new(ArcSwap::from_pointee(loader.report())),
+            lifecycle: watch::Sender::new(Lifecycle::Serving),
+            judgements: watch::Sender::new(0),
+            commands,
+            health: HealthRegistry::default(),
+            resolver,
+            recent_hits: RecentHits::default(),
+            heartbeats: Heartbeats::new(config.workers.get()),
+            hanging: watch::Sender::default(),
+        };
+        (links, received)
+    }
+
+    /// The part that all workers share.
+    pub(super) fn worker_context(&self, access_log: LogWriter, inquiry: Inquiry) -> WorkerContext {
+        WorkerContext {
+            current: Arc::clone(&self.current),
+            health: self.health.clone(),
+            resolver: self.resolver.clone(),
+            access_log,
+            recent_hits: self.recent_hits.clone(),
+            lifecycle: self.lifecycle.subscribe(),
+            judgements: self.judgements.subscribe(),
+            inquiry,
+            heartbeats: self.heartbeats.clone(),
+        }
+    }
+
+    /// Watches files and swaps snapshots.
+    pub(super) fn watcher(
+        &self,
+        loader: Loader,
+        prepare: Prepare,
+        commands: mpsc::Receiver<Command>,
+        thread: BlockingPool,
+    ) -> FileWatcher {
+        FileWatcher {
+            loader,
+            prepare,
+            current: Arc::clone(&self.current),
+            report: Arc::clone(&self.report),
+            commands,
+            judgements: self.judgements.clone(),
+            poll_interval: POLL_INTERVAL,
+            thread,
+        }
+    }
+
+    /// The tasks of the control thread.
+    pub(super) fn control(
+        &self,
+        watcher: FileWatcher,
+        admin: AdminListener,
+        metrics: Metrics,
+        asking: Option<AskingTask>,
+    ) -> Control {
+        let health = HealthChecks {
+            current: Arc::clone(&self.current),
+            health: self.health.clone(),
+            resolver: self.resolver.clone(),
+            metrics: metrics.control,
+            swaps: self.judgements.subscribe(),
+        };
+        let confirm = asking.as_ref().map(AskingTask::status).unwrap_or_default();
+        let asking = asking.map(|task| Asking {
+            task,
+            current: Arc::clone(&self.current),
+            judgements: self.judgements.clone(),
+        });
+        let state = self.admin_state(metrics.exposition, confirm);
+        let (heartbeats, hanging) = (self.heartbeats.clone(), self.hanging.clone());
+        Control { watcher, health, asking, heartbeats, hanging, admin, state }
+    }
+
+    /// The part that the admin server shows and controls.
+    fn admin_state(&self, exposition: Exposition, confirm: ConfirmStatus) -> AdminState {
+        AdminState::new(
+            exposition,
+            Arc::clone(&self.report),
+            confirm,
+            self.recent_hits.clone(),
+            self.lifecycle.subscribe(),
+            self.hanging.subscribe(),
+            self.commands.clone(),
+        )
+    }
+}
