@@ -1,7 +1,12 @@
 //! The status page at `/`. It works without JavaScript and loads nothing from other hosts.
 
+mod expiries;
+mod time;
+
 use askama::Template;
 
+use self::expiries::{Expiry, expiries};
+use self::time::ago;
 use super::AdminState;
 use super::chart::Chart;
 use super::history::HourCounts;
@@ -10,7 +15,7 @@ use crate::guard::VerdictKind;
 use crate::metrics::{Exposition, KeyAction, Label, QuestionResult};
 use crate::recent_hits::{AllHits, RecentHit};
 use crate::snapshot::{
-    AffectedClient, AuthorizerReport, FilterReport, ListReport, ReloadReport, Report, ServiceReport,
+    AffectedClient, AuthorizerReport, FilterReport, ListReport, ReloadReport, ServiceReport,
 };
 use crate::unix_time::rfc3339;
 
@@ -18,10 +23,6 @@ use crate::unix_time::rfc3339;
 const MAX_CLIENTS: usize = 50;
 /// Maximum number of answers of the source of proofs on the page, most recent first.
 const MAX_ANSWERS: usize = 10;
-/// Maximum number of expiry dates on the page, earliest first.
-const MAX_EXPIRIES: usize = 20;
-/// Expiry dates within this time are highlighted, in seconds.
-const SOON: u64 = 14 * 86_400;
 
 #[derive(Template)]
 #[template(path = "page.html")]
@@ -131,17 +132,6 @@ struct ClientRow<'a> {
     found_subject: &'a str,
     found_fingerprint: &'a str,
     fingerprint: &'a str,
-}
-
-struct Expiry {
-    /// Seconds since the Unix epoch.
-    seconds: u64,
-    state: Badge,
-    at: String,
-    /// Kind of object, such as a certificate.
-    kind: &'static str,
-    /// Service or exception that the object belongs to.
-    subject: String,
 }
 
 struct ServiceRow<'a> {
@@ -372,84 +362,4 @@ fn counts<L: Label>(
         CountRow { name, hour: last(1, name), day: last(24, name), week: last(hours.len(), name) }
     };
     L::ALL.iter().map(row).collect()
-}
-
-/// Returns the certificates, revocation lists and exceptions that expire first.
-fn expiries(report: &Report, now: u64) -> Vec<Expiry> {
-    let expiry = |seconds, kind, subject: &str| {
-        let (class, text) = match seconds {
-            seconds if seconds <= now => ("bad", "expired"),
-            seconds if seconds - now <= SOON => ("warn", "soon"),
-            _ => ("good", ""),
-        };
-        let at = format!("{} ({})", within(seconds, now), rfc3339(seconds));
-        Expiry { seconds, state: Badge::new(class, text), at, kind, subject: subject.to_owned() }
-    };
-    let services = report.services.iter().flat_map(|service| {
-        let own = Some(service.certificate_not_after).filter(|not_after| *not_after > 0);
-        [
-            (own, "certificate"),
-            (service.trust_anchor_not_after, "CA of clients"),
-            (service.upstream_certificate_not_after, "client certificate for the upstream"),
-            (service.crl_next_update, "revocation list"),
-        ]
-        .into_iter()
-        .filter_map(move |(seconds, kind)| {
-            seconds.map(|seconds| expiry(seconds, kind, &service.name))
-        })
-    });
-    let exceptions = report.exceptions.iter().map(|exception| {
-        let subject = format!("{} ({})", exception.reason, exception.fingerprint);
-        expiry(exception.until, "exception", &subject)
-    });
-    let mut expiries: Vec<Expiry> = services.chain(exceptions).collect();
-    expiries.sort_by_key(|expiry| expiry.seconds);
-    expiries.truncate(MAX_EXPIRIES);
-    expiries
-}
-
-fn ago(seconds: u64, now: u64) -> String {
-    match now.checked_sub(seconds) {
-        None => within(seconds, now),
-        Some(0) => "now".to_owned(),
-        Some(past) => format!("{} ago", rounded(past)),
-    }
-}
-
-fn within(seconds: u64, now: u64) -> String {
-    match seconds.checked_sub(now) {
-        None => ago(seconds, now),
-        Some(left) => format!("in {}", rounded(left)),
-    }
-}
-
-/// Formats a duration in its largest unit, rounded down.
-fn rounded(seconds: u64) -> String {
-    let (count, unit) = match seconds {
-        0..60 => (seconds, "second"),
-        60..3600 => (seconds / 60, "minute"),
-        3600..172_800 => (seconds / 3600, "hour"),
-        _ => (seconds / 86_400, "day"),
-    };
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {unit}{plural}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_formatted_in_their_largest_unit() {
-        for (seconds, text) in [
-            (100, "now"),
-            (99, "1 second ago"),
-            (0, "1 minute ago"),
-            (160, "in 1 minute"),
-            (100 + 3 * 86_400, "in 3 days"),
-        ] {
-            assert_eq!(ago(seconds, 100), text, "{seconds}");
-        }
-        assert_eq!(ago(0, 100_000), "27 hours ago");
-    }
 }
