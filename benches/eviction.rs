@@ -14,6 +14,8 @@
     reason = "a benchmark may fail loudly"
 )]
 
+#[path = "harness/mod.rs"]
+mod harness;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -28,6 +30,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use harness::{NoArguments, quantile};
 use support::origin::Origin;
 use support::pki::{Kind, Pki};
 use support::proxy::{Configuration, Configure};
@@ -42,8 +45,8 @@ const AFTER: Duration = Duration::from_secs(1);
 type Connection = TlsStream<TcpStream>;
 
 fn main() {
-    if std::env::args().any(|argument| argument == "--test") {
-        return; // `cargo test --benches` only checks that the program starts
+    if harness::arguments::<NoArguments>().is_none() {
+        return;
     }
     let (pki, origin) = (Pki::new(), Origin::start());
     let [good, turned] = ["good", "turned"].map(|name| pki.client(name, Kind::P256));
@@ -135,7 +138,7 @@ async fn latencies(active: &mut [Connection], swapped: &AtomicBool) -> [Vec<f64>
 
 fn report(when: &str, mut latencies: Vec<f64>) {
     latencies.sort_by(f64::total_cmp);
-    let at = |share: usize| latencies[(latencies.len() - 1) * share / 1000] * 1e3;
+    let at = |permille: usize| quantile(&latencies, permille) * 1e3;
     println!(
         "{when}: {} requests, latency in ms: median {:.3}, 99 % {:.3}, 99.9 % {:.3}, longest {:.3}",
         latencies.len(),

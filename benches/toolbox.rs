@@ -11,6 +11,9 @@
     reason = "a benchmark may fail loudly"
 )]
 
+#[path = "harness/mod.rs"]
+mod harness;
+
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -20,13 +23,15 @@ use std::time::Instant;
 use data_encoding::BASE64;
 use keygate::spki;
 
+use harness::NoArguments;
+
 const LINES: u64 = 1_000_000;
 const CERTIFICATES: u64 = 100_000;
 const RUNS: usize = 5;
 
 fn main() {
-    if std::env::args().any(|argument| argument == "--test") {
-        return; // `cargo test --benches` only checks that the program starts
+    if harness::arguments::<NoArguments>().is_none() {
+        return;
     }
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();

@@ -15,11 +15,11 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 
+use super::harness::cores::{PROXY_CORE, on_core};
+use super::harness::origin::MEBIBYTE;
 use super::load::{Clients, provider};
-use super::origin::MEBIBYTE;
 use super::scenario::{Scenario, Shape};
 use super::support::pki::{Kind, Party, Pki};
-use super::{PROXY_CORE, on_core};
 
 /// Handshakes of one measurement.
 const HANDSHAKES: usize = 1_500;

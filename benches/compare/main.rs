@@ -29,30 +29,30 @@
 )]
 
 mod floor;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod load;
-mod origin;
 mod peer;
 mod report;
 mod scenario;
 #[path = "../../tests/support/mod.rs"]
 mod support;
-mod usage;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 
+use harness::cores::Cores;
+use harness::origin::{self, Origin};
+use harness::usage::Usage;
 use load::Clients;
-use origin::Origin;
 use peer::{Peer, Running, Site};
 use report::{Report, Run};
 use scenario::{Idle, Scenario};
 use support::pki::{Kind, Pki};
-use usage::Usage;
 
 /// Time for a proxy to close connections before its CPU time is read.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -84,9 +84,6 @@ struct Arguments {
     /// Writes every run to this file.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Ignored: `cargo bench` passes it.
-    #[arg(long, hide = true)]
-    bench: bool,
     /// Starts the origin and nothing else.
     #[arg(long, hide = true)]
     origin: bool,
@@ -96,10 +93,7 @@ struct Arguments {
 }
 
 fn main() {
-    if std::env::args().any(|argument| argument == "--test") {
-        return; // `cargo test --benches` only checks that the program starts
-    }
-    let arguments = Arguments::parse();
+    let Some(arguments) = harness::arguments::<Arguments>() else { return };
     if arguments.origin {
         return origin::serve();
     }
@@ -222,48 +216,6 @@ impl<'a> Bench<'a> {
         });
         Run::of_memory(peer, idle, bytes as f64 / count as f64)
     }
-}
-
-/// Where the processes run.
-#[derive(Debug, Clone, Copy)]
-struct Cores {
-    /// Workers of a proxy.
-    workers: usize,
-}
-
-/// The core of proxies, and that of the origin and the load, as `taskset` takes them.
-const PROXY_CORE: &str = "0";
-const LOAD_CORE: &str = "1";
-
-impl Cores {
-    /// `program` on the core of proxies, unless they have more than one.
-    fn of_proxy(self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        if self.is_pinned() { on_core(PROXY_CORE, program) } else { Command::new(program) }
-    }
-
-    /// `program` on the core of the load, unless proxies have more than one.
-    fn of_load(self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        if self.is_pinned() { on_core(LOAD_CORE, program) } else { Command::new(program) }
-    }
-
-    /// Pins this process, whose only thread is the one that drives the load.
-    fn pin_this_process(self) {
-        if self.is_pinned() {
-            let pid = std::process::id().to_string();
-            support::system("taskset", &["--cpu-list", "--pid", LOAD_CORE, &pid]);
-        }
-    }
-
-    fn is_pinned(self) -> bool {
-        self.workers == 1
-    }
-}
-
-/// `program` on this core.
-fn on_core(core: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
-    let mut command = Command::new("taskset");
-    command.args(["--cpu-list", core]).arg(program);
-    command
 }
 
 /// An address on loopback for a proxy.

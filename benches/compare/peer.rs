@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use clap::ValueEnum;
-use keygate::pkbf::Header;
 
+use super::harness::cores::Cores;
 use super::support::pki::Pki;
 use super::support::wait::wait_for;
-use super::{Cores, address};
+use super::{address, harness};
 
 /// A reverse proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -65,7 +65,7 @@ impl Peer {
             Self::Nginx => ("nginx.conf", include_str!("nginx.conf.tmpl")),
         };
         if self == Self::Keygate {
-            site.write_filter();
+            harness::write_half_full_filter(&site.path("filter.pkbf"), 1);
         }
         let configuration = site.path(file);
         let workers = cores.workers.to_string();
@@ -142,30 +142,6 @@ impl Site {
         ]
         .into_iter()
         .fold(template.to_owned(), |text, (placeholder, value)| text.replace(placeholder, &value))
-    }
-
-    /// A filter of 2^27 bits (16 MiB) that is half full, as a filter is that has its expected
-    /// number of entries. The bits are random: a key of a client is a hit with a probability of
-    /// 2^-18.
-    fn write_filter(&self) {
-        const HASH_COUNT: u8 = 18;
-        const BITS: u32 = 1 << 27;
-        let header = Header {
-            revision: 1,
-            updated_at: 1_700_000_000,
-            entry_count: (f64::from(BITS) * 2_f64.ln() / f64::from(HASH_COUNT)) as u32,
-            hash_count: HASH_COUNT,
-            hash_length: 27,
-        };
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-        let words = (0..BITS / 64).flat_map(|_| {
-            random ^= random << 13; // Marsaglia, "Xorshift RNGs", 2003
-            random ^= random >> 7;
-            random ^= random << 17;
-            random.to_be_bytes()
-        });
-        let file: Vec<u8> = header.to_bytes().into_iter().chain(words).collect();
-        fs::write(self.path("filter.pkbf"), file).unwrap();
     }
 }
 

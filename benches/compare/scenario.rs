@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 
-use super::origin::MEBIBYTE;
+use super::harness::origin::MEBIBYTE;
 
 /// A load with one unit of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

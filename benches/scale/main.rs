@@ -31,6 +31,8 @@
 )]
 
 mod client;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod holder;
 #[path = "../../tests/support/mod.rs"]
 mod support;
@@ -45,6 +47,7 @@ use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 
 use client::{client_config, connect_all, open, send};
+use harness::cores::{LOAD_CORE, PROXY_CORE, pin_this_process_to};
 use holder::{Holder, hold, shares};
 use support::keygate::{BINARY, Keygate};
 use support::origin::Origin;
@@ -64,9 +67,6 @@ const HIBERNATING: &str = "keygate_connections_hibernating{service=\"test\"}";
 const OTHER_DESCRIPTORS: usize = BUSY + WOKEN + 200;
 /// Handshakes for the comparison of workers.
 const HANDSHAKES: usize = 1_500;
-/// The core of the proxy, and that of everything else, as `taskset` takes them.
-const PROXY_CORE: &str = "0";
-const LOAD_CORE: &str = "1";
 
 /// Measures how memory and CPU time grow with idle connections.
 #[derive(Debug, Parser)]
@@ -77,9 +77,6 @@ struct Arguments {
     /// Writes the figures to this file.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Ignored: `cargo bench` passes it.
-    #[arg(long, hide = true)]
-    bench: bool,
     /// Holds this many connections and does nothing else.
     #[arg(long, hide = true, requires_all = ["address", "source", "pki"])]
     hold: Option<usize>,
@@ -92,17 +89,13 @@ struct Arguments {
 }
 
 fn main() {
-    if std::env::args().any(|argument| argument == "--test") {
-        return; // `cargo test --benches` only checks that the program starts
-    }
-    let arguments = Arguments::parse();
+    let Some(arguments) = harness::arguments::<Arguments>() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     if let Some(count) = arguments.hold {
         let (address, pki) = (arguments.address.unwrap(), arguments.pki.unwrap());
         return runtime.block_on(hold(address, arguments.source, &pki, count));
     }
-    let pid = std::process::id().to_string();
-    support::system("taskset", &["--all-tasks", "--cpu-list", "--pid", LOAD_CORE, &pid]);
+    pin_this_process_to(LOAD_CORE);
     let mut columns: Vec<Figures> = Vec::new();
     for wanted in arguments.connections {
         let count = wanted.min(descriptor_limit() - OTHER_DESCRIPTORS);

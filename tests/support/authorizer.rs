@@ -2,10 +2,11 @@
 
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::process::Command;
 
 use toml::Table;
 
-use super::keygate::Keygate;
+use super::keygate::{BINARY, Keygate};
 use super::keys::written;
 use super::origin::Origin;
 use super::pki::{Kind, Party, Pki};
@@ -21,6 +22,8 @@ pub struct Authorizer {
     pub lost: Party,
     pub origin: Origin,
     configuration: Table,
+    /// What starts keygate.
+    command: Command,
 }
 
 impl Configure for Authorizer {
@@ -37,7 +40,8 @@ impl Authorizer {
         let page = format!("deploy/authorizer/{host}/keygate.toml");
         let configuration: Table = std::fs::read_to_string(page).unwrap().parse().unwrap();
         let socket = pki.path("ask.sock");
-        Self { pki, good, lost, origin: Origin::start(), configuration }
+        let command = Command::new(BINARY);
+        Self { pki, good, lost, origin: Origin::start(), configuration, command }
             .set("admin.listen", "127.0.0.1:0")
             .set("filters.path", "lost.pkbf")
             .set("filters.name", "lost")
@@ -50,14 +54,20 @@ impl Authorizer {
         self.add("authorizers.policy", settings)
     }
 
+    /// Starts keygate with another command, to which the arguments are added.
+    pub fn run_by(mut self, command: Command) -> Self {
+        self.command = command;
+        self
+    }
+
     /// Starts keygate and waits until it is ready.
     pub fn start(self) -> RunningAuthorizer {
-        let Self { pki, good, lost, origin, configuration } = self;
+        let Self { pki, good, lost, origin, configuration, command } = self;
         let filter = pki.path("lost.pkbf");
         if !filter.exists() {
             write_filter(&filter, &[&lost.spki]);
         }
-        let keygate = Keygate::configured(&pki, &written(&configuration));
+        let keygate = Keygate::run_by(command, &pki, &written(&configuration));
         RunningAuthorizer { pki, good, lost, origin, configuration, keygate }
     }
 }

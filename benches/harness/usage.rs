@@ -62,3 +62,13 @@ fn resident(pid: u32) -> u64 {
     let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     kibibytes.unwrap_or_default() * 1024
 }
+
+/// The CPU time of all threads of a process until now, in nanoseconds.
+pub fn cpu(pid: u32) -> Duration {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let spent = tasks.map(|task| {
+        let times = fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
+        times.split(' ').next().unwrap().parse::<u64>().unwrap()
+    });
+    Duration::from_nanos(spent.sum())
+}

@@ -16,7 +16,7 @@ use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-use super::Cores;
+use super::cores::Cores;
 
 /// Size of the response to `GET /mebibyte`, and of the bodies of uploads.
 pub const MEBIBYTE: usize = 1 << 20;

@@ -1,0 +1,115 @@
+//! Questions of other proxies: CPU time of one question, questions a second of one worker, and
+//! latency at 20,000 questions a second.
+//!
+//! A host with thousands of requests a second is the real case: a few connections of HAProxy or
+//! Envoy with many questions under way, or many of nginx with one. `cargo bench --bench ask` prints
+//! for each protocol, with and without `client_auth`:
+//!
+//! * questions a second and CPU time of keygate for each, while each connection has as many questions
+//!   under way as the host would send;
+//! * CPU time for each, and the latency at 50 %, 99 % and 99.9 %, of questions at a fixed rate.
+//!
+//! keygate has one worker, on the first core, and a filter of 2^27 bits that is half full. The
+//! questions come from the second core, about a clean client with a P-256 key. Each figure is the
+//! median of the rounds, with the lowest and the highest.
+
+#![allow(
+    unreachable_pub,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a benchmark may fail loudly"
+)]
+
+mod door;
+mod grpc;
+#[path = "../harness/mod.rs"]
+mod harness;
+mod http;
+mod load;
+mod spop;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use clap::Parser;
+
+use door::{Door, Protocol};
+use harness::cores::{LOAD_CORE, pin_this_process_to};
+use load::Run;
+
+/// Measures the questions of other proxies.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Protocols, separated by commas; all by default.
+    #[arg(long, value_delimiter = ',', default_values_t = Protocol::ALL)]
+    protocols: Vec<Protocol>,
+    /// Rounds; the table shows their medians.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 2)]
+    seconds: u64,
+    /// Questions a second in the measurement of the latency.
+    #[arg(long, default_value_t = 20_000)]
+    rate: u32,
+}
+
+fn main() {
+    let Some(arguments) = harness::arguments::<Arguments>() else { return };
+    pin_this_process_to(LOAD_CORE);
+    let protocols = arguments.protocols.iter();
+    let mut columns: Vec<_> = protocols.flat_map(|protocol| Column::both(*protocol)).collect();
+    let time = Duration::from_secs(arguments.seconds);
+    for round in 1..=arguments.rounds {
+        for column in &mut columns {
+            column.saturated.push(load::saturate(&column.door, time));
+            column.paced.push(load::pace(&column.door, time, arguments.rate));
+        }
+        eprintln!("round {round} of {}", arguments.rounds);
+    }
+    let names: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
+    println!("| | {} |", names.join(" | "));
+    println!("| --- |{}", " ---: |".repeat(columns.len()));
+    let row = |label: &str, cell: &dyn Fn(&Column) -> String| {
+        println!("| {label} | {} |", columns.iter().map(cell).collect::<Vec<_>>().join(" | "));
+    };
+    row("questions a second", &|column| spread(&column.saturated, Run::rate));
+    row("CPU of each, µs", &|column| spread(&column.saturated, Run::cpu));
+    let rate = arguments.rate;
+    row(&format!("CPU of each at {rate} a second, µs"), &|column| spread(&column.paced, Run::cpu));
+    for (share, permille) in [("50 %", 500), ("99 %", 990), ("99.9 %", 999)] {
+        row(&format!("latency at {rate} a second, {share}, µs"), &|column| {
+            spread(&column.paced, |run| run.latency(permille))
+        });
+    }
+}
+
+/// The runs of a door.
+struct Column {
+    name: String,
+    door: Door,
+    saturated: Vec<Run>,
+    paced: Vec<Run>,
+}
+
+impl Column {
+    /// A protocol without and with `client_auth`.
+    fn both(protocol: Protocol) -> [Self; 2] {
+        let column = |name, verifies| {
+            let door = Door::open(protocol, verifies);
+            Self { name, door, saturated: Vec::new(), paced: Vec::new() }
+        };
+        [column(protocol.to_string(), false), column(format!("{protocol}, client_auth"), true)]
+    }
+}
+
+/// The median of a figure, with the lowest and the highest.
+fn spread(runs: &[Run], figure: impl Fn(&Run) -> f64) -> String {
+    harness::spread(runs.iter().map(figure).collect())
+}
