@@ -44,9 +44,9 @@ pub(crate) struct AskedClient<'a> {
     pub(crate) authorizer: &'a str,
     /// The peer that asked.
     pub(crate) asker: &'a dyn Display,
-    /// Address of the client, as the asker names it.
+    /// Address of the client, from the question.
     pub(crate) client: Option<IpAddr>,
-    /// SNI of the client, as the asker names it.
+    /// SNI of the client, from the question.
     pub(crate) sni: Option<&'a str>,
 }
 

@@ -1,5 +1,5 @@
-//! The process and its host: its lifecycle, heartbeats and supervision of its threads, the kernel's sandbox, the
-//! service manager, inherited sockets.
+//! The process and its machine: its lifecycle, heartbeats and supervision of its threads, the
+//! kernel's sandbox, the service manager, inherited sockets.
 //!
 //! Nothing here handles HTTP or TLS.
 

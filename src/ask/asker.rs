@@ -1,4 +1,4 @@
-//! The peer that asks: who it is, whether it may ask, and its share of the connections.
+//! The peer that asks: its identity, its permission, and its share of the connections.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,7 +21,7 @@ pub(crate) enum AskingPeer {
     Tcp(SocketAddr),
     /// A peer over TLS, whose certificate was verified if one was asked for.
     Tls(Box<ClientIdentity>),
-    /// The user id of a process, as the kernel tells it; `None` if it cannot.
+    /// The user id of the process (`SO_PEERCRED`); `None` if the kernel has none.
     Unix(Option<u32>),
 }
 

@@ -52,7 +52,7 @@ pub(super) trait Exchange {
     fn timed_out(is_incomplete: bool) -> Self::End;
 }
 
-/// What a connection needs next.
+/// The next step of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExchangeNeed {
     Input,

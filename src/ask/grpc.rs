@@ -1,7 +1,7 @@
 //! The door for Envoy: `envoy.service.auth.v3.Authorization/Check` and `grpc.health.v1.Health/Check`
 //! over HTTP/2 without TLS negotiation.
 //!
-//! A question that cannot be used is a denial in a complete `CheckResponse`. A gRPC error is for
+//! A question that cannot be used is denied in a complete `CheckResponse`. A gRPC error is for
 //! faults of the host alone, because Envoy admits clients on errors with `failure_mode_allow`.
 //!
 //! | step | module |

@@ -148,7 +148,7 @@ struct IdleTimer {
     end: Option<Instant>,
 }
 
-/// What the end of the timer means.
+/// The state of a connection when its timer ends.
 enum Idle {
     /// A stream has begun since the timer was set.
     Active,

@@ -26,19 +26,19 @@ pub(crate) struct ClientQuestion<'a> {
     pub(crate) server_name: Option<&'a str>,
 }
 
-/// The certificates that a question says the client has presented.
+/// The certificates of the client in a question.
 #[derive(Debug)]
 pub(crate) enum Presented<'a> {
     /// The client's certificate, then its issuers as far as the host sends them: 1 to
     /// [`MAX_CERTIFICATES`].
     Chain(SmallVec<[CertificateDer<'a>; 2]>),
-    /// The client has no certificate, and the host says so.
+    /// The host states that the client has no certificate.
     None,
     /// The question cannot be judged and is denied, whatever the policy.
     Unusable(Unusable),
 }
 
-/// Why a question is denied without a judgement. The texts are constants for log and body.
+/// The reason for a denial without a judgement. The texts are constants for log and body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unusable {
     /// No certificate can be read, or there is more than one where one is due.

@@ -1,4 +1,4 @@
-//! The model of an authorizer: address, protocol, who may ask, verification, limits and policy.
+//! The model of an authorizer: address, protocol, askers, verification, limits and policy.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub struct AuthorizerConfig {
     pub address_from: Option<HeaderName>,
     /// Time for which the host may cache an answer. HTTP only. Default: 0, not at all.
     pub cache_for: Duration,
-    /// Who may ask.
+    /// Peers that may ask. Default: all that can connect.
     pub askers: AskersConfig,
     /// TLS towards askers; `None` uses none.
     pub tls: Option<AuthorizerTls>,
@@ -171,7 +171,7 @@ impl HeaderEncoding {
     }
 }
 
-/// Who may ask. Empty sets permit all.
+/// Peers that may ask. Empty sets permit all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AskersConfig {
     /// User ids of the processes that may connect to the Unix socket.

@@ -1,4 +1,4 @@
-//! A question about a client's key, and what became of it.
+//! A question about a client's key, and its outcome.
 
 use std::sync::Arc;
 

@@ -255,7 +255,7 @@ impl VerdictKind {
 /// The moment at which a client's key was judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JudgedAt {
-    /// In a question of another proxy, which has verified the client.
+    /// During a question of another proxy, which has verified the client.
     Asked,
     /// In a full handshake.
     FullHandshake,

@@ -56,7 +56,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
         || kind.eq_ignore_ascii_case(b"application/grpc+proto")
 }
 
-/// What answers the calls of a connection.
+/// The handler of the calls of a connection.
 pub(crate) trait Answerer {
     /// The message of the answer, with its prefix.
     ///
@@ -123,7 +123,7 @@ impl UnaryCall {
                     if matches!(self.phase, CallPhase::Discarding(_)) {
                         return Poll::Ready(());
                     }
-                    self.refuse(answerer, BadMessage::Late);
+                    self.deny(answerer, BadMessage::Late);
                     return Poll::Ready(());
                 }
             };
@@ -133,7 +133,7 @@ impl UnaryCall {
             match &mut self.phase {
                 CallPhase::Receiving { message, .. } => {
                     if let Err(problem) = message.push(data) {
-                        self.refuse(answerer, problem);
+                        self.deny(answerer, problem);
                     }
                 }
                 CallPhase::Discarding(left) => match left.checked_sub(length) {
@@ -159,7 +159,7 @@ impl UnaryCall {
     }
 
     /// Answers an unusable question before its stream has ended.
-    fn refuse(&mut self, answerer: &impl Answerer, problem: BadMessage) {
+    fn deny(&mut self, answerer: &impl Answerer, problem: BadMessage) {
         let phase = std::mem::replace(&mut self.phase, CallPhase::Discarding(MAX_DISCARDED));
         if let CallPhase::Receiving { method, .. } = phase {
             self.send(answerer.answer(method, Err(problem)));

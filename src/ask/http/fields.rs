@@ -116,7 +116,8 @@ impl<'a> QuestionFields<'a> {
         read
     }
 
-    /// Address of the client. Of a list, as in `X-Forwarded-For`, the host has added the last one.
+    /// Address of the client: the last one of a list such as `X-Forwarded-For`, which the host has
+    /// added.
     pub(super) fn client(&self) -> Option<IpAddr> {
         let FieldValue::Once(value) = self.address else { return None };
         let last = value.rsplit(|&byte| byte == b',').next()?;

@@ -116,7 +116,7 @@ impl<A: FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer> Exchange for R
         false
     }
 
-    /// The last response says that the connection closes.
+    /// The last response has `Connection: close`.
     fn drained(&self) -> Option<RequestsEnd> {
         None
     }

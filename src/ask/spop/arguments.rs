@@ -1,4 +1,4 @@
-//! The arguments of a message: what HAProxy says about a client.
+//! The arguments of a message: HAProxy's data about a client.
 //!
 //! HAProxy evaluates the expressions of `args`. A client chooses the content of the values. It
 //! cannot choose names, types or number of arguments.
@@ -12,7 +12,7 @@ use x509_cert::der::{Reader, SliceReader};
 use super::value::{BrokenFrame, FrameReader, TypedValue};
 use crate::ask::question::{MAX_CERTIFICATES, Presented, Unusable};
 
-/// The arguments that keygate reads. HAProxy sends the others for nothing.
+/// The arguments that keygate reads. Others are ignored.
 #[derive(Debug, Default)]
 pub(super) struct Arguments<'a> {
     certificate: Option<&'a [u8]>,

@@ -21,7 +21,7 @@ pub(super) enum TypedValue<'a> {
     Integer(u64),
     /// The value of an expression that HAProxy could not evaluate.
     Null,
-    /// A string of bytes in an encoding that nobody checked.
+    /// A string of bytes, whose encoding is not checked.
     String(&'a [u8]),
 }
 

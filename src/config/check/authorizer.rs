@@ -1,4 +1,4 @@
-//! Checks an authorizer: address, source of the certificate, who may ask, verification and policy.
+//! Checks an authorizer: address, source of the certificate, askers, verification and policy.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -93,7 +93,7 @@ impl Checker<'_> {
     }
 
     /// Checks that services and authorizers have distinct names, because metrics, logs and the
-    /// status tell them apart by name.
+    /// status identify them by name.
     pub(super) fn authorizer_names(
         &self,
         authorizers: &[AuthorizerConfig],
@@ -317,14 +317,14 @@ impl Checker<'_> {
         match listen {
             ListenAddress::Tcp(address) => {
                 if !askers.uids.is_empty() {
-                    let problem = "the kernel tells user ids of a Unix socket only; use askers.from or tls.client_ca, or listen on \"unix:/path\"";
+                    let problem = "the kernel reports user ids for Unix sockets only; use askers.from or tls.client_ca, or listen on \"unix:/path\"";
                     self.conflict(format!("{path}.askers.uids"), problem);
                 }
                 let is_open =
                     askers.from.0.is_empty() && tls.is_none_or(|tls| tls.client_ca.is_none());
                 if is_open && !address.ip().is_loopback() {
                     let problem = format!(
-                        "{address} is not loopback, so anybody could ask about copied certificates; give tls.client_ca or askers.from"
+                        "{address} is not loopback, so every peer could ask about copied certificates; give tls.client_ca or askers.from"
                     );
                     self.conflict(format!("{path}.listen"), problem);
                 }

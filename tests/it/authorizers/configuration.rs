@@ -108,11 +108,14 @@ fn each_mistake_names_its_line_and_its_remedy() {
             "\"x a\" is not a header name",
         ),
         (changed("\"http\"", "\"grpc\""), "protocol"),
-        (tcp("10.0.0.1:9191"), "is not loopback, so anybody could ask about copied certificates"),
+        (
+            tcp("10.0.0.1:9191"),
+            "is not loopback, so every peer could ask about copied certificates",
+        ),
         (tcp("0.0.0.0:9191"), "give tls.client_ca or askers.from"),
         (
             format!("{}[authorizers.askers]\nuids = [33]\n", tcp("127.0.0.1:9191")),
-            "askers.uids: the kernel tells user ids of a Unix socket only",
+            "askers.uids: the kernel reports user ids for Unix sockets only",
         ),
         (add("[authorizers.askers]\nfrom = [\"10.0.0.0/8\"]\n"), "a Unix socket has no networks"),
         (

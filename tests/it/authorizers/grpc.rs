@@ -1,7 +1,7 @@
 //! The gRPC door (`src/ask/grpc.rs`): grpcio with Envoy's messages, and calls that no library makes.
 //!
-//! A question that a client can spoil gets a denial in a complete response, never a gRPC error and
-//! never a reset (`UnaryCall::refuse`). Envoy admits clients on errors with `failure_mode_allow`.
+//! A question that a client can spoil is denied in a complete response, never by a gRPC error and
+//! never by a reset (`UnaryCall::deny`). Envoy admits clients on errors with `failure_mode_allow`.
 
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::Path;

@@ -246,7 +246,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Whether a server behind another proxy may see the end of the body elsewhere (RFC 9112,
+    /// Whether a server behind another proxy may find the end of the body elsewhere (RFC 9112,
     /// section 6.3).
     pub(super) fn is_ambiguous<B>(&self, response: &Response<B>) -> bool {
         matches!(self, Self::Chunked(_)) && response.headers().contains_key(header::CONTENT_LENGTH)

@@ -9,7 +9,7 @@ use crate::proxy::message::incoming::Http1Error;
 /// Maximum size of the extensions of all chunks of a body, in bytes.
 pub(super) const MAX_EXTENSIONS: usize = 16 << 10;
 /// Maximum number of leading zeros, and of spaces, around the length of a chunk. Without a limit, a
-/// server could send them for as long as it likes.
+/// server could send them without end.
 pub(super) const MAX_PADDING: usize = 256;
 /// Maximum size of the trailers of a body, in bytes.
 pub(super) const MAX_TRAILERS: usize = 16 << 10;
