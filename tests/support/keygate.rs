@@ -251,7 +251,7 @@ impl Keygate {
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let (ca, cert, key) =
             (text(&self.ca), text(&client.certificate), text(&client.private_key));
-        let own = ["--silent", "--show-error", "--max-time", "30", "--cacert", &ca];
+        let own = ["--silent", "--show-error", "--max-time", "100", "--cacert", &ca];
         let credentials = ["--cert", &cert, "--key", &key];
         let has_url = arguments.iter().any(|argument| argument.starts_with("https://"));
         let url: &[&str] = if has_url { &[] } else { &[&url] };

@@ -104,12 +104,13 @@ impl Configure for Configuration {
 }
 
 impl Configuration {
-    /// The service forwards to `server`, such as `127.0.0.1:8080`, over HTTP/1.1.
+    /// The service forwards to `server`, such as `127.0.0.1:8080`, over HTTP/1.1. A test that
+    /// examines a timeout sets it.
     pub fn new(server: impl ToString) -> Self {
         let table = r#"
             admin = { listen = "127.0.0.1:0" }
             workers = 2
-            shutdown = { readiness_delay = "0s", drain_timeout = "5s" }
+            shutdown = { readiness_delay = "0s", drain_timeout = "50s" }
 
             [[filters]]
             name = "lost"
@@ -120,7 +121,8 @@ impl Configuration {
             listen = "127.0.0.1:0"
             tls = { certificate = "server.pem", private_key = "server.key" }
             client_auth = { trust_anchors = "ca.pem" }
-            upstream = { servers = [], response_timeout = "20s" }
+            limits = { handshake_timeout = "10m", header_timeout = "10m" }
+            upstream = { servers = [], connect_timeout = "10m", response_timeout = "10m" }
         "#;
         let server = server.to_string();
         Self(table.parse().unwrap()).servers(&[format!("http://{server}")])
@@ -137,9 +139,16 @@ impl Configuration {
         self
     }
 
-    /// The configuration as a file has it.
+    /// The configuration as a file has it. A source of proofs has an hour for each answer, unless the
+    /// test has set `confirm.wait` and `confirm.timeout`.
     pub fn text(&self) -> String {
-        written(&self.0)
+        let mut table = self.0.clone();
+        if let Some(Value::Table(confirm)) = table.get_mut("confirm") {
+            for key in ["wait", "timeout"] {
+                confirm.entry(key).or_insert_with(|| "1h".into());
+            }
+        }
+        written(&table)
     }
 
     /// Starts the proxy in the directory of `pki`, where all files must be.

@@ -272,7 +272,8 @@ fn an_answer_that_is_none_leaves_the_key_probable() {
         source.reply(&canary, proof(&canary));
         let Case { name, reply, result, error, next } = cases(&proxy.lost, &other).remove(index);
         source.reply(&proxy.lost, reply);
-        let table = format!("url = \"{}\"\ncanary = \"canary.pem\"\n", source.url());
+        // The wait is shorter than the pause after each 429.
+        let table = format!("url = \"{}\"\ncanary = \"canary.pem\"\nwait = \"50s\"", source.url());
         let proxy = proxy.add("confirm", &table).start();
         assert!(!proxy.serves(&proxy.lost), "{name}");
         proxy.wait_for_failure(result);
@@ -371,7 +372,9 @@ fn a_failed_source_is_asked_again_and_its_answer_counts() {
 
 #[test]
 fn a_429_pauses_the_questions_about_every_key() {
-    let (proxy, source) = scene(respond("429 Slow", "retry-after: 600\r\n", ""), "");
+    // The wait is shorter than the pause.
+    let reply = respond("429 Slow", "retry-after: 600\r\n", "");
+    let (proxy, source) = scene(reply, "wait = \"5m\"");
     assert!(!proxy.serves(&proxy.lost));
     proxy.wait_for_result("rate_limited", 1.0);
     source.next_about(&proxy.lost);
