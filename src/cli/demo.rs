@@ -108,13 +108,16 @@ path = "{FILTER}"
 url = "http://{source}"
 proofs = "{PROOFS}"
 canary = "canary.pem"
+wait = "30s"
+timeout = "30s"
 
 [[services]]
 name = "demo"
 listen = "127.0.0.1:0"
 tls = {{ certificate = "server.pem", private_key = "server.key" }}
 client_auth = {{ trust_anchors = "ca.pem" }}
-upstream = {{ servers = ["http://{upstream}"] }}
+upstream = {{ servers = ["http://{upstream}"], connect_timeout = "30s" }}
+limits = {{ handshake_timeout = "30s" }}
 
 [shutdown]
 readiness_delay = "0s"

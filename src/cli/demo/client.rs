@@ -10,8 +10,9 @@ use rustls::{AlertDescription, ClientConfig, ClientConnection, Error, RootCertSt
 
 use super::pki::{DemoParty, DemoPki};
 
-/// Maximum time to wait for bytes of the response.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time to wait for bytes of the response, 60 s: longer than every timeout of the demo's
+/// configuration.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Sends GET `/` with the certificate of `party`, and returns the whole response.
 pub(super) fn get(pki: &DemoPki, party: &DemoParty, address: SocketAddr) -> io::Result<String> {

@@ -9,8 +9,8 @@ use crate::cli::admin_client::AdminClient;
 use crate::cli::{BoxedError, CliError};
 use crate::config::ListenAddress;
 
-/// Maximum time until the report has the rejected client. The worker adds it after the alert.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time until the report has the rejected client, 60 s. The worker adds it after the alert.
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Time between two requests for the report.
 const PAUSE: Duration = Duration::from_millis(20);
 
