@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use crate::support::authorizer::{Authorizer, RunningAuthorizer};
 use crate::support::haproxy::HaproxyFiles;
+use crate::support::http_host::{HttpHost, with_second_instance};
 use crate::support::http2::{
     DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE, field,
     frame,
@@ -282,9 +283,10 @@ fn every_answer_over_grpc_is_right_while_filters_are_swapped() {
     swap_under_load("envoy", OverGrpc::connect);
 }
 
-/// An instance whose health checks fail for three seconds before it closes its connections.
+/// An instance that closes its connections at once when it is drained. No health check of a host
+/// fails before.
 fn instance(host: &str) -> Authorizer {
-    Authorizer::of(host).global("shutdown = { readiness_delay = \"3s\", drain_timeout = \"30s\" }")
+    Authorizer::of(host).global("shutdown = { readiness_delay = \"0s\", drain_timeout = \"30s\" }")
 }
 
 /// Drains one instance, starts it again, then drains the other one, while `load` sends requests to a
@@ -308,7 +310,7 @@ fn drain_both<'a>(
     }
 }
 
-/// The second `send-spoe-group` of `deploy/authorizer/haproxy/haproxy.cfg` asks the other instance.
+/// The second server of `deploy/authorizer/haproxy/haproxy.cfg`.
 #[test]
 fn haproxy_fails_no_request_while_one_of_two_instances_is_drained() {
     let first = instance("haproxy");
@@ -321,9 +323,18 @@ fn haproxy_fails_no_request_while_one_of_two_instances_is_drained() {
             "#server keygate-2 unix@/run/keygate-2/ask.sock",
             &format!("server keygate-2 unix@{}", second.socket().display()),
         )
-        // A loaded machine is no instance that hangs.
-        .replace_in_engine("timeout processing 50ms", "timeout processing 20s")
         .start(&first.pki);
     let load = Load::start(haproxy.address, &first.pki, &first.good);
     drain_both(&load, &mut first, &mut second);
+}
+
+/// Guards: `max_fails=0` of both servers, and `proxy_next_upstream`, in `deploy/authorizer/nginx/nginx.conf`.
+#[test]
+fn nginx_fails_no_request_while_one_of_two_instances_is_drained() {
+    let mut second = instance("nginx").start();
+    let scene =
+        HttpHost::Nginx.start_with(instance("nginx"), |text| with_second_instance(&text, &second));
+    let Some(mut scene) = scene else { return };
+    let load = Load::start(scene.address, &scene.running.pki, &scene.running.good);
+    drain_both(&load, &mut scene.running, &mut second);
 }

@@ -46,7 +46,7 @@ impl Authorizer {
             .set("filters.path", "lost.pkbf")
             .set("filters.name", "lost")
             .set("authorizers.listen", format!("unix:{}", socket.display()))
-            .global("shutdown = { readiness_delay = \"0s\", drain_timeout = \"5s\" }")
+            .global("shutdown = { readiness_delay = \"0s\", drain_timeout = \"30s\" }")
     }
 
     /// Settings of the table `[authorizers.policy]`.

@@ -29,7 +29,8 @@ pub struct Envoy {
 
 impl Envoy {
     /// Starts with `deploy/authorizer/NAME/envoy.yaml`, in which addresses and paths are replaced.
-    /// Certificates and sockets are in `directory`. `change` makes further changes to the text.
+    /// Certificates and sockets are in `directory`. Timeouts are 30 s. `change` makes further changes
+    /// to the text.
     pub fn start(
         name: &str,
         directory: &Path,
@@ -55,13 +56,16 @@ impl Envoy {
             assert!(text.contains(documented), "{page} has no {documented}");
             text = text.replace(documented, &used);
         }
-        // A loaded machine is slower than the timeouts of the documents permit.
+        // A loaded machine exceeds the documented timeouts.
         let timeouts = [
-            ("timeout: 0.5s", "timeout: 10s"),
-            ("- timeout: 1s", "- timeout: 10s"),
-            ("timeout: 2s", "timeout: 30s"),
+            ("connect_timeout: 0.5s", "connect_timeout: 30s"),
+            ("connect_timeout: 1s", "connect_timeout: 30s"),
+            (" timeout: 0.5s", " timeout: 30s"),
+            ("- timeout: 1s", "- timeout: 30s"),
+            ("interval: 10s, timeout: 2s", "interval: 10s, timeout: 30s"),
         ];
         for (documented, used) in timeouts {
+            assert!(text.contains(documented), "{page} has no {documented}");
             text = text.replace(documented, used);
         }
         let configuration = directory.join("envoy.yaml");

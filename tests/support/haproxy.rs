@@ -22,9 +22,26 @@ pub struct Haproxy {
 }
 
 impl HaproxyFiles {
-    /// `deploy/authorizer/NAME/haproxy.cfg` and `keygate.spoe`, with the certificates and the socket
-    /// in the directory of `pki`. `None` skips the test.
+    /// [`HaproxyFiles::documented`] with timeouts that a loaded machine does not exceed.
     pub fn of(name: &str, pki: &Pki, upstream: SocketAddr) -> Option<Self> {
+        let files = Self::documented(name, pki, upstream)?
+            .replace("timeout connect 2s", "timeout connect 30s")
+            // A health check has its interval as timeout otherwise.
+            .replace("timeout connect 1s", "timeout connect 30s\n    timeout check 30s")
+            .replace_in_engine("timeout hello      1s", "timeout hello 30s")
+            .replace_in_engine("timeout processing 50ms", "timeout processing 30s");
+        Some(match name {
+            "haproxy-tcp" => files.replace("inspect-delay 500ms", "inspect-delay 2m"),
+            _ => files
+                .replace("timeout client  30s", "timeout client 10m")
+                .replace("timeout server  30s", "timeout server 10m"),
+        })
+    }
+
+    /// `deploy/authorizer/NAME/haproxy.cfg` and `keygate.spoe`, with the certificates and the socket
+    /// in the directory of `pki`. An answer may come too late on a loaded machine. `None` skips the
+    /// test.
+    pub fn documented(name: &str, pki: &Pki, upstream: SocketAddr) -> Option<Self> {
         let runs = Command::new("haproxy").arg("-v").output();
         let runs = runs.is_ok_and(|output| output.status.success());
         if skip::unless(runs, "HAProxy is not installed") {

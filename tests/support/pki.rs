@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use data_encoding::BASE64;
 use rcgen::{
@@ -126,6 +126,32 @@ pub struct Party {
     pub spki: Vec<u8>,
     /// PKCS#8, DER.
     pub key: Vec<u8>,
+}
+
+/// The first lifetime of a [`BriefClient`].
+const BRIEF: Duration = Duration::from_secs(5);
+
+/// A client whose certificate expires within the test.
+pub struct BriefClient {
+    pub party: Party,
+    not_after: SystemTime,
+}
+
+impl BriefClient {
+    /// Whether the certificate has not expired yet.
+    fn is_valid(&self) -> bool {
+        SystemTime::now() < self.not_after
+    }
+
+    /// Returns when the certificate has expired.
+    pub fn wait_for_expiry(&self) {
+        // The second of `notAfter` is still valid (RFC 5280, 4.1.2.5).
+        let expired = self.not_after + Duration::from_secs(1);
+        // The clock alone shows that a certificate expires.
+        while let Ok(left) = expired.duration_since(SystemTime::now()) {
+            std::thread::sleep(left);
+        }
+    }
 }
 
 impl Party {
@@ -280,6 +306,33 @@ impl Pki {
     /// `NAME.pem` and `NAME.key` of a client whose certificate has these parameters.
     pub fn client_with(&self, name: &str, kind: Kind, parameters: CertificateParams) -> Party {
         self.issue(name, kind, parameters, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// The result of `handshakes` with a client whose certificate was valid all the time, and expires
+    /// soon. On a loaded machine the handshakes are made again, with a certificate of twice the
+    /// lifetime.
+    pub fn with_brief_client<T>(
+        &self,
+        mut handshakes: impl FnMut(&Party) -> T,
+    ) -> (T, BriefClient) {
+        let mut lifetime = BRIEF;
+        loop {
+            let brief = self.brief_client(lifetime);
+            let found = handshakes(&brief.party);
+            if brief.is_valid() {
+                return (found, brief);
+            }
+            lifetime *= 2;
+        }
+    }
+
+    /// A client whose certificate is valid for `lifetime`, in whole seconds.
+    fn brief_client(&self, lifetime: Duration) -> BriefClient {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let not_after = UNIX_EPOCH + Duration::from_secs((now + lifetime).as_secs());
+        let mut parameters = CertificateParams::default();
+        parameters.not_after = not_after.into();
+        BriefClient { party: self.client_with("brief", Kind::P256, parameters), not_after }
     }
 
     /// A client whose certificate was issued by an intermediate. `NAME.pem` contains both.

@@ -1,7 +1,7 @@
 //! Envoy's HTTP filter with keygate as its authorizer, with the files of `deploy/authorizer/envoy`
 //! and `deploy/authorizer/envoy-xfcc`.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use data_encoding::BASE64;
 use rcgen::{CertificateParams, CustomExtension, SanType};
@@ -172,18 +172,23 @@ fn a_filter_update_counts_from_the_next_request() {
 #[test]
 fn clients_are_rejected_while_keygate_hangs_or_is_stopped() {
     let mut authorizer = Authorizer::of("envoy").start();
-    let Some(envoy) = authorizer.envoy("envoy", unchanged) else { return };
+    // The documented timeout of an answer.
+    let change = with(
+        " timeout: 30s\n                envoy_grpc",
+        " timeout: 0.5s\n                envoy_grpc",
+    );
+    let Some(envoy) = authorizer.envoy("envoy", change) else { return };
     let [config, _] = authorizer.configs(&authorizer.good);
-    assert_eq!(envoy.get(&config), "200");
-    authorizer.signal("STOP");
-    assert_eq!(envoy.get(&config), "403");
-    authorizer.signal("CONT");
     let served = |envoy: &Envoy| {
         wait_for("a served request", || match envoy.get(&config).as_str() {
             "200" => Ok(()),
             other => Err(other.to_owned()),
         });
     };
+    served(&envoy);
+    authorizer.signal("STOP");
+    assert_eq!(envoy.get(&config), "403");
+    authorizer.signal("CONT");
     served(&envoy);
     authorizer.signal("KILL");
     authorizer.keygate.ended();
@@ -366,30 +371,32 @@ fn a_certificate_within_a_name_of_a_certificate_is_rejected() {
 /// Envoy resumes sessions of clients whose certificate has expired. Guard: `trust_anchors`.
 #[test]
 fn an_expired_client_that_resumes_its_session_is_rejected_by_trust_anchors() {
-    for verifies in [true, false] {
-        let mut authorizer = Authorizer::of("envoy");
-        if verifies {
-            authorizer = authorizer.set("authorizers.client_auth.trust_anchors", "ca.pem");
-        }
-        let authorizer = authorizer.start();
-        let Some(envoy) = authorizer.envoy("envoy", unchanged) else { return };
-        let end = SystemTime::now() + Duration::from_secs(8);
-        let mut parameters = CertificateParams::default();
-        parameters.not_after = end.into();
-        let client = authorizer.pki.client_with("short", Kind::P256, parameters);
-        let configs = authorizer.configs(&client);
-        for config in &configs {
-            assert_eq!(envoy.get(config), "200");
-        }
-        // The expiry of a certificate is no event that the test can await.
-        let rest = (end + Duration::from_secs(2)).duration_since(SystemTime::now());
-        std::thread::sleep(rest.unwrap_or_default());
-        for config in &configs {
+    let believing = Authorizer::of("envoy");
+    let verifying = Authorizer::of("envoy").set("authorizers.client_auth.trust_anchors", "ca.pem");
+    let authorizers = [believing.start(), verifying.start()];
+    let envoys = authorizers.each_ref().map(|authorizer| authorizer.envoy("envoy", unchanged));
+    let [Some(believing), Some(verifying)] = envoys else { return };
+    let envoys = [(believing, "200", 0.0), (verifying, "403", 2.0)];
+    let edges: Vec<_> = authorizers.iter().zip(&envoys).collect();
+    let clients = edges.iter().map(|(authorizer, (envoy, ..))| {
+        let ((configs, statuses), brief) = authorizer.pki.with_brief_client(|brief| {
+            let configs = authorizer.configs(brief);
+            let statuses = configs.each_ref().map(|config| envoy.get(config));
+            (configs, statuses)
+        });
+        assert_eq!(statuses, ["200", "200"]);
+        (configs, brief)
+    });
+    let clients: Vec<_> = clients.collect();
+    for ((authorizer, (envoy, status, rejected)), (configs, brief)) in edges.iter().zip(&clients) {
+        brief.wait_for_expiry();
+        let before = authorizer.asked("not_verified");
+        for config in configs {
             let exchange = envoy.exchange(config, GET);
             assert!(exchange.is_resumed, "{exchange:?}");
-            assert_eq!(exchange.status(), if verifies { "403" } else { "200" });
+            assert_eq!(exchange.status(), *status);
         }
-        assert_eq!(authorizer.asked("not_verified"), if verifies { 2.0 } else { 0.0 });
+        assert_eq!(authorizer.asked("not_verified") - before, *rejected);
     }
 }
 

@@ -1,54 +1,13 @@
 //! Envoy's `ext_authz` filter with the HTTP service (`deploy/authorizer/envoy-http`).
 
-use super::http_hosts;
+use super::http_hosts::{checks_of_http_hosts, optional_certificates};
 use crate::support::client::{config, config_of};
 use crate::support::http_host::{HostScene, HttpHost, escaped_pem};
 use crate::support::proxy::Configure;
 
 const HOST: HttpHost = HttpHost::EnvoyHttp;
 
-#[test]
-fn every_request_is_judged_full_and_resumed() {
-    http_hosts::judges_every_request(HOST, true);
-}
-
-#[test]
-fn a_certificate_in_a_header_of_the_client_is_not_read() {
-    http_hosts::reads_no_certificate_of_the_client(HOST);
-}
-
-#[test]
-fn a_filter_update_counts_from_the_next_request() {
-    http_hosts::follows_an_update(HOST);
-}
-
-#[test]
-fn without_an_answer_every_client_is_rejected() {
-    http_hosts::rejects_without_an_answer(HOST, "403");
-}
-
-#[test]
-fn a_hanging_authorizer_rejects_every_client() {
-    http_hosts::rejects_if_keygate_hangs(HOST, "403");
-}
-
-/// Envoy passes method and path of the client on to the authorizer.
-#[test]
-fn no_path_and_no_method_is_special() {
-    http_hosts::judges_every_path_and_method(HOST);
-}
-
-#[test]
-fn a_client_without_a_certificate_is_treated_by_mode() {
-    http_hosts::follows_the_mode(HOST, |text| {
-        text.replace("require_client_certificate: true", "require_client_certificate: false")
-    });
-}
-
-#[test]
-fn a_revoked_certificate_is_rejected_on_resumed_sessions_as_well() {
-    http_hosts::rejects_a_revoked_certificate(HOST);
-}
+checks_of_http_hosts!(HOST);
 
 /// With `failure_mode_allow` an error of the authorizer admits every client. No input of a client may
 /// cause an error.
@@ -92,9 +51,7 @@ fn input_of_a_client_is_denied_although_errors_admit() {
 /// if `allowed_headers` had it.
 #[test]
 fn the_header_of_an_anonymous_client_is_not_passed_on() {
-    let optional = |text: String| {
-        text.replace("require_client_certificate: true", "require_client_certificate: false")
-    };
+    let optional = |text: String| optional_certificates(HOST, &text);
     let Some(scene) = HOST.start_with(HOST.authorizer(), optional) else { return };
     let anonymous = |scene: &HostScene| config_of(&scene.pki, rustls::ALL_VERSIONS, None);
     let certificate = escaped_pem(&scene.good.der);

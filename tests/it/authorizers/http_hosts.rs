@@ -1,4 +1,5 @@
 //! The checks of every host that asks over HTTP, with its configuration in `deploy/authorizer`.
+//! [`checks_of_http_hosts`] makes them tests of one host.
 
 use std::time::Duration;
 
@@ -15,6 +16,79 @@ use crate::support::{wait_for, write_revision};
 /// The fields by which a client names its own status, in four spellings.
 const FORGED_STATUS: &str = "Client-Key-Status: forged\r\nClient_Key_Status: forged\r\nClient-Key_Status: forged\r\nCLIENT_KEY-STATUS: forged\r\n";
 
+/// The tests of a host, in the module of that host.
+macro_rules! checks_of_http_hosts {
+    ($host:expr) => {
+        #[test]
+        fn every_request_is_judged_full_and_resumed() {
+            $crate::authorizers::http_hosts::judges_every_request($host);
+        }
+
+        #[test]
+        fn a_certificate_in_a_header_of_the_client_is_not_read() {
+            $crate::authorizers::http_hosts::reads_no_certificate_of_the_client($host);
+        }
+
+        #[test]
+        fn a_filter_update_counts_from_the_next_request() {
+            $crate::authorizers::http_hosts::follows_an_update($host);
+        }
+
+        #[test]
+        fn without_an_answer_every_client_is_rejected() {
+            $crate::authorizers::http_hosts::rejects_without_an_answer($host);
+        }
+
+        #[test]
+        fn a_hanging_authorizer_rejects_every_client() {
+            $crate::authorizers::http_hosts::rejects_if_keygate_hangs($host);
+        }
+
+        #[test]
+        fn no_path_and_no_method_is_special() {
+            $crate::authorizers::http_hosts::judges_every_path_and_method($host);
+        }
+
+        #[test]
+        fn a_client_without_a_certificate_is_treated_by_mode() {
+            $crate::authorizers::http_hosts::follows_the_mode($host);
+        }
+
+        #[test]
+        fn a_revoked_certificate_is_rejected_on_resumed_sessions_as_well() {
+            $crate::authorizers::http_hosts::rejects_a_revoked_certificate($host);
+        }
+    };
+}
+pub(super) use checks_of_http_hosts;
+
+/// Whether the host resumes sessions of clients with certificates.
+fn resumes(host: HttpHost) -> bool {
+    host != HttpHost::Caddy
+}
+
+/// The status for every client if no connection to keygate is accepted, and if keygate hangs.
+fn statuses_without_an_answer(host: HttpHost) -> [&'static str; 2] {
+    match host {
+        HttpHost::Caddy => ["502", "504"],
+        HttpHost::EnvoyHttp => ["403", "403"],
+        HttpHost::Nginx | HttpHost::Traefik => ["500", "500"],
+    }
+}
+
+/// The configuration of the host with optional client certificates.
+pub(super) fn optional_certificates(host: HttpHost, text: &str) -> String {
+    let (required, optional) = match host {
+        HttpHost::Caddy => ("mode require_and_verify", "mode verify_if_given"),
+        HttpHost::EnvoyHttp => {
+            ("require_client_certificate: true", "require_client_certificate: false")
+        }
+        HttpHost::Nginx => ("ssl_verify_client      on;", "ssl_verify_client optional;"),
+        HttpHost::Traefik => ("RequireAndVerifyClientCert", "VerifyClientCertIfGiven"),
+    };
+    text.replace(required, optional)
+}
+
 fn request(fields: &str) -> String {
     format!("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n")
 }
@@ -29,8 +103,9 @@ fn status_at_origin(scene: &HostScene) -> Vec<(String, String)> {
 
 /// A clean client is admitted, and the origin sees one status. A listed client gets 403, and the
 /// origin sees nothing. With TLS 1.2 and 1.3, full and resumed if the host resumes sessions.
-pub(super) fn judges_every_request(host: HttpHost, resumes: bool) {
+pub(super) fn judges_every_request(host: HttpHost) {
     let Some(scene) = host.start() else { return };
+    let resumes = resumes(host);
     let mut rejected = scene.questions("denied");
     for version in [&TLS12, &TLS13] {
         let good = config_of(&scene.pki, &[version], Some(&scene.good));
@@ -85,8 +160,9 @@ pub(super) fn follows_an_update(host: HttpHost) {
     assert_eq!(scene.get(&good), "403", "{host:?}: a resumed session");
 }
 
-/// While keygate is stopped every client is rejected with `status`; after a restart it is judged.
-pub(super) fn rejects_without_an_answer(host: HttpHost, status: &str) {
+/// While keygate is stopped every client is rejected; after a restart it is judged.
+pub(super) fn rejects_without_an_answer(host: HttpHost) {
+    let [status, _] = statuses_without_an_answer(host);
     let Some(mut scene) = host.start() else { return };
     let good = config(&scene.pki, &scene.good);
     assert_eq!(scene.get(&good), "200");
@@ -102,17 +178,24 @@ pub(super) fn rejects_without_an_answer(host: HttpHost, status: &str) {
     assert_eq!(scene.get(&config(&scene.pki, &scene.lost)), "403", "{host:?}");
 }
 
-/// A keygate that does not answer is an error of the host, within its timeout.
-pub(super) fn rejects_if_keygate_hangs(host: HttpHost, status: &str) {
-    let Some(scene) = host.start() else { return };
+/// A keygate that does not answer is an error of the host, within its timeout: 30 seconds of
+/// Traefik, which has no setting for it.
+pub(super) fn rejects_if_keygate_hangs(host: HttpHost) {
+    let [_, status] = statuses_without_an_answer(host);
+    let Some(scene) = host.start_with_documented_timeout() else { return };
     let good = config(&scene.pki, &scene.good);
+    wait_for("an admitted client", || match scene.get(&good) {
+        status if status == "200" => Ok(()),
+        status => Err(status),
+    });
     scene.signal("STOP");
     let found = scene.get(&good);
     scene.signal("CONT");
     assert_eq!(found, status, "{host:?}");
 }
 
-/// No method, no path and no kind of request is treated in another way.
+/// No method, no path and no kind of request is treated in another way. Envoy passes method and path
+/// of the client on to keygate.
 pub(super) fn judges_every_path_and_method(host: HttpHost) {
     let mut authorizer = host.authorizer();
     authorizer.origin = Origin::with_upgrades();
@@ -152,10 +235,11 @@ pub(super) fn judges_every_path_and_method(host: HttpHost) {
     assert_eq!(status_at_origin(&scene), clean, "{host:?}: upgrade");
 }
 
-/// A client without a certificate is treated by `mode` and `on_unchecked`. `change` makes
-/// the certificate optional at the host.
-pub(super) fn follows_the_mode(host: HttpHost, change: impl Fn(String) -> String) {
-    let required = host.start_with(host.authorizer(), &change);
+/// A client without a certificate is treated by `mode` and `on_unchecked`. The host accepts clients
+/// without a certificate. Caddy then sends `Client-Cert: ::`.
+pub(super) fn follows_the_mode(host: HttpHost) {
+    let change = |text: String| optional_certificates(host, &text);
+    let required = host.start_with(host.authorizer(), change);
     let Some(scene) = required else { return };
     let anonymous = |scene: &HostScene| config_of(&scene.pki, rustls::ALL_VERSIONS, None);
     assert_eq!(scene.get(&anonymous(&scene)), "403", "{host:?}: required");
@@ -167,7 +251,7 @@ pub(super) fn follows_the_mode(host: HttpHost, change: impl Fn(String) -> String
     drop(scene);
     let optional = host.authorizer().asked_policy("on_unchecked = \"flag\"");
     let optional = optional.add("authorizers.client_auth", "mode = \"optional\"");
-    let scene = host.start_with(optional, &change).unwrap();
+    let scene = host.start_with(optional, change).unwrap();
     assert_eq!(scene.get(&anonymous(&scene)), "200", "{host:?}: optional");
     let [(_, status)] = status_at_origin(&scene).try_into().unwrap();
     assert_eq!(status, "unchecked", "{host:?}");

@@ -1,55 +1,17 @@
 //! nginx with `auth_request` (`deploy/authorizer/nginx`).
 
-use super::http_hosts;
-use crate::support::client::{Client, config, config_of};
-use crate::support::http_host::{HttpHost, foreign_client};
-use crate::support::keygate::Keygate;
+use super::http_hosts::checks_of_http_hosts;
+use crate::support::asker::Asker;
+use crate::support::client::{config, config_of};
+use crate::support::http_host::{HostScene, HttpHost, foreign_client, with_second_instance};
 use crate::support::proxy::Configure;
 use crate::support::{wait_for, write_revision};
 
 const HOST: HttpHost = HttpHost::Nginx;
 
-#[test]
-fn every_request_is_judged_full_and_resumed() {
-    http_hosts::judges_every_request(HOST, true);
-}
+checks_of_http_hosts!(HOST);
 
-#[test]
-fn a_certificate_in_a_header_of_the_client_is_not_read() {
-    http_hosts::reads_no_certificate_of_the_client(HOST);
-}
-
-#[test]
-fn a_filter_update_counts_from_the_next_request() {
-    http_hosts::follows_an_update(HOST);
-}
-
-#[test]
-fn without_an_answer_every_client_is_rejected() {
-    http_hosts::rejects_without_an_answer(HOST, "500");
-}
-
-#[test]
-fn a_hanging_authorizer_rejects_every_client() {
-    http_hosts::rejects_if_keygate_hangs(HOST, "500");
-}
-
-#[test]
-fn no_path_and_no_method_is_special() {
-    http_hosts::judges_every_path_and_method(HOST);
-}
-
-#[test]
-fn a_client_without_a_certificate_is_treated_by_mode() {
-    let optional =
-        |text: String| text.replace("ssl_verify_client      on;", "ssl_verify_client optional;");
-    http_hosts::follows_the_mode(HOST, optional);
-}
-
-#[test]
-fn a_revoked_certificate_is_rejected_on_resumed_sessions_as_well() {
-    http_hosts::rejects_a_revoked_certificate(HOST);
-}
+const ALLOWED: &str = "keygate_questions_total{result=\"allowed\",service=\"edge\"}";
 
 /// `optional_no_ca` hands over certificates that nginx has not verified, with `FAILED:` in
 /// `$ssl_client_verify`. A policy that admits clients without a certificate must not admit these.
@@ -93,6 +55,32 @@ fn a_certificate_of_20_kib_is_judged_like_any_other() {
     assert_eq!(scene.get(&config(&scene.pki, &listed)), "403");
 }
 
+/// Guard: `http_503` of `proxy_next_upstream` in `deploy/authorizer/nginx/nginx.conf`.
+#[test]
+fn an_instance_without_a_free_connection_is_passed_over() {
+    let full = HOST.authorizer().set("authorizers.limits.max_connections", 4);
+    let path = full.pki.path("ask.sock");
+    let other = HOST.authorizer().start();
+    let Some(scene) = HOST.start_with(full, |text| with_second_instance(&text, &other)) else {
+        return;
+    };
+    scene.wait_for_metric("keygate_askers_active{service=\"edge\"}", 0.0);
+    // Three quarters of the connections are the share of one asker.
+    let _askers: Vec<_> = (0..3)
+        .map(|_| {
+            let mut asker = Asker::unix(&path);
+            assert_eq!(asker.ask(&[]).status, 403);
+            asker
+        })
+        .collect();
+    let other_before = other.metric(ALLOWED);
+    for _ in 0..4 {
+        assert_eq!(scene.get(&config(&scene.pki, &scene.good)), "200");
+    }
+    assert_eq!(other.metric(ALLOWED) - other_before, 4.0);
+    assert!(scene.questions("draining") > 0.0);
+}
+
 #[test]
 fn without_keepalive_nginx_asks_over_http_1_0() {
     let old = |text: String| {
@@ -109,78 +97,31 @@ fn without_keepalive_nginx_asks_over_http_1_0() {
 #[test]
 fn a_cached_answer_is_of_one_certificate_and_expires() {
     let cached = |text: String| text.replace("#cache ", "");
-    let authorizer = HOST.authorizer().set("authorizers.cache_for", "2s");
-    let Some(scene) = HOST.start_with(authorizer, cached) else { return };
+    let start = |cache_for: &str| {
+        HOST.start_with(HOST.authorizer().set("authorizers.cache_for", cache_for), cached)
+    };
+    let compromise_good = |scene: &HostScene| {
+        let filter = scene.pki.path("lost.pkbf");
+        write_revision(&filter, &[&scene.lost.spki, &scene.good.spki], 2);
+        scene.wait_for_generation(2);
+    };
+    let Some(scene) = start("1h") else { return };
     let [good, lost] = [&scene.good, &scene.lost].map(|client| config(&scene.pki, client));
     assert_eq!(scene.get(&good), "200");
     assert_eq!(scene.get(&lost), "403", "the answer about another certificate");
     let denied = scene.questions("denied");
     assert_eq!(scene.get(&lost), "403");
     assert_eq!(scene.questions("denied"), denied + 1.0, "a denial is not cached");
-    let filter = scene.pki.path("lost.pkbf");
-    write_revision(&filter, &[&scene.lost.spki, &scene.good.spki], 2);
-    scene.wait_for_generation(2);
+    compromise_good(&scene);
+    assert_eq!(scene.get(&good), "200", "the cached answer");
+    assert_eq!(scene.questions("allowed"), 1.0);
+    drop(scene);
+    let scene = start("2s").unwrap();
+    let good = config(&scene.pki, &scene.good);
+    assert_eq!(scene.get(&good), "200");
+    compromise_good(&scene);
     wait_for("the end of the cached answer", || match scene.get(&good) {
         status if status == "403" => Ok(()),
         status => Err(status),
     });
-}
-
-/// Two instances, one of which ends: nginx moves its questions, and no request fails.
-#[test]
-fn no_request_fails_while_one_of_two_instances_drains() {
-    let authorizer = HOST.authorizer();
-    let other = crate::support::pki::Pki::new();
-    let socket = other.path("ask.sock").display().to_string();
-    let text = std::fs::read_to_string("deploy/authorizer/nginx/keygate.toml").unwrap();
-    let filter = authorizer.pki.path("lost.pkbf");
-    write_revision(&filter, &[&authorizer.lost.spki], 1);
-    let text = text
-        .replace("127.0.0.1:9464", "127.0.0.1:0")
-        .replace("/etc/keygate/pwnedkeys.pkbf", &filter.display().to_string())
-        .replace("/run/keygate/ask.sock", &socket);
-    let second = |text: String| {
-        let spare = "# server unix:/run/keygate-2/ask.sock;";
-        assert!(text.contains(spare));
-        text.replace(spare, &format!("server unix:{socket};"))
-    };
-    let Some(mut scene) = HOST.start_with(authorizer, second) else { return };
-    let _second = Keygate::configured(&other, &text);
-    let good = config(&scene.pki, &scene.good);
-    let address = scene.address;
-    let (stop, stopped) = std::sync::mpsc::channel::<()>();
-    let clients: Vec<_> = std::iter::repeat_with(|| good.clone()).take(4).collect();
-    let stopped = std::sync::Arc::new(std::sync::Mutex::new(stopped));
-    let threads: Vec<_> = clients
-        .into_iter()
-        .map(|config| {
-            let stopped = std::sync::Arc::clone(&stopped);
-            std::thread::spawn(move || {
-                let mut client = Client::with(config.clone(), address);
-                let mut count = 0;
-                loop {
-                    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-                    let head = client.head();
-                    assert!(head.starts_with("HTTP/1.1 200"), "after {count}: {head}");
-                    client.exactly(6);
-                    count += 1;
-                    if count % 500 == 0 {
-                        client = Client::with(config.clone(), address); // nginx closes after 1,000
-                    }
-                    let ended = stopped.lock().unwrap().try_recv();
-                    if ended == Err(std::sync::mpsc::TryRecvError::Disconnected) {
-                        return count;
-                    }
-                }
-            })
-        })
-        .collect();
-    scene.wait_for_counter("keygate_questions_total{result=\"allowed\",service=\"edge\"}", 50.0);
-    scene.signal("TERM");
-    scene.running.keygate.ended();
-    drop(stop);
-    for thread in threads {
-        assert!(thread.join().unwrap() > 0);
-    }
-    assert_eq!(scene.get(&config(&scene.pki, &scene.lost)), "403");
 }

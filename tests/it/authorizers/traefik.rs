@@ -1,48 +1,13 @@
 //! Traefik with `forwardAuth` (`deploy/authorizer/traefik`).
 
-use super::http_hosts;
+use super::http_hosts::{self, checks_of_http_hosts};
 use crate::support::client::{Client, config};
 use crate::support::http_host::{GET, HttpHost};
 use crate::support::write_revision;
 
 const HOST: HttpHost = HttpHost::Traefik;
 
-#[test]
-fn every_request_is_judged_full_and_resumed() {
-    http_hosts::judges_every_request(HOST, true);
-}
-
-#[test]
-fn a_certificate_in_a_header_of_the_client_is_not_read() {
-    http_hosts::reads_no_certificate_of_the_client(HOST);
-}
-
-#[test]
-fn a_filter_update_counts_from_the_next_request() {
-    http_hosts::follows_an_update(HOST);
-}
-
-#[test]
-fn without_an_answer_every_client_is_rejected() {
-    http_hosts::rejects_without_an_answer(HOST, "500");
-}
-
-#[test]
-fn no_path_and_no_method_is_special() {
-    http_hosts::judges_every_path_and_method(HOST);
-}
-
-#[test]
-fn a_client_without_a_certificate_is_treated_by_mode() {
-    http_hosts::follows_the_mode(HOST, |text| {
-        text.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven")
-    });
-}
-
-#[test]
-fn a_revoked_certificate_is_rejected_on_resumed_sessions_as_well() {
-    http_hosts::rejects_a_revoked_certificate(HOST);
-}
+checks_of_http_hosts!(HOST);
 
 #[test]
 fn certificates_that_traefik_does_not_verify_are_verified() {
