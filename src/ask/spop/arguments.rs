@@ -41,7 +41,7 @@ impl<'a> Arguments<'a> {
             let (name, value) = (frame.string()?, frame.value()?);
             let Some(argument) = Argument::named(name) else { continue };
             if seen & argument.bit() != 0 {
-                arguments.reject("an argument is there twice");
+                arguments.reject("an argument occurs twice");
             }
             seen |= argument.bit();
             arguments.take(argument, value);
@@ -79,9 +79,9 @@ impl<'a> Arguments<'a> {
             (Argument::Certificate, _) => self.reject("the argument cert is not binary"),
             (Argument::Chain, _) => self.reject("the argument chain is not binary"),
             (Argument::Used, _) => self.reject("the argument used is not boolean"),
-            (Argument::Verify, _) => self.reject("the argument verify is no integer"),
-            (Argument::Source, _) => self.reject("the argument src is no address"),
-            (Argument::ServerName, _) => self.reject("the argument sni is no string"),
+            (Argument::Verify, _) => self.reject("the argument verify is not an integer"),
+            (Argument::Source, _) => self.reject("the argument src is not an address"),
+            (Argument::ServerName, _) => self.reject("the argument sni is not a string"),
         }
     }
 

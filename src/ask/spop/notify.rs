@@ -59,7 +59,7 @@ impl<'a> Messages<'a> {
                 None => continue,
             };
             if place.replace(arguments).is_some() {
-                return Err(Unusable::Malformed("a message is there twice"));
+                return Err(Unusable::Malformed("a message occurs twice"));
             }
         }
         if messages.connection.is_none() && messages.request.is_none() {
