@@ -13,13 +13,15 @@
 )]
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use keygate::guard::{
-    CurrentGuard, Decision, Depth, FingerprintList, Guard, NamedFilter, Policy, Verdict,
+    Answers, CurrentAnswers, CurrentGuard, Decision, Depth, FingerprintList, Guard, NamedFilter,
+    Policy, Verdict,
 };
 use keygate::pkbf::{Filter, Parameters};
 use keygate::spki::Fingerprint;
-use keygate::tls::{ClientVerifier, Handshake, KeyVerifier, TrustAnchors};
+use keygate::tls::{ClientVerifier, Deferral, Handshake, KeyVerifier, TrustAnchors};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PublicKeyData,
@@ -260,4 +262,44 @@ fn a_verifier_without_paths_cannot_judge_them() {
     let (rejected, _) = connect_with(&server, &client, |step| handshake.step(step));
     let error = rejected.unwrap_err().to_string();
     assert!(error.contains("the policy judges the whole path"), "{error}");
+}
+
+/// A source whose answer comes between the judgement and the question.
+#[derive(Debug)]
+struct AnswersMeanwhile {
+    answers: CurrentAnswers,
+    answer: Answers,
+}
+
+impl Deferral for AnswersMeanwhile {
+    fn defers(&self, guard: &Guard, policy: &Policy, path: &[&CertificateDer<'_>]) -> bool {
+        self.answers.replace(Arc::new(self.answer.clone()));
+        guard.open_questions(policy, path, SystemTime::now()).is_decisive
+    }
+}
+
+#[test]
+fn an_answer_that_comes_while_a_client_is_judged_decides_in_its_handshake() {
+    let parties = parties();
+    let mut filter = Filter::new(Parameters::new(20, 20).unwrap()).unwrap();
+    filter.insert(&parties.client_spki);
+    let filter = Arc::new(NamedFilter { name: "lost".into(), filter, sha256: [0; 32] });
+    let (mut cleared, mut confirmed) =
+        (Answers::new(["lost".into()]), Answers::new(["lost".into()]));
+    let fingerprint = Fingerprint::of(&parties.client_spki);
+    cleared.clear(fingerprint, SystemTime::now() + Duration::from_secs(3600));
+    confirmed.confirm(&parties.client_spki);
+    let revoked = Error::InvalidCertificate(CertificateError::Revoked);
+    for (answer, expected) in [(cleared, Ok(())), (confirmed, Err(revoked))] {
+        for version in VERSIONS {
+            let answers = CurrentAnswers::from(Answers::new(["lost".into()]));
+            let guard = Guard::new(vec![Arc::clone(&filter)]).with_answers(answers.clone());
+            let deferral = AnswersMeanwhile { answers, answer: answer.clone() };
+            let verifier = parties.verifier(&CurrentGuard::from(guard), Depth::Leaf);
+            let verifier = verifier.with_deferral(Arc::new(deferral));
+            let server = Arc::new(verifier.server_config(parties.server.clone()).unwrap());
+            let (accepted, _) = connect(&server, &parties.client(version));
+            assert_eq!(accepted.map(drop), expected, "{version:?}");
+        }
+    }
 }

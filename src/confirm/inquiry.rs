@@ -23,8 +23,6 @@ pub struct Inquiry {
 pub(crate) struct Asked {
     /// The questions whose answers may come soon.
     pub(crate) under_way: SmallVec<[UnderWay; 1]>,
-    /// Whether a new answer is in use.
-    pub(crate) is_answered: bool,
     /// Whether no answer comes soon about one of the keys.
     is_late: bool,
 }
@@ -61,8 +59,8 @@ impl Inquiry {
             let is_cleared = key.is_cleared;
             match self.ask_one(key) {
                 // A cleared key keeps its verdict while it is asked about again.
-                Ask::Answered | Ask::NotSoon | Ask::UnderWay(_) if is_cleared => {}
-                Ask::Answered => asked.is_answered = true,
+                Ask::NotSoon | Ask::UnderWay(_) if is_cleared => {}
+                Ask::Answered => {}
                 Ask::NotSoon => asked.is_late = true,
                 Ask::UnderWay(question) => asked.under_way.push(question),
             }

@@ -179,10 +179,14 @@ impl KeyVerifier {
         Judgement::new(&self.guard.load(), &self.policy, path, SystemTime::now())
     }
 
-    /// Whether a client that the policy rejects completes its handshake.
-    fn defers(&self, path: &[&CertificateDer<'_>]) -> bool {
-        let deferral = self.deferral.as_ref();
-        deferral.is_some_and(|it| it.defers(&self.guard.load(), &self.policy, path))
+    /// Whether the handshake of a client fails. With [`RejectWith::Http403`] it succeeds, and the
+    /// client gets the status 403 once it sends a request.
+    fn is_rejected_with_alert(&self, judgement: &Judgement) -> bool {
+        match (judgement.decision, self.policy.reject_with) {
+            (Decision::Reject, RejectWith::Alert) => true,
+            (Decision::Reject, RejectWith::Http403)
+            | (Decision::Admit | Decision::Annotate | Decision::Flag, _) => false,
+        }
     }
 
     /// The certificates that the policy may judge, leaf first.
@@ -210,17 +214,21 @@ impl KeyVerifier {
     fn judge_handshake(&self, leaf: &CertificateDer<'_>) -> Result<(), rustls::Error> {
         let rejected = handshake::with_current(|handshake| {
             let path = self.path(leaf, handshake.as_deref().and_then(Handshake::verified))?;
-            let judgement = self.judge(&path);
-            match (judgement.decision, self.policy.reject_with) {
-                (Decision::Admit | Decision::Annotate | Decision::Flag, _) => Ok(None),
-                // The client gets the status 403 once it sends a request.
-                (Decision::Reject, RejectWith::Http403) => Ok(None),
-                (Decision::Reject, RejectWith::Alert) if self.defers(&path) => Ok(None),
-                (Decision::Reject, RejectWith::Alert) => {
-                    let chain = path.iter().map(|certificate| (*certificate).clone().into_owned());
-                    Ok(Some((chain.collect::<Vec<_>>(), judgement)))
+            let mut judgement = self.judge(&path);
+            if self.is_rejected_with_alert(&judgement)
+                && let Some(deferral) = &self.deferral
+            {
+                if deferral.defers(&self.guard.load(), &self.policy, &path) {
+                    return Ok(None);
                 }
+                // An answer that came after the judgement leaves no question, and is no deferral.
+                judgement = self.judge(&path);
             }
+            if !self.is_rejected_with_alert(&judgement) {
+                return Ok(None);
+            }
+            let chain = path.iter().map(|certificate| (*certificate).clone().into_owned());
+            Ok(Some((chain.collect::<Vec<_>>(), judgement)))
         });
         match rejected.map_err(|error: CertificateError| rustls::Error::from(error))? {
             None => Ok(()),

@@ -55,8 +55,9 @@ impl Assessment {
         worker.inquiry.is_enabled() && self.judgement.leaves_questions(depth)
     }
 
-    /// Asks about the client's keys, waits if the answers are decisive, and judges the client again.
-    /// `None` if the client closes meanwhile, or as for [`Assessment::new`].
+    /// Asks about the client's keys, waits if the answers are decisive, and judges the client again:
+    /// an answer may come at any time after a judgement, and leaves no question then. `None` if the
+    /// client closes meanwhile, or as for [`Assessment::new`].
     pub(super) async fn answered(
         self,
         worker: &Worker,
@@ -70,9 +71,6 @@ impl Assessment {
         let asked = worker.inquiry.ask(open);
         let is_rejected = self.judgement.decision == Decision::Reject;
         let holds = is_decisive && asked.holds(is_rejected) && !worker.inquiry.wait().is_zero();
-        if !holds && !asked.is_answered {
-            return Some(self);
-        }
         drop(self); // a held connection must keep no old filter in memory
         if holds {
             match held::hold(worker, handshake_service, stream, identity, asked).await {

@@ -1,8 +1,8 @@
 //! Clients that are held after the handshake while the source of proofs is asked about their keys.
 //!
-//! Guards: `holds` in `src/proxy/connection/assessment.rs`, `client_gone` and `decision` in
-//! `src/proxy/connection/held.rs`, `defers` in `src/tls/verifier.rs`, `judge_again` in
-//! `src/workers/event_loop.rs`.
+//! Guards: `holds` and `answered` in `src/proxy/connection/assessment.rs`, `client_gone` and
+//! `decision` in `src/proxy/connection/held.rs`, `judge_handshake` in `src/tls/verifier.rs`, `defers`
+//! in `src/confirm/inquiry.rs`, `judge_again` in `src/workers/event_loop.rs`.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -85,6 +85,24 @@ fn a_held_client_is_served_once_it_is_cleared_and_at_once_from_then_on() {
             wait_for_verdict(&scene, "handshake", "cleared", 2.0);
             assert_eq!(source.questions(&scene.lost), 1);
         }
+    }
+}
+
+/// Answers come at every moment of a handshake and of the judgements after it.
+#[test]
+fn every_client_of_a_quick_source_is_decided_by_the_answer() {
+    const CLIENTS: usize = 400;
+    let (proxy, source) = (Proxy::new(), ProofSource::start());
+    let parties: Vec<Party> =
+        (0..CLIENTS).map(|number| proxy.pki.client(&format!("{number}"), Kind::P256)).collect();
+    let keys: Vec<&[u8]> = parties.iter().map(|party| &party.spki[..]).collect();
+    write_filter(&proxy.pki.path("lost.pkbf"), &keys);
+    let settings = source.settings(&proxy.pki, LONG);
+    let scene = proxy.global(&settings).start();
+    source.wait_for_canary(&scene.keygate);
+    for party in &parties {
+        let (_, response) = request(&scene, &Arc::new(config(&scene.pki, party)));
+        assert_eq!(response, "HTTP/1.1 200 OK", "{}", party.name);
     }
 }
 
