@@ -1,7 +1,9 @@
 //! Waiting for a condition that no event announces: a pause between two looks, and a deadline.
+//! Repeats of a test whose time has passed because the machine has paused.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Deadline of every wait; long enough for a loaded machine. Only a test that fails takes so long.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -39,4 +41,30 @@ pub fn wait_within<T>(
 /// Panics after [`TIMEOUT`] with `what`.
 pub fn wait_until(what: &str, is_met: impl Fn() -> bool) {
     wait_for(what, || is_met().then_some(()).ok_or_else(|| "not yet".to_owned()));
+}
+
+/// Longest time for [`before`]. The rest of a test waits for its end, with [`TIMEOUT`].
+const LONGEST: Duration = Duration::from_secs(40);
+
+/// Calls `begin` with a time that is `lasts` away, such as the expiry of a certificate. Returns that
+/// time, and the result of `begin`.
+///
+/// If the time has come before `begin` is done, or within a second after it, the machine was too slow:
+/// `begin` is called again with a time twice as far away. Times in certificates are whole seconds.
+///
+/// # Panics
+/// Panics if `begin` panics before the time, or if the longest time was too short.
+pub fn before<T>(mut lasts: Duration, begin: impl Fn(SystemTime) -> T) -> (SystemTime, T) {
+    loop {
+        let ends = SystemTime::now() + lasts;
+        let begun = catch_unwind(AssertUnwindSafe(|| begin(ends)));
+        let was_in_time = SystemTime::now() + Duration::from_secs(1) < ends;
+        match begun {
+            Ok(begun) if was_in_time => return (ends, begun),
+            Err(panic) if was_in_time => resume_unwind(panic),
+            Ok(_) | Err(_) => {}
+        }
+        lasts *= 2;
+        assert!(lasts <= LONGEST, "the machine is too slow for this test");
+    }
 }

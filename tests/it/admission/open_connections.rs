@@ -21,9 +21,9 @@ use crate::support::client::{Client, config};
 use crate::support::http2::{Came, END_HEADERS, HEADERS, Http2, RST_STREAM, frame, request};
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
-use crate::support::pki::{Kind, Party, Pki};
+use crate::support::pki::{Kind, Party, Pki, RevocationList};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{write_filter, write_revision};
+use crate::support::{before, write_filter, write_revision};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
@@ -116,18 +116,20 @@ fn a_changed_list_evicts_an_open_connection() {
 
 #[test]
 fn an_expired_exception_evicts_its_open_connection() {
-    let ends = SystemTime::now() + Duration::from_secs(8);
     let (pki, origin) = (Pki::new(), Origin::start());
     let turned = pki.client("turned", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[&turned.spki]);
-    let until = humantime::format_rfc3339_millis(ends);
     let fingerprint = Fingerprint::of(&turned.spki);
-    let top = format!(
-        "exceptions = [{{ fingerprint = \"{fingerprint}\", until = {until}, reason = \"soon\" }}]"
-    );
-    let keygate = Configuration::new(origin.address()).global(&top).start(&pki);
-    let mut client = Client::connect(&pki, keygate.address(), &turned);
-    send_get(&mut client);
+    let (ends, (keygate, mut client)) = before(Duration::from_secs(8), |ends| {
+        let until = humantime::format_rfc3339_millis(ends);
+        let top = format!(
+            "exceptions = [{{ fingerprint = \"{fingerprint}\", until = {until}, reason = \"soon\" }}]"
+        );
+        let keygate = Configuration::new(origin.address()).global(&top).start(&pki);
+        let mut client = Client::connect(&pki, keygate.address(), &turned);
+        send_get(&mut client);
+        (keygate, client)
+    });
     assert_eq!(client.rest(), "");
     assert!(SystemTime::now() >= ends, "not before its time");
     // The connection was not closed as idle either: the log has the reason.
@@ -220,11 +222,16 @@ fn an_expired_revocation_list_ends_sessions_and_open_connections() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let good = pki.client("good", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
-    pki.crl("clients.crl", &[], Duration::from_secs(5));
     let text = Configuration::new(origin.address()).client_auth("crls = [\"clients.crl\"]");
-    let keygate = text.start(&pki);
-    let mut client = Client::connect(&pki, keygate.address(), &good);
-    send_get(&mut client);
+    let (_, (keygate, mut client)) = before(Duration::from_secs(5), |ends| {
+        let mut list = RevocationList::new(1, &[]);
+        list.expires = ends;
+        pki.crl_with("clients.crl", &list);
+        let keygate = text.start(&pki);
+        let mut client = Client::connect(&pki, keygate.address(), &good);
+        send_get(&mut client);
+        (keygate, client)
+    });
     assert_eq!(client.rest(), "");
     let line = keygate
         .wait_for("a line", |line| line["message"] == "certificate revocation list has expired");
@@ -251,13 +258,16 @@ fn the_status_header_changes_with_the_next_request_on_an_open_connection() {
 #[test]
 fn a_connection_does_not_outlive_the_certificate_of_its_client() {
     let scene = scene("", "");
-    let ends = SystemTime::now() + Duration::from_secs(6);
-    let mut parameters = rcgen::CertificateParams::default();
-    parameters.not_after = ends.into();
-    let brief = scene.pki.client_with("brief", Kind::P256, parameters);
-    let (mut good, mut brief) = (scene.connect(&scene.good), scene.connect(&brief));
+    let mut good = scene.connect(&scene.good);
     send_get(&mut good);
-    send_get(&mut brief);
+    let (ends, mut brief) = before(Duration::from_secs(6), |ends| {
+        let mut parameters = rcgen::CertificateParams::default();
+        parameters.not_after = ends.into();
+        let brief = scene.pki.client_with("brief", Kind::P256, parameters);
+        let mut brief = scene.connect(&brief);
+        send_get(&mut brief);
+        brief
+    });
     assert_eq!(brief.rest(), "");
     // Times in certificates are whole seconds.
     assert!(SystemTime::now() + Duration::from_secs(1) >= ends, "not before its time");

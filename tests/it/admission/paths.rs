@@ -25,7 +25,7 @@ use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{TIMEOUT, output_text, write_filter};
+use crate::support::{TIMEOUT, before, output_text, write_filter};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 const LIST: &str = "lists = [{ name = \"march\", path = \"deny.txt\" }]";
@@ -218,6 +218,8 @@ fn dates(from: SystemTime, until: SystemTime) -> CertificateParams {
 }
 
 const A_DAY: Duration = Duration::from_secs(86_400);
+/// Time between the ends of two certificates. A connection that ends with the wrong one ends early.
+const LATER: Duration = Duration::from_secs(6);
 
 #[test]
 fn a_trust_anchor_outside_its_validity_is_not_used_and_another_path_is() {
@@ -268,37 +270,39 @@ fn a_trust_anchor_outside_its_validity_is_not_used_and_another_path_is() {
 fn an_open_connection_ends_with_the_path_of_its_client() {
     let (pki, origin) = (Pki::new(), Origin::start());
     // Both are on a clock: nothing else shows that a certificate expires.
-    let start_of_test = SystemTime::now();
-    let [first, last] = [6, 12].map(|seconds| start_of_test + Duration::from_secs(seconds));
-    let past = start_of_test - A_DAY;
-    let issuing = pki.subordinate_with("Brief issuing CA", dates(past, last));
-    let anchor = Pki::with_parameters("Brief root", dates(past, last));
-    let unrelated = Pki::with_parameters("Unrelated CA", dates(past, first));
-    let pem = |pki: &Pki| std::fs::read_to_string(pki.path("ca.pem")).unwrap();
-    write(pki.path("all.pem"), pem(&anchor) + &pem(&pki)).unwrap();
-    let text = configuration(&pki, &origin, &[], "judge = \"leaf\"");
-    let keygate = text.client_auth("trust_anchors = \"all.pem\"").start(&pki);
-    let of_intermediate = issuing.client("of-intermediate", Kind::P256);
-    let of_anchor = anchor.client("of-anchor", Kind::P256);
-    let chains = [
-        (
-            vec![of_intermediate.der.clone(), unrelated.ca().clone(), issuing.ca().clone()],
-            &of_intermediate,
-        ),
-        (vec![of_anchor.der.clone(), unrelated.ca().clone()], &of_anchor),
-    ];
-    let mut open = chains.map(|(chain, party)| {
-        let config = config_with_chain(&pki, &rustls::version::TLS13, chain, party);
-        let mut client = Client::with(config, keygate.address());
-        client.send(GET);
-        assert!(client.head().starts_with("HTTP/1.1 200 "));
-        client.exactly(6);
-        client
+    let (first, (keygate, mut open)) = before(Duration::from_secs(6), |first| {
+        let (past, last) = (first - A_DAY, first + LATER);
+        let issuing = pki.subordinate_with("Brief issuing CA", dates(past, last));
+        let anchor = Pki::with_parameters("Brief root", dates(past, last));
+        let unrelated = Pki::with_parameters("Unrelated CA", dates(past, first));
+        let pem = |pki: &Pki| std::fs::read_to_string(pki.path("ca.pem")).unwrap();
+        write(pki.path("all.pem"), pem(&anchor) + &pem(&pki)).unwrap();
+        let text = configuration(&pki, &origin, &[], "judge = \"leaf\"");
+        let keygate = text.client_auth("trust_anchors = \"all.pem\"").start(&pki);
+        let of_intermediate = issuing.client("of-intermediate", Kind::P256);
+        let of_anchor = anchor.client("of-anchor", Kind::P256);
+        let chains = [
+            (
+                vec![of_intermediate.der.clone(), unrelated.ca().clone(), issuing.ca().clone()],
+                &of_intermediate,
+            ),
+            (vec![of_anchor.der.clone(), unrelated.ca().clone()], &of_anchor),
+        ];
+        let open = chains.map(|(chain, party)| {
+            let config = config_with_chain(&pki, &rustls::version::TLS13, chain, party);
+            let mut client = Client::with(config, keygate.address());
+            client.send(GET);
+            assert!(client.head().starts_with("HTTP/1.1 200 "));
+            client.exactly(6);
+            client
+        });
+        (keygate, open)
     });
     for client in &mut open {
         assert_eq!(client.rest(), "");
         // Times in certificates are whole seconds.
-        assert!(SystemTime::now() + Duration::from_secs(1) >= last, "not before its time");
+        let last = first + LATER - Duration::from_secs(1);
+        assert!(SystemTime::now() >= last, "not before its time");
     }
     let expired = "client certificate has expired, closing connection";
     keygate.wait_for_lines("both lines", 2, |line| line["message"] == expired);
@@ -307,23 +311,26 @@ fn an_open_connection_ends_with_the_path_of_its_client() {
 #[test]
 fn a_connection_whose_path_has_expired_goes_on_over_another_path_that_is_judged() {
     let (pki, origin) = (Pki::new(), Origin::start());
-    let first = SystemTime::now() + Duration::from_secs(8);
     let issuing = pki.subordinate("Issuing CA");
-    let brief = Pki::with_parameters("Brief root", dates(first - A_DAY, first));
-    let other = Pki::named("Other root");
-    let [by_brief, by_other] = [&brief, &other].map(|root| root.cross_sign(&issuing));
-    let pem = |pki: &Pki| std::fs::read_to_string(pki.path("ca.pem")).unwrap();
-    write(pki.path("all.pem"), pem(&brief) + &pem(&other)).unwrap();
     let client = issuing.client("client", Kind::P256);
-    let chain = vec![client.der.clone(), by_brief, by_other];
+    let other = Pki::named("Other root");
     let listed = other.spki();
     let text = configuration(&pki, &origin, &[&listed], JUDGE_CHAIN);
-    let keygate = text.client_auth("trust_anchors = \"all.pem\"").start(&pki);
-    let config = config_with_chain(&pki, &rustls::version::TLS13, chain, &client);
-    let mut open = Client::with(config, keygate.address());
-    open.send(GET);
-    assert!(open.head().starts_with("HTTP/1.1 200 "), "the first path is clean");
-    open.exactly(6);
+    let text = text.client_auth("trust_anchors = \"all.pem\"");
+    let (first, (keygate, mut open)) = before(Duration::from_secs(8), |first| {
+        let brief = Pki::with_parameters("Brief root", dates(first - A_DAY, first));
+        let [by_brief, by_other] = [&brief, &other].map(|root| root.cross_sign(&issuing));
+        let pem = |pki: &Pki| std::fs::read_to_string(pki.path("ca.pem")).unwrap();
+        write(pki.path("all.pem"), pem(&brief) + &pem(&other)).unwrap();
+        let chain = vec![client.der.clone(), by_brief, by_other];
+        let keygate = text.start(&pki);
+        let config = config_with_chain(&pki, &rustls::version::TLS13, chain, &client);
+        let mut open = Client::with(config, keygate.address());
+        open.send(GET);
+        assert!(open.head().starts_with("HTTP/1.1 200 "), "the first path is clean");
+        open.exactly(6);
+        (keygate, open)
+    });
     assert_eq!(open.rest(), "");
     assert!(SystemTime::now() + Duration::from_secs(1) >= first, "not before its time");
     keygate.wait_for("its line", |line| {

@@ -22,7 +22,7 @@ use crate::support::keygate::Keygate;
 use crate::support::origin::{Origin, Received};
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{TIMEOUT, write_filter, write_revision};
+use crate::support::{TIMEOUT, before, write_filter, write_revision};
 
 const VERSIONS: [Way; 3] = [
     Way { version: &rustls::version::TLS12, stored: false },
@@ -167,17 +167,19 @@ fn a_session_older_than_a_list_a_ca_or_a_revocation_list_is_not_resumed() {
 fn a_session_whose_certificate_expired_is_not_resumed() {
     for version in VERSIONS {
         let (pki, origin) = (Pki::new(), Origin::start());
-        let ends = SystemTime::now() + Duration::from_secs(4);
-        let mut parameters = rcgen::CertificateParams::default();
-        parameters.not_after = ends.into();
-        let brief = pki.client_with("brief", Kind::P256, parameters);
         write_filter(&pki.path("lost.pkbf"), &[]);
-        let keygate = Configuration::new(origin.address()).start(&pki);
-        let config = client(&pki, version, &brief);
-        assert!(get(&keygate, &config).1.is_ok());
-        assert_eq!(get(&keygate, &config).0, Some(HandshakeKind::Resumed), "{version:?}");
+        let (ends, (keygate, config)) = before(Duration::from_secs(5), |ends| {
+            let mut parameters = rcgen::CertificateParams::default();
+            parameters.not_after = ends.into();
+            let brief = pki.client_with("brief", Kind::P256, parameters);
+            let keygate = Configuration::new(origin.address()).start(&pki);
+            let config = client(&pki, version, &brief);
+            assert!(get(&keygate, &config).1.is_ok());
+            assert_eq!(get(&keygate, &config).0, Some(HandshakeKind::Resumed), "{version:?}");
+            (keygate, config)
+        });
         // The clock alone shows that a certificate expires, and its last second is still valid.
-        let left = ends.duration_since(SystemTime::now()).unwrap();
+        let left = ends.duration_since(SystemTime::now()).unwrap_or_default();
         std::thread::sleep(left + Duration::from_secs(1));
         let (_, response) = get(&keygate, &config);
         let error = response.unwrap_err().to_string();

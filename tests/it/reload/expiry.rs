@@ -12,7 +12,8 @@ use keygate::metrics::ControlMetrics;
 use keygate::snapshot::{Commit, JudgementLinks, Loader, Prepare, Snapshot, Trigger};
 use keygate::tls::ClientVerifier;
 
-use crate::support::pki::Pki;
+use crate::support::before;
+use crate::support::pki::{Pki, RevocationList};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::write_filter;
 
@@ -33,16 +34,19 @@ fn verifier(snapshot: &Snapshot) -> Arc<ClientVerifier> {
 }
 
 fn scene() -> Scene {
-    let (pki, lasts) = (Pki::new(), Duration::from_secs(8));
+    let pki = Pki::new();
     write_filter(&pki.path("lost.pkbf"), &[]);
-    let expiry = SystemTime::now() + lasts;
-    pki.crl("clients.crl", &[], lasts);
     let (path, text) = (pki.path("keygate.toml"), configuration().text());
     write(&path, &text).unwrap();
     let config = Config::parse(&path, &text).unwrap();
-    let metrics = ControlMetrics::new().unwrap();
-    let links = JudgementLinks::default();
-    let (loader, first) = Loader::start_locked(&config, Some(&path), metrics, links).unwrap();
+    let (expiry, (loader, first)) = before(Duration::from_secs(8), |expiry| {
+        let mut list = RevocationList::new(1, &[]);
+        list.expires = expiry;
+        pki.crl_with("clients.crl", &list);
+        let metrics = ControlMetrics::new().unwrap();
+        let links = JudgementLinks::default();
+        Loader::start_locked(&config, Some(&path), metrics, links).unwrap()
+    });
     Scene { pki, loader, verifier: verifier(&first), expiry }
 }
 
