@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 
 use clap::ValueEnum;
 
@@ -53,6 +54,8 @@ impl fmt::Display for Protocol {
 pub struct Door {
     pub protocol: Protocol,
     pub keygate: RunningAuthorizer,
+    /// The last revision of the filter.
+    revision: u32,
 }
 
 impl Door {
@@ -69,7 +72,7 @@ impl Door {
             authorizer = authorizer.add("authorizers.client_auth", "trust_anchors = \"ca.pem\"");
         }
         harness::write_half_full_filter(&authorizer.pki.path("lost.pkbf"), 1);
-        Self { protocol, keygate: authorizer.start() }
+        Self { protocol, keygate: authorizer.start(), revision: 1 }
     }
 
     /// A new connection of the host.
@@ -85,9 +88,40 @@ impl Door {
         (stream, peer)
     }
 
+    /// Writes `count` further revisions of the filter.
+    pub fn revisions(&mut self, count: u32) -> Vec<Revision> {
+        let pki = &self.keygate.pki;
+        let write = |revision| {
+            let written = pki.path(&format!("{revision}.pkbf"));
+            harness::write_half_full_filter(&written, revision);
+            Revision { written, used: pki.path("lost.pkbf") }
+        };
+        let revisions = (self.revision + 1..).take(count as usize).map(write).collect();
+        self.revision += count;
+        revisions
+    }
+
+    /// Waits until keygate uses the last revision.
+    pub fn wait_for_revision(&self) {
+        self.keygate.wait_for_generation(self.revision.into());
+    }
+
     /// The number of questions to which keygate has answered "allowed".
     pub fn allowed(&self) -> f64 {
         self.keygate.metric(r#"keygate_questions_total{result="allowed",service="edge"}"#)
+    }
+}
+
+/// A revision of the filter that is written beside the one in use.
+pub struct Revision {
+    written: PathBuf,
+    used: PathBuf,
+}
+
+impl Revision {
+    /// Replaces the filter in use.
+    pub fn put(&self) {
+        std::fs::rename(&self.written, &self.used).unwrap();
     }
 }
 

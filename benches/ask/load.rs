@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::task::{JoinSet, LocalSet, spawn_local, yield_now};
 
-use super::door::{Door, Peer};
+use super::door::{Door, Peer, Revision};
 use super::harness::{quantile, usage};
 
 /// A run of a door.
@@ -50,8 +50,9 @@ pub fn saturate(door: &Door, time: Duration) -> Run {
 }
 
 /// Asks `rate` questions a second for `time`, each at its own time, on the connections in turn. The
-/// latency of a question begins when it is due, whether or not a connection has room for it.
-pub fn pace(door: &Door, time: Duration, rate: u32) -> Run {
+/// latency of a question begins when it is due, whether or not a connection has room for it. The
+/// filter is replaced by each of `revisions` in equal intervals.
+pub fn pace(door: &Door, time: Duration, rate: u32, revisions: &[Revision]) -> Run {
     run(door, async |connections| {
         let count = time.as_secs() as usize * rate as usize;
         let latencies = Rc::new(RefCell::new(Vec::with_capacity(count)));
@@ -65,11 +66,15 @@ pub fn pace(door: &Door, time: Duration, rate: u32) -> Run {
             });
         }
         let start = Instant::now();
-        let mut turns = connections.iter().cycle();
+        let (mut turns, mut revisions) = (connections.iter().cycle(), revisions.iter());
+        let interval = count / (revisions.len() + 1);
         for number in 0..count as u32 {
             let due = start + Duration::from_secs(1) * number / rate;
             while Instant::now() < due {
                 pause().await;
+            }
+            if number as usize % interval == interval - 1 {
+                revisions.next().into_iter().for_each(|revision| revision.put());
             }
             let mut connection = turns.next().unwrap();
             while connection.is_full() {

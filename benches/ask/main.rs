@@ -9,6 +9,12 @@
 //!   under way as the host would send;
 //! * CPU time for each, and the latency at 50 %, 99 % and 99.9 %, of questions at a fixed rate.
 //!
+//! A question that is not answered with "allowed" ends the benchmark. `-- --seconds 30 --swaps 3`
+//! replaces the filter three times in the measurement at the fixed rate.
+//!
+//! `-- --with-hosts` prints requests a second of nginx, Envoy, HAProxy, Traefik and Caddy instead, as far
+//! as the machine has them, with and without keygate as their authorizer.
+//!
 //! keygate has one worker, on the first core, and a filter of 2^27 bits that is half full. The
 //! questions come from the second core, about a clean client with a P-256 key. Each figure is the
 //! median of the rounds, with the lowest and the highest.
@@ -29,6 +35,7 @@ mod door;
 mod grpc;
 #[path = "../harness/mod.rs"]
 mod harness;
+mod hosts;
 mod http;
 mod load;
 mod spop;
@@ -41,6 +48,7 @@ use clap::Parser;
 
 use door::{Door, Protocol};
 use harness::cores::{LOAD_CORE, pin_this_process_to};
+use hosts::Host;
 use load::Run;
 
 /// Measures the questions of other proxies.
@@ -58,18 +66,38 @@ struct Arguments {
     /// Questions a second in the measurement of the latency.
     #[arg(long, default_value_t = 20_000)]
     rate: u32,
+    /// Filter swaps during each measurement of the latency, in equal intervals.
+    #[arg(long, default_value_t = 0)]
+    swaps: u32,
+    /// Measures requests to real hosts, with and without keygate.
+    #[arg(long)]
+    with_hosts: bool,
+    /// Hosts, separated by commas; all that are installed by default.
+    #[arg(long, value_delimiter = ',', default_values_t = Host::ALL, requires = "with_hosts")]
+    hosts: Vec<Host>,
+    /// Starts the origin and nothing else.
+    #[arg(long, hide = true)]
+    origin: bool,
 }
 
 fn main() {
     let Some(arguments) = harness::arguments::<Arguments>() else { return };
+    if arguments.origin {
+        return harness::origin::serve();
+    }
+    let time = Duration::from_secs(arguments.seconds);
+    if arguments.with_hosts {
+        return hosts::measure(&arguments.hosts, arguments.rounds, time);
+    }
     pin_this_process_to(LOAD_CORE);
     let protocols = arguments.protocols.iter();
     let mut columns: Vec<_> = protocols.flat_map(|protocol| Column::both(*protocol)).collect();
-    let time = Duration::from_secs(arguments.seconds);
     for round in 1..=arguments.rounds {
         for column in &mut columns {
             column.saturated.push(load::saturate(&column.door, time));
-            column.paced.push(load::pace(&column.door, time, arguments.rate));
+            let revisions = column.door.revisions(arguments.swaps);
+            column.paced.push(load::pace(&column.door, time, arguments.rate, &revisions));
+            column.door.wait_for_revision();
         }
         eprintln!("round {round} of {}", arguments.rounds);
     }
@@ -88,6 +116,9 @@ fn main() {
             spread(&column.paced, |run| run.latency(permille))
         });
     }
+    row("peak memory, MiB", &|column| {
+        harness::spread(vec![column.door.keygate.memory("VmHWM") as f64 / 1024.0])
+    });
 }
 
 /// The runs of a door.

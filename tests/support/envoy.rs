@@ -24,7 +24,7 @@ pub struct Envoy {
     pub address: SocketAddr,
     /// The access log.
     pub log: PathBuf,
-    program: Program,
+    pub program: Program,
 }
 
 impl Envoy {

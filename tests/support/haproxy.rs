@@ -18,7 +18,7 @@ pub struct HaproxyFiles {
 /// A running HAProxy; ends with the test.
 pub struct Haproxy {
     pub address: SocketAddr,
-    _program: Program,
+    pub program: Program,
 }
 
 impl HaproxyFiles {
@@ -97,7 +97,7 @@ impl HaproxyFiles {
         let file = pki.path("haproxy.cfg");
         std::fs::write(&file, configuration).unwrap();
         std::fs::write(pki.path("keygate.spoe"), engine).unwrap();
-        Haproxy { address, _program: Haproxy::run(&file, address) }
+        Haproxy { address, program: Haproxy::run(&file, address) }
     }
 }
 

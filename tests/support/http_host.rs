@@ -186,7 +186,7 @@ impl HttpHost {
             Self::Traefik => command.arg(format!("--configFile={}", path("traefik.yaml"))),
         };
         let program = Program::start(&mut command).listening_on(address);
-        let scene = HostScene { running, address, _program: program };
+        let scene = HostScene { running, address, program };
         scene.wait_for_routes();
         Some(scene)
     }
@@ -196,7 +196,7 @@ impl HttpHost {
 pub struct HostScene {
     pub running: RunningAuthorizer,
     pub address: SocketAddr,
-    _program: Program,
+    pub program: Program,
 }
 
 impl Deref for HostScene {

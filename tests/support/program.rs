@@ -24,6 +24,10 @@ impl Program {
         }
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits until the program accepts connections on `address`.
     pub fn listening_on(mut self, address: SocketAddr) -> Self {
         wait_for(&format!("a listener on {address}"), || {
