@@ -28,7 +28,7 @@ use std::time::Duration;
 
 pub use self::authorizer::{
     AskersConfig, AuthorizerConfig, AuthorizerLimits, AuthorizerProtocol, AuthorizerTls,
-    CertificateSource, ClientChecks, HeaderEncoding, SocketGroup,
+    CertificateSource, ClientChecks, HeaderEncoding, OpenAccess, SocketGroup,
 };
 pub use self::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
 pub use self::log_level::{LogLevel, LogLevelError};

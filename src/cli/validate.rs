@@ -9,6 +9,7 @@ use super::counted::{counted, counted_entries};
 use super::{CliError, ConfigFile, Exit, authorizer_hosts, print, print_error};
 use crate::config::{AuthorizerConfig, CanaryConfig, Config, ConfirmConfig, ServiceConfig};
 use crate::confirm::DirectSource;
+use crate::listen;
 use crate::metrics::ControlMetrics;
 use crate::resolver::Resolver;
 use crate::server::ServerError;
@@ -32,14 +33,21 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let config = Config::read(path)?;
     let metrics = ControlMetrics::new().map_err(ServerError::Metrics)?;
     let loaded = Loader::start(&config, metrics, JudgementLinks::default());
-    // The errors of all files are printed at once.
-    if loaded.is_err()
-        && let Some(Err(error)) =
+    let mut unusable = listen::unusable_addresses(&config).into_iter();
+    // The errors of all files and addresses are printed at once.
+    if loaded.is_err() {
+        if let Some(Err(error)) =
             config.confirm.as_ref().map(|it| direct_source(it, config.state_dir.as_deref()))
-    {
-        print_error(&error);
+        {
+            print_error(&error);
+        }
+        unusable.by_ref().for_each(|error| print_error(&error));
     }
     let (loader, snapshot) = loaded?;
+    if let Some(error) = unusable.next() {
+        unusable.for_each(|other| print_error(&other));
+        return Err(ServerError::Bind(error).into());
+    }
     show_filters(&snapshot)?;
     let report = loader.report();
     show_lists(&report)?;

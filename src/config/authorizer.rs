@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::header::HeaderName;
+use ipnet::IpNet;
 
 use super::{ClientAuthMode, ExpiredCrl, ListenAddress, Networks, TlsVersion};
 use crate::guard::Policy;
@@ -59,6 +60,46 @@ impl AuthorizerConfig {
         tls.chain(clients).map(PathBuf::as_path).collect()
     }
 }
+
+/// Access for peers that nobody has chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenAccess {
+    /// These permission bits of the Unix socket let every user of the machine connect.
+    Mode(u32),
+    /// This network of `askers.from` is larger than any private network.
+    Network(IpNet),
+}
+
+/// Length of the prefix of the largest private networks: 10.0.0.0/8 (RFC 1918) and fc00::/7
+/// (RFC 4193).
+const PRIVATE_PREFIX: (u8, u8) = (8, 7);
+
+impl AuthorizerConfig {
+    /// Access for peers that nobody has chosen. They can ask about copied certificates.
+    #[must_use]
+    pub fn open_access(&self) -> Option<OpenAccess> {
+        match &self.listen {
+            ListenAddress::Tcp(address) => {
+                let names_hosts = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+                if names_hosts || address.ip().is_loopback() {
+                    return None;
+                }
+                let is_public = |network: &&IpNet| match network {
+                    IpNet::V4(network) => network.prefix_len() < PRIVATE_PREFIX.0,
+                    IpNet::V6(network) => network.prefix_len() < PRIVATE_PREFIX.1,
+                };
+                self.askers.from.0.iter().find(is_public).copied().map(OpenAccess::Network)
+            }
+            ListenAddress::Unix(_) => {
+                let is_open = self.socket_mode & OTHERS_CONNECT != 0 && self.askers.uids.is_empty();
+                is_open.then_some(OpenAccess::Mode(self.socket_mode))
+            }
+        }
+    }
+}
+
+/// Write permission of users who are neither the owner nor in the group: on Linux they may connect.
+const OTHERS_CONNECT: u32 = 0o002;
 
 /// The group of a Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]

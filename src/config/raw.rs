@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 pub(super) use self::authorizer::{
     RawAuthorizer, RawAuthorizerLimits, RawAuthorizerTls, RawCertificateSource, RawChecks,
@@ -151,19 +152,41 @@ pub(super) struct RawException {
     pub(super) reason: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct RawPolicy {
+/// The settings of a `policy` table. The types are those of the keys about connections of clients.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPolicy<R = RejectWith, E = DurationText> {
     pub(super) on_cleared: Option<ClearedAction>,
     pub(super) on_confirmed: Option<Action>,
     pub(super) on_listed: Option<Action>,
     pub(super) on_probable: Option<Action>,
     pub(super) on_unchecked: Option<Action>,
     pub(super) judge: Option<Depth>,
-    pub(super) reject_with: Option<RejectWith>,
+    pub(super) reject_with: Option<R>,
     pub(super) header: Option<String>,
-    pub(super) evict_within: Option<DurationText>,
+    pub(super) evict_within: Option<E>,
     pub(super) allow_compromised_own_key: Option<bool>,
+}
+
+/// The policy of an authorizer, for which every value of the keys about connections is an error. No
+/// message may suggest another value.
+pub(super) type RawAskedPolicy = RawPolicy<IgnoredAny, IgnoredAny>;
+
+impl<R, E> Default for RawPolicy<R, E> {
+    fn default() -> Self {
+        Self {
+            on_cleared: None,
+            on_confirmed: None,
+            on_listed: None,
+            on_probable: None,
+            on_unchecked: None,
+            judge: None,
+            reject_with: None,
+            header: None,
+            evict_within: None,
+            allow_compromised_own_key: None,
+        }
+    }
 }
 
 /// An action that a policy can choose. None admits without a log line.

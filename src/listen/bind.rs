@@ -17,8 +17,8 @@ use crate::process::inherited_sockets::InheritedSockets;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}")]
 pub struct BindError {
-    address: ListenAddress,
-    source: io::Error,
+    pub(super) address: ListenAddress,
+    pub(super) source: io::Error,
 }
 
 /// Binds every address of the configuration, once per worker; inherited sockets are bound already.

@@ -108,6 +108,7 @@ pub(crate) fn bind_unix(
     if let Some(listener) = inherited.unix(path)? {
         return Ok((listener, None));
     }
+    ensure_bindable(path)?;
     if is_stale(path) {
         fs::remove_file(path)?;
     }
@@ -134,8 +135,33 @@ fn group_id(group: &SocketGroup) -> io::Result<u32> {
         }
         fields.nth(1)?.parse().ok()
     });
-    let missing = || io::Error::other(format!("/etc/group has no group {name:?}; give its number"));
+    let missing = || {
+        io::Error::other(format!(
+            "socket_group: /etc/group has no group {name:?}; create it, or give its number"
+        ))
+    };
     id.ok_or_else(missing)
+}
+
+/// Checks that a socket can have this path.
+///
+/// # Errors
+/// Returns an error if its directory does not exist, or if it is a file of another kind.
+pub(super) fn ensure_bindable(path: &Path) -> io::Result<()> {
+    if let Some(directory) = directory_of(path).filter(|directory| !directory.is_dir()) {
+        let problem = format!("there is no directory {}; create it", directory.display());
+        return Err(io::Error::other(problem));
+    }
+    let is_other = |metadata: fs::Metadata| !metadata.file_type().is_socket();
+    if path.symlink_metadata().is_ok_and(is_other) {
+        return Err(io::Error::other("the file is no socket; remove it, or give another path"));
+    }
+    Ok(())
+}
+
+/// The directory in a path; `None` if the path has none.
+pub(super) fn directory_of(path: &Path) -> Option<&Path> {
+    path.parent().filter(|directory| !directory.as_os_str().is_empty())
 }
 
 /// Whether no process listens on the socket file at `path`. A killed process leaves such a file.

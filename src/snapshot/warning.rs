@@ -12,6 +12,7 @@ use super::credential_owner::CredentialOwner;
 use super::load::own_key::OwnKey;
 use super::load::private_key::ExposedKeyFile;
 use super::rejection_reason::RejectionReason;
+use crate::config::OpenAccess;
 use crate::metrics::Label;
 use crate::spki::ValidityPeriod;
 use crate::tls::CrlWarning;
@@ -80,6 +81,13 @@ pub enum Warning {
         file: CertificateFile,
         /// The server name as configured.
         name: String,
+    },
+    /// Peers that nobody has chosen may ask an authorizer.
+    OpenAccess {
+        /// The authorizer.
+        owner: CredentialOwner,
+        /// Why they may ask.
+        access: OpenAccess,
     },
     /// A key of a service that is in a filter or on a list.
     OwnKey(Box<OwnKey>),
@@ -179,6 +187,7 @@ impl Warning {
                 warn!(%list, %problem, "list file rejected at the start, using the last good list");
             }
             Self::NameNotCovered { .. } => warn!(%problem, "certificate lacks a server name"),
+            Self::OpenAccess { .. } => warn!(%problem, "authorizer is open to other peers"),
             Self::OwnKey(_) => warn!(%problem, "own key is compromised"),
             Self::TrustAnchorPeriod { problem: PeriodProblem::ExpiresSoon(_), .. } => {
                 warn!(%problem, "trust anchor expires soon");
@@ -228,6 +237,16 @@ impl fmt::Display for Warning {
                 formatter,
                 "{file}: the certificate is not valid for server name {name:?}; \
                  issue one with that name, or correct server_names"
+            ),
+            Self::OpenAccess { owner, access: OpenAccess::Mode(mode) } => write!(
+                formatter,
+                "{owner}: socket_mode {mode:04o} lets every user of the machine ask about copied \
+                 certificates; set askers.uids, or socket_mode = \"0660\" with socket_group"
+            ),
+            Self::OpenAccess { owner, access: OpenAccess::Network(network) } => write!(
+                formatter,
+                "{owner}: askers.from has {network}, so that strangers may ask about copied \
+                 certificates; name the networks of the hosts, or set tls.client_ca"
             ),
             Self::OwnKey(key) => key.fmt(formatter),
             Self::TrustAnchorPeriod { file, subject, problem } => {

@@ -16,6 +16,8 @@ pub enum Kind {
     Integer,
     /// An array of whole numbers.
     Integers,
+    /// Every value is an error.
+    Rejected,
     /// An array of strings, or of one of these strings.
     List(Vec<String>),
     /// Servers: strings, or tables with a share.
@@ -98,6 +100,7 @@ fn kind(example: &Table, key: &str) -> Option<Kind> {
         () if problem.contains("is not a whole number") => Kind::Integer,
         () if text.contains("is not a date") => Kind::Date,
         () if problem.contains("is not text in quotes") => Kind::Text,
+        () if problem.contains("; remove it") && text.contains("; remove it") => Kind::Rejected,
         () => panic!("{key} takes what? {problem} {text}"),
     })
 }

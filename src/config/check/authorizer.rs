@@ -38,7 +38,7 @@ impl Checker<'_> {
         let at = |key: &str| format!("{path}.{key}");
         let protocol = authorizer.protocol;
         let listen = self.listen_address(&at("listen"), &authorizer.listen);
-        let merged = merge(policy, &authorizer.policy);
+        let merged = merge(policy, &authorizer.policy, None);
         self.without_connections(path, &authorizer.policy);
         if authorizer.client_auth.mode == ClientAuthMode::Optional
             && merged.on_unchecked == Decision::Reject
@@ -132,7 +132,7 @@ impl Checker<'_> {
     }
 
     /// Rejects policy settings for connections of clients, which only the host has.
-    fn without_connections(&self, path: &str, policy: &raw::RawPolicy) {
+    fn without_connections(&self, path: &str, policy: &raw::RawAskedPolicy) {
         if policy.reject_with.is_some() {
             let problem = "an authorizer has no connection of the client to send an alert on; remove it, the host turns the answer into its own response";
             self.conflict(format!("{path}.policy.reject_with"), problem);

@@ -51,7 +51,7 @@ impl Checker<'_> {
         policy: &raw::RawPolicy,
     ) -> ServiceConfig {
         let at = |key: &str| format!("{path}.{key}");
-        let merged = merge(policy, &service.policy);
+        let merged = merge(policy, &service.policy, service.policy.reject_with);
         if service.client_auth.mode == ClientAuthMode::Optional
             && merged.on_unchecked == Decision::Reject
         {
@@ -194,10 +194,10 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn status_header(
+    pub(super) fn status_header<R, E>(
         &self,
         policy: &raw::RawPolicy,
-        service: &raw::RawPolicy,
+        service: &raw::RawPolicy<R, E>,
         path: &str,
     ) -> HeaderName {
         const DEFAULT: HeaderName = HeaderName::from_static("client-key-status");
@@ -236,7 +236,12 @@ fn host_name_problem(host: &str) -> Option<&'static str> {
     }
 }
 
-pub(super) fn merge(policy: &raw::RawPolicy, service: &raw::RawPolicy) -> Policy {
+/// The policy of a service or an authorizer, whose own settings go before those of `[policy]`.
+pub(super) fn merge<R, E>(
+    policy: &raw::RawPolicy,
+    service: &raw::RawPolicy<R, E>,
+    reject_with: Option<RejectWith>,
+) -> Policy {
     let default = Policy::default();
     Policy {
         on_cleared: service.on_cleared.or(policy.on_cleared).map_or(default.on_cleared, Into::into),
@@ -254,6 +259,6 @@ pub(super) fn merge(policy: &raw::RawPolicy, service: &raw::RawPolicy) -> Policy
             .or(policy.on_unchecked)
             .map_or(default.on_unchecked, Into::into),
         judge: service.judge.or(policy.judge).unwrap_or(default.judge),
-        reject_with: service.reject_with.or(policy.reject_with).unwrap_or(default.reject_with),
+        reject_with: reject_with.or(policy.reject_with).unwrap_or(default.reject_with),
     }
 }

@@ -10,7 +10,7 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::super::units::{DurationText, SizeText};
 use super::super::{AuthorizerProtocol, ClientAuthMode, ExpiredCrl, HeaderEncoding, TlsVersion};
-use super::RawPolicy;
+use super::RawAskedPolicy;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
@@ -31,7 +31,7 @@ pub(in crate::config) struct RawAuthorizer {
     #[serde(default)]
     pub(in crate::config) limits: RawAuthorizerLimits,
     #[serde(default)]
-    pub(in crate::config) policy: RawPolicy,
+    pub(in crate::config) policy: RawAskedPolicy,
 }
 
 /// A dialect by its name, or a header with its encoding.

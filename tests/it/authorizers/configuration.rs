@@ -133,6 +133,14 @@ fn each_mistake_names_its_line_and_its_remedy() {
             "policy.reject_with: an authorizer has no connection of the client",
         ),
         (
+            add("[authorizers.policy]\nreject_with = \"no-such-word\"\n"),
+            "policy.reject_with: an authorizer has no connection of the client",
+        ),
+        (
+            add("[authorizers.policy]\nevict_within = 1\n"),
+            "policy.evict_within: an authorizer cannot close connections of the host",
+        ),
+        (
             add("[authorizers.policy]\nevict_within = \"1s\"\n"),
             "policy.evict_within: an authorizer cannot close connections of the host",
         ),

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::CertificateParams;
 
-use crate::support::keygate::{BINARY, keygate};
+use crate::support::keygate::{BINARY, Keygate, keygate};
 use crate::support::pki::Pki;
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::{output_text, write_filter};
@@ -318,6 +318,100 @@ fn a_file_without_a_usable_certificate_is_described_with_a_remedy() {
         error.contains("cannot be a trust anchor: the certificate is not valid DER"),
         "{error}"
     );
+}
+
+/// A configuration with one authorizer and no service.
+fn authorizer(listen: &str, keys: &str) -> Pki {
+    let pki = Pki::new();
+    write_filter(&pki.path("lost.pkbf"), &[b"a key"]);
+    let text = format!(
+        "admin = {{ listen = \"127.0.0.1:0\" }}\n\
+         filters = [{{ name = \"lost\", path = \"lost.pkbf\" }}]\n\
+         [[authorizers]]\nname = \"edge\"\nlisten = \"{listen}\"\nprotocol = \"http\"\n\
+         certificate_from = \"client-cert\"\n{keys}\n"
+    );
+    std::fs::write(pki.path("keygate.toml"), text).unwrap();
+    pki
+}
+
+/// The warnings of `validate`.
+fn warnings_of(pki: &Pki) -> Vec<String> {
+    let output = keygate(&["validate", pki.path("keygate.toml").to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().filter_map(|line| line.strip_prefix("warning: ")).map(str::to_owned).collect()
+}
+
+/// Guard: `unusable_addresses` in `src/listen/check.rs`.
+#[test]
+fn a_socket_of_an_authorizer_that_cannot_be_bound_is_an_error_of_validate_and_of_a_start() {
+    let fails = |pki: &Pki, problem: &str| {
+        let directory = pki.directory().display();
+        let expected = format!("cannot listen on unix:{directory}/{problem}");
+        for command in ["validate", "run"] {
+            let output = keygate(&[command, pki.path("keygate.toml").to_str().unwrap()]);
+            let text = output_text(&output);
+            assert_eq!(output.status.code(), Some(4), "{command}: {text}");
+            assert!(text.contains(&expected), "{command}: {expected}: {text}");
+        }
+    };
+    let unknown = "socket_group = \"no-such-group\"";
+    fails(
+        &authorizer("unix:ask.sock", unknown),
+        "ask.sock: socket_group: /etc/group has no group \"no-such-group\"; create it, or give its number",
+    );
+    let pki = authorizer("unix:run/ask.sock", "");
+    let directory = pki.path("run");
+    let problem = format!("run/ask.sock: there is no directory {}; create it", directory.display());
+    fails(&pki, &problem);
+    let pki = authorizer("unix:/run/no-such-directory/ask.sock", "");
+    assert_eq!(
+        warnings_of(&pki),
+        Vec::<String>::new(),
+        "the service manager makes it at the start"
+    );
+    let pki = authorizer("unix:ask.sock", "");
+    std::fs::write(pki.path("ask.sock"), "no socket").unwrap();
+    fails(&pki, "ask.sock: the file is no socket; remove it, or give another path");
+    std::fs::remove_file(pki.path("ask.sock")).unwrap();
+    assert_eq!(warnings_of(&pki), Vec::<String>::new());
+}
+
+/// Guard: `open_access` in `src/config/authorizer.rs`.
+#[test]
+fn an_authorizer_that_is_open_to_other_peers_is_a_warning() {
+    let mode = "authorizer \"edge\": socket_mode 0666 lets every user of the machine ask about copied certificates; set askers.uids, or socket_mode = \"0660\" with socket_group";
+    let network = |network: &str| {
+        format!(
+            "authorizer \"edge\": askers.from has {network}, so that strangers may ask about copied certificates; name the networks of the hosts, or set tls.client_ca"
+        )
+    };
+    let tls = "tls = { certificate = \"server.pem\", private_key = \"server.key\" }";
+    let mutual = "tls = { certificate = \"server.pem\", private_key = \"server.key\", client_ca = \"ca.pem\" }";
+    let (unix, any, loopback) = ("unix:ask.sock", "0.0.0.0:9191", "127.0.0.1:9191");
+    for (listen, keys, expected) in [
+        (unix, "socket_mode = \"0666\"", Some(mode.to_owned())),
+        (unix, "socket_mode = \"0666\"\naskers = { uids = [33] }", None),
+        (unix, "socket_mode = \"0660\"", None),
+        (any, "askers = { from = [\"10.0.0.0/8\", \"0.0.0.0/0\"] }", Some(network("0.0.0.0/0"))),
+        (any, "askers = { from = [\"::/0\"] }", Some(network("::/0"))),
+        (any, "askers = { from = [\"128.0.0.0/1\"] }", Some(network("128.0.0.0/1"))),
+        (any, "askers = { from = [\"10.0.0.0/8\", \"fc00::/7\"] }", None),
+        (any, &format!("askers = {{ from = [\"0.0.0.0/0\"] }}\n{mutual}"), None),
+        (any, &format!("askers = {{ from = [\"0.0.0.0/0\"] }}\n{tls}"), Some(network("0.0.0.0/0"))),
+        (loopback, "askers = { from = [\"0.0.0.0/0\"] }", None),
+    ] {
+        let pki = authorizer(listen, keys);
+        pki.server("server");
+        assert_eq!(warnings_of(&pki), Vec::from_iter(expected), "{listen} {keys}");
+    }
+    // The running process logs it.
+    let pki = authorizer(unix, "socket_mode = \"0666\"");
+    let text = std::fs::read_to_string(pki.path("keygate.toml")).unwrap();
+    let keygate = Keygate::configured(&pki, &text);
+    let line = keygate
+        .wait_for("the warning", |line| line["message"] == "authorizer is open to other peers");
+    assert_eq!(line["problem"], mode);
 }
 
 #[test]

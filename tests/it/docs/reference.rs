@@ -98,6 +98,9 @@ fn the_page_has_every_key_and_its_type() {
     };
     assert_eq!(policy("services.policy."), policy("policy."), "the page has one sentence for both");
     assert_eq!(policy("authorizers.policy."), policy("policy."), "and for authorizers");
+    for key in ["authorizers.policy.reject_with", "authorizers.policy.evict_within"] {
+        assert_eq!(found[key], Kind::Rejected, "no message may suggest a value");
+    }
     for table in ["services.policy", "authorizers.policy"] {
         assert!(PAGE.contains(&format!("\n## `{table}`\n")));
     }
@@ -119,6 +122,7 @@ fn the_page_has_every_key_and_its_type() {
             Kind::Integers => "list of numbers".to_owned(),
             Kind::List(of) if of.is_empty() => "list of text".to_owned(),
             Kind::List(of) => format!("list of {}", words(of)),
+            Kind::Rejected => panic!("{key} has a row, and every value is an error"),
             Kind::Servers => "list of servers".to_owned(),
             Kind::Size => "size".to_owned(),
             Kind::Source => "text or table".to_owned(),
@@ -220,6 +224,7 @@ fn candidates(kind: &Kind) -> Vec<Value> {
         |texts: &[&str]| texts.iter().map(|text| Value::String((*text).to_owned())).collect();
     match kind {
         Kind::Boolean => vec![Value::Boolean(true), Value::Boolean(false)],
+        Kind::Rejected => vec![Value::Boolean(true)],
         Kind::Date => vec![value("2027-06-30")],
         Kind::Duration => texts(&["7s"]),
         Kind::Integer => vec![Value::Integer(7)],

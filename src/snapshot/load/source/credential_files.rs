@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::{
-    AuthorizerConfig, ClientAuthMode, ExpiredCrl, Protocol, ServiceConfig, UpstreamTlsConfig,
+    AuthorizerConfig, ClientAuthMode, ExpiredCrl, OpenAccess, Protocol, ServiceConfig,
+    UpstreamTlsConfig,
 };
 use crate::guard::Depth;
 use crate::snapshot::credential_owner::CredentialOwner;
@@ -49,6 +50,9 @@ pub(crate) trait NamesCredentials {
 
     /// Whether the process may run with a compromised key of the table.
     fn allows_compromised_own_key(&self) -> bool;
+
+    /// Whether peers that nobody has chosen may connect.
+    fn open_access(&self) -> Option<OpenAccess>;
 }
 
 impl NamesCredentials for ServiceConfig {
@@ -75,6 +79,11 @@ impl NamesCredentials for ServiceConfig {
 
     fn allows_compromised_own_key(&self) -> bool {
         self.allow_compromised_own_key
+    }
+
+    /// A service identifies each client itself.
+    fn open_access(&self) -> Option<OpenAccess> {
+        None
     }
 }
 
@@ -103,5 +112,9 @@ impl NamesCredentials for AuthorizerConfig {
 
     fn allows_compromised_own_key(&self) -> bool {
         self.allow_compromised_own_key
+    }
+
+    fn open_access(&self) -> Option<OpenAccess> {
+        self.open_access()
     }
 }

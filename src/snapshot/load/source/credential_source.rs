@@ -77,6 +77,9 @@ impl<C: NamesCredentials> CredentialSource<C> {
             Ok::<_, LoadErrors>(credentials)
         })?;
         log_warnings(credentials.get(), config.credential_files(), context.now);
+        if let Some(warning) = open_access(&config) {
+            warning.log();
+        }
         credentials.get().crls.raise(&mut crl_marks);
         Ok(Self {
             id,
@@ -220,7 +223,8 @@ impl<C: NamesCredentials> CredentialSource<C> {
 
     /// The conditions of the files that an operator must mend.
     pub(crate) fn warnings(&self, now: SystemTime) -> Vec<Warning> {
-        self.credentials.get().warnings(self.config.credential_files(), now)
+        let files = self.credentials.get().warnings(self.config.credential_files(), now);
+        files.into_iter().chain(open_access(self.config.as_ref())).collect()
     }
 
     /// Whether the service may run with compromised keys of its own.
@@ -305,6 +309,11 @@ fn retry_at(errors: &LoadErrors) -> Option<u64> {
         None
     });
     due.min()
+}
+
+fn open_access(config: &impl NamesCredentials) -> Option<Warning> {
+    let owner = config.credential_files().owner();
+    config.open_access().map(|access| Warning::OpenAccess { owner, access })
 }
 
 fn log_warnings(credentials: &ServiceCredentials, files: CredentialFiles<'_>, now: SystemTime) {
