@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use hyper::header::{self, HeaderName};
+use hyper::header::HeaderName;
 use ipnet::IpNet;
 
 use super::super::{
@@ -24,22 +24,35 @@ const MAX_STREAMS: u32 = 10_000;
 /// Default of `evict_within`.
 const EVICT_WITHIN: Duration = Duration::from_secs(10);
 
-/// Header names that `policy.header` must not use.
-const RESERVED: [HeaderName; 14] = [
-    header::CONNECTION,
-    header::CONTENT_LENGTH,
-    header::EXPECT,
-    header::HOST,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    header::FORWARDED,
-    HeaderName::from_static("client-cert"),
-    HeaderName::from_static("client-cert-chain"),
-    HeaderName::from_static("x-forwarded-for"),
-    HeaderName::from_static("x-forwarded-host"),
-    HeaderName::from_static("x-forwarded-proto"),
+/// Header names that `policy.header` must not use: fields that frame a message or belong to one
+/// connection, and fields that keygate writes into requests or answers.
+const RESERVED: [&str; 26] = [
+    "cache-control",
+    "client-cert",
+    "client-cert-chain",
+    "connection",
+    "content-length",
+    "content-type",
+    "cookie",
+    "date",
+    "expect",
+    "forwarded",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "sec-websocket-key",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "x-forwarded-client-cert",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-request-id",
 ];
 
 impl Checker<'_> {
@@ -210,11 +223,18 @@ impl Checker<'_> {
             self.invalid(path, format!("{name:?} is not a header name; write one like \"X-Key\""));
             return DEFAULT;
         };
-        if RESERVED.contains(&header) {
+        if is_reserved(&header) {
             self.invalid(path, format!("{name:?} is reserved; give a name like \"X-Key\""));
         }
         header
     }
+}
+
+/// Whether `policy.header` must not use this name in any spelling. Servers that turn names into
+/// variables, such as those of CGI, take `x_request_id` for `X-Request-Id`.
+fn is_reserved(header: &HeaderName) -> bool {
+    let dashed = header.as_str().replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
+    RESERVED.contains(&dashed.as_str())
 }
 
 /// Why a client cannot send `host`, in lower case, as SNI (RFC 6066, section 3).

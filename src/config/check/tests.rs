@@ -67,6 +67,8 @@ fn an_error_names_the_field_of_the_invalid_value() {
         ("limits = { max_connections = 0 }", "services.orders.limits.max_connections"),
         ("policy = { header = \"a b\" }", "services.orders.policy.header"),
         ("policy = { header = \"Host\" }", "services.orders.policy.header"),
+        ("policy = { header = \"X_Request-Id\" }", "\"X_Request-Id\" is reserved"),
+        ("policy = { header = \"Keep-Alive\" }", "\"Keep-Alive\" is reserved"),
         (
             "policy = { on_probable = \"admit\" }",
             "\"admit\" is not one of \"flag\", \"header\", \"reject\"",
