@@ -130,6 +130,7 @@ mod upstream {
     mod exchange;
     mod failures;
     mod http2;
+    mod lengths;
     mod names;
     mod servers;
     mod shares;

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use h2::{Reason, RecvStream};
 use hyper::HeaderMap;
 use hyper::body::{Frame, SizeHint};
-use hyper::header::CONTENT_LENGTH;
 
 use crate::proxy::message::h2_send::BackgroundSend;
 use crate::proxy::message::h2_trailers::TrailerCheck;
+use crate::proxy::message::headers::content_length;
 
 /// A body that is received. Reading it lets the peer send more, so that unread data takes no more
 /// memory than the window of the stream.
@@ -29,7 +29,7 @@ pub(crate) struct ReceivedBody {
 impl ReceivedBody {
     /// The body of a message with these fields.
     pub(crate) fn new(stream: RecvStream, headers: &HeaderMap) -> Self {
-        let remaining = content_length(headers);
+        let remaining = content_length(headers).ok().flatten();
         Self { stream, remaining, has_data: true, upload: None, trailers: None }
     }
 
@@ -94,14 +94,4 @@ impl Drop for ReceivedBody {
             upload.end_with_response();
         }
     }
-}
-
-/// The `Content-Length`; `None` without one, or with several that differ.
-fn content_length(headers: &HeaderMap) -> Option<u64> {
-    let mut values = headers.get_all(CONTENT_LENGTH).iter();
-    let length = values.next()?;
-    if values.any(|other| other != length) {
-        return None;
-    }
-    length.to_str().ok()?.parse().ok()
 }

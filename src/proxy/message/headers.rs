@@ -155,6 +155,64 @@ pub(crate) fn header_value(text: &str) -> Option<HeaderValue> {
     HeaderValue::from_str(text).ok()
 }
 
+/// The `Content-Length` fields of a message are no number, or differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("Content-Length is invalid")]
+pub(crate) struct InvalidContentLength;
+
+/// The `Content-Length` of a message; `None` if it has none. Equal ones, in one field or in several,
+/// count as one (RFC 9110, section 8.6).
+///
+/// # Errors
+/// Returns an error if it is not a number, above [`i64::MAX`], or if several differ.
+pub(crate) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, InvalidContentLength> {
+    Ok(declared_length(headers)?.map(|(length, _)| length))
+}
+
+/// Makes the `Content-Length` of a message one field in canonical form: a recipient may take the
+/// first of several, or all of them as invalid. Returns the length.
+///
+/// # Errors
+/// See [`content_length`].
+pub(crate) fn normalize_content_length(
+    headers: &mut HeaderMap,
+) -> Result<Option<u64>, InvalidContentLength> {
+    let Some((length, is_canonical)) = declared_length(headers)? else { return Ok(None) };
+    if !is_canonical {
+        headers.insert(header::CONTENT_LENGTH, length.into());
+    }
+    Ok(Some(length))
+}
+
+/// The `Content-Length`, and whether it is one field in canonical form.
+fn declared_length(headers: &HeaderMap) -> Result<Option<(u64, bool)>, InvalidContentLength> {
+    let mut declared = None;
+    for value in headers.get_all(header::CONTENT_LENGTH) {
+        for digits in value.as_bytes().split(|byte| *byte == b',') {
+            let number = number_of(digits.trim_ascii()).ok_or(InvalidContentLength)?;
+            let is_whole =
+                digits == value.as_bytes() && (digits == b"0" || !digits.starts_with(b"0"));
+            let is_canonical = match declared {
+                None => is_whole,
+                Some((length, _)) if length == number => false,
+                Some(_) => return Err(InvalidContentLength),
+            };
+            declared = Some((number, is_canonical));
+        }
+    }
+    Ok(declared)
+}
+
+/// A number in decimal digits; `None` for any other text, and above [`i64::MAX`].
+fn number_of(digits: &[u8]) -> Option<u64> {
+    let mut number = (!digits.is_empty()).then_some(0_i64)?;
+    for digit in digits {
+        let digit = char::from(*digit).to_digit(10)?;
+        number = number.checked_mul(10)?.checked_add(i64::from(digit))?;
+    }
+    u64::try_from(number).ok()
+}
+
 /// HTTP/2 may split cookies into several fields; HTTP/1.1 has one (RFC 9113, section 8.2.3).
 pub(crate) fn join_cookies(headers: &mut HeaderMap) {
     let mut cookies = headers.get_all(header::COOKIE).iter();

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use crate::proxy::message::h2_receive::ReceivedBody;
+use crate::proxy::message::headers::InvalidContentLength;
 use crate::proxy::message::upload::ClientFault;
 
 /// The body of a message that is received, over either version of HTTP.
@@ -120,6 +121,8 @@ impl ServerBody {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
     #[error(transparent)]
+    ContentLength(#[from] InvalidContentLength),
+    #[error(transparent)]
     Exchange(#[from] Http1Error),
     #[error(transparent)]
     Http1(#[from] hyper::Error),
@@ -132,6 +135,7 @@ impl HttpError {
     pub(crate) fn is_of_connection(&self) -> bool {
         match self {
             Self::Exchange(_) | Self::Http1(_) => true,
+            Self::ContentLength(_) => false,
             Self::Http2(error) => error.is_go_away() || error.is_io(),
         }
     }
@@ -140,7 +144,7 @@ impl HttpError {
     pub(crate) fn is_of_own_body(&self) -> bool {
         match self {
             Self::Http1(error) => error.is_user(),
-            Self::Exchange(_) | Self::Http2(_) => false,
+            Self::ContentLength(_) | Self::Exchange(_) | Self::Http2(_) => false,
         }
     }
 
@@ -148,7 +152,7 @@ impl HttpError {
     /// (RFC 9113, section 8.7).
     pub(crate) fn is_refused(&self) -> bool {
         match self {
-            Self::Exchange(_) | Self::Http1(_) => false,
+            Self::ContentLength(_) | Self::Exchange(_) | Self::Http1(_) => false,
             Self::Http2(error) => error.reason() == Some(h2::Reason::REFUSED_STREAM),
         }
     }
@@ -161,8 +165,8 @@ pub(crate) enum Http1Error {
     Chunk(&'static str),
     #[error("connection closed before message completed")]
     Closed,
-    #[error("Content-Length is invalid")]
-    ContentLength,
+    #[error(transparent)]
+    ContentLength(#[from] InvalidContentLength),
     #[error("{0} parsed")]
     Head(httparse::Error),
     #[error("response head is too large")]

@@ -96,9 +96,10 @@ impl From<HttpError> for UpstreamError {
         match error {
             HttpError::Exchange(Http1Error::HeadTooLarge) => Self::ResponseHead,
             HttpError::Http2(error) if is_broken_stream(&error) => Self::Http2ResponseHead,
-            error @ (HttpError::Exchange(_) | HttpError::Http1(_) | HttpError::Http2(_)) => {
-                Self::Protocol(Arc::new(error))
-            }
+            error @ (HttpError::ContentLength(_)
+            | HttpError::Exchange(_)
+            | HttpError::Http1(_)
+            | HttpError::Http2(_)) => Self::Protocol(Arc::new(error)),
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::proxy::message::body::{OutgoingRequest, RequestBody};
 use crate::proxy::message::h2_duplex::Http2Duplex;
 use crate::proxy::message::h2_receive::ReceivedBody;
 use crate::proxy::message::h2_send::BackgroundSend;
+use crate::proxy::message::headers::normalize_content_length;
 use crate::proxy::message::incoming::Incoming;
 use crate::proxy::message::informational::InformationalSender;
 
@@ -194,7 +195,8 @@ impl Http2Connection {
             BackgroundSend::start(body, stream, outlives_response, stall_timeout, held).await
         };
         let response = response_head(&mut response, informational).await;
-        let (head, stream) = response.map_err(ExchangeError::maybe_sent)?.into_parts();
+        let (mut head, stream) = response.map_err(ExchangeError::maybe_sent)?.into_parts();
+        normalize_content_length(&mut head.headers).map_err(ExchangeError::maybe_sent)?;
         let body = ReceivedBody::new(stream, &head.headers).with_upload(upload);
         Ok((Response::from_parts(head, Incoming::Http2(body)), slot))
     }
@@ -209,7 +211,8 @@ impl Http2Connection {
         let sent = self.sender.send_request(head, false);
         let (mut response, send) = sent.map_err(ExchangeError::maybe_sent)?;
         let response = response_head(&mut response, body.informational()).await;
-        let (head, receive) = response.map_err(ExchangeError::maybe_sent)?.into_parts();
+        let (mut head, receive) = response.map_err(ExchangeError::maybe_sent)?.into_parts();
+        normalize_content_length(&mut head.headers).map_err(ExchangeError::maybe_sent)?;
         if head.status.is_success() {
             let response = Response::from_parts(head, Incoming::Empty);
             return Ok((response, Some(Http2Duplex::new(send, receive))));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::example::{MINIMAL, parse};
 
 const STATUS: HeaderName = HeaderName::from_static("x-key-verdict");
 
@@ -79,6 +80,31 @@ fn fields_that_connection_names_are_removed() {
 }
 
 #[test]
+fn a_content_length_becomes_one_field_in_canonical_form() {
+    let of = |values: &[&'static str]| {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(header::CONTENT_LENGTH, HeaderValue::from_static(value));
+        }
+        let length = normalize_content_length(&mut headers);
+        let left = headers.get_all(header::CONTENT_LENGTH).iter().cloned().collect::<Vec<_>>();
+        (length, left)
+    };
+    assert_eq!(of(&[]), (Ok(None), Vec::new()));
+    for values in [&["5"][..], &["5, 5"], &["5", "5"], &["5,5", "05"], &["0005"]] {
+        assert_eq!(of(values), (Ok(Some(5)), vec!["5".parse().unwrap()]), "{values:?}");
+    }
+    for (value, length) in [("0", 0), ("00", 0), ("9223372036854775807", i64::MAX as u64)] {
+        assert_eq!(of(&[value]), (Ok(Some(length)), vec![length.into()]), "{value}");
+    }
+    for values in
+        [&["5, 6"][..], &["5", "6"], &["5", ""], &["5,"], &["+5"], &["9223372036854775808"]]
+    {
+        assert_eq!(of(values).0, Err(InvalidContentLength), "{values:?}");
+    }
+}
+
+#[test]
 fn cookies_of_http2_are_joined() {
     let mut headers = HeaderMap::new();
     headers.append(header::COOKIE, HeaderValue::from_static("a=1"));
@@ -110,5 +136,28 @@ fn a_request_id_is_kept_from_trusted_peers_and_generated_for_others() {
     ] {
         let made = named(ids, is_trusted);
         assert!(made.len() == 32 && made.bytes().all(|byte| byte.is_ascii_hexdigit()), "{made}");
+    }
+}
+
+#[test]
+fn the_policy_header_cannot_have_the_name_of_another_field_of_keygate() {
+    let own = [
+        CLIENT_CERT,
+        CLIENT_CERT_CHAIN,
+        XFCC,
+        X_FORWARDED_FOR,
+        X_FORWARDED_HOST,
+        X_FORWARDED_PROTO,
+        X_REQUEST_ID,
+        header::FORWARDED,
+        header::HOST,
+        header::COOKIE,
+    ];
+    for name in own {
+        for name in [name.as_str(), &name.as_str().replace('-', "_")] {
+            let problem = parse(&format!("{MINIMAL}policy = {{ header = \"{name}\" }}"));
+            let problem = problem.unwrap_err().to_string();
+            assert!(problem.contains(&format!("{name:?} is reserved")), "{problem}");
+        }
     }
 }

@@ -12,9 +12,8 @@ use hyper::header::{self, HeaderMap, HeaderName};
 use hyper::{Request, body};
 use tokio::io::AsyncWrite;
 
-use super::response::content_length;
 use crate::proxy::message::body::{OutgoingRequest, RequestBody};
-use crate::proxy::message::headers::{OwnFields, push_line};
+use crate::proxy::message::headers::{self, OwnFields, push_line};
 use crate::proxy::message::incoming::Http1Error;
 
 /// Capacity that is reserved for a request head, in bytes.
@@ -126,7 +125,7 @@ impl UploadFraming {
         if headers.contains_key(header::TRANSFER_ENCODING) {
             return Ok(Self::Chunked);
         }
-        let declared = content_length(headers)?.map(Self::Declared);
+        let declared = headers::content_length(headers)?.map(Self::Declared);
         Ok(declared.or_else(|| body.size_hint().exact().map(Self::Known)).unwrap_or(Self::Chunked))
     }
 

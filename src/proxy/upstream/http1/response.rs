@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use self::chunks::ChunkDecoder;
 use super::MAX_BUFFER;
+use crate::proxy::message::headers;
 use crate::proxy::message::incoming::Http1Error;
 
 /// Size of the first read on a connection, in bytes.
@@ -171,18 +172,20 @@ pub(super) enum BodyPiece {
 }
 
 impl BodyDecoder {
-    /// The decoder of the body that follows the head of a final response.
+    /// The decoder of the body that follows the head of a final response. A `Content-Length` that
+    /// counts becomes one field in canonical form.
     ///
     /// # Errors
     /// Returns an error if the length of the body is unknown or ambiguous.
-    pub(super) fn of<B>(response: &Response<B>, is_head: bool) -> Result<Self, Http1Error> {
+    pub(super) fn of<B>(response: &mut Response<B>, is_head: bool) -> Result<Self, Http1Error> {
         let (status, headers) = (response.status(), response.headers());
         let is_bodiless =
             [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED, StatusCode::SWITCHING_PROTOCOLS];
-        if is_head || is_bodiless.contains(&status) {
-            return Ok(Self::Length(0));
-        }
+        let is_bodiless = is_head || is_bodiless.contains(&status);
         if let Some(last) = headers.get_all(header::TRANSFER_ENCODING).iter().next_back() {
+            if is_bodiless {
+                return Ok(Self::Length(0));
+            }
             if response.version() == Version::HTTP_10 {
                 return Err(Http1Error::TransferEncoding);
             }
@@ -194,7 +197,8 @@ impl BodyDecoder {
                 Self::UntilClose { has_closed: false }
             });
         }
-        match content_length(headers)? {
+        match headers::normalize_content_length(response.headers_mut())? {
+            _ if is_bodiless => Ok(Self::Length(0)),
             Some(length) => Ok(Self::Length(length)),
             None => Ok(Self::UntilClose { has_closed: false }),
         }
@@ -256,33 +260,6 @@ impl BodyDecoder {
     pub(super) fn is_delimited(&self) -> bool {
         !matches!(self, Self::UntilClose { .. })
     }
-}
-
-/// The `Content-Length` of a message; `None` if it has none.
-///
-/// # Errors
-/// Returns an error if it is not a number, or if several differ.
-pub(super) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Http1Error> {
-    let mut length = None;
-    for value in headers.get_all(header::CONTENT_LENGTH) {
-        for number in value.as_bytes().split(|byte| *byte == b',') {
-            let number = number_of(number.trim_ascii()).ok_or(Http1Error::ContentLength)?;
-            if length.replace(number).is_some_and(|other| other != number) {
-                return Err(Http1Error::ContentLength);
-            }
-        }
-    }
-    Ok(length)
-}
-
-/// A number in decimal digits; `None` for any other text, and above [`i64::MAX`].
-fn number_of(digits: &[u8]) -> Option<u64> {
-    let mut number = (!digits.is_empty()).then_some(0_i64)?;
-    for digit in digits {
-        let digit = char::from(*digit).to_digit(10)?;
-        number = number.checked_mul(10)?.checked_add(i64::from(digit))?;
-    }
-    u64::try_from(number).ok()
 }
 
 /// Takes at most `remaining` bytes, and subtracts them from it.

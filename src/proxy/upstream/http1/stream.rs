@@ -151,7 +151,7 @@ impl Http1Stream {
         let mut is_new = !self.buffer.bytes.is_empty();
         let mut was_informational = false;
         loop {
-            while let Some(response) =
+            while let Some(mut response) =
                 is_new.then(|| response::parse(&mut self.buffer.bytes)).transpose()?.flatten()
             {
                 let status = response.status();
@@ -163,7 +163,7 @@ impl Http1Stream {
                     was_informational = true;
                     continue;
                 }
-                let body = BodyDecoder::of(&response, self.is_head)?;
+                let body = BodyDecoder::of(&mut response, self.is_head)?;
                 let is_last = status == StatusCode::SWITCHING_PROTOCOLS
                     || !body.is_delimited()
                     || body.is_ambiguous(&response);

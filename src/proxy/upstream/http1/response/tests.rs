@@ -1,8 +1,8 @@
 use super::chunks::{MAX_EXTENSIONS, MAX_PADDING, MAX_TRAILER_FIELDS, MAX_TRAILERS};
 use super::*;
 
-fn decoder(head: Response<()>) -> Result<BodyDecoder, Http1Error> {
-    BodyDecoder::of(&head, false)
+fn decoder(mut head: Response<()>) -> Result<BodyDecoder, Http1Error> {
+    BodyDecoder::of(&mut head, false)
 }
 
 fn chunked() -> BodyDecoder {
@@ -73,8 +73,8 @@ fn the_framing_of_a_response_is_that_of_its_head() {
         let bodiless = head(&[(length, "5")]).status(status).body(()).unwrap();
         assert!(decoder(bodiless).unwrap().has_ended(), "{status}");
     }
-    let response = head(&[(coding, "chunked")]).body(()).unwrap();
-    assert!(BodyDecoder::of(&response, true).unwrap().has_ended(), "HEAD");
+    let mut response = head(&[(coding, "chunked")]).body(()).unwrap();
+    assert!(BodyDecoder::of(&mut response, true).unwrap().has_ended(), "HEAD");
 }
 
 #[test]

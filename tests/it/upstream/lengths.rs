@@ -1,0 +1,105 @@
+//! The `Content-Length` of a response: one field in canonical form, or 502.
+
+use std::io::Write;
+
+use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, field, frame};
+use crate::support::output_text;
+use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::server::{Server, next_frame, read_until};
+
+const BODY: &str = "hello";
+
+/// The head of the response that a client of this version of HTTP gets, in lower case, and its body.
+/// `serve` is the upstream.
+fn response(
+    proxy: &Running,
+    (version, method): (&str, &str),
+    serve: impl FnOnce(),
+) -> (String, String) {
+    let method: &[&str] = if method == "HEAD" { &["-I"] } else { &["-i"] };
+    let output = std::thread::scope(|scope| {
+        let client =
+            scope.spawn(|| proxy.keygate.curl(&proxy.good, &[&[version], method].concat()));
+        serve();
+        client.join().unwrap()
+    });
+    assert!(output.status.success(), "{}", output_text(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.to_ascii_lowercase(), body.to_owned())
+}
+
+/// The values of `content-length` in a head.
+fn lengths(head: &str) -> Vec<&str> {
+    head.lines().filter_map(|line| line.strip_prefix("content-length: ")).collect()
+}
+
+#[test]
+fn several_equal_lengths_of_a_response_become_one_and_others_are_502() {
+    let server = Server::start();
+    let proxy = Proxy::before(format!("http://{}", server.address)).workers(1).start();
+    for version in ["--http1.1", "--http2"] {
+        for (method, status) in [("GET", "200 OK"), ("HEAD", "200 OK"), ("GET", "304 Not Modified")]
+        {
+            for (fields, is_valid) in [
+                ("Content-Length: 5, 5", true),
+                ("Content-Length: 5\r\nContent-Length: 5", true),
+                ("Content-Length: 05", true),
+                ("Content-Length: 5, 6", false),
+                ("Content-Length: 5\r\nContent-Length: 6", false),
+                ("Content-Length: 5,", false),
+                ("Content-Length: +5", false),
+            ] {
+                let has_body = method == "GET" && status == "200 OK";
+                let (head, body) = response(&proxy, (version, method), || {
+                    let mut tcp = server.connection();
+                    read_until(&mut tcp, "\r\n\r\n");
+                    let body = if has_body { BODY } else { "" };
+                    write!(tcp, "HTTP/1.1 {status}\r\n{fields}\r\nConnection: close\r\n\r\n{body}")
+                        .unwrap();
+                });
+                let case = format!("{version} {method} {status} {fields:?}: {head}");
+                let code = head.split(' ').nth(1).unwrap();
+                if is_valid {
+                    assert_eq!((code, lengths(&head)), (&status[..3], vec!["5"]), "{case}");
+                    assert_eq!(body, if has_body { BODY } else { "" }, "{case}");
+                } else {
+                    assert_eq!(code, "502", "{case}");
+                }
+            }
+        }
+    }
+    let line = proxy.wait_for("the reason", |line| line["message"] == "upstream failed");
+    assert_eq!(line["error"], "the upstream connection failed: Content-Length is invalid");
+}
+
+#[test]
+fn lengths_of_a_response_over_http2_become_one_if_they_are_equal() {
+    for version in ["--http1.1", "--http2"] {
+        for (values, is_valid) in
+            [(&["5", "5"][..], true), (&["05"], true), (&["5", "6"], false), (&["5", "x"], false)]
+        {
+            let server = Server::start();
+            let proxy = Proxy::before(format!("h2c://{}", server.address)).workers(1).start();
+            let mut open = None; // the connection stays open while the client reads
+            let (head, body) = response(&proxy, (version, "GET"), || {
+                let mut tcp = server.http2();
+                let (kind, stream, ..) = next_frame(&mut tcp);
+                assert_eq!(kind, HEADERS);
+                let fields = values.iter().flat_map(|value| field("content-length", value));
+                let head: Vec<u8> = [0x88].into_iter().chain(fields).collect(); // :status 200
+                let head = frame(HEADERS, END_HEADERS, stream, &head);
+                let body = frame(DATA, END_STREAM, stream, BODY.as_bytes());
+                tcp.write_all(&[head, body].concat()).unwrap();
+                open = Some(tcp);
+            });
+            let case = format!("{version} {values:?}: {head}");
+            let code = head.split(' ').nth(1).unwrap();
+            if is_valid {
+                assert_eq!((code, lengths(&head), &*body), ("200", vec!["5"], BODY), "{case}");
+            } else {
+                assert_eq!(code, "502", "{case}");
+            }
+        }
+    }
+}
