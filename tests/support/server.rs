@@ -31,6 +31,11 @@ impl Server {
         tcp
     }
 
+    /// The next connection, however late; `None` if there will be none.
+    pub fn next(&self) -> Option<TcpStream> {
+        self.connections.recv().ok()
+    }
+
     /// An HTTP/2 connection after the exchange of prefaces.
     pub fn http2(&self) -> TcpStream {
         self.http2_with(&[])

@@ -29,6 +29,7 @@ use crate::proxy::worker::access_log::Record;
 pub(crate) fn status_of(error: &UpstreamError) -> StatusCode {
     match error {
         UpstreamError::ChangedProtocol
+        | UpstreamError::EndedUnused
         | UpstreamError::Http2ResponseHead
         | UpstreamError::Protocol(_)
         | UpstreamError::ResponseHead

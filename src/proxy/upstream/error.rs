@@ -23,6 +23,8 @@ pub(crate) enum UpstreamError {
     ConnectionLimit,
     #[error(transparent)]
     Dial(Arc<DialError>),
+    #[error("the server ended a new HTTP/2 connection before a request")]
+    EndedUnused,
     #[error("the Host field is not a valid HTTP/2 authority")]
     Host,
     /// h2 has one error for both.
@@ -50,7 +52,7 @@ impl UpstreamError {
         Some(match self {
             Self::Client(_) | Self::Host | Self::NoExtendedConnect => return None,
             Self::Dial(error) if error.is_shortage() => UpstreamFailure::Unavailable,
-            Self::ChangedProtocol | Self::Dial(_) => UpstreamFailure::Connect,
+            Self::ChangedProtocol | Self::Dial(_) | Self::EndedUnused => UpstreamFailure::Connect,
             Self::ClientShare | Self::ConnectionLimit | Self::NoHealthyServer => {
                 UpstreamFailure::Unavailable
             }
@@ -67,7 +69,7 @@ impl UpstreamError {
     /// a client can choose a slow page. `None` also for shortages of this process.
     pub(crate) fn server_failure(&self) -> Option<ServerFailure> {
         match self {
-            Self::ChangedProtocol => Some(ServerFailure::Connect),
+            Self::ChangedProtocol | Self::EndedUnused => Some(ServerFailure::Connect),
             Self::Dial(error) => error.is_of_server().then_some(ServerFailure::Connect),
             Self::Http2ResponseHead
             | Self::Protocol(_)

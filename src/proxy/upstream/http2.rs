@@ -57,6 +57,8 @@ pub(crate) struct ConnectionId(*const SharedState);
 struct SharedState {
     settings: FirstSettings,
     has_ended: Cell<bool>,
+    /// Whether a request was sent on it.
+    is_used: Cell<bool>,
     /// Streams that the server allows.
     stream_limit: Cell<usize>,
     /// Streams in use.
@@ -81,6 +83,7 @@ impl Http2Connection {
         let shared = Rc::new(SharedState {
             settings: FirstSettings::default(),
             has_ended: Cell::new(false),
+            is_used: Cell::new(false),
             stream_limit: Cell::new(INITIAL_STREAMS),
             streams: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
@@ -119,6 +122,11 @@ impl Http2Connection {
     /// Whether the connection has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.shared.has_ended.get()
+    }
+
+    /// Whether a request was sent on the connection.
+    pub(crate) fn is_used(&self) -> bool {
+        self.shared.is_used.get()
     }
 
     /// Time since the connection was opened.
@@ -187,6 +195,7 @@ impl Http2Connection {
         let (informational, outlives_response) = (body.informational(), body.outlives_response());
         let sent = slot.as_mut().sender.send_request(head, is_bodiless);
         let (mut response, stream) = sent.map_err(ExchangeError::maybe_sent)?;
+        slot.as_mut().shared.is_used.set(true);
         let slot = Rc::new(slot);
         let upload = if is_bodiless {
             None
@@ -210,6 +219,7 @@ impl Http2Connection {
         let head = Request::from_parts(head, ());
         let sent = self.sender.send_request(head, false);
         let (mut response, send) = sent.map_err(ExchangeError::maybe_sent)?;
+        self.shared.is_used.set(true);
         let response = response_head(&mut response, body.informational()).await;
         let (mut head, receive) = response.map_err(ExchangeError::maybe_sent)?.into_parts();
         normalize_content_length(&mut head.headers).map_err(ExchangeError::maybe_sent)?;

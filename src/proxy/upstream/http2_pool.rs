@@ -93,24 +93,37 @@ impl Http2Pool {
     /// [`Self::end_opening`]. Cancel-safe.
     ///
     /// # Errors
-    /// Returns an error if no connection can be opened, or if too many requests wait.
+    /// Returns an error if no connection can be opened, if the server ends the new one before a
+    /// request, or if too many requests wait.
     pub(crate) async fn acquire(
         self: &Rc<Self>,
         client: ClientKey,
         open: impl Fn(),
     ) -> Result<StreamSlot, UpstreamError> {
+        let mut has_waited = false;
         loop {
             let mut slot = match self.take(client) {
                 Some(slot) => slot,
-                None => match (&mut self.wait(client, &open)?.end).await {
-                    Ok(WaitEnd::Served(slot)) => slot,
-                    Ok(WaitEnd::Retry) => continue,
-                    Ok(WaitEnd::Failed(error)) => return Err(error),
-                    Err(_) => return Err(UpstreamError::ConnectionLimit), // the pool is gone
-                },
+                None => {
+                    has_waited = true;
+                    match (&mut self.wait(client, &open)?.end).await {
+                        Ok(WaitEnd::Served(slot)) => slot,
+                        Ok(WaitEnd::Retry) => continue,
+                        Ok(WaitEnd::Failed(error)) => return Err(error),
+                        Err(_) => return Err(UpstreamError::ConnectionLimit), // the pool is gone
+                    }
+                }
             };
             if slot.http2.accepts_requests().await {
                 return Ok(slot);
+            }
+            // A connection that was idle in the pool may have ended by a timeout of the server. A
+            // new one that ends would be opened again and again.
+            if has_waited && !slot.http2.is_used() {
+                self.connections.borrow_mut().retain(|other| other.id() != slot.http2.id());
+                if self.fail_opening(&UpstreamError::EndedUnused) {
+                    return Err(UpstreamError::EndedUnused);
+                }
             }
             self.remove(slot.http2.id());
         }
@@ -171,13 +184,20 @@ impl Http2Pool {
                 }
             }
             Err(error) => {
-                self.open_after.set(Some(Instant::now() + BACK_OFF));
-                let is_last = self.connections.borrow().is_empty();
-                if is_last || self.purpose == PoolPurpose::Tunnels {
-                    self.wake_all(|| WaitEnd::Failed(error.clone()));
-                }
+                self.fail_opening(&error);
             }
         }
+    }
+
+    /// Backs off from opening connections. All requests that wait get the error, unless they can
+    /// wait for a slot of another connection. Returns whether they cannot.
+    fn fail_opening(&self, error: &UpstreamError) -> bool {
+        self.open_after.set(Some(Instant::now() + BACK_OFF));
+        let is_final = self.connections.borrow().is_empty() || self.purpose == PoolPurpose::Tunnels;
+        if is_final {
+            self.wake_all(|| WaitEnd::Failed(error.clone()));
+        }
+        is_final
     }
 
     /// Adds a connection, unless there are enough.
@@ -199,7 +219,14 @@ impl Http2Pool {
     /// Follows a change of the connections: drops those that have ended, and serves requests that
     /// wait.
     pub(crate) fn update(self: &Rc<Self>) {
-        self.connections.borrow_mut().retain(|http2| !http2.is_closed());
+        let mut has_ended_unused = false;
+        self.connections.borrow_mut().retain(|http2| {
+            has_ended_unused |= http2.is_closed() && !http2.is_used();
+            !http2.is_closed()
+        });
+        if has_ended_unused && !self.is_opening.get() && !self.waiting.borrow().is_empty() {
+            self.fail_opening(&UpstreamError::EndedUnused);
+        }
         self.serve_waiting();
     }
 

@@ -11,7 +11,7 @@ use crate::support::http2::{
     SETTINGS, field, frame, request,
 };
 use crate::support::proxy::{Configure, Proxy, Running};
-use crate::support::server::next_frame;
+use crate::support::server::{next_frame, settings};
 use crate::support::{output_text, wait_until};
 
 /// The reaction of a server to a request.
@@ -242,6 +242,58 @@ fn a_server_that_sends_no_settings_is_skipped_after_the_connect_timeout() {
     }
     let line = scene.wait_for("an ejection", |line| line["message"] == "upstream server ejected");
     assert_eq!(line["server"], urls[0].as_str());
+}
+
+/// A server that ends each connection after its SETTINGS, and holds it open or closes it. It allows
+/// `streams` streams. Returns its address and the number of its connections.
+fn ending_server(streams: u32, closes: bool) -> (SocketAddr, Arc<AtomicUsize>) {
+    let server = support::server::Server::start();
+    let (address, connections) = (server.address, Arc::new(AtomicUsize::new(0)));
+    let opened = Arc::clone(&connections);
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        while let Some(mut tcp) = server.next() {
+            opened.fetch_add(1, Ordering::SeqCst);
+            // keygate may have stopped, at the end of the test.
+            let _ = tcp.read_exact(&mut [0; 24]); // the preface
+            let max_concurrent_streams = 3;
+            let settings = settings(&[(max_concurrent_streams, streams)]);
+            let ends = frame(GOAWAY, 0, 0, &[0; 8]); // no stream, NO_ERROR
+            let _ = tcp.write_all(&[settings, ends].concat());
+            if !closes {
+                open.push(tcp);
+            }
+        }
+    });
+    (address, connections)
+}
+
+#[test]
+fn a_server_that_ends_each_new_connection_gets_one_for_each_request() {
+    for (streams, closes) in [(100, false), (100, true), (0, true)] {
+        let (address, connections) = ending_server(streams, closes);
+        let scene = Proxy::before(format!("h2c://{address}")).workers(1).start();
+        for requests in 1..=3 {
+            assert_eq!(scene.code(&[]), "502");
+            let connections = connections.load(Ordering::SeqCst);
+            assert_eq!(connections, requests, "{streams} {closes}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_ends_each_new_connection_is_ejected() {
+    let (ending, connections) = ending_server(100, false);
+    let server = Server::start(|_| Does::Response);
+    let urls = [ending, server.address].map(|address| format!("h2c://{address}"));
+    let settings = "balance = \"round-robin\", max_failures = 2, retry_after = \"1h\"";
+    let scene = Proxy::new().servers(&urls).upstream(settings).workers(1).start();
+    for _ in 0..8 {
+        assert_eq!(scene.code(&[]), "200");
+    }
+    let line = scene.wait_for("an ejection", |line| line["message"] == "upstream server ejected");
+    assert_eq!(line["server"], urls[0].as_str());
+    assert_eq!(connections.load(Ordering::SeqCst), 2);
 }
 
 #[test]
