@@ -36,7 +36,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
 pub(crate) use self::asker::AskerShares;
-use self::asker::{AskerKey, AskingPeer};
+use self::asker::{AskerKey, AskerRejection, AskingPeer};
 use self::connection::AskConnection;
 use self::stream::AskStream;
 pub(crate) use self::worker::{AskLinks, AskWorker};
@@ -60,7 +60,7 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
         let Accepted { tcp, peer, handshake_timeout, permit, .. } = accepted;
         // Networks are checked before the handshake, which costs more than the check.
         if !authorizer.config.askers.permits_address(peer.ip()) {
-            worker.reject(&authorizer, &peer.ip().to_canonical());
+            worker.reject(&authorizer, &peer.ip().to_canonical(), AskerRejection::Address);
             return;
         }
         // Taken before the handshake, so that silent connections count as well.
@@ -73,9 +73,9 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
             Some(tls) => match timeout(handshake_timeout, handshake(tls, tcp, peer)).await {
                 Ok(Ok((stream, identity))) => (stream, AskingPeer::Tls(Box::new(identity))),
                 Ok(Err(error)) => {
-                    let error = tls::explain(&error);
+                    let (rejection, error) = (AskerRejection::of_tls(&error), tls::explain(&error));
                     debug!(%peer, authorizer = %authorizer.config.name, %error, "asker rejected");
-                    worker.reject(&authorizer, &peer.ip().to_canonical());
+                    worker.reject(&authorizer, &peer.ip().to_canonical(), rejection);
                     return;
                 }
                 Err(_) => return, // a peer that sends nothing is no asker
@@ -128,8 +128,8 @@ async fn serve(
     asker: AskingPeer,
 ) {
     let connection = Rc::new(AskConnection::new(worker, authorizer, asker));
-    if !connection.may_ask() {
-        connection.reject();
+    if let Err(rejection) = connection.check_asker() {
+        connection.reject(rejection);
         return;
     }
     match authorizer.config.protocol {

@@ -67,6 +67,7 @@ struct LoggedUnusable {
 struct LoggedUnauthorized {
     service: String,
     asker: String,
+    reason: &'static str,
 }
 
 /// Maximum length of `sni` and `error` in a line, in characters; the rest is cut off.
@@ -119,14 +120,18 @@ impl RefusalLog {
         );
     }
 
-    /// Logs a connection of a peer that may not ask.
-    pub(crate) fn unauthorized(&self, authorizer: &str, asker: &dyn Display) {
+    /// Logs a connection of a peer that may not ask. `reason` is the rule in words.
+    pub(crate) fn unauthorized(&self, authorizer: &str, asker: &dyn Display, reason: &'static str) {
         let now = Instant::now();
-        let key = LoggedUnauthorized { service: authorizer.to_owned(), asker: asker.to_string() };
+        let (service, asker) = (authorizer.to_owned(), asker.to_string());
+        let key = LoggedUnauthorized { service, asker: asker.clone(), reason };
         let permitted = self.unauthorized.permit(key, now);
         log_dropped(self.unauthorized.take_dropped(now));
         if let Some(left_out) = permitted {
-            warn!(service = authorizer, %asker, left_out, "peer may not ask, closing connection");
+            warn!(
+                service = authorizer,
+                asker, reason, left_out, "peer may not ask, closing connection"
+            );
         }
     }
 

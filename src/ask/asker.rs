@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -12,7 +13,7 @@ use tokio::net::UnixStream;
 use crate::guard::{Decision, Guard, Policy};
 use crate::permit::network_of;
 use crate::snapshot::Authorizer;
-use crate::tls::ClientIdentity;
+use crate::tls::{ClientIdentity, HandshakeResult};
 
 /// The peer of a connection to an authorizer.
 #[derive(Debug)]
@@ -32,28 +33,96 @@ impl AskingPeer {
         (Self::Unix(uid), AskerKey::User(uid))
     }
 
-    /// Whether `authorizer` permits this peer to ask at `now`.
-    pub(super) fn is_permitted(
+    /// Checks that `authorizer` permits this peer to ask at `now`.
+    ///
+    /// # Errors
+    /// Returns the first rule that rejects the peer.
+    pub(super) fn check(
         &self,
         authorizer: &Authorizer,
         guard: &Guard,
         now: SystemTime,
-    ) -> bool {
+    ) -> Result<(), AskerRejection> {
         let askers = &authorizer.config.askers;
-        match self {
+        let address = match self {
             // A reload may have added TLS to the address.
-            Self::Tcp(peer) => authorizer.tls.is_none() && askers.permits_address(peer.ip()),
+            Self::Tcp(_) if authorizer.tls.is_some() => return Err(AskerRejection::NoTls),
+            Self::Tcp(peer) => peer.ip(),
             Self::Tls(identity) => {
-                let verifier = authorizer.tls.as_ref().and_then(|tls| tls.verifier.as_ref());
-                let is_accepted = verifier.is_none_or(|verifier| {
-                    identity.verify_again(verifier, now).is_ok()
-                        && identity.judge(guard, &Policy::default(), now).decision
-                            != Decision::Reject
-                });
-                is_accepted && askers.permits_address(identity.peer().ip())
+                if let Some(verifier) =
+                    authorizer.tls.as_ref().and_then(|tls| tls.verifier.as_ref())
+                {
+                    let verified = identity.verify_again(verifier, now);
+                    verified.map_err(|error| AskerRejection::of_tls(&io::Error::other(error)))?;
+                    let judgement = identity.judge(guard, &Policy::default(), now);
+                    if judgement.decision == Decision::Reject {
+                        return Err(AskerRejection::Key);
+                    }
+                }
+                identity.peer().ip()
             }
-            Self::Unix(Some(uid)) => askers.permits_uid(*uid),
-            Self::Unix(None) => askers.uids.is_empty(),
+            Self::Unix(uid) => {
+                let is_permitted =
+                    uid.map_or(askers.uids.is_empty(), |uid| askers.permits_uid(uid));
+                return is_permitted.then_some(()).ok_or(AskerRejection::User);
+            }
+        };
+        askers.permits_address(address).then_some(()).ok_or(AskerRejection::Address)
+    }
+}
+
+/// The rule that rejects a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AskerRejection {
+    /// The networks of `askers.from`.
+    Address,
+    /// The CA of `tls.client_ca`, or another part of the handshake.
+    Handshake(HandshakeResult),
+    /// The judgement of its key.
+    Key,
+    NoTls,
+    /// The authorizer is gone.
+    Removed,
+    /// The users of `askers.uids`.
+    User,
+}
+
+impl AskerRejection {
+    /// The rejection of a peer whose handshake or verification has failed.
+    pub(super) fn of_tls(error: &io::Error) -> Self {
+        let result = HandshakeResult::from_error(error);
+        // Askers have no revocation lists: the alert of a proved compromise is that of a revocation.
+        if matches!(result, HandshakeResult::Compromised | HandshakeResult::Revoked) {
+            return Self::Key;
+        }
+        Self::Handshake(result)
+    }
+
+    /// The reason in words. The number of reasons is fixed, because each has its own line in the
+    /// log.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Address => "its address is not in askers.from",
+            Self::Handshake(result) => match result {
+                HandshakeResult::Expired => "its certificate has expired or is not valid yet",
+                HandshakeResult::NoCertificate => "it has no certificate",
+                HandshakeResult::BadSignature | HandshakeResult::UnknownIssuer => {
+                    "its certificate is not of tls.client_ca, or a signature does not verify"
+                }
+                HandshakeResult::ClientGone
+                | HandshakeResult::Compromised
+                | HandshakeResult::NotTls
+                | HandshakeResult::Ok
+                | HandshakeResult::PlainHttp
+                | HandshakeResult::Revoked
+                | HandshakeResult::Timeout
+                | HandshakeResult::UnknownName
+                | HandshakeResult::Unsupported => "the TLS handshake failed",
+            },
+            Self::Key => "its key is compromised or cannot be checked",
+            Self::NoTls => "the authorizer requires TLS since a reload",
+            Self::Removed => "the authorizer has been removed, or has another address or protocol",
+            Self::User => "its user id is not in askers.uids",
         }
     }
 }

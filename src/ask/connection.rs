@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::asker::AskingPeer;
+use super::asker::{AskerRejection, AskingPeer};
 use super::question::{Answer, ClientQuestion, Presented, Unusable};
 use super::worker::AskWorker;
 use crate::client_log::AskedClient;
@@ -34,8 +34,8 @@ pub(crate) struct AskConnection {
     accepted_by: Arc<AuthorizerConfig>,
     asker: AskingPeer,
     metrics: Rc<AuthorizerMetrics>,
-    /// The snapshot by which the asker was permitted last, and whether it was.
-    permission: Cell<(u64, bool)>,
+    /// The snapshot by which the asker was checked last, and the result.
+    permission: Cell<(u64, Result<(), AskerRejection>)>,
 }
 
 /// Interval at which the certificate of an asker is verified again, because it may have expired.
@@ -57,7 +57,7 @@ impl AskConnection {
             accepted_by: Arc::clone(&authorizer.config),
             asker,
             metrics,
-            permission: Cell::new((0, false)),
+            permission: Cell::new((0, Err(AskerRejection::Removed))),
             worker: Rc::clone(worker),
         }
     }
@@ -98,21 +98,31 @@ impl AskConnection {
 
     /// Whether the current snapshot permits the asker to ask.
     pub(super) fn may_ask(&self) -> bool {
-        let snapshot = self.worker.snapshot();
-        self.follow(&snapshot) && self.check_permission(&snapshot)
+        self.check_asker().is_ok()
     }
 
-    fn check_permission(&self, snapshot: &Snapshot) -> bool {
+    /// Checks that the current snapshot permits the asker to ask.
+    ///
+    /// # Errors
+    /// Returns the rule that rejects the asker.
+    pub(super) fn check_asker(&self) -> Result<(), AskerRejection> {
+        let snapshot = self.worker.snapshot();
+        if !self.follow(&snapshot) {
+            return Err(AskerRejection::Removed);
+        }
+        self.check_permission(&snapshot)
+    }
+
+    fn check_permission(&self, snapshot: &Snapshot) -> Result<(), AskerRejection> {
         let authorizer = self.authorizer.borrow();
-        let now = SystemTime::now();
-        let is_permitted = self.asker.is_permitted(&authorizer, &snapshot.guard, now);
-        self.permission.set((snapshot.generation, is_permitted));
-        is_permitted
+        let permission = self.asker.check(&authorizer, &snapshot.guard, SystemTime::now());
+        self.permission.set((snapshot.generation, permission));
+        permission
     }
 
     /// Counts and logs the connection of a peer that may not ask.
-    pub(super) fn reject(&self) {
-        self.worker.reject(&self.authorizer.borrow(), &self.asker);
+    pub(super) fn reject(&self, rejection: AskerRejection) {
+        self.worker.reject(&self.authorizer.borrow(), &self.asker, rejection);
     }
 
     /// Counts a question that gets no answer, because the process drains.
@@ -127,8 +137,8 @@ impl AskConnection {
         let answer = if !self.follow(&snapshot) {
             self.count_draining();
             denial("the authorizer has been removed, or has another address or protocol")
-        } else if !self.is_still_permitted(&snapshot) {
-            self.reject();
+        } else if let Err(rejection) = self.still_permitted(&snapshot) {
+            self.reject(rejection);
             denial("the asker may no longer ask")
         } else {
             let authorizer = Arc::clone(&self.authorizer.borrow());
@@ -142,11 +152,11 @@ impl AskConnection {
         answer
     }
 
-    /// Whether the asker may ask by this snapshot. A reload may have changed that since the last
+    /// Checks that the asker may ask by this snapshot. A reload may have changed that since the last
     /// question.
-    fn is_still_permitted(&self, snapshot: &Snapshot) -> bool {
+    fn still_permitted(&self, snapshot: &Snapshot) -> Result<(), AskerRejection> {
         match self.permission.get() {
-            (generation, is_permitted) if generation == snapshot.generation => is_permitted,
+            (generation, permission) if generation == snapshot.generation => permission,
             _ => self.check_permission(snapshot),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
-use super::asker::AskerShares;
+use super::asker::{AskerRejection, AskerShares};
 use crate::client_log::RefusalLog;
 use crate::config::{Config, ListenAddress};
 use crate::confirm::Inquiry;
@@ -103,9 +103,14 @@ impl AskWorker {
     }
 
     /// Counts and logs the connection of a peer that may not ask.
-    pub(super) fn reject(&self, authorizer: &Authorizer, asker: &dyn Display) {
+    pub(super) fn reject(
+        &self,
+        authorizer: &Authorizer,
+        asker: &dyn Display,
+        rejection: AskerRejection,
+    ) {
         self.metrics_of(authorizer).questions.of(QuestionResult::NotAllowed).inc();
-        self.log.unauthorized(&authorizer.config.name, asker);
+        self.log.unauthorized(&authorizer.config.name, asker, rejection.as_str());
     }
 
     pub(super) fn metrics_of(&self, authorizer: &Authorizer) -> Rc<AuthorizerMetrics> {

@@ -35,6 +35,7 @@ fn only_the_configured_users_may_ask_over_a_unix_socket() {
         .keygate
         .wait_for("the line", |line| line["message"] == "peer may not ask, closing connection");
     assert_eq!((&line["service"], &line["asker"]), (&"edge".into(), &format!("uid {own}").into()));
+    assert_eq!(line["reason"], "its user id is not in askers.uids");
     assert_eq!(scene.questions("not_allowed"), 1.0);
     assert_eq!(scene.questions("allowed"), 0.0);
     scene.reconfigure(&edge(own), 2);
@@ -48,9 +49,10 @@ fn only_the_configured_networks_may_ask_over_tcp() {
     assert_eq!(Asker::tcp(address).ask_about(&scene.good).status, 200);
     scene.reconfigure(&format!("{TCP}askers = {{ from = [\"192.0.2.0/24\"] }}\n"), 2);
     assert!(Asker::tcp(address).try_ask(&[&scene.good.der]).is_none());
-    scene.keygate.wait_for("the line", |line| {
+    let line = scene.keygate.wait_for("the line", |line| {
         line["message"] == "peer may not ask, closing connection" && line["asker"] == "127.0.0.1"
     });
+    assert_eq!(line["reason"], "its address is not in askers.from");
     scene.reconfigure(&format!("{TCP}askers = {{ from = [\"127.0.0.0/8\"] }}\n"), 3);
     assert_eq!(Asker::tcp(address).ask_about(&scene.good).status, 200);
 }
@@ -81,6 +83,16 @@ fn only_peers_with_a_certificate_of_the_ca_and_a_key_in_no_filter_may_ask() {
     }
     assert_eq!(scene.questions("not_allowed"), 6.0);
     assert!(Asker::tcp(address).try_ask(&[&scene.good.der]).is_none(), "no TLS");
+    for reason in [
+        "it has no certificate",
+        "its certificate is not of tls.client_ca, or a signature does not verify",
+        "its key is compromised or cannot be checked",
+        "the TLS handshake failed",
+    ] {
+        scene.keygate.wait_for(reason, |line| {
+            line["message"] == "peer may not ask, closing connection" && line["reason"] == reason
+        });
+    }
 }
 
 #[test]
@@ -94,6 +106,11 @@ fn the_connection_of_an_asker_whose_key_a_new_filter_has_is_closed() {
     scene.keygate.wait_for_generation(2);
     let answer = asker.try_ask(&[&scene.good.der]);
     assert!(answer.is_none_or(|answer| answer.status == 403), "denied, or closed already");
+    assert!(Asker::tls(config(&scene.pki, &host), scene.address()).try_ask(&[]).is_none());
+    scene.keygate.wait_for("the reason", |line| {
+        line["message"] == "peer may not ask, closing connection"
+            && line["reason"] == "its key is compromised or cannot be checked"
+    });
 }
 
 #[test]

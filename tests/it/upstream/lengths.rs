@@ -61,7 +61,10 @@ fn several_equal_lengths_of_a_response_become_one_and_others_are_502() {
                 let case = format!("{version} {method} {status} {fields:?}: {head}");
                 let code = head.split(' ').nth(1).unwrap();
                 if is_valid {
-                    assert_eq!((code, lengths(&head)), (&status[..3], vec!["5"]), "{case}");
+                    // hyper writes no Content-Length in a 304 over HTTP/1.1.
+                    let is_left_out = code == "304" && lengths(&head).is_empty();
+                    assert_eq!(code, &status[..3], "{case}");
+                    assert!(is_left_out || lengths(&head) == ["5"], "{case}");
                     assert_eq!(body, if has_body { BODY } else { "" }, "{case}");
                 } else {
                     assert_eq!(code, "502", "{case}");
