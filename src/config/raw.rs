@@ -118,6 +118,10 @@ pub(super) struct RawFilter {
     pub(super) max_new_hits: Option<usize>,
 }
 
+fn enabled() -> bool {
+    true
+}
+
 fn refuse_rollback() -> Rollback {
     Rollback::Refuse
 }

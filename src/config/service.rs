@@ -114,9 +114,10 @@ pub struct TlsConfig {
 }
 
 /// A TLS protocol version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 pub enum TlsVersion {
     /// TLS 1.2.
+    #[default]
     #[serde(rename = "1.2")]
     V1_2,
     /// TLS 1.3.
@@ -125,22 +126,24 @@ pub enum TlsVersion {
 }
 
 /// How to treat an expired CRL.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExpiredCrl {
     /// The CRL is used as if it had not expired.
     Accept,
     /// Clients of the CA are rejected.
+    #[default]
     Reject,
 }
 
 /// Whether a client must present a certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientAuthMode {
     /// Clients without a certificate are unchecked. Untrusted certificates are rejected.
     Optional,
     /// Clients without a certificate are rejected.
+    #[default]
     Required,
 }
 

@@ -91,21 +91,13 @@ pub(in crate::config) struct RawAuthorizerTls {
     pub(in crate::config) certificate: PathBuf,
     pub(in crate::config) private_key: PathBuf,
     pub(in crate::config) client_ca: Option<PathBuf>,
-    #[serde(default = "oldest_version")]
+    #[serde(default)]
     pub(in crate::config) min_version: TlsVersion,
-    #[serde(default = "enabled")]
+    #[serde(default = "super::enabled")]
     pub(in crate::config) resumption: bool,
 }
 
-fn oldest_version() -> TlsVersion {
-    TlsVersion::V1_2
-}
-
-fn enabled() -> bool {
-    true
-}
-
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(in crate::config) struct RawChecks {
     pub(in crate::config) mode: ClientAuthMode,
@@ -113,18 +105,6 @@ pub(in crate::config) struct RawChecks {
     pub(in crate::config) intermediates: Option<PathBuf>,
     pub(in crate::config) crls: Vec<PathBuf>,
     pub(in crate::config) expired_crl: Option<ExpiredCrl>,
-}
-
-impl Default for RawChecks {
-    fn default() -> Self {
-        Self {
-            mode: ClientAuthMode::Required,
-            trust_anchors: None,
-            intermediates: None,
-            crls: Vec::new(),
-            expired_crl: None,
-        }
-    }
 }
 
 #[derive(Debug, Deserialize)]

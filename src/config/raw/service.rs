@@ -48,42 +48,26 @@ pub(in crate::config) struct ProxyPeers {
 pub(in crate::config) struct RawTls {
     pub(in crate::config) certificate: PathBuf,
     pub(in crate::config) private_key: PathBuf,
-    #[serde(default = "oldest_version")]
+    #[serde(default)]
     pub(in crate::config) min_version: TlsVersion,
     #[serde(default)]
     pub(in crate::config) alpn: Option<Vec<AlpnProtocol>>,
-    #[serde(default = "enabled")]
+    #[serde(default = "super::enabled")]
     pub(in crate::config) resumption: bool,
-}
-
-fn oldest_version() -> TlsVersion {
-    TlsVersion::V1_2
-}
-
-fn enabled() -> bool {
-    true
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(in crate::config) struct RawClientAuth {
     pub(in crate::config) trust_anchors: PathBuf,
-    #[serde(default = "required")]
+    #[serde(default)]
     pub(in crate::config) mode: ClientAuthMode,
     #[serde(default)]
     pub(in crate::config) intermediates: Option<PathBuf>,
     #[serde(default)]
     pub(in crate::config) crls: Vec<PathBuf>,
-    #[serde(default = "reject_expired")]
+    #[serde(default)]
     pub(in crate::config) expired_crl: ExpiredCrl,
-}
-
-fn reject_expired() -> ExpiredCrl {
-    ExpiredCrl::Reject
-}
-
-fn required() -> ClientAuthMode {
-    ClientAuthMode::Required
 }
 
 #[derive(Debug, Deserialize)]
