@@ -70,6 +70,29 @@ struct LoggedUnauthorized {
     reason: &'static str,
 }
 
+/// The fields of a line that name a client; `None` without a certificate.
+struct LoggedClient<'a> {
+    subject: Option<&'a str>,
+    issuer: Option<&'a str>,
+    serial: Option<&'a str>,
+    fingerprint: Option<&'a str>,
+    dns_names: Option<String>,
+    uris: Option<String>,
+}
+
+impl<'a> LoggedClient<'a> {
+    fn of(client: Option<&'a CertificateSummary>) -> Self {
+        Self {
+            subject: client.map(|client| client.subject.as_str()),
+            issuer: client.map(|client| client.issuer.as_str()),
+            serial: client.map(|client| client.serial.as_str()),
+            fingerprint: client.map(|client| client.fingerprint.as_str()),
+            dns_names: client.map(|client| client.dns_names.join(" ")),
+            uris: client.map(|client| client.uris.join(" ")),
+        }
+    }
+}
+
 /// Maximum length of `sni` and `error` in a line, in characters; the rest is cut off.
 const MAX_TEXT: usize = 256;
 
@@ -103,16 +126,17 @@ impl RefusalLog {
         let Some(left_out) = permitted else { return };
         let leaf = leaf.map(CertificateSummary::of);
         let leaf = leaf.as_ref().filter(|leaf| !leaf.fingerprint.is_empty());
+        let LoggedClient { subject, issuer, serial, fingerprint, .. } = LoggedClient::of(leaf);
         warn!(
             target: "keygate::client_key",
             service = asked.authorizer,
             asker = %asked.asker,
             client = asked.client.map(tracing::field::display),
             sni = asked.sni.map(bounded),
-            subject = leaf.map(|leaf| leaf.subject.as_str()),
-            issuer = leaf.map(|leaf| leaf.issuer.as_str()),
-            serial = leaf.map(|leaf| leaf.serial.as_str()),
-            fingerprint = leaf.map(|leaf| leaf.fingerprint.as_str()),
+            subject,
+            issuer,
+            serial,
+            fingerprint,
             result,
             reason,
             left_out,

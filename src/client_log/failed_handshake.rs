@@ -6,7 +6,7 @@ use std::time::Instant;
 use rustls::pki_types::CertificateDer;
 use tracing::info;
 
-use super::{RefusalLog, bounded, log_dropped};
+use super::{LoggedClient, RefusalLog, bounded, log_dropped};
 use crate::permit::network_of;
 use crate::snapshot::Service;
 use crate::spki::{self, Fingerprint};
@@ -57,7 +57,8 @@ impl RefusalLog {
         log_dropped(self.failures.take_dropped(now));
         let Some(left_out) = permitted else { return };
         let client = failed.leaf.map(CertificateSummary::of);
-        let client = client.as_ref();
+        let LoggedClient { subject, issuer, serial, fingerprint, dns_names, uris } =
+            LoggedClient::of(client.as_ref());
         info!(
             target: "keygate::handshake",
             peer = %failed.peer,
@@ -65,12 +66,12 @@ impl RefusalLog {
             sni = failed.sni.map(bounded),
             result = failed.result.as_str(),
             error = failed.error.map(|error| bounded(&tls::explain(error))),
-            subject = client.map(|client| client.subject.as_str()),
-            issuer = client.map(|client| client.issuer.as_str()),
-            serial = client.map(|client| client.serial.as_str()),
-            fingerprint = client.map(|client| client.fingerprint.as_str()),
-            dns_names = client.map(|client| client.dns_names.join(" ")),
-            uris = client.map(|client| client.uris.join(" ")),
+            subject,
+            issuer,
+            serial,
+            fingerprint,
+            dns_names,
+            uris,
             left_out,
             "handshake failed"
         );

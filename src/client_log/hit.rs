@@ -6,7 +6,7 @@ use std::time::Instant;
 use rustls::pki_types::CertificateDer;
 use tracing::warn;
 
-use super::{AskedClient, RefusalLog, bounded, log_dropped};
+use super::{AskedClient, LoggedClient, RefusalLog, bounded, log_dropped};
 use crate::guard::{Decision, JudgedAt, Verdict};
 use crate::permit::network_of;
 use crate::recent_hits::RecentHit;
@@ -113,7 +113,9 @@ fn log_hit(peer: &HitPeer<'_>, hit: &RecentHit, outcome: &str, left_out: u64) {
         HitPeer::Asker(asked) => (None, Some(asked)),
         HitPeer::Client(peer) => (Some(peer), None),
     };
-    let (client, found) = (hit.client.as_ref(), &hit.source);
+    let LoggedClient { subject, issuer, serial, fingerprint, dns_names, uris } =
+        LoggedClient::of(hit.client.as_ref());
+    let found = &hit.source;
     let proof_of_key = found.proof.as_deref();
     warn!(
         target: "keygate::client_key",
@@ -122,12 +124,12 @@ fn log_hit(peer: &HitPeer<'_>, hit: &RecentHit, outcome: &str, left_out: u64) {
         asker = asked.map(|asked| tracing::field::display(asked.asker)),
         client = asked.and_then(|asked| asked.client).map(tracing::field::display),
         sni = asked.and_then(|asked| asked.sni).map(bounded),
-        subject = client.map(|client| client.subject.as_str()),
-        issuer = client.map(|client| client.issuer.as_str()),
-        serial = client.map(|client| client.serial.as_str()),
-        fingerprint = client.map(|client| client.fingerprint.as_str()),
-        dns_names = client.map(|client| client.dns_names.join(" ")),
-        uris = client.map(|client| client.uris.join(" ")),
+        subject,
+        issuer,
+        serial,
+        fingerprint,
+        dns_names,
+        uris,
         stage = hit.stage,
         verdict = hit.verdict,
         action = hit.action,
