@@ -31,8 +31,7 @@ use self::context::LoadContext;
 use self::error::LoadError;
 use self::last_good::{MaxWait, ValueChange};
 use self::links::JudgementLinks;
-use self::load_errors::{LoadErrors, all, both, none_of};
-use self::own_key::OwnKey;
+use self::load_errors::{LoadErrors, all, both};
 use self::reconfigure_error::ReconfigureError;
 use self::saved_state::SavedState;
 use self::source::authorizer::AuthorizerSource;
@@ -49,7 +48,6 @@ use crate::config::Config;
 use crate::guard::{CurrentGuard, Guard};
 use crate::metrics::ControlMetrics;
 use crate::process::sandbox;
-use crate::tls::CertificateRole;
 
 /// Builds snapshots from the files that the configuration names.
 #[derive(Debug)]
@@ -307,21 +305,6 @@ impl Loader {
         self.sources.paths().cloned().chain(configuration).collect()
     }
 
-    /// The keys of the services and of their CAs that are in a filter or on a list.
-    ///
-    /// With such a key an attacker can impersonate the service or issue client certificates.
-    /// Exceptions are for clients and do not apply.
-    #[must_use]
-    pub fn compromised_own_keys(&self) -> Vec<OwnKey> {
-        let guard = self.guard_without_exceptions();
-        let now = SystemTime::now();
-        let services = self.sources.services.iter();
-        let services = services.flat_map(|source| source.compromised_keys(&guard, now));
-        let authorizers = self.sources.authorizers.iter();
-        let authorizers = authorizers.flat_map(|source| source.compromised_keys(&guard, now));
-        services.chain(authorizers).collect()
-    }
-
     /// The conditions that an operator must mend although everything can be used.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
@@ -334,34 +317,6 @@ impl Loader {
         let filters = self.sources.filters.iter().flat_map(FilterSource::warnings);
         let lists = self.sources.lists.iter().filter_map(ListSource::warning);
         filters.chain(lists).chain(services).chain(own_keys).collect()
-    }
-
-    /// Sets the metrics of compromised keys, and logs those that their service tolerates.
-    ///
-    /// # Errors
-    /// Returns the compromised keys of all services that do not tolerate them.
-    fn check_own_keys(&self) -> Result<(), LoadErrors> {
-        let compromised = self.compromised_own_keys();
-        let mut errors = Vec::new();
-        let services = self.sources.services.iter();
-        let services = services.map(|it| (it.name(), it.tolerates_compromised_keys()));
-        let authorizers = self.sources.authorizers.iter();
-        let authorizers = authorizers.map(|it| (it.name(), it.tolerates_compromised_keys()));
-        for (name, tolerates) in services.chain(authorizers) {
-            let keys = || compromised.iter().filter(|key| key.owner.name() == name);
-            for role in CertificateRole::ALL {
-                let count = keys().filter(|key| key.role == role).count();
-                self.metrics.set_own_key_compromised(name, role, count);
-            }
-            for key in keys() {
-                if tolerates {
-                    Warning::OwnKey(Box::new(key.clone())).log();
-                } else {
-                    errors.push(LoadError::OwnKey(Box::new(key.clone())));
-                }
-            }
-        }
-        none_of(errors)
     }
 
     /// Builds the next snapshot while the proxy runs; errors are logged.
