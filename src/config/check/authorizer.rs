@@ -1,5 +1,8 @@
 //! Checks an authorizer: address, source of the certificate, askers, verification and policy.
 
+mod askers;
+mod certificate_source;
+
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -7,15 +10,12 @@ use hyper::header::HeaderName;
 
 use super::super::{
     AskersConfig, AuthorizerConfig, AuthorizerLimits, AuthorizerProtocol, AuthorizerTls,
-    CertificateSource, ClientAuthMode, ClientChecks, ExpiredCrl, HeaderEncoding, ListenAddress,
-    ServiceConfig, SocketGroup, raw,
+    ClientAuthMode, ClientChecks, ExpiredCrl, ListenAddress, ServiceConfig, raw,
 };
 use super::Checker;
 use super::service::merge;
-use crate::guard::{Decision, Depth, Policy};
+use crate::guard::Decision;
 
-/// Default of `socket_mode`: the owner and the group may connect.
-const SOCKET_MODE: u32 = 0o660;
 /// Range of `max_question_size`, in bytes. The minimum is hyper's smallest read buffer, the maximum
 /// the default limit of gRPC messages.
 const QUESTION_SIZES: std::ops::RangeInclusive<u64> = 8192..=(4 << 20);
@@ -143,89 +143,6 @@ impl Checker<'_> {
         }
     }
 
-    fn certificate_source(
-        &self,
-        path: &str,
-        protocol: AuthorizerProtocol,
-        source: Option<&raw::RawCertificateSource>,
-    ) -> CertificateSource {
-        let at = format!("{path}.certificate_from");
-        let parsed = source.map(|source| match source {
-            raw::RawCertificateSource::Header(header) => self.header_source(&at, header),
-            raw::RawCertificateSource::Name(name) => self.named_source(&at, name),
-        });
-        match (protocol, parsed) {
-            (AuthorizerProtocol::ExtAuthz, None) => CertificateSource::Attributes,
-            (AuthorizerProtocol::ExtAuthz, Some(source)) => {
-                if !matches!(source, CertificateSource::Attributes | CertificateSource::Xfcc) {
-                    let problem = "protocol = \"ext-authz\" reads \"attributes\" or \"xfcc\"";
-                    self.conflict(at, problem);
-                }
-                source
-            }
-            (AuthorizerProtocol::Http, None) => {
-                let problem = "the key is missing; name the one header that the host sets: \"client-cert\", \"xfcc\", \"traefik\", \"ingress-nginx\", or { header = \"X-SSL-Cert\", encoding = \"escaped-pem\", verify = \"X-SSL-Verify\" }";
-                self.invalid(at, problem);
-                CertificateSource::ClientCert
-            }
-            (AuthorizerProtocol::Http, Some(source)) => {
-                if source == CertificateSource::Attributes {
-                    let problem = "\"attributes\" are of protocol = \"ext-authz\"; name the one header that the host sets";
-                    self.conflict(at, problem);
-                }
-                source
-            }
-            (AuthorizerProtocol::Spop, source) => {
-                if source.is_some() {
-                    let problem = "protocol = \"spop\" always reads the argument cert; remove it";
-                    self.conflict(at, problem);
-                }
-                CertificateSource::Argument
-            }
-        }
-    }
-
-    fn named_source(&self, at: &str, name: &str) -> CertificateSource {
-        match name {
-            "attributes" => CertificateSource::Attributes,
-            "client-cert" => CertificateSource::ClientCert,
-            "ingress-nginx" => CertificateSource::IngressNginx,
-            "traefik" => CertificateSource::Traefik,
-            "xfcc" => CertificateSource::Xfcc,
-            _ => {
-                let problem = format!(
-                    "{name:?} is none of \"attributes\", \"client-cert\", \"xfcc\", \"traefik\", \"ingress-nginx\"; a header of any other name is written {{ header = \"X-SSL-Cert\", encoding = \"escaped-pem\", verify = \"X-SSL-Verify\" }}"
-                );
-                self.invalid(at, problem);
-                CertificateSource::ClientCert
-            }
-        }
-    }
-
-    fn header_source(&self, at: &str, raw: &raw::RawHeader) -> CertificateSource {
-        let header = self.header_name(&format!("{at}.header"), &raw.header);
-        let verify = raw.verify.as_ref();
-        let verify = verify.and_then(|name| self.header_name(&format!("{at}.verify"), name));
-        if header.is_some() && header == verify {
-            let problem = "header and verify name one header; give each its own";
-            self.conflict(at, problem);
-        }
-        let encoding: HeaderEncoding = raw.encoding;
-        let header = header.unwrap_or(HeaderName::from_static("client-cert"));
-        CertificateSource::Header { header, encoding, verify }
-    }
-
-    fn header_name(&self, at: &str, name: &str) -> Option<HeaderName> {
-        let header = name.parse().ok();
-        if header.is_none() {
-            self.invalid(
-                at,
-                format!("{name:?} is not a header name; write one like \"X-SSL-Cert\""),
-            );
-        }
-        header
-    }
-
     /// Rejects a key that only HTTP has.
     fn of_http(&self, at: &str, protocol: AuthorizerProtocol) {
         if protocol != AuthorizerProtocol::Http {
@@ -244,101 +161,6 @@ impl Checker<'_> {
                 header.as_str()
             );
             self.invalid(at, problem);
-        }
-    }
-
-    /// Checks that a question can have the chain that the policy judges.
-    fn judged_chain(
-        &self,
-        path: &str,
-        policy: &Policy,
-        source: &CertificateSource,
-        client_auth: &ClientChecks,
-    ) {
-        if policy.judge != Depth::Chain || client_auth.trust_anchors.is_some() {
-            return;
-        }
-        if *source == CertificateSource::Argument {
-            let problem = "judge = \"chain\" with protocol = \"spop\" needs client_auth.trust_anchors, because HAProxy drops issuers that do not fit its buffer, and sends none for resumed sessions";
-            self.conflict(format!("{path}.policy.judge"), problem);
-        } else if !source.has_chain() {
-            let problem = "judge = \"chain\" needs a source with a chain (certificate_from = \"client-cert\", \"xfcc\" or \"traefik\"), or client_auth.trust_anchors; set judge = \"leaf\" for this authorizer";
-            self.conflict(format!("{path}.policy.judge"), problem);
-        }
-    }
-
-    fn socket_owner(
-        &self,
-        path: &str,
-        listen: &ListenAddress,
-        mode: Option<&str>,
-        group: Option<String>,
-    ) -> (u32, Option<SocketGroup>) {
-        if matches!(listen, ListenAddress::Tcp(_)) {
-            for (key, is_set) in
-                [("socket_mode", mode.is_some()), ("socket_group", group.is_some())]
-            {
-                if is_set {
-                    let problem = "is of a Unix socket; remove it, or set listen = \"unix:/path\"";
-                    self.conflict(format!("{path}.{key}"), problem);
-                }
-            }
-        }
-        let parse = |text: &str| u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-        let mode = mode.map_or(SOCKET_MODE, |text| {
-            parse(text).unwrap_or_else(|| {
-                let problem = format!("{text:?} is not a file mode, such as \"0660\"");
-                self.invalid(format!("{path}.socket_mode"), problem);
-                SOCKET_MODE
-            })
-        });
-        let group = group.map(|group| match group.parse() {
-            Ok(id) => SocketGroup::Id(id),
-            Err(_) => {
-                if group.is_empty() || group.contains([':', '\n', '\0']) {
-                    let problem =
-                        format!("{group:?} is not a group, such as \"www-data\" or \"33\"");
-                    self.invalid(format!("{path}.socket_group"), problem);
-                }
-                SocketGroup::Name(group)
-            }
-        });
-        (mode, group)
-    }
-
-    /// Checks that the peers that may ask are named.
-    fn who_may_ask(
-        &self,
-        path: &str,
-        listen: &ListenAddress,
-        askers: &AskersConfig,
-        tls: Option<&AuthorizerTls>,
-    ) {
-        match listen {
-            ListenAddress::Tcp(address) => {
-                if !askers.uids.is_empty() {
-                    let problem = "the kernel reports user ids for Unix sockets only; use askers.from or tls.client_ca, or listen on \"unix:/path\"";
-                    self.conflict(format!("{path}.askers.uids"), problem);
-                }
-                let is_open =
-                    askers.from.0.is_empty() && tls.is_none_or(|tls| tls.client_ca.is_none());
-                if is_open && !address.ip().is_loopback() {
-                    let problem = format!(
-                        "{address} is not loopback, so every peer could ask about copied certificates; give tls.client_ca or askers.from"
-                    );
-                    self.conflict(format!("{path}.listen"), problem);
-                }
-            }
-            ListenAddress::Unix(_) => {
-                if !askers.from.0.is_empty() {
-                    let problem = "a Unix socket has no networks; use askers.uids, socket_mode and socket_group";
-                    self.conflict(format!("{path}.askers.from"), problem);
-                }
-                if tls.is_some() {
-                    let problem = "a Unix socket needs no TLS; use askers.uids, socket_mode and socket_group, or listen on a TCP address";
-                    self.conflict(format!("{path}.tls"), problem);
-                }
-            }
         }
     }
 

@@ -1,0 +1,112 @@
+//! Checks the source of the certificate in a question.
+
+use hyper::header::HeaderName;
+
+use super::Checker;
+use crate::config::{AuthorizerProtocol, CertificateSource, ClientChecks, HeaderEncoding, raw};
+use crate::guard::{Depth, Policy};
+
+impl Checker<'_> {
+    pub(super) fn certificate_source(
+        &self,
+        path: &str,
+        protocol: AuthorizerProtocol,
+        source: Option<&raw::RawCertificateSource>,
+    ) -> CertificateSource {
+        let at = format!("{path}.certificate_from");
+        let parsed = source.map(|source| match source {
+            raw::RawCertificateSource::Header(header) => self.header_source(&at, header),
+            raw::RawCertificateSource::Name(name) => self.named_source(&at, name),
+        });
+        match (protocol, parsed) {
+            (AuthorizerProtocol::ExtAuthz, None) => CertificateSource::Attributes,
+            (AuthorizerProtocol::ExtAuthz, Some(source)) => {
+                if !matches!(source, CertificateSource::Attributes | CertificateSource::Xfcc) {
+                    let problem = "protocol = \"ext-authz\" reads \"attributes\" or \"xfcc\"";
+                    self.conflict(at, problem);
+                }
+                source
+            }
+            (AuthorizerProtocol::Http, None) => {
+                let problem = "the key is missing; name the one header that the host sets: \"client-cert\", \"xfcc\", \"traefik\", \"ingress-nginx\", or { header = \"X-SSL-Cert\", encoding = \"escaped-pem\", verify = \"X-SSL-Verify\" }";
+                self.invalid(at, problem);
+                CertificateSource::ClientCert
+            }
+            (AuthorizerProtocol::Http, Some(source)) => {
+                if source == CertificateSource::Attributes {
+                    let problem = "\"attributes\" are of protocol = \"ext-authz\"; name the one header that the host sets";
+                    self.conflict(at, problem);
+                }
+                source
+            }
+            (AuthorizerProtocol::Spop, source) => {
+                if source.is_some() {
+                    let problem = "protocol = \"spop\" always reads the argument cert; remove it";
+                    self.conflict(at, problem);
+                }
+                CertificateSource::Argument
+            }
+        }
+    }
+
+    fn named_source(&self, at: &str, name: &str) -> CertificateSource {
+        match name {
+            "attributes" => CertificateSource::Attributes,
+            "client-cert" => CertificateSource::ClientCert,
+            "ingress-nginx" => CertificateSource::IngressNginx,
+            "traefik" => CertificateSource::Traefik,
+            "xfcc" => CertificateSource::Xfcc,
+            _ => {
+                let problem = format!(
+                    "{name:?} is none of \"attributes\", \"client-cert\", \"xfcc\", \"traefik\", \"ingress-nginx\"; a header of any other name is written {{ header = \"X-SSL-Cert\", encoding = \"escaped-pem\", verify = \"X-SSL-Verify\" }}"
+                );
+                self.invalid(at, problem);
+                CertificateSource::ClientCert
+            }
+        }
+    }
+
+    fn header_source(&self, at: &str, raw: &raw::RawHeader) -> CertificateSource {
+        let header = self.header_name(&format!("{at}.header"), &raw.header);
+        let verify = raw.verify.as_ref();
+        let verify = verify.and_then(|name| self.header_name(&format!("{at}.verify"), name));
+        if header.is_some() && header == verify {
+            let problem = "header and verify name one header; give each its own";
+            self.conflict(at, problem);
+        }
+        let encoding: HeaderEncoding = raw.encoding;
+        let header = header.unwrap_or(HeaderName::from_static("client-cert"));
+        CertificateSource::Header { header, encoding, verify }
+    }
+
+    pub(super) fn header_name(&self, at: &str, name: &str) -> Option<HeaderName> {
+        let header = name.parse().ok();
+        if header.is_none() {
+            self.invalid(
+                at,
+                format!("{name:?} is not a header name; write one like \"X-SSL-Cert\""),
+            );
+        }
+        header
+    }
+
+    /// Checks that a question can have the chain that the policy judges.
+    pub(super) fn judged_chain(
+        &self,
+        path: &str,
+        policy: &Policy,
+        source: &CertificateSource,
+        client_auth: &ClientChecks,
+    ) {
+        if policy.judge != Depth::Chain || client_auth.trust_anchors.is_some() {
+            return;
+        }
+        if *source == CertificateSource::Argument {
+            let problem = "judge = \"chain\" with protocol = \"spop\" needs client_auth.trust_anchors, because HAProxy drops issuers that do not fit its buffer, and sends none for resumed sessions";
+            self.conflict(format!("{path}.policy.judge"), problem);
+        } else if !source.has_chain() {
+            let problem = "judge = \"chain\" needs a source with a chain (certificate_from = \"client-cert\", \"xfcc\" or \"traefik\"), or client_auth.trust_anchors; set judge = \"leaf\" for this authorizer";
+            self.conflict(format!("{path}.policy.judge"), problem);
+        }
+    }
+}
