@@ -14,8 +14,8 @@ use crate::ask::exchange::{ByteBuffers, ByteConnection, Exchange, ExchangeNeed};
 use crate::ask::question::Unusable;
 use crate::config::AuthorizerLimits;
 
-/// Maximum time that a draining connection waits for a question, whose response says that the
-/// connection closes. A host that sends one at the moment of the close would lose it.
+/// Maximum time that a draining connection waits for a question, whose response has
+/// `Connection: close`, 1 s. A host that sends one at the moment of the close would lose it.
 pub(super) const DRAIN_GRACE: Duration = Duration::from_secs(1);
 
 /// Serves a connection whose first bytes are `input`, until it ends. After `drain` has ended the

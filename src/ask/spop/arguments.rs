@@ -301,8 +301,10 @@ mod tests {
             let found = read(&[("cert", &leaf), (name, &text)]);
             assert!(found.as_ref().is_err_and(|error| error.contains(name)), "{name}: {found:?}");
         }
-        assert!(read(&[("cert", &text)]).unwrap_err().contains("cert"));
-        assert!(read(&[("cert", TRUE)]).unwrap_err().contains("cert"));
+        for wrong in [&text[..], TRUE] {
+            let found = read(&[("cert", wrong), ("used", FALSE)]).unwrap_err();
+            assert!(found.contains("cert is not binary"), "{found}");
+        }
         assert!(read(&[("cert", &leaf), ("sni", &binary(b"a"))]).unwrap_err().contains("sni"));
         assert!(read(&[("cert", &leaf), ("used", &[0x04, 1])]).unwrap_err().contains("used"));
     }

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncWriteExt, DuplexStream, ReadBuf, duplex, join};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex, join};
 use tokio::time::Instant;
 
 use super::*;
@@ -50,10 +50,12 @@ async fn timed_out(serving: tokio::task::JoinHandle<FramesEnd>, expected: Durati
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_without_hello_gets_a_disconnect() {
-    let (mut peer, serving) = connection(1 << 16);
-    peer.write_all(&HELLO[..20]).await.unwrap();
-    let end = timed_out(serving, PROGRESS_TIMEOUT).await;
-    assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::Timeout)), "{end:?}");
+    for length in [0, 20] {
+        let (mut peer, serving) = connection(1 << 16);
+        peer.write_all(&HELLO[..length]).await.unwrap();
+        let end = timed_out(serving, PROGRESS_TIMEOUT).await;
+        assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::Timeout)), "{end:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,6 +86,20 @@ async fn frames_that_follow_each_other_have_no_common_time_limit() {
         tokio::time::sleep(Duration::from_secs(4)).await;
         peer.write_all(&[second, first].concat()).await.unwrap();
     }
+    assert!(!serving.is_finished());
+    serving.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_limit_of_a_frame_begins_with_its_first_byte() {
+    let (mut peer, serving) = connection(1 << 16);
+    peer.write_all(HELLO).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let (first, second) = NOTIFY.split_at(5);
+    peer.write_all(first).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    peer.write_all(second).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!serving.is_finished());
     serving.abort();
 }
@@ -176,4 +192,145 @@ async fn a_busy_connection_is_drained() {
     let Err(end) = admitting().serve(&mut stream, std::future::ready(())).await;
     assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::Normal)), "{end:?}");
     assert!(stream.reader().0 < 10, "{} questions", stream.reader().0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_draining_connection_without_a_question_is_closed_after_the_grace() {
+    let (mut stream, mut peer) = duplex(1 << 16);
+    peer.write_all(HELLO).await.unwrap();
+    let drain = tokio::time::sleep(Duration::from_secs(30));
+    let since = Instant::now();
+    let Err(end) = admitting().serve(&mut stream, drain).await;
+    assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::Normal)), "{end:?}");
+    let expected = Duration::from_secs(30) + Frames::<Admitting>::DRAIN_GRACE;
+    let late = since.elapsed().saturating_sub(expected);
+    assert!(since.elapsed() >= expected && late < Duration::from_secs(1), "{late:?}");
+}
+
+/// A question that has begun is answered, although its rest comes after the grace.
+#[tokio::test(start_paused = true)]
+async fn a_draining_connection_answers_the_question_that_has_begun() {
+    let (mut stream, mut peer) = duplex(1 << 16);
+    let (first, second) = NOTIFY.split_at(5);
+    let sending = async {
+        peer.write_all(&[HELLO, NOTIFY, first].concat()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        peer.write_all(second).await.unwrap();
+    };
+    let mut connection = admitting();
+    let drain = std::future::ready(());
+    let (Err(end), ()) = tokio::join!(connection.serve(&mut stream, drain), sending);
+    assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::Normal)), "{end:?}");
+    assert_eq!(kinds(&connection.bytes.output), [kind::ACK], "beside DISCONNECT");
+    drop(stream);
+    let mut written = Vec::new();
+    peer.read_to_end(&mut written).await.unwrap();
+    assert_eq!(kinds(&written), [kind::AGENT_HELLO, kind::ACK]);
+}
+
+/// The types of the frames in `output`.
+fn kinds(mut output: &[u8]) -> Vec<u8> {
+    let mut kinds = Vec::new();
+    while let Some((length, rest)) = output.split_first_chunk() {
+        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap();
+        kinds.push(rest[0]);
+        output = &rest[length..];
+    }
+    kinds
+}
+
+/// The output after these bytes, and the end of the connection.
+fn taken(
+    mut connection: ByteConnection<Frames<Admitting>>,
+    input: &[u8],
+) -> (Vec<u8>, Result<ExchangeNeed, FramesEnd>) {
+    connection.bytes.input.extend_from_slice(input);
+    let need = connection.take();
+    (connection.bytes.output, need)
+}
+
+#[test]
+fn questions_wait_while_128_answers_or_32_kib_are_not_written() {
+    fn long_status(question: &ClientQuestion<'_>) -> Answer {
+        Answer { status: HeaderValue::from_str(&"s".repeat(1000)).unwrap(), ..admit(question) }
+    }
+    let input = [HELLO, &NOTIFY.repeat(1000)].concat();
+    let (output, need) = taken(admitting(), &input);
+    assert_eq!((kinds(&output).len(), need.unwrap()), (128, ExchangeNeed::Output));
+    let frames = Frames::new(64 << 10, long_status as Admitting);
+    let connection = ByteConnection::new(frames, BytesMut::new(), PROGRESS_TIMEOUT);
+    let (output, need) = taken(connection, &input);
+    assert_eq!(need.unwrap(), ExchangeNeed::Output);
+    assert!((32 << 10..36 << 10).contains(&output.len()), "{}", output.len());
+}
+
+#[tokio::test]
+async fn a_connection_with_many_questions_yields_to_others() {
+    let input = [HELLO, &NOTIFY.repeat(1000)].concat();
+    let mut stream = join(input.as_slice(), tokio::io::sink());
+    let mut connection = admitting();
+    let serving = std::pin::pin!(connection.serve(&mut stream, std::future::pending()));
+    let mut context = Context::from_waker(std::task::Waker::noop());
+    assert!(serving.poll(&mut context).is_pending(), "all questions in one poll");
+}
+
+#[test]
+fn a_connection_begins_with_a_frame_of_type_hello() {
+    for kind in [0, kind::NOTIFY, kind::AGENT_HELLO, kind::ACK, 77] {
+        let mut hello = HELLO.to_vec();
+        hello[LENGTH_FIELD] = kind;
+        let (output, end) = taken(admitting(), &hello);
+        let end = end.unwrap_err();
+        assert!(
+            matches!(end, FramesEnd::Disconnect(DisconnectReason::InvalidFrame)),
+            "{kind}: {end:?}"
+        );
+        assert!(output.is_empty());
+    }
+}
+
+/// A frame above the largest question is not read. Its header is.
+#[test]
+fn a_long_frame_that_no_client_can_provoke_ends_the_connection() {
+    for (kind, flags, expected) in [
+        (kind::NOTIFY, 1, None),
+        (kind::NOTIFY, 0, Some(DisconnectReason::Fragmented)),
+        (kind::NOTIFY, 3, Some(DisconnectReason::Fragmented)),
+        (77, 1, Some(DisconnectReason::InvalidFrame)),
+        (kind::HAPROXY_HELLO, 1, Some(DisconnectReason::InvalidFrame)),
+    ] {
+        let frames = Frames::new(1 << 10, admit as Admitting);
+        let connection = ByteConnection::new(frames, BytesMut::new(), PROGRESS_TIMEOUT);
+        let start = [&[0, 0, 0x30, 0, kind, 0, 0, 0, flags, 5, 1][..], &[0; 30]].concat();
+        let (output, end) = taken(connection, &[HELLO, &start].concat());
+        match (end, expected) {
+            (Ok(need), None) => {
+                assert_eq!(need, ExchangeNeed::Input);
+                assert_eq!(kinds(&output), [kind::AGENT_HELLO, kind::ACK]);
+            }
+            (Err(FramesEnd::Disconnect(reason)), Some(expected)) => assert_eq!(reason, expected),
+            (end, expected) => panic!("{end:?} instead of {expected:?}"),
+        }
+    }
+}
+
+/// HAProxy ends a connection with a frame above its own size, and all of its questions.
+#[test]
+fn an_answer_above_the_frame_size_of_haproxy_is_a_denial() {
+    fn long_status(question: &ClientQuestion<'_>) -> Answer {
+        Answer { status: HeaderValue::from_str(&"s".repeat(200)).unwrap(), ..admit(question) }
+    }
+    let request = b"\0\0\0\x18\x03\0\0\0\x01\x05\x01\x0fkeygate-request\0";
+    let small = b"\0\0\0\x40\x01\0\0\0\x01\0\0\x12supported-versions\x08\x032.0\
+        \x0emax-frame-size\x03\xf0\x01\x0ccapabilities\x08\x00";
+    for (hello, is_admitted) in [(HELLO, true), (small.as_slice(), false)] {
+        let frames = Frames::new(64 << 10, long_status as Admitting);
+        let connection = ByteConnection::new(frames, BytesMut::new(), PROGRESS_TIMEOUT);
+        let (output, need) = taken(connection, &[hello, request].concat());
+        assert_eq!(need.unwrap(), ExchangeNeed::Input);
+        assert_eq!(kinds(&output), [kind::AGENT_HELLO, kind::ACK]);
+        let sets = |text: &[u8]| output.windows(text.len()).filter(|it| *it == text).count();
+        assert_eq!(sets(b"\x06action\x08\x05admit"), usize::from(is_admitted));
+        assert_eq!(sets(b"\x06action\x08\x06reject"), if is_admitted { 0 } else { 2 });
+    }
 }

@@ -201,7 +201,9 @@ mod tests {
         let mut larger = written(u64::MAX);
         *larger.last_mut().unwrap() += 1;
         let endless = [[0xff; 9].as_slice(), &[0x80, 0]].concat();
-        for bytes in [larger.as_slice(), &[0xff; 10], &[0xff; 11], &endless] {
+        // 2^64 in the last byte alone.
+        let beyond = [[0xf0].as_slice(), &[0x80; 8], &[0x10]].concat();
+        for bytes in [larger.as_slice(), &[0xff; 10], &[0xff; 11], &endless, &beyond] {
             assert_eq!(FrameReader::new(bytes).integer(), Err(BrokenFrame), "{bytes:?}");
         }
     }

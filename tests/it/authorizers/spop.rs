@@ -95,6 +95,7 @@ fn a_certificate_that_cannot_be_used_is_denied_whatever_the_policy() {
     let malformed: Vec<(&str, Vec<(&str, Value)>)> = vec![
         ("text", vec![("cert", Value::text("-----BEGIN CERTIFICATE-----"))]),
         ("a boolean", vec![("cert", Value::Bool(true))]),
+        ("text, not used", vec![("cert", Value::text("text")), ("used", Value::Bool(false))]),
         ("no bytes", vec![binary(b"")]),
         ("junk", vec![binary(b"junk")]),
         ("half a certificate", vec![binary(&good[..good.len() / 2])]),
@@ -149,7 +150,11 @@ fn a_client_without_a_certificate_is_rejected_unless_certificates_are_optional()
 
 #[test]
 fn messages_that_cannot_be_read_are_denied_in_both_scopes() {
-    let keygate = start();
+    // The policy that would let an unchecked key in.
+    let keygate = Authorizer::of("haproxy")
+        .asked_policy("on_unchecked = \"flag\"")
+        .add("authorizers.client_auth", "mode = \"optional\"")
+        .start();
     let mut peer = SpopPeer::connect(&keygate.socket());
     let good = message("keygate-request", &arguments(&keygate.good.der));
     let mut too_many = good.clone();
@@ -161,6 +166,7 @@ fn messages_that_cannot_be_read_are_denied_in_both_scopes() {
         ("no arguments", good[..16].to_vec()),
         ("half the arguments", good[..good.len() / 2].to_vec()),
         ("an argument too many", too_many),
+        ("a message, then half of one", [good.as_slice(), &[9, b'k']].concat()),
         ("the message twice", good.repeat(2)),
         ("another message alone", message("keygate", &arguments(&keygate.good.der))),
         ("the name in capitals", message("KEYGATE-REQUEST", &arguments(&keygate.good.der))),
