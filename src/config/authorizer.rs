@@ -160,17 +160,6 @@ pub enum CertificateSource {
     Xfcc,
 }
 
-impl CertificateSource {
-    /// Whether a question can have the issuers of the client's certificate.
-    #[must_use]
-    pub fn has_chain(&self) -> bool {
-        match self {
-            Self::Argument | Self::ClientCert | Self::Traefik | Self::Xfcc => true,
-            Self::Attributes | Self::Header { .. } | Self::IngressNginx => false,
-        }
-    }
-}
-
 /// The place as it is written in messages.
 impl fmt::Display for CertificateSource {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -40,13 +40,19 @@ impl Authorizer {
         let page = format!("deploy/authorizer/{host}/keygate.toml");
         let configuration: Table = std::fs::read_to_string(page).unwrap().parse().unwrap();
         let socket = pki.path("ask.sock");
+        let verifies = configuration["authorizers"][0].get("client_auth").is_some();
         let command = Command::new(BINARY);
-        Self { pki, good, lost, origin: Origin::start(), configuration, command }
+        let authorizer = Self { pki, good, lost, origin: Origin::start(), configuration, command }
             .set("admin.listen", "127.0.0.1:0")
             .set("filters.path", "lost.pkbf")
             .set("filters.name", "lost")
             .set("authorizers.listen", format!("unix:{}", socket.display()))
-            .global("shutdown = { readiness_delay = \"0s\", drain_timeout = \"30s\" }")
+            .global("shutdown = { readiness_delay = \"0s\", drain_timeout = \"30s\" }");
+        if verifies {
+            authorizer.set("authorizers.client_auth.trust_anchors", "ca.pem")
+        } else {
+            authorizer
+        }
     }
 
     /// Settings of the table `[authorizers.policy]`.

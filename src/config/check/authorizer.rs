@@ -48,7 +48,7 @@ impl Checker<'_> {
         }
         let source = self.certificate_source(path, protocol, authorizer.certificate_from.as_ref());
         let client_auth = self.client_checks(&at("client_auth"), authorizer.client_auth);
-        self.judged_chain(path, &merged, &source, &client_auth);
+        self.judged_chain(path, &merged, &client_auth);
         let (socket_mode, socket_group) = self.socket_owner(
             path,
             &listen,

@@ -154,11 +154,7 @@ fn each_mistake_names_its_line_and_its_remedy() {
         ),
         (
             changed("\"client-cert\"", "\"ingress-nginx\"") + "[policy]\njudge = \"chain\"\n",
-            "judge = \"chain\" needs a source with a chain",
-        ),
-        (
-            changed(end, "").replace("\"http\"", "\"spop\"") + "[policy]\njudge = \"chain\"\n",
-            "needs client_auth.trust_anchors, because HAProxy drops issuers",
+            "authorizers.edge.policy.judge: judge = \"chain\" needs client_auth.trust_anchors",
         ),
         (
             changed(end, "cache_for = \"1s\"\n").replace("\"http\"", "\"spop\""),
@@ -189,6 +185,34 @@ fn each_mistake_names_its_line_and_its_remedy() {
         let error = parse(&text).unwrap_err();
         assert!(error.contains(expected), "{expected:?} is not in {error:?}");
         assert!(error.starts_with("/etc/keygate/keygate.toml"), "{error}");
+    }
+}
+
+/// Without trust anchors, the key of an issuer that the client or the host leaves out is not judged.
+#[test]
+fn a_judged_chain_needs_trust_anchors_whatever_the_host_sends() {
+    let end = "certificate_from = \"client-cert\"\n";
+    let all = "[policy]\njudge = \"chain\"\n";
+    let verifying = format!("{end}client_auth = {{ trust_anchors = \"ca.pem\" }}\n");
+    for (protocol, source) in [
+        ("http", "certificate_from = \"client-cert\"\n"),
+        ("http", "certificate_from = \"ingress-nginx\"\n"),
+        ("http", "certificate_from = \"traefik\"\n"),
+        ("http", "certificate_from = \"xfcc\"\n"),
+        ("ext-authz", "certificate_from = \"attributes\"\n"),
+        ("ext-authz", "certificate_from = \"xfcc\"\n"),
+        ("spop", ""),
+    ] {
+        let of =
+            |text: String| text.replace(end, source).replace("\"http\"", &format!("{protocol:?}"));
+        let one = format!("{MINIMAL}[authorizers.policy]\njudge = \"chain\"\n");
+        for text in [of(format!("{MINIMAL}{all}")), of(one)] {
+            let error = parse(&text).unwrap_err();
+            assert!(error.contains("needs client_auth.trust_anchors"), "{error}");
+            assert!(error.contains("set judge = \"leaf\" for this authorizer"), "{error}");
+        }
+        parse(&of(changed(end, &verifying) + all)).unwrap();
+        parse(&of(format!("{MINIMAL}policy = {{ judge = \"leaf\" }}\n{all}"))).unwrap();
     }
 }
 

@@ -90,22 +90,12 @@ impl Checker<'_> {
         header
     }
 
-    /// Checks that a question can have the chain that the policy judges.
-    pub(super) fn judged_chain(
-        &self,
-        path: &str,
-        policy: &Policy,
-        source: &CertificateSource,
-        client_auth: &ClientChecks,
-    ) {
-        if policy.judge != Depth::Chain || client_auth.trust_anchors.is_some() {
-            return;
-        }
-        if *source == CertificateSource::Argument {
-            let problem = "judge = \"chain\" with protocol = \"spop\" needs client_auth.trust_anchors, because HAProxy drops issuers that do not fit its buffer, and sends none for resumed sessions";
-            self.conflict(format!("{path}.policy.judge"), problem);
-        } else if !source.has_chain() {
-            let problem = "judge = \"chain\" needs a source with a chain (certificate_from = \"client-cert\", \"xfcc\" or \"traefik\"), or client_auth.trust_anchors; set judge = \"leaf\" for this authorizer";
+    /// Checks that the authorizer finds the chain that the policy judges. The issuers in a question
+    /// are not enough: a client leaves out those that the host has itself, HAProxy drops those that do
+    /// not fit its buffer, and no host sends the trust anchor.
+    pub(super) fn judged_chain(&self, path: &str, policy: &Policy, client_auth: &ClientChecks) {
+        if policy.judge == Depth::Chain && client_auth.trust_anchors.is_none() {
+            let problem = "judge = \"chain\" needs client_auth.trust_anchors, because a question may lack issuers of the client; set it, or set judge = \"leaf\" for this authorizer";
             self.conflict(format!("{path}.policy.judge"), problem);
         }
     }
