@@ -33,9 +33,11 @@ mod admission {
 }
 
 mod authorizers {
+    mod asker_tls;
     mod askers;
     mod caddy;
     mod configuration;
+    mod connections;
     mod envoy;
     mod envoy_header;
     mod envoy_http;

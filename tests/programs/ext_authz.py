@@ -81,13 +81,22 @@ class Host:
         return outcome(lambda: self.authorization.Check(request(fields), timeout=seconds))
 
 
-def main(target):
-    options = [("grpc.default_authority", sys.argv[2])] if len(sys.argv) > 2 else []
-    with grpc.insecure_channel(target, options) as channel:
+def open_channel(target, options, files):
+    """A channel without TLS, or over TLS with these files: CA, and certificate and key, if any."""
+    if not files:
+        return grpc.insecure_channel(target, options)
+    ca, certificate, key = [open(file, "rb").read() for file in files] + [None] * (3 - len(files))
+    credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+    return grpc.secure_channel(target, credentials, options)
+
+
+def main(target, authority, *files):
+    options = [("grpc.default_authority", authority)]
+    with open_channel(target, options, files) as channel:
         host = Host(channel)
         for line in sys.stdin:
             operation, *arguments = json.loads(line)
             print(json.dumps(getattr(host, operation)(*arguments)), flush=True)
 
 
-main(sys.argv[1])
+main(*sys.argv[1:])

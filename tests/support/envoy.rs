@@ -9,6 +9,7 @@ use rustls::ClientConfig;
 use serde_json::Value;
 
 use super::client::Client;
+use super::pki::Party;
 use super::program::{Program, python_with, reserved_address};
 use super::skip;
 
@@ -132,10 +133,27 @@ impl GrpcHost {
 
     /// Connects with this `:authority`.
     pub fn with_authority(socket: &Path, authority: &str) -> Option<Self> {
-        let target = format!("unix:{}", socket.display());
+        Self::start(&[&format!("unix:{}", socket.display()), authority])
+    }
+
+    /// Connects over TLS, as a host that has a certificate or not. The server is one of the CA.
+    pub fn over_tls(address: &str, ca: &Path, host: Option<&Party>) -> Option<Self> {
+        let files = host.map(|host| [&host.certificate, &host.private_key]);
+        let files = files.iter().flatten().map(|path| path.display().to_string());
+        let target = format!("ipv4:{address}");
+        let files: Vec<_> = [target, "localhost".to_owned(), ca.display().to_string()]
+            .into_iter()
+            .chain(files)
+            .collect();
+        Self::start(&files.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Target, `:authority` and the files of TLS.
+    fn start(arguments: &[&str]) -> Option<Self> {
         let python = python_with("envoy.service.auth.v3.external_auth_pb2, grpc_health.v1")?;
         let mut child = Command::new(python)
-            .args(["tests/programs/ext_authz.py", &target, authority])
+            .arg("tests/programs/ext_authz.py")
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -249,23 +249,36 @@ fn an_envoy_that_fails_open_still_rejects_what_a_client_can_spoil() {
 #[test]
 fn a_client_without_a_certificate_is_treated_by_mode_and_policy() {
     let optional = with("require_client_certificate: true", "require_client_certificate: false");
-    for (is_optional, status) in [(true, "200"), (false, "403")] {
-        let mut authorizer = Authorizer::of("envoy");
-        if is_optional {
-            let settings = "mode = \"optional\"";
-            authorizer = authorizer
-                .add("authorizers.client_auth", settings)
-                .asked_policy("on_unchecked = \"header\"");
-        }
-        let authorizer = authorizer.start();
-        let Some(envoy) = authorizer.envoy("envoy", &optional) else { return };
-        for version in [&TLS12, &TLS13] {
-            let config = config_of(&authorizer.pki, &[version], None);
-            let exchange = envoy.exchange(&config, GET);
-            assert_eq!(exchange.status(), status, "{exchange:?}");
+    for host in ["envoy", "envoy-xfcc"] {
+        for (is_optional, status) in [(true, "200"), (false, "403")] {
+            let mut authorizer = Authorizer::of(host);
             if is_optional {
-                let received = authorizer.origin.next();
-                assert_eq!(received.fields("client-key-status"), ["unchecked"]);
+                let settings = "mode = \"optional\"";
+                authorizer = authorizer
+                    .add("authorizers.client_auth", settings)
+                    .asked_policy("on_unchecked = \"header\"");
+            }
+            let authorizer = authorizer.start();
+            let Some(envoy) = authorizer.envoy(host, &optional) else { return };
+            // The certificate of another client in the header is not read.
+            let pem = std::fs::read_to_string(&authorizer.good.certificate).unwrap();
+            let pem: String = pem.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            let forged = format!(
+                "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Client-Cert: Chain=\"{pem}\"\r\nConnection: close\r\n\r\n"
+            );
+            for version in [&TLS12, &TLS13] {
+                let config = config_of(&authorizer.pki, &[version], None);
+                for (request, is_resumed) in [(GET, false), (GET, true), (&forged, true)] {
+                    let exchange = envoy.exchange(&config, request);
+                    assert_eq!(exchange.status(), status, "{host}: {exchange:?}");
+                    assert_eq!(exchange.is_resumed, is_resumed, "{host}: {exchange:?}");
+                    if is_optional {
+                        let received = authorizer.origin.next();
+                        assert_eq!(received.fields("client-key-status"), ["unchecked"], "{host}");
+                    }
+                }
+                let config = config_of(&authorizer.pki, &[version], Some(&authorizer.lost));
+                assert_eq!(envoy.get(&config), "403", "{host}");
             }
         }
     }

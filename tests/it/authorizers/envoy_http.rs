@@ -1,6 +1,6 @@
 //! Envoy's `ext_authz` filter with the HTTP service (`deploy/authorizer/envoy-http`).
 
-use super::http_hosts::{checks_of_http_hosts, optional_certificates};
+use super::http_hosts::{checks_of_http_hosts, optional_certificates, rejects_an_expired_client};
 use crate::support::client::{config, config_of};
 use crate::support::http_host::{HostScene, HttpHost, escaped_pem};
 use crate::support::proxy::Configure;
@@ -45,6 +45,12 @@ fn input_of_a_client_is_denied_although_errors_admit() {
     scene.signal("TERM");
     scene.running.keygate.ended();
     assert_eq!(scene.get(&lost), "200");
+}
+
+/// Envoy resumes sessions of clients whose certificate has expired. Guard: `trust_anchors`.
+#[test]
+fn an_expired_client_that_resumes_its_session_is_rejected_if_keygate_verifies() {
+    rejects_an_expired_client(HOST, |text| text);
 }
 
 /// Without a client certificate Envoy leaves its header out, so that a client's own copy would pass

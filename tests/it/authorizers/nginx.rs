@@ -1,6 +1,6 @@
 //! nginx with `auth_request` (`deploy/authorizer/nginx`).
 
-use super::http_hosts::checks_of_http_hosts;
+use super::http_hosts::{checks_of_http_hosts, rejects_an_expired_client};
 use crate::support::asker::Asker;
 use crate::support::client::{config, config_of};
 use crate::support::http_host::{HostScene, HttpHost, foreign_client, with_second_instance};
@@ -36,6 +36,12 @@ fn a_client_of_a_foreign_ca_is_rejected_with_optional_no_ca() {
     let unconfigured = optional().unset("authorizers.certificate_from").add("authorizers", from);
     let scene = HOST.start_with(unconfigured, unverified).unwrap();
     assert_eq!(scene.get(&config(&scene.pki, &foreign)), "200");
+}
+
+/// nginx 1.22 resumes a session without verifying the certificate again. Guard: `trust_anchors`.
+#[test]
+fn an_expired_client_that_resumes_its_session_is_rejected_if_keygate_verifies() {
+    rejects_an_expired_client(HOST, |text| text);
 }
 
 /// The verify header alone must not admit, because nginx leaves out a certificate that does not fit.

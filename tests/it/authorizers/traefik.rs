@@ -1,7 +1,7 @@
 //! Traefik with `forwardAuth` (`deploy/authorizer/traefik`).
 
 use super::http_hosts::{self, checks_of_http_hosts};
-use crate::support::client::{Client, config};
+use crate::support::client::{Client, config, config_of};
 use crate::support::http_host::{GET, HttpHost};
 use crate::support::write_revision;
 
@@ -9,14 +9,43 @@ const HOST: HttpHost = HttpHost::Traefik;
 
 checks_of_http_hosts!(HOST);
 
+/// Traefik asks for certificates and does not verify them.
+fn unverified(text: String) -> String {
+    text.replace(
+        "clientAuthType: RequireAndVerifyClientCert",
+        "clientAuthType: RequireAnyClientCert",
+    )
+}
+
 #[test]
 fn certificates_that_traefik_does_not_verify_are_verified() {
-    http_hosts::verifies_by_itself(HOST, |text| {
-        text.replace(
-            "clientAuthType: RequireAndVerifyClientCert",
-            "clientAuthType: RequireAnyClientCert",
-        )
+    http_hosts::verifies_by_itself(HOST, unverified);
+}
+
+#[test]
+fn a_client_that_expires_is_rejected_if_keygate_verifies() {
+    http_hosts::rejects_an_expired_client(HOST, unverified);
+}
+
+/// Go resumes no session of a client that has expired, and the full handshake fails.
+#[test]
+fn traefik_itself_rejects_a_client_that_has_expired() {
+    let Some(scene) = HOST.start() else { return };
+    let versions = [&rustls::version::TLS12, &rustls::version::TLS13];
+    let (configs, brief) = scene.pki.with_brief_client(|brief| {
+        versions.map(|version| {
+            let config = config_of(&scene.pki, &[version], Some(brief));
+            let statuses = [scene.get(&config), scene.get(&config)];
+            (config, statuses)
+        })
     });
+    brief.wait_for_expiry();
+    for (config, statuses) in configs {
+        assert_eq!(statuses, ["200", "200"]);
+        let mut client = Client::with(config, scene.address);
+        let _ = client.try_send(GET); // an error under TLS 1.2
+        assert_eq!(client.whatever_comes(), "");
+    }
 }
 
 /// Since Traefik 3.7 an explicit `trustForwardHeader: false` removes the certificate from the
