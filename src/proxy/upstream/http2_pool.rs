@@ -190,10 +190,13 @@ impl Http2Pool {
     }
 
     /// Backs off from opening connections. All requests that wait get the error, unless they can
-    /// wait for a slot of another connection. Returns whether they cannot.
+    /// wait for a slot of another connection, or for one that is being opened. Returns whether they
+    /// cannot.
     fn fail_opening(&self, error: &UpstreamError) -> bool {
         self.open_after.set(Some(Instant::now() + BACK_OFF));
-        let is_final = self.connections.borrow().is_empty() || self.purpose == PoolPurpose::Tunnels;
+        let has_other =
+            self.purpose == PoolPurpose::Requests && !self.connections.borrow().is_empty();
+        let is_final = !has_other && !self.is_opening.get();
         if is_final {
             self.wake_all(|| WaitEnd::Failed(error.clone()));
         }
@@ -224,7 +227,7 @@ impl Http2Pool {
             has_ended_unused |= http2.is_closed() && !http2.is_used();
             !http2.is_closed()
         });
-        if has_ended_unused && !self.is_opening.get() && !self.waiting.borrow().is_empty() {
+        if has_ended_unused && !self.waiting.borrow().is_empty() {
             self.fail_opening(&UpstreamError::EndedUnused);
         }
         self.serve_waiting();
