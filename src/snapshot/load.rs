@@ -13,6 +13,7 @@ mod last_good;
 pub(super) mod links;
 pub(super) mod load_errors;
 pub(super) mod own_key;
+mod own_key_check;
 pub(super) mod private_key;
 pub(super) mod reconfigure_error;
 mod rollback_state;
