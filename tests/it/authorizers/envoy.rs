@@ -24,7 +24,7 @@ fn unchanged(text: String) -> String {
 }
 
 /// Replaces a line of Envoy's configuration, which must be there.
-fn with(from: &'static str, to: &'static str) -> impl Fn(String) -> String {
+fn with(from: &str, to: &str) -> impl Fn(String) -> String {
     move |text| {
         assert!(text.contains(from), "Envoy's configuration has no {from}");
         text.replace(from, to)
@@ -248,7 +248,19 @@ fn an_envoy_that_fails_open_still_rejects_what_a_client_can_spoil() {
 
 #[test]
 fn a_client_without_a_certificate_is_treated_by_mode_and_policy() {
-    let optional = with("require_client_certificate: true", "require_client_certificate: false");
+    let change = |host: &'static str| {
+        move |text: String| {
+            let required = "require_client_certificate: true";
+            let text = with(required, "require_client_certificate: false")(text);
+            if host == "envoy-xfcc" {
+                return text;
+            }
+            // All fields of the client are in the question, its X-Forwarded-Client-Cert included.
+            let text = with("allowed_headers: { patterns: [{ exact: accept }] }", "")(text);
+            let forward = "forward_client_cert_details: ALWAYS_FORWARD_ONLY";
+            with("stat_prefix: edge", &format!("stat_prefix: edge\n          {forward}"))(text)
+        }
+    };
     for host in ["envoy", "envoy-xfcc"] {
         for (is_optional, status) in [(true, "200"), (false, "403")] {
             let mut authorizer = Authorizer::of(host);
@@ -259,7 +271,7 @@ fn a_client_without_a_certificate_is_treated_by_mode_and_policy() {
                     .asked_policy("on_unchecked = \"header\"");
             }
             let authorizer = authorizer.start();
-            let Some(envoy) = authorizer.envoy(host, &optional) else { return };
+            let Some(envoy) = authorizer.envoy(host, change(host)) else { return };
             // The certificate of another client in the header is not read.
             let pem = std::fs::read_to_string(&authorizer.good.certificate).unwrap();
             let pem: String = pem.bytes().map(|byte| format!("%{byte:02X}")).collect();
