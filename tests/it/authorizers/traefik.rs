@@ -3,6 +3,7 @@
 use super::http_hosts::{self, checks_of_http_hosts};
 use crate::support::client::{Client, config, config_of};
 use crate::support::http_host::{GET, HttpHost};
+use crate::support::proxy::Configure;
 use crate::support::write_revision;
 
 const HOST: HttpHost = HttpHost::Traefik;
@@ -70,7 +71,10 @@ fn the_switch_that_removes_the_certificate_rejects_every_client() {
 /// Traefik sends the chain that the client has presented.
 #[test]
 fn the_key_of_an_intermediate_is_judged() {
-    let authorizer = HOST.authorizer().asked_policy("judge = \"chain\"");
+    let authorizer = HOST
+        .authorizer()
+        .asked_policy("judge = \"chain\"")
+        .add("authorizers.client_auth", "trust_anchors = \"ca.pem\"");
     let [(clean, _), (listed, issuer)] =
         ["clean", "listed"].map(|name| authorizer.pki.client_of_intermediate(name));
     write_revision(&authorizer.pki.path("lost.pkbf"), &[&issuer], 1);
