@@ -141,7 +141,8 @@ fn a_certificate_that_cannot_be_used_is_denied_whatever_the_policy() {
 
 #[test]
 fn a_client_without_a_certificate_is_rejected_unless_certificates_are_optional() {
-    let keygate = start();
+    // The policy that would let an unchecked key in.
+    let keygate = Authorizer::of("haproxy").asked_policy("on_unchecked = \"flag\"").start();
     let mut peer = SpopPeer::connect(&keygate.socket());
     for arguments in [vec![], vec![("cert", Value::Null), ("used", Value::Bool(false))]] {
         assert_eq!(peer.ask(&arguments).text("txn.action"), "reject");
