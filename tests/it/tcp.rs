@@ -99,7 +99,7 @@ fn a_connection_whose_key_becomes_listed_is_closed_after_evict_within() {
 #[test]
 fn an_idle_connection_is_closed_after_idle_timeout() {
     let (address, received) = server(b"");
-    let scene = scene(address, "protocol = \"tcp\"\nlimits = { idle_timeout = \"400ms\" }");
+    let scene = scene(address, "protocol = \"tcp\"\nlimits = { idle_timeout = \"4s\" }");
     let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
     client.send("once");
     assert_eq!(received.recv_timeout(TIMEOUT).unwrap(), b"once");

@@ -147,7 +147,7 @@ impl Scene {
     fn send_get(&self, front: SocketAddr, client: Option<&Party>, more: &[&str]) -> Output {
         let ca = self.pki.path("server-ca.pem");
         let to = format!("::{front}");
-        let mut arguments = vec!["--silent", "--show-error", "--max-time", "30"];
+        let mut arguments = vec!["--silent", "--show-error", "--max-time", "100"];
         arguments.extend(["--cacert", ca.to_str().unwrap(), "--connect-to", &to]);
         arguments.extend(["--write-out", "\n%{http_code}"]);
         if let Some(client) = client {

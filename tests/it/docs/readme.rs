@@ -42,7 +42,7 @@ fn the_quick_start_leads_from_nothing_to_a_protected_service() {
     let recorded = |line: &str| {
         let is_report = line.contains("keygate report");
         is_report.then(|| {
-            format!("for i in $(seq 100); do {line} | grep -q mallory && break; sleep 0.1; done\n")
+            format!("for i in $(seq 600); do {line} | grep -q mallory && break; sleep 0.1; done\n")
         })
     };
     let script: String = script

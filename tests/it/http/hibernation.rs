@@ -138,20 +138,20 @@ fn a_hibernating_connection_drains_with_the_process() {
 
 #[test]
 fn a_hibernating_connection_is_closed_after_the_idle_timeout_and_not_before() {
-    let proxy = Proxy::new().limits("idle_timeout = \"4s\"").start();
+    let proxy = Proxy::new().limits("idle_timeout = \"12s\"").start();
     let mut client = proxy.connect();
     client.send(GET);
     let served = Instant::now(); // the connection is idle from now on at the earliest
     read_response(&mut client);
     proxy.wait_for_metric(HIBERNATING, 1.0);
     assert_eq!(client.rest(), "");
-    assert!(served.elapsed() >= Duration::from_secs(4), "{:?}", served.elapsed());
+    assert!(served.elapsed() >= Duration::from_secs(12), "{:?}", served.elapsed());
     proxy.wait_for_metric(ACTIVE, 0.0);
 }
 
 #[test]
 fn a_hibernating_connection_is_closed_at_its_maximum_age() {
-    let proxy = Proxy::new().limits("max_connection_age = \"4s\"").start();
+    let proxy = Proxy::new().limits("max_connection_age = \"12s\"").start();
     let mut client = hibernating(&proxy);
     assert_eq!(client.rest(), "");
     proxy.wait_for_metric(ACTIVE, 0.0);
@@ -251,7 +251,7 @@ fn a_hibernating_connection_ends_with_its_client() {
 
 #[test]
 fn a_hibernating_connection_ends_although_its_client_has_vanished() {
-    let proxy = Proxy::new().limits("idle_timeout = \"3s\", body_timeout = \"1s\"").start();
+    let proxy = Proxy::new().limits("idle_timeout = \"12s\", body_timeout = \"1s\"").start();
     let client = hibernating(&proxy);
     cut_off(client.tcp());
     proxy.wait_for_metric(ACTIVE, 0.0);

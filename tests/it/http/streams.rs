@@ -124,7 +124,7 @@ fn a_raised_stream_limit_releases_waiting_requests() {
 
 #[test]
 fn a_server_without_free_streams_gives_503_and_its_connection_is_kept() {
-    let scene = scene("h2c://", "upstream = { response_timeout = \"3s\" }");
+    let scene = scene("h2c://", "upstream = { response_timeout = \"8s\" }");
     let (mut client, mut server) = scene.acquainted(&[(MAX_CONCURRENT_STREAMS, 1)]);
     client.send_get(3);
     let (_, slow, ..) = next_frame(&mut server);
@@ -236,7 +236,7 @@ fn an_upload_that_waits_for_window_ends_with_the_response() {
 
 #[test]
 fn the_rest_of_an_upload_is_drained_before_the_504_for_a_slow_server() {
-    let scene = scene("h2c://", "limits = { request_timeout = \"1s\" }");
+    let scene = scene("h2c://", "limits = { request_timeout = \"8s\" }");
     let (mut client, mut server) = scene.acquainted(&[]);
     let length = [("content-length", "8")];
     client.send(&frame(HEADERS, END_HEADERS, 3, &request("POST", &length)));
@@ -244,7 +244,7 @@ fn the_rest_of_an_upload_is_drained_before_the_504_for_a_slow_server() {
     let (kind, late, ..) = next_frame(&mut server);
     assert_eq!(kind, HEADERS);
     assert_eq!(next_frame(&mut server).0, DATA);
-    assert_eq!(next_frame(&mut server).0, RST_STREAM, "after a second");
+    assert_eq!(next_frame(&mut server).0, RST_STREAM, "after the timeout");
     client.send(&frame(DATA, END_STREAM, 3, b"rest"));
     assert!(matches!(client.next(), Came::Response(status, 3) if status != OK));
     // The stream is complete: no reset precedes the next response.

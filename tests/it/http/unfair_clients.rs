@@ -109,7 +109,7 @@ fn responses_that_were_read_make_up_for_resets() {
 #[test]
 fn a_stream_that_its_client_does_not_read_is_reset_although_another_waits() {
     let server = Server::start();
-    let proxy = before(&server, "http://", "body_timeout = \"600ms\"");
+    let proxy = before(&server, "http://", "body_timeout = \"6s\"");
     let mut client = proxy.connect_http2();
     client.send(&settings(&[(INITIAL_WINDOW_SIZE, 4)]));
     ping(&mut client);

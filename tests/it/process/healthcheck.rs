@@ -13,13 +13,16 @@ use crate::support::program::reserved_address;
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::{output_text, write_filter};
 
-/// Runs `healthcheck` with a configuration whose files do not exist.
+/// Runs `healthcheck` with a configuration whose files do not exist. A test that examines the timeout
+/// sets it.
 fn run_healthcheck(configuration: &str, arguments: &[&str]) -> Output {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("keygate.toml");
     std::fs::write(&path, configuration).unwrap();
     let requested = ["healthcheck", "--config", path.to_str().unwrap()];
-    keygate(&[&requested[..], arguments].concat())
+    let timeout: &[&str] =
+        if arguments.contains(&"--timeout") { &[] } else { &["--timeout", "1m"] };
+    keygate(&[&requested[..], timeout, arguments].concat())
 }
 
 /// The configuration of a proxy whose admin address is this.

@@ -41,8 +41,14 @@ impl Manager {
 
     fn next(&self) -> String {
         let mut message = [0; 4096];
-        let length = self.0.recv(&mut message).unwrap();
-        String::from_utf8(message[..length].to_vec()).unwrap()
+        loop {
+            match self.0.recv(&mut message) {
+                Ok(length) => return String::from_utf8(message[..length].to_vec()).unwrap(),
+                // A process that was stopped and goes on.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => panic!("no message: {error}"),
+            }
+        }
     }
 
     /// The next message that is not `WATCHDOG=1`.
@@ -231,7 +237,7 @@ fn systemd_passes_a_socket_and_starts_keygate_with_the_first_client() {
     let (ca, certificate, key) =
         (file(&pki.path("ca.pem")), file(&client.certificate), file(&client.private_key));
     let url = format!("https://{address}/");
-    let own = ["-sS", "--max-time", "30", "--cacert", &ca, "--cert", &certificate, "--key", &key];
+    let own = ["-sS", "--max-time", "100", "--cacert", &ca, "--cert", &certificate, "--key", &key];
     let response = system("curl", &[&own[..], &[&url]].concat());
     assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
 }

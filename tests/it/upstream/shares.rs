@@ -111,7 +111,7 @@ fn a_client_that_stalls_its_streams_leaves_upstream_streams_for_others() {
         stalling
     });
     for _ in 0..5 {
-        let response = scene.curl(&other, &["--max-time", "30"]);
+        let response = scene.curl(&other, &[]);
         assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
     }
     assert_eq!(requests(), 11, "the client got no further stream");
