@@ -1,7 +1,7 @@
 //! The real binary, run as an operator runs it.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::pki::{Party, Pki};
 use super::wait::wait_for;
-use super::{TIMEOUT, system};
+use super::{TIMEOUT, output_text, system};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_keygate");
 
@@ -170,9 +170,14 @@ impl Keygate {
         lines.iter().filter(|line| wanted(line)).cloned().collect()
     }
 
-    /// Status and body of a page of the admin address.
+    /// Status and body of a page of the admin address. A request that takes too long, because the
+    /// machine has paused, is repeated.
     pub fn admin(&self, path: &str) -> (u16, String) {
-        self.request_admin(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n"), "")
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n");
+        wait_for("a page of the admin address", || match self.request_admin(&head, "") {
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Err(error.to_string()),
+            response => Ok(response.unwrap()),
+        })
     }
 
     /// Status and body of the response of the admin address to a POST.
@@ -181,17 +186,17 @@ impl Keygate {
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n"
         );
-        self.request_admin(&head, body)
+        self.request_admin(&head, body).unwrap()
     }
 
-    fn request_admin(&self, head: &str, body: &str) -> (u16, String) {
-        let mut tcp = TcpStream::connect(self.admin).unwrap();
-        tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
-        write!(tcp, "{head}Connection: close\r\n\r\n{body}").unwrap();
+    fn request_admin(&self, head: &str, body: &str) -> std::io::Result<(u16, String)> {
+        let mut tcp = TcpStream::connect(self.admin)?;
+        tcp.set_read_timeout(Some(TIMEOUT))?;
+        tcp.write_all(format!("{head}Connection: close\r\n\r\n{body}").as_bytes())?;
         let mut response = String::new();
-        tcp.read_to_string(&mut response).unwrap();
+        tcp.read_to_string(&mut response)?;
         let (head, body) = response.split_once("\r\n\r\n").unwrap();
-        (head[9..12].parse().unwrap(), body.to_owned())
+        Ok((head[9..12].parse().unwrap(), body.to_owned()))
     }
 
     pub fn admin_address(&self) -> SocketAddr {
@@ -256,6 +261,18 @@ impl Keygate {
         let has_url = arguments.iter().any(|argument| argument.starts_with("https://"));
         let url: &[&str] = if has_url { &[] } else { &[&url] };
         system("curl", &[&own[..], &credentials, arguments, url].concat())
+    }
+
+    /// What `curl` shows about a client that is rejected. During a pause of the machine, the lingering
+    /// close of the connection ends, and its reset may precede the alert. Such a client tries again.
+    pub fn rejection(&self, client: &Party) -> String {
+        wait_for("an alert or a response", || {
+            let output = self.curl(client, &[]);
+            let text = output_text(&output);
+            // In the handshake, while sending, and while receiving.
+            let is_failed = matches!(output.status.code(), Some(35 | 55 | 56));
+            if is_failed && !text.contains("alert") { Err(text) } else { Ok(text) }
+        })
     }
 
     pub fn signal(&self, signal: &str) {

@@ -121,8 +121,8 @@ impl Configuration {
             listen = "127.0.0.1:0"
             tls = { certificate = "server.pem", private_key = "server.key" }
             client_auth = { trust_anchors = "ca.pem" }
-            limits = { handshake_timeout = "10m", header_timeout = "10m" }
-            upstream = { servers = [], connect_timeout = "10m", response_timeout = "10m" }
+            limits = { handshake_timeout = "10m", header_timeout = "10m", body_timeout = "10m", idle_timeout = "10m" }
+            upstream = { servers = [], connect_timeout = "10m", response_timeout = "10m", body_timeout = "10m" }
         "#;
         let server = server.to_string();
         Self(table.parse().unwrap()).servers(&[format!("http://{server}")])
@@ -251,18 +251,13 @@ impl Running {
 
     /// Asserts that `client` is rejected in the handshake because the compromise of its key is proved.
     pub fn revokes(&self, client: &Party) {
-        let text = output_text(&self.curl(client, &[]));
+        let text = self.rejection(client);
         assert!(text.contains("certificate revoked"), "{}: {text}", client.name);
     }
 
     /// Asserts that `client` is rejected in the handshake because of its key.
     pub fn rejects(&self, client: &Party) {
-        let output = self.curl(client, &[]);
-        assert!(
-            output_text(&output).contains("access denied"),
-            "{}: {}",
-            client.name,
-            output_text(&output)
-        );
+        let text = self.rejection(client);
+        assert!(text.contains("access denied"), "{}: {text}", client.name);
     }
 }

@@ -64,13 +64,8 @@ impl Scene {
     }
 
     pub fn refuses(&self, client: &Party) {
-        let response = self.keygate.curl(client, &[]);
-        assert!(
-            output_text(&response).contains("access denied"),
-            "{}: {}",
-            client.name,
-            output_text(&response)
-        );
+        let text = self.keygate.rejection(client);
+        assert!(text.contains("access denied"), "{}: {text}", client.name);
     }
 
     /// The first filter is in use.

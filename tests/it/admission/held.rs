@@ -91,7 +91,7 @@ fn a_held_client_is_served_once_it_is_cleared_and_at_once_from_then_on() {
 /// Answers come at every moment of a handshake and of the judgements after it.
 #[test]
 fn every_client_of_a_quick_source_is_decided_by_the_answer() {
-    const CLIENTS: usize = 400;
+    const CLIENTS: usize = 200;
     let (proxy, source) = (Proxy::new(), ProofSource::start());
     let parties: Vec<Party> =
         (0..CLIENTS).map(|number| proxy.pki.client(&format!("{number}"), Kind::P256)).collect();

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::keygate::BINARY;
 use crate::support::pki::{Kind, Party, Pki};
+use crate::support::program::reserved_address;
 use crate::support::proof_source::{ProofSource, respond};
 use crate::support::proxy::{Configuration, Configure, Proxy};
 use crate::support::{output_text, wait_for, write_filter};
@@ -247,7 +248,7 @@ fn a_question_without_an_answer_is_an_exit_code_of_its_own() {
     source.respond(&first.0, "200 OK", &first.1);
     assert_eq!(verdicts(&confirm(pki.directory(), 1, &options)), ["confirmed"]);
     // Nothing listens.
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = reserved_address();
     let rows = confirm(pki.directory(), 3, &["--url", &format!("http://{closed}"), "lost.pem"]);
     assert!(rows[0]["error"].as_str().unwrap().contains("refused"), "{rows:?}");
 }
@@ -390,7 +391,7 @@ fn validate_names_the_remedy_for_each_failure_of_the_source() {
     pki.server("server");
     let http = |url: &str, rest: &str| format!("url = \"{url}\"\ncanary = \"canary.pem\"\n{rest}");
     let https = |url: &str| http(url, "trust_anchors = \"ca.pem\"\ntimeout = \"1m\"");
-    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unused = reserved_address();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_url = format!("http://{}", silent.local_addr().unwrap());
     let [foreign, misnamed] = [(&other, "localhost"), (&pki, "elsewhere.example")]

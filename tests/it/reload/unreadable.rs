@@ -177,7 +177,7 @@ fn a_filter_that_is_renamed_over_without_a_pause_is_loaded() {
         scope.spawn(|| {
             while !stops.load(Ordering::Relaxed) {
                 replace(&scene, "lost.pkbf", &content);
-                std::thread::sleep(Duration::from_millis(50));
+                std::thread::sleep(Duration::from_millis(50)); // no file settles in so short a time
             }
         });
         let _stop = StopOnDrop(&stops);

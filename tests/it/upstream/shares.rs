@@ -81,7 +81,7 @@ const NO_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];
 fn a_client_that_stalls_its_streams_leaves_upstream_streams_for_others() {
     let server = Server::start(2);
     let proxy = Proxy::before(format!("h2c://{}", server.address))
-        .limits("body_timeout = \"2s\"")
+        .limits("body_timeout = \"15s\"")
         .workers(1);
     let other = proxy.pki.client("other", Kind::P256);
     let scene = proxy.start();
