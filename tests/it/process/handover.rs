@@ -23,7 +23,7 @@ fn no_request_fails_while_one_instance_drains_and_another_takes_over() {
     let good = pki.client("good", Kind::P256);
     write_filter(&pki.path("lost.pkbf"), &[]);
     let text =
-        Configuration::new(origin.address()).global("shutdown = { readiness_delay = \"500ms\" }");
+        Configuration::new(origin.address()).global("shutdown = { readiness_delay = \"10s\" }");
     let mut first = text.start(&pki);
     let second = text.start(&pki);
     let config = Arc::new(config(&pki, &good));
@@ -82,7 +82,7 @@ fn behind_haproxy_h2load_notices_no_restart() {
         .global("log = { level = \"error,keygate::cli=info,keygate::server=info\" }")
         .service(optional)
         .client_auth("mode = \"optional\"")
-        .global("shutdown = { readiness_delay = \"1s\" }");
+        .global("shutdown = { readiness_delay = \"10s\" }");
     let mut first = text.start(&pki);
     let second = text.start(&pki);
     let front = reserved_address();
@@ -94,7 +94,7 @@ fn behind_haproxy_h2load_notices_no_restart() {
         )
     };
     let haproxy = format!(
-        "defaults\n mode tcp\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n\
+        "defaults\n mode tcp\n timeout connect 60s\n timeout client 60s\n timeout server 60s\n\
          listen front\n bind {front}\n option httpchk GET /readyz\n option redispatch\n retries 3\n{}{}",
         server(&first, "first"),
         server(&second, "second")
@@ -106,11 +106,21 @@ fn behind_haproxy_h2load_notices_no_restart() {
     let url = format!("https://{front}/");
     // Each run has many clients with new connections.
     let run = move || crate::support::system("h2load", &["-n", "400", "-c", "8", "-m", "4", &url]);
-    let crowd = std::thread::spawn(move || (0..12).map(|_| run()).collect::<Vec<_>>());
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::clone(&has_ended);
+    let crowd = std::thread::spawn(move || {
+        let mut outputs = Vec::new();
+        while !is_over.load(Ordering::Relaxed) {
+            outputs.push(run());
+        }
+        outputs.push(run()); // with one instance
+        outputs
+    });
     let requests = "keygate_requests_total{code=\"2xx\",service=\"test\"}";
     wait_until("the crowd is at it", || first.metric(requests) > 0.0);
     first.signal("TERM");
     assert!(first.ended().success());
+    has_ended.store(true, Ordering::Relaxed);
     for output in crowd.join().unwrap() {
         let text = output_text(&output);
         assert!(text.contains("400 succeeded, 0 failed, 0 errored"), "{text}");
