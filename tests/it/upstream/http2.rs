@@ -280,6 +280,37 @@ fn a_server_that_ends_each_new_connection_gets_one_for_each_request() {
     }
 }
 
+/// A request without a stream slot waits for another connection, and would wait for the next one
+/// again.
+#[test]
+fn a_server_that_allows_no_stream_and_ends_its_connections_gets_few_for_each_request() {
+    const ACK: u8 = 1;
+    let server = support::server::Server::start();
+    let (address, connections) = (server.address, Arc::new(AtomicUsize::new(0)));
+    let opened = Arc::clone(&connections);
+    std::thread::spawn(move || {
+        while let Some(mut tcp) = server.next() {
+            opened.fetch_add(1, Ordering::SeqCst);
+            let max_concurrent_streams = 3;
+            let _ = tcp.read_exact(&mut [0; 24]); // the preface
+            let _ = tcp.write_all(&settings(&[(max_concurrent_streams, 0)]));
+            // The connection ends after keygate has applied the settings.
+            let mut header = [0; 9];
+            while tcp.read_exact(&mut header).is_ok() && header[3..5] != [SETTINGS, ACK] {
+                let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+                let _ = tcp.read_exact(&mut vec![0; length as usize]);
+            }
+            let _ = tcp.write_all(&frame(GOAWAY, 0, 0, &[0; 8]));
+        }
+    });
+    let scene = Proxy::before(format!("h2c://{address}")).workers(1).start();
+    for requests in 1..=3 {
+        assert_eq!(scene.code(&[]), "502");
+        let connections = connections.load(Ordering::SeqCst);
+        assert!(connections <= 4 * requests, "{connections} for {requests} requests");
+    }
+}
+
 #[test]
 fn a_server_that_ends_each_new_connection_is_ejected() {
     let (ending, connections) = ending_server(100, false);
