@@ -121,8 +121,18 @@ impl Configuration {
             listen = "127.0.0.1:0"
             tls = { certificate = "server.pem", private_key = "server.key" }
             client_auth = { trust_anchors = "ca.pem" }
-            limits = { handshake_timeout = "10m", header_timeout = "10m", body_timeout = "10m", idle_timeout = "10m" }
-            upstream = { servers = [], connect_timeout = "10m", response_timeout = "10m", body_timeout = "10m" }
+
+            [services.limits]
+            handshake_timeout = "10m"
+            header_timeout = "10m"
+            body_timeout = "10m"
+            idle_timeout = "10m"
+
+            [services.upstream]
+            servers = []
+            connect_timeout = "10m"
+            response_timeout = "10m"
+            body_timeout = "10m"
         "#;
         let server = server.to_string();
         Self(table.parse().unwrap()).servers(&[format!("http://{server}")])
