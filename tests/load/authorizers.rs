@@ -1,4 +1,4 @@
-//! Authorizers under full load: filters are swapped, and one of two instances is drained.
+//! Authorizers under full load while filters are swapped.
 //!
 //! `KEYGATE_LOAD_QUESTIONS=200000` is the long form: so many questions between two swaps.
 
@@ -7,18 +7,14 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use crate::support::authorizer::{Authorizer, RunningAuthorizer};
-use crate::support::haproxy::HaproxyFiles;
-use crate::support::http_host::{HttpHost, with_second_instance};
+use crate::support::authorizer::Authorizer;
 use crate::support::http2::{
     DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE, field,
     frame,
 };
-use crate::support::load::Load;
 use crate::support::pki::Party;
-use crate::support::proxy::Configure;
 use crate::support::spop::{SpopPeer, arguments, notify};
-use crate::support::{TIMEOUT, wait_for, wait_until, write_revision};
+use crate::support::{TIMEOUT, wait_for, write_revision};
 
 /// Connections that ask, half of them about a client whose key comes and goes.
 const CONNECTIONS: usize = 8;
@@ -281,60 +277,4 @@ fn every_answer_over_http_is_right_while_filters_are_swapped() {
 #[test]
 fn every_answer_over_grpc_is_right_while_filters_are_swapped() {
     swap_under_load("envoy", OverGrpc::connect);
-}
-
-/// An instance that closes its connections at once when it is drained. No health check of a host
-/// fails before.
-fn instance(host: &str) -> Authorizer {
-    Authorizer::of(host).global("shutdown = { readiness_delay = \"0s\", drain_timeout = \"30s\" }")
-}
-
-/// Drains one instance, starts it again, then drains the other one, while `load` sends requests to a
-/// host that asks both. No request fails.
-fn drain_both<'a>(
-    load: &Load,
-    mut first: &'a mut RunningAuthorizer,
-    mut second: &'a mut RunningAuthorizer,
-) {
-    let allowed = r#"keygate_questions_total{result="allowed",service="edge"}"#;
-    for _ in 0..2 {
-        // The instance that is drained is in use.
-        load.wait_for(200);
-        wait_until("questions to the instance", || first.metric(allowed) > 0.0);
-        first.signal("TERM");
-        assert!(first.keygate.ended().success());
-        load.wait_for(200);
-        assert_eq!(load.failures(), Vec::<String>::new());
-        first.restart();
-        std::mem::swap(&mut first, &mut second);
-    }
-}
-
-/// The second server of `deploy/authorizer/haproxy/haproxy.cfg`.
-#[test]
-fn haproxy_fails_no_request_while_one_of_two_instances_is_drained() {
-    let first = instance("haproxy");
-    let Some(files) = HaproxyFiles::of("haproxy", &first.pki, first.origin.address()) else {
-        return;
-    };
-    let (mut first, mut second) = (first.start(), instance("haproxy").start());
-    let haproxy = files
-        .replace(
-            "#server keygate-2 unix@/run/keygate-2/ask.sock",
-            &format!("server keygate-2 unix@{}", second.socket().display()),
-        )
-        .start(&first.pki);
-    let load = Load::start(haproxy.address, &first.pki, &first.good);
-    drain_both(&load, &mut first, &mut second);
-}
-
-/// Guards: `max_fails=0` of both servers, and `proxy_next_upstream`, in `deploy/authorizer/nginx/nginx.conf`.
-#[test]
-fn nginx_fails_no_request_while_one_of_two_instances_is_drained() {
-    let mut second = instance("nginx").start();
-    let scene =
-        HttpHost::Nginx.start_with(instance("nginx"), |text| with_second_instance(&text, &second));
-    let Some(mut scene) = scene else { return };
-    let load = Load::start(scene.address, &scene.running.pki, &scene.running.good);
-    drain_both(&load, &mut scene.running, &mut second);
 }

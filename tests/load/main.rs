@@ -12,6 +12,7 @@ mod support;
 
 mod answers;
 mod authorizers;
+mod drained_instances;
 mod revocation;
 mod swap;
 mod watcher;

@@ -1,11 +1,13 @@
 //! Clients that send requests continuously and record every failure.
 
+use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::TIMEOUT;
@@ -16,7 +18,16 @@ use super::wait::wait_for;
 pub type Connection = BufReader<StreamOwned<ClientConnection, TcpStream>>;
 
 pub fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Connection> {
-    let tls = ClientConnection::new(Arc::clone(config), address.ip().into()).unwrap();
+    connect_to(address.ip().into(), address, config)
+}
+
+/// Connects to a server of this name.
+fn connect_to(
+    server: ServerName<'static>,
+    address: SocketAddr,
+    config: &Arc<ClientConfig>,
+) -> io::Result<Connection> {
+    let tls = ClientConnection::new(Arc::clone(config), server).unwrap();
     let tcp = TcpStream::connect(address)?;
     tcp.set_read_timeout(Some(TIMEOUT))?;
     tcp.set_nodelay(true)?;
@@ -24,9 +35,9 @@ pub fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Co
 }
 
 /// One request and its response; returns whether the connection may be used again.
-pub fn send_get(connection: &mut Connection, address: SocketAddr, close: bool) -> io::Result<bool> {
+pub fn send_get(connection: &mut Connection, host: impl Display, close: bool) -> io::Result<bool> {
     let field = if close { "connection: close\r\n" } else { "" };
-    let request = format!("GET / HTTP/1.1\r\nhost: {address}\r\n{field}\r\n");
+    let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\n{field}\r\n");
     connection.get_mut().write_all(request.as_bytes())?;
     let mut reusable = !close;
     let mut line = String::new();
@@ -35,7 +46,10 @@ pub fn send_get(connection: &mut Connection, address: SocketAddr, close: bool) -
         return Err(io::ErrorKind::ConnectionAborted.into());
     }
     if !line.starts_with("HTTP/1.1 200 ") {
-        return Err(io::Error::other(format!("the response begins with {line:?}")));
+        // The fields show whether the response is that of a host or of keygate.
+        let mut head = line.clone();
+        while !head.ends_with("\r\n\r\n") && connection.read_line(&mut head)? > 0 {}
+        return Err(io::Error::other(format!("the response begins with {head:?}")));
     }
     while line != "\r\n" {
         reusable &= !line.eq_ignore_ascii_case("connection: close\r\n");
@@ -65,11 +79,20 @@ struct Shared {
 
 impl Load {
     pub fn start(address: SocketAddr, pki: &Pki, client_of: &Party) -> Self {
+        Self::to(&address.ip().to_string(), address, pki, client_of)
+    }
+
+    /// Requests to a server of this name, which is that of SNI and `Host`.
+    pub fn to(host: &str, address: SocketAddr, pki: &Pki, client_of: &Party) -> Self {
         let config = Arc::new(config(pki, client_of));
+        let host: ServerName<'static> = host.to_owned().try_into().unwrap();
         let shared = Arc::new(Shared::default());
         let threads = (0..4).map(|number| {
             let (shared, config) = (Arc::clone(&shared), Arc::clone(&config));
-            std::thread::spawn(move || shared.keep_requesting(address, &config, number % 2 == 0))
+            let host = host.clone();
+            std::thread::spawn(move || {
+                shared.keep_requesting(&host, address, &config, number % 2 == 0);
+            })
         });
         Self { threads: threads.collect(), shared }
     }
@@ -98,12 +121,19 @@ impl Drop for Load {
 }
 
 impl Shared {
-    fn keep_requesting(&self, address: SocketAddr, config: &Arc<ClientConfig>, keeps: bool) {
+    fn keep_requesting(
+        &self,
+        host: &ServerName<'static>,
+        address: SocketAddr,
+        config: &Arc<ClientConfig>,
+        keeps: bool,
+    ) {
         let mut kept = None;
         while !self.stop.load(Ordering::Relaxed) {
-            let connection = kept.take().map_or_else(|| connect(address, config), Ok);
+            let connection =
+                kept.take().map_or_else(|| connect_to(host.clone(), address, config), Ok);
             let requested = connection.and_then(|mut connection| {
-                let reusable = send_get(&mut connection, address, !keeps)?;
+                let reusable = send_get(&mut connection, host.to_str(), !keeps)?;
                 Ok(reusable.then_some(connection))
             });
             match requested {
