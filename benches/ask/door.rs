@@ -54,6 +54,8 @@ impl fmt::Display for Protocol {
 pub struct Door {
     pub protocol: Protocol,
     pub keygate: RunningAuthorizer,
+    /// Whether it verifies the client's chain.
+    verifies: bool,
     /// The last revision of the filter.
     revision: u32,
 }
@@ -72,7 +74,7 @@ impl Door {
             authorizer = authorizer.add("authorizers.client_auth", "trust_anchors = \"ca.pem\"");
         }
         harness::write_half_full_filter(&authorizer.pki.path("lost.pkbf"), 1);
-        Self { protocol, keygate: authorizer.start(), revision: 1 }
+        Self { protocol, keygate: authorizer.start(), verifies, revision: 1 }
     }
 
     /// A new connection of the host.
@@ -103,12 +105,21 @@ impl Door {
 
     /// Waits until keygate uses the last revision.
     pub fn wait_for_revision(&self) {
-        self.keygate.wait_for_generation(self.revision.into());
+        if self.revision > 1 {
+            self.keygate.wait_for_generation(self.revision.into());
+        }
     }
 
     /// The number of questions to which keygate has answered "allowed".
     pub fn allowed(&self) -> f64 {
         self.keygate.metric(r#"keygate_questions_total{result="allowed",service="edge"}"#)
+    }
+}
+
+impl fmt::Display for Door {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let variant = if self.verifies { ", client_auth" } else { "" };
+        write!(formatter, "{}{variant}", self.protocol)
     }
 }
 

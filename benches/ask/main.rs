@@ -66,7 +66,8 @@ struct Arguments {
     /// Questions a second in the measurement of the latency.
     #[arg(long, default_value_t = 20_000)]
     rate: u32,
-    /// Filter swaps during each measurement of the latency, in equal intervals.
+    /// Filter swaps during each measurement of the latency, in equal intervals. Leaves out the other
+    /// measurement, and `client_auth`.
     #[arg(long, default_value_t = 0)]
     swaps: u32,
     /// Measures requests to real hosts, with and without keygate.
@@ -90,25 +91,35 @@ fn main() {
         return hosts::measure(&arguments.hosts, arguments.rounds, time);
     }
     pin_this_process_to(LOAD_CORE);
-    let protocols = arguments.protocols.iter();
-    let mut columns: Vec<_> = protocols.flat_map(|protocol| Column::both(*protocol)).collect();
+    let is_whole = arguments.swaps == 0;
+    let variants: &[bool] = if is_whole { &[false, true] } else { &[false] };
+    let doors = arguments
+        .protocols
+        .iter()
+        .flat_map(|protocol| variants.iter().map(|verifies| Door::open(*protocol, *verifies)));
+    let column = |door| Column { door, saturated: Vec::new(), paced: Vec::new() };
+    let mut columns: Vec<_> = doors.map(column).collect();
     for round in 1..=arguments.rounds {
         for column in &mut columns {
-            column.saturated.push(load::saturate(&column.door, time));
+            if is_whole {
+                column.saturated.push(load::saturate(&column.door, time));
+            }
             let revisions = column.door.revisions(arguments.swaps);
             column.paced.push(load::pace(&column.door, time, arguments.rate, &revisions));
             column.door.wait_for_revision();
         }
         eprintln!("round {round} of {}", arguments.rounds);
     }
-    let names: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
+    let names: Vec<_> = columns.iter().map(|column| column.door.to_string()).collect();
     println!("| | {} |", names.join(" | "));
     println!("| --- |{}", " ---: |".repeat(columns.len()));
     let row = |label: &str, cell: &dyn Fn(&Column) -> String| {
         println!("| {label} | {} |", columns.iter().map(cell).collect::<Vec<_>>().join(" | "));
     };
-    row("questions a second", &|column| spread(&column.saturated, Run::rate));
-    row("CPU of each, µs", &|column| spread(&column.saturated, Run::cpu));
+    if is_whole {
+        row("questions a second", &|column| spread(&column.saturated, Run::rate));
+        row("CPU of each, µs", &|column| spread(&column.saturated, Run::cpu));
+    }
     let rate = arguments.rate;
     row(&format!("CPU of each at {rate} a second, µs"), &|column| spread(&column.paced, Run::cpu));
     for (share, permille) in [("50 %", 500), ("99 %", 990), ("99.9 %", 999)] {
@@ -123,21 +134,9 @@ fn main() {
 
 /// The runs of a door.
 struct Column {
-    name: String,
     door: Door,
     saturated: Vec<Run>,
     paced: Vec<Run>,
-}
-
-impl Column {
-    /// A protocol without and with `client_auth`.
-    fn both(protocol: Protocol) -> [Self; 2] {
-        let column = |name, verifies| {
-            let door = Door::open(protocol, verifies);
-            Self { name, door, saturated: Vec::new(), paced: Vec::new() }
-        };
-        [column(protocol.to_string(), false), column(format!("{protocol}, client_auth"), true)]
-    }
 }
 
 /// The median of a figure, with the lowest and the highest.

@@ -55,7 +55,10 @@ pub fn spread(mut figures: Vec<f64>) -> String {
         let decimals = if figure < 100.0 { 2 } else { 0 };
         format!("{figure:.decimals$}")
     });
-    format!("{median} ({lowest} to {highest})")
+    match figures.len() {
+        1 => median,
+        _ => format!("{median} ({lowest} to {highest})"),
+    }
 }
 
 /// Writes a filter of 2^27 bits (16 MiB) that is half full, as a filter is that has its expected
