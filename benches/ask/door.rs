@@ -10,6 +10,7 @@ use super::grpc::GrpcPeer;
 use super::harness;
 use super::harness::cores::{PROXY_CORE, on_core};
 use super::http::HttpPeer;
+use super::peer::Peer;
 use super::spop::SpopPeer;
 use super::support::authorizer::{Authorizer, RunningAuthorizer};
 use super::support::proxy::Configure;
@@ -134,19 +135,4 @@ impl Revision {
     pub fn put(&self) {
         std::fs::rename(&self.written, &self.used).unwrap();
     }
-}
-
-/// The bytes of a connection of a host.
-pub trait Peer {
-    /// Opens the connection.
-    fn greet(&mut self, _stream: &mut UnixStream) {}
-
-    /// Appends the next question.
-    fn ask(&mut self, bytes: &mut Vec<u8>);
-
-    /// Removes whole answers and returns their number.
-    ///
-    /// # Panics
-    /// The bytes are no answer.
-    fn answers(&mut self, bytes: &mut Vec<u8>) -> usize;
 }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use super::door::Peer;
+use super::peer::Peer;
 use super::support::http_host::escaped_pem;
 use super::support::http2::{
     DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,

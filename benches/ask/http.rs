@@ -1,6 +1,6 @@
 //! The questions of nginx: HTTP/1.1 with the certificate in `X-SSL-Cert`.
 
-use super::door::Peer;
+use super::peer::Peer;
 use super::support::http_host::escaped_pem;
 use super::support::pki::Party;
 

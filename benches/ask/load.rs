@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::task::{JoinSet, LocalSet, spawn_local, yield_now};
 
-use super::door::{Door, Peer, Revision};
+use super::door::{Door, Revision};
 use super::harness::{quantile, usage};
+use super::peer::Peer;
 
 /// A run of a door.
 pub struct Run {

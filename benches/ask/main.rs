@@ -38,6 +38,7 @@ mod harness;
 mod hosts;
 mod http;
 mod load;
+mod peer;
 mod spop;
 #[path = "../../tests/support/mod.rs"]
 mod support;

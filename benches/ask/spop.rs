@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use super::door::Peer;
+use super::peer::Peer;
 use super::support::pki::Party;
 use super::support::spop::{FRAME_SIZE, arguments, hello, notify};
 
