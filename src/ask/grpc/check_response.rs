@@ -1,7 +1,10 @@
 //! A `CheckResponse`: the answer, as Envoy applies it to a request.
 
+use std::cell::RefCell;
+
 use bytes::Bytes;
-use hyper::header::HeaderName;
+use hyper::header::{HeaderName, HeaderValue};
+use prost::Message;
 
 use super::framing;
 use super::messages::{
@@ -22,6 +25,8 @@ pub(crate) struct StatusHeader {
     name: Bytes,
     /// Every spelling with an underscore. Envoy passes on a field that is not named.
     others: Vec<Bytes>,
+    /// The encoded [`OkHttpResponse`] with the last value. Most answers have the one of clean clients.
+    ok_response: RefCell<Option<(HeaderValue, Bytes)>>,
 }
 
 impl StatusHeader {
@@ -42,6 +47,7 @@ impl StatusHeader {
         Self {
             name: Bytes::copy_from_slice(name.as_str().as_bytes()),
             others: spellings.into_iter().map(Bytes::from).collect(),
+            ok_response: RefCell::default(),
         }
     }
 
@@ -49,6 +55,23 @@ impl StatusHeader {
     fn with(&self, answer: &Answer) -> HeaderValueOption {
         let status = Bytes::copy_from_slice(answer.status.as_bytes());
         HeaderValueOption::replacing(self.name.clone(), status)
+    }
+
+    /// The encoded [`OkHttpResponse`] with the header in place of every spelling of a client's own.
+    fn ok_response(&self, answer: &Answer) -> Bytes {
+        let mut last = self.ok_response.borrow_mut();
+        match &*last {
+            Some((status, encoded)) if *status == answer.status => encoded.clone(),
+            Some(_) | None => {
+                let response = OkHttpResponse {
+                    headers: vec![self.with(answer)],
+                    headers_to_remove: self.others.clone(),
+                };
+                let encoded = Bytes::from(response.encode_to_vec());
+                *last = Some((answer.status.clone(), encoded.clone()));
+                encoded
+            }
+        }
     }
 }
 
@@ -67,10 +90,7 @@ pub(super) fn encode(
     };
     if answer.is_allowed() {
         response.status = Some(RpcStatus { code: OK });
-        response.ok_response = Some(OkHttpResponse {
-            headers: vec![header.with(answer)],
-            headers_to_remove: header.others.clone(),
-        });
+        response.ok_response = Some(header.ok_response(answer));
     } else {
         let DenialBody { content_type, text } = body();
         let field = |name: &'static str, value: &'static str| {
@@ -110,6 +130,27 @@ fn metadata(answer: &Answer, fingerprint: Option<Fingerprint>) -> Metadata {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guard::{Decision, VerdictKind};
+
+    #[test]
+    fn each_answer_has_its_own_status() {
+        let header = StatusHeader::new(&"Client-Key-Status".parse().unwrap());
+        for status in ["clean", "unchecked", "unchecked", "clean"] {
+            let answer = Answer {
+                decision: Decision::Annotate,
+                verdict: VerdictKind::Clean,
+                status: HeaderValue::from_static(status),
+                reason: None,
+                filter: None,
+            };
+            let message = encode(&answer, None, &header, || DenialBody::new("", None));
+            let response = CheckResponse::decode(message.slice(framing::PREFIX..)).unwrap();
+            let allowed = OkHttpResponse::decode(response.ok_response.unwrap()).unwrap();
+            let fields: Vec<_> = allowed.headers.into_iter().filter_map(|it| it.header).collect();
+            let values: Vec<_> = fields.iter().map(|field| &field.value[..]).collect();
+            assert_eq!(values, [status.as_bytes()]);
+        }
+    }
 
     #[test]
     fn every_spelling_of_the_header_but_its_own_is_removed() {

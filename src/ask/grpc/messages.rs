@@ -107,8 +107,9 @@ pub(crate) struct CheckResponse {
     pub(crate) status: Option<RpcStatus>,
     #[prost(message, optional, tag = "2")]
     pub(crate) denied_response: Option<DeniedHttpResponse>,
-    #[prost(message, optional, tag = "3")]
-    pub(crate) ok_response: Option<OkHttpResponse>,
+    /// An encoded [`OkHttpResponse`].
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub(crate) ok_response: Option<Bytes>,
     #[prost(message, optional, tag = "4")]
     pub(crate) dynamic_metadata: Option<Metadata>,
 }
