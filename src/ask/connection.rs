@@ -74,7 +74,8 @@ impl AskConnection {
     }
 
     /// Waits until the door must close the connection politely: the process drains, a reload has
-    /// removed or moved the authorizer, or the asker may no longer ask. Questions until then are answered.
+    /// removed or moved the authorizer, or the asker may no longer ask. Questions until then are
+    /// answered.
     pub(crate) async fn closing(&self) {
         let mut lifecycle = self.lifecycle();
         loop {

@@ -4,6 +4,7 @@
 //! that are in the input together leave in one write.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::io;
 use std::pin::pin;
 use std::time::Duration;
@@ -19,7 +20,8 @@ use crate::lingering_close;
 pub(super) const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Length of the responses that are kept for one write, in bytes. Further requests wait for it.
 const WRITE_SIZE: usize = 32 << 10;
-/// Requests that are answered without yielding to other connections.
+/// Requests that are answered without yielding to other connections. Under load there is always
+/// something to read, so that a connection would not yield by itself.
 const ANSWERED_AT_ONCE: usize = 128;
 
 /// The requests of one connection and their responses, in the form of a protocol.
@@ -89,6 +91,10 @@ pub(super) struct ByteConnection<E> {
     idle_timeout: Duration,
     /// Time of the last whole request, or of the first byte of the next one if that was later.
     progress: Instant,
+    /// Until then a draining connection waits for a request.
+    last_request: Option<Instant>,
+    /// Requests that were answered since the last yield.
+    answered: usize,
 }
 
 impl<E: Exchange> ByteConnection<E> {
@@ -102,7 +108,7 @@ impl<E: Exchange> ByteConnection<E> {
             received: now,
             is_draining: false,
         };
-        Self { exchange, bytes, idle_timeout, progress: now }
+        Self { exchange, bytes, idle_timeout, progress: now, last_request: None, answered: 0 }
     }
 
     /// Answers the requests until the connection ends. `drain` completes when the connection is to
@@ -116,12 +122,17 @@ impl<E: Exchange> ByteConnection<E> {
         drain: impl Future<Output = ()>,
     ) -> Result<Infallible, E::End> {
         let mut drain = pin!(drain);
-        let mut last_request = None; // a draining connection waits for it until then
+        // The first bytes may have a request, whose response ends a draining connection.
+        tokio::select! {
+            biased;
+            () = &mut drain => self.begin_drain(),
+            () = ready(()) => {}
+        }
         let mut timer = pin!(sleep_until(self.deadline()));
         loop {
             while self.take()? == ExchangeNeed::Output {
                 self.write(stream).await?;
-                tokio::task::yield_now().await;
+                self.yield_to_others().await;
             }
             let is_answered = !self.bytes.output.is_empty() && !self.is_incomplete();
             if self.bytes.is_draining
@@ -131,7 +142,14 @@ impl<E: Exchange> ByteConnection<E> {
                 return Err(end);
             }
             self.write(stream).await?;
-            let deadline = match last_request {
+            if self.answered >= ANSWERED_AT_ONCE {
+                self.yield_to_others().await;
+            }
+            let deadline = match self.last_request {
+                // The timer does not expire while there is always something to read.
+                Some(time) if Instant::now() >= time + PROGRESS_TIMEOUT => {
+                    return Err(E::timed_out(self.is_incomplete()));
+                }
                 Some(time) if !self.is_incomplete() => time,
                 Some(_) | None => self.deadline(),
             };
@@ -142,10 +160,7 @@ impl<E: Exchange> ByteConnection<E> {
             tokio::select! {
                 biased;
                 // First, because a busy connection always has something to read.
-                () = &mut drain, if !self.bytes.is_draining => {
-                    self.bytes.is_draining = true;
-                    last_request = Some(Instant::now() + E::DRAIN_GRACE);
-                }
+                () = &mut drain, if !self.bytes.is_draining => self.begin_drain(),
                 read = self.read(stream) => read?,
                 () = &mut timer => {
                     if Instant::now() >= deadline {
@@ -177,11 +192,22 @@ impl<E: Exchange> ByteConnection<E> {
                 return Ok(ExchangeNeed::Input);
             }
             self.progress = self.bytes.received;
+            self.answered = self.answered.saturating_add(1);
             if self.bytes.output.len() >= WRITE_SIZE {
                 break;
             }
         }
         Ok(ExchangeNeed::Output)
+    }
+
+    fn begin_drain(&mut self) {
+        self.bytes.is_draining = true;
+        self.last_request = Some(Instant::now() + E::DRAIN_GRACE);
+    }
+
+    async fn yield_to_others(&mut self) {
+        self.answered = 0;
+        tokio::task::yield_now().await;
     }
 
     /// Whether the peer must send the rest of a request, or the first one.

@@ -87,15 +87,16 @@ impl<A: FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer> Exchange for R
         } else {
             (self.answer)(Ok(RequestFields::Http1(head.fields)))
         };
-        let max_body = u64::try_from(self.max_size).unwrap_or(u64::MAX);
         let body = match head.body {
-            BodyLength::Sized(length) if length <= max_body => Some(length),
-            BodyLength::Open | BodyLength::Sized(_) => None, // not worth reading to its end
+            BodyLength::Sized(length) => usize::try_from(length).ok(),
+            BodyLength::Open => None,
         };
+        let body = body.filter(|length| *length <= self.max_size); // not worth reading otherwise
         let is_last = !head.is_persistent
             || head.method == RequestMethod::Connect
-            || body.is_none()
-            || (bytes.is_draining && head.length == input.len());
+            || body.is_none_or(|body| {
+                bytes.is_draining && input.len() <= head.length.saturating_add(body)
+            });
         let next = match head.is_http10 {
             _ if is_last => NextRequest::Close,
             true => NextRequest::KeepAlive,
@@ -107,7 +108,7 @@ impl<A: FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer> Exchange for R
         }
         let length = head.length;
         input.advance(length);
-        bytes.discard = body.unwrap_or(0);
+        bytes.discard = body.and_then(|body| u64::try_from(body).ok()).unwrap_or(0);
         self.searched = 0;
         Ok(ExchangeNeed::Output)
     }
@@ -142,3 +143,6 @@ impl<A: FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer> Requests<A> {
         self.searched == 0 || ends(b"\n\r\n") || ends(b"\n\n")
     }
 }
+
+#[cfg(test)]
+mod tests;

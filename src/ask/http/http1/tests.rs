@@ -1,0 +1,156 @@
+use std::cell::Cell;
+use std::future::{pending, poll_fn, ready};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use hyper::header::{HeaderName, HeaderValue};
+use tokio::io::{AsyncReadExt, ReadBuf, duplex};
+use tokio::time::advance;
+
+use super::*;
+use crate::ask::question::Answer;
+use crate::guard::{Decision, VerdictKind};
+
+const LIMITS: AuthorizerLimits = AuthorizerLimits {
+    max_connections: 1,
+    max_streams: 1,
+    max_question_size: 8 << 10,
+    idle_timeout: Duration::from_secs(600),
+};
+
+fn admission() -> HttpAnswer {
+    let answer = Answer {
+        decision: Decision::Admit,
+        verdict: VerdictKind::Clean,
+        status: HeaderValue::from_static("clean"),
+        reason: None,
+        filter: None,
+    };
+    HttpAnswer::new(answer, &HeaderName::from_static("client-key-status"), None, Duration::ZERO)
+}
+
+/// The responses to `request`, which was read after the drain of its connection had begun.
+async fn drained(request: &str) -> String {
+    let (stream, mut peer) = duplex(64 << 10);
+    let mut responses = String::new();
+    let serving = serve(stream, request.into(), LIMITS, |_| admission(), ready(()));
+    let reading = async {
+        peer.read_to_string(&mut responses).await.unwrap();
+        drop(peer);
+    };
+    tokio::join!(serving, reading);
+    responses
+}
+
+#[tokio::test]
+async fn the_response_of_a_draining_connection_to_its_last_request_closes_it() {
+    const CLOSE: &str = "connection: close";
+    for request in [
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody",
+        "GET / HTTP/1.1\r\nContent-Length: 4\r\n\r\n",
+        "GET / HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 4\r\n\r\nbo",
+    ] {
+        let response = drained(request).await.to_ascii_lowercase();
+        assert!(response.contains(CLOSE), "{request}: {response}");
+    }
+    let both = "GET / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbodyGET / HTTP/1.1\r\n\r\n";
+    let responses = drained(both).await.to_ascii_lowercase();
+    assert_eq!(responses.matches("http/1.1 200").count(), 2, "{responses}");
+    assert_eq!(responses.matches(CLOSE).count(), 1, "{responses}");
+    assert!(responses.rsplit("http/1.1 200").next().unwrap().contains(CLOSE), "{responses}");
+}
+
+/// A peer that has always sent more, whole requests and the beginning of another.
+struct Flood {
+    sent: usize,
+    end: usize,
+}
+
+/// One request. A read has fewer than are answered before a yield.
+const FLOODED: &[u8] = b"GET / HTTP/1.1\r\nHost: keygate\r\nX-Padding: \
+    ........................................................................................\
+    ........................................................................................\
+    \r\n\r\n";
+
+impl Flood {
+    fn of(requests: usize) -> Self {
+        Self { sent: 0, end: requests * FLOODED.len() }
+    }
+}
+
+impl AsyncRead for Flood {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let count = buffer.remaining().min(self.end - self.sent);
+        let bytes: Vec<u8> =
+            FLOODED.iter().copied().cycle().skip(self.sent % FLOODED.len()).take(count).collect();
+        buffer.put_slice(&bytes);
+        self.sent += count;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Flood {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn a_busy_connection_yields_to_others() {
+    let answered = Cell::new(0);
+    let answer = |_: Result<RequestFields<'_>, Unusable>| {
+        answered.set(answered.get() + 1);
+        admission()
+    };
+    let serving = serve(Flood::of(10_000), BytesMut::new(), LIMITS, answer, pending());
+    let mut serving = pin!(serving);
+    let mut most = 0;
+    loop {
+        let before = answered.get();
+        let polled = poll_fn(|context| Poll::Ready(serving.as_mut().poll(context))).await;
+        most = most.max(answered.get() - before);
+        if polled.is_ready() {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(answered.get(), 10_000);
+    assert!(most < 512, "{most}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_a_connection_on_which_there_is_always_something_to_read() {
+    let answered = Cell::new(0);
+    let answer = |_: Result<RequestFields<'_>, Unusable>| {
+        answered.set(answered.get() + 1);
+        admission()
+    };
+    let serving = serve(Flood::of(100_000), BytesMut::new(), LIMITS, answer, ready(()));
+    let clock = async {
+        loop {
+            advance(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        () = serving => {}
+        () = clock => {}
+    }
+    assert!((1..50_000).contains(&answered.get()), "{}", answered.get());
+}
