@@ -25,6 +25,9 @@ use crate::spki::Fingerprint;
 
 /// Maximum number of threads; a larger number is a typing error.
 const MAX_WORKERS: usize = 1024;
+/// Maximum length of the path of a Unix socket, in bytes: `sun_path` of Linux without its NUL
+/// (unix(7)).
+const MAX_SOCKET_PATH: usize = 107;
 
 /// Checks the configuration in `text`.
 pub(super) fn check(file: &Path, text: &str) -> Result<Config, ConfigError> {
@@ -163,6 +166,20 @@ impl<'a> Checker<'a> {
         self.file.parent().map_or_else(|| path.to_owned(), |directory| directory.join(path))
     }
 
+    /// The path of a Unix socket.
+    fn socket_path(&self, at: &str, path: &Path) -> PathBuf {
+        let path = self.path(at, path);
+        let length = path.as_os_str().len();
+        if length > MAX_SOCKET_PATH {
+            let problem = format!(
+                "{} has {length} bytes; give a path for the socket with at most {MAX_SOCKET_PATH}",
+                path.display()
+            );
+            self.invalid(at, problem);
+        }
+        path
+    }
+
     fn paths(&self, at: &str, paths: &[PathBuf]) -> Vec<PathBuf> {
         paths.iter().map(|path| self.path(at, path)).collect()
     }
@@ -205,7 +222,7 @@ impl<'a> Checker<'a> {
     /// A TCP address, or `unix:` and a path.
     fn listen_address(&self, at: &str, listen: &str) -> ListenAddress {
         match listen.strip_prefix("unix:") {
-            Some(path) => ListenAddress::Unix(self.path(at, Path::new(path))),
+            Some(path) => ListenAddress::Unix(self.socket_path(at, Path::new(path))),
             None => ListenAddress::Tcp(listen.parse().unwrap_or_else(|_| {
                 let problem = format!(
                     "{listen:?} is not an address and a port, such as \"127.0.0.1:9191\", or \"unix:/PATH\""

@@ -146,11 +146,22 @@ fn group_id(group: &SocketGroup) -> io::Result<u32> {
 /// Checks that a socket can have this path.
 ///
 /// # Errors
-/// Returns an error if its directory does not exist, or if it is a file of another kind.
+/// Returns an error if its directory does not exist or cannot be searched, or if it is a file of
+/// another kind.
 pub(super) fn ensure_bindable(path: &Path) -> io::Result<()> {
-    if let Some(directory) = directory_of(path).filter(|directory| !directory.is_dir()) {
-        let problem = format!("there is no directory {}; create it", directory.display());
-        return Err(io::Error::other(problem));
+    if let Some(directory) = directory_of(path) {
+        let shown = directory.display();
+        let problem = match directory.metadata() {
+            Ok(metadata) if metadata.is_dir() => None,
+            Ok(_) => Some(format!("{shown} is no directory; remove it, or give another path")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Some(format!("there is no directory {shown}; create it"))
+            }
+            Err(error) => Some(format!("{shown}: {error}")),
+        };
+        if let Some(problem) = problem {
+            return Err(io::Error::other(problem));
+        }
     }
     let is_other = |metadata: fs::Metadata| !metadata.file_type().is_socket();
     if path.symlink_metadata().is_ok_and(is_other) {

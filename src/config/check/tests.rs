@@ -37,6 +37,32 @@ fn a_service_overrides_single_keys_of_the_policy() {
 }
 
 #[test]
+fn the_path_of_a_unix_socket_has_107_bytes_at_most() {
+    let path = |length: usize| format!("unix:/{}", "s".repeat(length - 1));
+    let admin = |length| format!("{MINIMAL}[admin]\nlisten = {:?}\n", path(length));
+    let server = |length| changed("http://127.0.0.1:8080", &path(length));
+    let authorizer = |length| {
+        format!(
+            "{MINIMAL}[[authorizers]]\nname = \"edge\"\nlisten = {:?}\nprotocol = \"spop\"\n",
+            path(length)
+        )
+    };
+    for text in [admin(107), server(107), authorizer(107)] {
+        parse(&text).unwrap();
+    }
+    for (text, field) in [
+        (admin(108), "admin.listen"),
+        (server(108), "services.orders.upstream.servers"),
+        (authorizer(108), "authorizers.edge.listen"),
+    ] {
+        let message = problem(&text);
+        assert!(message.contains(field), "{message}");
+        let remedy = "has 108 bytes; give a path for the socket with at most 107";
+        assert!(message.contains(remedy), "{message}");
+    }
+}
+
+#[test]
 fn an_error_names_the_field_of_the_invalid_value() {
     for (from, to, field, found) in [
         ("[[filters]]", "[[ignored]]", ":2:", "there is no key \"ignored\""),

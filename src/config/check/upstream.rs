@@ -125,7 +125,7 @@ impl Checker<'_> {
             (Some(_), _) => return None,
         };
         if let Some(path) = url.strip_prefix("unix:") {
-            return Some((scheme, ServerAddress::Unix(self.path(at, Path::new(path)))));
+            return Some((scheme, ServerAddress::Unix(self.socket_path(at, Path::new(path)))));
         }
         // HTTP servers need a scheme.
         if protocol == Protocol::Http && !url.contains("://") {

@@ -364,6 +364,12 @@ fn a_socket_of_an_authorizer_that_cannot_be_bound_is_an_error_of_validate_and_of
     let directory = pki.path("run");
     let problem = format!("run/ask.sock: there is no directory {}; create it", directory.display());
     fails(&pki, &problem);
+    std::fs::write(&directory, "no directory").unwrap();
+    let problem = format!(
+        "run/ask.sock: {} is no directory; remove it, or give another path",
+        directory.display()
+    );
+    fails(&pki, &problem);
     let pki = authorizer("unix:/run/no-such-directory/ask.sock", "");
     assert_eq!(
         warnings_of(&pki),
