@@ -8,8 +8,8 @@ use data_encoding::BASE64;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationList,
     CertificateRevocationListParams, CrlDistributionPoint, CrlIssuingDistributionPoint, CrlScope,
-    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
-    PublicKeyData, RevokedCertParams, RsaKeySize, SigningKey,
+    CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, PublicKeyData, RevokedCertParams, RsaKeySize, SigningKey,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -306,6 +306,15 @@ impl Pki {
     /// `NAME.pem` and `NAME.key` of a client whose certificate has these parameters.
     pub fn client_with(&self, name: &str, kind: Kind, parameters: CertificateParams) -> Party {
         self.issue(name, kind, parameters, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// A client whose certificate has about 20 KiB.
+    pub fn large_client(&self, name: &str) -> Party {
+        let mut parameters = CertificateParams::default();
+        let extension =
+            CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 55_555, 1], vec![4; 20_000]);
+        parameters.custom_extensions.push(extension);
+        self.client_with(name, Kind::P256, parameters)
     }
 
     /// The result of `handshakes` with a client whose certificate was valid all the time, and expires

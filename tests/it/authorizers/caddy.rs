@@ -8,12 +8,23 @@ const HOST: HttpHost = HttpHost::Caddy;
 
 checks_of_http_hosts!(HOST);
 
+/// Caddy with this mode, in which it verifies no certificate.
+fn unverified(text: &str, mode: &str) -> String {
+    let required = "mode require_and_verify";
+    let trust = "\n\t\t\ttrust_pool file /etc/edge/clients-ca.pem";
+    assert!(text.contains(required) && text.contains(trust));
+    text.replace(required, mode).replace(trust, "")
+}
+
 #[test]
 fn certificates_that_caddy_does_not_verify_are_verified() {
-    http_hosts::verifies_by_itself(HOST, |text| {
-        let trust = "\n\t\t\ttrust_pool file /etc/edge/clients-ca.pem";
-        assert!(text.contains(trust));
-        text.replace("mode require_and_verify", "mode require").replace(trust, "")
+    http_hosts::verifies_by_itself(HOST, |text| unverified(&text, "mode require"));
+}
+
+#[test]
+fn a_certificate_that_caddy_does_not_verify_is_no_unchecked_one() {
+    http_hosts::rejects_the_unverified_although_unchecked_are_flagged(HOST, |text| {
+        unverified(&text, "mode request")
     });
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use data_encoding::BASE64;
-use rcgen::{CertificateParams, CustomExtension, SanType};
+use rcgen::{CertificateParams, SanType};
 use rustls::ClientConfig;
 use rustls::version::{TLS12, TLS13};
 
@@ -197,15 +197,6 @@ fn clients_are_rejected_while_keygate_hangs_or_is_stopped() {
     served(&envoy);
 }
 
-/// A certificate of about 20 KiB.
-fn with_large_certificate(authorizer: &RunningAuthorizer) -> Party {
-    let mut parameters = CertificateParams::default();
-    let extension =
-        CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 55_555, 1], vec![4; 20_000]);
-    parameters.custom_extensions.push(extension);
-    authorizer.pki.client_with("large", Kind::P256, parameters)
-}
-
 /// Rule 4: `failure_mode_allow` admits on errors, and no client can cause one.
 #[test]
 fn an_envoy_that_fails_open_still_rejects_what_a_client_can_spoil() {
@@ -214,7 +205,7 @@ fn an_envoy_that_fails_open_still_rejects_what_a_client_can_spoil() {
         .add("authorizers.client_auth", "mode = \"optional\"")
         .asked_policy("on_unchecked = \"flag\"")
         .start();
-    let large = with_large_certificate(&authorizer);
+    let large = authorizer.pki.large_client("large");
     let open = |text: String| {
         let text = with(FAIL_OPEN[0], FAIL_OPEN[1])(text);
         // Every header of the client is part of the question, which is Envoy's default.

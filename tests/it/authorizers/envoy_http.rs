@@ -1,5 +1,7 @@
 //! Envoy's `ext_authz` filter with the HTTP service (`deploy/authorizer/envoy-http`).
 
+use rustls::version::{TLS12, TLS13};
+
 use super::http_hosts::{checks_of_http_hosts, optional_certificates, rejects_an_expired_client};
 use crate::support::client::{config, config_of};
 use crate::support::http_host::{HostScene, HttpHost, escaped_pem};
@@ -23,6 +25,11 @@ fn input_of_a_client_is_denied_although_errors_admit() {
             .replace(allowed, "patterns: [{ prefix: x- }]")
     };
     let Some(mut scene) = HOST.start_with(authorizer, open) else { return };
+    let large = scene.pki.large_client("large");
+    for version in [&TLS12, &TLS13] {
+        assert_eq!(scene.get(&config_of(&scene.pki, &[version], Some(&large))), "403");
+    }
+    assert_eq!(scene.questions("oversize"), 2.0);
     let lost = config(&scene.pki, &scene.lost);
     let request = |fields: String| {
         format!("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n")

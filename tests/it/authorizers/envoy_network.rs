@@ -5,13 +5,15 @@ use std::io::{ErrorKind, Write};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
+use rcgen::{CertificateParams, CustomExtension};
 use rustls::version::{TLS12, TLS13};
 
 use crate::support::authorizer::{Authorizer, RunningAuthorizer};
 use crate::support::client::{Client, config_of};
 use crate::support::envoy::{Envoy, GET};
 use crate::support::origin::Origin;
-use crate::support::pki::Party;
+use crate::support::pki::{Kind, Party};
+use crate::support::proxy::Configure;
 use crate::support::write_revision;
 
 /// An authorizer whose upstream closes each connection after its response, as Envoy relays bytes.
@@ -123,4 +125,60 @@ fn clients_are_closed_while_keygate_is_stopped_unless_envoy_fails_open() {
             assert!(text.starts_with(expected) && (is_open || text.is_empty()), "{text}");
         }
     }
+}
+
+/// With `failure_mode_allow` an error of the authorizer admits every client. No input of a client may
+/// cause an error.
+#[test]
+fn input_of_a_client_is_denied_although_errors_admit() {
+    let authorizer = authorizer().set("authorizers.limits.max_question_size", "8KiB");
+    // A URI with bytes that are not UTF-8.
+    let names = [&[0x30, 9, 0x86, 7][..], b"a://\x80\xff\xc3"].concat();
+    let mut parameters = CertificateParams::default();
+    parameters.custom_extensions = vec![CustomExtension::from_oid_content(&[2, 5, 29, 17], names)];
+    let broken = authorizer.pki.client_with("broken", Kind::P256, parameters);
+    let large = authorizer.pki.large_client("large");
+    let lost = &[&authorizer.lost.spki[..], &broken.spki];
+    write_revision(&authorizer.pki.path("lost.pkbf"), lost, 1);
+    let mut authorizer = authorizer.start();
+    let open = |text: String| {
+        let closed = "failure_mode_allow: false";
+        assert!(text.contains(closed));
+        text.replace(closed, "failure_mode_allow: true")
+    };
+    let Some(envoy) = authorizer.network_envoy(open) else { return };
+    // More than Envoy keeps until the answer (16 KiB).
+    let long =
+        GET.replacen("\r\n\r\n", &format!("\r\nX-Large: {}\r\n\r\n", "a".repeat(60 << 10)), 1);
+    let served = |authorizer: &RunningAuthorizer, version, client: &Party, head: &[u8]| {
+        let config = config_of(&authorizer.pki, &[version], Some(client));
+        let mut client = Client::with(config, envoy.address);
+        let _ = client.try_send(head); // the end may come before its last bytes
+        client.whatever_comes()
+    };
+    let invalid = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Text: \x80\xff\r\n\r\n";
+    for version in [&TLS12, &TLS13] {
+        for (client, head) in [
+            (&large, GET.as_bytes()),
+            (&broken, GET.as_bytes()),
+            (&authorizer.lost, long.as_bytes()),
+            (&authorizer.lost, &invalid[..]),
+        ] {
+            assert_eq!(served(&authorizer, version, client, head), "", "{version:?}");
+        }
+        for head in [GET.as_bytes(), long.as_bytes()] {
+            let text = served(&authorizer, version, &authorizer.good, head);
+            assert!(text.starts_with("HTTP/1.1 200 OK"), "{version:?}: {text}");
+        }
+    }
+    let questions = |result: &str| {
+        authorizer
+            .metric(&format!("keygate_questions_total{{result=\"{result}\",service=\"edge\"}}"))
+    };
+    assert_eq!(["oversize", "denied", "allowed"].map(questions), [2.0, 6.0, 4.0]);
+    // The hole: an error admits the listed client like the clean one.
+    authorizer.signal("KILL");
+    authorizer.keygate.ended();
+    let text = served(&authorizer, &TLS13, &authorizer.lost, GET.as_bytes());
+    assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
 }

@@ -374,6 +374,38 @@ fn a_thousand_incomplete_questions_hold_bounded_memory_and_stop_no_other() {
 }
 
 #[test]
+fn a_thousand_connections_with_half_a_question_hold_bounded_memory_and_stop_no_other() {
+    let authorizer = lenient()
+        .set("authorizers.limits.max_connections", 3000)
+        .set("authorizers.limits.idle_timeout", "1h")
+        .start();
+    authorizer.forget_peak();
+    let before = authorizer.memory("VmHWM");
+    let active = "keygate_askers_active{service=\"edge\"}";
+    block_on(async {
+        let half = &prefixed(&about(&vec![b'a'; 60 << 10]))[..32 << 10];
+        let mut open = Vec::new();
+        for _ in 0..1000 {
+            let host = connect(&authorizer.socket()).await;
+            let mut half_host = host.clone().ready().await.unwrap();
+            let (response, mut stream) = half_host.send_request(post(CHECK), false).unwrap();
+            stream.send_data(Bytes::copy_from_slice(half), false).unwrap();
+            // An answer to a later question of the connection shows that the half has arrived.
+            assert!(ask(&host, &about(b"")).await.is_allowed());
+            open.push((host, response, stream));
+        }
+        let other = connect(&authorizer.socket()).await;
+        assert!(ask(&other, &about(b"")).await.is_allowed());
+        assert_eq!(authorizer.metric(active), 1001.0);
+        assert!(ask(&open[0].0, &about(b"")).await.is_allowed());
+    });
+    let grown = authorizer.memory("VmHWM") - before;
+    // 1,000 halves of 32 KiB, in buffers of at most twice that, and the state of HTTP/2.
+    assert!(grown < 128 << 10, "{grown} KiB");
+    authorizer.wait_for_metric(active, 0.0);
+}
+
+#[test]
 fn a_thousand_parallel_and_cancelled_calls_share_one_connection() {
     let authorizer = Authorizer::of("envoy").set("authorizers.limits.max_streams", 100).start();
     let Some(mut host) = GrpcHost::connect(&authorizer.socket()) else { return };

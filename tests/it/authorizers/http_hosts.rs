@@ -395,6 +395,39 @@ pub(super) fn verifies_by_itself(host: HttpHost, change: impl Fn(String) -> Stri
     }
 }
 
+/// A policy that admits clients without a certificate does not admit certificates that neither the
+/// host nor keygate could verify. `change` makes certificates of the host's clients optional, and turns
+/// its verification off.
+pub(super) fn rejects_the_unverified_although_unchecked_are_flagged(
+    host: HttpHost,
+    change: impl Fn(String) -> String,
+) {
+    let authorizer = host
+        .authorizer()
+        .asked_policy("on_unchecked = \"flag\"")
+        .add("authorizers.client_auth", "mode = \"optional\"\ntrust_anchors = \"ca.pem\"");
+    let Some(scene) = host.start_with(authorizer, change) else { return };
+    for anonymous in TlsClient::all(host, &scene, None) {
+        assert_eq!(anonymous.get(&scene), "200", "{host:?}");
+        let [(_, status)] = status_at_origin(&scene).try_into().unwrap();
+        assert_eq!(status, "unchecked", "{host:?}");
+    }
+    let (_, foreign) = foreign_client();
+    let before = scene.questions("not_verified");
+    let clients = TlsClient::all(host, &scene, Some(&foreign));
+    for client in &clients {
+        assert_eq!(client.get(&scene), "403", "{host:?}");
+    }
+    // The first request of each session that is resumed counts as well.
+    let resumed = clients.iter().filter(|client| client.is_resumed).count();
+    let rejected = f64::from(u8::try_from(clients.len() + resumed).unwrap());
+    assert_eq!(scene.questions("not_verified") - before, rejected, "{host:?}");
+    assert_eq!(scene.origin.untaken(), 0, "{host:?}");
+    for client in TlsClient::all(host, &scene, Some(&scene.good)) {
+        assert_eq!(client.get(&scene), "200", "{host:?}");
+    }
+}
+
 /// A client whose certificate expires after its first handshake is served by the host, and rejected
 /// if keygate verifies. nginx and Envoy resume its session. Go does not, so that Traefik serves it only
 /// if it verifies no certificate (`change`).

@@ -24,6 +24,16 @@ fn certificates_that_traefik_does_not_verify_are_verified() {
 }
 
 #[test]
+fn a_certificate_that_traefik_does_not_verify_is_no_unchecked_one() {
+    http_hosts::rejects_the_unverified_although_unchecked_are_flagged(HOST, |text| {
+        text.replace(
+            "clientAuthType: RequireAndVerifyClientCert",
+            "clientAuthType: RequestClientCert",
+        )
+    });
+}
+
+#[test]
 fn a_client_that_expires_is_rejected_if_keygate_verifies() {
     http_hosts::rejects_an_expired_client(HOST, unverified);
 }
