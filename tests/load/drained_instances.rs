@@ -97,6 +97,23 @@ fn caddy_fails_no_request_while_one_of_two_instances_is_drained() {
     drain_both(&load, &mut scene.running, &mut second);
 }
 
+/// Guards: `retry_policy` with `retry_back_off`, and `max_retries`, in
+/// `deploy/authorizer/envoy-http/envoy.yaml`. With the default of 1 s a retry outlives a drain, and
+/// `previous_hosts` excludes the instance that has restarted.
+#[test]
+fn envoy_over_http_fails_no_request_while_one_of_two_instances_is_drained() {
+    let mut second = instance("envoy-http").start();
+    let scene = HttpHost::EnvoyHttp.start_with(instance("envoy-http"), |text| {
+        let first = "        - endpoint: { address: { pipe: { path: /run/keygate/ask.sock } } }\n";
+        assert!(text.contains(first));
+        let other = first.replace("/run/keygate/ask.sock", second.socket().to_str().unwrap());
+        text.replace(first, &format!("{first}{other}"))
+    });
+    let Some(mut scene) = scene else { return };
+    let load = Load::start(scene.address, &scene.running.pki, &scene.running.good);
+    drain_both(&load, &mut scene.running, &mut second);
+}
+
 /// The lines `#two ` of `deploy/authorizer/traefik`.
 #[test]
 fn traefik_fails_no_request_while_one_of_two_instances_is_drained() {
