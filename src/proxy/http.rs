@@ -195,7 +195,7 @@ fn check(
         Err(status) => {
             return CheckedRequest::Rejected(Box::pin(async move {
                 in_flight.discard_body(body).await;
-                response::plain(status, in_flight)
+                response::rejected_head(parts.version, status, in_flight)
             }));
         }
     };

@@ -59,6 +59,21 @@ pub(crate) fn plain(status: StatusCode, in_flight: RequestInFlight) -> Response<
     response
 }
 
+/// The response to a request whose head is rejected. Over HTTP/1.1, a malformed request and CONNECT
+/// end the connection, because the bytes behind them may be no request.
+pub(crate) fn rejected_head(
+    version: Version,
+    status: StatusCode,
+    in_flight: RequestInFlight,
+) -> Response<ResponseBody> {
+    let mut response = plain(status, in_flight);
+    let is_unsafe = [StatusCode::BAD_REQUEST, StatusCode::METHOD_NOT_ALLOWED].contains(&status);
+    if is_unsafe && version < Version::HTTP_2 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
 /// The response to a client that may send no more requests: JSON if it accepts JSON, else text.
 pub(crate) fn rejection(
     parts: &Parts,
