@@ -1,4 +1,5 @@
-//! A connection of HAProxy over a stream in memory, with the clock paused.
+//! A connection of HAProxy over a stream in memory. The clock is paused: a sleep moves it at once, so
+//! that time limits are tested without waiting.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
