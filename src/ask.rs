@@ -36,7 +36,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
 pub(crate) use self::asker::AskerShares;
-use self::asker::{AskerKey, AskerRejection, AskingPeer};
+use self::asker::{AskerRejection, AskingPeer};
 use self::connection::AskConnection;
 use self::stream::AskStream;
 pub(crate) use self::worker::{AskLinks, AskWorker};
@@ -58,24 +58,25 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
     let (open, worker, authorizer) = (worker.enter(), Rc::clone(worker), Arc::clone(authorizer));
     tokio::task::spawn_local(async move {
         let Accepted { tcp, peer, handshake_timeout, permit, .. } = accepted;
+        let asker = AskingPeer::Tcp(peer);
         // Networks are checked before the handshake, which costs more than the check.
         if !authorizer.config.askers.permits_address(peer.ip()) {
-            worker.reject(&authorizer, &peer.ip().to_canonical(), AskerRejection::Address);
+            worker.reject(&authorizer, &asker, AskerRejection::Address);
             return;
         }
         // Taken before the handshake, so that silent connections count as well.
-        let Some(share) = worker.shares.take(&authorizer, AskerKey::of_address(peer.ip())) else {
+        let Some(share) = worker.shares.take(&authorizer, asker.key()) else {
             reject_busy(&worker, &authorizer, AskStream::Tcp(tcp)).await;
             return;
         };
         let (stream, asker) = match &authorizer.tls {
-            None => (AskStream::Tcp(tcp), AskingPeer::Tcp(peer)),
+            None => (AskStream::Tcp(tcp), asker),
             Some(tls) => match timeout(handshake_timeout, handshake(tls, tcp, peer)).await {
                 Ok(Ok((stream, identity))) => (stream, AskingPeer::Tls(Box::new(identity))),
                 Ok(Err(error)) => {
                     let (rejection, error) = (AskerRejection::of_tls(&error), tls::explain(&error));
                     debug!(%peer, authorizer = %authorizer.config.name, %error, "asker rejected");
-                    worker.reject(&authorizer, &peer.ip().to_canonical(), rejection);
+                    worker.reject(&authorizer, &asker, rejection);
                     return;
                 }
                 Err(_) => return, // a peer that sends nothing is no asker
@@ -110,9 +111,9 @@ pub(crate) fn serve_unix(
     let (open, worker, authorizer) = (worker.enter(), Rc::clone(worker), Arc::clone(authorizer));
     let UnixAccepted { stream, permit } = accepted;
     tokio::task::spawn_local(async move {
-        let (asker, key) = AskingPeer::of_unix(&stream);
+        let asker = AskingPeer::of_unix(&stream);
         let stream = AskStream::Unix(stream);
-        match worker.shares.take(&authorizer, key) {
+        match worker.shares.take(&authorizer, asker.key()) {
             None => reject_busy(&worker, &authorizer, stream).await,
             Some(_share) => serve(&worker, &authorizer, stream, asker).await,
         }

@@ -18,7 +18,7 @@ pub(crate) use self::failed_handshake::FailedHandshake;
 use self::failed_handshake::LoggedFailure;
 use self::hit::{LoggedAnonymous, LoggedHit};
 pub(crate) use self::log_limit::RepeatLimit;
-use crate::permit::network_of;
+use crate::permit::{AskerKey, network_of};
 use crate::recent_hits::RecentHits;
 use crate::snapshot::Service;
 use crate::tls::CertificateSummary;
@@ -66,7 +66,7 @@ struct LoggedUnusable {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct LoggedUnauthorized {
     service: String,
-    asker: String,
+    asker: AskerKey,
     reason: &'static str,
 }
 
@@ -145,16 +145,21 @@ impl RefusalLog {
     }
 
     /// Logs a connection of a peer that may not ask. `reason` is the rule in words.
-    pub(crate) fn unauthorized(&self, authorizer: &str, asker: &dyn Display, reason: &'static str) {
+    pub(crate) fn unauthorized(
+        &self,
+        authorizer: &str,
+        asker: &dyn Display,
+        key: AskerKey,
+        reason: &'static str,
+    ) {
         let now = Instant::now();
-        let (service, asker) = (authorizer.to_owned(), asker.to_string());
-        let key = LoggedUnauthorized { service, asker: asker.clone(), reason };
+        let key = LoggedUnauthorized { service: authorizer.to_owned(), asker: key, reason };
         let permitted = self.unauthorized.permit(key, now);
         log_dropped(self.unauthorized.take_dropped(now));
         if let Some(left_out) = permitted {
             warn!(
                 service = authorizer,
-                asker, reason, left_out, "peer may not ask, closing connection"
+                %asker, reason, left_out, "peer may not ask, closing connection"
             );
         }
     }
@@ -179,5 +184,26 @@ fn bounded(text: &str) -> String {
 fn log_dropped(dropped: Option<u64>) {
     if let Some(left_out) = dropped {
         warn!(left_out, "too many clients for the log, the metrics count all of them");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_about_peers_that_may_not_ask_are_limited_for_each_network_and_user() {
+        let log = RefusalLog::new(RecentHits::default(), Duration::from_secs(60));
+        let reject = |key, reason| log.unauthorized("edge", &"asker", key, reason);
+        let lines = || log.unauthorized.count_recent(Instant::now(), |_| true);
+        for host in 0..1000 {
+            let address = format!("2001:db8::{host:x}").parse().unwrap();
+            reject(AskerKey::of_address(address), "its address is not in askers.from");
+        }
+        assert_eq!(lines(), 1, "one host may use all addresses of a /64");
+        reject(AskerKey::of_address("192.0.2.1".parse().unwrap()), "it has no certificate");
+        reject(AskerKey::User(Some(33)), "its user id is not in askers.uids");
+        reject(AskerKey::User(Some(34)), "its user id is not in askers.uids");
+        assert_eq!(lines(), 4);
     }
 }

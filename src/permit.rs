@@ -1,6 +1,7 @@
 //! Counting what is open: permits under a limit that may change, and guards that count while they
 //! live. Nothing here knows what is counted.
 
+mod asker_key;
 mod client_shares;
 mod per_ip;
 mod resizable;
@@ -8,6 +9,7 @@ mod resizable;
 use std::cell::Cell;
 use std::rc::Rc;
 
+pub(crate) use self::asker_key::AskerKey;
 pub(crate) use self::client_shares::{ClientKey, ClientShares, ShareGuard};
 pub(crate) use self::per_ip::{PerIpCounts, PerIpGuard, network_of};
 pub(crate) use self::resizable::{Permit, ResizableSemaphore};

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use tokio::net::UnixStream;
 
 use crate::guard::{Decision, Guard, Policy};
-use crate::permit::network_of;
+use crate::permit::AskerKey;
 use crate::snapshot::Authorizer;
 use crate::tls::{ClientIdentity, HandshakeResult};
 
@@ -28,9 +28,17 @@ pub(crate) enum AskingPeer {
 
 impl AskingPeer {
     /// The process at the other end of a Unix socket.
-    pub(super) fn of_unix(stream: &UnixStream) -> (Self, AskerKey) {
-        let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
-        (Self::Unix(uid), AskerKey::User(uid))
+    pub(super) fn of_unix(stream: &UnixStream) -> Self {
+        Self::Unix(stream.peer_cred().ok().map(|credentials| credentials.uid()))
+    }
+
+    /// The asker that the peer belongs to.
+    pub(super) fn key(&self) -> AskerKey {
+        match self {
+            Self::Tcp(peer) => AskerKey::of_address(peer.ip()),
+            Self::Tls(identity) => AskerKey::of_address(identity.peer().ip()),
+            Self::Unix(uid) => AskerKey::User(*uid),
+        }
     }
 
     /// Checks that `authorizer` permits this peer to ask at `now`.
@@ -138,20 +146,6 @@ impl fmt::Display for AskingPeer {
     }
 }
 
-/// An asker, for its share of the connections: a network over TCP, or a user of a Unix socket.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum AskerKey {
-    Network(IpAddr),
-    User(Option<u32>),
-}
-
-impl AskerKey {
-    /// The network of a peer over TCP.
-    pub(super) fn of_address(address: IpAddr) -> Self {
-        Self::Network(network_of(address))
-    }
-}
-
 /// The open connections of each asker, over all workers. An asker may hold three quarters of an
 /// authorizer's `max_connections`, so that another one always gets through.
 #[derive(Debug, Clone, Default)]
@@ -174,7 +168,7 @@ impl AskerShares {
         let limit = share_of(authorizer.config.limits.max_connections);
         let key = (authorizer.id, asker);
         let mut counts = self.counts();
-        let count = counts.entry(key.clone()).or_default();
+        let count = counts.entry(key).or_default();
         if *count >= limit {
             return None;
         }
@@ -190,7 +184,7 @@ fn share_of(max_connections: usize) -> usize {
 
 impl Drop for AskerShare {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut count) = self.shares.counts().entry(self.key.clone()) {
+        if let Entry::Occupied(mut count) = self.shares.counts().entry(self.key) {
             *count.get_mut() = count.get().saturating_sub(1);
             if *count.get() == 0 {
                 count.remove();

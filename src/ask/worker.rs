@@ -2,14 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
-use super::asker::{AskerRejection, AskerShares};
+use super::asker::{AskerRejection, AskerShares, AskingPeer};
 use crate::client_log::RefusalLog;
 use crate::config::{Config, ListenAddress};
 use crate::confirm::Inquiry;
@@ -106,11 +105,11 @@ impl AskWorker {
     pub(super) fn reject(
         &self,
         authorizer: &Authorizer,
-        asker: &dyn Display,
+        asker: &AskingPeer,
         rejection: AskerRejection,
     ) {
         self.metrics_of(authorizer).questions.of(QuestionResult::NotAllowed).inc();
-        self.log.unauthorized(&authorizer.config.name, asker, rejection.as_str());
+        self.log.unauthorized(&authorizer.config.name, asker, asker.key(), rejection.as_str());
     }
 
     pub(super) fn metrics_of(&self, authorizer: &Authorizer) -> Rc<AuthorizerMetrics> {
