@@ -25,8 +25,9 @@ const MAX_STREAMS: u32 = 10_000;
 const EVICT_WITHIN: Duration = Duration::from_secs(10);
 
 /// Header names that `policy.header` must not use: fields that frame a message or belong to one
-/// connection, and fields that keygate writes into requests or answers.
-const RESERVED: [&str; 26] = [
+/// connection, credentials of the client, and fields that keygate writes into requests or answers.
+const RESERVED: [&str; 27] = [
+    "authorization",
     "cache-control",
     "client-cert",
     "client-cert-chain",

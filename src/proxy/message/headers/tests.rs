@@ -140,8 +140,8 @@ fn a_request_id_is_kept_from_trusted_peers_and_generated_for_others() {
 }
 
 #[test]
-fn the_policy_header_cannot_have_the_name_of_another_field_of_keygate() {
-    let own = [
+fn the_policy_header_cannot_have_the_name_of_another_field_of_keygate_or_of_credentials() {
+    let reserved = [
         CLIENT_CERT,
         CLIENT_CERT_CHAIN,
         XFCC,
@@ -152,8 +152,10 @@ fn the_policy_header_cannot_have_the_name_of_another_field_of_keygate() {
         header::FORWARDED,
         header::HOST,
         header::COOKIE,
+        header::AUTHORIZATION,
+        header::PROXY_AUTHORIZATION,
     ];
-    for name in own {
+    for name in reserved {
         for name in [name.as_str(), &name.as_str().replace('-', "_")] {
             let problem = parse(&format!("{MINIMAL}policy = {{ header = \"{name}\" }}"));
             let problem = problem.unwrap_err().to_string();
