@@ -149,7 +149,8 @@ fn handle(
             CheckedRequest::Rejected(responding) => responding.await,
         };
         if is_http1 {
-            if http.worker.connections.announces_close() && !is_switching(&response) {
+            let is_drained = http.worker.connections.announces_close() && !is_switching(&response);
+            if is_drained || response::ends_connection(&response) {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
             }
@@ -195,7 +196,7 @@ fn check(
         Err(status) => {
             return CheckedRequest::Rejected(Box::pin(async move {
                 in_flight.discard_body(body).await;
-                response::rejected_head(parts.version, status, in_flight)
+                response::plain(status, in_flight)
             }));
         }
     };

@@ -59,19 +59,11 @@ pub(crate) fn plain(status: StatusCode, in_flight: RequestInFlight) -> Response<
     response
 }
 
-/// The response to a request whose head is rejected. Over HTTP/1.1, a malformed request and CONNECT
-/// end the connection, because the bytes behind them may be no request.
-pub(crate) fn rejected_head(
-    version: Version,
-    status: StatusCode,
-    in_flight: RequestInFlight,
-) -> Response<ResponseBody> {
-    let mut response = plain(status, in_flight);
-    let is_unsafe = [StatusCode::BAD_REQUEST, StatusCode::METHOD_NOT_ALLOWED].contains(&status);
-    if is_unsafe && version < Version::HTTP_2 {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
+/// Whether a response of keygate over HTTP/1.1 ends its connection. The bytes behind a malformed
+/// request, or behind CONNECT, may be no request.
+pub(crate) fn ends_connection(response: &Response<ResponseBody>) -> bool {
+    response.body().is_own()
+        && [StatusCode::BAD_REQUEST, StatusCode::METHOD_NOT_ALLOWED].contains(&response.status())
 }
 
 /// The response to a client that may send no more requests: JSON if it accepts JSON, else text.
@@ -121,8 +113,11 @@ pub(crate) fn from_upstream(
 }
 
 fn without_hop_by_hop(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
-    if response.headers().contains_key(header::TRANSFER_ENCODING) {
-        response.headers_mut().remove(header::CONTENT_LENGTH); // RFC 9112, section 6.3
+    let status = response.status();
+    let is_lengthless = status.is_informational() || status == StatusCode::NO_CONTENT;
+    // RFC 9110, section 8.6, and RFC 9112, section 6.3
+    if is_lengthless || response.headers().contains_key(header::TRANSFER_ENCODING) {
+        response.headers_mut().remove(header::CONTENT_LENGTH);
     }
     headers::remove_hop_by_hop(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;

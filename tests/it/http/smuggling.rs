@@ -34,8 +34,8 @@ impl Running {
                 break client.whatever_comes();
             }
         };
-        let responses = text.split("HTTP/1.1 ").skip(1);
-        responses.map(|response| response.split(' ').next().unwrap()).collect::<Vec<_>>().join(" ")
+        let responses = text.split("HTTP/1.").skip(1);
+        responses.map(|response| response.split(' ').nth(1).unwrap()).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -94,6 +94,11 @@ fn ambiguous_requests_are_rejected_and_the_connection_closed() {
         ("CR in a value", get("X-A: a\rb\r\n"), "400"),
         ("a name that is no token", get("X(A): 1\r\n"), "400"),
         ("two hosts", get("Host: other\r\n"), "400"),
+        (
+            "two hosts in HTTP/1.0",
+            format!("GET / HTTP/1.0\r\n{HOST}Host: other\r\nConnection: keep-alive\r\n\r\n"),
+            "400",
+        ),
         (
             "a target that is only a fragment",
             format!("GET http://localhost#x HTTP/1.1\r\n{HOST}\r\n"),

@@ -106,3 +106,36 @@ fn lengths_of_a_response_over_http2_become_one_if_they_are_equal() {
         }
     }
 }
+
+/// A client would count such a length against a body that never comes (RFC 9110, section 8.6).
+#[test]
+fn a_response_that_never_has_a_body_has_no_length() {
+    let server = Server::start();
+    let proxy = Proxy::before(format!("http://{}", server.address)).workers(1).start();
+    for version in ["--http1.1", "--http2"] {
+        for method in ["GET", "HEAD"] {
+            let (head, body) = response(&proxy, (version, method), || {
+                let mut tcp = server.connection();
+                read_until(&mut tcp, "\r\n\r\n");
+                let fields = "Content-Length: 5\r\nConnection: close\r\n";
+                write!(tcp, "HTTP/1.1 204 No Content\r\n{fields}\r\n").unwrap();
+            });
+            let code = head.split(' ').nth(1).unwrap();
+            let found = (code, lengths(&head), &*body);
+            assert_eq!(found, ("204", vec![], ""), "{version} {method}: {head}");
+        }
+    }
+    let upgrade = "Connection: upgrade\r\nUpgrade: echo\r\n";
+    for method in ["GET", "HEAD"] {
+        let mut client = proxy.connect();
+        client.send(format!("{method} / HTTP/1.1\r\nHost: localhost\r\n{upgrade}\r\n"));
+        let mut tcp = server.connection();
+        read_until(&mut tcp, "\r\n\r\n");
+        let head = format!("HTTP/1.1 101 Switching Protocols\r\n{upgrade}Content-Length: 5\r\n");
+        write!(tcp, "{head}\r\nwelcome").unwrap();
+        let head = client.head().to_ascii_lowercase();
+        assert!(head.starts_with("http/1.1 101 "), "{method}: {head}");
+        assert!(lengths(&head).is_empty(), "{method}: {head}");
+        assert_eq!(client.exactly(7), b"welcome", "{method}");
+    }
+}
