@@ -16,6 +16,7 @@
 //! | [`resolver`] | look-ups of host names on threads of their own |
 //! | [`pkbf`] | the `pkbfv1` filter: query, insert, reading, atomic writing |
 //! | [`spki`] | public keys in certificates and files, their related encodings, fingerprints |
+//! | [`badkeys`] | the badkeys blocklist: reading and look-up |
 //! | [`proof`] | proofs of compromise: statements signed with the compromised key |
 //! | [`guard`] | verdicts and decisions: [`guard::Guard::judge`] and [`guard::Policy::decide`] |
 //! | [`config`] | the configuration, parsed and checked once |
@@ -42,7 +43,7 @@
 //! [`snapshot::Snapshot`]. Each snapshot has new ticket keys, so that old sessions do not resume.
 //!
 //! Without the feature `proxy`, which is on by default, the crate is a library: [`pkbf`], [`spki`],
-//! [`guard`] and [`tls::KeyVerifier`], a client verifier for any rustls server. It then needs no
+//! [`badkeys`], [`guard`] and [`tls::KeyVerifier`], a client verifier for any rustls server. It then needs no
 //! async runtime, no HTTP and no command line.
 
 // The tour links to modules of the feature `proxy`.
@@ -53,6 +54,7 @@ pub mod admin;
 #[cfg(feature = "proxy")]
 #[doc(hidden)]
 pub mod ask;
+pub mod badkeys;
 #[cfg(feature = "proxy")]
 pub mod blocking;
 #[cfg(feature = "proxy")]

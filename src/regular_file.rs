@@ -33,11 +33,16 @@ fn ensure_regular(metadata: &Metadata) -> io::Result<()> {
 ///
 /// # Errors
 /// Returns an error if [`open`] does, if reading fails, if the file is larger than `max_size`
-/// bytes, or if it changes during the read ([`io::ErrorKind::ResourceBusy`]).
+/// bytes, if there is not enough memory, or if the file changes during the read
+/// ([`io::ErrorKind::ResourceBusy`]).
 pub(crate) fn read(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
     let mut file = open(path)?;
-    let before = state_of(&file.metadata()?);
+    let metadata = file.metadata()?;
+    let before = state_of(&metadata);
+    // One byte more than the file has, so that its end is found without another allocation.
+    let size = usize::try_from(metadata.size().min(max_size)).unwrap_or(usize::MAX);
     let mut content = Vec::new();
+    content.try_reserve_exact(size.saturating_add(1))?;
     (&mut file).take(max_size.saturating_add(1)).read_to_end(&mut content)?;
     if content.len() as u64 > max_size {
         return Err(too_large(max_size));

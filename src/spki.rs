@@ -3,20 +3,25 @@
 //! Works on bytes and never does I/O. Formats: RFC 5280, section 4.1, RFC 5480 (elliptic curves),
 //! RFC 8017 (RSA).
 
+mod digest;
 mod input;
+mod other_key;
 mod related;
 
 use std::fmt;
 use std::time::Duration;
 
-use aws_lc_rs::digest;
+use aws_lc_rs::digest as sha2;
 use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
 use x509_cert::der::asn1::AnyRef;
 use x509_cert::der::{self, Decode, SliceReader, Tag, Tagged};
 use x509_cert::time::Validity;
 
+pub use digest::KeyDigest;
 pub use input::{Damage, Finding, InputError, KeyScanner, keys_in};
-pub use related::{Encoding, for_each_point_form, for_each_related, related};
+pub use related::{
+    Encoding, PublicKey, RsaExponents, for_each_point_form, for_each_related, related,
+};
 
 /// SHA-256 of a SubjectPublicKeyInfo; in text, lower-case hex.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,8 +31,7 @@ impl Fingerprint {
     /// The fingerprint of a SubjectPublicKeyInfo (DER).
     #[must_use]
     pub fn of(spki: &[u8]) -> Self {
-        let digest = digest::digest(&digest::SHA256, spki);
-        Self(digest.as_ref().first_chunk().copied().unwrap_or_default())
+        Self(sha256(spki))
     }
 
     /// Parses 64 hex digits of either case, with or without colons between the bytes, or base64 as
@@ -41,12 +45,23 @@ impl Fingerprint {
     }
 }
 
+/// SHA-256 of `bytes`.
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let digest = sha2::digest(&sha2::SHA256, bytes);
+    digest.as_ref().first_chunk().copied().unwrap_or_default()
+}
+
 impl fmt::Display for Fingerprint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut digits = [0; 64];
-        HEXLOWER.encode_mut(&self.0, &mut digits);
-        formatter.write_str(str::from_utf8(&digits).map_err(|_| fmt::Error)?)
+        write_hex(&self.0, formatter)
     }
+}
+
+/// Writes a digest as lower-case hex.
+fn write_hex(digest: &[u8; 32], formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut digits = [0; 64];
+    HEXLOWER.encode_mut(digest, &mut digits);
+    formatter.write_str(str::from_utf8(&digits).map_err(|_| fmt::Error)?)
 }
 
 impl fmt::Debug for Fingerprint {
@@ -207,7 +222,7 @@ impl Algorithm {
     /// The algorithm of a SubjectPublicKeyInfo (DER).
     #[must_use]
     pub fn of(spki: &[u8]) -> Self {
-        related::algorithm_of(spki)
+        PublicKey::parse(spki).algorithm()
     }
 }
 

@@ -15,15 +15,18 @@ use smallvec::SmallVec;
 use self::ec::Point;
 pub(super) use self::ec::ec_spki;
 use self::ed25519::EdwardsKey;
+pub use self::rsa::RsaExponents;
 use self::rsa::RsaKey;
 pub(super) use self::rsa::{der_integer, rsa_spki};
-use super::Algorithm;
+use super::{Algorithm, KeyDigest, other_key};
 
 /// The relation of an encoding to the presented one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// The same point, compressed.
     Compressed,
+    /// Every form of the point and of its negative, by the x coordinate.
+    EcX,
     /// The negative of an Ed25519 point.
     Ed25519Negated,
     /// An Ed25519 point or its negative, with a point of small order added.
@@ -36,8 +39,20 @@ pub enum Encoding {
     Presented,
     /// The same modulus with e = 3.
     RsaExponent3,
+    /// The same modulus with e = 5.
+    RsaExponent5,
+    /// The same modulus with e = 17.
+    RsaExponent17,
+    /// The same modulus with e = 35.
+    RsaExponent35,
+    /// The same modulus with e = 37.
+    RsaExponent37,
+    /// The same modulus with e = 257.
+    RsaExponent257,
     /// The same modulus with e = 65537.
     RsaExponent65537,
+    /// The same modulus with any exponent.
+    RsaModulus,
     /// The same point, uncompressed.
     Uncompressed,
 }
@@ -48,13 +63,20 @@ impl Encoding {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Compressed => "compressed",
+            Self::EcX => "ec-x",
             Self::Ed25519Negated => "ed25519-negated",
             Self::Ed25519Torsion => "ed25519-torsion",
             Self::NegatedCompressed => "negated-compressed",
             Self::NegatedUncompressed => "negated-uncompressed",
             Self::Presented => "presented",
             Self::RsaExponent3 => "rsa-exponent-3",
+            Self::RsaExponent5 => "rsa-exponent-5",
+            Self::RsaExponent17 => "rsa-exponent-17",
+            Self::RsaExponent35 => "rsa-exponent-35",
+            Self::RsaExponent37 => "rsa-exponent-37",
+            Self::RsaExponent257 => "rsa-exponent-257",
             Self::RsaExponent65537 => "rsa-exponent-65537",
+            Self::RsaModulus => "rsa-modulus",
             Self::Uncompressed => "uncompressed",
         }
     }
@@ -68,43 +90,104 @@ pub fn related(spki: &[u8]) -> Vec<(Encoding, Vec<u8>)> {
     encodings
 }
 
-/// Calls `visit` with each encoding of a key, the presented one first. Returns the algorithm of the
-/// key.
+/// Calls `visit` with each encoding of a key, the presented one first, RSA keys with the default
+/// exponents. Returns the algorithm of the key.
 ///
-/// Does not allocate for RSA up to 8192 bits, for Ed25519, nor for an uncompressed point. A
-/// compressed point is decompressed. If the point is not on its curve, only the compressed encodings
-/// are visited. No verifier accepts such a key.
-pub fn for_each_related(spki: &[u8], mut visit: impl FnMut(Encoding, &[u8])) -> Algorithm {
-    visit(Encoding::Presented, spki);
-    if let Some(point) = Point::parse(spki) {
-        point.for_each_related(visit);
-        return Algorithm::Ec(point.curve.name);
+/// Allocates as little as [`PublicKey::for_each_related`].
+pub fn for_each_related(spki: &[u8], visit: impl FnMut(Encoding, &[u8])) -> Algorithm {
+    let key = PublicKey::parse(spki);
+    key.for_each_related(RsaExponents::default(), visit);
+    key.algorithm()
+}
+
+/// A public key whose related forms can be visited.
+pub struct PublicKey<'a> {
+    spki: &'a [u8],
+    parsed: ParsedKey<'a>,
+}
+
+enum ParsedKey<'a> {
+    Ec(Point<'a>),
+    Ed25519(EdwardsKey),
+    /// Another algorithm, or no canonical encoding.
+    Other,
+    Rsa(RsaKey<'a>),
+}
+
+impl<'a> PublicKey<'a> {
+    /// The key with this SubjectPublicKeyInfo (DER). Bytes that are none have one form only.
+    #[must_use]
+    pub fn parse(spki: &'a [u8]) -> Self {
+        let ec = || Point::parse(spki).map(ParsedKey::Ec);
+        let ed25519 = || EdwardsKey::parse(spki).map(ParsedKey::Ed25519);
+        let rsa = || RsaKey::parse(spki).map(ParsedKey::Rsa);
+        let parsed = ec().or_else(ed25519).or_else(rsa).unwrap_or(ParsedKey::Other);
+        Self { spki, parsed }
     }
-    if let Some(key) = EdwardsKey::parse(spki) {
-        key.for_each_related(visit);
-        return Algorithm::Ed25519;
+
+    /// The algorithm of the key.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        match &self.parsed {
+            ParsedKey::Ec(point) => Algorithm::Ec(point.curve.name),
+            ParsedKey::Ed25519(_) => Algorithm::Ed25519,
+            ParsedKey::Other => Algorithm::Other,
+            ParsedKey::Rsa(key) => Algorithm::Rsa(key.modulus_bits),
+        }
     }
-    if let Some(key) = RsaKey::parse(spki) {
-        key.for_each_related(visit);
-        return Algorithm::Rsa(key.modulus_bits);
+
+    /// Calls `visit` with the encodings of the key that filters are asked about, the presented one
+    /// first. An RSA key has one for each of `exponents`.
+    ///
+    /// Does not allocate for RSA up to 8192 bits, for Ed25519, nor for an uncompressed point. A
+    /// compressed point is decompressed. If the point is not on its curve, only the compressed
+    /// encodings are visited. No verifier accepts such a key.
+    pub fn for_each_related(
+        &self,
+        exponents: RsaExponents,
+        mut visit: impl FnMut(Encoding, &[u8]),
+    ) {
+        visit(Encoding::Presented, self.spki);
+        match &self.parsed {
+            ParsedKey::Ec(point) => point.for_each_related(visit),
+            ParsedKey::Ed25519(key) => key.for_each_related(visit),
+            ParsedKey::Other => {}
+            ParsedKey::Rsa(key) => key.for_each_related(exponents, visit),
+        }
     }
-    Algorithm::Other
+
+    /// Calls `visit` with the sums of an Ed25519 point, or of its negative, and a point of small
+    /// order. [`PublicKey::for_each_related`] visits them only if the key is such a sum itself,
+    /// because of the false positives of filters. An exact list has none.
+    pub fn for_each_small_order_sum(&self, visit: impl FnMut(Encoding, &[u8])) {
+        match &self.parsed {
+            ParsedKey::Ed25519(key) => key.for_each_sum(visit),
+            ParsedKey::Ec(_) | ParsedKey::Other | ParsedKey::Rsa(_) => {}
+        }
+    }
+
+    /// Calls `visit` with the digest of each number that identifies the key: one for most
+    /// algorithms, one for each encoding of an Ed25519 key, none if the algorithm is unknown.
+    /// Never allocates.
+    pub fn for_each_number(&self, mut visit: impl FnMut(Encoding, KeyDigest)) {
+        match &self.parsed {
+            ParsedKey::Ec(point) => visit(Encoding::EcX, KeyDigest::of_ec_x(point.x)),
+            ParsedKey::Ed25519(key) => key.for_each_number(visit),
+            ParsedKey::Other => {
+                if let Some((encoding, digest)) = other_key::number(self.spki) {
+                    visit(encoding, digest);
+                }
+            }
+            ParsedKey::Rsa(key) => {
+                visit(Encoding::RsaModulus, KeyDigest::of_rsa_modulus(key.modulus_value()));
+            }
+        }
+    }
 }
 
 /// The SubjectPublicKeyInfo (DER) of an Ed25519 key of 32 bytes.
 pub(super) fn ed25519_spki(key: &[u8]) -> Vec<u8> {
     [ed25519::PREFIX, key].concat()
-}
-
-/// The algorithm of a SubjectPublicKeyInfo (DER).
-pub(super) fn algorithm_of(spki: &[u8]) -> Algorithm {
-    if let Some(point) = Point::parse(spki) {
-        return Algorithm::Ec(point.curve.name);
-    }
-    if let Some(key) = RsaKey::parse(spki) {
-        return Algorithm::Rsa(key.modulus_bits);
-    }
-    if EdwardsKey::parse(spki).is_some() { Algorithm::Ed25519 } else { Algorithm::Other }
 }
 
 /// Holds the SPKI of an 8192-bit RSA key, the largest that the verifier accepts, without
@@ -119,11 +202,18 @@ pub fn for_each_point_form(spki: &[u8], mut visit: impl FnMut(&[u8])) {
     let Some(point) = Point::parse(spki) else { return };
     point.for_each_related(|encoding, spki| match encoding {
         Encoding::Compressed | Encoding::Presented | Encoding::Uncompressed => visit(spki),
-        Encoding::Ed25519Negated
+        Encoding::EcX
+        | Encoding::Ed25519Negated
         | Encoding::Ed25519Torsion
         | Encoding::NegatedCompressed
         | Encoding::NegatedUncompressed
         | Encoding::RsaExponent3
-        | Encoding::RsaExponent65537 => {}
+        | Encoding::RsaExponent5
+        | Encoding::RsaExponent17
+        | Encoding::RsaExponent35
+        | Encoding::RsaExponent37
+        | Encoding::RsaExponent257
+        | Encoding::RsaExponent65537
+        | Encoding::RsaModulus => {}
     });
 }

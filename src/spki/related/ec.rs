@@ -83,7 +83,7 @@ pub(in crate::spki) fn ec_spki(curve: &str, point: &[u8]) -> Option<Vec<u8>> {
 /// A point in a SubjectPublicKeyInfo (SEC 1, section 2.3.3).
 pub(super) struct Point<'a> {
     pub(super) curve: &'static Curve,
-    x: &'a [u8],
+    pub(super) x: &'a [u8],
     y: Ordinate<'a>,
 }
 

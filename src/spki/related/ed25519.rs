@@ -12,6 +12,7 @@ use curve25519_dalek::traits::IsIdentity;
 use smallvec::SmallVec;
 
 use super::Encoding;
+use crate::spki::KeyDigest;
 
 /// The DER before the 32 bytes of an Ed25519 key (RFC 8410).
 pub(in crate::spki) const PREFIX: &[u8] = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00";
@@ -19,12 +20,18 @@ pub(in crate::spki) const PREFIX: &[u8] = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70
 /// The bit of the last byte that holds the sign of x (RFC 8032, section 5.1.2).
 const SIGN: u8 = 0x80;
 
-/// The point of an Ed25519 key, as it is encoded.
-pub(super) struct EdwardsKey([u8; 32]);
+/// An Ed25519 key.
+pub(super) struct EdwardsKey {
+    /// The key as it is encoded.
+    encoded: [u8; 32],
+    /// The point; `None` if the bytes are not on the curve.
+    point: Option<EdwardsPoint>,
+}
 
 impl EdwardsKey {
     pub(super) fn parse(spki: &[u8]) -> Option<Self> {
-        spki.strip_prefix(PREFIX)?.try_into().ok().map(Self)
+        let encoded: [u8; 32] = spki.strip_prefix(PREFIX)?.try_into().ok()?;
+        Some(Self { encoded, point: CompressedEdwardsY(encoded).decompress() })
     }
 
     /// Visits the negative of the point. If the point is not a multiple of the base point, as every
@@ -33,29 +40,50 @@ impl EdwardsKey {
     /// The sums are not visited for generated keys. They would make an honest client a false
     /// positive eight times as often. The test for generated keys takes about 40 µs.
     pub(super) fn for_each_related(&self, mut visit: impl FnMut(Encoding, &[u8])) {
-        let mut negated = self.0;
-        if let Some(last) = negated.last_mut() {
-            *last ^= SIGN;
+        visit(Encoding::Ed25519Negated, &spki(&negated(self.encoded)));
+        if self.point.is_some_and(|point| !point.is_torsion_free()) {
+            self.for_each_sum(visit);
         }
-        visit(Encoding::Ed25519Negated, &spki(&negated));
-        let Some(point) = CompressedEdwardsY(self.0).decompress() else { return };
-        if point.is_torsion_free() {
-            return;
-        }
-        let sums = EIGHT_TORSION.iter().filter(|it| !it.is_identity()).map(|it| point + it);
-        for sum in sums {
-            visit(Encoding::Ed25519Torsion, &encoded(&sum));
-            visit(Encoding::Ed25519Torsion, &encoded(&-sum));
+    }
+
+    /// Visits the sums of the point, and of its negative, with the points of small order. The
+    /// encodings share one inversion, which takes most of the time of an encoding.
+    pub(super) fn for_each_sum(&self, mut visit: impl FnMut(Encoding, &[u8])) {
+        self.for_each_encoded_sum(|sum| visit(Encoding::Ed25519Torsion, &spki(&sum)));
+    }
+
+    /// Visits the digest of the number of each encoding, small-order sums included.
+    pub(super) fn for_each_number(&self, mut visit: impl FnMut(Encoding, KeyDigest)) {
+        visit(Encoding::Presented, KeyDigest::of_number(&self.encoded));
+        visit(Encoding::Ed25519Negated, KeyDigest::of_number(&negated(self.encoded)));
+        self.for_each_encoded_sum(|sum| {
+            visit(Encoding::Ed25519Torsion, KeyDigest::of_number(&sum));
+        });
+    }
+
+    fn for_each_encoded_sum(&self, mut visit: impl FnMut([u8; 32])) {
+        let Some(point) = self.point else { return };
+        let sums = EIGHT_TORSION.map(|offset| point + offset);
+        for (sum, offset) in EdwardsPoint::compress_batch(&sums).into_iter().zip(EIGHT_TORSION) {
+            if !offset.is_identity() {
+                visit(sum.0);
+                visit(negated(sum.0));
+            }
         }
     }
 }
 
+/// The encoding of the negative of a point. A point with x = 0 is its own negative; its encoding
+/// with the other sign is not canonical.
+fn negated(mut encoded: [u8; 32]) -> [u8; 32] {
+    if let Some(last) = encoded.last_mut() {
+        *last ^= SIGN;
+    }
+    encoded
+}
+
 /// The SPKI of an Ed25519 key: 44 bytes.
 type EdwardsSpki = SmallVec<[u8; 48]>;
-
-fn encoded(point: &EdwardsPoint) -> EdwardsSpki {
-    spki(&point.compress().0)
-}
 
 fn spki(key: &[u8; 32]) -> EdwardsSpki {
     let mut spki = EdwardsSpki::from_slice(PREFIX);
@@ -70,7 +98,7 @@ mod tests {
     use rcgen::PublicKeyData;
 
     use super::*;
-    use crate::spki::related;
+    use crate::spki::{PublicKey, related};
 
     fn generated() -> Vec<u8> {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
@@ -78,7 +106,11 @@ mod tests {
     }
 
     fn point(spki: &[u8]) -> EdwardsPoint {
-        CompressedEdwardsY(EdwardsKey::parse(spki).unwrap().0).decompress().unwrap()
+        EdwardsKey::parse(spki).unwrap().point.unwrap()
+    }
+
+    fn encoded(point: &EdwardsPoint) -> EdwardsSpki {
+        spki(&point.compress().0)
     }
 
     fn as_set(spki: &[u8]) -> BTreeSet<Vec<u8>> {
@@ -108,11 +140,35 @@ mod tests {
     }
 
     #[test]
+    fn a_key_and_its_sums_with_points_of_small_order_have_the_same_forms_on_exact_lists() {
+        let forms = |spki: &[u8]| {
+            let key = PublicKey::parse(spki);
+            let mut forms = as_set(spki);
+            key.for_each_small_order_sum(|_, spki| {
+                forms.insert(spki.to_vec());
+            });
+            let mut numbers = BTreeSet::new();
+            key.for_each_number(|_, digest| {
+                numbers.insert(digest.sha256());
+            });
+            (forms, numbers)
+        };
+        let generated = generated();
+        let expected = forms(&generated);
+        assert_eq!((expected.0.len(), expected.1.len()), (16, 16));
+        for offset in &EIGHT_TORSION {
+            for sum in [point(&generated) + offset, -(point(&generated) + offset)] {
+                assert_eq!(forms(&encoded(&sum)), expected);
+            }
+        }
+    }
+
+    #[test]
     fn a_point_off_the_curve_has_only_its_negative() {
         let mut spki = generated();
         let off_curve = (0..=u8::MAX).any(|byte| {
             spki[PREFIX.len()] = byte;
-            CompressedEdwardsY(EdwardsKey::parse(&spki).unwrap().0).decompress().is_none()
+            EdwardsKey::parse(&spki).unwrap().point.is_none()
         });
         assert!(off_curve, "half of all y have no x");
         assert_eq!(related(&spki).len(), 2);

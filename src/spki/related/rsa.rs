@@ -1,5 +1,7 @@
 //! RSA keys: the same modulus with the usual public exponents.
 
+use std::fmt;
+
 use smallvec::SmallVec;
 use x509_cert::der::asn1::{BitStringRef, UintRef};
 use x509_cert::der::{Decode, Reader};
@@ -9,8 +11,93 @@ use crate::spki::sequence;
 
 /// SEQUENCE { rsaEncryption, NULL }: the only algorithm identifier that the verifier accepts.
 const RSA_ALGORITHM: &[u8] = b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
-const EXPONENT_3: &[u8] = b"\x02\x01\x03";
-const EXPONENT_65537: &[u8] = b"\x02\x03\x01\x00\x01";
+
+/// The exponents with which a modulus is encoded, as INTEGERs (DER), in the order of lookups. A bit
+/// of [`RsaExponents`] is the position here.
+const EXPONENTS: [(u32, &[u8], Encoding); 7] = [
+    (65537, b"\x02\x03\x01\x00\x01", Encoding::RsaExponent65537),
+    (3, b"\x02\x01\x03", Encoding::RsaExponent3),
+    (5, b"\x02\x01\x05", Encoding::RsaExponent5),
+    (17, b"\x02\x01\x11", Encoding::RsaExponent17),
+    (35, b"\x02\x01\x23", Encoding::RsaExponent35),
+    (37, b"\x02\x01\x25", Encoding::RsaExponent37),
+    (257, b"\x02\x02\x01\x01", Encoding::RsaExponent257),
+];
+
+/// A set of public exponents with which the modulus of an RSA key is looked up, besides the
+/// presented one. Default: 3 and 65537.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct RsaExponents(u8);
+
+impl RsaExponents {
+    /// Every known exponent: 3, 5, 17, 35, 37, 257 and 65537.
+    pub const ALL: Self = Self(0x7f);
+    /// No exponent: only the presented encoding of an RSA key is looked up.
+    pub const NONE: Self = Self(0);
+
+    /// The set of the given exponents; the first one that is not known, if there is one.
+    ///
+    /// # Errors
+    /// Returns the first number that is none of 3, 5, 17, 35, 37, 257 and 65537.
+    pub fn from_numbers(numbers: &[u32]) -> Result<Self, u32> {
+        numbers.iter().try_fold(Self::NONE, |set, number| {
+            let position = EXPONENTS.iter().position(|(known, ..)| known == number);
+            position.map(|position| Self(set.0 | 1 << position)).ok_or(*number)
+        })
+    }
+
+    /// The exponents of either set.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether a lookup with these exponents includes `encoding`. Encodings that differ in other
+    /// respects than the exponent are always included.
+    #[must_use]
+    pub fn include(self, encoding: Encoding) -> bool {
+        let bit = match encoding {
+            Encoding::RsaExponent65537 => 1,
+            Encoding::RsaExponent3 => 1 << 1,
+            Encoding::RsaExponent5 => 1 << 2,
+            Encoding::RsaExponent17 => 1 << 3,
+            Encoding::RsaExponent35 => 1 << 4,
+            Encoding::RsaExponent37 => 1 << 5,
+            Encoding::RsaExponent257 => 1 << 6,
+            Encoding::Compressed
+            | Encoding::EcX
+            | Encoding::Ed25519Negated
+            | Encoding::Ed25519Torsion
+            | Encoding::NegatedCompressed
+            | Encoding::NegatedUncompressed
+            | Encoding::Presented
+            | Encoding::RsaModulus
+            | Encoding::Uncompressed => return true,
+        };
+        self.0 & bit != 0
+    }
+
+    /// The exponents of the set, in the order of lookups.
+    fn each(self) -> impl Iterator<Item = (&'static [u8], Encoding)> {
+        let all = EXPONENTS.iter().enumerate();
+        all.filter(move |(position, _)| self.0 >> position & 1 == 1)
+            .map(|(_, (_, integer, encoding))| (*integer, *encoding))
+    }
+}
+
+impl Default for RsaExponents {
+    fn default() -> Self {
+        Self(0b11)
+    }
+}
+
+impl fmt::Debug for RsaExponents {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = EXPONENTS.iter().enumerate();
+        let set = all.filter(|(position, _)| self.0 >> position & 1 == 1);
+        formatter.debug_set().entries(set.map(|(_, (number, ..))| number)).finish()
+    }
+}
 
 /// The two INTEGERs of an RSAPublicKey (RFC 8017, A.1.1), tag and length included.
 pub(super) struct RsaKey<'a> {
@@ -39,14 +126,21 @@ impl<'a> RsaKey<'a> {
         Some(Self { modulus, exponent, modulus_bits })
     }
 
-    pub(super) fn for_each_related(&self, mut visit: impl FnMut(Encoding, &[u8])) {
-        for (encoding, exponent) in
-            [(Encoding::RsaExponent65537, EXPONENT_65537), (Encoding::RsaExponent3, EXPONENT_3)]
-        {
+    pub(super) fn for_each_related(
+        &self,
+        exponents: RsaExponents,
+        mut visit: impl FnMut(Encoding, &[u8]),
+    ) {
+        for (exponent, encoding) in exponents.each() {
             if exponent != self.exponent {
                 visit(encoding, &self.with_exponent(exponent));
             }
         }
+    }
+
+    /// The modulus, big-endian without leading zeros.
+    pub(super) fn modulus_value(&self) -> &'a [u8] {
+        UintRef::from_der(self.modulus).map(|value| value.as_bytes()).unwrap_or_default()
     }
 
     fn with_exponent(&self, exponent: &[u8]) -> SpkiBuffer {
@@ -113,7 +207,10 @@ fn significant(length: usize) -> SmallVec<[u8; 8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spki::related;
+    use crate::spki::{PublicKey, related};
+
+    const EXPONENT_3: &[u8] = b"\x02\x01\x03";
+    const EXPONENT_65537: &[u8] = b"\x02\x03\x01\x00\x01";
 
     fn encoding(spki: &[u8], wanted: Encoding) -> Vec<u8> {
         let found = related(spki).into_iter().find(|(encoding, _)| *encoding == wanted);
@@ -136,6 +233,40 @@ mod tests {
         assert_eq!(encoding(&odd, Encoding::RsaExponent3), *key(EXPONENT_3));
         let usual = related(&key(EXPONENT_65537));
         assert_eq!(usual.len(), 2, "the presented exponent is not repeated");
+    }
+
+    #[test]
+    fn a_set_of_exponents_selects_the_encodings() {
+        let spki = rsa_spki(&der_integer(&[0xc5; 256]), EXPONENTS[3].1).unwrap();
+        let encodings = |exponents: RsaExponents| {
+            let mut encodings = Vec::new();
+            PublicKey::parse(&spki).for_each_related(exponents, |encoding, spki| {
+                assert!(exponents.include(encoding), "{encoding:?}");
+                assert_eq!(RsaKey::parse(spki).unwrap().modulus_bits, 2048);
+                encodings.push((encoding, spki.to_vec()));
+            });
+            encodings
+        };
+        assert_eq!(encodings(RsaExponents::NONE).len(), 1);
+        assert_eq!(encodings(RsaExponents::default()), related(&spki));
+        assert_eq!(encodings(RsaExponents::ALL).len(), 7, "17 is the presented one");
+        let some = RsaExponents::from_numbers(&[257, 35, 257]).unwrap();
+        let forms: Vec<_> = encodings(some).into_iter().map(|(encoding, _)| encoding).collect();
+        let expected = [Encoding::Presented, Encoding::RsaExponent35, Encoding::RsaExponent257];
+        assert_eq!(forms, expected);
+        assert!(!some.include(Encoding::RsaExponent3) && some.include(Encoding::Uncompressed));
+        assert_eq!(RsaExponents::from_numbers(&[3, 4, 6]), Err(4));
+        assert_eq!(some.union(RsaExponents::default()).each().count(), 4);
+        assert_eq!(format!("{some:?}"), "{35, 257}");
+        for (number, integer, encoding) in EXPONENTS {
+            let value = UintRef::from_der(integer).unwrap();
+            let bytes = value.as_bytes().iter();
+            assert_eq!(bytes.fold(0, |sum, byte| sum << 8 | u32::from(*byte)), number);
+            assert_eq!(encoding.as_str(), format!("rsa-exponent-{number}"));
+            let one = RsaExponents::from_numbers(&[number]).unwrap();
+            assert!(one.include(encoding), "{number}");
+            assert_eq!(EXPONENTS.iter().filter(|(.., it)| one.include(*it)).count(), 1);
+        }
     }
 
     #[test]

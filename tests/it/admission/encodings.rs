@@ -154,12 +154,19 @@ fn certificates_of(pki: &Pki, client: &Party, kind: Kind) -> Vec<(Party, Encodin
     let made = forms.map(|(encoding, spki)| {
         let key = match encoding {
             Encoding::Presented | Encoding::Compressed => client.key.clone(),
-            Encoding::Ed25519Negated
+            Encoding::EcX
+            | Encoding::Ed25519Negated
             | Encoding::Ed25519Torsion
             | Encoding::NegatedCompressed
             | Encoding::NegatedUncompressed
             | Encoding::RsaExponent3
+            | Encoding::RsaExponent5
+            | Encoding::RsaExponent17
+            | Encoding::RsaExponent35
+            | Encoding::RsaExponent37
+            | Encoding::RsaExponent257
             | Encoding::RsaExponent65537
+            | Encoding::RsaModulus
             | Encoding::Uncompressed => negated(client, kind),
         };
         let name = format!("{}-{}", client.name, encoding.as_str());
