@@ -10,6 +10,8 @@
 //!   at the first clear bit, after two bits on average.
 //! * `miss-with-answers` is the same client, and a source of proofs has confirmed and cleared 10,000
 //!   keys each.
+//! * `miss-with-lists` is the same client, and there are a list of 10,000 fingerprints and moduli and a
+//!   badkeys blocklist of 4 million records, as large as the published one.
 //! * `hit` is a client that is rejected. All 20 bits of its key are set.
 //! * `warm` judges one client repeatedly. It is a lower bound.
 //! * `cold` judges a new client after other work, as the proxy does. The work evicts the filter and
@@ -43,7 +45,10 @@ use criterion::measurement::WallTime;
 use criterion::{
     BatchSize, BenchmarkGroup, Criterion, SamplingMode, criterion_group, criterion_main,
 };
-use keygate::guard::{Answers, Depth, Guard, NamedFilter, Verdict};
+use keygate::badkeys::{Blocklist, Findings, RECORD_SIZE};
+use keygate::guard::{
+    Answers, Depth, ExactList, FingerprintList, Guard, NamedBlocklist, NamedFilter, Verdict,
+};
 use keygate::pkbf::{Filter, Header};
 use keygate::spki::{self, Fingerprint};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize};
@@ -92,11 +97,13 @@ fn judge(criterion: &mut Criterion) {
             leaves.next().unwrap()
         });
     }
+    let lists = lists();
     for hash_length in HASH_LENGTHS {
         let listed = listed_count(hash_length);
         let filter = filter(hash_length, &clients);
         let guard = Guard::new(vec![Arc::clone(&filter)]);
-        let with_answers = Guard::new(vec![filter]).with_answers(answers().into());
+        let with_answers = Guard::new(vec![Arc::clone(&filter)]).with_answers(answers().into());
+        let with_lists = Guard::new(vec![filter]).with_lists(lists.clone());
         for client in &clients {
             let misses = listed..u64::MAX;
             let mut leaves = misses.clone().map(|number| client.leaf(number));
@@ -109,7 +116,8 @@ fn judge(criterion: &mut Criterion) {
             });
             for (case, guard, numbers) in [
                 ("miss", &guard, misses.clone()),
-                ("miss-with-answers", &with_answers, misses),
+                ("miss-with-answers", &with_answers, misses.clone()),
+                ("miss-with-lists", &with_lists, misses),
                 ("hit", &guard, 0..listed),
             ] {
                 let name = format!("{}/{case}/2^{hash_length}", client.name);
@@ -219,6 +227,25 @@ fn answers() -> Answers {
         answers.clear(Fingerprint::of(&(COUNT + key).to_be_bytes()), until);
     }
     answers
+}
+
+/// Exact lists with none of the clients.
+fn lists() -> [ExactList; 2] {
+    const RECORDS: usize = 4_000_000;
+    let digests = (0..5000_u64).map(|key| Fingerprint::of(&key.to_be_bytes()));
+    let lines: String = digests.map(|it| format!("{it}\nrsa-modulus:{it}\n")).collect();
+    let fingerprints = FingerprintList::parse("march", &lines).unwrap();
+    let random = random_file(29); // 64 MiB
+    let mut records = random[..RECORDS * RECORD_SIZE].as_chunks::<RECORD_SIZE>().0.to_vec();
+    records.sort_unstable();
+    let named = NamedBlocklist {
+        name: "badkeys".into(),
+        blocklist: Blocklist::parse(records.into_flattened()).unwrap(),
+        sha256: [0; 32],
+        findings: Findings::default(),
+        date: None,
+    };
+    [Arc::new(fingerprints).into(), Arc::new(named).into()]
 }
 
 /// A filter with random bits, and the first clients of each kind.

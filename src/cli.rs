@@ -4,7 +4,7 @@
 //!
 //! - 0: success (`query`: no key found; `confirm`: no key confirmed; `diff`: no difference; `healthcheck`: ready; `proof verify`: a key is proved
 //!   compromised)
-//! - 1: `query`: a key was found, `confirm`: a key is confirmed, even if an input was unusable; `diff`: the filters differ; `healthcheck`: not ready; `proof verify`: no key is proved compromised
+//! - 1: `query`: a key was found, `confirm`: a key is confirmed, even if an input was unusable; `diff`: the files differ; `healthcheck`: not ready; `proof verify`: no key is proved compromised
 //! - 2: wrong usage or configuration; `validate --strict`: a warning
 //! - 3: an unusable file or input
 //! - 4: an error of the operating system (address in use, no permission, no thread)
@@ -19,6 +19,7 @@ mod filter;
 mod healthcheck;
 mod input;
 mod key;
+mod list;
 mod log;
 mod man;
 mod progress;
@@ -39,7 +40,7 @@ use crate::confirm::ConfirmError;
 use crate::pkbf::FilterError;
 use crate::process::sandbox::SandboxError;
 use crate::server::ServerError;
-use crate::snapshot::{LoadError, LoadErrors};
+use crate::snapshot::{ListFileError, LoadError, LoadErrors};
 
 /// A TLS-terminating reverse proxy that checks client keys against filters of compromised keys.
 ///
@@ -99,6 +100,12 @@ enum CliCommand {
     /// mistake at a rate that is chosen when the filter is created.
     #[command(subcommand)]
     Filter(filter::FilterCommand),
+    /// Check, query and compare exact lists.
+    ///
+    /// A list is a blocklist.dat of badkeys, or a text with one digest of a key a line. It has no
+    /// false positives.
+    #[command(subcommand)]
+    List(list::ListCommand),
     /// Print the algorithm and the fingerprints of keys.
     ///
     /// One private key has several public encodings. Each encoding has its own fingerprint, the
@@ -209,6 +216,8 @@ enum CliError {
     File { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
     Filter { path: PathBuf, source: FilterError },
+    #[error("{}: {source}", path.display())]
+    List { path: PathBuf, source: ListFileError },
     #[error(transparent)]
     Load(#[from] LoadErrors),
     #[error("{0}")]
@@ -243,6 +252,7 @@ impl CliError {
             | Self::Confirm(_)
             | Self::File { .. }
             | Self::Filter { .. }
+            | Self::List { .. }
             | Self::Operation(_)
             | Self::Output(_)
             | Self::Parameters(_)
@@ -267,6 +277,7 @@ impl CliError {
             | Self::Confirm(_)
             | Self::File { .. }
             | Self::Filter { .. }
+            | Self::List { .. }
             | Self::Operation(_)
             | Self::Server(ServerError::Confirm(_)) => 3,
             Self::Output(_)
@@ -296,6 +307,7 @@ pub fn main() -> ExitCode {
         CliCommand::Healthcheck(args) => healthcheck::run(&args),
         CliCommand::Report(args) => report::run(&args),
         CliCommand::Filter(command) => filter::run(&command),
+        CliCommand::List(command) => list::run(&command),
         CliCommand::Key(args) => key::run(&args),
         CliCommand::Confirm(args) => confirm::run(&args),
         CliCommand::Proof(command) => proof::run(&command),

@@ -43,6 +43,7 @@ pub use self::upstream::{
 };
 use crate::guard::Exception;
 use crate::regular_file;
+use crate::spki::RsaExponents;
 
 /// A checked configuration. Relative paths are resolved against the directory of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,9 +154,12 @@ pub struct FilterConfig {
     /// Maximum number of recent clients that an update may newly reject. An update above it waits
     /// for `keygate filter accept`. `None` sets no maximum.
     pub max_new_hits: Option<usize>,
+    /// Public exponents with which the modulus of an RSA key is looked up, besides the presented
+    /// one. Default: 3 and 65537. Each adds the false-positive rate of the filter once more.
+    pub related_exponents: RsaExponents,
 }
 
-/// An exact list of fingerprints.
+/// An exact list of keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListConfig {
     /// Unique name of 1 to 64 letters, digits, `.`, `_` and `-`.
@@ -163,8 +167,52 @@ pub struct ListConfig {
     /// Path of the file.
     pub path: PathBuf,
     /// Maximum size of the file, in bytes; a larger file is rejected. Default: 16 MiB, more than two
-    /// hundred thousand keys.
+    /// hundred thousand fingerprints; for a blocklist 256 MiB, four times the published one.
     pub max_size: u64,
+    /// The format of the file. Default: fingerprints.
+    pub format: ListFormat,
+}
+
+/// The format of an exact list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListFormat {
+    /// A `blocklist.dat` of badkeys, with the settings of its updates.
+    Badkeys(BlocklistConfig),
+    /// A text with one digest of a key a line.
+    Fingerprints,
+}
+
+impl ListFormat {
+    /// The name of the format in the configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Badkeys(_) => "badkeys",
+            Self::Fingerprints => "fingerprints",
+        }
+    }
+}
+
+/// How updates of a blocklist are treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlocklistConfig {
+    /// Minimum number of records; a file with fewer is rejected. Default: 0.
+    pub min_records: usize,
+    /// Age from which the list is reported as stale, by the date in its metadata; `None` reports
+    /// none.
+    pub max_age: Option<Duration>,
+    /// How to treat a file that lacks more than half of the records in use. Default: reject.
+    pub shrink: Shrink,
+}
+
+/// How to treat a list that lacks more than half of the records in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shrink {
+    /// The file is activated.
+    Allow,
+    /// The file is rejected.
+    Refuse,
 }
 
 /// How to treat a filter file that is older than the previous one.

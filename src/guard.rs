@@ -7,6 +7,7 @@
 
 mod answers;
 mod confirmed_marks;
+mod exact;
 mod judgement;
 mod lists;
 mod policy;
@@ -23,16 +24,16 @@ use smallvec::SmallVec;
 
 pub use answers::{Answers, CurrentAnswers};
 pub use judgement::Judgement;
-pub use lists::{Exception, FingerprintList, ListError};
+pub use lists::{ExactList, Exception, FingerprintList, ListError, NamedBlocklist};
 pub use policy::{Decision, Depth, Policy, RejectWith};
 pub use recent::{MatchingClients, RecentClient, RecentKeys, RecentShard};
 pub use unanswered::{OpenQuestions, UnansweredKey};
 pub use verdict::{Confirmation, Hit, JudgedAt, Listing, Verdict, VerdictKind};
 
-use self::lists::ExceptionsByKey;
+use self::exact::ExactKeys;
 
 use crate::pkbf::{Filter, KeyHash};
-use crate::spki::{self, Algorithm, Encoding, Fingerprint};
+use crate::spki::{self, Algorithm, Encoding, Fingerprint, KeyDigest, PublicKey, RsaExponents};
 
 /// A filter with its configured name.
 #[derive(Debug)]
@@ -49,8 +50,11 @@ pub struct NamedFilter {
 #[derive(Debug, Default)]
 pub struct Guard {
     filters: Vec<Arc<NamedFilter>>,
-    lists: Vec<Arc<FingerprintList>>,
-    exceptions: ExceptionsByKey,
+    /// For each filter, the exponents with which an RSA key is looked up in it.
+    filter_exponents: Vec<RsaExponents>,
+    exact: ExactKeys,
+    /// The exponents with which an RSA key is looked up in any filter or list.
+    exponents: RsaExponents,
     answers: Option<CurrentAnswers>,
 }
 
@@ -59,19 +63,43 @@ impl Guard {
     /// exception or list covers is [`Verdict::Unchecked`].
     #[must_use]
     pub fn new(filters: Vec<Arc<NamedFilter>>) -> Self {
-        Self { filters, ..Self::default() }
+        let filter_exponents = vec![RsaExponents::default(); filters.len()];
+        Self { filters, filter_exponents, ..Self::default() }
+    }
+
+    /// Looks an RSA key up in the filter with this name with `exponents` besides the presented one.
+    /// Each of them adds the false-positive rate of the filter once more.
+    #[must_use]
+    pub fn with_related_exponents(mut self, filter: &str, exponents: RsaExponents) -> Self {
+        for (named, of_filter) in self.filters.iter().zip(&mut self.filter_exponents) {
+            if &*named.name == filter {
+                *of_filter = exponents;
+            }
+        }
+        self.with_all_exponents()
     }
 
     /// Adds lists, which are consulted before the filters.
     #[must_use]
-    pub fn with_lists(self, lists: Vec<Arc<FingerprintList>>) -> Self {
-        Self { lists, ..self }
+    pub fn with_lists(self, lists: impl IntoIterator<Item = impl Into<ExactList>>) -> Self {
+        let lists = lists.into_iter().map(Into::into).collect();
+        Self { exact: self.exact.with_lists(lists), ..self }.with_all_exponents()
     }
 
     /// Adds exceptions, which are consulted before lists and filters.
     #[must_use]
     pub fn with_exceptions(self, exceptions: impl IntoIterator<Item = Exception>) -> Self {
-        Self { exceptions: ExceptionsByKey::new(exceptions), ..self }
+        Self { exact: self.exact.with_exceptions(exceptions), ..self }.with_all_exponents()
+    }
+
+    /// Lists and exceptions are exact, so that the default exponents cost no false positive there.
+    fn with_all_exponents(self) -> Self {
+        let of_lists = match self.exact.has_fingerprints() {
+            true => RsaExponents::default(),
+            false => RsaExponents::NONE,
+        };
+        let exponents = self.filter_exponents.iter().copied().fold(of_lists, RsaExponents::union);
+        Self { exponents, ..self }
     }
 
     /// Adds the answers of a source of proofs, which are consulted before the filters if they
@@ -126,30 +154,46 @@ impl Guard {
 
     /// [`Guard::judge_key`] with the algorithm of the key.
     fn judge_with_algorithm(&self, spki: &[u8], now: SystemTime) -> (Verdict, Algorithm) {
-        let has_exact = !self.exceptions.is_empty() || !self.lists.is_empty();
+        let public_key = PublicKey::parse(spki);
+        let has_fingerprints = self.exact.has_fingerprints();
         let mut key = KeyEncodings::default();
-        let mut encodings = EncodingFingerprints::new();
+        let mut search = self.exact.search(now);
         let (mut may_hit, mut may_be_confirmed) = (false, false);
-        let algorithm = spki::for_each_related(spki, |encoding, spki| {
+        public_key.for_each_related(self.exponents, |encoding, spki| {
             let hash = key.push(encoding, spki);
             // Read at once, so that the cache misses overlap with the next encoding.
-            may_hit |= self.may_hit(hash);
+            may_hit |= self.may_hit(encoding, hash);
             may_be_confirmed |= self.may_be_confirmed(&hash);
-            if has_exact {
-                encodings.push((encoding, Fingerprint::of(spki)));
+            if has_fingerprints {
+                search.look_up(encoding, &Fingerprint::of(spki).into());
             }
         });
-        let fingerprints = || if has_exact { encodings.clone() } else { fingerprints_of(spki) };
-        let verdict = self.exact_match(&encodings, now).unwrap_or_else(|| {
+        if has_fingerprints {
+            public_key.for_each_small_order_sum(|encoding, spki| {
+                search.look_up(encoding, &Fingerprint::of(spki).into());
+            });
+        }
+        if self.exact.has_numbers() {
+            public_key.for_each_number(|encoding, digest| search.look_up(encoding, &digest));
+        }
+        let fingerprints = || fingerprints_of(&public_key, self.exponents);
+        let verdict = search.verdict().unwrap_or_else(|| {
             let by_filters = if may_hit { self.judge_encodings(&key) } else { self.without_hit() };
             self.judge_by_answers(&key, by_filters, may_be_confirmed, now, fingerprints)
         });
-        (verdict, algorithm)
+        (verdict, public_key.algorithm())
+    }
+
+    /// The filters, each with its exponents.
+    fn filters_with_exponents(&self) -> impl Iterator<Item = (&Arc<NamedFilter>, RsaExponents)> {
+        self.filters.iter().zip(self.filter_exponents.iter().copied())
     }
 
     /// Whether a filter has the first bits of an encoding.
-    fn may_hit(&self, hash: KeyHash) -> bool {
-        self.filters.iter().fold(false, |may_hit, named| may_hit | named.filter.may_contain(hash))
+    fn may_hit(&self, encoding: Encoding, hash: KeyHash) -> bool {
+        self.filters_with_exponents().fold(false, |may_hit, (named, exponents)| {
+            may_hit | (exponents.include(encoding) && named.filter.may_contain(hash))
+        })
     }
 
     /// Whether a source of proofs may have confirmed a key with this hash.
@@ -162,30 +206,17 @@ impl Guard {
         if self.filters.is_empty() { Verdict::Unchecked } else { Verdict::Clean }
     }
 
-    /// The verdict of the exceptions and lists, which hold keys by fingerprint.
-    fn exact_match(&self, encodings: &EncodingFingerprints, now: SystemTime) -> Option<Verdict> {
-        if encodings.iter().any(|(_, fingerprint)| self.exceptions.covers(fingerprint, now)) {
-            return Some(Verdict::Allowed);
-        }
-        self.lists.iter().find_map(|list| {
-            let (encoding, _) =
-                encodings.iter().find(|(_, fingerprint)| list.contains(fingerprint))?;
-            Some(Verdict::Listed(Listing {
-                list: Arc::clone(&list.name),
-                encoding: *encoding,
-                position: 0,
-            }))
-        })
-    }
-
     /// The verdict at `now` on a key that was recorded before.
     fn judge_recorded(&self, key: &RecordedKey, now: SystemTime) -> Verdict {
-        let exact = self.exact_match(&key.fingerprints, now);
-        let fingerprints = || key.fingerprints.clone();
-        exact.unwrap_or_else(|| {
-            let by_filters = self.judge_encodings(&key.encodings);
+        let mut search = self.exact.search(now);
+        let looked_up =
+            key.digests.iter().filter(|(encoding, _)| self.exponents.include(*encoding));
+        looked_up.for_each(|(encoding, digest)| search.look_up(*encoding, digest));
+        search.verdict().unwrap_or_else(|| {
             let encodings = &key.encodings;
+            let by_filters = self.judge_encodings(encodings);
             let may_be_confirmed = encodings.hashes.iter().any(|hash| self.may_be_confirmed(hash));
+            let fingerprints = || key.fingerprints();
             self.judge_by_answers(encodings, by_filters, may_be_confirmed, now, fingerprints)
         })
     }
@@ -193,23 +224,23 @@ impl Guard {
     /// The verdict of the filters alone.
     #[must_use]
     pub fn judge_encodings(&self, key: &KeyEncodings) -> Verdict {
-        let hit = self.filters.iter().find_map(|named| {
-            let encoding = key.encodings.get(named.filter.find(&key.hashes)?)?;
+        let hit = self.filters_with_exponents().find_map(|(named, exponents)| {
             Some(Hit {
                 filter: Arc::clone(&named.name),
                 revision: named.filter.header().revision,
-                encoding: *encoding,
+                encoding: key.find_in(&named.filter, exponents)?,
                 position: 0,
-                false_positive_ratio: self.false_positive_ratio(key.hashes.len()),
+                false_positive_ratio: self.false_positive_ratio(key),
             })
         });
         hit.map_or_else(|| self.without_hit(), Verdict::Probable)
     }
 
-    /// The false-positive rate of a key that takes `lookups` lookups in each filter.
-    fn false_positive_ratio(&self, lookups: usize) -> f64 {
-        let lookups = i32::try_from(lookups).unwrap_or(i32::MAX);
-        let missed = self.filters.iter().map(|named| {
+    /// The false-positive rate of `key`, over all of its lookups in each filter.
+    fn false_positive_ratio(&self, key: &KeyEncodings) -> f64 {
+        let missed = self.filters_with_exponents().map(|(named, exponents)| {
+            let lookups = key.encodings.iter().filter(|it| exponents.include(**it)).count();
+            let lookups = i32::try_from(lookups).unwrap_or(i32::MAX);
             (f64::from(lookups) * (-named.filter.false_positive_ratio()).ln_1p()).exp_m1()
         });
         // 1 − ∏(1 − p)^n, where `missed` is (1 − p)^n − 1. This form is exact for a very small p.
@@ -258,45 +289,68 @@ impl From<Guard> for CurrentGuard {
 /// The fingerprint of a key in each of its encodings.
 type EncodingFingerprints = SmallVec<[(Encoding, Fingerprint); 4]>;
 
-/// The fingerprints of all encodings of the key with this SubjectPublicKeyInfo (DER).
-fn fingerprints_of(spki: &[u8]) -> EncodingFingerprints {
+/// The fingerprints of all encodings of a key, in the order of its [`KeyEncodings`].
+fn fingerprints_of(key: &PublicKey<'_>, exponents: RsaExponents) -> EncodingFingerprints {
     let mut fingerprints = EncodingFingerprints::new();
-    spki::for_each_related(spki, |encoding, spki| {
+    key.for_each_related(exponents, |encoding, spki| {
         fingerprints.push((encoding, Fingerprint::of(spki)));
     });
     fingerprints
 }
 
-/// A key for judgements that come later, by other guards.
+/// A key for judgements that come later, by other guards, whose filters may have other exponents.
 #[derive(Debug)]
 struct RecordedKey {
     encodings: KeyEncodings,
-    fingerprints: EncodingFingerprints,
+    /// The fingerprints of the encodings, in the same order, and all other digests.
+    digests: Box<[(Encoding, KeyDigest)]>,
 }
 
 impl RecordedKey {
     /// The key with this SubjectPublicKeyInfo (DER).
     fn from_spki(spki: &[u8]) -> Self {
-        Self { encodings: KeyEncodings::from_spki(spki), fingerprints: fingerprints_of(spki) }
+        let key = PublicKey::parse(spki);
+        let fingerprints = fingerprints_of(&key, RsaExponents::ALL).into_iter();
+        let mut digests: Vec<_> = fingerprints.map(|(form, it)| (form, it.into())).collect();
+        key.for_each_small_order_sum(|encoding, spki| {
+            digests.push((encoding, Fingerprint::of(spki).into()));
+        });
+        key.for_each_number(|encoding, digest| digests.push((encoding, digest)));
+        Self { encodings: KeyEncodings::of(&key, RsaExponents::ALL), digests: digests.into() }
+    }
+
+    /// The fingerprints of the encodings.
+    fn fingerprints(&self) -> EncodingFingerprints {
+        let digests = self.digests.iter().take(self.encodings.encodings.len());
+        let fingerprints = digests.filter_map(|(encoding, digest)| match digest {
+            KeyDigest::Spki(fingerprint) => Some((*encoding, *fingerprint)),
+            KeyDigest::EcX(_) | KeyDigest::Number(_) | KeyDigest::RsaModulus(_) => None,
+        });
+        fingerprints.collect()
     }
 }
 
 /// The related encodings of a key with their hashes, ready for lookups in filters of any size.
 #[derive(Debug, Clone, Default)]
 pub struct KeyEncodings {
-    encodings: SmallVec<[Encoding; 4]>,
-    hashes: SmallVec<[KeyHash; 4]>,
+    encodings: SmallVec<[Encoding; 8]>,
+    hashes: SmallVec<[KeyHash; 8]>,
 }
 
 impl KeyEncodings {
-    /// The encodings of the key with this SubjectPublicKeyInfo (DER).
+    /// The encodings of the key with this SubjectPublicKeyInfo (DER), with the default exponents.
     #[must_use]
     pub fn from_spki(spki: &[u8]) -> Self {
-        let mut key = Self::default();
-        spki::for_each_related(spki, |encoding, spki| {
-            key.push(encoding, spki);
+        Self::of(&PublicKey::parse(spki), RsaExponents::default())
+    }
+
+    /// The encodings of a key.
+    fn of(key: &PublicKey<'_>, exponents: RsaExponents) -> Self {
+        let mut encodings = Self::default();
+        key.for_each_related(exponents, |encoding, spki| {
+            encodings.push(encoding, spki);
         });
-        key
+        encodings
     }
 
     fn push(&mut self, encoding: Encoding, spki: &[u8]) -> KeyHash {
@@ -310,6 +364,13 @@ impl KeyEncodings {
     #[must_use]
     pub fn any_in(&self, filter: &Filter) -> bool {
         filter.find(&self.hashes).is_some()
+    }
+
+    /// The first encoding that is probably in `filter`, of those with one of `exponents`.
+    fn find_in(&self, filter: &Filter, exponents: RsaExponents) -> Option<Encoding> {
+        let looked_up = |(encoding, _): &(&Encoding, &KeyHash)| exponents.include(**encoding);
+        let mut encodings = self.encodings.iter().zip(&self.hashes).filter(looked_up);
+        encodings.find(|(_, hash)| filter.contains_hash(**hash)).map(|(encoding, _)| *encoding)
     }
 }
 

@@ -123,6 +123,9 @@ pub struct HitSource {
     /// Name of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list: Option<String>,
+    /// Name of the collection of the list that the key was found in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finding: Option<String>,
     /// The encoding of the key that was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<&'static str>,
@@ -146,12 +149,13 @@ impl HitSource {
             .map(|certificate| CertificateSummary::of(certificate));
         let (found_subject, found_fingerprint) =
             issuer.map(|issuer| (issuer.subject, issuer.fingerprint)).unzip();
-        let hit = verdict.hit();
+        let (hit, listing) = (verdict.hit(), verdict.listing());
         Self {
             filter: hit.map(|hit| hit.filter.to_string()),
             revision: hit.map(|hit| hit.revision),
             false_positive_ratio: hit.map(|hit| hit.false_positive_ratio),
-            list: verdict.listing().map(|listing| listing.list.to_string()),
+            list: listing.map(|listing| listing.list.to_string()),
+            finding: listing.and_then(|it| it.finding.as_ref()).map(ToString::to_string),
             encoding: verdict.encoding().map(Encoding::as_str),
             proof: verdict.proof().map(ToString::to_string),
             found_subject,

@@ -8,9 +8,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use keygate::guard::{Answers, Depth, Exception, FingerprintList, Guard, NamedFilter, Verdict};
+use keygate::badkeys::Blocklist;
+use keygate::guard::{
+    Answers, Depth, ExactList, Exception, FingerprintList, Guard, NamedBlocklist, NamedFilter,
+    Verdict,
+};
 use keygate::pkbf::{Filter, Parameters};
-use keygate::spki::Fingerprint;
+use keygate::spki::{Fingerprint, RsaExponents};
 
 use support::pki::{Kind, Pki};
 
@@ -22,9 +26,17 @@ fn a_clean_key_is_judged_without_an_allocation() {
         Arc::new(NamedFilter { name: name.into(), filter, sha256: [0; 32] })
     });
     let other = Fingerprint::of(b"another key");
-    let list = FingerprintList::parse("march", &other.to_string()).unwrap();
+    let lines = format!("{other}\nrsa-modulus:{other}\nec-x:{other}");
+    let list = Arc::new(FingerprintList::parse("march", &lines).unwrap());
+    let blocklist = Arc::new(NamedBlocklist {
+        name: "badkeys".into(),
+        blocklist: Blocklist::parse(b"0123456789abcdef".to_vec()).unwrap(),
+        sha256: [0; 32],
+        findings: [(1, "debianssl".into())].into_iter().collect(),
+        date: None,
+    });
     let exception = Exception {
-        fingerprint: other,
+        key: other.into(),
         until: SystemTime::now(),
         reason: "it is replaced soon".to_owned(),
     };
@@ -36,8 +48,10 @@ fn a_clean_key_is_judged_without_an_allocation() {
     let guards = [
         Guard::new(Vec::from(filters.clone())),
         Guard::new(Vec::from(filters.clone())).with_answers(answers.into()),
+        Guard::new(Vec::from(filters.clone())).with_lists([Arc::clone(&blocklist)]),
         Guard::new(Vec::from(filters))
-            .with_lists(vec![Arc::new(list)])
+            .with_related_exponents("one", RsaExponents::ALL)
+            .with_lists([ExactList::from(list), blocklist.into()])
             .with_exceptions([exception]),
     ];
     for kind in Kind::ALL {

@@ -81,7 +81,10 @@ struct FilterRow<'a> {
 
 struct ListRow<'a> {
     name: &'a str,
+    format: &'static str,
     entries: usize,
+    /// Date of the list, and whether it is older than `max_age`.
+    updated: String,
     last_reload: String,
 }
 
@@ -125,7 +128,7 @@ struct ClientRow<'a> {
     subject: &'a str,
     issuer: &'a str,
     serial: &'a str,
-    found_in: &'a str,
+    found_in: String,
     /// Name of the proof of a confirmed key; empty without one.
     proof: &'a str,
     /// Subject and fingerprint of the issuer whose key was found; empty if it is the client's own.
@@ -269,7 +272,15 @@ fn confirm_card(report: &ConfirmReport) -> ConfirmCard<'_> {
 
 fn list(report: &ListReport, now: u64) -> ListRow<'_> {
     let last_reload = outcome(&report.last_reload, now);
-    ListRow { name: &report.name, entries: report.entries, last_reload }
+    let updated = report.updated.map_or_else(|| "-".to_owned(), |updated| ago(updated, now));
+    let stale = if report.stale { ", stale" } else { "" };
+    ListRow {
+        name: &report.name,
+        format: report.format,
+        entries: report.entries,
+        updated: format!("{updated}{stale}"),
+        last_reload,
+    }
 }
 
 fn service(report: &ServiceReport, now: u64) -> ServiceRow<'_> {
@@ -321,6 +332,7 @@ fn authorizer<'a>(
 fn client(seen: &RecentHit, now: u64) -> ClientRow<'_> {
     let client = seen.client.as_ref();
     let found_in = seen.source.list.as_ref().or(seen.source.filter.as_ref());
+    let finding = seen.source.finding.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
     ClientRow {
         last_seen: ago(seen.last_seen, now),
         service: &seen.service,
@@ -331,7 +343,7 @@ fn client(seen: &RecentHit, now: u64) -> ClientRow<'_> {
         subject: client.map_or("no certificate", |client| &client.subject),
         issuer: client.map_or("", |client| &client.issuer),
         serial: client.map_or("", |client| &client.serial),
-        found_in: found_in.map_or("", String::as_str),
+        found_in: found_in.map_or_else(String::new, |list| format!("{list}{finding}")),
         proof: seen.source.proof.as_deref().unwrap_or_default(),
         found_subject: seen.source.found_subject.as_deref().unwrap_or_default(),
         found_fingerprint: seen.source.found_fingerprint.as_deref().unwrap_or_default(),

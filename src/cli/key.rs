@@ -3,15 +3,19 @@
 use clap::ValueHint;
 use serde::Serialize;
 
-use super::input;
+use super::input::{self, FoundKey};
 use super::progress::PerKeyOutput;
 use super::{CliError, CliOutput, Exit};
-use crate::spki::{Fingerprint, related};
+use crate::spki::{Fingerprint, KeyDigest, PublicKey, related};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[arg(required = true, value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
     inputs: Vec<String>,
+    /// Print lines for an exact list or an exception: fingerprint, and the digest of modulus or x
+    /// coordinate, which covers every encoding.
+    #[arg(long, conflicts_with = "json")]
+    lists: bool,
     /// Print one JSON object per key.
     #[arg(long)]
     json: bool,
@@ -35,6 +39,9 @@ struct NamedEncoding {
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let mut output = CliOutput::new();
     let counts = input::for_each_key(&args.inputs, PerKeyOutput::Yes, |key| {
+        if args.lists {
+            return list_lines(key).iter().try_for_each(|line| output.line(line));
+        }
         let encodings = related(key.spki).into_iter().map(|(encoding, spki)| NamedEncoding {
             encoding: encoding.as_str(),
             fingerprint: Fingerprint::of(&spki).to_string(),
@@ -56,4 +63,17 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     })?;
     output.flush()?;
     Ok(counts.exit(Exit::Done))
+}
+
+/// The lines of a list for a key: its position as a comment, its fingerprint, and the digest of its
+/// number if it has one. The fingerprint of an Ed25519 key covers all of its encodings.
+fn list_lines(key: &FoundKey<'_>) -> Vec<String> {
+    // A line break in a file name must not begin a line.
+    let position = key.position().replace(char::is_control, "?");
+    let mut lines = vec![format!("# {position}: {}", key.algorithm()), key.fingerprint()];
+    PublicKey::parse(key.spki).for_each_number(|_, digest| match digest {
+        KeyDigest::EcX(_) | KeyDigest::RsaModulus(_) => lines.push(digest.to_string()),
+        KeyDigest::Number(_) | KeyDigest::Spki(_) => {}
+    });
+    lines
 }

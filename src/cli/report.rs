@@ -60,6 +60,8 @@ struct ReportedClient {
     /// Name of the proof of a confirmed key.
     proof: Option<String>,
     list: Option<String>,
+    /// Name of the collection of the list.
+    finding: Option<String>,
     first_seen: u64,
     last_seen: u64,
     count: u64,
@@ -110,12 +112,13 @@ impl std::fmt::Display for ReportedClient {
         };
         let address = address.as_deref().unwrap_or("-");
         let found_in = self.list.as_ref().or(self.filter.as_ref()).map_or("-", String::as_str);
+        let finding = self.finding.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
         let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
         let (first, last) = (rfc3339(self.first_seen), rfc3339(self.last_seen));
         let subject = printable(subject);
         write!(
             formatter,
-            "  {fingerprint}  {subject}\n    service {service}, {verdict} (in {found_in}), {action}, \
+            "  {fingerprint}  {subject}\n    service {service}, {verdict} (in {found_in}{finding}), {action}, \
              {times} from {first} to {last}, last from {address}"
         )?;
         if let Some(fingerprint) = &self.found_fingerprint {

@@ -94,8 +94,9 @@ fn show_filters(snapshot: &Snapshot) -> Result<(), CliError> {
 
 fn show_lists(report: &Report) -> Result<(), CliError> {
     for list in &report.lists {
+        let date = list.updated.map(|date| format!(", of {}", rfc3339(date))).unwrap_or_default();
         print(format_args!(
-            "list {}: {}, {}",
+            "list {}: {}, {}{date}",
             list.name,
             list.path,
             counted(list.entries as u64, "key")
@@ -108,7 +109,7 @@ fn show_exceptions(config: &Config, report: &Report) -> Result<(), CliError> {
     for (exception, known) in config.exceptions.iter().zip(&report.exceptions) {
         let state = if known.expired { "exception expired at" } else { "exception until" };
         let until = rfc3339(unix_time::seconds(exception.until));
-        print(format_args!("{state} {until}: {}, {}", exception.fingerprint, exception.reason))?;
+        print(format_args!("{state} {until}: {}, {}", exception.key, exception.reason))?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod authorizer;
 mod confirm;
+mod list;
 mod service;
 mod upstream;
 
@@ -17,11 +18,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::document::{Decoded, Document, decode};
 use super::units::{self, DurationText};
 use super::{
-    Config, ConfigError, ConfigProblem, FilterConfig, ListConfig, ListenAddress, LogConfig,
-    LogLevel, LogLevelError, ServiceConfig, raw,
+    Config, ConfigError, ConfigProblem, FilterConfig, ListenAddress, LogConfig, LogLevel,
+    LogLevelError, ServiceConfig, raw,
 };
 use crate::guard::Exception;
-use crate::spki::Fingerprint;
+use crate::spki::{Fingerprint, KeyDigest, RsaExponents};
 
 /// Maximum number of threads; a larger number is a typing error.
 const MAX_WORKERS: usize = 1024;
@@ -261,23 +262,27 @@ impl<'a> Checker<'a> {
             implausible: filter.implausible,
             canaries: self.paths(&format!("{path}.canaries"), &filter.canaries),
             max_new_hits: filter.max_new_hits,
+            related_exponents: self.related_exponents(path, filter.related_exponents.as_deref()),
         }
     }
 
-    fn list(&self, path: &str, list: &raw::List) -> ListConfig {
-        ListConfig {
-            name: self.name(path, list.name.clone()),
-            path: self.path(&format!("{path}.path"), &list.path),
-            max_size: list.max_size.0,
-        }
+    fn related_exponents(&self, path: &str, numbers: Option<&[u32]>) -> RsaExponents {
+        let Some(numbers) = numbers else { return RsaExponents::default() };
+        RsaExponents::from_numbers(numbers).unwrap_or_else(|unknown| {
+            let problem = format!("{unknown} is none of 3, 5, 17, 35, 37, 257 and 65537");
+            self.invalid(format!("{path}.related_exponents"), problem);
+            RsaExponents::default()
+        })
     }
 
     fn exception(&self, path: &str, raw: &raw::RawException) -> Exception {
-        let fingerprint = Fingerprint::parse(&raw.fingerprint).unwrap_or_else(|| {
+        let key = KeyDigest::parse(&raw.fingerprint).unwrap_or_else(|| {
             let found = &raw.fingerprint;
-            let problem = format!("{found:?} is not the SHA-256 of a key, in hex or base64");
+            let problem = format!(
+                "{found:?} is not the SHA-256 of a key, in hex or base64, nor rsa-modulus: or ec-x: and one; `keygate key --lists` prints it"
+            );
             self.invalid(format!("{path}.fingerprint"), problem);
-            Fingerprint::of(found.as_bytes())
+            Fingerprint::of(found.as_bytes()).into()
         });
         let until = units::moment(raw.until.0).unwrap_or_else(|| {
             let found = raw.until.0;
@@ -288,14 +293,14 @@ impl<'a> Checker<'a> {
         if raw.reason.trim().is_empty() {
             self.invalid(format!("{path}.reason"), "empty; give the reason for the exception");
         }
-        Exception { fingerprint, until, reason: raw.reason.clone() }
+        Exception { key, until, reason: raw.reason.clone() }
     }
 
     fn fingerprints_once(&self, exceptions: &[Exception]) {
         let mut known = HashSet::new();
         for (index, exception) in exceptions.iter().enumerate() {
-            if !known.insert(exception.fingerprint) {
-                let problem = format!("{} occurs twice", exception.fingerprint);
+            if !known.insert(exception.key) {
+                let problem = format!("{} occurs twice", exception.key);
                 self.invalid(format!("exceptions[{index}].fingerprint"), problem);
             }
         }

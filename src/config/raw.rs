@@ -20,7 +20,9 @@ pub(super) use self::confirm::RawConfirm;
 pub(super) use self::service::{Limits, RawService, RawTls};
 pub(super) use self::upstream::{RawServer, RawUpstream, UpstreamTls};
 use super::units::{DateText, DurationText, SizeText};
-use super::{AccessLogConfig, Implausible, LogFormat, Rollback, SandboxConfig, ShutdownConfig};
+use super::{
+    AccessLogConfig, Implausible, LogFormat, Rollback, SandboxConfig, Shrink, ShutdownConfig,
+};
 use crate::guard::{Decision, Depth, RejectWith};
 
 #[derive(Debug, Deserialize)]
@@ -116,6 +118,7 @@ pub(super) struct RawFilter {
     #[serde(default)]
     pub(super) canaries: Vec<PathBuf>,
     pub(super) max_new_hits: Option<usize>,
+    pub(super) related_exponents: Option<Vec<u32>>,
 }
 
 fn enabled() -> bool {
@@ -140,12 +143,20 @@ fn one_gibibyte() -> SizeText {
 pub(super) struct List {
     pub(super) name: String,
     pub(super) path: PathBuf,
-    #[serde(default = "sixteen_mebibytes")]
-    pub(super) max_size: SizeText,
+    #[serde(default)]
+    pub(super) format: RawListFormat,
+    pub(super) max_size: Option<SizeText>,
+    pub(super) min_records: Option<usize>,
+    pub(super) max_age: Option<DurationText>,
+    pub(super) shrink: Option<Shrink>,
 }
 
-fn sixteen_mebibytes() -> SizeText {
-    SizeText(16 << 20)
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawListFormat {
+    Badkeys,
+    #[default]
+    Fingerprints,
 }
 
 #[derive(Debug, Deserialize)]

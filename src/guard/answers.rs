@@ -177,7 +177,8 @@ impl Guard {
             return by_filters;
         }
         let fingerprints = fingerprints();
-        let proved = fingerprints.iter().find(|(_, it)| answers.is_confirmed(it)).copied();
+        let mut looked_up = fingerprints.iter().filter(|(form, _)| self.exponents.include(*form));
+        let proved = looked_up.find(|(_, it)| answers.is_confirmed(it)).copied();
         match (by_filters, proved) {
             (by_filters, Some((encoding, proof))) => {
                 let hit = by_filters.hit().cloned();
@@ -201,9 +202,10 @@ impl Guard {
         answers: &Answers,
         now: SystemTime,
     ) -> bool {
-        self.filters.iter().all(|named| {
-            key.hashes.iter().zip(fingerprints).all(|(hash, (_, fingerprint))| {
-                !named.filter.contains_hash(*hash)
+        self.filters_with_exponents().all(|(named, exponents)| {
+            key.hashes.iter().zip(fingerprints).all(|(hash, (encoding, fingerprint))| {
+                !exponents.include(*encoding)
+                    || !named.filter.contains_hash(*hash)
                     || answers.covers_filter(&named.name) && answers.is_cleared(fingerprint, now)
             })
         })

@@ -4,20 +4,23 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::spki::Fingerprint;
+use super::Listing;
+use crate::badkeys::{Blocklist, Findings};
+use crate::spki::{Encoding, KeyDigest};
 
-/// An exact list of keys, by fingerprint.
+/// An exact list of keys, by digest.
 #[derive(Debug)]
 pub struct FingerprintList {
     /// The name in logs, metrics and headers.
     pub name: Arc<str>,
-    fingerprints: HashSet<Fingerprint>,
+    digests: HashSet<KeyDigest>,
+    has_numbers: bool,
 }
 
-/// A line of a list is not a fingerprint.
+/// A line of a list is not a digest.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "line {line}: not a fingerprint; write the SHA-256 of a SubjectPublicKeyInfo in hex or base64, and comments after '#'"
+    "line {line}: not a fingerprint; write the SHA-256 of a SubjectPublicKeyInfo in hex or base64, or rsa-modulus: or ec-x: and a SHA-256, as `keygate key --lists` prints it; comments begin with '#'"
 )]
 pub struct ListError {
     /// Number of the line, counted from 1.
@@ -25,77 +28,186 @@ pub struct ListError {
 }
 
 impl FingerprintList {
-    /// Parses a list of one fingerprint a line, in hex or base64. A comment begins with `#`.
+    /// Parses a list of one digest a line: a fingerprint, or `rsa-modulus:` or `ec-x:` and a
+    /// SHA-256, in hex or base64. A comment begins with `#`.
     ///
     /// # Errors
-    /// Returns the first line that is neither a fingerprint, nor empty, nor a comment.
+    /// Returns the first line that is neither a digest, nor empty, nor a comment.
     pub fn parse(name: &str, text: &str) -> Result<Self, ListError> {
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
         let lines = lines.enumerate().filter(|(_, line)| !line.is_empty());
-        let fingerprints = lines
-            .map(|(index, line)| Fingerprint::parse(line).ok_or(ListError { line: index + 1 }));
-        Ok(Self { name: name.into(), fingerprints: fingerprints.collect::<Result<_, _>>()? })
+        let digests = lines
+            .map(|(index, line)| KeyDigest::parse(line).ok_or(ListError { line: index + 1 }))
+            .collect::<Result<HashSet<_>, _>>()?;
+        let has_numbers = digests.iter().any(KeyDigest::is_of_number);
+        Ok(Self { name: name.into(), digests, has_numbers })
     }
 
-    /// Whether the key with this fingerprint is on the list.
+    /// Whether a key with this digest is on the list.
     #[must_use]
-    pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
-        self.fingerprints.contains(fingerprint)
+    pub fn contains(&self, digest: &KeyDigest) -> bool {
+        self.digests.contains(digest)
     }
 
-    /// The fingerprints, in no order.
+    /// The digests, in no order.
     #[cfg(feature = "proxy")]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Fingerprint> {
-        self.fingerprints.iter()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &KeyDigest> {
+        self.digests.iter()
     }
 
-    /// The number of keys on the list.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.fingerprints.len()
+        self.digests.len()
     }
 
-    /// Whether the list has no key.
+    /// Whether the list has no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.fingerprints.is_empty()
+        self.digests.is_empty()
+    }
+}
+
+/// A badkeys blocklist with its configured name.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NamedBlocklist {
+    /// The name in logs, metrics and headers.
+    pub name: Arc<str>,
+    /// The records.
+    pub blocklist: Blocklist,
+    /// SHA-256 of the file.
+    pub sha256: [u8; 32],
+    /// The names of the collections, which are reported as findings.
+    pub findings: Findings,
+    /// Date of the list, in seconds since the Unix epoch; `None` if it is unknown.
+    pub date: Option<u64>,
+}
+
+/// An exact list of any format.
+#[derive(Debug, Clone)]
+pub enum ExactList {
+    /// A badkeys blocklist.
+    Badkeys(Arc<NamedBlocklist>),
+    /// A list of fingerprints and of digests of numbers.
+    Fingerprints(Arc<FingerprintList>),
+}
+
+impl ExactList {
+    /// The name in logs, metrics and headers.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Badkeys(list) => &list.name,
+            Self::Fingerprints(list) => &list.name,
+        }
+    }
+
+    /// The number of entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Badkeys(list) => list.blocklist.len(),
+            Self::Fingerprints(list) => list.len(),
+        }
+    }
+
+    /// Whether the list has no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether `other` is the same list in memory.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Badkeys(list), Self::Badkeys(other)) => Arc::ptr_eq(list, other),
+            (Self::Fingerprints(list), Self::Fingerprints(other)) => Arc::ptr_eq(list, other),
+            (Self::Badkeys(_), Self::Fingerprints(_))
+            | (Self::Fingerprints(_), Self::Badkeys(_)) => false,
+        }
+    }
+
+    /// Whether the list may have fingerprints.
+    pub(super) fn has_fingerprints(&self) -> bool {
+        match self {
+            Self::Badkeys(_) => false,
+            Self::Fingerprints(_) => true,
+        }
+    }
+
+    /// Whether the list has digests of numbers.
+    pub(super) fn has_numbers(&self) -> bool {
+        match self {
+            Self::Badkeys(_) => true,
+            Self::Fingerprints(list) => list.has_numbers,
+        }
+    }
+
+    /// The entry for the form `encoding` of a key, which has this digest.
+    pub(super) fn listing(&self, encoding: Encoding, digest: &KeyDigest) -> Option<Listing> {
+        let finding = match self {
+            // A record is the start of a SHA-256, and a fingerprint is of other bytes.
+            Self::Badkeys(_) if !digest.is_of_number() => return None,
+            Self::Badkeys(list) => Some(list.findings.name(list.blocklist.find(&digest.sha256())?)),
+            Self::Fingerprints(list) if list.contains(digest) => None,
+            Self::Fingerprints(_) => return None,
+        };
+        Some(Listing { list: Arc::clone(self.name()), finding, encoding, position: 0 })
+    }
+}
+
+impl From<Arc<FingerprintList>> for ExactList {
+    fn from(list: Arc<FingerprintList>) -> Self {
+        Self::Fingerprints(list)
+    }
+}
+
+impl From<Arc<NamedBlocklist>> for ExactList {
+    fn from(list: Arc<NamedBlocklist>) -> Self {
+        Self::Badkeys(list)
     }
 }
 
 /// A key that is admitted until a given time, regardless of lists and filters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exception {
-    /// Fingerprint of the key in any of its encodings.
-    pub fingerprint: Fingerprint,
+    /// Digest of the key, in any of its encodings.
+    pub key: KeyDigest,
     /// The moment at which the exception expires.
     pub until: SystemTime,
     /// The operator's reason for the exception.
     pub reason: String,
 }
 
-/// All exceptions by fingerprint.
+/// All exceptions by digest.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ExceptionsByKey(HashMap<Fingerprint, Exception>);
+pub(super) struct ExceptionsByKey(HashMap<KeyDigest, Exception>);
 
 impl ExceptionsByKey {
     pub(super) fn new(exceptions: impl IntoIterator<Item = Exception>) -> Self {
-        let by_key = exceptions.into_iter().map(|exception| (exception.fingerprint, exception));
+        let by_key = exceptions.into_iter().map(|exception| (exception.key, exception));
         Self(by_key.collect())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub(super) fn has_fingerprints(&self) -> bool {
+        self.0.keys().any(|digest| !digest.is_of_number())
+    }
+
+    pub(super) fn has_numbers(&self) -> bool {
+        self.0.keys().any(KeyDigest::is_of_number)
     }
 
     /// Whether an exception for the key is valid at `now`.
-    pub(super) fn covers(&self, fingerprint: &Fingerprint, now: SystemTime) -> bool {
-        self.0.get(fingerprint).is_some_and(|exception| now < exception.until)
+    pub(super) fn covers(&self, digest: &KeyDigest, now: SystemTime) -> bool {
+        self.0.get(digest).is_some_and(|exception| now < exception.until)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spki::Fingerprint;
 
     #[test]
     fn a_list_has_one_fingerprint_a_line_and_comments() {
@@ -103,7 +215,7 @@ mod tests {
         let text = format!("# lost in March\r\n\r\n{one}  # laptop\r\n{one}\n");
         let list = FingerprintList::parse("march", &text).unwrap();
         assert_eq!(list.len(), 1);
-        assert!(list.contains(&one) && !list.contains(&Fingerprint::of(b"two")));
+        assert!(list.contains(&one.into()) && !list.contains(&Fingerprint::of(b"two").into()));
         assert!(FingerprintList::parse("none", "").unwrap().is_empty());
     }
 

@@ -133,7 +133,8 @@ mod tests {
             on_unchecked: Decision::Annotate,
             ..Policy::default()
         };
-        let listing = Listing { list: "l".into(), encoding: Encoding::Presented, position: 0 };
+        let listing =
+            Listing { list: "l".into(), finding: None, encoding: Encoding::Presented, position: 0 };
         assert_eq!(policy.decide(&Verdict::Allowed), Decision::Admit);
         assert_eq!(policy.decide(&Verdict::Listed(listing)), Decision::Reject);
         let hit = Hit {

@@ -44,7 +44,7 @@ pub struct MatchingClients {
     pub clients: Vec<(usize, RecentClient)>,
 }
 
-/// Number of clients in a generation, some 9 MiB. A shard has two generations and drops the older
+/// Number of clients in a generation, some 12 MiB, with Ed25519 keys 28 MiB. A shard has two generations and drops the older
 /// one when the newer one is full.
 const GENERATION: usize = 1 << 14;
 

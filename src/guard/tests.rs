@@ -3,6 +3,7 @@ use std::time::Duration;
 use rcgen::PublicKeyData;
 
 use super::*;
+use crate::badkeys::Blocklist;
 use crate::pkbf::Parameters;
 use crate::spki::related;
 
@@ -77,9 +78,10 @@ fn exceptions_come_before_lists_and_lists_before_filters_in_every_encoding() {
     for (encoding, form) in related(&spki) {
         let fingerprint = Fingerprint::of(&form);
         let list = FingerprintList::parse("march", &fingerprint.to_string()).unwrap();
-        let exception = Exception { fingerprint, until, reason: "replaced soon".to_owned() };
+        let exception =
+            Exception { key: fingerprint.into(), until, reason: "replaced soon".to_owned() };
         let guard = guard(&[&spki]).with_lists(vec![Arc::new(list)]);
-        let listing = Listing { list: "march".into(), encoding, position: 0 };
+        let listing = Listing { list: "march".into(), finding: None, encoding, position: 0 };
         let chain = std::slice::from_ref(&leaf);
         assert_eq!(guard.judge(chain, Depth::Leaf, now()), Verdict::Listed(listing.clone()));
         // An exception expires at `until`.
@@ -109,4 +111,170 @@ fn the_false_positive_ratio_of_a_hit_covers_all_lookups() {
     let reported = verdict.hit().unwrap().false_positive_ratio;
     let expected = 1.0 - (1.0 - one).powi(8); // four encodings, two filters
     assert!((reported - expected).abs() < 1e-12, "{reported} {expected}");
+}
+
+fn list(name: &str, lines: &[String]) -> Arc<FingerprintList> {
+    Arc::new(FingerprintList::parse(name, &lines.join("\n")).unwrap())
+}
+
+/// A blocklist with the numbers of these keys, all of collection 1.
+fn blocklist(name: &str, keys: &[&[u8]]) -> Arc<NamedBlocklist> {
+    let mut records = Vec::new();
+    for key in keys {
+        PublicKey::parse(key).for_each_number(|encoding, digest| {
+            if matches!(encoding, Encoding::EcX | Encoding::Presented | Encoding::RsaModulus) {
+                records.push([&digest.sha256()[..15], &[1]].concat());
+            }
+        });
+    }
+    records.sort();
+    let blocklist = Blocklist::parse(records.concat()).unwrap();
+    let findings = [(1, "debianssl".into())].into_iter().collect();
+    let sha256 = blocklist.sha256();
+    Arc::new(NamedBlocklist { name: name.into(), blocklist, sha256, findings, date: None })
+}
+
+/// The lines of a list for a key: of its number, or of its SPKI if there is none.
+fn number_line(spki: &[u8]) -> String {
+    let mut line = Fingerprint::of(spki).to_string();
+    PublicKey::parse(spki).for_each_number(|encoding, digest| {
+        if matches!(encoding, Encoding::EcX | Encoding::RsaModulus) {
+            line = digest.to_string();
+        }
+    });
+    line
+}
+
+/// An RSA key with another exponent.
+fn with_exponent(spki: &[u8], exponent: u32) -> Vec<u8> {
+    let mut found = None;
+    let exponents = RsaExponents::from_numbers(&[exponent]).unwrap();
+    PublicKey::parse(spki).for_each_related(exponents, |_, spki| found = Some(spki.to_vec()));
+    found.unwrap()
+}
+
+fn spki_of(algorithm: &'static rcgen::SignatureAlgorithm) -> Vec<u8> {
+    rcgen::KeyPair::generate_for(algorithm).unwrap().subject_public_key_info()
+}
+
+#[test]
+fn a_digest_of_a_number_and_a_record_cover_every_form_of_the_key() {
+    let [ec, rsa, ed25519, other] = [
+        &rcgen::PKCS_ECDSA_P384_SHA384,
+        &rcgen::PKCS_RSA_SHA256,
+        &rcgen::PKCS_ED25519,
+        &rcgen::PKCS_ECDSA_P256_SHA256,
+    ]
+    .map(spki_of);
+    let exponents = [3, 5, 17, 35, 37, 257].map(|exponent| with_exponent(&rsa, exponent));
+    let mut sums = Vec::new();
+    PublicKey::parse(&ed25519).for_each_small_order_sum(|_, spki| sums.push(spki.to_vec()));
+    assert_eq!(sums.len(), 14);
+    for (key, forms) in [(&ec, vec![]), (&rsa, Vec::from(exponents)), (&ed25519, sums)] {
+        let related = related(key).into_iter().map(|(_, form)| form);
+        let forms: Vec<_> = related.chain(forms).collect();
+        for listed in &forms {
+            let by_line = Guard::default().with_lists([list("own", &[number_line(listed)])]);
+            let by_record = Guard::default().with_lists([blocklist("badkeys", &[listed])]);
+            let exception = Exception {
+                key: KeyDigest::parse(&number_line(listed)).unwrap(),
+                until: now() + Duration::from_secs(1),
+                reason: "replaced soon".to_owned(),
+            };
+            let in_filter: Vec<_> = forms.iter().map(|form| &form[..]).collect();
+            let excepted = guard(&in_filter).with_exceptions([exception]);
+            for form in &forms {
+                let listing = by_line.judge_key(form, now()).listing().cloned().unwrap();
+                assert_eq!((&*listing.list, listing.finding), ("own", None));
+                let listing = by_record.judge_key(form, now()).listing().cloned().unwrap();
+                assert_eq!(listing.finding.as_deref(), Some("debianssl"));
+                assert_eq!(excepted.judge_key(form, now()), Verdict::Allowed);
+            }
+            assert_eq!(by_line.judge_key(&other, now()), Verdict::Unchecked, "no filter");
+            assert_eq!(by_record.judge_key(&other, now()), Verdict::Unchecked);
+        }
+    }
+}
+
+#[test]
+fn the_first_list_with_any_form_of_a_key_gives_the_finding() {
+    let key = spki_of(&rcgen::PKCS_ECDSA_P256_SHA256);
+    let fingerprints: Vec<_> =
+        related(&key).iter().map(|(_, form)| Fingerprint::of(form).to_string()).collect();
+    let (presented, last) = (&fingerprints[..1], &fingerprints[3..]);
+    let found = |lists: Vec<ExactList>| {
+        let verdict = Guard::default().with_lists(lists).judge_key(&key, now());
+        let listing = verdict.listing().unwrap();
+        (listing.list.to_string(), listing.encoding)
+    };
+    let [one, two] = [list("one", last).into(), list("two", presented).into()];
+    let badkeys: ExactList = blocklist("badkeys", &[&key]).into();
+    let encoding = related(&key)[3].0;
+    assert_eq!(found(vec![one, two.clone(), badkeys.clone()]), ("one".into(), encoding));
+    let first = found(vec![two.clone(), badkeys.clone()]);
+    assert_eq!(first, ("two".into(), Encoding::Presented));
+    assert_eq!(found(vec![badkeys, two]), ("badkeys".into(), Encoding::EcX));
+}
+
+#[test]
+fn an_rsa_key_is_looked_up_in_each_filter_with_its_exponents() {
+    let key = spki_of(&rcgen::PKCS_RSA_SHA256);
+    let (with_17, with_3) = (with_exponent(&key, 17), with_exponent(&key, 3));
+    let filters = [("some", &with_17), ("usual", &with_3)].map(|(name, key)| {
+        let mut filter = Filter::new(Parameters::new(20, 20).unwrap()).unwrap();
+        filter.insert(key);
+        Arc::new(NamedFilter { name: name.into(), filter, sha256: [0; 32] })
+    });
+    let guard = |some: &[u32], usual: &[u32]| {
+        let exponents = |numbers| RsaExponents::from_numbers(numbers).unwrap();
+        Guard::new(filters.to_vec())
+            .with_related_exponents("some", exponents(some))
+            .with_related_exponents("usual", exponents(usual))
+    };
+    let hit = |guard: &Guard| {
+        let recorded = guard.judge_recorded(&RecordedKey::from_spki(&key), now());
+        let verdict = guard.judge_key(&key, now());
+        assert_eq!(recorded, verdict, "a recorded client is judged in the same way");
+        verdict.hit().map(|hit| (hit.filter.to_string(), hit.encoding))
+    };
+    let usual = Some(("usual".to_owned(), Encoding::RsaExponent3));
+    assert_eq!(hit(&Guard::new(filters.to_vec())), usual);
+    assert_eq!(hit(&guard(&[], &[3])), usual);
+    assert_eq!(hit(&guard(&[3], &[17])), None, "each filter has its own exponents");
+    assert_eq!(hit(&guard(&[], &[])), None);
+    let some = Some(("some".to_owned(), Encoding::RsaExponent17));
+    assert_eq!(hit(&guard(&[5, 17], &[3])), some);
+
+    // A cleared hit is one that the filter is asked about.
+    let mut answers = Answers::new(["some".into(), "usual".into()]);
+    let until = now() + Duration::from_secs(1);
+    answers.clear(Fingerprint::of(&with_17), until);
+    let verdict = |guard: Guard, answers: &Answers| {
+        guard.with_answers(answers.clone().into()).judge_key(&key, now()).kind()
+    };
+    assert_eq!(verdict(guard(&[17], &[17]), &answers), VerdictKind::Cleared);
+    assert_eq!(verdict(guard(&[17], &[3]), &answers), VerdictKind::Probable);
+    answers.confirm(&with_3);
+    assert_eq!(verdict(guard(&[17], &[3]), &answers), VerdictKind::Confirmed);
+}
+
+#[test]
+fn the_false_positive_ratio_counts_the_exponents_of_each_filter() {
+    let key = spki_of(&rcgen::PKCS_RSA_SHA256);
+    let mut filter = Filter::new(Parameters::new(2, 12).unwrap()).unwrap();
+    (0_u64..300).for_each(|key| {
+        filter.insert(&key.to_be_bytes());
+    });
+    filter.insert(&key);
+    let one = filter.false_positive_ratio();
+    let named = Arc::new(NamedFilter { name: "lost".into(), filter, sha256: [0; 32] });
+    for (exponents, lookups) in
+        [(RsaExponents::NONE, 1), (RsaExponents::default(), 2), (RsaExponents::ALL, 7)]
+    {
+        let guard = Guard::new(vec![Arc::clone(&named)]).with_related_exponents("lost", exponents);
+        let verdict = guard.judge_key(&key, now());
+        let expected = 1.0 - (1.0 - one).powi(lookups);
+        let reported = verdict.hit().unwrap().false_positive_ratio;
+        assert!((reported - expected).abs() < 1e-12, "{lookups}: {reported} {expected}");
+    }
 }

@@ -8,8 +8,8 @@ use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
 use super::answers::{Answers, CurrentAnswers};
-use super::{Decision, Depth, Guard, KeyEncodings, Policy, Verdict};
-use crate::spki::{self, Fingerprint};
+use super::{Decision, Depth, Guard, KeyEncodings, NamedFilter, Policy, Verdict};
+use crate::spki::{self, Fingerprint, PublicKey, RsaExponents};
 
 /// A key that is in a filter for whose hits the source answers.
 #[derive(Debug, Clone)]
@@ -99,14 +99,19 @@ impl Guard {
             | Verdict::Unchecked => return None,
         };
         let spki = spki::of_certificate(certificate).ok()?;
-        let key = KeyEncodings::from_spki(spki);
-        let (covered, foreign): (Vec<_>, Vec<_>) =
-            self.filters.iter().partition(|named| answers.covers_filter(&named.name));
-        let can_be_cleared =
-            answers.can_clear() && !foreign.iter().any(|named| key.any_in(&named.filter));
+        let public_key = PublicKey::parse(spki);
+        let key = KeyEncodings::of(&public_key, self.exponents);
+        let (covered, foreign): (Vec<_>, Vec<_>) = self
+            .filters_with_exponents()
+            .partition(|(named, _)| answers.covers_filter(&named.name));
+        let is_in = |(named, exponents): &(&Arc<NamedFilter>, RsaExponents)| {
+            key.find_in(&named.filter, *exponents).is_some()
+        };
+        let can_be_cleared = answers.can_clear() && !foreign.iter().any(is_in);
         let mut encodings = SmallVec::new();
-        spki::for_each_related(spki, |_, spki| {
-            if covered.iter().any(|named| named.filter.contains(spki)) {
+        public_key.for_each_related(self.exponents, |encoding, spki| {
+            let mut covered = covered.iter().filter(|(_, exponents)| exponents.include(encoding));
+            if covered.any(|(named, _)| named.filter.contains(spki)) {
                 encodings.push((Fingerprint::of(spki), Arc::from(spki)));
             }
         });
@@ -134,7 +139,6 @@ mod tests {
     use rcgen::PublicKeyData;
 
     use super::*;
-    use crate::guard::NamedFilter;
     use crate::pkbf::{Filter, Parameters};
 
     fn certificate() -> (CertificateDer<'static>, Vec<u8>) {

@@ -58,6 +58,9 @@ pub struct Confirmation {
 pub struct Listing {
     /// The list's name.
     pub list: Arc<str>,
+    /// The name of the collection that the key was found in, such as `debianssl`; `None` for a list
+    /// without collections.
+    pub finding: Option<Arc<str>>,
     /// The encoding of the key that is on the list.
     pub encoding: Encoding,
     /// Position in the client's chain of the certificate with this key; 0 is the leaf.
@@ -285,9 +288,12 @@ impl JudgedAt {
 impl fmt::Display for Verdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_str())?;
-        // Configured names contain no character that needs escaping in a quoted string.
+        // Names of filters, lists and findings have no character that needs escaping in a string.
         if let Some(listing) = self.listing() {
             write!(formatter, ";list=\"{}\"", listing.list)?;
+            if let Some(finding) = &listing.finding {
+                write!(formatter, ";finding=\"{finding}\"")?;
+            }
         }
         if let Some(hit) = self.hit() {
             write!(formatter, ";filter=\"{}\";revision={}", hit.filter, hit.revision)?;
@@ -330,8 +336,17 @@ mod tests {
             Verdict::Probable(hit).to_string(),
             r#"probable;filter="pwnedkeys";revision=42"#
         );
-        let listing = Listing { list: "march".into(), encoding: Encoding::Presented, position: 0 };
-        assert_eq!(Verdict::Listed(listing).to_string(), r#"listed;list="march""#);
+        let listing = |list: &str, finding: Option<&str>| Listing {
+            list: list.into(),
+            finding: finding.map(Into::into),
+            encoding: Encoding::Presented,
+            position: 0,
+        };
+        assert_eq!(Verdict::Listed(listing("march", None)).to_string(), r#"listed;list="march""#);
+        assert_eq!(
+            Verdict::Listed(listing("badkeys", Some("debianssl"))).to_string(),
+            r#"listed;list="badkeys";finding="debianssl""#
+        );
         assert_eq!(Verdict::Allowed.to_string(), "allowed");
         assert_eq!(Verdict::Clean.to_string(), "clean");
         assert_eq!(Verdict::Unchecked.to_string(), "unchecked");

@@ -341,6 +341,17 @@ impl ListMetrics {
         self.reloads.of(ReloadResult::Loaded).inc();
     }
 
+    /// Shows that the file has the content in use.
+    pub fn record_unchanged(&self) {
+        self.gauges.set(ListGauge::LastReloadSuccessful, 1.0);
+        self.reloads.of(ReloadResult::Unchanged).inc();
+    }
+
+    /// Sets whether the list in use is older than its `max_age`.
+    pub fn set_stale(&self, is_stale: bool) {
+        self.gauges.set(ListGauge::Stale, f64::from(u8::from(is_stale)));
+    }
+
     /// Counts a rejected update.
     pub fn record_rejected(&self) {
         self.gauges.set(ListGauge::LastReloadSuccessful, 0.0);
@@ -353,12 +364,14 @@ impl ListMetrics {
 enum ListGauge {
     Entries,
     LastReloadSuccessful,
+    Stale,
 }
 
 #[rustfmt::skip] // a table
-const LIST_GAUGES: [Row<ListGauge>; 2] = [
+const LIST_GAUGES: [Row<ListGauge>; 3] = [
     Row { key: ListGauge::Entries, name: "list_entries", help: "Keys on the list in use." },
     Row { key: ListGauge::LastReloadSuccessful, name: "list_last_reload_successful", help: "0 if the file was rejected at its last check." },
+    Row { key: ListGauge::Stale, name: "list_stale", help: "1 if the list is older than its max_age." },
 ];
 
 /// The series of all lists.

@@ -316,7 +316,7 @@ impl Loader {
         let services = services.chain(authorizers.flat_map(|source| source.warnings(now)));
         let own_keys = self.compromised_own_keys().into_iter().map(Box::new).map(Warning::OwnKey);
         let filters = self.sources.filters.iter().flat_map(FilterSource::warnings);
-        let lists = self.sources.lists.iter().filter_map(ListSource::warning);
+        let lists = self.sources.lists.iter().flat_map(ListSource::warnings);
         filters.chain(lists).chain(services).chain(own_keys).collect()
     }
 
@@ -336,7 +336,7 @@ impl Loader {
 
     fn build(&mut self) -> Result<Snapshot, LoadErrors> {
         let exceptions = self.sources.exceptions.all();
-        let guard = self.guard_without_exceptions().with_exceptions(exceptions);
+        let guard = self.sources.guard_without_exceptions().with_exceptions(exceptions);
         let guard = Arc::new(guard.with_answers(self.links.answers.clone()));
         let deferral = self.links.deferral.as_ref();
         let services = self.sources.services.iter();
@@ -355,10 +355,6 @@ impl Loader {
         self.show_expiries();
         let routes = Arc::clone(&self.sources.routes);
         Ok(Snapshot::new(self.generation, guard, services, routes, authorizers))
-    }
-
-    fn guard_without_exceptions(&self) -> Guard {
-        Guard::new(self.sources.named_filters()).with_lists(self.sources.fingerprint_lists())
     }
 
     /// Sets the metrics that show that files are checked, and how many do not respond.

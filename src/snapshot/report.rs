@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::last_question::LastQuestion;
 use crate::config::{AuthorizerConfig, ServiceConfig};
-use crate::guard::{Exception, FingerprintList, NamedFilter};
+use crate::guard::{ExactList, Exception, NamedFilter};
 use crate::metrics::{Label, ReloadResult};
 use crate::pkbf::FilterSummary;
 use crate::tls::{Crls, RevocationList};
@@ -65,24 +65,45 @@ pub struct ListReport {
     pub name: String,
     /// Path of the file.
     pub path: String,
-    /// Number of keys on the list.
+    /// `badkeys` or `fingerprints`.
+    pub format: &'static str,
+    /// Number of entries.
     pub entries: usize,
+    /// Date of a blocklist by its metadata, in seconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updated: Option<u64>,
+    /// SHA-256 of a blocklist, in hex.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// Whether the list is older than `max_age`.
+    pub stale: bool,
     /// The last attempt to read the file.
     pub last_reload: ReloadReport,
 }
 
 impl ListReport {
     /// A list read from `path`.
-    pub(super) fn new(list: &FingerprintList, path: &Path, last_reload: ReloadReport) -> Self {
-        let (name, path) = (list.name.to_string(), path.display().to_string());
-        Self { name, path, entries: list.len(), last_reload }
+    pub(super) fn new(
+        list: &ExactList,
+        path: &Path,
+        stale: bool,
+        last_reload: ReloadReport,
+    ) -> Self {
+        let (format, updated, sha256) = match list {
+            ExactList::Badkeys(list) => {
+                ("badkeys", list.date, Some(data_encoding::HEXLOWER.encode(&list.sha256)))
+            }
+            ExactList::Fingerprints(_) => ("fingerprints", None, None),
+        };
+        let (name, path) = (list.name().to_string(), path.display().to_string());
+        Self { name, path, format, entries: list.len(), updated, sha256, stale, last_reload }
     }
 }
 
 /// An exception, and whether it has expired.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExceptionReport {
-    /// Fingerprint of the key, in hex.
+    /// Fingerprint of the key, or `rsa-modulus:` or `ec-x:` and a digest, in hex.
     pub fingerprint: String,
     /// When the exception expires.
     pub until: u64,
@@ -95,7 +116,7 @@ pub struct ExceptionReport {
 impl ExceptionReport {
     /// An exception that expires at `until`.
     pub(super) fn new(exception: &Exception, until: u64, expired: bool) -> Self {
-        let (fingerprint, reason) = (exception.fingerprint.to_string(), exception.reason.clone());
+        let (fingerprint, reason) = (exception.key.to_string(), exception.reason.clone());
         Self { fingerprint, until, reason, expired }
     }
 }

@@ -101,6 +101,11 @@ pub enum Warning {
         /// The reason for the warning.
         problem: PeriodProblem,
     },
+    /// `max_age` is set for a list whose date is unknown.
+    UndatedList {
+        /// Name of the list.
+        list: String,
+    },
     /// A private key file with unsafe permissions.
     UnsafePermissions(ExposedKeyFile),
 }
@@ -195,6 +200,9 @@ impl Warning {
             Self::TrustAnchorPeriod { .. } => {
                 warn!(%problem, "trust anchor is not valid now, its clients are rejected");
             }
+            Self::UndatedList { list } => {
+                warn!(%list, %problem, "max_age has no effect on a list without a date");
+            }
             Self::UnsafePermissions(_) => {
                 warn!(%problem, "private key file has unsafe permissions");
             }
@@ -252,6 +260,11 @@ impl fmt::Display for Warning {
             Self::TrustAnchorPeriod { file, subject, problem } => {
                 write!(formatter, "{file}: the CA {subject} {problem}")
             }
+            Self::UndatedList { list } => write!(
+                formatter,
+                "list {list:?}: max_age has no effect, because there is no badkeysdata.json with a \
+                 date beside the file; fetch it too, or remove the key"
+            ),
             Self::UnsafePermissions(file) => file.fmt(formatter),
         }
     }

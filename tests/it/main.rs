@@ -18,6 +18,7 @@ mod support;
 mod admission {
     mod actions;
     mod alerts;
+    mod blocklists;
     mod clients;
     mod encodings;
     mod held;
@@ -61,6 +62,7 @@ mod cli {
     mod demo;
     mod filter;
     mod inputs;
+    mod lists;
     mod packaging;
     mod proofs;
     mod reports;

@@ -12,6 +12,7 @@ mod support;
 
 mod answers;
 mod authorizers;
+mod blocklists;
 mod drained_instances;
 mod revocation;
 mod swap;

@@ -20,6 +20,7 @@
 
 pub mod asker;
 pub mod authorizer;
+pub mod blocklist;
 pub mod client;
 pub mod envoy;
 pub mod haproxy;

@@ -140,7 +140,8 @@ fn exceptions_and_lists_come_before_answers() {
     let listed = guard().with_lists(vec![Arc::new(list)]);
     assert!(matches!(listed.judge_key(&key, now()), Verdict::Listed(_)));
     let until = now() + Duration::from_secs(1);
-    let exception = Exception { fingerprint, until, reason: "replaced soon".to_owned() };
+    let exception =
+        Exception { key: fingerprint.into(), until, reason: "replaced soon".to_owned() };
     assert_eq!(listed.with_exceptions([exception]).judge_key(&key, now()), Verdict::Allowed);
     assert!(matches!(guard().judge_key(&key, now()), Verdict::Confirmed(_)));
 }

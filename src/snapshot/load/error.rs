@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::own_key::OwnKey;
 use super::state_directory::StateDirectoryError;
+use crate::badkeys::BlocklistFileError;
 use crate::guard::ListError;
 use crate::pkbf::FilterError;
 use crate::snapshot::credential_owner::CredentialOwner;
@@ -122,6 +123,9 @@ pub enum LoadError {
 /// Why a list cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ListFileError {
+    /// The blocklist or its metadata cannot be used.
+    #[error(transparent)]
+    Blocklist(#[from] BlocklistFileError),
     /// The checksum does not match or cannot be read.
     #[error(transparent)]
     Checksum(#[from] FilterError),
@@ -139,7 +143,25 @@ pub enum ListFileError {
     /// The file cannot be read.
     #[error(transparent)]
     Read(#[from] io::Error),
+    /// The blocklist lacks too many of the records in use.
+    #[error(
+        "it lacks {lost} of the records in use ({before}), more than half: fetch it again, or set shrink = \"allow\" if they were withdrawn"
+    )]
+    Shrunk {
+        /// Number of records in use that the file lacks.
+        lost: usize,
+        /// Number of records in use.
+        before: usize,
+    },
     /// The file is not UTF-8 text.
-    #[error("not UTF-8 text")]
+    #[error("not UTF-8 text; a blocklist.dat needs format = \"badkeys\"")]
     Text(#[source] std::string::FromUtf8Error),
+    /// The blocklist has fewer records than configured.
+    #[error("records: {found}, and min_records is {min}: fetch it again, or lower min_records")]
+    TooFew {
+        /// Number of records.
+        found: usize,
+        /// The minimum.
+        min: usize,
+    },
 }

@@ -5,6 +5,7 @@ use std::io;
 use super::error::{ListFileError, LoadError};
 use super::load_errors::LoadErrors;
 use super::reconfigure_error::ReconfigureError;
+use crate::badkeys::{BlocklistFileError, MetadataError};
 use crate::config::ConfigError;
 use crate::pkbf::{ChecksumFileError, FilterError};
 use crate::snapshot::filter_rejection::{CanaryFileError, FilterRejection};
@@ -80,12 +81,29 @@ impl ReadError for FilterRejection {
     }
 }
 
-impl ReadError for ListFileError {
+impl ReadError for BlocklistFileError {
     fn failure(&self) -> Failure {
         match self {
             Self::Checksum(source) => source.failure(),
+            Self::Metadata { source: MetadataError::Read(source), .. } | Self::Read(source) => {
+                source.failure()
+            }
+            Self::Content(_) | Self::Digest { .. } | Self::Metadata { .. } => Failure::Content,
+        }
+    }
+}
+
+impl ReadError for ListFileError {
+    fn failure(&self) -> Failure {
+        match self {
+            Self::Blocklist(source) => source.failure(),
+            Self::Checksum(source) => source.failure(),
             Self::Read(source) => source.failure(),
-            Self::Content(_) | Self::Emptied { .. } | Self::Text(_) => Failure::Content,
+            Self::Content(_)
+            | Self::Emptied { .. }
+            | Self::Shrunk { .. }
+            | Self::Text(_)
+            | Self::TooFew { .. } => Failure::Content,
         }
     }
 }

@@ -1,8 +1,13 @@
 //! Copies of the exact lists in use, kept in the state directory. A start whose list file is rejected
 //! uses the copy.
 //!
-//! A copy is named by the SHA-256 of the name of its list. Its first line has the SHA-256 of the other
-//! lines, which are the fingerprints in hex, in ascending order.
+//! A copy is named by the SHA-256 of the name of its list. Its first line has the SHA-256 of the
+//! content after it. The content has the form of the list:
+//!
+//! | list | content |
+//! | --- | --- |
+//! | fingerprints | a line for each digest, in ascending order |
+//! | badkeys | a line of JSON with date and names, as in `badkeysdata.json`, then the records |
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,28 +15,35 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::digest::{Context, SHA256, digest};
 use data_encoding::HEXLOWER;
+use serde_json::json;
 use tracing::error;
 
 use super::error::{ListFileError, LoadError};
 use super::file;
 use super::kept_filters::STAGED_STATE_PREFIX;
-use crate::config::ListConfig;
-use crate::guard::FingerprintList;
+use crate::badkeys::{Blocklist, BlocklistFileError, Metadata};
+use crate::config::{ListConfig, ListFormat};
+use crate::guard::{ExactList, FingerprintList, NamedBlocklist};
 use crate::pkbf::FilterError;
 use crate::regular_file;
+use crate::unix_time::rfc3339;
 
-/// Start of the name of a copy. The SHA-256 of the name of the list in hex and [`SUFFIX`] follow.
+/// Start of the name of a copy. The SHA-256 of the name of the list in hex and a suffix follow.
 const PREFIX: &str = "last-good-list-";
-/// End of the name of a copy.
-const SUFFIX: &str = ".txt";
-/// Start of the first line of a copy. The SHA-256 of the other lines in hex follows.
+/// End of the name of a copy of fingerprints.
+const TEXT_SUFFIX: &str = ".txt";
+/// End of the name of a copy of a blocklist.
+const BLOCKLIST_SUFFIX: &str = ".dat";
+/// Start of the first line of a copy. The SHA-256 of the content after it in hex follows.
 const FIRST_LINE: &str = "# SHA-256 of the lines below: ";
-/// Length of a line of a copy, in bytes: a SHA-256 in hex, and a line feed.
-const LINE_LENGTH: u64 = 65;
+/// Maximum length of a line of a copy, in bytes: `rsa-modulus:`, a SHA-256 in hex, and a line feed.
+const LINE_LENGTH: u64 = 77;
 /// Length of the shortest line of a list, in bytes: a SHA-256 in base64.
 const SHORTEST_LINE: u64 = 43;
+/// Maximum length of the JSON of a copy, in bytes. 256 names of 64 characters take 24 KiB.
+const MAX_METADATA: u64 = 64 << 10;
 
 /// The copies of lists in the state directory.
 #[derive(Debug, Default)]
@@ -39,7 +51,7 @@ pub(crate) struct KeptLists {
     /// `None` without a state directory. There are no copies then.
     directory: Option<PathBuf>,
     /// The lists whose copies this process has written, by name. `None` before the first time.
-    written: Option<BTreeMap<Arc<str>, Arc<FingerprintList>>>,
+    written: Option<BTreeMap<Arc<str>, ExactList>>,
 }
 
 impl KeptLists {
@@ -49,9 +61,17 @@ impl KeptLists {
     }
 
     /// The copy of a list, if there is one. Logs why one cannot be used.
-    pub(crate) fn read(&self, config: &ListConfig) -> Option<FingerprintList> {
-        let path = path_in(self.directory.as_deref()?, &config.name);
-        let max_size = config.max_size / SHORTEST_LINE * LINE_LENGTH + LINE_LENGTH * 2;
+    pub(crate) fn read(&self, config: &ListConfig) -> Option<ExactList> {
+        let suffix = match config.format {
+            ListFormat::Badkeys(_) => BLOCKLIST_SUFFIX,
+            ListFormat::Fingerprints => TEXT_SUFFIX,
+        };
+        let path = path_in(self.directory.as_deref()?, &config.name, suffix);
+        let content = match config.format {
+            ListFormat::Badkeys(_) => config.max_size.saturating_add(MAX_METADATA),
+            ListFormat::Fingerprints => config.max_size / SHORTEST_LINE * LINE_LENGTH,
+        };
+        let max_size = content.saturating_add(LINE_LENGTH * 2);
         let content = file::read_with(&path, move |path| regular_file::read(path, max_size));
         let list = match content {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
@@ -72,23 +92,22 @@ impl KeptLists {
     /// Returns an error if a copy cannot be written or removed.
     pub(crate) fn save(
         &mut self,
-        in_use: impl Iterator<Item = Arc<FingerprintList>>,
+        in_use: impl Iterator<Item = ExactList>,
         may_write: bool,
     ) -> Result<(), LoadError> {
         let Some(directory) = self.directory.clone().filter(|_| may_write) else { return Ok(()) };
-        let in_use: BTreeMap<_, _> = in_use.map(|list| (Arc::clone(&list.name), list)).collect();
-        let is_written = |list: &&Arc<FingerprintList>| {
-            let known = self.written.as_ref().and_then(|written| written.get(&list.name));
-            known.is_some_and(|known| Arc::ptr_eq(known, list))
+        let in_use: BTreeMap<_, _> = in_use.map(|list| (Arc::clone(list.name()), list)).collect();
+        let is_written = |list: &&ExactList| {
+            let known = self.written.as_ref().and_then(|written| written.get(list.name()));
+            known.is_some_and(|known| known.is_same(list))
         };
         let changed: Vec<_> = in_use.values().filter(|it| !is_written(it)).cloned().collect();
         let before = self.written.as_ref().map(BTreeMap::len);
         if changed.is_empty() && before == Some(in_use.len()) {
             return Ok(());
         }
-        let size = changed.iter().map(|list| (list.len() as u64).saturating_mul(LINE_LENGTH));
-        let size = size.fold(0, u64::saturating_add);
-        let kept: Vec<_> = in_use.keys().map(|name| path_in(&directory, name)).collect();
+        let size = changed.iter().map(size_of_copy).fold(0, u64::saturating_add);
+        let kept: Vec<_> = in_use.values().map(|list| path_of(&directory, list)).collect();
         let path = directory.clone();
         let written = file::write_with(&path, size, move || {
             changed.iter().try_for_each(|list| write(&directory, list))?;
@@ -101,40 +120,105 @@ impl KeptLists {
 }
 
 /// Path of the copy of the list with this name, in the state directory.
-fn path_in(directory: &Path, name: &str) -> PathBuf {
-    directory.join(format!("{PREFIX}{}{SUFFIX}", sha256(name.as_bytes())))
+fn path_in(directory: &Path, name: &str, suffix: &str) -> PathBuf {
+    let name = HEXLOWER.encode(digest(&SHA256, name.as_bytes()).as_ref());
+    directory.join(format!("{PREFIX}{name}{suffix}"))
 }
 
-fn sha256(bytes: &[u8]) -> String {
-    HEXLOWER.encode(digest(&SHA256, bytes).as_ref())
+fn path_of(directory: &Path, list: &ExactList) -> PathBuf {
+    let suffix = match list {
+        ExactList::Badkeys(_) => BLOCKLIST_SUFFIX,
+        ExactList::Fingerprints(_) => TEXT_SUFFIX,
+    };
+    path_in(directory, list.name(), suffix)
 }
 
-fn parse(
-    path: &Path,
-    config: &ListConfig,
-    content: Vec<u8>,
-) -> Result<FingerprintList, ListFileError> {
-    let text = String::from_utf8(content).map_err(ListFileError::Text)?;
-    let (first, lines) = text.split_once('\n').unwrap_or_default();
-    let expected = first.strip_prefix(FIRST_LINE).unwrap_or_default().to_owned();
-    let found = sha256(lines.as_bytes());
+/// Maximum size of the copy of a list, in bytes.
+fn size_of_copy(list: &ExactList) -> u64 {
+    match list {
+        ExactList::Badkeys(list) => {
+            MAX_METADATA.saturating_add(list.blocklist.content().len() as u64)
+        }
+        ExactList::Fingerprints(list) => (list.len() as u64).saturating_mul(LINE_LENGTH),
+    }
+}
+
+fn parse(path: &Path, config: &ListConfig, mut copy: Vec<u8>) -> Result<ExactList, ListFileError> {
+    let content = split_line(&mut copy);
+    let first = String::from_utf8_lossy(&copy);
+    let expected = first.trim_end().strip_prefix(FIRST_LINE).unwrap_or_default().to_owned();
+    let found = HEXLOWER.encode(digest(&SHA256, &content).as_ref());
     if found != expected {
         let sidecar = path.to_owned();
         return Err(FilterError::Checksum { sidecar, expected, found }.into());
     }
-    Ok(FingerprintList::parse(&config.name, lines)?)
+    match config.format {
+        ListFormat::Badkeys(_) => parse_blocklist(path, &config.name, content),
+        ListFormat::Fingerprints => {
+            let text = String::from_utf8(content).map_err(ListFileError::Text)?;
+            Ok(Arc::new(FingerprintList::parse(&config.name, &text)?).into())
+        }
+    }
+}
+
+fn parse_blocklist(
+    path: &Path,
+    name: &str,
+    mut content: Vec<u8>,
+) -> Result<ExactList, ListFileError> {
+    let records = split_line(&mut content);
+    let metadata = Metadata::parse(&content)
+        .map_err(|source| BlocklistFileError::Metadata { path: path.to_owned(), source })?;
+    let blocklist = Blocklist::parse(records).map_err(BlocklistFileError::from)?;
+    let list = NamedBlocklist {
+        name: name.into(),
+        sha256: blocklist.sha256(),
+        blocklist,
+        findings: metadata.findings,
+        date: metadata.date,
+    };
+    Ok(Arc::new(list).into())
+}
+
+/// Leaves the first line in `content`, line feed included, and returns the rest.
+fn split_line(content: &mut Vec<u8>) -> Vec<u8> {
+    let end = content.iter().position(|byte| *byte == b'\n').map_or(content.len(), |end| end + 1);
+    content.split_off(end)
+}
+
+/// The pieces of the content of a copy.
+fn content_of(list: &ExactList) -> (Vec<u8>, &[u8]) {
+    match list {
+        ExactList::Badkeys(list) => {
+            let names = list.findings.iter().map(|(id, name)| json!({ "id": id, "name": name }));
+            let metadata = json!({
+                "bkformat": 0,
+                "date": list.date.map(rfc3339),
+                "blocklists": names.collect::<Vec<_>>(),
+            });
+            (format!("{metadata}\n").into_bytes(), list.blocklist.content())
+        }
+        ExactList::Fingerprints(list) => {
+            let mut lines: Vec<_> = list.iter().map(|digest| format!("{digest}\n")).collect();
+            lines.sort_unstable();
+            (lines.concat().into_bytes(), &[])
+        }
+    }
 }
 
 /// Replaces the copy of a list. After a crash, it is the old one or the new one.
-fn write(directory: &Path, list: &FingerprintList) -> io::Result<()> {
-    let mut lines: Vec<_> = list.iter().map(|fingerprint| format!("{fingerprint}\n")).collect();
-    lines.sort_unstable();
-    let lines = lines.concat();
+fn write(directory: &Path, list: &ExactList) -> io::Result<()> {
+    let (start, rest) = content_of(list);
+    let mut sha256 = Context::new(&SHA256);
+    sha256.update(&start);
+    sha256.update(rest);
+    let sha256 = HEXLOWER.encode(sha256.finish().as_ref());
     let mut staged = tempfile::Builder::new().prefix(STAGED_STATE_PREFIX).tempfile_in(directory)?;
-    writeln!(staged, "{FIRST_LINE}{}", sha256(lines.as_bytes()))?;
-    staged.write_all(lines.as_bytes())?;
+    writeln!(staged, "{FIRST_LINE}{sha256}")?;
+    staged.write_all(&start)?;
+    staged.write_all(rest)?;
     staged.as_file().sync_all()?;
-    staged.persist(path_in(directory, &list.name)).map_err(|error| error.error)?;
+    staged.persist(path_of(directory, list)).map_err(|error| error.error)?;
     File::open(directory)?.sync_all()
 }
 
@@ -143,8 +227,10 @@ fn remove_others(directory: &Path, kept: &[PathBuf]) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name();
-        let is_copy =
-            name.to_str().is_some_and(|it| it.starts_with(PREFIX) && it.ends_with(SUFFIX));
+        let is_copy = name.to_str().is_some_and(|it| {
+            let has_suffix = [TEXT_SUFFIX, BLOCKLIST_SUFFIX].iter().any(|end| it.ends_with(end));
+            it.starts_with(PREFIX) && has_suffix
+        });
         if is_copy && entry.file_type()?.is_file() && !kept.contains(&entry.path()) {
             fs::remove_file(entry.path())?;
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::guard::Verdict;
+use crate::guard::{Listing, Verdict};
 use crate::snapshot::credential_owner::CredentialOwner;
 use crate::tls::{CertificateRole, CertificateSummary};
 
@@ -28,6 +28,9 @@ impl fmt::Display for OwnKey {
         match (verdict.hit(), verdict.listing()) {
             (Some(hit), _) => {
                 write!(formatter, "is in filter {:?}, revision {}", hit.filter, hit.revision)
+            }
+            (None, Some(Listing { list, finding: Some(finding), .. })) => {
+                write!(formatter, "is on list {list:?} ({finding})")
             }
             (None, Some(listing)) => write!(formatter, "is on list {:?}", listing.list),
             (None, None) => write!(formatter, "is {}", verdict.as_str()),

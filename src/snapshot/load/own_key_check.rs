@@ -16,7 +16,7 @@ impl Loader {
     /// Exceptions are for clients and do not apply.
     #[must_use]
     pub fn compromised_own_keys(&self) -> Vec<OwnKey> {
-        let guard = self.guard_without_exceptions();
+        let guard = self.sources.guard_without_exceptions();
         let now = SystemTime::now();
         let services = self.sources.services.iter();
         let services = services.flat_map(|source| source.compromised_keys(&guard, now));

@@ -29,9 +29,10 @@ use super::last_good::ValueChange;
 use super::links::JudgementLinks;
 use super::load_errors::{LoadErrors, all, both};
 use crate::config::{AuthorizerConfig, Config, FilterConfig, ListConfig, ServiceConfig};
-use crate::guard::{FingerprintList, NamedFilter};
+use crate::guard::{ExactList, Guard, NamedFilter};
 use crate::metrics::ControlMetrics;
 use crate::snapshot::routes::Routes;
+use crate::spki::RsaExponents;
 
 /// Everything that a configuration names.
 #[derive(Debug)]
@@ -107,7 +108,8 @@ impl Sources {
         let lists = self.lists.iter().filter(|list| config.lists.contains(list.config()));
         let judges = Judges {
             filters: self.named_filters(),
-            lists: lists.map(|source| Arc::clone(source.list())).collect(),
+            lists: lists.map(|source| source.list().clone()).collect(),
+            exponents: exponents_of(&config.filters),
             exceptions: config.exceptions.clone(),
             answers: links.answers.clone(),
         };
@@ -168,9 +170,8 @@ impl Sources {
         if let Some(index) = self.lists.iter().position(|known| known.config() == config) {
             return Ok(Staged::Kept(index));
         }
-        // Under new settings the file must be usable: the list in use stays otherwise.
-        let is_new = self.lists.iter().all(|known| known.config().name != config.name);
-        let loaded = timed(context, || ListSource::load(config.clone(), is_new, context));
+        let in_use = self.lists.iter().find(|known| known.config().name == config.name);
+        let loaded = timed(context, || ListSource::load(config.clone(), in_use, context));
         loaded.map(Staged::New)
     }
 
@@ -216,9 +217,9 @@ impl Sources {
                 filter.show_loaded(now);
             }
         }
-        for list in &staged.lists {
+        for list in &mut staged.lists {
             if let Staged::New(list) = list {
-                list.show_loaded();
+                list.show_loaded(now);
             }
         }
         merge(&mut self.filters, staged.filters);
@@ -247,7 +248,8 @@ impl Sources {
         let services = services.chain(authorizers);
         let judges = Judges {
             filters: self.named_filters(),
-            lists: self.fingerprint_lists(),
+            lists: self.exact_lists(),
+            exponents: exponents_of(self.filters.iter().map(FilterSource::config)),
             exceptions: self.exceptions.all().collect(),
             answers: links.answers.clone(),
         };
@@ -266,8 +268,17 @@ impl Sources {
     }
 
     /// The lists in use, in the order of the configuration.
-    pub(super) fn fingerprint_lists(&self) -> Vec<Arc<FingerprintList>> {
-        self.lists.iter().map(|source| Arc::clone(source.list())).collect()
+    pub(super) fn exact_lists(&self) -> Vec<ExactList> {
+        self.lists.iter().map(|source| source.list().clone()).collect()
+    }
+
+    /// A guard with the filters and lists in use.
+    pub(super) fn guard_without_exceptions(&self) -> Guard {
+        let guard = Guard::new(self.named_filters()).with_lists(self.exact_lists());
+        let filters = self.filters.iter().map(FilterSource::config);
+        exponents_of(filters).into_iter().fold(guard, |guard, (filter, exponents)| {
+            guard.with_related_exponents(&filter, exponents)
+        })
     }
 
     /// Paths of all files that are read again when they change.
@@ -286,6 +297,14 @@ impl Sources {
     fn list_names(&self) -> Vec<String> {
         self.lists.iter().map(|list| list.config().name.clone()).collect()
     }
+}
+
+/// The related exponents of each filter, by name.
+fn exponents_of<'a>(
+    filters: impl IntoIterator<Item = &'a FilterConfig>,
+) -> Vec<(String, RsaExponents)> {
+    let filters = filters.into_iter();
+    filters.map(|filter| (filter.name.clone(), filter.related_exponents)).collect()
 }
 
 /// Calls `load`. If it fails, the time it took is no longer waited for the writers of other files.

@@ -1,7 +1,7 @@
 //! Exact lists and exceptions, over real handshakes.
 //!
-//! Guards: `exact_match` in `src/guard.rs`, `is_ascii_whitespace` in
-//! `src/snapshot/load/source/list.rs` for an emptied list, `now < exception.until` in
+//! Guards: `look_up` in `src/guard/exact.rs`, `is_ascii_whitespace` in
+//! `src/snapshot/load/source/list/read.rs` for an emptied list, `now < exception.until` in
 //! `src/guard/lists.rs` for the expiry of an exception.
 
 use std::fs::{rename, write};

@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::support::blocklist::Blocklist;
 use crate::support::client::config_of;
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
@@ -101,7 +102,7 @@ struct Client {
 }
 
 /// About the keys that stay probable, the source is silent.
-const CLIENTS: [(&str, [&str; 2]); 7] = [
+const CLIENTS: [(&str, [&str; 2]); 8] = [
     ("turned", ["clean", "probable"]),
     ("named", ["probable", "listed"]),
     ("found", ["listed", "clean"]),
@@ -109,7 +110,11 @@ const CLIENTS: [(&str, [&str; 2]); 7] = [
     ("proved", ["confirmed", "confirmed"]),
     ("innocent", ["cleared", "cleared"]),
     ("nobody", ["unchecked", "unchecked"]),
+    (PUBLISHED, ["listed", "listed"]),
 ];
+
+/// The client whose key is on the badkeys blocklist.
+const PUBLISHED: &str = "published";
 
 struct Scene {
     pki: Pki,
@@ -139,13 +144,20 @@ admin = {{ listen = "127.0.0.1:0" }}
 workers = 2
 log = {{ repeat_after = "0s" }}
 filters = [{{ name = "lost", path = "lost.pkbf" }}]
-lists = [{{ name = "march", path = "deny.txt" }}]
+lists = [
+    {{ name = "march", path = "deny.txt" }},
+    {{ name = "badkeys", path = "blocklist.dat", format = "badkeys" }},
+]
 exceptions = [{{ fingerprint = "{excepted}", until = 2999-12-31, reason = "replaced soon" }}]
 {services}
 {confirm}"#
         );
         write_filter(&pki.path("lost.pkbf"), &filtered_keys(&clients, 0));
         write(pki.path("deny.txt"), fingerprints(&clients, 0)).unwrap();
+        let published = clients.iter().filter(|client| client.name == PUBLISHED);
+        let published: Vec<_> =
+            published.flat_map(|it| &it.party).map(|it| (&it.spki[..], 1)).collect();
+        Blocklist::new(&published).write(pki.directory());
         let keygate = Keygate::configured(&pki, &text);
         source.wait_for_canary(&keygate);
         Self { pki, origin, keygate, clients, _source: source }
@@ -184,9 +196,13 @@ exceptions = [{{ fingerprint = "{excepted}", until = 2999-12-31, reason = "repla
 }
 
 /// The keys with a verdict, and the one with an exception.
-fn keys<'a>(clients: &'a [Client], phase: usize, verdict: &str) -> Vec<&'a [u8]> {
+fn keys<'a>(
+    clients: impl IntoIterator<Item = &'a Client>,
+    phase: usize,
+    verdict: &str,
+) -> Vec<&'a [u8]> {
     let with =
-        clients.iter().filter(|client| [verdict, "allowed"].contains(&client.verdicts[phase]));
+        clients.into_iter().filter(|client| [verdict, "allowed"].contains(&client.verdicts[phase]));
     with.map(|client| client.party.as_ref().unwrap().spki.as_slice()).collect()
 }
 
@@ -196,7 +212,8 @@ fn filtered_keys(clients: &[Client], phase: usize) -> Vec<&[u8]> {
 }
 
 fn fingerprints(clients: &[Client], phase: usize) -> String {
-    let keys = keys(clients, phase, "listed").into_iter();
+    let of_list = clients.iter().filter(|client| client.name != PUBLISHED);
+    let keys = keys(of_list, phase, "listed").into_iter();
     keys.map(|spki| format!("{}\n", Fingerprint::of(spki))).collect()
 }
 
@@ -218,7 +235,8 @@ struct Expected {
     is_logged: bool,
 }
 
-fn expected(action: Action, verdict: &str, phase: usize, resumes: bool) -> Expected {
+fn expected(action: Action, client: &Client, phase: usize, resumes: bool) -> Expected {
+    let verdict = client.verdicts[phase];
     let host = action.host();
     let is_good = ["clean", "allowed"].contains(&verdict);
     let is_refused = !is_good && action.refuses();
@@ -256,6 +274,9 @@ fn expected(action: Action, verdict: &str, phase: usize, resumes: bool) -> Expec
     let status = match verdict {
         "cleared" | "confirmed" | "probable" => {
             format!("{verdict};filter=\"lost\";revision={revision}")
+        }
+        "listed" if client.name == PUBLISHED => {
+            "listed;list=\"badkeys\";finding=\"debianssl\"".to_owned()
         }
         "listed" => "listed;list=\"march\"".to_owned(),
         other => other.to_owned(),
@@ -356,7 +377,7 @@ impl Case<'_> {
     }
 
     fn expected(&self) -> Expected {
-        expected(self.action, self.client.verdicts[self.phase], self.phase, self.resumes)
+        expected(self.action, self.client, self.phase, self.resumes)
     }
 
     /// Connects once and compares all that can be observed; waits at most for `timeout`.
@@ -418,6 +439,7 @@ impl Case<'_> {
             "action": self.action.word(),
             "stage": if self.resumes { "resumed" } else { "handshake" },
             "subject": subject,
+            "finding": (self.client.name == PUBLISHED).then_some("debianssl"),
             "proof": self.client.party.as_ref().filter(|_| is_proved).map(|party| {
                 Fingerprint::of(&party.spki).to_string()
             }),
@@ -474,6 +496,6 @@ async fn every_client_under_every_policy_has_the_expected_outcome() {
             scene.reload();
         }
     }
-    assert_eq!(checked, 2 * 2 * 2 * 4 * 7 * 2);
+    assert_eq!(checked, 2 * 2 * 2 * 4 * 8 * 2);
     assert!(failed.is_empty(), "{} of {checked} cases:\n{}", failed.len(), failed.join("\n"));
 }

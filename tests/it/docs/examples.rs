@@ -73,7 +73,7 @@ fn settings_that_are_off_by_default_are_shown_as_valid_comments() {
     assert_eq!(config.state_dir.as_deref(), Some(Path::new("/var/lib/keygate")));
     assert_eq!(config.filters[0].max_age, Some(Duration::from_secs(30 * 86_400)));
     assert_eq!(config.filters[0].max_new_hits, Some(5));
-    assert_eq!(config.lists[0].name, "incident-2026-11");
+    assert_eq!(config.lists[1].name, "incident-2026-11");
     let service = &config.services[0];
     assert_eq!(service.limits.max_body_size, Some(64 << 20));
     let check = service.upstream.health_check.as_ref().unwrap();

@@ -27,7 +27,8 @@ struct Setting {
     line: usize,
     /// The tables around the key, such as `services.limits`.
     table: String,
-    /// Name of the authorizer around the key, of which the example has two.
+    /// Names of the list and of the authorizer around the key, of which the example has two each.
+    list: String,
     authorizer: String,
     key: String,
     value: String,
@@ -38,7 +39,7 @@ impl Setting {
     fn field(&self) -> String {
         let names = [
             ("filters", "pwnedkeys"),
-            ("lists", "incident-2026-11"),
+            ("lists", self.list.as_str()),
             ("services", "orders"),
             ("authorizers", self.authorizer.as_str()),
         ];
@@ -56,7 +57,7 @@ impl Setting {
 }
 
 fn settings() -> Vec<Setting> {
-    let (mut table, mut authorizer) = (String::new(), String::new());
+    let (mut table, mut list, mut authorizer) = (String::new(), String::new(), String::new());
     let mut settings = Vec::new();
     for (line, text) in example().iter().enumerate() {
         let code = text.split(" #").next().unwrap().trim();
@@ -64,12 +65,14 @@ fn settings() -> Vec<Setting> {
             table = header.trim_matches(['[', ']']).to_owned();
         } else if let Some((key, value)) = code.split_once(" = ").filter(|_| !code.starts_with('#'))
         {
-            if (table.as_str(), key) == ("authorizers", "name") {
-                value.trim_matches('"').clone_into(&mut authorizer);
+            match (table.as_str(), key) {
+                ("authorizers", "name") => value.trim_matches('"').clone_into(&mut authorizer),
+                ("lists", "name") => value.trim_matches('"').clone_into(&mut list),
+                _ => {}
             }
             let (key, value) = (key.to_owned(), value.to_owned());
-            let (table, authorizer) = (table.clone(), authorizer.clone());
-            settings.push(Setting { line, table, authorizer, key, value });
+            let (table, list, authorizer) = (table.clone(), list.clone(), authorizer.clone());
+            settings.push(Setting { line, table, list, authorizer, key, value });
         }
     }
     assert!(settings.len() > 80, "{}", settings.len());

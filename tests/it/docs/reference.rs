@@ -68,6 +68,12 @@ fn example_for(key: &str) -> Table {
         example = with(&example, "services.policy", None);
         return with(&example, "authorizers.policy", None);
     }
+    if key == "lists.format" {
+        // The first list is a blocklist, and has keys that are for no other format.
+        for key in ["lists.min_records", "lists.max_age", "lists.shrink"] {
+            example = with(&example, key, None);
+        }
+    }
     let of_unix_socket = ["askers.uids", "socket_group", "socket_mode"];
     if key.strip_prefix("authorizers.").is_some_and(|key| of_unix_socket.contains(&key)) {
         // The first authorizer is meant, and the second one has a Unix socket.

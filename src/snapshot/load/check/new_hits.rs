@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::guard::{
-    CurrentAnswers, Exception, FingerprintList, Guard, NamedFilter, Policy, RecentKeys,
-};
+use crate::guard::{CurrentAnswers, ExactList, Exception, Guard, NamedFilter, Policy, RecentKeys};
 use crate::snapshot::report::AffectedClient;
+use crate::spki::RsaExponents;
 
 /// Maximum number of clients that a trial names.
 pub(crate) const MAX_NAMED: usize = 20;
@@ -26,7 +25,9 @@ pub(crate) struct Trial {
 #[derive(Debug, Default)]
 pub(crate) struct Judges {
     pub(crate) filters: Vec<Arc<NamedFilter>>,
-    pub(crate) lists: Vec<Arc<FingerprintList>>,
+    pub(crate) lists: Vec<ExactList>,
+    /// The related exponents of each filter, by name.
+    pub(crate) exponents: Vec<(String, RsaExponents)>,
     pub(crate) exceptions: Vec<Exception>,
     pub(crate) answers: CurrentAnswers,
 }
@@ -76,10 +77,13 @@ impl Trial {
     }
 
     fn guard(&self, filters: Vec<Arc<NamedFilter>>) -> Guard {
-        let Judges { lists, exceptions, answers, filters: _ } = &self.judges;
-        Guard::new(filters)
+        let Judges { lists, exponents, exceptions, answers, filters: _ } = &self.judges;
+        let guard = Guard::new(filters)
             .with_lists(lists.clone())
             .with_exceptions(exceptions.iter().cloned())
-            .with_answers(answers.clone())
+            .with_answers(answers.clone());
+        exponents.iter().fold(guard, |guard, (filter, exponents)| {
+            guard.with_related_exponents(filter, *exponents)
+        })
     }
 }

@@ -44,7 +44,7 @@ impl Notice {
     }
 
     fn log(self, exception: &Exception) {
-        let Exception { fingerprint, until, reason } = exception;
+        let Exception { key: fingerprint, until, reason } = exception;
         let until = humantime::format_rfc3339_seconds(*until);
         match self {
             Self::None => {}
@@ -67,7 +67,7 @@ impl ConfiguredExceptions {
     pub(crate) fn show(&self, metrics: &ControlMetrics) {
         for Notified { exception, .. } in &self.all {
             let until = unix_time::seconds(exception.until) as f64;
-            metrics.set_exception_until(&exception.fingerprint.to_string(), until);
+            metrics.set_exception_until(&exception.key.to_string(), until);
         }
     }
 

@@ -1,111 +1,176 @@
-//! A list of fingerprints, read again when its file or its checksum file changes.
+//! An exact list, read again when its file, its checksum file or its metadata change.
 
+mod read;
+
+use std::cell::OnceCell;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use aws_lc_rs::digest::{SHA256, digest};
 use tracing::{info, warn};
 
-use crate::config::ListConfig;
-use crate::guard::FingerprintList;
+use self::read::{paths, read};
+use crate::config::{ListConfig, ListFormat};
+use crate::guard::ExactList;
 use crate::metrics::ListMetrics;
-use crate::pkbf::{check_sidecar, sidecar_of};
-use crate::process::sandbox;
-use crate::regular_file;
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::{ListFileError, LoadError};
-use crate::snapshot::load::file::read_with;
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::report::ListReport;
 use crate::snapshot::warning::Warning;
+use crate::unix_time;
 
 /// A configured list and the last good state of its file.
 #[derive(Debug)]
 pub(crate) struct ListSource {
     config: ListConfig,
     metrics: ListMetrics,
-    list: LastGood<Arc<FingerprintList>>,
+    list: LastGood<ExactList>,
+    is_stale: bool,
     /// Why the copy in the state directory is in use at the start, and not the file.
     rejection: Option<ListFileError>,
 }
 
 impl ListSource {
-    /// Reads the list for the first time. If the file is rejected and `may_use_kept`, the copy in the
-    /// state directory is used.
+    /// Reads the list for the first time, or under other settings than those of `in_use`, which is
+    /// the source with the same name. If the file of a new list is rejected, the copy in the state
+    /// directory is used.
     ///
     /// # Errors
     /// Returns an error if the list cannot be used, and no copy can be used in its place.
     pub(crate) fn load(
         config: ListConfig,
-        may_use_kept: bool,
+        in_use: Option<&Self>,
         context: LoadContext<'_>,
     ) -> Result<Self, LoadError> {
-        let paths = vec![config.path.clone(), sidecar_of(&config.path)];
-        let kept = || context.kept_lists.read(&config).filter(|_| may_use_kept);
-        let entries = || kept().map_or(0, |list| list.len());
-        let read = || read(&config, entries).map(Arc::new);
-        let (list, rejection) =
-            match LastGood::load(paths.clone(), context.now, context.max_wait, read) {
-                Ok(list) => (list, None),
-                Err(source) => match kept() {
-                    Some(kept) => {
-                        let mut list = LastGood::new(Arc::new(kept), context.now);
-                        list.watch(paths);
-                        list.record_rejection(None, &source, context.now);
-                        (list, Some(source))
-                    }
-                    None => {
-                        let (name, path) = (config.name.clone(), config.path.clone());
-                        return Err(LoadError::List { name, path, source });
-                    }
-                },
-            };
+        let kept = OnceCell::new();
+        let kept = || match in_use {
+            // Under new settings the file must be usable: the list in use stays otherwise.
+            Some(_) => None,
+            None => kept.get_or_init(|| context.kept_lists.read(&config)).clone(),
+        };
+        let before = || in_use.map_or_else(kept, |source| Some(source.list().clone()));
+        let read = || read(&config, before);
+        let loaded = LastGood::load(paths(&config), context.now, context.max_wait, read);
+        let (list, rejection) = match loaded {
+            Ok(list) => (list, None),
+            Err(source) => match kept() {
+                Some(kept) => {
+                    let mut list = LastGood::new(kept, context.now);
+                    list.watch(paths(&config));
+                    list.record_rejection(None, &source, context.now);
+                    (list, Some(source))
+                }
+                None => {
+                    let (name, path) = (config.name.clone(), config.path.clone());
+                    return Err(LoadError::List { name, path, source });
+                }
+            },
+        };
         let metrics = context.metrics.list(&config.name);
-        Ok(Self { config, metrics, list, rejection })
+        Ok(Self { config, metrics, list, is_stale: false, rejection })
     }
 
     /// Logs and counts the first value, which is now in use.
-    pub(crate) fn show_loaded(&self) {
+    pub(crate) fn show_loaded(&mut self, now: SystemTime) {
         self.metrics.record_loaded(self.list.get().len());
         info!(list = %self.config.name, entries = self.list.get().len(), "list loaded");
-        if let Some(warning) = self.warning() {
-            self.metrics.record_rejected();
+        for warning in self.warnings() {
             warning.log();
         }
+        if self.rejection.is_some() {
+            self.metrics.record_rejected();
+        }
+        self.check_age(now);
     }
 
-    /// The fault of the file of the list that an operator must mend.
-    pub(crate) fn warning(&self) -> Option<Warning> {
-        let rejection = self.rejection.as_ref()?;
-        Some(Warning::LastGoodListInUse {
-            list: self.config.name.clone(),
+    /// The faults of the list that an operator must mend.
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
+        let list = || self.config.name.clone();
+        let rejection = self.rejection.as_ref().map(|rejection| Warning::LastGoodListInUse {
+            list: list(),
             path: self.config.path.clone(),
             error: rejection.to_string(),
-        })
+        });
+        let is_undated = self.max_age().is_some() && self.date().is_none();
+        let undated = is_undated.then(|| Warning::UndatedList { list: list() });
+        rejection.into_iter().chain(undated).collect()
     }
 
-    /// Reads the list again if its file or its checksum file has changed.
+    /// Reads the list again if one of its files has changed.
     pub(crate) fn refresh(&mut self, now: SystemTime) -> ValueChange {
-        let read = |before: &Arc<FingerprintList>| read(&self.config, || before.len());
+        self.check_age(now);
+        let read = |before: &ExactList| read(&self.config, || Some(before.clone()));
         match self.list.reread(ReadIf::Changed, now, read) {
             Reread::Pending => ValueChange::Pending,
+            Reread::Read(Ok(list)) if self.has_same_content(&list) => self.keep(now),
             Reread::Read(Ok(list)) => self.activate(list, now),
             Reread::Read(Err(error)) => self.reject(&error, now),
             Reread::Unchanged => ValueChange::Same,
         }
     }
 
-    fn activate(&mut self, list: FingerprintList, now: SystemTime) -> ValueChange {
+    /// Whether an update has the content in use, so that no connection needs to be judged again.
+    fn has_same_content(&self, update: &ExactList) -> bool {
+        match (self.list.get(), update) {
+            (ExactList::Badkeys(list), ExactList::Badkeys(update)) => list == update,
+            (ExactList::Badkeys(_) | ExactList::Fingerprints(_), _) => false,
+        }
+    }
+
+    fn keep(&mut self, now: SystemTime) -> ValueChange {
+        self.list.record_unchanged(now);
+        self.rejection = None;
+        self.metrics.record_unchanged();
+        ValueChange::Same
+    }
+
+    fn activate(&mut self, list: ExactList, now: SystemTime) -> ValueChange {
         let (entries, before) = (list.len(), self.list.get().len());
-        self.list.replace(Arc::new(list), now);
+        self.list.replace(list, now);
         self.rejection = None;
         self.metrics.record_loaded(entries);
         info!(list = %self.config.name, entries, before, "list loaded");
         if before > 0 && entries <= before / 2 {
             warn!(list = %self.config.name, entries, before, "list lost half of its keys or more");
         }
+        for warning in self.warnings() {
+            warning.log();
+        }
+        self.check_age(now);
         ValueChange::Replaced
+    }
+
+    /// Logs once when the list in use becomes older than `max_age`, and sets its metric.
+    fn check_age(&mut self, now: SystemTime) {
+        let age = self.date().map(|date| unix_time::seconds(now).saturating_sub(date));
+        let overdue = self.max_age().zip(age).filter(|(max_age, age)| *age > max_age.as_secs());
+        self.metrics.set_stale(overdue.is_some());
+        if let Some((max_age, age)) = overdue
+            && !self.is_stale
+        {
+            warn!(
+                list = %self.config.name,
+                age = %humantime::format_duration(Duration::from_secs(age)),
+                max_age = %humantime::format_duration(max_age),
+                "the list in use is stale: keys that leaked since are not on it"
+            );
+        }
+        self.is_stale = overdue.is_some();
+    }
+
+    fn max_age(&self) -> Option<Duration> {
+        match self.config.format {
+            ListFormat::Badkeys(settings) => settings.max_age,
+            ListFormat::Fingerprints => None,
+        }
+    }
+
+    /// The date of the list in use, in seconds since the Unix epoch, if it has one.
+    fn date(&self) -> Option<u64> {
+        match self.list.get() {
+            ExactList::Badkeys(list) => list.date,
+            ExactList::Fingerprints(_) => None,
+        }
     }
 
     fn reject(&mut self, error: &ListFileError, now: SystemTime) -> ValueChange {
@@ -128,41 +193,18 @@ impl ListSource {
     }
 
     /// The list in use.
-    pub(crate) fn list(&self) -> &Arc<FingerprintList> {
+    pub(crate) fn list(&self) -> &ExactList {
         self.list.get()
     }
 
-    /// Paths of the list and its checksum file.
+    /// Paths of the list, its checksum file and its metadata.
     pub(crate) fn paths(&self) -> &[PathBuf] {
         self.list.paths()
     }
 
     /// The list in use and the result of the last attempt to read it.
     pub(crate) fn report(&self) -> ListReport {
-        ListReport::new(self.list.get(), &self.config.path, self.list.last_reload())
+        let last_reload = self.list.last_reload();
+        ListReport::new(self.list.get(), &self.config.path, self.is_stale, last_reload)
     }
-}
-
-/// Reads the list, while a list of `entries` keys is in use.
-fn read(
-    config: &ListConfig,
-    entries: impl FnOnce() -> usize,
-) -> Result<FingerprintList, ListFileError> {
-    let max_size = config.max_size;
-    let content = read_with(&config.path, move |path| {
-        sandbox::check(path)?;
-        let content = regular_file::read(path, max_size)?;
-        let sha256 = || digest(&SHA256, &content).as_ref().try_into().unwrap_or_default();
-        check_sidecar(path, sha256)?;
-        Ok::<_, ListFileError>(content)
-    })?;
-    // A writer that truncates the file first may not have written yet, or may have failed.
-    if content.iter().all(u8::is_ascii_whitespace) {
-        let entries = entries();
-        if entries > 0 {
-            return Err(ListFileError::Emptied { entries });
-        }
-    }
-    let text = String::from_utf8(content).map_err(ListFileError::Text)?;
-    Ok(FingerprintList::parse(&config.name, &text)?)
 }

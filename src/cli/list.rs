@@ -1,0 +1,34 @@
+//! `keygate list`: inspects exact lists.
+
+mod diff;
+mod file;
+mod info;
+mod query;
+
+use super::{CliError, Exit, input};
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum ListCommand {
+    /// Compare two lists: exit code 0 if they are equal, 1 if they differ.
+    ///
+    /// Prints format, date and entries, the number of entries that only one list has, then a line
+    /// for each given key whose verdict changes.
+    Diff(diff::Args),
+    /// Check a list and print its format, date and entries.
+    ///
+    /// Reads badkeysdata.json beside a blocklist.dat, as the proxy does.
+    Info(info::Args),
+    /// Print a verdict for each key: exit code 0 if no key is on the list, 1 if any is.
+    ///
+    /// Judges keys as the proxy does: a key is found by each of its related encodings, and by its
+    /// modulus or x coordinate.
+    Query(query::Args),
+}
+
+pub(super) fn run(command: &ListCommand) -> Result<Exit, CliError> {
+    match command {
+        ListCommand::Diff(args) => diff::run(args),
+        ListCommand::Info(args) => info::run(args),
+        ListCommand::Query(args) => query::run(args),
+    }
+}

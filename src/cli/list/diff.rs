@@ -1,0 +1,130 @@
+//! `keygate list diff`: compares two lists.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use clap::ValueHint;
+use serde::Serialize;
+
+use super::file::{FormatArgs, ListFile, ListInfo};
+use super::info::date;
+use super::query::name_of;
+use super::{CliError, Exit, input};
+use crate::cli::CliOutput;
+use crate::cli::progress::PerKeyOutput;
+use crate::guard::{ExactList, Guard};
+
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// The list in use.
+    before: PathBuf,
+    /// The new list.
+    after: PathBuf,
+    #[arg(value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
+    inputs: Vec<String>,
+    #[command(flatten)]
+    format: FormatArgs,
+    /// Print a JSON object, then one per line for each key whose verdict changes.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct ListDiff {
+    same: bool,
+    before: ListInfo,
+    after: ListInfo,
+    /// Entries only in `before`; null if the lists differ in format.
+    lost: Option<usize>,
+    /// Entries only in `after`; null if the lists differ in format.
+    gained: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct ChangedVerdict<'a> {
+    input: &'a str,
+    line: Option<u64>,
+    algorithm: String,
+    fingerprint: String,
+    before: &'static str,
+    after: &'static str,
+}
+
+pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
+    let before = args.format.read(&args.before)?;
+    let after = args.format.read(&args.after)?;
+    let (difference, [before, after]) = ListDiff::new(before, after);
+    let exit = if difference.same { Exit::Done } else { Exit::Found };
+    let mut output = CliOutput::new();
+    let shown = if args.json { output.json(&difference) } else { show(&mut output, &difference) };
+    shown?;
+    let now = SystemTime::now();
+    let [before, after] = [before, after].map(|list| Guard::default().with_lists([list]));
+    let counts = input::for_each_key(&args.inputs, PerKeyOutput::Yes, |key| {
+        let verdict = |guard: &Guard| name_of(guard.judge_key(key.spki, now).listing());
+        let (before, after) = (verdict(&before), verdict(&after));
+        if before == after {
+            return Ok(());
+        }
+        let changed = ChangedVerdict {
+            input: key.input,
+            line: key.line,
+            algorithm: key.algorithm(),
+            fingerprint: key.fingerprint(),
+            before,
+            after,
+        };
+        if args.json {
+            return output.json(&changed);
+        }
+        let ChangedVerdict { algorithm, fingerprint, .. } = changed;
+        let position = key.position();
+        output.line(format_args!("{before} -> {after} {fingerprint} {algorithm} {position}"))
+    })?;
+    output.flush()?;
+    Ok(counts.exit(exit))
+}
+
+impl ListDiff {
+    fn new(before: ListFile, after: ListFile) -> (Self, [ExactList; 2]) {
+        let changes = match (&before.list, &after.list) {
+            (ExactList::Badkeys(before), ExactList::Badkeys(after)) => {
+                Some(before.blocklist.difference(&after.blocklist))
+            }
+            (ExactList::Fingerprints(before), ExactList::Fingerprints(after)) => {
+                let lost = before.iter().filter(|digest| !after.contains(digest)).count();
+                let gained = after.iter().filter(|digest| !before.contains(digest)).count();
+                Some((lost, gained))
+            }
+            (ExactList::Badkeys(_), ExactList::Fingerprints(_))
+            | (ExactList::Fingerprints(_), ExactList::Badkeys(_)) => None,
+        };
+        let difference = Self {
+            same: before.info.sha256 == after.info.sha256,
+            before: before.info,
+            after: after.info,
+            lost: changes.map(|(lost, _)| lost),
+            gained: changes.map(|(_, gained)| gained),
+        };
+        (difference, [before.list, after.list])
+    }
+}
+
+fn show(output: &mut CliOutput, difference: &ListDiff) -> Result<(), CliError> {
+    let ListDiff { before, after, .. } = difference;
+    let mut row = |name: &str, value: fn(&ListInfo) -> String| {
+        let (before, after) = (value(before), value(after));
+        let mark = if before == after { ' ' } else { '*' };
+        output.line(format_args!("{mark} {name:<8}{before:<24}{after}"))
+    };
+    row("file", |info| info.path.clone())?;
+    row("format", |info| info.format.to_owned())?;
+    row("date", |info| date(info.updated))?;
+    row("entries", |info| info.entries.to_string())?;
+    match (difference.lost, difference.gained) {
+        (Some(lost), Some(gained)) => {
+            output.line(format_args!("{gained} entries gained, {lost} lost"))
+        }
+        _ => output.line("the lists differ in format, so their entries cannot be compared"),
+    }
+}

@@ -1,0 +1,160 @@
+//! List files as the commands read them.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::HEXLOWER;
+use serde::Serialize;
+
+use crate::badkeys::{self, BlocklistFile, BlocklistFileError};
+use crate::cli::CliError;
+use crate::guard::{ExactList, FingerprintList, NamedBlocklist};
+use crate::pkbf::check_sidecar;
+use crate::regular_file;
+use crate::snapshot::ListFileError;
+use crate::spki::KeyDigest;
+
+/// The format of a list file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Format {
+    /// A blocklist.dat of badkeys.
+    Badkeys,
+    /// A text with one digest of a key a line.
+    Fingerprints,
+}
+
+/// The option `--format`.
+#[derive(Debug, clap::Args)]
+pub(super) struct FormatArgs {
+    /// The format of the file; by default text is read as fingerprints, anything else as badkeys.
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Format>,
+}
+
+/// A list and the properties of its file.
+pub(super) struct ListFile {
+    pub(super) list: ExactList,
+    pub(super) info: ListInfo,
+}
+
+/// The properties of a list file.
+#[derive(Debug, Serialize)]
+pub(super) struct ListInfo {
+    pub(super) path: String,
+    pub(super) format: &'static str,
+    pub(super) entries: usize,
+    pub(super) size_bytes: u64,
+    pub(super) sha256: String,
+    /// Date of a blocklist, in seconds since the Unix epoch; null if it is unknown.
+    pub(super) updated: Option<u64>,
+    /// Whether the format of a blocklist is deprecated, by its metadata.
+    pub(super) deprecated: bool,
+    /// The collections of a blocklist, or the kinds of digests of another list.
+    pub(super) parts: Vec<ListPart>,
+}
+
+/// Entries of a list that have something in common.
+#[derive(Debug, Serialize)]
+pub(super) struct ListPart {
+    /// Number of the collection; null in a list of fingerprints.
+    pub(super) id: Option<u8>,
+    pub(super) name: String,
+    pub(super) entries: usize,
+}
+
+impl FormatArgs {
+    /// Reads and checks the list at `path`.
+    pub(super) fn read(&self, path: &Path) -> Result<ListFile, CliError> {
+        let failed = |source: ListFileError| CliError::List { path: path.to_owned(), source };
+        let format = match self.format {
+            Some(format) => format,
+            None => format_of(path).map_err(|error| failed(error.into()))?,
+        };
+        match format {
+            Format::Badkeys => read_blocklist(path).map_err(|error| failed(error.into())),
+            Format::Fingerprints => read_fingerprints(path).map_err(failed),
+        }
+    }
+}
+
+/// The format by the start of the file: text has no control characters and is UTF-8.
+fn format_of(path: &Path) -> io::Result<Format> {
+    const PROBE: u64 = 4096;
+    let mut start = Vec::new();
+    regular_file::open(path)?.take(PROBE).read_to_end(&mut start)?;
+    let is_utf8 = match std::str::from_utf8(&start) {
+        Ok(_) => true,
+        // The last character may go on after the probe.
+        Err(error) => error.error_len().is_none() && start.len() as u64 == PROBE,
+    };
+    let is_control = |byte: &u8| byte.is_ascii_control() && !b"\t\r\n".contains(byte);
+    let is_text = is_utf8 && !start.iter().any(is_control);
+    Ok(if is_text { Format::Fingerprints } else { Format::Badkeys })
+}
+
+fn read_blocklist(path: &Path) -> Result<ListFile, BlocklistFileError> {
+    let BlocklistFile { blocklist, sha256, metadata } = badkeys::read(path, u64::MAX)?;
+    let metadata = metadata.unwrap_or_default();
+    let mut counts = BTreeMap::new();
+    for record in blocklist.iter() {
+        *counts.entry(record.id()).or_insert(0) += 1;
+    }
+    let parts = counts.into_iter().map(|(id, entries)| {
+        let name = metadata.findings.name(id).to_string();
+        ListPart { id: Some(id), name, entries }
+    });
+    let info = ListInfo {
+        path: path.display().to_string(),
+        format: "badkeys",
+        entries: blocklist.len(),
+        size_bytes: blocklist.content().len() as u64,
+        sha256: HEXLOWER.encode(&sha256),
+        updated: metadata.date,
+        deprecated: metadata.is_deprecated,
+        parts: parts.collect(),
+    };
+    let (findings, date) = (metadata.findings, metadata.date);
+    let named = NamedBlocklist { name: name_of(path), blocklist, sha256, findings, date };
+    Ok(ListFile { list: Arc::new(named).into(), info })
+}
+
+fn read_fingerprints(path: &Path) -> Result<ListFile, ListFileError> {
+    let content = regular_file::read(path, u64::MAX)?;
+    let sha256 = digest(&SHA256, &content).as_ref().try_into().unwrap_or_default();
+    check_sidecar(path, || sha256)?;
+    let size_bytes = content.len() as u64;
+    let text = String::from_utf8(content).map_err(ListFileError::Text)?;
+    let list = FingerprintList::parse(&name_of(path), &text)?;
+    let kinds = ["fingerprint", "rsa-modulus", "ec-x"];
+    let parts = kinds.map(|name| {
+        let entries = list.iter().filter(|digest| kind_of(digest) == name).count();
+        ListPart { id: None, name: name.to_owned(), entries }
+    });
+    let info = ListInfo {
+        path: path.display().to_string(),
+        format: "fingerprints",
+        entries: list.len(),
+        size_bytes,
+        sha256: HEXLOWER.encode(&sha256),
+        updated: None,
+        deprecated: false,
+        parts: parts.into(),
+    };
+    Ok(ListFile { list: Arc::new(list).into(), info })
+}
+
+fn name_of(path: &Path) -> Arc<str> {
+    path.display().to_string().into()
+}
+
+fn kind_of(digest: &KeyDigest) -> &'static str {
+    match digest {
+        KeyDigest::EcX(_) => "ec-x",
+        KeyDigest::Number(_) => "number",
+        KeyDigest::RsaModulus(_) => "rsa-modulus",
+        KeyDigest::Spki(_) => "fingerprint",
+    }
+}

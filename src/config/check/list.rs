@@ -1,0 +1,100 @@
+//! Converts `[[lists]]`.
+
+use super::Checker;
+use crate::config::raw::{List, RawListFormat};
+use crate::config::{BlocklistConfig, ListConfig, ListFormat, Shrink};
+
+/// Default of `max_size` for a list of fingerprints, in bytes, 16 MiB.
+const MAX_FINGERPRINTS_SIZE: u64 = 16 << 20;
+/// Default of `max_size` for a blocklist, in bytes, 256 MiB. The published one has 60 MB.
+const MAX_BLOCKLIST_SIZE: u64 = 256 << 20;
+
+impl Checker<'_> {
+    pub(super) fn list(&self, path: &str, list: &List) -> ListConfig {
+        let (format, max_size) = match list.format {
+            RawListFormat::Badkeys => {
+                (ListFormat::Badkeys(self.blocklist(path, list)), MAX_BLOCKLIST_SIZE)
+            }
+            RawListFormat::Fingerprints => {
+                self.ensure_no_blocklist_keys(path, list);
+                (ListFormat::Fingerprints, MAX_FINGERPRINTS_SIZE)
+            }
+        };
+        ListConfig {
+            name: self.name(path, list.name.clone()),
+            path: self.path(&format!("{path}.path"), &list.path),
+            max_size: list.max_size.map_or(max_size, |size| size.0),
+            format,
+        }
+    }
+
+    fn blocklist(&self, path: &str, list: &List) -> BlocklistConfig {
+        BlocklistConfig {
+            min_records: list.min_records.unwrap_or(0),
+            max_age: list.max_age.map(|age| self.positive(&format!("{path}.max_age"), age)),
+            shrink: list.shrink.unwrap_or(Shrink::Refuse),
+        }
+    }
+
+    fn ensure_no_blocklist_keys(&self, path: &str, list: &List) {
+        for (key, is_given) in [
+            ("min_records", list.min_records.is_some()),
+            ("max_age", list.max_age.is_some()),
+            ("shrink", list.shrink.is_some()),
+        ] {
+            if is_given {
+                let problem = "only for format = \"badkeys\"; remove it, or set the format";
+                self.conflict(format!("{path}.{key}"), problem);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::example::{MINIMAL, parse};
+    use crate::spki::RsaExponents;
+
+    fn lists(keys: &str) -> Result<Vec<ListConfig>, String> {
+        let text = format!("{MINIMAL}\n[[lists]]\nname = \"l\"\npath = \"l.dat\"\n{keys}");
+        parse(&text).map(|config| config.lists).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_blocklist_has_settings_that_a_list_of_fingerprints_has_not() {
+        let list = lists("format = \"badkeys\"").unwrap().remove(0);
+        let settings = BlocklistConfig { min_records: 0, max_age: None, shrink: Shrink::Refuse };
+        assert_eq!((list.format, list.max_size), (ListFormat::Badkeys(settings), 256 << 20));
+        let keys = "format = \"badkeys\"\nmax_size = \"1MiB\"\nmin_records = 7\nmax_age = \"30d\"\nshrink = \"allow\"";
+        let list = lists(keys).unwrap().remove(0);
+        let max_age = Some(Duration::from_secs(30 * 86_400));
+        let settings = BlocklistConfig { min_records: 7, max_age, shrink: Shrink::Allow };
+        assert_eq!((list.format, list.max_size), (ListFormat::Badkeys(settings), 1 << 20));
+        let list = lists("").unwrap().remove(0);
+        assert_eq!((list.format, list.max_size), (ListFormat::Fingerprints, 16 << 20));
+        for (key, value) in [("min_records", "7"), ("max_age", "\"30d\""), ("shrink", "\"allow\"")]
+        {
+            let problem = lists(&format!("{key} = {value}")).unwrap_err();
+            assert!(problem.contains(&format!("lists.l.{key}: only for format")), "{problem}");
+        }
+        let problem = lists("format = \"badkeys\"\nmax_age = \"0s\"").unwrap_err();
+        assert!(problem.contains("lists.l.max_age: 0 would expire at once"), "{problem}");
+    }
+
+    #[test]
+    fn a_filter_has_related_exponents() {
+        let with = |value: &str| {
+            let keys = format!("path = \"lost.pkbf\"\nrelated_exponents = {value}");
+            let config = parse(&MINIMAL.replace("path = \"lost.pkbf\"", &keys));
+            config.map(|config| config.filters[0].related_exponents).map_err(|it| it.to_string())
+        };
+        assert_eq!(with("[]"), Ok(RsaExponents::NONE));
+        assert_eq!(with("[65537, 3]"), Ok(RsaExponents::default()));
+        assert_eq!(with("[3, 5, 17, 35, 37, 257, 65537]"), Ok(RsaExponents::ALL));
+        let problem = with("[3, 7]").unwrap_err();
+        assert!(problem.contains("related_exponents: 7 is none of 3, 5, 17"), "{problem}");
+    }
+}

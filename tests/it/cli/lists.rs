@@ -1,0 +1,247 @@
+//! Exact lists on the command line, and their verdicts compared with those of the badkeys program.
+//!
+//! Guards: `format_of` in `src/cli/list/file.rs`, `ListDiff::new` in `src/cli/list/diff.rs`,
+//! `list_lines` in `src/cli/key.rs`, `number` in `src/spki/other_key.rs`.
+
+use std::fs::{create_dir_all, write};
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use data_encoding::BASE64;
+use keygate::spki::{Fingerprint, PublicKey, RsaExponents, keys_in};
+use serde_json::{Value, json};
+
+use super::bench::{Bench, problem};
+use crate::support::blocklist::Blocklist;
+use crate::support::program::python_with;
+use crate::support::{output_text, system};
+
+/// The SPKI of a test vector.
+fn spki(name: &str) -> Vec<u8> {
+    let path = format!("{}/tests/vectors/{name}.key.pem", env!("CARGO_MANIFEST_DIR"));
+    keys_in(&std::fs::read(path).unwrap()).remove(0).key.unwrap()
+}
+
+/// A line of base64 that is an input of the commands.
+fn line(spki: &[u8]) -> String {
+    BASE64.encode(spki) + "\n"
+}
+
+fn object(bench: &Bench, code: i32, arguments: &[&str]) -> Value {
+    let [object] = bench.json(code, arguments).try_into().unwrap();
+    object
+}
+
+#[test]
+fn info_shows_what_is_on_a_list() {
+    let bench = Bench::new("list");
+    let list = Blocklist::new(&[(&spki("p384"), 1), (&spki("rsa-3072"), 5), (&spki("ed25519"), 9)]);
+    list.clone().with("deprecated", true.into()).write(bench.directory());
+    let info = object(&bench, 0, &["info", "blocklist.dat"]);
+    assert_eq!((&info["format"], &info["entries"]), (&json!("badkeys"), &json!(3)));
+    assert_eq!((&info["size_bytes"], &info["updated"]), (&json!(48), &json!(1_787_184_000)));
+    assert_eq!(info["deprecated"], true);
+    let part = |id: u8, name: &str| json!({ "id": id, "name": name, "entries": 1 });
+    assert_eq!(info["parts"], json!([part(1, "debianssl"), part(5, "firmware"), part(9, "id9")]));
+    let lines = bench.lines(0, &["info", "blocklist.dat"]);
+    assert_eq!(lines[1], "format   badkeys");
+    assert_eq!(lines[3], "date     2026-08-20T00:00:00Z (the format is deprecated)");
+    assert_eq!(
+        lines[4..],
+        ["entries  3", "  1         debianssl", "  1         firmware", "  1         id9"]
+    );
+
+    let digest = Fingerprint::of(b"key");
+    let text = format!("# March\n{digest}\nec-x:{digest}\nrsa-modulus:{digest} # a laptop\n");
+    write(bench.path("deny.txt"), &text).unwrap();
+    let info = object(&bench, 0, &["info", "deny.txt"]);
+    assert_eq!((&info["format"], &info["entries"]), (&json!("fingerprints"), &json!(3)));
+    assert_eq!(info["updated"], Value::Null);
+    let names: Vec<_> = info["parts"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    assert_eq!(names, ["fingerprint", "rsa-modulus", "ec-x"]);
+
+    for (name, content, arguments, error) in [
+        ("blocklist.dat", &list.content()[1..], &[][..], "size is 47 bytes"),
+        ("deny.txt", b"abc\n", &[], "line 1: not a fingerprint"),
+        ("deny.txt", text.as_bytes(), &["--format", "badkeys"], "which is not a multiple of 16"),
+        ("deny.txt", b"\xff\xfe", &["--format", "fingerprints"], "not UTF-8 text"),
+    ] {
+        write(bench.path(name), content).unwrap();
+        let output = bench.run(3, &[&["info", name], arguments].concat());
+        let text = problem(&output);
+        assert!(text.contains(&format!("keygate: {name}: ")) && text.contains(error), "{text}");
+    }
+}
+
+#[test]
+fn query_finds_a_key_in_every_form() {
+    let bench = Bench::new("list");
+    let rsa = spki("rsa-2048-a");
+    let mut forms = Vec::new();
+    PublicKey::parse(&rsa).for_each_related(RsaExponents::ALL, |_, spki| forms.push(spki.to_vec()));
+    let keys: String = forms.iter().map(|spki| line(spki)).collect();
+    write(bench.path("keys.txt"), keys + &line(&spki("p256-a"))).unwrap();
+    Blocklist::new(&[(&rsa, 1)]).write(bench.directory());
+    let rows = bench.json(1, &["query", "blocklist.dat", "keys.txt"]);
+    assert_eq!(rows.len(), 8);
+    for row in &rows[..7] {
+        assert_eq!((&row["verdict"], &row["finding"]), (&json!("listed"), &json!("debianssl")));
+        assert_eq!(row["encoding"], "rsa-modulus");
+    }
+    assert_eq!((&rows[7]["verdict"], &rows[7]["encoding"]), (&json!("clean"), &Value::Null));
+    assert_eq!(rows[7]["finding"], Value::Null);
+    let lines = bench.lines(1, &["query", "blocklist.dat", "keys.txt"]);
+    let expected =
+        format!("listed {} rsa-2048 keys.txt:1 (rsa-modulus, debianssl)", Fingerprint::of(&rsa));
+    assert_eq!(lines[0], expected);
+    assert!(lines[7].starts_with("clean ") && lines[7].ends_with(" p256 keys.txt:8"));
+    write(bench.path("good.txt"), line(&spki("p521"))).unwrap();
+    let output = bench.run(0, &["query", "blocklist.dat", "good.txt"]);
+    assert_eq!(problem(&output), "");
+    let output = bench.run(1, &["query", "blocklist.dat", "good.txt", "keys.txt"]);
+    assert_eq!(problem(&output), "keygate: 9 keys in 2 inputs, 7 on the list\n");
+}
+
+#[test]
+fn key_prints_lines_that_cover_every_form() {
+    let bench = Bench::new("key");
+    let names = ["p256-a", "rsa-2048-a", "ed25519"];
+    let keys: String = names.map(|name| line(&spki(name))).concat();
+    write(bench.path("keys.txt"), keys).unwrap();
+    let lines = bench.lines(0, &["--lists", "keys.txt"]);
+    let of = |name: &str| Fingerprint::of(&spki(name)).to_string();
+    assert_eq!(lines[0..2], ["# keys.txt:1: p256".to_owned(), of("p256-a")]);
+    assert!(lines[2].starts_with("ec-x:") && lines[2].len() == 69);
+    assert_eq!(lines[3..5], ["# keys.txt:2: rsa-2048".to_owned(), of("rsa-2048-a")]);
+    assert!(lines[5].starts_with("rsa-modulus:") && lines[5].len() == 76);
+    assert_eq!(lines[6..], ["# keys.txt:3: ed25519".to_owned(), of("ed25519")]);
+    bench.run(2, &["--lists", "--json", "keys.txt"]);
+
+    // The lines without the fingerprints find the same keys in other forms.
+    let list = Bench::new("list");
+    let numbers = lines.iter().filter(|line| line.contains(':') || **line == of("ed25519"));
+    write(list.path("deny.txt"), numbers.map(|it| format!("{it}\n")).collect::<String>()).unwrap();
+    let mut forms = Vec::new();
+    for name in names {
+        let spki = spki(name);
+        let key = PublicKey::parse(&spki);
+        key.for_each_related(RsaExponents::ALL, |_, form| forms.push(line(form)));
+        key.for_each_small_order_sum(|_, form| forms.push(line(form)));
+    }
+    assert_eq!(forms.len(), 4 + 7 + 16);
+    write(list.path("forms.txt"), forms.concat()).unwrap();
+    let rows = list.json(1, &["query", "deny.txt", "forms.txt"]);
+    assert!(rows.iter().all(|row| row["verdict"] == "listed"), "{rows:#?}");
+}
+
+#[test]
+fn diff_counts_the_entries_that_differ_and_shows_verdicts_that_change() {
+    let bench = Bench::new("list");
+    let (before, after) = (bench.path("before"), bench.path("after"));
+    create_dir_all(&before).unwrap();
+    create_dir_all(&after).unwrap();
+    let (old, new) = (spki("p256-a"), spki("rsa-2048-a"));
+    Blocklist::new(&[(&old, 1)]).with_others(0, 10).write(&before);
+    Blocklist::new(&[(&new, 1)]).with_others(5, 20).write(&after);
+    write(bench.path("keys.txt"), [line(&old), line(&new), line(&spki("p521"))].concat()).unwrap();
+    let files = ["diff", "before/blocklist.dat", "after/blocklist.dat"];
+    let rows = bench.json(1, &[&files[..], &["keys.txt"]].concat());
+    assert_eq!((&rows[0]["same"], &rows[0]["lost"]), (&json!(false), &json!(6)));
+    assert_eq!((&rows[0]["gained"], &rows[0]["before"]["entries"]), (&json!(16), &json!(11)));
+    let changes: Vec<_> =
+        rows[1..].iter().map(|row| (&row["line"], &row["before"], &row["after"])).collect();
+    let (listed, clean) = (json!("listed"), json!("clean"));
+    assert_eq!(changes, [(&json!(1), &listed, &clean), (&json!(2), &clean, &listed)]);
+    let lines = bench.lines(1, &[&files[..], &["keys.txt"]].concat());
+    assert_eq!(lines[4], "16 entries gained, 6 lost");
+    assert!(lines[5].starts_with("listed -> clean "), "{lines:#?}");
+    let same = object(&bench, 0, &["diff", files[1], files[1]]);
+    assert_eq!((&same["same"], &same["lost"]), (&json!(true), &json!(0)));
+
+    write(bench.path("one.txt"), format!("{}\n", Fingerprint::of(&old))).unwrap();
+    write(bench.path("two.txt"), "# none\n").unwrap();
+    let rows = bench.json(1, &["diff", "one.txt", "two.txt", "keys.txt"]);
+    assert_eq!((&rows[0]["lost"], &rows[0]["gained"]), (&json!(1), &json!(0)));
+    assert_eq!(rows.len(), 2);
+    let other = object(&bench, 1, &["diff", "one.txt", files[1]]);
+    assert_eq!((&other["lost"], &other["gained"]), (&Value::Null, &Value::Null));
+}
+
+/// The options of `openssl genpkey` for each kind of key that both programs know.
+const KINDS: [&[&str]; 17] = [
+    &["rsa", "-pkeyopt", "rsa_keygen_bits:1024"],
+    &["rsa", "-pkeyopt", "rsa_keygen_bits:2048"],
+    &["rsa", "-pkeyopt", "rsa_keygen_bits:2048", "-pkeyopt", "rsa_keygen_pubexp:3"],
+    &["rsa", "-pkeyopt", "rsa_keygen_bits:2056", "-pkeyopt", "rsa_keygen_pubexp:17"],
+    &["ec", "-pkeyopt", "ec_paramgen_curve:P-224"],
+    &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"],
+    &["rsa-pss"],
+    &["ec", "-pkeyopt", "ec_paramgen_curve:P-384"],
+    &["ec", "-pkeyopt", "ec_paramgen_curve:P-521"],
+    &["ec", "-pkeyopt", "ec_paramgen_curve:secp256k1"],
+    &["ec", "-pkeyopt", "ec_paramgen_curve:brainpoolP256r1"],
+    &["ec", "-pkeyopt", "ec_paramgen_curve:brainpoolP512r1"],
+    &["ed25519"],
+    &["ed448"],
+    &["x25519"],
+    &["x448"],
+    &["dh", "-pkeyopt", "group:ffdhe2048"],
+];
+
+/// A new public key, in PEM. `form` has options of `openssl pkey`.
+fn public_key(options: &[&str], form: &[&str]) -> String {
+    let made = system("openssl", &[&["genpkey", "-algorithm"], options].concat());
+    let mut command = Command::new("openssl");
+    command.args(["pkey", "-pubout"]).args(form).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&made.stdout).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{options:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_verdicts_are_those_of_badkeys_key_by_key() {
+    let Some(python) = python_with("badkeys") else { return };
+    // Two listed keys and two others of each kind. Ids without a name are among them.
+    let compressed = ["-ec_conv_form", "compressed"];
+    let kinds: Vec<_> =
+        KINDS.iter().map(|kind| (*kind, &[][..])).chain([(KINDS[5], &compressed[..])]).collect();
+    let each = || kinds.iter().map(|(options, form)| public_key(options, form));
+    let keys: Vec<String> = (0..4).flat_map(|_| each()).collect();
+    let bench = Bench::new("list");
+    let (listed, _) = keys.split_at(2 * kinds.len());
+    let spkis: Vec<_> =
+        listed.iter().map(|pem| keys_in(pem.as_bytes()).remove(0).key.unwrap()).collect();
+    let ids = [1, 5, 9, 255].into_iter().cycle();
+    let records: Vec<_> = spkis.iter().map(|spki| &spki[..]).zip(ids).collect();
+    let cache = bench.path("badkeys");
+    create_dir_all(&cache).unwrap();
+    Blocklist::new(&records).with_others(0, 1000).write(&cache);
+
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/badkeys_verdicts.py");
+    let mut command = Command::new(python);
+    command.arg(program).env("XDG_CACHE_HOME", bench.directory());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(json!(keys).to_string().as_bytes()).unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", output_text(&output));
+    let theirs: Vec<Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+
+    write(bench.path("keys.pem"), keys.concat()).unwrap();
+    let ours = bench.json(1, &["query", "badkeys/blocklist.dat", "keys.pem"]);
+    assert_eq!((ours.len(), theirs.len()), (keys.len(), keys.len()));
+    for ((ours, theirs), key) in ours.iter().zip(&theirs).zip(&keys) {
+        assert_eq!(&ours["finding"], theirs, "{ours} {key}");
+        assert_eq!(ours["verdict"] == "listed", !theirs.is_null(), "{ours}");
+    }
+    let found = theirs.iter().filter(|finding| !finding.is_null()).count();
+    assert_eq!(found, listed.len(), "badkeys finds the records that keygate's numbers made");
+}
