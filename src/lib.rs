@@ -17,6 +17,7 @@
 //! | [`pkbf`] | the `pkbfv1` filter: query, insert, reading, atomic writing |
 //! | [`spki`] | public keys in certificates and files, their related encodings, fingerprints |
 //! | [`badkeys`] | the badkeys blocklist: reading and look-up |
+//! | [`signature`] | minisign signatures of files |
 //! | [`proof`] | proofs of compromise: statements signed with the compromised key |
 //! | [`guard`] | verdicts and decisions: [`guard::Guard::judge`] and [`guard::Policy::decide`] |
 //! | [`config`] | the configuration, parsed and checked once |
@@ -96,6 +97,8 @@ mod regular_file;
 pub mod resolver;
 #[cfg(feature = "proxy")]
 pub mod server;
+#[cfg(feature = "proxy")]
+pub mod signature;
 #[cfg(feature = "proxy")]
 pub mod snapshot;
 pub mod spki;
