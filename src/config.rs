@@ -14,6 +14,7 @@ mod confirm;
 mod document;
 #[cfg(test)]
 pub(crate) mod example;
+mod fetch;
 mod log_level;
 mod problem;
 mod raw;
@@ -31,6 +32,7 @@ pub use self::authorizer::{
     CertificateSource, ClientChecks, HeaderEncoding, OpenAccess, SocketGroup,
 };
 pub use self::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
+pub use self::fetch::FetchConfig;
 pub use self::log_level::{LogLevel, LogLevelError};
 pub use self::problem::{ConfigError, ConfigProblem};
 pub use self::service::{
@@ -157,6 +159,8 @@ pub struct FilterConfig {
     /// Public exponents with which the modulus of an RSA key is looked up, besides the presented
     /// one. Default: 3 and 65537. Each adds the false-positive rate of the filter once more.
     pub related_exponents: RsaExponents,
+    /// Where `keygate fetch` downloads the file; `None` downloads none.
+    pub source: Option<FetchConfig>,
 }
 
 /// An exact list of keys.
@@ -171,6 +175,8 @@ pub struct ListConfig {
     pub max_size: u64,
     /// The format of the file. Default: fingerprints.
     pub format: ListFormat,
+    /// Where `keygate fetch` downloads the file; `None` downloads none.
+    pub source: Option<FetchConfig>,
 }
 
 /// The format of an exact list.

@@ -23,6 +23,7 @@
 //! | [`config`] | the configuration, parsed and checked once |
 //! | [`process`] | the process and its host: sandbox, service manager, inherited sockets |
 //! | [`tls`] | the client verifier, sessions and the identity of a client |
+//! | `http_client` | one HTTP request over a connection of its own |
 //! | [`metrics`] | all metrics, as typed handles |
 //! | [`recent_hits`] | recently rejected or flagged clients, in bounded memory |
 //! | [`snapshot`] | the state that a reload can change, as one immutable value |
@@ -69,6 +70,8 @@ pub mod confirm;
 #[cfg(feature = "proxy")]
 pub mod dialect;
 pub mod guard;
+#[cfg(feature = "proxy")]
+mod http_client;
 #[cfg(feature = "proxy")]
 mod keep_alive;
 #[cfg(feature = "proxy")]

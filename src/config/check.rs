@@ -2,6 +2,7 @@
 
 mod authorizer;
 mod confirm;
+mod fetch;
 mod list;
 mod service;
 mod upstream;
@@ -15,6 +16,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use self::fetch::Protection;
 use super::document::{Decoded, Document, decode};
 use super::units::{self, DurationText};
 use super::{
@@ -263,6 +265,7 @@ impl<'a> Checker<'a> {
             canaries: self.paths(&format!("{path}.canaries"), &filter.canaries),
             max_new_hits: filter.max_new_hits,
             related_exponents: self.related_exponents(path, filter.related_exponents.as_deref()),
+            source: self.source(path, filter.source.as_ref(), Protection::None),
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod authorizer;
 mod confirm;
+mod fetch;
 mod service;
 mod upstream;
 
@@ -17,6 +18,7 @@ pub(super) use self::authorizer::{
     RawHeader,
 };
 pub(super) use self::confirm::RawConfirm;
+pub(super) use self::fetch::RawFetch;
 pub(super) use self::service::{Limits, RawService, RawTls};
 pub(super) use self::upstream::{RawServer, RawUpstream, UpstreamTls};
 use super::units::{DateText, DurationText, SizeText};
@@ -119,6 +121,7 @@ pub(super) struct RawFilter {
     pub(super) canaries: Vec<PathBuf>,
     pub(super) max_new_hits: Option<usize>,
     pub(super) related_exponents: Option<Vec<u32>>,
+    pub(super) source: Option<RawFetch>,
 }
 
 fn enabled() -> bool {
@@ -149,6 +152,7 @@ pub(super) struct List {
     pub(super) min_records: Option<usize>,
     pub(super) max_age: Option<DurationText>,
     pub(super) shrink: Option<Shrink>,
+    pub(super) source: Option<RawFetch>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]

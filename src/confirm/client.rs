@@ -1,44 +1,31 @@
-//! Requests to the URL of a source: HTTP/1.1, one connection a request, all of it within one
-//! deadline.
+//! Requests to the URL of a source: one connection a request, all of it within one deadline.
 //!
 //! Redirects are not followed, and no proxy variables are read: the URL is the operator's, and the
 //! rest of the path is a fingerprint.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
 use hyper::{Request, Response, StatusCode, header};
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{timeout, timeout_at};
-use tokio_rustls::TlsConnector;
+use tokio::time::timeout_at;
 
 use super::schedule::MAX_UNDER_WAY;
 use super::source_files::SourceFiles;
 use crate::config::SourceUrl;
+use crate::http_client::{self, ExchangeError};
 use crate::metrics::ConfirmationResult;
 use crate::proof::MAX_BODY;
 use crate::resolver::Resolver;
 use crate::spki::Fingerprint;
 
-/// Maximum size of the head of a response, in bytes.
-const MAX_HEAD: usize = 16 << 10;
 /// Pause after a 429 without `Retry-After`, 60 s.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
 /// Maximum pause after a 429, 1 h.
 const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
-/// The `User-Agent` of a request. It names no version, because the source needs none.
-const USER_AGENT: &str = "keygate";
 
 /// Sends requests to the URL of a source.
 #[derive(Debug)]
@@ -177,14 +164,10 @@ impl SourceClient {
         fingerprint: &Fingerprint,
         deadline: Instant,
     ) -> Result<SourceResponse, SourceError> {
-        let request = self.request(files, fingerprint).map_err(unreachable)?;
-        let tcp = self.connect(deadline).await?;
-        let Some(tls) = &files.tls else { return send(tcp, request).await };
-        let name = ServerName::try_from(self.url.host.clone()).map_err(unreachable)?;
-        let stream = TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await;
-        let stream =
-            stream.map_err(|error| SourceError::Tls(crate::tls::explain(&error).to_string()))?;
-        send(stream, request).await
+        let request = self.request(files, fingerprint).map_err(http_client::unreachable)?;
+        let tls = files.tls.as_ref();
+        let connection = http_client::connect(&self.url, tls, &self.resolver, deadline).await?;
+        http_client::exchange(connection, request, read).await
     }
 
     fn request(
@@ -192,46 +175,13 @@ impl SourceClient {
         files: &SourceFiles,
         fingerprint: &Fingerprint,
     ) -> Result<Request<Empty<Bytes>>, hyper::http::Error> {
-        let mut request = Request::get(format!("{}/{fingerprint}", self.url.path))
-            .header(header::HOST, self.url.authority())
-            .header(header::USER_AGENT, USER_AGENT)
-            .header(header::ACCEPT, "application/json")
-            .header(header::CONNECTION, "close");
+        let path = format!("{}/{fingerprint}", self.url.path);
+        let mut request =
+            http_client::get(&self.url, &path).header(header::ACCEPT, "application/json");
         if let Some(authorization) = &files.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
         request.body(Empty::new())
-    }
-
-    /// Connects to the first address that accepts. Each has an equal part of the remaining time.
-    async fn connect(&self, deadline: Instant) -> Result<TcpStream, SourceError> {
-        let left = || deadline.saturating_duration_since(Instant::now());
-        let addresses: Arc<[SocketAddr]> = match self.url.host.parse::<IpAddr>() {
-            Ok(address) => [SocketAddr::new(address, 0)].into(),
-            Err(_) => {
-                let resolved = self.resolver.resolve(&self.url.host, left()).await;
-                resolved.map_err(|error| SourceError::Unresolved(error.to_string()))?
-            }
-        };
-        let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        for (index, mut address) in addresses.iter().copied().enumerate() {
-            address.set_port(self.url.port);
-            // A name such as localhost is authenticated only if it leads to this machine.
-            if !self.url.is_secure && self.url.is_authenticated() && !address.ip().is_loopback() {
-                last_error = io::Error::other(format!("{address} is not on this machine"));
-                continue;
-            }
-            let part = left() / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
-            match timeout(part, TcpStream::connect(address)).await {
-                Ok(Ok(tcp)) => {
-                    tcp.set_nodelay(true).map_err(unreachable)?;
-                    return Ok(tcp);
-                }
-                Ok(Err(error)) => last_error = error,
-                Err(_) => last_error = io::ErrorKind::TimedOut.into(),
-            }
-        }
-        Err(unreachable(last_error))
     }
 }
 
@@ -254,29 +204,6 @@ impl SourceQuestion<'_> {
             *end = (*end).max(Some(Instant::now() + pause));
         }
         response
-    }
-}
-
-fn unreachable(error: impl std::fmt::Display) -> SourceError {
-    SourceError::Unreachable(error.to_string())
-}
-
-/// Sends `request` over `io` and reads the response.
-async fn send(
-    io: impl AsyncRead + AsyncWrite + Unpin,
-    request: Request<Empty<Bytes>>,
-) -> Result<SourceResponse, SourceError> {
-    let handshake = http1::Builder::new().max_buf_size(MAX_HEAD).handshake(TokioIo::new(io)).await;
-    let (mut sender, connection) = handshake.map_err(http_error)?;
-    let exchange = async {
-        let response = sender.send_request(request).await.map_err(http_error)?;
-        read(response).await
-    };
-    let (mut exchange, connection) = (pin!(exchange), pin!(connection));
-    tokio::select! {
-        outcome = &mut exchange => outcome,
-        // The connection has ended. The exchange has what arrived, or an error.
-        _ = connection => exchange.await,
     }
 }
 
@@ -303,22 +230,15 @@ async fn read(response: Response<Incoming>) -> Result<SourceResponse, SourceErro
     }
 }
 
-fn http_error(error: hyper::Error) -> SourceError {
-    if error.is_parse_too_large() {
-        return SourceError::TooLarge;
+impl From<ExchangeError> for SourceError {
+    fn from(error: ExchangeError) -> Self {
+        match error {
+            ExchangeError::HeadTooLarge => Self::TooLarge,
+            ExchangeError::Tls(reason) => Self::Tls(reason),
+            ExchangeError::Unreachable(reason) => Self::Unreachable(reason),
+            ExchangeError::Unresolved(reason) => Self::Unresolved(reason),
+        }
     }
-    SourceError::Unreachable(with_causes(&error))
-}
-
-/// `error` with the errors that caused it.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// The pause that a `Retry-After` asks for: seconds or a date (RFC 9110, section 10.2.3).

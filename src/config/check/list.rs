@@ -1,6 +1,7 @@
 //! Converts `[[lists]]`.
 
 use super::Checker;
+use super::fetch::Protection;
 use crate::config::raw::{List, RawListFormat};
 use crate::config::{BlocklistConfig, ListConfig, ListFormat, Shrink};
 
@@ -25,6 +26,7 @@ impl Checker<'_> {
             path: self.path(&format!("{path}.path"), &list.path),
             max_size: list.max_size.map_or(max_size, |size| size.0),
             format,
+            source: self.source(path, list.source.as_ref(), Protection::None),
         }
     }
 

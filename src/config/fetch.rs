@@ -1,0 +1,39 @@
+//! The model of the source of a file: where `keygate fetch` downloads a filter or list.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::SourceUrl;
+
+/// The source of a filter or list. Only `keygate fetch` uses it; the proxy never downloads a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchConfig {
+    /// URL of the file; of `badkeysdata.json` for a blocklist.
+    pub url: SourceUrl,
+    /// PEM file of the CAs that may issue the certificate of the source. Default: those of the
+    /// system.
+    pub trust_anchors: Option<PathBuf>,
+    /// Whether the source has a checksum file that is downloaded with the file. Default: false.
+    pub checksum: bool,
+    /// Maximum time for name look-up, TCP connection and TLS handshake. Default: 10 s.
+    pub connect_timeout: Duration,
+    /// Maximum time without a byte. Default: 30 s.
+    pub stall_timeout: Duration,
+    /// Maximum time for one download. Default: 1 h.
+    pub timeout: Duration,
+}
+
+impl FetchConfig {
+    /// The source at `url`, with default settings.
+    #[must_use]
+    pub fn at(url: SourceUrl) -> Self {
+        Self {
+            url,
+            trust_anchors: None,
+            checksum: false,
+            connect_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(30),
+            timeout: Duration::from_secs(60 * 60),
+        }
+    }
+}
