@@ -30,6 +30,7 @@ pub use crl_rejection_reason::CrlRejectionReason;
 pub use current::{AskerTls, Authorizer, Current, Service, Snapshot};
 pub use filter_rejection::{CanaryFileError, FilterRejection};
 pub use last_question::LastQuestion;
+pub use load::candidate::{ShrunkFilter, check_filter_candidate, check_list_candidate};
 pub use load::error::{ListFileError, LoadError};
 pub(crate) use load::file::{FileState, SETTLE, read_bounded};
 pub use load::links::JudgementLinks;

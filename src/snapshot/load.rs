@@ -1,6 +1,7 @@
 //! Builds snapshots from files. Every file keeps its own last good value, so that a broken filter
 //! does not delay a new CA.
 
+pub(super) mod candidate;
 mod check;
 mod context;
 mod crl_state;

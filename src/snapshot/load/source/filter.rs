@@ -12,7 +12,8 @@ use data_encoding::HEXLOWER;
 use tracing::{info, warn};
 
 pub use self::acceptance::AcceptError;
-use self::first_value::{InUse, read};
+use self::first_value::InUse;
+pub(crate) use self::first_value::read;
 use self::held::HeldUpdate;
 use crate::config::FilterConfig;
 use crate::guard::NamedFilter;

@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use tracing::{info, warn};
 
-use self::read::{paths, read};
+use self::read::paths;
+pub(crate) use self::read::read;
 use crate::config::{ListConfig, ListFormat};
 use crate::guard::ExactList;
 use crate::metrics::ListMetrics;

@@ -187,7 +187,7 @@ fn ensure_size(config: &FilterConfig, filter: &NamedFilter) -> Result<(), Filter
 }
 
 /// Reads the file of a filter within the sandbox.
-pub(super) fn read(config: &FilterConfig) -> Result<FilterFile, FilterError> {
+pub(crate) fn read(config: &FilterConfig) -> Result<FilterFile, FilterError> {
     let max_size = config.max_size;
     read_with(&config.path, move |path| {
         sandbox::check(path)?;

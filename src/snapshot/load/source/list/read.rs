@@ -26,7 +26,7 @@ pub(super) fn paths(config: &ListConfig) -> Vec<PathBuf> {
 }
 
 /// Reads the list, while the list `before` is in use.
-pub(super) fn read(
+pub(crate) fn read(
     config: &ListConfig,
     before: impl FnOnce() -> Option<ExactList>,
 ) -> Result<ExactList, ListFileError> {
