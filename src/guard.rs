@@ -5,6 +5,7 @@
 //! sessions, reloads and the command line. Both are pure functions: no I/O, the time is a
 //! parameter, and a clean key causes no allocation.
 
+mod allow;
 mod answers;
 mod confirmed_marks;
 mod exact;
@@ -22,6 +23,7 @@ use arc_swap::ArcSwap;
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
+pub use allow::{AllowKind, AllowRuleError, AllowRules};
 pub use answers::{Answers, CurrentAnswers};
 pub use judgement::Judgement;
 pub use lists::{ExactList, Exception, FingerprintList, ListError, NamedBlocklist};

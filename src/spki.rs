@@ -123,13 +123,17 @@ pub fn validity(certificate: &[u8]) -> Result<ValidityPeriod, CertificateError> 
 /// The parts of a certificate that every connection needs, borrowed from it. Decoding the whole
 /// certificate would allocate for each name and extension. The general decoder takes 4,000
 /// instructions for these fields, half of a judgement; hence a reader of its own.
-struct CertificateFields<'a> {
+pub(crate) struct CertificateFields<'a> {
     validity: &'a [u8],
+    /// The subject: DER of a Name.
+    pub(crate) subject: &'a [u8],
     spki: &'a [u8],
+    /// The fields after the SubjectPublicKeyInfo: unique identifiers and extensions.
+    pub(crate) rest: &'a [u8],
 }
 
 impl<'a> CertificateFields<'a> {
-    fn of(certificate: &'a [u8]) -> Result<Self, CertificateError> {
+    pub(crate) fn of(certificate: &'a [u8]) -> Result<Self, CertificateError> {
         let whole = Element::only(certificate).filter(|it| it.tag == SEQUENCE);
         whole.and_then(|whole| Self::in_certificate(whole.content)).ok_or(CertificateError)
     }
@@ -144,35 +148,40 @@ impl<'a> CertificateFields<'a> {
         Element::next(&mut fields, SEQUENCE)?; // signature algorithm
         Element::next(&mut fields, SEQUENCE)?; // issuer
         let validity = Element::next(&mut fields, SEQUENCE)?.whole;
-        Element::next(&mut fields, SEQUENCE)?; // subject
+        let subject = Element::next(&mut fields, SEQUENCE)?.whole;
         let spki = Element::next(&mut fields, SEQUENCE)?.whole;
-        Some(Self { validity, spki })
+        Some(Self { validity, subject, spki, rest: fields })
     }
 }
 
 const INTEGER: u8 = 0x02;
-const SEQUENCE: u8 = 0x30;
+pub(crate) const SEQUENCE: u8 = 0x30;
 /// The context-specific tag of a certificate's version.
 const VERSION: u8 = 0xa0;
 
 /// An element of DER (X.690, section 8.1) with a tag of one byte.
-struct Element<'a> {
-    tag: u8,
-    content: &'a [u8],
+pub(crate) struct Element<'a> {
+    pub(crate) tag: u8,
+    pub(crate) content: &'a [u8],
     /// Tag, length and content.
     whole: &'a [u8],
 }
 
 impl<'a> Element<'a> {
     /// Takes the first element of `input`, which must have this tag.
-    fn next(input: &mut &'a [u8], tag: u8) -> Option<Self> {
+    pub(crate) fn next(input: &mut &'a [u8], tag: u8) -> Option<Self> {
+        Self::take(input).filter(|element| element.tag == tag)
+    }
+
+    /// Takes the first element of `input`.
+    pub(crate) fn take(input: &mut &'a [u8]) -> Option<Self> {
         let (element, rest) = Self::split(input)?;
         *input = rest;
-        (element.tag == tag).then_some(element)
+        Some(element)
     }
 
     /// The element that `input` consists of.
-    fn only(input: &'a [u8]) -> Option<Self> {
+    pub(crate) fn only(input: &'a [u8]) -> Option<Self> {
         let (element, rest) = Self::split(input)?;
         rest.is_empty().then_some(element)
     }

@@ -1,0 +1,168 @@
+//! Rules by name: which clients a service admits, of those that its CAs have certified.
+//!
+//! A client is admitted if its certificate has one name, or its key one pin, that a rule names.
+//! The rules are compiled once. A check reads the certificate without an allocation, and its time
+//! does not depend on the number of rules. Comparison: RFC 9525 (DNS), the SPIFFE ID specification
+//! (URI), RFC 5280 (email and subject).
+
+mod dns;
+mod email;
+mod names;
+mod spiffe;
+mod subject;
+
+use std::collections::HashSet;
+
+use rustls::pki_types::CertificateDer;
+
+use self::dns::DnsRules;
+use self::email::EmailRules;
+use self::names::Name;
+use self::spiffe::SpiffeRules;
+use self::subject::SubjectRules;
+use crate::spki::{self, Fingerprint};
+
+/// The names and keys of the clients that a service admits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AllowRules {
+    dns: DnsRules,
+    uris: SpiffeRules,
+    emails: EmailRules,
+    common_names: SubjectRules,
+    organizational_units: SubjectRules,
+    pins: HashSet<Fingerprint>,
+}
+
+/// The kind of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AllowKind {
+    /// A common name of the subject.
+    CommonName,
+    /// A DNS name among the subject alternative names.
+    Dns,
+    /// An email address among the subject alternative names.
+    Email,
+    /// An organizational unit of the subject.
+    OrganizationalUnit,
+    /// The fingerprint of the client's key.
+    Spki,
+    /// A SPIFFE ID among the subject alternative names.
+    Uri,
+}
+
+/// The reason for which a text is no rule, with what to write instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AllowRuleError {
+    /// No certificate can have the name in ASCII.
+    #[error("is not in ASCII; write the A-label of each label (xn--...)")]
+    DnsNotAscii,
+    /// An address is not a DNS name.
+    #[error("is an address, and rules name hosts; write the DNS name of the certificate")]
+    DnsAddress,
+    /// `*` is not the whole first label.
+    #[error("has '*' elsewhere than for the whole first label; write \"*.example.com\"")]
+    DnsWildcard,
+    /// Not a host name.
+    #[error(
+        "is not a DNS name; write \"client.example.com\", or \"*.example.com\" for one label in front"
+    )]
+    Dns,
+    /// Not an address of one mailbox.
+    #[error(
+        "is not an email address in ASCII with a host name; write \"name@example.com\", without wildcards"
+    )]
+    Email,
+    /// Not the fingerprint of a key.
+    #[error("is not the SHA-256 of a public key; write 64 hex digits as `keygate key` prints them")]
+    Spki,
+    /// Empty, too long or with a control character.
+    #[error("is empty, longer than 1024 bytes or has a control character; write it as printed")]
+    Subject,
+    /// Not a SPIFFE ID.
+    #[error(
+        "is not a SPIFFE ID; write \"spiffe://example.org/orders\" with letters, digits, '.', '-' and '_' in each segment"
+    )]
+    Uri,
+    /// `*` in a trust domain or beside other characters, or `**` before the end.
+    #[error(
+        "has a wildcard in the wrong place; write '*' for one whole path segment, '**' for all segments at the end"
+    )]
+    UriWildcard,
+}
+
+impl AllowRules {
+    /// Adds a rule.
+    ///
+    /// # Errors
+    /// Returns an error if no certificate could match the rule.
+    pub fn add(&mut self, kind: AllowKind, rule: &str) -> Result<(), AllowRuleError> {
+        match kind {
+            AllowKind::CommonName => self.common_names.add(rule),
+            AllowKind::Dns => self.dns.add(rule),
+            AllowKind::Email => self.emails.add(rule),
+            AllowKind::OrganizationalUnit => self.organizational_units.add(rule),
+            AllowKind::Spki => {
+                self.pins.insert(Fingerprint::parse(rule).ok_or(AllowRuleError::Spki)?);
+                Ok(())
+            }
+            AllowKind::Uri => self.uris.add(rule),
+        }
+    }
+
+    /// Whether a rule names the client with this certificate; `false` without a certificate.
+    ///
+    /// A certificate whose names cannot be read, or that has more than 1024 of them, is admitted by
+    /// a pin only. One with several common names or several URIs has none that counts: programs
+    /// disagree about the common name in use, and an X.509-SVID has exactly one URI.
+    #[must_use]
+    pub fn admit(&self, certificate: Option<&CertificateDer<'_>>) -> bool {
+        certificate.is_some_and(|certificate| {
+            self.admit_key(certificate) || self.admit_names(certificate).unwrap_or(false)
+        })
+    }
+
+    fn admit_key(&self, certificate: &CertificateDer<'_>) -> bool {
+        !self.pins.is_empty()
+            && spki::of_certificate(certificate)
+                .is_ok_and(|spki| self.pins.contains(&Fingerprint::of(spki)))
+    }
+
+    /// `None` if the names cannot be read.
+    fn admit_names(&self, certificate: &CertificateDer<'_>) -> Option<bool> {
+        let mut is_admitted = false;
+        let (mut uri, mut common_name) = (OnlyName::default(), OnlyName::default());
+        names::for_each(certificate, |name| match name {
+            Name::CommonName(text) => common_name.add(|| self.common_names.contains(text)),
+            Name::Dns(name) => is_admitted = is_admitted || self.dns.contains(name),
+            Name::Email(address) => is_admitted = is_admitted || self.emails.contains(address),
+            Name::OrganizationalUnit(text) => {
+                is_admitted = is_admitted || self.organizational_units.contains(text);
+            }
+            Name::Uri(id) => uri.add(|| self.uris.contains(id)),
+        })?;
+        Some(is_admitted || uri.is_admitted() || common_name.is_admitted())
+    }
+}
+
+/// A kind of name that counts only if a certificate has one of it.
+#[derive(Debug, Default)]
+struct OnlyName {
+    count: usize,
+    is_named: bool,
+}
+
+impl OnlyName {
+    fn add(&mut self, is_named: impl FnOnce() -> bool) {
+        if self.count == 0 {
+            self.is_named = is_named();
+        }
+        self.count = self.count.saturating_add(1);
+    }
+
+    fn is_admitted(&self) -> bool {
+        self.count == 1 && self.is_named
+    }
+}
+
+#[cfg(test)]
+mod tests;

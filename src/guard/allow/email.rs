@@ -1,0 +1,46 @@
+//! Rules for email addresses (RFC 5280, section 7.5).
+
+use std::collections::HashSet;
+
+use super::AllowRuleError;
+use super::dns::{MAX_HOST_NAME, is_host_name};
+
+/// Maximum length of the local part, in bytes (RFC 5321, section 4.5.3.1.1).
+const MAX_LOCAL_PART: usize = 64;
+
+/// Email addresses whose host is in lower case.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct EmailRules(HashSet<Box<str>>);
+
+impl EmailRules {
+    pub(super) fn add(&mut self, rule: &str) -> Result<(), AllowRuleError> {
+        let mut buffer = [0; MAX_LOCAL_PART + 1 + MAX_HOST_NAME];
+        let address = normalized(rule.as_bytes(), &mut buffer).ok_or(AllowRuleError::Email)?;
+        // '*' is a letter of a local part (RFC 5322), and a rule with one is taken for a wildcard.
+        if address.contains('*') {
+            return Err(AllowRuleError::Email);
+        }
+        self.0.insert(address.into());
+        Ok(())
+    }
+
+    /// Whether a rule names this address. The local part is compared byte for byte.
+    pub(super) fn contains(&self, address: &[u8]) -> bool {
+        let mut buffer = [0; MAX_LOCAL_PART + 1 + MAX_HOST_NAME];
+        !self.0.is_empty()
+            && normalized(address, &mut buffer).is_some_and(|address| self.0.contains(address))
+    }
+}
+
+/// `address` with its host in lower case; `None` if it is not a printable local part and a host name.
+fn normalized<'a>(address: &[u8], buffer: &'a mut [u8]) -> Option<&'a str> {
+    let copy = buffer.get_mut(..address.len())?;
+    copy.copy_from_slice(address);
+    let at = copy.iter().rposition(|byte| *byte == b'@')?;
+    copy.get_mut(at..)?.make_ascii_lowercase();
+    let address = str::from_utf8(copy).ok()?;
+    let (local, host) = address.rsplit_once('@')?;
+    let is_local = (1..=MAX_LOCAL_PART).contains(&local.len())
+        && local.bytes().all(|byte| byte.is_ascii_graphic());
+    (is_local && is_host_name(host)).then_some(address)
+}
