@@ -71,10 +71,15 @@ pub(super) struct ByteBuffers {
     pub(super) output: Vec<u8>,
     /// Time of the last read.
     pub(super) received: Instant,
-    pub(super) is_draining: bool,
+    /// End of the wait of a draining connection for a request; `None` before a drain.
+    grace_end: Option<Instant>,
 }
 
 impl ByteBuffers {
+    pub(super) fn is_draining(&self) -> bool {
+        self.grace_end.is_some()
+    }
+
     fn skip_discarded(&mut self) {
         let skipped = self.input.len().min(usize::try_from(self.discard).unwrap_or(usize::MAX));
         self.input.advance(skipped);
@@ -91,8 +96,6 @@ pub(super) struct ByteConnection<E> {
     idle_timeout: Duration,
     /// Time of the last whole request, or of the first byte of the next one if that was later.
     progress: Instant,
-    /// Until then a draining connection waits for a request.
-    last_request: Option<Instant>,
     /// Requests that were answered since the last yield.
     answered: usize,
 }
@@ -101,14 +104,9 @@ impl<E: Exchange> ByteConnection<E> {
     /// A connection whose first bytes are `input`.
     pub(super) fn new(exchange: E, input: BytesMut, idle_timeout: Duration) -> Self {
         let now = Instant::now();
-        let bytes = ByteBuffers {
-            input,
-            discard: 0,
-            output: Vec::new(),
-            received: now,
-            is_draining: false,
-        };
-        Self { exchange, bytes, idle_timeout, progress: now, last_request: None, answered: 0 }
+        let bytes =
+            ByteBuffers { input, discard: 0, output: Vec::new(), received: now, grace_end: None };
+        Self { exchange, bytes, idle_timeout, progress: now, answered: 0 }
     }
 
     /// Answers the requests until the connection ends. `drain` completes when the connection is to
@@ -135,7 +133,7 @@ impl<E: Exchange> ByteConnection<E> {
                 self.yield_to_others().await;
             }
             let is_answered = !self.bytes.output.is_empty() && !self.is_incomplete();
-            if self.bytes.is_draining
+            if self.bytes.is_draining()
                 && is_answered
                 && let Some(end) = self.exchange.drained()
             {
@@ -145,12 +143,12 @@ impl<E: Exchange> ByteConnection<E> {
             if self.answered >= ANSWERED_AT_ONCE {
                 self.yield_to_others().await;
             }
-            let deadline = match self.last_request {
+            let deadline = match self.bytes.grace_end {
                 // The timer does not expire while there is always something to read.
-                Some(time) if Instant::now() >= time + PROGRESS_TIMEOUT => {
+                Some(end) if Instant::now() >= end + PROGRESS_TIMEOUT => {
                     return Err(E::timed_out(self.is_incomplete()));
                 }
-                Some(time) if !self.is_incomplete() => time,
+                Some(end) if !self.is_incomplete() => end,
                 Some(_) | None => self.deadline(),
             };
             // A later deadline is set when the timer expires.
@@ -160,7 +158,7 @@ impl<E: Exchange> ByteConnection<E> {
             tokio::select! {
                 biased;
                 // First, because a busy connection always has something to read.
-                () = &mut drain, if !self.bytes.is_draining => self.begin_drain(),
+                () = &mut drain, if !self.bytes.is_draining() => self.begin_drain(),
                 read = self.read(stream) => read?,
                 () = &mut timer => {
                     if Instant::now() >= deadline {
@@ -201,8 +199,7 @@ impl<E: Exchange> ByteConnection<E> {
     }
 
     fn begin_drain(&mut self) {
-        self.bytes.is_draining = true;
-        self.last_request = Some(Instant::now() + E::DRAIN_GRACE);
+        self.bytes.grace_end = Some(Instant::now() + E::DRAIN_GRACE);
     }
 
     async fn yield_to_others(&mut self) {

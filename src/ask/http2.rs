@@ -30,9 +30,6 @@ pub(super) const MIN_HEADER_SIZE: u32 = 2 << 20;
 /// Maximum time between the GOAWAY to an idle peer and the end of the connection.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The idle timeout if the configured one is beyond the range of the clock: a year.
-const LONG: Duration = Duration::from_secs(365 * 86_400);
-
 /// Streams that may wait to be accepted although their peer has cancelled them, for each stream that
 /// a connection may have. h2 ends the connection above this; its default is 20 for all.
 const CANCELLED_PER_STREAM: usize = 16;
@@ -168,10 +165,7 @@ impl IdleTimer {
     }
 
     fn expires(&self) -> Instant {
-        self.end.unwrap_or_else(|| {
-            let expires = self.last_stream.checked_add(self.timeout);
-            expires.unwrap_or_else(|| self.last_stream + LONG)
-        })
+        self.end.unwrap_or_else(|| self.last_stream + self.timeout)
     }
 
     fn expire(&mut self) -> Idle {
@@ -228,6 +222,8 @@ mod tests {
 
     use super::*;
 
+    const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
+
     /// A HEADERS frame with a whole request: GET / of the authority `a`.
     fn request(stream: u32) -> Vec<u8> {
         const BLOCK: &[u8] = b"\x82\x86\x84\x41\x01a";
@@ -247,7 +243,7 @@ mod tests {
             respond.send_response(Response::new(()), true).unwrap();
         };
         let (drain, builder) = (std::future::pending(), builder(1000, MIN_HEADER_SIZE));
-        let mut serving = pin!(serve(stream, &builder, LONG, begin, drain));
+        let mut serving = pin!(serve(stream, &builder, IDLE_TIMEOUT, begin, drain));
         let mut most = 0;
         while answered.get() < 1000 {
             let before = answered.get();

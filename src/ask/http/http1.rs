@@ -69,6 +69,7 @@ impl<A: FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer> Exchange for R
     const KEPT_SIZE: usize = 16 << 10;
 
     fn take_one(&mut self, bytes: &mut ByteBuffers) -> Result<ExchangeNeed, RequestsEnd> {
+        let is_draining = bytes.is_draining();
         let ByteBuffers { input, output, .. } = bytes;
         let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
         let parsed =
@@ -94,9 +95,8 @@ impl<A: FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer> Exchange for R
         let body = body.filter(|length| *length <= self.max_size); // not worth reading otherwise
         let is_last = !head.is_persistent
             || head.method == RequestMethod::Connect
-            || body.is_none_or(|body| {
-                bytes.is_draining && input.len() <= head.length.saturating_add(body)
-            });
+            || body
+                .is_none_or(|body| is_draining && input.len() <= head.length.saturating_add(body));
         let next = match head.is_http10 {
             _ if is_last => NextRequest::Close,
             true => NextRequest::KeepAlive,
