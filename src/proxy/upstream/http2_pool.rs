@@ -303,3 +303,6 @@ impl Drop for StreamSlot {
         self.pool.serve_waiting();
     }
 }
+
+#[cfg(test)]
+mod tests;
