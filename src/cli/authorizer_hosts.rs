@@ -39,7 +39,7 @@ macro_rules! host_file {
 const NGINX: HostFile = host_file!(
     "nginx",
     "nginx/nginx.conf",
-    ["upstream keygate {", "location = /keygate {", "location / {"]
+    ["upstream keygate {", "map $http_upgrade ", "location = /keygate {", "location / {"]
 );
 const CADDY: HostFile = host_file!("Caddy", "caddy/Caddyfile", ["forward_auth "]);
 const TRAEFIK: HostFile =
