@@ -27,9 +27,8 @@ mod worker;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -41,6 +40,7 @@ use self::connection::AskConnection;
 use self::stream::AskStream;
 pub(crate) use self::worker::{AskLinks, AskWorker};
 use crate::config::AuthorizerProtocol;
+use crate::lingering_close;
 use crate::listen::{Accepted, UnixAccepted};
 use crate::metrics::QuestionResult;
 use crate::snapshot::{AskerTls, Authorizer};
@@ -49,9 +49,9 @@ use crate::tls::{self, ClientIdentity, ClientVerifier, Handshake};
 /// The response to an asker that has its share of the connections.
 const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\
     Connection: close\r\n\r\n";
-/// Maximum time for which an asker that gets [`BUSY`] may still send, 1 s. A close with unread bytes
-/// would be a reset, and the response lost.
-const BUSY_LINGER: Duration = Duration::from_secs(1);
+/// Maximum number of connections of a worker that linger after [`BUSY`]. Others are closed at once,
+/// and their askers may not get the response.
+const MAX_LINGERING: usize = 64;
 
 /// Serves a connection over TCP on a task of its own.
 pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, accepted: Accepted) {
@@ -66,6 +66,7 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
         }
         // Taken before the handshake, so that silent connections count as well.
         let Some(share) = worker.shares.take(&authorizer, asker.key()) else {
+            drop(permit);
             reject_busy(&worker, &authorizer, AskStream::Tcp(tcp)).await;
             return;
         };
@@ -74,9 +75,14 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
             Some(tls) => match timeout(handshake_timeout, handshake(tls, tcp, peer)).await {
                 Ok(Ok((stream, identity))) => (stream, AskingPeer::Tls(Box::new(identity))),
                 Ok(Err(error)) => {
+                    let is_tls_error =
+                        error.get_ref().is_some_and(|error| error.is::<rustls::Error>());
                     let (rejection, error) = (AskerRejection::of_tls(&error), tls::explain(&error));
                     debug!(%peer, authorizer = %authorizer.config.name, %error, "asker rejected");
-                    worker.reject(&authorizer, &asker, rejection);
+                    // A load balancer that checks the port closes its connection without a request.
+                    if is_tls_error {
+                        worker.reject(&authorizer, &asker, rejection);
+                    }
                     return;
                 }
                 Err(_) => return, // a peer that sends nothing is no asker
@@ -113,11 +119,13 @@ pub(crate) fn serve_unix(
     tokio::task::spawn_local(async move {
         let asker = AskingPeer::of_unix(&stream);
         let stream = AskStream::Unix(stream);
-        match worker.shares.take(&authorizer, asker.key()) {
-            None => reject_busy(&worker, &authorizer, stream).await,
-            Some(_share) => serve(&worker, &authorizer, stream, asker).await,
-        }
-        drop((permit, open));
+        let Some(share) = worker.shares.take(&authorizer, asker.key()) else {
+            drop(permit);
+            reject_busy(&worker, &authorizer, stream).await;
+            return;
+        };
+        serve(&worker, &authorizer, stream, asker).await;
+        drop((share, permit, open));
     });
 }
 
@@ -140,18 +148,16 @@ async fn serve(
     }
 }
 
-/// Closes a connection whose asker has its share of the connections; with 503 over plain HTTP.
+/// Closes a connection whose asker has its share of the connections; with 503 over plain HTTP. The
+/// connection must hold no permit, because other askers need the rest of them.
 async fn reject_busy(worker: &AskWorker, authorizer: &Authorizer, mut stream: AskStream) {
     worker.metrics_of(authorizer).questions.of(QuestionResult::Draining).inc();
-    if authorizer.config.protocol == AuthorizerProtocol::Http && authorizer.tls.is_none() {
-        let _ = timeout(BUSY_LINGER, send_busy(&mut stream)).await; // closed in either case
+    if authorizer.config.protocol != AuthorizerProtocol::Http || authorizer.tls.is_some() {
+        return;
     }
-}
-
-async fn send_busy(stream: &mut AskStream) -> std::io::Result<()> {
-    stream.write_all(BUSY).await?;
-    stream.shutdown().await?;
-    let mut rest = [0; 1024];
-    while stream.read(&mut rest).await? > 0 {}
-    Ok(())
+    // The send buffer of a new socket has room for the response.
+    if stream.write_all(BUSY).await.is_ok() && worker.lingering.get() < MAX_LINGERING {
+        let _lingering = worker.lingering.enter();
+        lingering_close::close(stream).await;
+    }
 }

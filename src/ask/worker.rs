@@ -47,6 +47,8 @@ pub(crate) struct AskWorker {
     snapshots: Notify,
     pub(super) shares: AskerShares,
     open: Count,
+    /// Connections that linger after their rejection.
+    pub(super) lingering: Count,
 }
 
 impl AskWorker {
@@ -68,6 +70,7 @@ impl AskWorker {
             snapshots: Notify::new(),
             shares,
             open: Count::default(),
+            lingering: Count::default(),
         }
     }
 

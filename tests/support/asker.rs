@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
 use data_encoding::BASE64;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use socket2::{Domain, Socket, Type};
 
 use super::TIMEOUT;
 use super::keygate::Keygate;
@@ -49,6 +50,15 @@ impl Asker {
 
     pub fn tcp(address: SocketAddr) -> Self {
         Self(Box::new(tcp(address)))
+    }
+
+    /// A connection of a host with the address `source`.
+    pub fn tcp_from(source: IpAddr, address: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::new(source, 0).into()).unwrap();
+        socket.connect(&address.into()).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+        Self(Box::new(TcpStream::from(socket)))
     }
 
     pub fn tls(config: ClientConfig, address: SocketAddr) -> Self {

@@ -1,6 +1,8 @@
 //! Permitted askers: user ids, networks and client certificates (`src/ask/asker.rs`,
 //! `src/listen/unix.rs`). The tests first show that a peer is answered without the restriction.
 
+use std::io::Read;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
@@ -11,7 +13,7 @@ use crate::support::asker::{AskedKeygate, Asker, TCP, UNIX, configuration};
 use crate::support::client::{config, config_of};
 use crate::support::keygate::{BINARY, Keygate, keygate};
 use crate::support::pki::{Kind, Pki};
-use crate::support::{output_text, system, write_filter};
+use crate::support::{output_text, system, wait_until, write_filter};
 
 fn own_uid() -> u32 {
     let output = system("id", &["-u"]);
@@ -93,6 +95,21 @@ fn only_peers_with_a_certificate_of_the_ca_and_a_key_in_no_filter_may_ask() {
             line["message"] == "peer may not ask, closing connection" && line["reason"] == reason
         });
     }
+}
+
+/// A load balancer or Kubernetes checks a TCP port so. The alert of rejected askers must not fire.
+#[test]
+fn a_connection_that_ends_before_its_handshake_is_no_rejected_asker() {
+    let tls = "tls = { certificate = \"server.pem\", private_key = \"server.key\" }\n";
+    let scene = AskedKeygate::start(&format!("{TCP}{tls}"));
+    for _ in 0..20 {
+        let mut probe = TcpStream::connect(scene.address()).unwrap();
+        probe.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(probe.read(&mut [0]).unwrap(), 0, "keygate has closed the connection");
+    }
+    assert!(Asker::tcp(scene.address()).try_ask(&[&scene.good.der]).is_none(), "no TLS");
+    wait_until("the other peer", || scene.questions("not_allowed") >= 1.0);
+    assert_eq!(scene.questions("not_allowed"), 1.0);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Limits of askers, and the end of their connections when the process drains.
 
-use crate::support::asker::{AskedKeygate, UNIX};
+use crate::support::asker::{AskedKeygate, Asker, TCP, UNIX};
 use crate::support::pki::Pki;
 use crate::support::wait_until;
 
@@ -20,6 +20,20 @@ fn one_asker_leaves_a_quarter_of_the_connections() {
         let answer = scene.connect().try_ask(&[&scene.good.der]);
         answer.is_some_and(|answer| answer.status == 200)
     });
+}
+
+#[test]
+fn connections_above_the_share_of_an_asker_leave_the_rest_to_others() {
+    let scene = AskedKeygate::start(&format!("{TCP}limits = {{ max_connections = 4 }}\n"));
+    let address = scene.address();
+    let mut askers: Vec<_> = (0..3).map(|_| Asker::tcp(address)).collect();
+    for asker in &mut askers {
+        assert_eq!(asker.ask_about(&scene.good).status, 200);
+    }
+    // They do not read, and stay open until keygate closes them.
+    askers.extend((0..200).map(|_| Asker::tcp(address)));
+    let mut other = Asker::tcp_from([127, 0, 0, 2].into(), address);
+    assert_eq!(other.ask_about(&scene.good).status, 200);
 }
 
 #[test]
@@ -52,11 +66,11 @@ fn askers_are_answered_until_the_readiness_delay_is_over() {
     std::fs::copy(scene.pki.path("lost.pkbf"), pki.path("lost.pkbf")).unwrap();
     let keygate = crate::support::keygate::Keygate::configured(&pki, &text);
     let path = pki.path("ask.sock");
-    let mut open = crate::support::asker::Asker::unix(&path);
+    let mut open = Asker::unix(&path);
     assert_eq!(open.ask_about(&scene.good).status, 200);
     keygate.signal("TERM");
     keygate.wait_for("the lifecycle", |line| line["message"] == "no longer ready");
     assert_eq!(open.ask_about(&scene.good).status, 200);
-    let new = crate::support::asker::Asker::unix(&path).ask_about(&scene.good);
+    let new = Asker::unix(&path).ask_about(&scene.good);
     assert_eq!(new.status, 200);
 }
