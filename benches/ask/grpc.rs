@@ -1,12 +1,14 @@
 //! The questions of Envoy: calls of gRPC, as frames of HTTP/2.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 
 use super::peer::Peer;
+use super::support::grpc::{CHECK, field, prefixed};
 use super::support::http_host::escaped_pem;
 use super::support::http2::{
-    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
+    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+    frame, read_frame,
 };
 use super::support::pki::Party;
 
@@ -23,8 +25,8 @@ fn first_head() -> Vec<u8> {
         [name, &[u8::try_from(value.len()).unwrap()], value.as_bytes()].concat()
     };
     [
-        vec![0x83, 0x86], // `:method: POST`, `:scheme: http`
-        indexed(&[0x44], "/envoy.service.auth.v3.Authorization/Check"), // `:path`
+        vec![0x83, 0x86],            // `:method: POST`, `:scheme: http`
+        indexed(&[0x44], CHECK),     // `:path`
         indexed(&[0x41], "keygate"), // `:authority`
         indexed(&[0x40, 2, b't', b'e'], "trailers"),
         indexed(&[0x5f], "application/grpc"), // `content-type`
@@ -37,9 +39,7 @@ const HEAD: [u8; 6] = [0x83, 0x86, 0x80 | 65, 0x80 | 64, 0x80 | 63, 0x80 | 62];
 
 impl GrpcPeer {
     pub fn about(client: &Party) -> Self {
-        let check = check_request(&escaped_pem(&client.der));
-        let length = u32::try_from(check.len()).unwrap().to_be_bytes();
-        Self { message: [&[0][..], &length, &check].concat(), stream: 1 }
+        Self { message: prefixed(&check_request(&escaped_pem(&client.der))), stream: 1 }
     }
 }
 
@@ -72,31 +72,16 @@ fn check_request(certificate: &str) -> Vec<u8> {
     field(1, &attributes.concat())
 }
 
-/// A field of a protobuf message whose value has a length.
-fn field(tag: u8, value: &[u8]) -> Vec<u8> {
-    let mut length = value.len();
-    let mut bytes = vec![(tag << 3) | 2];
-    while length >= 0x80 {
-        bytes.push(u8::try_from(length % 0x80).unwrap() | 0x80);
-        length /= 0x80;
-    }
-    bytes.push(u8::try_from(length).unwrap());
-    [bytes, value.to_vec()].concat()
-}
-
 impl Peer for GrpcPeer {
     fn greet(&mut self, stream: &mut UnixStream) {
         // No WINDOW_UPDATE is due within 2 GiB of responses.
         let window = (0x7fff_ffff_u32 - 0xffff).to_be_bytes();
-        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        stream.write_all(PREFACE).unwrap();
         stream.write_all(&frame(SETTINGS, 0, 0, &[])).unwrap();
         stream.write_all(&frame(WINDOW_UPDATE, 0, 0, &window)).unwrap();
         loop {
-            let mut header = [0; 9];
-            stream.read_exact(&mut header).unwrap();
-            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
-            stream.read_exact(&mut vec![0; length as usize]).unwrap();
-            if header[3..5] == [SETTINGS, 0] {
+            let (kind, flags, ..) = read_frame(stream).unwrap();
+            if (kind, flags) == (SETTINGS, 0) {
                 return stream.write_all(&frame(SETTINGS, 1, 0, &[])).unwrap();
             }
         }

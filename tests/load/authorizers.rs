@@ -8,9 +8,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use crate::support::authorizer::Authorizer;
+use crate::support::grpc;
+use crate::support::http_host::escaped_pem;
 use crate::support::http2::{
-    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE, field,
-    frame,
+    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+    frame, read_frame,
 };
 use crate::support::pki::Party;
 use crate::support::spop::{SpopPeer, arguments, notify};
@@ -115,34 +117,20 @@ impl OverGrpc {
         let mut stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let window = (1_u32 << 30).to_be_bytes();
-        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        stream.write_all(PREFACE).unwrap();
         stream.write_all(&frame(SETTINGS, 0, 0, &[])).unwrap();
         stream.write_all(&frame(WINDOW_UPDATE, 0, 0, &window)).unwrap();
-        let pem = std::fs::read_to_string(&client.certificate).unwrap();
-        // Envoy encodes more of the characters; `%` and what follows is all that is decoded.
-        let certificate = pem.replace('\r', "").replace('\n', "%0A");
-        // `CheckRequest.attributes.source.certificate`.
-        let check = field_of(1, &field_of(1, &field_of(5, certificate.as_bytes())));
-        let length = u32::try_from(check.len()).unwrap().to_be_bytes();
-        let question = [&[0][..], &length, &check].concat();
+        let question = grpc::prefixed(&grpc::about(escaped_pem(&client.der).as_bytes()));
         Box::new(Self { stream, question, next: 1 })
     }
 }
 
 impl Asker for OverGrpc {
     fn ask(&mut self) -> Vec<bool> {
-        let fields = [
-            (":method", "POST"),
-            (":scheme", "http"),
-            (":path", "/envoy.service.auth.v3.Authorization/Check"),
-            (":authority", "keygate"),
-            ("content-type", "application/grpc"),
-            ("te", "trailers"),
-        ];
-        let block: Vec<_> = fields.iter().flat_map(|(name, value)| field(name, value)).collect();
+        let head = grpc::head();
         let calls = (0..WINDOW).flat_map(|_| {
             let call = [
-                frame(HEADERS, END_HEADERS, self.next, &block),
+                frame(HEADERS, END_HEADERS, self.next, &head),
                 frame(DATA, END_STREAM, self.next, &self.question),
             ];
             self.next += 2;
@@ -151,21 +139,17 @@ impl Asker for OverGrpc {
         self.stream.write_all(&calls.collect::<Vec<_>>()).unwrap();
         let mut answers = Vec::new();
         while answers.len() < usize::try_from(WINDOW).unwrap() {
-            let mut header = [0; 9];
-            self.stream.read_exact(&mut header).unwrap();
-            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
-            let mut payload = vec![0; usize::try_from(length).unwrap()];
-            self.stream.read_exact(&mut payload).unwrap();
+            let (kind, flags, _, payload) = read_frame(&mut self.stream).unwrap();
             let has = |text: &[u8]| payload.windows(text.len()).any(|window| window == text);
-            match header[3] {
+            match kind {
                 DATA if payload.is_empty() => {}
                 // PERMISSION_DENIED in `CheckResponse.status`.
                 DATA if payload[5..].starts_with(&[0x0a, 2, 8, 7]) && has(b"probable") => {
                     answers.push(false);
                 }
                 DATA if has(b"clean") && !has(b"probable") => answers.push(true),
-                DATA | GOAWAY | RST_STREAM => panic!("{header:?} {payload:?}"),
-                SETTINGS if header[4] == 0 => {
+                DATA | GOAWAY | RST_STREAM => panic!("{kind} {payload:?}"),
+                SETTINGS if flags == 0 => {
                     self.stream.write_all(&frame(SETTINGS, 1, 0, &[])).unwrap();
                 }
                 _ => {}
@@ -173,18 +157,6 @@ impl Asker for OverGrpc {
         }
         answers
     }
-}
-
-/// A field of a protobuf message whose value has a length.
-fn field_of(tag: u8, value: &[u8]) -> Vec<u8> {
-    let mut length = value.len();
-    let mut bytes = vec![(tag << 3) | 2];
-    while length >= 0x80 {
-        bytes.push(u8::try_from(length % 0x80).unwrap() | 0x80);
-        length /= 0x80;
-    }
-    bytes.push(u8::try_from(length).unwrap());
-    [bytes, value.to_vec()].concat()
 }
 
 /// The key of the second client: not in the filter, in it, or in the course of a swap.

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use crate::support::authorizer::{Authorizer, RunningAuthorizer};
 use crate::support::envoy::Envoy;
 use crate::support::haproxy::HaproxyFiles;
-use crate::support::http_host::{HttpHost, with_second_instance};
+use crate::support::http_host::{HttpHost, replaced, with_second_instance};
 use crate::support::load::Load;
 use crate::support::origin::Origin;
 use crate::support::program::reserved_address;
@@ -81,14 +81,10 @@ fn nginx_fails_no_request_while_one_of_two_instances_is_drained() {
 fn caddy_fails_no_request_while_one_of_two_instances_is_drained() {
     let mut second = instance("caddy").start();
     let scene = HttpHost::Caddy.start_with(instance("caddy"), |text| {
-        let first = "forward_auth unix//run/keygate/ask.sock {";
-        assert!(text.contains(first) && text.contains("lb_try_duration 1s"));
-        let both = format!(
-            "forward_auth unix//run/keygate/ask.sock unix/{} {{",
-            second.socket().display()
-        );
+        let first = "forward_auth unix//run/keygate/ask.sock";
+        let text = replaced(&text, first, &format!("{first} unix/{}", second.socket().display()));
         // A loaded machine exceeds the documented time.
-        text.replace(first, &both).replace("lb_try_duration 1s", "lb_try_duration 30s")
+        replaced(&text, "lb_try_duration 1s", "lb_try_duration 30s")
     });
     let Some(mut scene) = scene else { return };
     let (pki, client) = (&scene.running.pki, &scene.running.good);
@@ -105,9 +101,8 @@ fn envoy_over_http_fails_no_request_while_one_of_two_instances_is_drained() {
     let mut second = instance("envoy-http").start();
     let scene = HttpHost::EnvoyHttp.start_with(instance("envoy-http"), |text| {
         let first = "        - endpoint: { address: { pipe: { path: /run/keygate/ask.sock } } }\n";
-        assert!(text.contains(first));
         let other = first.replace("/run/keygate/ask.sock", second.socket().to_str().unwrap());
-        text.replace(first, &format!("{first}{other}"))
+        replaced(&text, first, &format!("{first}{other}"))
     });
     let Some(mut scene) = scene else { return };
     let load = Load::start(scene.address, &scene.running.pki, &scene.running.good);

@@ -1,6 +1,6 @@
 //! A client that sends HTTP/2 frame by frame, also frames that no library would send.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
@@ -10,6 +10,8 @@ use super::TIMEOUT;
 use super::client::config;
 use super::pki::{Party, Pki};
 
+/// The first bytes of a client (section 3.4), before its SETTINGS.
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Types of frames (RFC 9113, section 6).
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
@@ -29,25 +31,37 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
+/// Reads a frame: type, flags, stream and payload.
+pub fn read_frame(from: &mut impl Read) -> io::Result<(u8, u8, u32, Vec<u8>)> {
+    let mut header = [0; 9];
+    from.read_exact(&mut header)?;
+    let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+    let stream = u32::from_be_bytes(*header.last_chunk().unwrap());
+    let mut payload = vec![0; length as usize];
+    from.read_exact(&mut payload)?;
+    Ok((header[3], header[4], stream, payload))
+}
+
+/// A number in groups of seven bits, the lowest first.
+pub fn varint(mut number: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 0x80 {
+        bytes.push(u8::try_from(number % 0x80).unwrap() | 0x80);
+        number /= 0x80;
+    }
+    bytes.push(u8::try_from(number).unwrap());
+    bytes
+}
+
 /// A field as a literal without indexing (RFC 7541, section 6.2.2).
 pub fn field(name: &str, value: &str) -> Vec<u8> {
     let text = |text: &str| {
-        let mut bytes = Vec::new();
-        // A prefix of seven bits; what does not fit follows, seven bits a byte.
-        match text.len() {
-            length @ 0..127 => bytes.push(u8::try_from(length).unwrap()),
-            length => {
-                bytes.push(127);
-                let mut left = length - 127;
-                while left >= 128 {
-                    bytes.push(u8::try_from(left % 128).unwrap() | 0x80);
-                    left /= 128;
-                }
-                bytes.push(u8::try_from(left).unwrap());
-            }
-        }
-        bytes.extend(text.bytes());
-        bytes
+        // A prefix of seven bits, and the rest of the number (section 5.1).
+        let length = match text.len() {
+            length @ 0..127 => varint(length),
+            length => [vec![127], varint(length - 127)].concat(),
+        };
+        [&length, text.as_bytes()].concat()
     };
     [vec![0], text(name), text(value)].concat()
 }
@@ -86,7 +100,7 @@ impl Http2 {
         tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
         let tls = StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), tcp);
         let mut client = Self { tls };
-        client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        client.send(PREFACE);
         client.send(&frame(SETTINGS, 0, 0, b""));
         client
     }
@@ -100,26 +114,13 @@ impl Http2 {
         self.send(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &request("GET", &[])));
     }
 
-    /// Fills `bytes`. Returns false if the connection ends first, and fails if nothing arrives.
-    fn read(&mut self, bytes: &mut [u8]) -> bool {
-        self.tls
-            .read_exact(bytes)
-            .inspect_err(|error| {
-                assert_ne!(error.kind(), ErrorKind::WouldBlock, "the connection is still open");
-            })
-            .is_ok()
-    }
-
     /// The next frame: type, flags, stream and payload. `None` after the end of the connection.
+    /// Fails if nothing arrives.
     pub fn frame(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
-        let mut header = [0; 9];
-        if !self.read(&mut header) {
-            return None;
-        }
-        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
-        let stream = u32::from_be_bytes(*header.last_chunk().unwrap());
-        let mut payload = vec![0; length as usize];
-        self.read(&mut payload).then_some((header[3], header[4], stream, payload))
+        let frame = read_frame(&mut self.tls).inspect_err(|error| {
+            assert_ne!(error.kind(), ErrorKind::WouldBlock, "the connection is still open");
+        });
+        frame.ok()
     }
 
     /// The socket below.

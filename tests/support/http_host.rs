@@ -260,9 +260,14 @@ impl HostScene {
 
 /// The configuration of nginx with the second instance, which is a comment in the documented one.
 pub fn with_second_instance(text: &str, second: &RunningAuthorizer) -> String {
-    let documented = "# server unix:/run/keygate-2/ask.sock";
-    assert!(text.contains(documented), "nginx.conf has no {documented}");
-    text.replace(documented, &format!("server unix:{}", second.socket().display()))
+    let used = format!("server unix:{}", second.socket().display());
+    replaced(text, "# server unix:/run/keygate-2/ask.sock", &used)
+}
+
+/// `text` with `used` in the place of `documented`, which it must contain.
+pub fn replaced(text: &str, documented: &str, used: &str) -> String {
+    assert!(text.contains(documented), "no {documented}");
+    text.replace(documented, used)
 }
 
 /// PEM in percent encoding, as nginx writes it.

@@ -23,6 +23,7 @@ pub mod authorizer;
 pub mod blocklist;
 pub mod client;
 pub mod envoy;
+pub mod grpc;
 pub mod haproxy;
 pub mod http2;
 pub mod http_host;

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 
 use super::TIMEOUT;
-use super::http2::{DATA, END_STREAM, HEADERS, PING, RST_STREAM, SETTINGS, frame};
+use super::http2::{DATA, END_STREAM, HEADERS, PING, RST_STREAM, SETTINGS, frame, read_frame};
 
 /// A server that passes its connections to the test.
 pub struct Server {
@@ -61,15 +61,10 @@ pub fn settings(settings: &[(u16, u32)]) -> Vec<u8> {
 /// The next frame of a request: type, stream, whether it ends the request, payload.
 pub fn next_frame(tcp: &mut TcpStream) -> (u8, u32, bool, Vec<u8>) {
     loop {
-        let mut header = [0; 9];
-        tcp.read_exact(&mut header).unwrap();
-        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
-        let mut payload = vec![0; length as usize];
-        tcp.read_exact(&mut payload).unwrap();
-        if [HEADERS, DATA, RST_STREAM].contains(&header[3]) {
-            let ends = header[3] != RST_STREAM && header[4] & END_STREAM != 0;
-            let stream = u32::from_be_bytes(*header.last_chunk().unwrap());
-            return (header[3], stream, ends, payload);
+        let (kind, flags, stream, payload) = read_frame(tcp).unwrap();
+        if [HEADERS, DATA, RST_STREAM].contains(&kind) {
+            let ends = kind != RST_STREAM && flags & END_STREAM != 0;
+            return (kind, stream, ends, payload);
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::support::authorizer::{Authorizer, RunningAuthorizer};
 use crate::support::client::{Client, Presents, config, config_of};
 use crate::support::envoy::{Envoy, GET, GrpcHost};
 use crate::support::haproxy::{Haproxy, HaproxyFiles};
+use crate::support::http_host::escaped_pem;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::Configure;
 use crate::support::{TIMEOUT, wait_until};
@@ -143,8 +144,7 @@ fn grpcio_asks_over_tls_if_its_certificate_is_of_the_ca() {
     let keygate = hosts.authorizer("envoy").start();
     let address = keygate.keygate.authorizer_address("edge");
     let connect = |host| GrpcHost::over_tls(&address, &keygate.pki.path("ca.pem"), host);
-    let pem = std::fs::read_to_string(&keygate.good.certificate).unwrap();
-    let certificate: String = pem.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let certificate = escaped_pem(&keygate.good.der);
     let question = json!({ "attributes": { "source": { "certificate": certificate } } });
     let code = |host: &mut GrpcHost| {
         let outcome = host.run(json!(["check", question]));

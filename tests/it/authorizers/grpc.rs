@@ -15,34 +15,24 @@ use tokio::net::UnixStream;
 
 use crate::support::authorizer::{Authorizer, RunningAuthorizer};
 use crate::support::envoy::GrpcHost;
+use crate::support::grpc::{CHECK, about, check_request, field, head, prefixed};
+use crate::support::http_host::escaped_pem;
 use crate::support::http2::{
-    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, field, frame,
+    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, RST_STREAM, SETTINGS, frame,
+    read_frame,
 };
 use crate::support::pki::Party;
-
 use crate::support::proxy::Configure;
 use crate::support::{TIMEOUT, wait_for};
 
-const CHECK: &str = "/envoy.service.auth.v3.Authorization/Check";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
-
-/// The certificate of `client` as Envoy sends it: only line ends, spaces, `+`, `/` and `=` are
-/// percent-encoded.
-fn encoded(client: &Party) -> String {
-    let pem = std::fs::read_to_string(&client.certificate).unwrap().replace('\r', "");
-    let encode = |character| match character {
-        '\n' | ' ' | '+' | '/' | '=' => format!("%{:02X}", u32::from(character)),
-        _ => character.to_string(),
-    };
-    pem.chars().map(encode).collect()
-}
 
 /// A question about the certificate of `client`, whose request has these headers.
 fn question_with(client: &Party, headers: Value) -> Value {
     json!({ "attributes": {
         "source": {
             "address": { "socket_address": { "address": "192.0.2.7", "port_value": 4711 } },
-            "certificate": encoded(client),
+            "certificate": escaped_pem(&client.der),
             "principal": "CN=a client",
         },
         "request": { "http": { "method": "GET", "path": "/", "headers": headers } },
@@ -52,33 +42,6 @@ fn question_with(client: &Party, headers: Value) -> Value {
 
 fn question(client: &Party) -> Value {
     question_with(client, json!({ "accept": "*/*" }))
-}
-
-/// A field of a protobuf message whose value has a length.
-fn field_of(tag: u8, value: &[u8]) -> Vec<u8> {
-    let mut length = value.len();
-    let mut bytes = vec![(tag << 3) | 2];
-    while length >= 0x80 {
-        bytes.push(u8::try_from(length % 0x80).unwrap() | 0x80);
-        length /= 0x80;
-    }
-    bytes.push(u8::try_from(length).unwrap());
-    [bytes, value.to_vec()].concat()
-}
-
-/// A `CheckRequest` whose source has these fields.
-fn check_request(source: &[u8]) -> Vec<u8> {
-    field_of(1, &field_of(1, source))
-}
-
-/// A `CheckRequest` with this certificate.
-fn about(certificate: &[u8]) -> Vec<u8> {
-    check_request(&field_of(5, certificate))
-}
-
-fn prefixed(message: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-    [&[0][..], &length, message].concat()
 }
 
 /// The end of a call.
@@ -92,7 +55,7 @@ struct Ended {
 impl Ended {
     /// Whether this is a complete `CheckResponse` with this code.
     fn is(&self, code: &[u8]) -> bool {
-        let status = field_of(1, code);
+        let status = field(1, code);
         self.http == 200
             && self.grpc == "0"
             && self.message.get(5..5 + status.len()) == Some(&status)
@@ -232,7 +195,7 @@ fn faults_of_the_host_are_grpc_errors_and_never_look_like_success() {
     }
     block_on(async {
         let host = connect(&authorizer.socket()).await;
-        let question = prefixed(&about(encoded(&authorizer.good).as_bytes()));
+        let question = prefixed(&about(escaped_pem(&authorizer.good.der).as_bytes()));
         let request = |method: &str, path: &str, kind: &str| {
             let request = Request::builder().method(method).uri(format!("http://keygate{path}"));
             request.header("content-type", kind).body(()).unwrap()
@@ -264,7 +227,7 @@ fn faults_of_the_host_are_grpc_errors_and_never_look_like_success() {
 #[test]
 fn every_question_that_a_client_can_spoil_is_denied() {
     let authorizer = lenient().set("authorizers.limits.max_question_size", "8KiB").start();
-    let good = encoded(&authorizer.good);
+    let good = escaped_pem(&authorizer.good.der);
     block_on(async {
         let host = connect(&authorizer.socket()).await;
         assert!(ask(&host, &about(good.as_bytes())).await.is_allowed());
@@ -280,12 +243,12 @@ fn every_question_that_a_client_can_spoil_is_denied() {
             &about(&[0xff; 100]),
             &about(&good.as_bytes()[..good.len() / 2]),
             // A name from a certificate, and no certificate.
-            &check_request(&field_of(4, b"CN=lost")),
+            &check_request(&field(4, b"CN=lost")),
             // Not a message, a wrong type, no attributes, no source.
             b"\xff",
             b"\x08\x01",
             b"",
-            &field_of(1, b""),
+            &field(1, b""),
             &message[..message.len() - 1],
         ];
         let streams = messages.iter().map(|message| prefixed(message));
@@ -427,15 +390,7 @@ fn a_thousand_parallel_and_cancelled_calls_share_one_connection() {
 
 /// A HEADERS frame of a call.
 fn headers(stream: u32) -> Vec<u8> {
-    let fields = [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", CHECK),
-        (":authority", "keygate"),
-        ("content-type", "application/grpc"),
-    ];
-    let block: Vec<_> = fields.iter().flat_map(|(name, value)| field(name, value)).collect();
-    frame(HEADERS, END_HEADERS, stream, &block)
+    frame(HEADERS, END_HEADERS, stream, &head())
 }
 
 /// Guard: `max_pending_accept_reset_streams` in `src/ask/grpc/connection.rs`. With the default of h2
@@ -443,11 +398,11 @@ fn headers(stream: u32) -> Vec<u8> {
 /// clients fail with it.
 #[test]
 fn clients_that_cancel_do_not_end_the_connection() {
-    use std::io::{Read, Write};
+    use std::io::Write;
     let authorizer = lenient().start();
     let mut tcp = BlockingStream::connect(authorizer.socket()).unwrap();
     tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
-    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let mut bytes = PREFACE.to_vec();
     bytes.extend(frame(SETTINGS, 0, 0, b""));
     for stream in (1..4000).step_by(2) {
         bytes.extend(headers(stream));
@@ -457,14 +412,10 @@ fn clients_that_cancel_do_not_end_the_connection() {
     bytes.extend(frame(DATA, END_STREAM, 4001, &prefixed(&about(b""))));
     tcp.write_all(&bytes).unwrap();
     loop {
-        let mut header = [0; 9];
-        tcp.read_exact(&mut header).unwrap();
-        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
-        let mut payload = vec![0; length as usize];
-        tcp.read_exact(&mut payload).unwrap();
-        assert_ne!(header[3], GOAWAY, "{payload:?}");
-        if header[3] == DATA && u32::from_be_bytes(*header.last_chunk().unwrap()) == 4001 {
-            assert!(payload[5..].starts_with(&field_of(1, &[])), "{payload:?}");
+        let (kind, _, stream, payload) = read_frame(&mut tcp).unwrap();
+        assert_ne!(kind, GOAWAY, "{payload:?}");
+        if (kind, stream) == (DATA, 4001) {
+            assert!(payload[5..].starts_with(&field(1, &[])), "{payload:?}");
             return;
         }
     }

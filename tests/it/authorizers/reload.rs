@@ -6,6 +6,13 @@ use std::os::unix::net::UnixStream;
 use crate::support::asker::{AskedKeygate, Asker, TCP, UNIX, configuration};
 use crate::support::write_revision;
 
+/// Asserts that `asker` may no longer ask: its question about a clean client is denied, or its
+/// connection is closed already.
+fn assert_rejected(asker: &mut Asker, scene: &AskedKeygate) {
+    let answer = asker.try_ask(&[&scene.good.der]);
+    assert!(answer.is_none_or(|answer| answer.status == 403));
+}
+
 #[test]
 fn an_open_connection_gets_the_new_policy_and_the_new_filter() {
     let scene = AskedKeygate::start(UNIX);
@@ -42,8 +49,7 @@ fn authorizers_come_and_go_with_their_sockets() {
     scene.keygate.wait_for("the end of the first", |line| {
         line["message"] == "no longer listening" && line["address"].to_string().contains("ask.sock")
     });
-    let answer = open.try_ask(&[&scene.good.der]);
-    assert!(answer.is_none_or(|answer| answer.status == 403), "denied, or closed already");
+    assert_rejected(&mut open, &scene);
     crate::support::wait_until("the file of the first to go", || !first.exists());
     assert!(UnixStream::connect(&first).is_err());
     assert_eq!(Asker::unix(&second).ask_about(&scene.good).status, 200);
@@ -55,8 +61,7 @@ fn the_connection_of_an_asker_that_may_no_longer_ask_is_closed() {
     let mut asker = Asker::tcp(scene.address());
     assert_eq!(asker.ask_about(&scene.good).status, 200);
     scene.reconfigure(&format!("{TCP}askers = {{ from = [\"192.0.2.0/24\"] }}\n"), 2);
-    let answer = asker.try_ask(&[&scene.good.der]);
-    assert!(answer.is_none_or(|answer| answer.status == 403), "denied, or closed already");
+    assert_rejected(&mut asker, &scene);
 }
 
 #[test]
@@ -66,8 +71,7 @@ fn an_authorizer_on_another_address_closes_the_connections_of_the_old_one() {
     assert_eq!(asker.ask_about(&scene.good).status, 200);
     // Only that network may ask now. The peer on the Unix socket has no network.
     scene.reconfigure(&format!("{TCP}askers = {{ from = [\"192.0.2.0/24\"] }}\n"), 2);
-    let answer = asker.try_ask(&[&scene.good.der]);
-    assert!(answer.is_none_or(|answer| answer.status == 403), "denied, or closed already");
+    assert_rejected(&mut asker, &scene);
 }
 
 #[test]
