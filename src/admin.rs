@@ -1,14 +1,17 @@
-//! The admin server: metrics, liveness, readiness, status, and acceptance of filter updates.
+//! The admin server: metrics, liveness, readiness, status, and commands to the running proxy.
 //!
 //! Runs on the control runtime, never on the data path.
 
 mod accept;
 mod chart;
+mod command;
 mod connections;
+mod drain;
 mod history;
 mod listener;
 mod page;
 mod recent_hits;
+mod reload;
 mod status;
 
 use std::cell::Cell;
@@ -33,11 +36,13 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use self::command::AdminCommand;
 use self::connections::Connections;
+pub use self::drain::Drain;
 use self::history::{History, HourCounts};
 pub use self::listener::{AdminBindError, AdminListener};
 use crate::confirm::ConfirmStatus;
@@ -60,8 +65,8 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which a connection is closed between two requests, 60 s, also if the peer reads
 /// slowly or not at all.
 const MAX_AGE: Duration = Duration::from_secs(60);
-/// Maximum time to finish the request in progress after [`MAX_AGE`], 10 s. The acceptance of a filter
-/// update may take longer.
+/// Maximum time to finish the request in progress after [`MAX_AGE`], 10 s. A command, such as the
+/// acceptance of a filter update, may take longer.
 const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of requests and of responses that a connection buffers, 64 KiB.
 const MAX_BUFFER: usize = 64 << 10;
@@ -77,8 +82,8 @@ pub struct AdminState {
     pub confirm: ConfirmStatus,
     /// Recent clients whose keys were not clean.
     pub recent_hits: RecentHits,
-    /// Stage of the proxy; `/readyz` responds 200 while it serves.
-    pub stage: watch::Receiver<Lifecycle>,
+    /// The stage of the proxy, and the drain by an operator; `/readyz` responds 200 while it serves.
+    pub drain: Drain,
     /// Workers that hang; `/livez` and `/readyz` respond 503 while there is one.
     pub hanging: HangingWorkers,
     /// Commands to the task that watches files.
@@ -98,7 +103,7 @@ impl AdminState {
         report: Arc<ArcSwap<Report>>,
         confirm: ConfirmStatus,
         recent_hits: RecentHits,
-        stage: watch::Receiver<Lifecycle>,
+        drain: Drain,
         hanging: HangingWorkers,
         commands: mpsc::Sender<Command>,
     ) -> Self {
@@ -109,7 +114,7 @@ impl AdminState {
             report,
             confirm,
             recent_hits,
-            stage,
+            drain,
             hanging,
             commands,
             since,
@@ -127,7 +132,8 @@ impl AdminState {
 
     /// Why the proxy is not ready; `None` if it is.
     fn not_ready(&self) -> Option<String> {
-        match *self.stage.borrow() {
+        match self.drain.stage() {
+            Lifecycle::DrainedByOperator => Some("drained by an operator".to_owned()),
             Lifecycle::Serving => self.hang(),
             Lifecycle::NotReady | Lifecycle::Draining | Lifecycle::Stopped => {
                 Some("shutting down".to_owned())
@@ -209,15 +215,15 @@ async fn serve_connection(
     peer: String,
     state: AdminState,
 ) {
-    let is_accepting = Cell::new(false);
+    let is_commanding = Cell::new(false);
     let service = service_fn(|request: Request<Incoming>| {
-        let (state, peer, is_accepting) = (state.clone(), peer.clone(), &is_accepting);
+        let (state, peer, is_commanding) = (state.clone(), peer.clone(), &is_commanding);
         async move {
             // Peers that pipeline requests take turns with the others.
             tokio::task::yield_now().await;
-            is_accepting.set(accept::filter_name(request.uri().path()).is_some());
+            is_commanding.set(AdminCommand::at(request.uri().path()).is_some());
             let response = respond(&state, peer, request).await;
-            is_accepting.set(false);
+            is_commanding.set(false);
             Ok::<_, Infallible>(response)
         }
     });
@@ -234,8 +240,8 @@ async fn serve_connection(
             loop {
                 match timeout(LAST_REQUEST_TIMEOUT, connection.as_mut()).await {
                     Ok(ended) => break ended,
-                    // The filter is read before the response: minutes on a slow disk.
-                    Err(_) if is_accepting.get() => {}
+                    // Files are read before the response: minutes on a slow disk.
+                    Err(_) if is_commanding.get() => {}
                     Err(_) => break Ok(()), // the peer does not read
                 }
             }
@@ -265,9 +271,8 @@ async fn respond(
             "the Host header must be an IP address or localhost",
         );
     }
-    if let Some(filter) = accept::filter_name(request.uri().path()) {
-        let filter = filter.to_owned();
-        return accept::respond(state, filter, peer, request).await;
+    if let Some(command) = AdminCommand::at(request.uri().path()) {
+        return command.respond(state, peer, request).await;
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed");
@@ -347,6 +352,7 @@ fn typed(content_type: &'static str, body: String) -> Response<Full<Bytes>> {
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::sync::mpsc::Receiver;
+    use tokio::sync::watch;
     use tokio::time::sleep;
 
     use super::*;
@@ -354,12 +360,13 @@ mod tests {
 
     fn state() -> (AdminState, Receiver<Command>) {
         let (commands, received) = mpsc::channel(1);
-        let exposition = Exposition::new(&ControlMetrics::new().unwrap(), &[]);
-        let stage = watch::Sender::new(Lifecycle::Serving).subscribe();
+        let control = ControlMetrics::new().unwrap();
+        let drain = Drain::new(watch::Sender::new(Lifecycle::Serving), control.drained.clone());
+        let exposition = Exposition::new(&control, &[]);
         let hanging = watch::Sender::default().subscribe();
         let (report, confirm) = (Arc::default(), ConfirmStatus::default());
         let hits = RecentHits::default();
-        (AdminState::new(exposition, report, confirm, hits, stage, hanging, commands), received)
+        (AdminState::new(exposition, report, confirm, hits, drain, hanging, commands), received)
     }
 
     #[tokio::test(start_paused = true)]

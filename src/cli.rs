@@ -4,7 +4,7 @@
 //!
 //! - 0: success (`query`: no key found; `confirm`: no key confirmed; `diff`: no difference; `healthcheck`: ready; `proof verify`: a key is proved
 //!   compromised)
-//! - 1: `query`: a key was found, `confirm`: a key is confirmed, even if an input was unusable; `diff`: the files differ; `healthcheck`: not ready; `proof verify`: no key is proved compromised
+//! - 1: `query`: a key was found, `confirm`: a key is confirmed, even if an input was unusable; `diff`: the files differ; `healthcheck`: not ready; `proof verify`: no key is proved compromised; `reload`: a file was rejected
 //! - 2: wrong usage or configuration; `validate --strict`: a warning
 //! - 3: an unusable file or input
 //! - 4: an error of the operating system (address in use, no permission, no thread)
@@ -15,6 +15,7 @@ mod completions;
 mod confirm;
 mod counted;
 mod demo;
+mod drain;
 mod filter;
 mod healthcheck;
 mod input;
@@ -22,15 +23,18 @@ mod key;
 mod list;
 mod log;
 mod man;
+mod printable;
 mod progress;
 mod proof;
+mod reload;
 mod report;
 mod run;
 mod validate;
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueHint};
 
@@ -88,6 +92,19 @@ enum CliCommand {
     /// reason on standard error. Reads only the admin address of the configuration; errors
     /// elsewhere in the file are ignored.
     Healthcheck(healthcheck::Args),
+    /// Read changed files again: exit code 0 if everything is in use, 1 if a file was rejected.
+    ///
+    /// Sends the running proxy the command to check the configuration and every file for changes,
+    /// as SIGHUP does. Waits until every usable file is in use. Prints each file that was rejected,
+    /// with the reason, also if it was rejected before. The last good value of such a file stays
+    /// in use. Reads only the admin address of the configuration.
+    Reload(reload::Args),
+    /// Take the running proxy out of its load balancer, and put it back with --undo.
+    ///
+    /// /readyz fails and the health checks of authorizers fail, while clients are served as before.
+    /// HTTP/1.1 responses have "Connection: close", so that clients connect to another instance.
+    /// The state is lost when the process ends.
+    Drain(drain::Args),
     /// List recent clients that were rejected, or that "reject" would have rejected.
     ///
     /// The running proxy keeps the last 2000 clients whose keys were not clean. They are kept in
@@ -161,15 +178,19 @@ fn public_command() -> clap::Command {
 /// The option `--config`.
 #[derive(Debug, clap::Args)]
 struct ConfigArgs {
-    /// The configuration file.
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        default_value = "/etc/keygate/keygate.toml",
-        value_hint = ValueHint::FilePath
-    )]
-    config: PathBuf,
+    /// The configuration file [env: KEYGATE_CONFIG] [default: /etc/keygate/keygate.toml].
+    // Not an `env` of clap, because a variable would then conflict with other options.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    config: Option<PathBuf>,
+}
+
+impl ConfigArgs {
+    /// The file of the option, or of the variable `KEYGATE_CONFIG`, or the default.
+    fn path(&self) -> PathBuf {
+        let variable = || std::env::var_os("KEYGATE_CONFIG").filter(|path| !path.is_empty());
+        let file = self.config.clone().or_else(|| variable().map(PathBuf::from));
+        file.unwrap_or_else(|| PathBuf::from("/etc/keygate/keygate.toml"))
+    }
 }
 
 /// The configuration file, as an argument or as the option `--config`.
@@ -183,8 +204,8 @@ struct ConfigFile {
 }
 
 impl ConfigFile {
-    fn path(&self) -> &Path {
-        self.file.as_deref().unwrap_or(&self.option.config)
+    fn path(&self) -> PathBuf {
+        self.file.clone().unwrap_or_else(|| self.option.path())
     }
 }
 
@@ -199,6 +220,8 @@ enum Exit {
     NotProved,
     /// The proxy is not ready or does not respond; the reason was reported on standard error.
     NotReady,
+    /// The running proxy rejected a file.
+    Rejected,
     /// There are warnings, and `--strict` was given.
     Warned,
 }
@@ -301,10 +324,12 @@ impl CliError {
 #[must_use]
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        CliCommand::Run(args) => run::run(args.path()),
+        CliCommand::Run(args) => run::run(&args.path()),
         CliCommand::Validate(args) => validate::run(&args),
         CliCommand::Demo(args) => demo::run(&args),
         CliCommand::Healthcheck(args) => healthcheck::run(&args),
+        CliCommand::Reload(args) => reload::run(&args),
+        CliCommand::Drain(args) => drain::run(&args),
         CliCommand::Report(args) => report::run(&args),
         CliCommand::Filter(command) => filter::run(&command),
         CliCommand::List(command) => list::run(&command),
@@ -316,7 +341,7 @@ pub fn main() -> ExitCode {
     };
     match outcome {
         Ok(Exit::Done) => ExitCode::SUCCESS,
-        Ok(Exit::Found | Exit::NotProved | Exit::NotReady) => ExitCode::from(1),
+        Ok(Exit::Found | Exit::NotProved | Exit::NotReady | Exit::Rejected) => ExitCode::from(1),
         Ok(Exit::Warned) => ExitCode::from(2),
         Ok(Exit::Incomplete) => ExitCode::from(3),
         // The reader closed the pipe, for example `head`.
@@ -327,6 +352,15 @@ pub fn main() -> ExitCode {
             error.lines().iter().for_each(|line| print_error(line));
             ExitCode::from(error.exit_code())
         }
+    }
+}
+
+/// Parses the value of `--timeout`.
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("the timeout must not be zero".to_owned()),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(format!("{error}; write a number and a unit, such as 500ms or 2s")),
     }
 }
 

@@ -47,7 +47,7 @@ pub use load::{Loader, RefreshedSnapshot};
 pub use rejection_reason::RejectionReason;
 pub use report::{
     AffectedClient, AuthorizerReport, CrlReport, ExceptionReport, FilterReport, ListReport,
-    ReloadReport, Report, ServiceReport, WaitingReport,
+    Rejection, ReloadReport, Report, ServiceReport, WaitingReport,
 };
 pub use routes::Routes;
 pub use warning::{CertificateFile, PeriodProblem, Warning};

@@ -68,7 +68,7 @@ impl AskConnection {
         Arc::clone(&self.authorizer.borrow().config)
     }
 
-    /// The lifecycle of the process. A health check fails from [`Lifecycle::NotReady`] on.
+    /// The lifecycle of the process. A health check succeeds in [`Lifecycle::Serving`] only.
     pub(crate) fn lifecycle(&self) -> watch::Receiver<Lifecycle> {
         self.worker.lifecycle.clone()
     }

@@ -146,7 +146,10 @@ impl ExtAuthz {
         }
         let is_serving = match *self.asker.lifecycle().borrow() {
             Lifecycle::Serving => self.asker.may_ask(),
-            Lifecycle::Draining | Lifecycle::NotReady | Lifecycle::Stopped => false,
+            Lifecycle::DrainedByOperator
+            | Lifecycle::Draining
+            | Lifecycle::NotReady
+            | Lifecycle::Stopped => false,
         };
         let status = if is_serving { SERVING } else { NOT_SERVING };
         Ok(framing::encode(&HealthCheckResponse { status }))

@@ -9,15 +9,20 @@ use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 
+use super::printable::printable;
 use super::{BoxedError, CliError};
 use crate::config::ListenAddress;
 
 /// Maximum size of a response body, in bytes; a larger body is an error.
 const MAX_BODY: usize = 16 << 20;
+
+/// Maximum characters of an error response that are printed.
+const MAX_SHOWN: usize = 4096;
 
 /// Sends requests one after another, each on a new connection.
 pub(super) struct AdminClient {
@@ -36,7 +41,7 @@ pub(super) enum AdminError {
     #[error("the admin address {address}: no response within {timeout:?}")]
     Timeout { address: ListenAddress, timeout: Duration },
     /// A response other than 200; the body gives the reason.
-    #[error("{}", body.trim())]
+    #[error("{}", shown(body))]
     Status { address: ListenAddress, status: StatusCode, body: String },
 }
 
@@ -65,6 +70,12 @@ impl AdminClient {
         json: String,
     ) -> Result<T, AdminError> {
         self.parse(&self.request(Method::POST, path, json)?)
+    }
+
+    /// Converts a JSON value of a response.
+    pub(super) fn parse_value<T: DeserializeOwned>(&self, value: Value) -> Result<T, AdminError> {
+        serde_json::from_value(value)
+            .map_err(|source| AdminError::Json { address: self.address.clone(), source })
     }
 
     fn parse<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, AdminError> {
@@ -102,6 +113,11 @@ impl AdminClient {
             ListenAddress::Unix(path) => exchange(UnixStream::connect(path).await?, request).await,
         }
     }
+}
+
+/// The text of a response, which another program may have sent.
+fn shown(body: &str) -> String {
+    printable(body.trim()).chars().take(MAX_SHOWN).collect()
 }
 
 /// Addresses to try, in order, for a local server that listens on `address`.

@@ -155,7 +155,7 @@ struct Source {
 
 fn source(args: &Args) -> Result<Source, CliError> {
     if args.url.is_none() && args.proofs.is_none() {
-        let path = &args.config.config;
+        let path = &args.config.path();
         let config = Config::read(path)?;
         let confirm = config.confirm.clone().ok_or_else(|| {
             let path = path.display();

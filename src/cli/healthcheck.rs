@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueHint;
 
 use super::admin_client::{AdminClient, AdminError};
-use super::{CliError, ConfigFile, Exit, print_error};
+use super::{CliError, ConfigFile, Exit, parse_timeout, print_error};
 use crate::config::ListenAddress;
 
 /// Maximum characters of an error response that are printed.
@@ -29,7 +29,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let address = ListenAddress::read_admin(args.config.path())?;
+    let address = ListenAddress::read_admin(&args.config.path())?;
     let Err(error) = AdminClient::new(&address, args.timeout)?.get("/readyz") else {
         return Ok(Exit::Done);
     };
@@ -43,12 +43,4 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         print_error(&error);
     }
     Ok(Exit::NotReady)
-}
-
-fn parse_timeout(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("the timeout must not be zero".to_owned()),
-        Ok(duration) => Ok(duration),
-        Err(error) => Err(format!("{error}; write a number and a unit, such as 500ms or 2s")),
-    }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::admin_client::{AdminClient, AdminError};
 use super::counted::counted;
+use super::printable::printable;
 use super::{CliError, CliOutput, ConfigFile, Exit};
 use crate::config::ListenAddress;
 use crate::unix_time::{self, rfc3339};
@@ -68,7 +69,7 @@ struct ReportedClient {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let address = ListenAddress::read_admin(args.config.path())?;
+    let address = ListenAddress::read_admin(&args.config.path())?;
     let report: ReportBody = AdminClient::new(&address, TIMEOUT)?.get_json("/report")?;
     let from = unix_time::now().saturating_sub(args.since.as_secs());
     let clients = report.clients.into_iter().map(|value| {
@@ -130,10 +131,4 @@ impl std::fmt::Display for ReportedClient {
         }
         Ok(())
     }
-}
-
-/// The subject without control characters. The issuer chooses it, and a line break in it would
-/// forge output lines.
-fn printable(subject: &str) -> String {
-    subject.chars().map(|it| if it.is_control() { '?' } else { it }).collect()
 }

@@ -30,7 +30,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let path = args.config.path();
-    let config = Config::read(path)?;
+    let config = Config::read(&path)?;
     let metrics = ControlMetrics::new().map_err(ServerError::Metrics)?;
     let loaded = Loader::start(&config, metrics, JudgementLinks::default());
     let mut unusable = listen::unusable_addresses(&config).into_iter();

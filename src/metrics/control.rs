@@ -29,6 +29,8 @@ pub struct ControlMetrics {
     crl_rejections: IntCounterVec,
     own_key_compromised: IntGaugeVec,
     upstream_up: IntGaugeVec,
+    /// 1 while an operator drains this instance.
+    pub drained: IntGauge,
     files_checked: Gauge,
     files_hung: IntGauge,
     /// The questions to a source of proofs.
@@ -70,6 +72,7 @@ impl ControlMetrics {
             crl_next_update: gauges("crl_next_update_timestamp_seconds", "When the first revocation list of a service expires.", &["service"])?,
             own_key_compromised: integers("own_key_compromised", "Keys of a service's own certificates and CAs that are in a filter or on a list.", &["service", "role"])?,
             upstream_up: integers("upstream_server_up", "1 if the health checks find a server healthy, 0 if unhealthy.", &["service", "server"])?,
+            drained: register(&registry, IntGauge::with_opts(opts("drained", "1 while an operator drains this instance, and readiness fails.")))?,
             files_checked: register(&registry, Gauge::with_opts(opts("files_checked_timestamp_seconds", "When the last check of all files ended.")))?,
             files_hung: register(&registry, IntGauge::with_opts(opts("files_hung", "Files that do not respond, because their file system hangs.")))?,
             confirm: ConfirmMetrics::register(&registry)?,

@@ -253,15 +253,15 @@ impl ConnectionRegistry {
         self.announces_close.get()
     }
 
-    /// Makes every further HTTP/1.1 response the last on its connection.
-    pub(crate) fn announce_close(&self) {
-        self.announces_close.set(true);
+    /// Sets whether every further HTTP/1.1 response is the last on its connection.
+    pub(crate) fn set_announces_close(&self, is_last: bool) {
+        self.announces_close.set(is_last);
     }
 
     /// Drains every connection, and those that are added later.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
-        self.announce_close();
+        self.set_announces_close(true);
         self.serving.borrow().values().for_each(|connection| connection.state.drain());
         self.recheck_held();
     }

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::Metrics;
 use super::control::{Asking, Control, HealthChecks};
-use crate::admin::{AdminListener, AdminState};
+use crate::admin::{AdminListener, AdminState, Drain};
 use crate::blocking::BlockingPool;
 use crate::config::Config;
 use crate::confirm::{AskingTask, ConfirmStatus, Inquiry};
@@ -110,6 +110,7 @@ impl Links {
         metrics: Metrics,
         asking: Option<AskingTask>,
     ) -> Control {
+        let drain = Drain::new(self.lifecycle.clone(), metrics.control.drained.clone());
         let health = HealthChecks {
             current: Arc::clone(&self.current),
             health: self.health.clone(),
@@ -123,19 +124,24 @@ impl Links {
             current: Arc::clone(&self.current),
             judgements: self.judgements.clone(),
         });
-        let state = self.admin_state(metrics.exposition, confirm);
+        let state = self.admin_state(metrics.exposition, confirm, drain);
         let (heartbeats, hanging) = (self.heartbeats.clone(), self.hanging.clone());
         Control { watcher, health, asking, heartbeats, hanging, admin, state }
     }
 
     /// The part that the admin server shows and controls.
-    fn admin_state(&self, exposition: Exposition, confirm: ConfirmStatus) -> AdminState {
+    fn admin_state(
+        &self,
+        exposition: Exposition,
+        confirm: ConfirmStatus,
+        drain: Drain,
+    ) -> AdminState {
         AdminState::new(
             exposition,
             Arc::clone(&self.report),
             confirm,
             self.recent_hits.clone(),
-            self.lifecycle.subscribe(),
+            drain,
             self.hanging.subscribe(),
             self.commands.clone(),
         )

@@ -292,6 +292,7 @@ impl Loader {
         Report {
             generation: self.generation,
             configuration: self.configuration.report(),
+            restart_needed: self.configuration.restart_needed(),
             filters: self.sources.filters.iter().map(FilterSource::report).collect(),
             lists: self.sources.lists.iter().map(ListSource::report).collect(),
             exceptions: self.sources.exceptions.report(),

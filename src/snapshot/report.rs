@@ -2,10 +2,13 @@
 //!
 //! Times are in seconds since the Unix epoch.
 
+mod rejections;
+
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::rejections::Rejection;
 use super::last_question::LastQuestion;
 use crate::config::{AuthorizerConfig, ServiceConfig};
 use crate::guard::{ExactList, Exception, NamedFilter};
@@ -21,6 +24,9 @@ pub struct Report {
     /// The last attempt to read the configuration again; `None` before the first one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<ReloadReport>,
+    /// The settings that differ from those of the start and take effect only after a restart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub restart_needed: Vec<&'static str>,
     /// The filters, in the order of the configuration.
     pub filters: Vec<FilterReport>,
     /// The lists, in the order of the configuration.

@@ -37,7 +37,14 @@ pub enum Command {
     /// Accepts the waiting update of a filter.
     Accept(AcceptUpdate),
     /// Refreshes all files now; the sender is used when that is done.
-    Reload(oneshot::Sender<()>),
+    Reload(oneshot::Sender<ReloadOutcome>),
+}
+
+/// How a requested reload ended. The [`Report`] has the result for each file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReloadOutcome {
+    /// Whether a file is still being written; it is read when its writer is done.
+    pub pending: bool,
 }
 
 /// Accepts the waiting update of a filter.
@@ -83,7 +90,7 @@ enum Wakeup {
 
 /// Incomplete reload requests, and when they arrived.
 #[derive(Default)]
-struct ReloadRequests(Vec<(Instant, oneshot::Sender<()>)>);
+struct ReloadRequests(Vec<(Instant, oneshot::Sender<ReloadOutcome>)>);
 
 impl FileWatcher {
     /// Runs until the channel of commands closes.
@@ -197,7 +204,7 @@ impl ReloadRequests {
     fn complete(&mut self, pending: bool) {
         let is_due = |since: &Instant| !pending || since.elapsed() >= MAX_RELOAD_WAIT;
         for (_, response) in self.0.extract_if(.., |(since, _)| is_due(since)) {
-            let _ = response.send(()); // the caller may have gone
+            let _ = response.send(ReloadOutcome { pending }); // the caller may have gone
         }
     }
 }

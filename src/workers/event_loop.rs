@@ -137,8 +137,11 @@ impl EventLoop<'_> {
 
     fn enter(&mut self, lifecycle: Lifecycle, worker: &Worker, ticks: &mut Interval) {
         match lifecycle {
-            Lifecycle::Serving | Lifecycle::Stopped => {}
-            Lifecycle::NotReady => worker.connections.announce_close(),
+            Lifecycle::Stopped => {}
+            Lifecycle::Serving => worker.connections.set_announces_close(false),
+            Lifecycle::DrainedByOperator | Lifecycle::NotReady => {
+                worker.connections.set_announces_close(true);
+            }
             Lifecycle::Draining => {
                 self.accepting.drain().for_each(|(_, task)| task.abort());
                 worker.connections.drain();

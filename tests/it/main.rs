@@ -58,6 +58,7 @@ mod authorizers {
 
 mod cli {
     mod bench;
+    mod commands;
     mod confirm;
     mod demo;
     mod filter;

@@ -67,7 +67,7 @@ struct Update<'a> {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let admin = AdminClient::new(&Config::read(&args.config.config)?.admin, TIMEOUT)?;
+    let admin = AdminClient::new(&Config::read(&args.config.path())?.admin, TIMEOUT)?;
     let waiting = waiting(&admin, &args.name)?;
     let accepted = if args.yes { Some(&waiting.sha256) } else { args.sha256.as_ref() };
     if !args.json {
@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         print(format_args!(
             "accept it with: keygate filter accept {name} --sha256 {} --config {}",
             waiting.sha256,
-            quoted(&args.config.config.to_string_lossy())
+            quoted(&args.config.path().to_string_lossy())
         ))?;
     }
     Ok(if generation.is_some() { Exit::Done } else { Exit::Found })

@@ -34,6 +34,8 @@ pub type Commit = Box<dyn FnOnce() + Send>;
 #[derive(Debug)]
 pub(crate) struct Configuration {
     config: LastGood<Config>,
+    /// The configuration that the process was started with.
+    first: Box<Config>,
     metrics: ControlMetrics,
     /// Whether the file must be read although it has not changed.
     is_requested: bool,
@@ -52,7 +54,8 @@ pub(crate) enum ConfigChange {
 impl Configuration {
     /// The first configuration. [`Configuration::watch`] names its file.
     pub(crate) fn new(config: Config, metrics: ControlMetrics, now: SystemTime) -> Self {
-        Self { config: LastGood::new(config, now), metrics, is_requested: false }
+        let first = Box::new(config.clone());
+        Self { config: LastGood::new(config, now), first, metrics, is_requested: false }
     }
 
     /// Reads the configuration again when `file` changes.
@@ -68,6 +71,11 @@ impl Configuration {
     /// The result of the last attempt to read the file again; `None` before the first one.
     pub(crate) fn report(&self) -> Option<ReloadReport> {
         self.config.last_attempt().cloned()
+    }
+
+    /// The settings that differ from those of the start and take effect only after a restart.
+    pub(crate) fn restart_needed(&self) -> Vec<&'static str> {
+        self.config.get().needs_restart(&self.first)
     }
 
     /// Reads the file again if it has changed or `trigger` requires it.

@@ -1,0 +1,55 @@
+//! `keygate drain`: readiness of the running proxy fails while serving goes on.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::admin_client::AdminClient;
+use super::{CliError, ConfigFile, Exit, json, print, print_json};
+use crate::config::ListenAddress;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// End the drain: readiness succeeds again.
+    #[arg(long)]
+    undo: bool,
+    /// Print a JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Maximum time for the response.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(Serialize)]
+struct DrainRequest {
+    drained: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Drained {
+    drained: bool,
+    changed: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
+    let address = ListenAddress::read_admin(&args.config.path())?;
+    let admin = AdminClient::new(&address, TIMEOUT)?;
+    let request = json(&DrainRequest { drained: !args.undo })?;
+    let state: Drained = admin.post_json("/drain", request)?;
+    if args.json {
+        print_json(&state)?;
+        return Ok(Exit::Done);
+    }
+    print(match state {
+        Drained { drained: true, changed: true } => {
+            "drained: /readyz fails, and clients are served until the process ends"
+        }
+        Drained { drained: true, changed: false } => "drained already",
+        Drained { drained: false, changed: true } => "no longer drained",
+        Drained { drained: false, changed: false } => "not drained",
+    })?;
+    Ok(Exit::Done)
+}

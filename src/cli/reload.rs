@@ -1,0 +1,92 @@
+//! `keygate reload`: has the running proxy read changed files again, and prints what it rejected.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::admin_client::AdminClient;
+use super::printable::printable;
+use super::{CliError, ConfigFile, Exit, parse_timeout, print, print_json};
+use crate::config::ListenAddress;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// Maximum time until the reload is done. It goes on if that is exceeded.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "5m",
+        value_parser = parse_timeout,
+        value_hint = clap::ValueHint::Other
+    )]
+    timeout: Duration,
+    /// Print a JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Deserialize)]
+struct Reloaded {
+    generation: u64,
+    pending: bool,
+    rejected: Vec<RejectedFile>,
+    restart_needed: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct RejectedFile {
+    kind: String,
+    name: Option<String>,
+    reason: Option<String>,
+    error: String,
+    waiting: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
+    let file = args.config.path();
+    let address = ListenAddress::read_admin(&file)?;
+    let admin = AdminClient::new(&address, args.timeout)?;
+    let response: Value = admin.post_json("/reload", "{}".to_owned())?;
+    let Reloaded { generation, pending, rejected, restart_needed } =
+        admin.parse_value(response.clone())?;
+    let is_done = rejected.is_empty() && !pending;
+    let exit = if is_done { Exit::Done } else { Exit::Rejected };
+    if args.json {
+        print_json(&response)?;
+        return Ok(exit);
+    }
+    for file in &rejected {
+        print(file)?;
+        if let RejectedFile { name: Some(name), waiting: true, .. } = file {
+            print(format_args!("  to let it through: keygate filter accept {}", printable(name)))?;
+        }
+    }
+    if pending {
+        print("a file is still being written, and is read when its writer is done")?;
+    }
+    if !restart_needed.is_empty() {
+        let settings = printable(&restart_needed.join(", "));
+        print(format_args!("read at the start only, restart to change them: {settings}"))?;
+    }
+    print(format_args!("snapshot {generation} is in use, rejected: {}", rejected.len()))?;
+    Ok(exit)
+}
+
+impl fmt::Display for RejectedFile {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, name, reason, error, waiting: _ } = self;
+        formatter.write_str(&printable(kind))?;
+        if let Some(name) = name {
+            write!(formatter, " {}", printable(name))?;
+        }
+        formatter.write_str(" rejected")?;
+        if let Some(reason) = reason {
+            write!(formatter, " ({})", printable(reason))?;
+        }
+        write!(formatter, ": {}", printable(error))
+    }
+}

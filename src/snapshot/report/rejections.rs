@@ -1,0 +1,55 @@
+//! The files that are not in use because their last check rejected them.
+
+use serde::Serialize;
+
+use super::{ReloadReport, Report};
+
+/// A file, or the files of a service, whose last check rejected them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Rejection<'a> {
+    /// `configuration`, `filter`, `list`, `service` or `authorizer`.
+    pub kind: &'static str,
+    /// Name in the configuration; `None` for the configuration itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<&'a str>,
+    /// Class of the rejection of a filter or of a CRL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
+    /// The whole reason.
+    pub error: &'a str,
+    /// Whether `keygate filter accept` lets the update through.
+    pub waiting: bool,
+    /// When it was rejected.
+    pub at: u64,
+}
+
+impl Report {
+    /// Everything that the last checks rejected.
+    #[must_use]
+    pub fn rejections(&self) -> Vec<Rejection<'_>> {
+        let configuration =
+            self.configuration.iter().filter_map(|it| rejection("configuration", None, it));
+        let filters = self.filters.iter().filter_map(|it| {
+            let found = rejection("filter", Some(&it.name), &it.last_reload)?;
+            Some(Rejection { waiting: it.waiting.is_some(), ..found })
+        });
+        let lists = self.lists.iter();
+        let lists = lists.filter_map(|it| rejection("list", Some(&it.name), &it.last_reload));
+        let services = self.services.iter();
+        let services =
+            services.filter_map(|it| rejection("service", Some(&it.name), &it.last_reload));
+        let authorizers = self.authorizers.iter();
+        let authorizers =
+            authorizers.filter_map(|it| rejection("authorizer", Some(&it.name), &it.last_reload));
+        configuration.chain(filters).chain(lists).chain(services).chain(authorizers).collect()
+    }
+}
+
+fn rejection<'a>(
+    kind: &'static str,
+    name: Option<&'a str>,
+    reload: &'a ReloadReport,
+) -> Option<Rejection<'a>> {
+    let error = reload.error.as_deref()?;
+    Some(Rejection { kind, name, reason: reload.reason, error, waiting: false, at: reload.at })
+}
