@@ -3,6 +3,7 @@
 //! Runs on the control runtime, never on the data path.
 
 mod accept;
+mod attention;
 mod chart;
 mod command;
 mod connections;
@@ -10,6 +11,7 @@ mod drain;
 mod history;
 mod listener;
 mod page;
+mod plain;
 mod recent_hits;
 mod reload;
 mod status;
@@ -297,10 +299,10 @@ async fn respond(
             typed("text/javascript; charset=utf-8", include_str!("admin/page.js").to_owned())
         }
         "/report" => rendered("application/json", recent_hits::json(state)),
-        "/status" => rendered("application/json", status::json(state)),
+        "/status" => rendered("application/json", status::json(state, now())),
+        "/status.txt" => rendered("text/plain; charset=utf-8", page::text::render(state, now())),
         _ => {
-            let paths =
-                "not found; the paths are /, /livez, /metrics, /readyz, /report and /status";
+            let paths = "not found; the paths are /, /livez, /metrics, /readyz, /report, /status and /status.txt";
             text(StatusCode::NOT_FOUND, paths)
         }
     }

@@ -29,6 +29,7 @@ mod proof;
 mod reload;
 mod report;
 mod run;
+mod status;
 mod validate;
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -92,6 +93,12 @@ enum CliCommand {
     /// reason on standard error. Reads only the admin address of the configuration; errors
     /// elsewhere in the file are ignored.
     Healthcheck(healthcheck::Args),
+    /// Show what needs attention, and everything that is in use.
+    ///
+    /// Prints the status page of the running proxy as text: first the conditions that need attention,
+    /// worst first, each with the whole reason and the command to run. Then follow filters, lists,
+    /// services, counts, expiry dates and the last rejected clients.
+    Status(status::Args),
     /// Read changed files again: exit code 0 if everything is in use, 1 if a file was rejected.
     ///
     /// Sends the running proxy the command to check the configuration and every file for changes,
@@ -328,6 +335,7 @@ pub fn main() -> ExitCode {
         CliCommand::Validate(args) => validate::run(&args),
         CliCommand::Demo(args) => demo::run(&args),
         CliCommand::Healthcheck(args) => healthcheck::run(&args),
+        CliCommand::Status(args) => status::run(&args),
         CliCommand::Reload(args) => reload::run(&args),
         CliCommand::Drain(args) => drain::run(&args),
         CliCommand::Report(args) => report::run(&args),

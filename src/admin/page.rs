@@ -1,6 +1,7 @@
 //! The status page at `/`. It works without JavaScript and loads nothing from other hosts.
 
-mod expiries;
+pub(super) mod expiries;
+pub(super) mod text;
 mod time;
 
 use askama::Template;
@@ -8,6 +9,7 @@ use askama::Template;
 use self::expiries::{Expiry, expiries};
 use self::time::ago;
 use super::AdminState;
+use super::attention::{Attention, attention};
 use super::chart::Chart;
 use super::history::HourCounts;
 use crate::confirm::{CanaryState, ConfirmReport};
@@ -29,6 +31,8 @@ const MAX_ANSWERS: usize = 10;
 struct StatusPage<'a> {
     version: &'static str,
     is_ready: bool,
+    /// The conditions that need attention, worst first.
+    attention: Vec<Attention>,
     generation: u64,
     /// Result of the last reload of the configuration.
     configuration: Option<Badge>,
@@ -50,9 +54,9 @@ struct StatusPage<'a> {
 }
 
 /// A highlighted text.
-struct Badge {
+pub(super) struct Badge {
     /// CSS class: `good`, `warn` or `bad`.
-    kind: &'static str,
+    pub(super) kind: &'static str,
     text: String,
 }
 
@@ -167,6 +171,11 @@ struct AuthorizerRow<'a> {
 
 /// Renders the page at `now`, in seconds since the Unix epoch.
 pub(super) fn render(state: &AdminState, now: u64) -> Result<String, askama::Error> {
+    with_page(state, now, |page| page.render())
+}
+
+/// Calls `render` with the page at `now`, in seconds since the Unix epoch.
+fn with_page<T>(state: &AdminState, now: u64, render: impl FnOnce(&StatusPage<'_>) -> T) -> T {
     let (report, confirm) = (state.report.load(), state.confirm.load());
     let AllHits { hits, evicted } = state.recent_hits.all();
     let hours = state.update_history(now);
@@ -174,6 +183,7 @@ pub(super) fn render(state: &AdminState, now: u64) -> Result<String, askama::Err
     let page = StatusPage {
         version: env!("CARGO_PKG_VERSION"),
         is_ready: state.not_ready().is_none(),
+        attention: attention(state, now),
         generation: report.generation,
         configuration: report.configuration.as_ref().map(|it| configuration(it, now)),
         now: rfc3339(now),
@@ -193,7 +203,7 @@ pub(super) fn render(state: &AdminState, now: u64) -> Result<String, askama::Err
             .map(|report| authorizer(report, &state.exposition, now))
             .collect(),
     };
-    page.render()
+    render(&page)
 }
 
 fn configuration(reload: &ReloadReport, now: u64) -> Badge {

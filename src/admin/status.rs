@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::AdminState;
+use super::attention::{Attention, attention};
 use super::drain::DrainReport;
 use crate::confirm::ConfirmReport;
 use crate::snapshot::Report;
@@ -16,13 +17,16 @@ struct StatusBody<'a> {
     not_ready: Option<String>,
     /// `null` unless an operator drains this instance.
     drained: Option<DrainReport>,
+    /// The conditions that need attention, worst first.
+    attention: Vec<Attention>,
     #[serde(flatten)]
     report: &'a Report,
     /// `null` if no source of proofs is configured.
     confirm: Option<&'a ConfirmReport>,
 }
 
-pub(super) fn json(state: &AdminState) -> serde_json::Result<String> {
+/// The body of `/status` at `now`, in seconds since the Unix epoch.
+pub(super) fn json(state: &AdminState, now: u64) -> serde_json::Result<String> {
     let (report, confirm) = (state.report.load(), state.confirm.load());
     let not_ready = state.not_ready();
     let mut json = serde_json::to_string_pretty(&StatusBody {
@@ -30,6 +34,7 @@ pub(super) fn json(state: &AdminState) -> serde_json::Result<String> {
         ready: not_ready.is_none(),
         not_ready,
         drained: state.drain.report(),
+        attention: attention(state, now),
         report: &report,
         confirm: confirm.as_ref(),
     })?;

@@ -41,6 +41,21 @@ impl Exposition {
         sums
     }
 
+    /// The labels and values of a counter or gauge of the control plane.
+    #[must_use]
+    pub fn control_values(&self, series: &str) -> Vec<(BTreeMap<String, String>, f64)> {
+        let families = self.control.gather().into_iter().filter(|it| it.name() == series);
+        let values = families.flat_map(|mut family| {
+            family.take_metric().into_iter().map(|metric| {
+                let labels = metric.get_label().iter();
+                let labels = labels.map(|it| (it.name().to_owned(), it.value().to_owned()));
+                let value = metric.get_counter().get_value() + metric.get_gauge().get_value();
+                (labels.collect(), value)
+            })
+        });
+        values.collect()
+    }
+
     /// The sums of a counter or gauge of one service or authorizer over all workers, by the values of
     /// another label.
     #[must_use]

@@ -67,6 +67,7 @@ mod cli {
     mod packaging;
     mod proofs;
     mod reports;
+    mod status;
     mod validate;
 }
 

@@ -11,19 +11,19 @@ const MAX_EXPIRIES: usize = 20;
 const SOON: u64 = 14 * 86_400;
 
 /// An object and the time at which it expires.
-pub(super) struct Expiry {
+pub(in crate::admin) struct Expiry {
     /// Seconds since the Unix epoch.
-    pub(super) seconds: u64,
-    pub(super) state: Badge,
-    pub(super) at: String,
+    pub(in crate::admin) seconds: u64,
+    pub(in crate::admin) state: Badge,
+    pub(in crate::admin) at: String,
     /// Kind of object, such as a certificate.
-    pub(super) kind: &'static str,
+    pub(in crate::admin) kind: &'static str,
     /// Service or exception that the object belongs to.
-    pub(super) subject: String,
+    pub(in crate::admin) subject: String,
 }
 
 /// Returns the certificates, revocation lists and exceptions that expire first.
-pub(super) fn expiries(report: &Report, now: u64) -> Vec<Expiry> {
+pub(in crate::admin) fn expiries(report: &Report, now: u64) -> Vec<Expiry> {
     let expiry = |seconds, kind, subject: &str| {
         let (class, text) = match seconds {
             seconds if seconds <= now => ("bad", "expired"),
@@ -46,11 +46,22 @@ pub(super) fn expiries(report: &Report, now: u64) -> Vec<Expiry> {
             seconds.map(|seconds| expiry(seconds, kind, &service.name))
         })
     });
+    let authorizers = report.authorizers.iter().flat_map(|authorizer| {
+        [
+            (authorizer.certificate_not_after, "certificate"),
+            (authorizer.trust_anchor_not_after, "CA of clients"),
+            (authorizer.crl_next_update, "revocation list"),
+        ]
+        .into_iter()
+        .filter_map(move |(seconds, kind)| {
+            seconds.map(|seconds| expiry(seconds, kind, &authorizer.name))
+        })
+    });
     let exceptions = report.exceptions.iter().map(|exception| {
         let subject = format!("{} ({})", exception.reason, exception.fingerprint);
         expiry(exception.until, "exception", &subject)
     });
-    let mut expiries: Vec<Expiry> = services.chain(exceptions).collect();
+    let mut expiries: Vec<Expiry> = services.chain(authorizers).chain(exceptions).collect();
     expiries.sort_by_key(|expiry| expiry.seconds);
     expiries.truncate(MAX_EXPIRIES);
     expiries

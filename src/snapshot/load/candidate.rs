@@ -49,7 +49,8 @@ pub fn check_filter_candidate(
     let watermark = in_use.as_ref().map(Watermark::from_header);
     let watermark = watermark.max(record.map(FilterRecord::watermark));
     let update = check_filter(config, read_filter(config)?, watermark, now)?;
-    let entries = in_use.map_or_else(|| record.map(FilterRecord::entries), |it| Some(it.entry_count));
+    let entries =
+        in_use.map_or_else(|| record.map(FilterRecord::entries), |it| Some(it.entry_count));
     match shrunk {
         ShrunkFilter::Allow => {}
         ShrunkFilter::Refuse => {

@@ -1,0 +1,152 @@
+//! `keygate status`: what needs attention, and what is in use.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::support::keygate::keygate;
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Pki};
+use crate::support::proxy::{Configuration, Configure, Proxy};
+use crate::support::{output_text, write_filter};
+
+/// Runs `command` for the proxy with this admin address.
+fn run(pki: &Pki, admin: &str, command: &[&str]) -> Output {
+    let file = pki.path("admin.toml");
+    std::fs::write(&file, format!("admin.listen = \"{admin}\"\n")).unwrap();
+    let output = keygate(&[command, &["--config", file.to_str().unwrap()]].concat());
+    assert_ne!(output.status.code(), None, "{}", output_text(&output));
+    output
+}
+
+fn text(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Level, subject and the beginning of the problem of each condition.
+fn conditions(status: &Value) -> Vec<(String, String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let items = status["attention"].as_array().unwrap().iter();
+    items.map(|it| (text(&it["level"]), text(&it["subject"]), text(&it["problem"]))).collect()
+}
+
+#[test]
+fn the_status_has_what_the_page_shows_and_begins_with_what_needs_attention() {
+    let proxy = Proxy::new().start();
+    proxy.rejects(&proxy.lost);
+    let admin = proxy.admin_address().to_string();
+    let calm = text(&run(&proxy.pki, &admin, &["status"]));
+    assert!(calm.starts_with("nothing needs attention\n"), "{calm}");
+    for part in [
+        "\nkeygate 0.1.0, ready, snapshot 1, ",
+        "\nfilter lost: in use\n",
+        "\nservice test: 127.0.0.1:0 for any other, to http://127.0.0.1:",
+        "\n  verdict probable: ",
+        "\n  action reject: ",
+        ": certificate of test\n",
+        "\nrejected and flagged clients: 1\n",
+        "CN=lost, probable, reject, service test, ",
+    ] {
+        assert!(calm.contains(part), "{part:?} is not in {calm}");
+    }
+
+    std::fs::write(proxy.pki.path("keygate.toml"), "wrokers = 2").unwrap();
+    std::fs::write(proxy.pki.path("lost.pkbf"), "no filter").unwrap();
+    run(&proxy.pki, &admin, &["reload"]);
+    run(&proxy.pki, &admin, &["drain"]);
+    let shown = text(&run(&proxy.pki, &admin, &["status"]));
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines[0], "needs attention: 3", "{shown}");
+    assert!(lines[1].starts_with("  red: configuration: rejected: "), "{shown}");
+    assert!(lines[1].contains("did you mean \"workers\"?"), "the whole reason: {shown}");
+    assert!(lines[2].starts_with("  red: filter lost: rejected (marker): "), "{shown}");
+    assert_eq!(lines[3], "  amber: this instance: not ready: drained by an operator");
+    assert_eq!(lines[4], "    run: keygate drain --undo");
+    assert!(shown.contains("\nkeygate 0.1.0, not ready, snapshot 1, "), "{shown}");
+
+    let status: Value =
+        serde_json::from_str(&text(&run(&proxy.pki, &admin, &["status", "--json"]))).unwrap();
+    assert_eq!(status, proxy.status());
+    assert_eq!(conditions(&status).len(), 3);
+    assert_eq!(status["attention"][2]["command"], "keygate drain --undo");
+}
+
+#[test]
+fn servers_that_are_down_and_dates_that_come_soon_need_attention() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let until = humantime::format_rfc3339_seconds(
+        std::time::SystemTime::now() + std::time::Duration::from_secs(86_400),
+    );
+    let fingerprint = "0".repeat(64);
+    let keygate = Configuration::new(origin.address())
+        .global(&format!(
+            "[[exceptions]]\nfingerprint = \"{fingerprint}\"\nuntil = {until}\nreason = \"later\"\n"
+        ))
+        .servers(&[format!("http://{}", origin.address()), "http://127.0.0.1:9".to_owned()])
+        .upstream("health_check = { path = \"/\", interval = \"200ms\" }")
+        .start(&pki);
+    let status = keygate.wait_for_status("a server that is down", |status| {
+        conditions(status).iter().any(|(_, subject, _)| subject == "service test")
+    });
+    let found = conditions(&status);
+    let expected = [
+        ("amber", "service test", "upstream server http://127.0.0.1:9 is unhealthy"),
+        ("amber", "exception of later (000", "expires in 2"),
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for ((level, subject, problem), expected) in found.iter().zip(expected) {
+        assert_eq!(level, expected.0, "{found:?}");
+        assert!(subject.starts_with(expected.1), "{found:?}");
+        assert!(problem.starts_with(expected.2), "{found:?}");
+    }
+
+    // Without a server that is left, nobody is served.
+    let all_down = Configuration::new("127.0.0.1:9")
+        .upstream("health_check = { path = \"/\", interval = \"200ms\" }");
+    let down = Pki::new();
+    write_filter(&down.path("lost.pkbf"), &[]);
+    let keygate = all_down.start(&down);
+    let status =
+        keygate.wait_for_status("a service that is down", |status| !conditions(status).is_empty());
+    assert_eq!(conditions(&status)[0].0, "red");
+}
+
+#[test]
+fn a_waiting_update_needs_attention_with_the_command_that_accepts_it() {
+    let proxy = Proxy::new().start();
+    let several: Vec<_> = (0..4).map(|at| proxy.pki.client(&format!("{at}"), Kind::P256)).collect();
+    let keys: Vec<_> = several.iter().map(|it| it.spki.as_slice()).collect();
+    write_filter(&proxy.pki.path("lost.pkbf"), &keys);
+    let admin = proxy.admin_address().to_string();
+    assert!(run(&proxy.pki, &admin, &["reload"]).status.success());
+    write_filter(&proxy.pki.path("lost.pkbf"), &[]);
+    let reloaded = run(&proxy.pki, &admin, &["reload"]);
+    assert_eq!(reloaded.status.code(), Some(1), "{}", output_text(&reloaded));
+    let shown = String::from_utf8_lossy(&reloaded.stdout).into_owned();
+    assert!(shown.contains("\n  to let it through: keygate filter accept lost\n"), "{shown}");
+    let status = proxy.status();
+    let [condition] = conditions(&status).try_into().unwrap();
+    assert_eq!((&*condition.0, &*condition.1), ("amber", "filter lost"));
+    assert!(condition.2.starts_with("an update waits (shrunk): "), "{condition:?}");
+    assert_eq!(status["attention"][0]["command"], json!("keygate filter accept lost"));
+}
+
+/// The issuer chooses the subject. A line break in it would forge a line of the output.
+#[test]
+fn the_subject_of_a_client_forges_no_line_and_controls_no_terminal() {
+    let proxy = Proxy::new();
+    let evil = proxy.pki.client("evil\n  red, forged\u{1b}[31m", Kind::P256);
+    write_filter(&proxy.pki.path("lost.pkbf"), &[&evil.spki]);
+    let proxy = proxy.start();
+    proxy.rejects(&evil);
+    let admin = proxy.admin_address().to_string();
+    for command in ["status", "report"] {
+        let shown = text(&run(&proxy.pki, &admin, &[command]));
+        assert!(shown.contains("forged"), "{shown}");
+        assert!(!shown.contains('\u{1b}') && !shown.contains("\n  red, forged"), "{shown}");
+    }
+    let (_, page) = proxy.admin("/status.txt");
+    assert!(!page.contains('\u{1b}') && !page.contains("\n  red, forged"), "{page}");
+}
