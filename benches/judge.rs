@@ -244,6 +244,7 @@ fn lists() -> [ExactList; 2] {
         sha256: [0; 32],
         findings: Findings::default(),
         date: None,
+        is_deprecated: false,
     };
     [Arc::new(fingerprints).into(), Arc::new(named).into()]
 }

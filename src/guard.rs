@@ -94,9 +94,10 @@ impl Guard {
         Self { exact: self.exact.with_exceptions(exceptions), ..self }.with_all_exponents()
     }
 
-    /// Lists and exceptions are exact, so that the default exponents cost no false positive there.
+    /// Lists, exceptions and proofs are exact, so that the default exponents cost no false positive
+    /// there.
     fn with_all_exponents(self) -> Self {
-        let of_lists = match self.exact.has_fingerprints() {
+        let of_lists = match self.exact.has_fingerprints() || self.answers.is_some() {
             true => RsaExponents::default(),
             false => RsaExponents::NONE,
         };
@@ -108,7 +109,7 @@ impl Guard {
     /// confirm a key, and after the filters if they clear one.
     #[must_use]
     pub fn with_answers(self, answers: CurrentAnswers) -> Self {
-        Self { answers: Some(answers), ..self }
+        Self { answers: Some(answers), ..self }.with_all_exponents()
     }
 
     /// The verdict at `now` on a client's `chain`, leaf first. With [`Depth::Chain`] it is the

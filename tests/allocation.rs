@@ -34,6 +34,7 @@ fn a_clean_key_is_judged_without_an_allocation() {
         sha256: [0; 32],
         findings: [(1, "debianssl".into())].into_iter().collect(),
         date: None,
+        is_deprecated: false,
     });
     let exception = Exception {
         key: other.into(),

@@ -81,6 +81,8 @@ pub struct NamedBlocklist {
     pub findings: Findings,
     /// Date of the list, in seconds since the Unix epoch; `None` if it is unknown.
     pub date: Option<u64>,
+    /// Whether the publisher calls the format deprecated, so that it may not be updated any more.
+    pub is_deprecated: bool,
 }
 
 /// An exact list of any format.

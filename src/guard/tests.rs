@@ -131,7 +131,14 @@ fn blocklist(name: &str, keys: &[&[u8]]) -> Arc<NamedBlocklist> {
     let blocklist = Blocklist::parse(records.concat()).unwrap();
     let findings = [(1, "debianssl".into())].into_iter().collect();
     let sha256 = blocklist.sha256();
-    Arc::new(NamedBlocklist { name: name.into(), blocklist, sha256, findings, date: None })
+    Arc::new(NamedBlocklist {
+        name: name.into(),
+        blocklist,
+        sha256,
+        findings,
+        date: None,
+        is_deprecated: false,
+    })
 }
 
 /// The lines of a list for a key: of its number, or of its SPKI if there is none.
@@ -256,6 +263,8 @@ fn an_rsa_key_is_looked_up_in_each_filter_with_its_exponents() {
     assert_eq!(verdict(guard(&[17], &[3]), &answers), VerdictKind::Probable);
     answers.confirm(&with_3);
     assert_eq!(verdict(guard(&[17], &[3]), &answers), VerdictKind::Confirmed);
+    // A proof is exact, so that it counts for an exponent with which no filter is asked.
+    assert_eq!(verdict(guard(&[], &[]), &answers), VerdictKind::Confirmed);
 }
 
 #[test]

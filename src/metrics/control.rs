@@ -350,7 +350,7 @@ impl ListMetrics {
         self.reloads.of(ReloadResult::Unchanged).inc();
     }
 
-    /// Sets whether the list in use is older than its `max_age`.
+    /// Sets whether the list in use is older than its `max_age`, or of unknown age.
     pub fn set_stale(&self, is_stale: bool) {
         self.gauges.set(ListGauge::Stale, f64::from(u8::from(is_stale)));
     }
@@ -374,7 +374,7 @@ enum ListGauge {
 const LIST_GAUGES: [Row<ListGauge>; 3] = [
     Row { key: ListGauge::Entries, name: "list_entries", help: "Keys on the list in use." },
     Row { key: ListGauge::LastReloadSuccessful, name: "list_last_reload_successful", help: "0 if the file was rejected at its last check." },
-    Row { key: ListGauge::Stale, name: "list_stale", help: "1 if the list is older than its max_age." },
+    Row { key: ListGauge::Stale, name: "list_stale", help: "1 if the list is older than its max_age, or of unknown age." },
 ];
 
 /// The series of all lists.

@@ -318,7 +318,7 @@ impl Loader {
         let services = services.chain(authorizers.flat_map(|source| source.warnings(now)));
         let own_keys = self.compromised_own_keys().into_iter().map(Box::new).map(Warning::OwnKey);
         let filters = self.sources.filters.iter().flat_map(FilterSource::warnings);
-        let lists = self.sources.lists.iter().flat_map(ListSource::warnings);
+        let lists = self.sources.lists.iter().flat_map(|list| list.warnings(now));
         filters.chain(lists).chain(services).chain(own_keys).collect()
     }
 

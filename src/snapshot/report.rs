@@ -81,7 +81,7 @@ pub struct ListReport {
     /// SHA-256 of a blocklist, in hex.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// Whether the list is older than `max_age`.
+    /// Whether the list is older than `max_age`, or of unknown age.
     pub stale: bool,
     /// The last attempt to read the file.
     pub last_reload: ReloadReport,

@@ -21,6 +21,14 @@ use crate::unix_time::rfc3339;
 /// A condition that an operator must mend although keygate can start with it.
 #[derive(Debug, Clone)]
 pub enum Warning {
+    /// `max_age` is set for a list whose age is unknown.
+    AgelessList {
+        /// Name of the list.
+        list: String,
+        /// The date of the list, which lies in the future, in seconds since the Unix epoch. `None`
+        /// if it has no date.
+        date: Option<u64>,
+    },
     /// A certificate of a service has expired, expires soon, or is not valid yet.
     CertificatePeriod {
         /// The file with the certificate.
@@ -43,6 +51,11 @@ pub enum Warning {
         file: CertificateFile,
         /// Distinguished name of the CA.
         subject: String,
+    },
+    /// The publisher of a list calls its format deprecated.
+    DeprecatedList {
+        /// Name of the list.
+        list: String,
     },
     /// A filter that is in use has no entries: no key is a hit.
     EmptyFilter {
@@ -100,11 +113,6 @@ pub enum Warning {
         subject: String,
         /// The reason for the warning.
         problem: PeriodProblem,
-    },
-    /// `max_age` is set for a list whose date is unknown.
-    UndatedList {
-        /// Name of the list.
-        list: String,
     },
     /// A private key file with unsafe permissions.
     UnsafePermissions(ExposedKeyFile),
@@ -200,8 +208,15 @@ impl Warning {
             Self::TrustAnchorPeriod { .. } => {
                 warn!(%problem, "trust anchor is not valid now, its clients are rejected");
             }
-            Self::UndatedList { list } => {
-                warn!(%list, %problem, "max_age has no effect on a list without a date");
+            Self::AgelessList { list, .. } => {
+                warn!(%list, %problem, "the age of the list is unknown, it counts as stale");
+            }
+            Self::DeprecatedList { list } => {
+                warn!(
+                    %list,
+                    %problem,
+                    "the format of the list is deprecated, it may not be updated any more"
+                );
             }
             Self::UnsafePermissions(_) => {
                 warn!(%problem, "private key file has unsafe permissions");
@@ -260,10 +275,21 @@ impl fmt::Display for Warning {
             Self::TrustAnchorPeriod { file, subject, problem } => {
                 write!(formatter, "{file}: the CA {subject} {problem}")
             }
-            Self::UndatedList { list } => write!(
+            Self::AgelessList { list, date: None } => write!(
                 formatter,
-                "list {list:?}: max_age has no effect, because there is no badkeysdata.json with a \
-                 date beside the file; fetch it too, or remove the key"
+                "list {list:?}: there is no badkeysdata.json with a date beside the file, so that \
+                 its age is unknown; fetch it too, or remove max_age"
+            ),
+            Self::AgelessList { list, date: Some(date) } => write!(
+                formatter,
+                "list {list:?}: its date {} is in the future, so that its age is unknown; correct \
+                 the clock, or fetch the list again",
+                rfc3339(*date)
+            ),
+            Self::DeprecatedList { list } => write!(
+                formatter,
+                "list {list:?}: badkeysdata.json calls its format deprecated, so that it may not \
+                 be updated any more; look for a newer keygate"
             ),
             Self::UnsafePermissions(file) => file.fmt(formatter),
         }

@@ -60,11 +60,21 @@ impl Blocklist {
     /// Writes both files into a directory, the metadata with the SHA-256 of the list unless they
     /// have another one. Each is renamed over the previous one.
     pub fn write(&self, directory: &Path) -> PathBuf {
+        self.write_metadata(directory);
+        self.write_records(directory)
+    }
+
+    /// Writes `badkeysdata.json` alone.
+    pub fn write_metadata(&self, directory: &Path) {
         let mut metadata = self.metadata.clone();
         let sha256 = HEXLOWER.encode(digest(&SHA256, self.content()).as_ref());
         let members = metadata.as_object_mut().unwrap();
         members.entry("blocklist_sha256").or_insert(sha256.into());
         replace(&directory.join("badkeysdata.json"), metadata.to_string().as_bytes());
+    }
+
+    /// Writes `blocklist.dat` alone.
+    pub fn write_records(&self, directory: &Path) -> PathBuf {
         let path = directory.join("blocklist.dat");
         replace(&path, self.content());
         path

@@ -80,11 +80,15 @@ impl FormatArgs {
     }
 }
 
-/// The format by the start of the file: text has no control characters and is UTF-8.
+/// The format by the start of the file: text has no control characters and is UTF-8. An empty file
+/// is an empty list of fingerprints, unless it is called `*.dat`.
 fn format_of(path: &Path) -> io::Result<Format> {
     const PROBE: u64 = 4096;
     let mut start = Vec::new();
     regular_file::open(path)?.take(PROBE).read_to_end(&mut start)?;
+    if start.is_empty() && path.extension().is_some_and(|it| it == "dat") {
+        return Ok(Format::Badkeys);
+    }
     let is_utf8 = match std::str::from_utf8(&start) {
         Ok(_) => true,
         // The last character may go on after the probe.
@@ -116,8 +120,14 @@ fn read_blocklist(path: &Path) -> Result<ListFile, BlocklistFileError> {
         deprecated: metadata.is_deprecated,
         parts: parts.collect(),
     };
-    let (findings, date) = (metadata.findings, metadata.date);
-    let named = NamedBlocklist { name: name_of(path), blocklist, sha256, findings, date };
+    let named = NamedBlocklist {
+        name: name_of(path),
+        blocklist,
+        sha256,
+        findings: metadata.findings,
+        date: metadata.date,
+        is_deprecated: metadata.is_deprecated,
+    };
     Ok(ListFile { list: Arc::new(named).into(), info })
 }
 

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use landlock::{AccessFs, BitFlags};
 
+use crate::badkeys;
 use crate::config::{
-    AuthorizerConfig, Config, ListenAddress, ServerAddress, SocketGroup, SourceUrl,
+    AuthorizerConfig, Config, ListConfig, ListFormat, ListenAddress, ServerAddress, SocketGroup,
+    SourceUrl,
 };
 
 /// Files for the metrics of the process, the kernel version and the number of cores.
@@ -84,12 +86,21 @@ pub(super) fn readable(config: &Config, file: &Path) -> Vec<PathBuf> {
         paths.push(PathBuf::from("/etc"));
     }
     paths.extend(config.files().into_iter().flat_map(directories));
+    paths.extend(config.lists.iter().filter_map(metadata).flat_map(|it| directories(&it)));
     paths.extend(config.state_dir.clone());
     paths.extend(config.confirm.as_ref().and_then(|confirm| confirm.proofs.clone()));
     paths.retain(|path| path.exists());
     paths.sort_unstable();
     paths.dedup();
     paths
+}
+
+/// Path of the metadata of a blocklist.
+fn metadata(list: &ListConfig) -> Option<PathBuf> {
+    match list.format {
+        ListFormat::Badkeys(_) => Some(badkeys::metadata_path(&list.path)),
+        ListFormat::Fingerprints => None,
+    }
 }
 
 /// The directory in the path of `file`, and the one that contains it after symbolic links are

@@ -80,7 +80,7 @@ impl KeptLists {
         };
         list.inspect_err(|error| {
             let (list, path) = (&config.name, path.display());
-            error!(%list, %path, %error, "the last good list cannot be used either");
+            error!(%list, %path, %error, "the copy of the last good list cannot be used");
         })
         .ok()
     }
@@ -176,6 +176,7 @@ fn parse_blocklist(
         blocklist,
         findings: metadata.findings,
         date: metadata.date,
+        is_deprecated: metadata.is_deprecated,
     };
     Ok(Arc::new(list).into())
 }
@@ -194,6 +195,7 @@ fn content_of(list: &ExactList) -> (Vec<u8>, &[u8]) {
             let metadata = json!({
                 "bkformat": 0,
                 "date": list.date.map(rfc3339),
+                "deprecated": list.is_deprecated,
                 "blocklists": names.collect::<Vec<_>>(),
             });
             (format!("{metadata}\n").into_bytes(), list.blocklist.content())

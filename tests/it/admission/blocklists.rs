@@ -6,16 +6,19 @@
 //! `src/snapshot/load/source/list.rs`.
 
 use std::fs::{create_dir, read_dir, remove_file, write};
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use keygate::spki::keys_in;
 use serde_json::{Value, json};
 
+use crate::support::asker::{AskedKeygate, UNIX, configuration};
 use crate::support::blocklist::{Blocklist, replace};
 use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{output_text, wait_until, write_filter};
+use crate::support::{output_text, system, wait_until, write_filter};
 
 const LIST: &str =
     "[[lists]]\nname = \"badkeys\"\nformat = \"badkeys\"\npath = \"bk/blocklist.dat\"\n";
@@ -82,6 +85,13 @@ impl Setting {
         self.keygate.wait_for_metric(SUCCESSFUL, 0.0);
         self.rejects(&self.listed[1]);
         self.admits(&self.good);
+    }
+
+    /// The copies of lists in the state directory, with their content.
+    fn copies(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let files = read_dir(self.pki.path("state")).unwrap().map(|it| it.unwrap().path());
+        let copies = files.filter(|path| path.extension().is_some_and(|it| it == "dat"));
+        copies.map(|path| (path.clone(), std::fs::read(path).unwrap_or_default())).collect()
     }
 
     fn stop(&mut self) {
@@ -157,15 +167,33 @@ fn a_blocklist_without_metadata_is_used_with_numbers_for_names() {
     setting.stop();
     remove_file(setting.pki.path("bk/badkeysdata.json")).unwrap();
     let output = setting.validate();
-    assert!(output_text(&output).contains("max_age has no effect"), "{}", output_text(&output));
+    let text = output_text(&output);
+    assert!(text.contains("no badkeysdata.json with a date") && text.contains("max_age"), "{text}");
     setting.start();
     setting.admits(&setting.listed[1]);
     let status = "listed;list=\"badkeys\";finding=\"id5\"";
     assert_eq!(setting.origin.next().fields("client-key-status"), [status]);
     setting.keygate.wait_for("the warning", |line| {
-        line["message"] == "max_age has no effect on a list without a date"
+        line["message"] == "the age of the list is unknown, it counts as stale"
     });
-    assert!(setting.keygate.status()["lists"][0].get("updated").is_none());
+    let list = &setting.keygate.status()["lists"][0];
+    assert_eq!((list.get("updated"), &list["stale"]), (None, &json!(true)));
+    setting.keygate.wait_for_metric(STALE, 1.0);
+    setting.list().with("date", today()).write_metadata(&setting.pki.path("bk"));
+    setting.keygate.wait_for_metric(STALE, 0.0);
+    // The age may not be hidden either: by a later removal of the file, nor by a later date.
+    remove_file(setting.pki.path("bk/badkeysdata.json")).unwrap();
+    setting.keygate.wait_for_metric(STALE, 1.0);
+    setting.list().with("date", "2999-01-01".into()).write_metadata(&setting.pki.path("bk"));
+    setting.keygate.wait_for("the future", |line| {
+        line["message"] == "the age of the list is unknown, it counts as stale"
+            && line["problem"].as_str().unwrap().contains("2999-01-01T00:00:00Z is in the future")
+    });
+    setting.keygate.wait_for_metric(STALE, 1.0);
+}
+
+fn today() -> Value {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string().into()
 }
 
 #[test]
@@ -191,14 +219,15 @@ fn a_new_blocklist_is_used_and_a_wrong_one_is_not() {
     setting.wait_for_rejection("badkeysdata.json: bkformat: 1, and keygate reads 0");
     setting.write(&Blocklist::new(&[]).with_others(0, 49));
     setting.wait_for_rejection("records: 49, and min_records is 50");
-    setting.write(&Blocklist::new(&[]).with_others(51, 106));
-    setting.wait_for_rejection("it lacks 57 of the records in use (106), more than half");
+    // As many records as before, but 6 clients and 48 others are gone.
+    setting.write(&Blocklist::new(&[]).with_others(48, 106));
+    setting.wait_for_rejection("it lacks 54 of the records in use (106), more than half");
     remove_file(&file).unwrap();
     setting.wait_for_rejection("No such file");
     assert_eq!(setting.keygate.status()["generation"], 1);
 
     let good = (&setting.good.spki[..], 1);
-    setting.write(&Blocklist::new(&[good]).with_others(0, 60));
+    setting.write(&Blocklist::new(&[good]).with_others(47, 60)); // lacks 53, exactly half
     setting.keygate.wait_for_generation(2);
     setting.rejects(&setting.good);
     setting.admits(&setting.listed[1]);
@@ -206,6 +235,160 @@ fn a_new_blocklist_is_used_and_a_wrong_one_is_not() {
     setting.keygate.wait_for("the update", |line| {
         line["message"] == "list loaded" && line["entries"] == 61 && line["before"] == 106
     });
+}
+
+/// The program badkeys writes the metadata first, and downloads the list then.
+#[test]
+fn the_two_files_of_an_update_may_arrive_in_either_order() {
+    let mut setting = Setting::new("", "");
+    let directory = setting.pki.path("bk");
+    wait_until("the copy of the list", || setting.copies().len() == 1);
+    let wait_for_rejection = |setting: &Setting| {
+        setting.wait_for_rejection("but blocklist_sha256 in ");
+        let list = &setting.keygate.status()["lists"][0];
+        assert_eq!(list["last_reload"]["result"], "refused");
+    };
+    let one = setting.list().with_others(200, 1);
+    one.write_metadata(&directory);
+    wait_for_rejection(&setting);
+    one.write_records(&directory);
+    setting.keygate.wait_for_generation(2);
+    setting.keygate.wait_for_metric(SUCCESSFUL, 1.0);
+    let other = setting.list().with_others(200, 2);
+    other.write_records(&directory);
+    wait_for_rejection(&setting);
+    other.write_metadata(&directory);
+    setting.keygate.wait_for_generation(3);
+    setting.keygate.wait_for_metric(SUCCESSFUL, 1.0);
+    // A metadata file that is removed and written again takes no list away.
+    remove_file(directory.join("badkeysdata.json")).unwrap();
+    setting.keygate.wait_for_generation(4);
+    other.write_metadata(&directory);
+    setting.keygate.wait_for_generation(5);
+    wait_until("the copy of the list", || setting.copies()[0].1.ends_with(other.content()));
+
+    // A start between the two files uses the copy in the state directory, and then the new list.
+    setting.stop();
+    let last = setting.list().with_others(200, 3);
+    last.write_metadata(&directory);
+    setting.start();
+    setting.keygate.wait_for("the warning", |line| {
+        line["message"] == "list file rejected at the start, using the last good list"
+            && line.to_string().contains("but blocklist_sha256 in ")
+    });
+    setting.rejects(&setting.listed[1]);
+    assert_eq!(setting.keygate.status()["lists"][0]["entries"], 108);
+    last.write_records(&directory);
+    setting.keygate.wait_for_generation(2);
+    assert_eq!(setting.keygate.status()["lists"][0]["entries"], 109);
+    setting.keygate.wait_for_metric(SUCCESSFUL, 1.0);
+}
+
+#[test]
+fn a_damaged_copy_is_reported_and_never_used() {
+    let mut setting = Setting::new("", "");
+    wait_until("the copy of the list", || setting.copies().len() == 1);
+    setting.stop();
+    let damage = |setting: &Setting| {
+        let (path, mut content) = setting.copies().remove(0);
+        *content.last_mut().unwrap() ^= 1;
+        write(path, content).unwrap();
+    };
+    damage(&setting);
+    setting.start();
+    setting.keygate.wait_for("the damage", |line| {
+        line["message"] == "the copy of the last good list cannot be used"
+            && line["error"].as_str().unwrap().contains("SHA-256")
+    });
+    setting.rejects(&setting.listed[1]);
+    assert_eq!(setting.keygate.metric(SUCCESSFUL), 1.0);
+    setting.stop();
+    damage(&setting);
+    write(setting.pki.path("bk/blocklist.dat"), &setting.list().content()[1..]).unwrap();
+    let output = setting.validate();
+    let text = output_text(&output);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("its size is 1695 bytes"), "{text}");
+}
+
+#[test]
+fn a_deprecated_format_is_a_warning_also_for_the_copy() {
+    let mut setting = Setting::new("", "");
+    let warning = "the format of the list is deprecated, it may not be updated any more";
+    let deprecated = setting.list().with("deprecated", "\u{1b}[31muse v1\nforged".into());
+    setting.write(&deprecated);
+    setting.keygate.wait_for("the warning", |line| line["message"] == warning);
+    setting.rejects(&setting.listed[1]);
+    let is_kept = |content: &[u8]| content.windows(17).any(|it| it == b"\"deprecated\":true");
+    wait_until("the copy of the list", || setting.copies().iter().any(|(_, it)| is_kept(it)));
+    setting.stop();
+    write(setting.pki.path("bk/blocklist.dat"), b"").unwrap();
+    let text = output_text(&setting.validate());
+    assert!(text.contains("badkeysdata.json calls its format deprecated"), "{text}");
+    assert!(!text.contains("forged"), "the text of the publisher is not repeated: {text}");
+    setting.start();
+    setting.keygate.wait_for("the warning", |line| line["message"] == warning);
+}
+
+#[test]
+fn the_own_key_of_a_service_may_not_be_on_a_blocklist() {
+    let setting = Setting::new("", "");
+    let alarm = "keygate_own_key_compromised{role=\"server\",service=\"test\"}";
+    let own = spki_of_file(&setting.pki.path("server.pem"));
+    setting.write(&Blocklist::new(&[(&own, 1)]).with_others(0, 100));
+    setting.keygate.wait_for("the alarm", |line| {
+        line["message"] == "own key is compromised"
+            && line["error"].as_str().unwrap().contains("is on list \"badkeys\" (debianssl)")
+    });
+    setting.keygate.wait_for_metric(alarm, 1.0);
+    let output = setting.validate();
+    let text = output_text(&output);
+    assert!(!output.status.success() && text.contains("allow_compromised_own_key"), "{text}");
+    assert!(text.contains("is on list \"badkeys\" (debianssl)"), "{text}");
+}
+
+fn spki_of_file(certificate: &Path) -> Vec<u8> {
+    keys_in(&std::fs::read(certificate).unwrap()).remove(0).key.unwrap()
+}
+
+/// Hosts verify clients by themselves, some of them with algorithms that rustls does not have.
+#[test]
+fn an_authorizer_judges_keys_of_algorithms_that_no_handshake_has() {
+    let pki = Pki::new();
+    let made = |name: &str, options: &[&str]| {
+        let path = |end: &str| pki.path(&format!("{name}.{end}")).to_str().unwrap().to_owned();
+        let (key, certificate) = (path("key"), path("pem"));
+        system("openssl", &[&["genpkey", "-out", &key][..], options].concat());
+        let subject = format!("/CN={name}");
+        let request = ["req", "-x509", "-new", "-key", &key, "-subj", &subject];
+        system("openssl", &[&request[..], &["-out", &certificate]].concat());
+        let der = system("openssl", &["x509", "-in", &certificate, "-outform", "DER"]).stdout;
+        (der, spki_of_file(Path::new(&certificate)))
+    };
+    let parameters = pki.path("dsa").to_str().unwrap().to_owned();
+    let dsa = ["-genparam", "-algorithm", "DSA", "-out", &parameters];
+    let bits = ["-pkeyopt", "dsa_paramgen_bits:1024", "-pkeyopt", "dsa_paramgen_q_bits:160"];
+    system("openssl", &[&["genpkey"], &dsa[..], &bits].concat());
+    let brainpool = ["-algorithm", "ec", "-pkeyopt", "ec_paramgen_curve:brainpoolP256r1"];
+    let kinds: [(&str, &[&str]); 3] = [
+        ("dsa", &["-paramfile", &parameters]),
+        ("ed448", &["-algorithm", "ed448"]),
+        ("brainpool", &brainpool),
+    ];
+    let listed = kinds.map(|(name, options)| made(&format!("listed-{name}"), options));
+    let unknown = kinds.map(|(name, options)| made(&format!("unknown-{name}"), options));
+    let records: Vec<_> = listed.iter().map(|(_, spki)| (&spki[..], 1)).collect();
+    create_dir(pki.path("bk")).unwrap();
+    Blocklist::new(&records).with_others(0, 10).write(&pki.path("bk"));
+    let scene = AskedKeygate::configured(pki, &format!("{}{LIST}", configuration(UNIX)));
+    let mut asker = scene.connect();
+    for ((listed, _), (unknown, _)) in listed.iter().zip(&unknown) {
+        let reply = asker.ask(&[listed]);
+        assert_eq!((reply.status, reply.field("client-key-status")), (403, Some("listed")));
+        let reply = asker.ask(&[unknown]);
+        assert_eq!((reply.status, reply.field("client-key-status")), (403, Some("unchecked")));
+    }
+    assert_eq!(asker.ask_about(&scene.good).status, 200);
 }
 
 #[test]
@@ -227,11 +410,7 @@ fn a_blocklist_that_is_written_again_unchanged_judges_no_connection_again() {
 fn a_blocklist_that_shrank_is_used_if_the_configuration_allows_it() {
     let mut setting = Setting::new("", "");
     let shrunk = Blocklist::new(&[(&setting.good.spki, 1)]).with_others(0, 20);
-    let copies = || {
-        let files = read_dir(setting.pki.path("state")).unwrap().map(|it| it.unwrap().path());
-        files.filter(|path| path.extension().is_some_and(|it| it == "dat")).count()
-    };
-    wait_until("the copy of the list", || copies() == 1);
+    wait_until("the copy of the list", || setting.copies().len() == 1);
     setting.write(&shrunk);
     setting.wait_for_rejection("more than half");
     setting.stop();
@@ -270,8 +449,7 @@ fn a_blocklist_that_shrank_is_used_if_the_configuration_allows_it() {
 #[test]
 fn an_old_blocklist_is_reported_as_stale() {
     let setting = Setting::new("", "max_age = \"30d\"");
-    let today = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    setting.write(&setting.list().with("date", today.into()));
+    setting.write(&setting.list().with("date", today()));
     setting.keygate.wait_for_metric(STALE, 0.0);
     setting.write(&setting.list().with("date", "2020-01-01T00:00:00Z".into()));
     setting.keygate.wait_for("the warning", |line| {

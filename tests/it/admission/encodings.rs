@@ -14,7 +14,7 @@ use curve25519_dalek::constants::EIGHT_TORSION;
 use curve25519_dalek::scalar::clamp_integer;
 use curve25519_dalek::{EdwardsPoint, Scalar};
 use data_encoding::HEXLOWER;
-use keygate::spki::{Encoding, related};
+use keygate::spki::{Encoding, PublicKey, RsaExponents, related};
 use rustls::sign::{CertifiedKey, Signer, SigningKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection, SignatureAlgorithm, SignatureScheme, StreamOwned};
 
@@ -22,7 +22,7 @@ use crate::support::client::{config, config_of};
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki, der, elements};
-use crate::support::proxy::Configuration;
+use crate::support::proxy::{Configuration, Configure};
 use crate::support::{TIMEOUT, output_text, system, write_filter};
 
 #[test]
@@ -55,6 +55,34 @@ fn a_key_is_rejected_in_each_encoding_the_filter_may_have() {
     }
     assert_eq!(keygate.curl(&pki.client("good", Kind::P256), &[]).stdout, b"hello\n");
     assert_eq!(origin.untaken(), 1);
+}
+
+#[test]
+fn a_filter_has_the_related_exponents_of_the_configuration() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let client = pki.client("client", Kind::Rsa2048);
+    let mut old = None;
+    PublicKey::parse(&client.spki).for_each_related(RsaExponents::ALL, |encoding, spki| {
+        if encoding == Encoding::RsaExponent35 {
+            old = Some(spki.to_vec());
+        }
+    });
+    write_filter(&pki.path("lost.pkbf"), &[&old.unwrap()]);
+    let configuration = Configuration::new(origin.address());
+    let keygate = configuration.clone().start(&pki);
+    let is_admitted = || keygate.curl(&client, &[]).stdout == b"hello\n";
+    let configure = |generation: u64, exponents: &str| {
+        let key = format!("related_exponents = {exponents}");
+        let text = configuration.clone().filter(&key).text();
+        std::fs::write(pki.path("keygate.toml"), text).unwrap();
+        keygate.wait_for_generation(generation);
+    };
+    assert!(is_admitted(), "3 and 65537 are the default");
+    configure(2, "[3, 35, 65537]");
+    assert!(!is_admitted());
+    wait_for_line(&keygate, &client, "rsa-exponent-35");
+    configure(3, "[]");
+    assert!(is_admitted());
 }
 
 fn wait_for_line(keygate: &Keygate, client: &Party, encoding: &str) {

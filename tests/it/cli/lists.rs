@@ -65,6 +65,7 @@ fn info_shows_what_is_on_a_list() {
         ("deny.txt", b"abc\n", &[], "line 1: not a fingerprint"),
         ("deny.txt", text.as_bytes(), &["--format", "badkeys"], "which is not a multiple of 16"),
         ("deny.txt", b"\xff\xfe", &["--format", "fingerprints"], "not UTF-8 text"),
+        ("blocklist.dat", b"", &[], "it is empty, and a blocklist has at least one record"),
     ] {
         write(bench.path(name), content).unwrap();
         let output = bench.run(3, &[&["info", name], arguments].concat());

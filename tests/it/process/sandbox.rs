@@ -12,6 +12,7 @@ use data_encoding::HEXLOWER;
 use tempfile::TempDir;
 
 use crate::support::asker::{AskedKeygate, Asker, configuration};
+use crate::support::blocklist::Blocklist;
 use crate::support::keygate::{BINARY, Keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
@@ -73,6 +74,38 @@ fn the_kernel_denies_access_outside_the_sandbox() {
         }
         scene.is_replaced_by(&content);
     }
+}
+
+/// The metadata of a blocklist are a link to a directory that no other configured file is in.
+#[test]
+fn the_metadata_of_a_blocklist_are_accessible_where_they_are_at_the_start() {
+    let [first, outside] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let list = "[[lists]]\nname = \"bk\"\npath = \"blocklist.dat\"\nformat = \"badkeys\"\n";
+    let metadata = |pki: &Pki| pki.path("badkeysdata.json");
+    let leads_to = |pki: &Pki, directory: &TempDir| {
+        rename(metadata(pki), directory.path().join("data")).unwrap();
+        symlink(directory.path().join("data"), pki.path("link")).unwrap();
+        rename(pki.path("link"), metadata(pki)).unwrap();
+    };
+    let blocklist = Blocklist::new(&[]).with_others(0, 10);
+    let scene = Scene::configured(
+        |pki, filter| {
+            rename(filter, pki.path("lost.pkbf")).unwrap();
+            blocklist.write(pki.directory());
+            leads_to(pki, &first);
+        },
+        |configuration| configuration.global(list),
+    );
+    if !is_held(&scene.keygate) {
+        return;
+    }
+    assert_eq!(scene.keygate.status()["lists"][0]["updated"], 1_787_184_000);
+    blocklist.with("date", "2026-08-21".into()).write_metadata(scene.pki.directory());
+    leads_to(&scene.pki, &outside);
+    scene.keygate.wait_for("the rejection", |line| {
+        line["message"] == "list update rejected, keeping the one in use"
+            && contains(&line["error"], "outside the sandbox of this process; restart to widen it")
+    });
 }
 
 /// The filter is in a Kubernetes volume and the state in another directory.

@@ -13,6 +13,7 @@ pub(crate) use self::read::read;
 use crate::config::{ListConfig, ListFormat};
 use crate::guard::ExactList;
 use crate::metrics::ListMetrics;
+use crate::snapshot::load::check::rollback::MAX_CLOCK_SKEW;
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::{ListFileError, LoadError};
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
@@ -75,7 +76,7 @@ impl ListSource {
     pub(crate) fn show_loaded(&mut self, now: SystemTime) {
         self.metrics.record_loaded(self.list.get().len());
         info!(list = %self.config.name, entries = self.list.get().len(), "list loaded");
-        for warning in self.warnings() {
+        for warning in self.warnings(now) {
             warning.log();
         }
         if self.rejection.is_some() {
@@ -85,16 +86,17 @@ impl ListSource {
     }
 
     /// The faults of the list that an operator must mend.
-    pub(crate) fn warnings(&self) -> Vec<Warning> {
+    pub(crate) fn warnings(&self, now: SystemTime) -> Vec<Warning> {
         let list = || self.config.name.clone();
         let rejection = self.rejection.as_ref().map(|rejection| Warning::LastGoodListInUse {
             list: list(),
             path: self.config.path.clone(),
             error: rejection.to_string(),
         });
-        let is_undated = self.max_age().is_some() && self.date().is_none();
-        let undated = is_undated.then(|| Warning::UndatedList { list: list() });
-        rejection.into_iter().chain(undated).collect()
+        let deprecated = self.is_deprecated().then(|| Warning::DeprecatedList { list: list() });
+        let is_ageless = self.max_age().is_some() && self.age(now).is_none();
+        let ageless = is_ageless.then(|| Warning::AgelessList { list: list(), date: self.date() });
+        rejection.into_iter().chain(deprecated).chain(ageless).collect()
     }
 
     /// Reads the list again if one of its files has changed.
@@ -134,29 +136,39 @@ impl ListSource {
         if before > 0 && entries <= before / 2 {
             warn!(list = %self.config.name, entries, before, "list lost half of its keys or more");
         }
-        for warning in self.warnings() {
+        for warning in self.warnings(now) {
             warning.log();
         }
         self.check_age(now);
         ValueChange::Replaced
     }
 
-    /// Logs once when the list in use becomes older than `max_age`, and sets its metric.
+    /// Logs once when the list in use becomes older than `max_age`, and sets its metric. A list of
+    /// unknown age counts as stale; its warning is one of [`Self::warnings`].
     fn check_age(&mut self, now: SystemTime) {
-        let age = self.date().map(|date| unix_time::seconds(now).saturating_sub(date));
-        let overdue = self.max_age().zip(age).filter(|(max_age, age)| *age > max_age.as_secs());
-        self.metrics.set_stale(overdue.is_some());
+        let (max_age, age) = (self.max_age(), self.age(now));
+        let overdue = max_age.zip(age).filter(|(max_age, age)| age > max_age);
+        let is_stale = overdue.is_some() || max_age.is_some() && age.is_none();
+        self.metrics.set_stale(is_stale);
         if let Some((max_age, age)) = overdue
             && !self.is_stale
         {
             warn!(
                 list = %self.config.name,
-                age = %humantime::format_duration(Duration::from_secs(age)),
+                age = %humantime::format_duration(age),
                 max_age = %humantime::format_duration(max_age),
                 "the list in use is stale: keys that leaked since are not on it"
             );
         }
-        self.is_stale = overdue.is_some();
+        self.is_stale = is_stale;
+    }
+
+    /// The age of the list in use. `None` if it has no date, or one that lies in the future, which
+    /// would hide its age.
+    fn age(&self, now: SystemTime) -> Option<Duration> {
+        let (date, now) = (self.date()?, unix_time::seconds(now));
+        let age = Duration::from_secs(now.saturating_sub(date));
+        (date <= now.saturating_add(MAX_CLOCK_SKEW)).then_some(age)
     }
 
     fn max_age(&self) -> Option<Duration> {
@@ -171,6 +183,13 @@ impl ListSource {
         match self.list.get() {
             ExactList::Badkeys(list) => list.date,
             ExactList::Fingerprints(_) => None,
+        }
+    }
+
+    fn is_deprecated(&self) -> bool {
+        match self.list.get() {
+            ExactList::Badkeys(list) => list.is_deprecated,
+            ExactList::Fingerprints(_) => false,
         }
     }
 

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use tracing::warn;
 
 use crate::badkeys::{self, Blocklist, BlocklistFileError};
 use crate::config::{BlocklistConfig, ListConfig, ListFormat, Shrink};
@@ -44,6 +43,7 @@ fn read_blocklist(
     let max_size = config.max_size;
     let file = read_with(&config.path, move |path| {
         sandbox::check(path)?;
+        sandbox::check(&badkeys::metadata_path(path))?;
         badkeys::read(path, max_size)
     });
     let badkeys::BlocklistFile { blocklist, sha256, metadata } =
@@ -57,14 +57,15 @@ fn read_blocklist(
         Shrink::Refuse => ensure_most_records_stay(before(), &blocklist)?,
     }
     let metadata = metadata.unwrap_or_default();
-    if metadata.is_deprecated {
-        warn!(
-            list = %config.name,
-            "the format of the list is deprecated, it may not be updated any more"
-        );
-    }
-    let (name, findings, date) = (config.name.as_str().into(), metadata.findings, metadata.date);
-    Ok(Arc::new(NamedBlocklist { name, blocklist, sha256, findings, date }).into())
+    let list = NamedBlocklist {
+        name: config.name.as_str().into(),
+        blocklist,
+        sha256,
+        findings: metadata.findings,
+        date: metadata.date,
+        is_deprecated: metadata.is_deprecated,
+    };
+    Ok(Arc::new(list).into())
 }
 
 /// Checks that `update` has at least half of the records in use.
