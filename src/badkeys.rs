@@ -14,6 +14,8 @@ mod metadata;
 
 pub use blocklist::{Blocklist, BlocklistError, RECORD_SIZE, Record};
 #[cfg(feature = "proxy")]
+pub(crate) use file::MAX_METADATA_SIZE;
+#[cfg(feature = "proxy")]
 pub use file::{BlocklistFile, BlocklistFileError, metadata_path, read};
 pub use findings::Findings;
 #[cfg(feature = "proxy")]

@@ -16,6 +16,7 @@ mod confirm;
 mod counted;
 mod demo;
 mod drain;
+mod fetch;
 mod filter;
 mod healthcheck;
 mod input;
@@ -143,6 +144,13 @@ enum CliCommand {
     /// "confirmed", "cleared", or "probable" if there is no answer. The source learns the
     /// fingerprints; --dry-run shows them and asks nothing.
     Confirm(confirm::Args),
+    /// Download filters and lists, check them, and replace the files.
+    ///
+    /// Each filter and list with a `source` in the configuration is requested, unless it is unchanged.
+    /// A download that was cut short is continued. The checks of a reload are made before the file is
+    /// replaced. If anything is wrong, the file in use stays, and the exit code is 3. A running proxy
+    /// sees the new file by itself.
+    Fetch(fetch::Args),
     /// Verify and create proofs that a key is compromised.
     ///
     /// A proof is a statement that is signed with the compromised key itself, in the format of the
@@ -343,6 +351,7 @@ pub fn main() -> ExitCode {
         CliCommand::List(command) => list::run(&command),
         CliCommand::Key(args) => key::run(&args),
         CliCommand::Confirm(args) => confirm::run(&args),
+        CliCommand::Fetch(args) => fetch::run(&args),
         CliCommand::Proof(command) => proof::run(&command),
         CliCommand::Completions(args) => completions::run(&args),
         CliCommand::Man(args) => man::run(&args),

@@ -28,6 +28,7 @@
 //! | [`recent_hits`] | recently rejected or flagged clients, in bounded memory |
 //! | [`snapshot`] | the state that a reload can change, as one immutable value |
 //! | [`confirm`] | questions to a source of proofs: whether a probably compromised key is compromised |
+//! | [`fetch`] | downloads of filters and lists for `keygate fetch` |
 //! | `client_log` | log lines about rejected, flagged and failed clients, limited in rate |
 //! | [`listen`] | listening sockets, one per worker and address |
 //! | [`dialect`] | client certificates and addresses in header fields: writing and reading |
@@ -69,6 +70,8 @@ pub mod config;
 pub mod confirm;
 #[cfg(feature = "proxy")]
 pub mod dialect;
+#[cfg(feature = "proxy")]
+pub mod fetch;
 pub mod guard;
 #[cfg(feature = "proxy")]
 mod http_client;

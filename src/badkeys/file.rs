@@ -13,7 +13,7 @@ use crate::regular_file;
 const METADATA: &str = "badkeysdata.json";
 /// Maximum size of the metadata, in bytes, 1 MiB; a larger file is rejected. The published file has
 /// 3 KiB.
-const MAX_METADATA_SIZE: u64 = 1 << 20;
+pub(crate) const MAX_METADATA_SIZE: u64 = 1 << 20;
 
 /// A blocklist with its metadata.
 #[derive(Debug)]

@@ -1,0 +1,286 @@
+//! `keygate fetch`: downloads filters and lists, once or again and again.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueHint;
+use serde::Serialize;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
+
+use super::counted::{counted, counted_entries};
+use super::{CliError, CliOutput, ConfigArgs, Exit, print_error};
+use crate::config::{Config, SourceUrl};
+use crate::fetch::{
+    BADKEYS_URL, FetchCounts, FetchJob, FetchOutcome, FetchedFile, FileKind, write_textfile,
+};
+use crate::resolver::Resolver;
+use crate::snapshot::ShrunkFilter;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Fetch the public badkeys blocklist into this directory, without a configuration.
+    #[arg(long, value_name = "DIR", conflicts_with = "config", value_hint = ValueHint::DirPath)]
+    badkeys: Option<PathBuf>,
+    /// URL of badkeysdata.json on a mirror, with --badkeys.
+    #[arg(long, requires = "badkeys", default_value = BADKEYS_URL, value_hint = ValueHint::Url)]
+    url: String,
+    /// CAs that may issue the certificate of the source (PEM), with --badkeys. Default: those of the
+    /// system.
+    #[arg(long, value_name = "FILE", requires = "badkeys", value_hint = ValueHint::FilePath)]
+    trust_anchors: Option<PathBuf>,
+    /// Repeat after this time, such as "1h", until SIGTERM. After an error, repeat earlier.
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    every: Option<Duration>,
+    /// Write metrics to this file, for the textfile collector of the node exporter.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    textfile: Option<PathBuf>,
+    /// Install filters that lost half of their entries or more. A running proxy holds them for
+    /// `keygate filter accept`.
+    #[arg(long)]
+    allow_shrunk: bool,
+    /// Print one JSON object per file.
+    #[arg(long)]
+    json: bool,
+}
+
+/// First pause after an error, 1 min. It is doubled with each error in a row, up to `--every`.
+const FIRST_BACK_OFF: Duration = Duration::from_secs(60);
+/// Part by which a pause is longer or shorter at random, so that machines that were started together
+/// do not load the source together.
+const JITTER: f64 = 0.1;
+
+/// The outcome for one file.
+#[derive(Serialize)]
+struct FetchRow<'a> {
+    kind: FileKind,
+    name: &'a str,
+    path: String,
+    url: String,
+    /// `failed`, `installed` or `unchanged`.
+    result: &'static str,
+    entries: Option<u64>,
+    bytes: u64,
+    resumed: u64,
+    /// Whether the source names the format of the list deprecated.
+    deprecated: bool,
+    error: Option<String>,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(time) if time.is_zero() => Err("0 would never pause; give a longer time".to_owned()),
+        Ok(time) if time > Duration::from_secs(365 * 86_400) => {
+            Err("longer than a year, the maximum".to_owned())
+        }
+        Ok(time) => Ok(time),
+        Err(_) => Err("write a number and a unit, such as \"15m\" or \"1h\"".to_owned()),
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
+    let jobs = jobs(args)?;
+    let resolver = Resolver::start()
+        .map_err(|error| CliError::system("cannot start the resolver threads", error))?;
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| CliError::system("cannot start a runtime", error))?;
+    match args.every {
+        None => {
+            let is_complete = runtime.block_on(run_all(args, &jobs, &resolver))?;
+            Ok(if is_complete { Exit::Done } else { Exit::Incomplete })
+        }
+        Some(every) => repeat(args, every, jobs, &resolver, &runtime),
+    }
+}
+
+fn jobs(args: &Args) -> Result<Vec<FetchJob>, CliError> {
+    if let Some(directory) = &args.badkeys {
+        return Ok(vec![badkeys(args, directory)?]);
+    }
+    let path = &args.config.config;
+    let config = Config::read(path)?;
+    let shrunk =
+        if args.allow_shrunk { ShrunkFilter::Allow } else { ShrunkFilter::Refuse };
+    let jobs = FetchJob::all(&config, shrunk);
+    if jobs.is_empty() {
+        let path = path.display();
+        let problem = format!(
+            "{path}: no filter and no list has a source, such as source = {{ url = \"https://HOST/FILE\" }}"
+        );
+        return Err(CliError::Usage(problem));
+    }
+    Ok(jobs)
+}
+
+fn badkeys(args: &Args, directory: &Path) -> Result<FetchJob, CliError> {
+    let url = &args.url;
+    let parsed = SourceUrl::parse(url).filter(|url| !url.path.is_empty());
+    let Some(parsed) = parsed else {
+        let problem =
+            format!("--url {url:?} is not the URL of a file: write https://HOST/badkeysdata.json");
+        return Err(CliError::Usage(problem));
+    };
+    if !parsed.is_authenticated() {
+        let problem = format!(
+            "--url {url:?}: http:// to another machine lets anybody on the way replace the list: use https://"
+        );
+        return Err(CliError::Usage(problem));
+    }
+    std::fs::create_dir_all(directory)
+        .map_err(|source| CliError::File { path: directory.to_owned(), source })?;
+    Ok(FetchJob::badkeys(directory, parsed, args.trust_anchors.clone()))
+}
+
+/// Runs all jobs again and again until SIGTERM or SIGINT. The configuration is read each time.
+fn repeat(
+    args: &Args,
+    every: Duration,
+    first: Vec<FetchJob>,
+    resolver: &Resolver,
+    runtime: &Runtime,
+) -> Result<Exit, CliError> {
+    let failed = |error| CliError::system("cannot receive signals", error);
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut jobs = Ok(first);
+        let mut failures = 0;
+        let rounds = async {
+            loop {
+                let is_complete = match &jobs {
+                    Ok(jobs) => run_all(args, jobs, resolver).await?,
+                    Err(error) => {
+                        CliError::lines(error).iter().for_each(|line| print_error(line));
+                        false
+                    }
+                };
+                failures = if is_complete { 0 } else { failures + 1 };
+                sleep(with_jitter(pause(every, failures), fastrand::f64())).await;
+                jobs = self::jobs(args);
+            }
+        };
+        tokio::select! {
+            // A download that is cut short here is continued by the next run.
+            _ = terminate.recv() => Ok(Exit::Done),
+            _ = interrupt.recv() => Ok(Exit::Done),
+            ended = rounds => ended,
+        }
+    })
+}
+
+/// The pause after a run, with this number of runs in a row that had an error.
+fn pause(every: Duration, failures: u32) -> Duration {
+    match failures.checked_sub(1) {
+        None => every,
+        Some(earlier) => {
+            every.min(FIRST_BACK_OFF.saturating_mul(2_u32.saturating_pow(earlier)))
+        }
+    }
+}
+
+/// `pause`, longer or shorter by [`JITTER`]. `random` is 0 to 1.
+fn with_jitter(pause: Duration, random: f64) -> Duration {
+    pause.mul_f64(1.0 - JITTER + 2.0 * JITTER * random)
+}
+
+/// Runs all jobs once. Returns whether none had an error.
+async fn run_all(args: &Args, jobs: &[FetchJob], resolver: &Resolver) -> Result<bool, CliError> {
+    let mut is_complete = true;
+    for job in jobs {
+        let outcome = job.run(resolver).await;
+        is_complete &= show(args, job, &outcome)?;
+    }
+    if let Some(path) = &args.textfile {
+        let counts = jobs.iter().map(|job| (job.clone(), FetchCounts::of(job)));
+        let written = write_textfile(path, &counts.collect::<Vec<_>>());
+        if let Err(error) = written {
+            print_error(&format_args!(
+                "--textfile {}: {error}; create its directory, writable for this user",
+                path.display()
+            ));
+            is_complete = false;
+        }
+    }
+    Ok(is_complete)
+}
+
+/// Prints an outcome. Returns whether there is nothing for the operator to do.
+fn show(args: &Args, job: &FetchJob, outcome: &FetchOutcome) -> Result<bool, CliError> {
+    let (kind, name) = (job.kind().as_str(), job.name());
+    let (result, file, error) = match outcome {
+        FetchOutcome::Failed(error) => ("failed", None, Some(error.to_string())),
+        FetchOutcome::Installed(file) => ("installed", Some(file), None),
+        FetchOutcome::Unchanged(file) => ("unchanged", Some(file), None),
+    };
+    if let Some(error) = &error {
+        print_error(&format_args!("{kind} {name:?}: {error}"));
+    }
+    let deprecation = file.and_then(|file| file.deprecation.as_deref());
+    if let Some(text) = deprecation {
+        let text = if text.is_empty() { String::new() } else { format!(" ({text})") };
+        print_error(&format_args!(
+            "{kind} {name:?}: {}: the format of the list is deprecated{text}, it may not be updated any more; look for a newer keygate",
+            job.url()
+        ));
+    }
+    let mut output = CliOutput::new();
+    if args.json {
+        let default = FetchedFile::default();
+        let FetchedFile { entries, bytes, resumed, .. } = file.unwrap_or(&default);
+        output.json(&FetchRow {
+            kind: job.kind(),
+            name,
+            path: job.path().display().to_string(),
+            url: job.url(),
+            result,
+            entries: *entries,
+            bytes: *bytes,
+            resumed: *resumed,
+            deprecated: deprecation.is_some(),
+            error,
+        })?;
+    } else if let Some(file) = file {
+        let entries = file.entries.map(|entries| format!(", {}", counted_entries(entries)));
+        let entries = entries.unwrap_or_default();
+        let bytes = counted(file.bytes, "byte");
+        let path = job.path().display();
+        output.line(format_args!("{kind} {name}: {result}: {path}{entries}, {bytes} downloaded"))?;
+    }
+    output.flush()?;
+    Ok(matches!(outcome, FetchOutcome::Installed(_) | FetchOutcome::Unchanged(_))
+        && deprecation.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_after_an_error_is_shorter_and_grows() {
+        let minutes = |every: u64, failures| pause(Duration::from_secs(every * 60), failures);
+        for (failures, expected) in [(0, 60), (1, 1), (2, 2), (3, 4), (7, 60), (u32::MAX, 60)] {
+            assert_eq!(minutes(60, failures).as_secs(), expected * 60, "{failures}");
+        }
+        let short = Duration::from_secs(5);
+        assert_eq!((pause(short, 0), pause(short, 9)), (short, short));
+    }
+
+    #[test]
+    fn jitter_is_a_tenth() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(with_jitter(minute, 0.0), Duration::from_secs(54));
+        assert_eq!(with_jitter(minute, 0.5), minute);
+        assert_eq!(with_jitter(minute, 1.0), Duration::from_secs(66));
+    }
+
+    #[test]
+    fn an_interval_is_a_time_of_at_most_a_year() {
+        assert_eq!(interval("1h"), Ok(Duration::from_secs(3600)));
+        for text in ["", "0s", "1", "366d", "-1h"] {
+            assert!(interval(text).is_err(), "{text}");
+        }
+    }
+}

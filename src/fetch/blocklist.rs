@@ -1,0 +1,40 @@
+//! The metadata of a blocklist at its source: where the list is, and what it must be.
+
+use super::error::FetchError;
+use crate::badkeys::Metadata;
+use crate::config::SourceUrl;
+
+/// Maximum length of a value in an error, in characters; the rest is cut.
+const MAX_SHOWN: usize = 200;
+
+/// The blocklist that metadata name.
+pub(super) struct NamedList {
+    pub(super) url: SourceUrl,
+    /// SHA-256 of the unpacked list.
+    pub(super) sha256: [u8; 32],
+}
+
+/// Parses the metadata from `url`.
+pub(super) fn parse(url: &SourceUrl, json: &[u8]) -> Result<Metadata, FetchError> {
+    Metadata::parse(json)
+        .map_err(|source| FetchError::Metadata { url: url.to_string(), source })
+}
+
+/// The blocklist that the metadata from `url` name. It is on the same server: a request to another one
+/// could reach a server that only this machine can reach, and over a connection without TLS.
+pub(super) fn named_list(url: &SourceUrl, metadata: &Metadata) -> Result<NamedList, FetchError> {
+    let Some(found) = &metadata.blocklist_url else {
+        let deprecation = metadata.deprecation.clone().filter(|text| !text.is_empty());
+        return Err(FetchError::Retired { url: url.to_string(), deprecation });
+    };
+    let origin = |url: &SourceUrl| (url.is_secure, url.host.to_ascii_lowercase(), url.port);
+    let list = SourceUrl::parse(found).filter(|list| !list.path.is_empty());
+    let Some(list) = list.filter(|list| origin(list) == origin(url)) else {
+        let found = found.chars().take(MAX_SHOWN).collect();
+        return Err(FetchError::ForeignBlocklist { url: url.to_string(), found });
+    };
+    match metadata.blocklist_sha256 {
+        Some(sha256) => Ok(NamedList { url: list, sha256 }),
+        None => Err(FetchError::NoDigest { url: url.to_string() }),
+    }
+}

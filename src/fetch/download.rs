@@ -1,0 +1,289 @@
+//! One file: a conditional request, and the continuation of a download that was cut short.
+//!
+//! A partial file is continued only if the server confirms by a strong validator that the file is
+//! still the same (RFC 9110, section 13.1.5).
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::http::request::Builder;
+use hyper::{Response, StatusCode, header};
+use serde::{Deserialize, Serialize};
+
+use super::client::{FetchClient, Progress, check_head, collect, shown};
+use super::error::{FetchError, TransferError};
+use super::work_directory::{read_json, write_json};
+use crate::config::SourceUrl;
+use crate::http_client;
+
+/// Maximum length of a validator, in bytes; a longer one is not kept.
+const MAX_VALIDATOR: usize = 1024;
+
+/// What a server says about the version of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Validators {
+    etag: Option<String>,
+    last_modified: Option<String>,
+    /// Whether `last_modified` is a strong validator (RFC 9110, section 8.8.2.2).
+    is_date_strong: bool,
+}
+
+/// The outcome of a request for a file.
+pub(super) enum Downloaded<T> {
+    /// The file has not changed.
+    NotModified,
+    /// The file, with what the server says about its version.
+    New(T, Validators),
+}
+
+/// The number of bytes of a download.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Received {
+    /// Bytes of this run.
+    pub(super) bytes: u64,
+    /// Bytes of earlier runs.
+    pub(super) resumed: u64,
+}
+
+/// A file that is being downloaded, and its record.
+pub(super) struct PartialFile {
+    /// The bytes so far.
+    pub(super) path: PathBuf,
+    record: PathBuf,
+}
+
+/// What a partial file is a part of.
+#[derive(Debug, Serialize, Deserialize)]
+struct PartRecord {
+    url: String,
+    validators: Validators,
+}
+
+impl Validators {
+    fn of(response: &Response<Incoming>) -> Self {
+        let text = |name: &header::HeaderName| {
+            let value = response.headers().get(name)?.to_str().ok()?;
+            (value.len() <= MAX_VALIDATOR).then(|| value.to_owned())
+        };
+        let last_modified = text(&header::LAST_MODIFIED);
+        let date = |text: Option<&str>| httpdate::parse_http_date(text?).ok();
+        let (sent, changed) =
+            (date(text(&header::DATE).as_deref()), date(last_modified.as_deref()));
+        let is_date_strong = sent.zip(changed).is_some_and(|(sent, changed)| {
+            sent.duration_since(changed).is_ok_and(|age| age >= Duration::from_secs(1))
+        });
+        Self { etag: text(&header::ETAG), last_modified, is_date_strong }
+    }
+
+    /// The validator for `If-Range`, which must be strong.
+    fn strong(&self) -> Option<&str> {
+        match self.etag.as_deref() {
+            Some(etag) => Some(etag).filter(|etag| etag.starts_with('"')),
+            None => self.last_modified.as_deref().filter(|_| self.is_date_strong),
+        }
+    }
+
+}
+
+/// Requests the file only if it is not the one with the validators `known`.
+fn add_conditions(mut request: Builder, known: Option<&Validators>) -> Builder {
+    if let Some(etag) = known.and_then(|known| known.etag.as_ref()) {
+        request = request.header(header::IF_NONE_MATCH, etag);
+    }
+    if let Some(date) = known.and_then(|known| known.last_modified.as_ref()) {
+        request = request.header(header::IF_MODIFIED_SINCE, date);
+    }
+    request
+}
+
+impl PartialFile {
+    /// The partial file in `directory`.
+    pub(super) fn in_directory(directory: &Path) -> Self {
+        Self { path: directory.join("part"), record: directory.join("part.json") }
+    }
+
+    /// The length of the part of `url` and its validators, if it can be continued.
+    fn resumable(&self, url: &SourceUrl) -> Option<(u64, Validators)> {
+        let record: PartRecord = read_json(&self.record)?;
+        let length = fs::symlink_metadata(&self.path).ok().filter(fs::Metadata::is_file)?.len();
+        let is_usable =
+            record.url == url.to_string() && length > 0 && record.validators.strong().is_some();
+        is_usable.then_some((length, record.validators))
+    }
+
+    /// Removes the part.
+    pub(super) fn remove(&self) {
+        let _ = fs::remove_file(&self.record); // without it, the part is not used
+        let _ = fs::remove_file(&self.path);
+    }
+
+    /// Opens the file behind `kept` bytes, which belong to the version with these validators.
+    fn open(&self, url: &SourceUrl, validators: &Validators, kept: u64) -> io::Result<File> {
+        if kept == 0 {
+            self.remove();
+        }
+        let file = OpenOptions::new().append(true).create(true).open(&self.path)?;
+        if kept == 0 {
+            let record = PartRecord { url: url.to_string(), validators: validators.clone() };
+            write_json(&self.record, &record)?;
+        }
+        Ok(file)
+    }
+}
+
+/// Requests a small file. `known` are the validators of the file in use, if there is one.
+pub(super) async fn download_small(
+    client: &FetchClient,
+    url: &SourceUrl,
+    known: Option<&Validators>,
+    max: u64,
+) -> Result<Downloaded<Vec<u8>>, FetchError> {
+    let conditions = |request| add_conditions(request, known);
+    let read = async |response: Response<Incoming>, progress: &Progress| {
+        if known.is_some() && response.status() == StatusCode::NOT_MODIFIED {
+            return Ok(Downloaded::NotModified);
+        }
+        check_head(&response)?;
+        let validators = Validators::of(&response);
+        Ok(Downloaded::New(collect(response, max, progress).await?, validators))
+    };
+    client.get(url, conditions, read).await
+}
+
+/// Requests a file into `part`. `known` are the validators of the file in use, if there is one. A part
+/// of an earlier run is continued if the file at the source is the same. After an error the part
+/// stays, unless it cannot be continued.
+pub(super) async fn download(
+    client: &FetchClient,
+    url: &SourceUrl,
+    known: Option<&Validators>,
+    part: &PartialFile,
+    max_size: u64,
+) -> Result<Downloaded<Received>, FetchError> {
+    if let Some((kept, validators)) = part.resumable(url).filter(|(kept, _)| *kept <= max_size) {
+        let range = |request: Builder| {
+            let request = request.header(header::RANGE, format!("bytes={kept}-"));
+            match validators.strong() {
+                Some(validator) => request.header(header::IF_RANGE, validator),
+                None => request,
+            }
+        };
+        let read = async |response: Response<Incoming>, progress: &Progress| {
+            // The part is complete or longer than the file, which 416 leaves open.
+            if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
+                return Ok(None);
+            }
+            let is_rest = response.status() == StatusCode::PARTIAL_CONTENT;
+            let kept = if is_rest { Some((kept, &validators)) } else { None };
+            Transfer { url, part, max_size, kept }.receive(response, progress).await.map(Some)
+        };
+        if let Some(downloaded) = client.get(url, range, read).await? {
+            return Ok(downloaded);
+        }
+    }
+    part.remove();
+    let conditions = |request| add_conditions(request, known);
+    let read = async |response: Response<Incoming>, progress: &Progress| {
+        if known.is_some() && response.status() == StatusCode::NOT_MODIFIED {
+            return Ok(Downloaded::NotModified);
+        }
+        if response.status() == StatusCode::PARTIAL_CONTENT {
+            // Not requested.
+            return Err(TransferError::Status { status: response.status() });
+        }
+        Transfer { url, part, max_size, kept: None }.receive(response, progress).await
+    };
+    client.get(url, conditions, read).await
+}
+
+/// The receipt of a body into a partial file.
+struct Transfer<'a> {
+    url: &'a SourceUrl,
+    part: &'a PartialFile,
+    max_size: u64,
+    /// Number of bytes that the part has already, and the validators of their version.
+    kept: Option<(u64, &'a Validators)>,
+}
+
+impl Transfer<'_> {
+    async fn receive(
+        &self,
+        response: Response<Incoming>,
+        progress: &Progress,
+    ) -> Result<Downloaded<Received>, TransferError> {
+        check_head(&response)?;
+        let too_large = || TransferError::TooLarge { max: self.max_size, is_max_size: true };
+        let kept = self.kept.map_or(0, |(kept, _)| kept);
+        let (end, validators) = match self.kept {
+            Some((kept, validators)) => {
+                let end = rest_of(&response, kept, validators);
+                (Some(end.inspect_err(|_| self.part.remove())?), validators.clone())
+            }
+            None => {
+                let length = hyper::body::Body::size_hint(response.body()).exact();
+                (length, Validators::of(&response))
+            }
+        };
+        if end.is_some_and(|end| end > self.max_size) {
+            self.part.remove();
+            return Err(too_large());
+        }
+        let failed = |source| {
+            self.part.remove(); // a full disk must not stay full
+            TransferError::Write { path: self.part.path.clone(), source }
+        };
+        let mut file = self.part.open(self.url, &validators, kept).map_err(failed)?;
+        let mut received = kept;
+        let mut body = response.into_body();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| TransferError::Truncated {
+                received,
+                reason: http_client::with_causes(&error),
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            received = received.saturating_add(data.len() as u64);
+            if received > self.max_size {
+                self.part.remove();
+                return Err(too_large());
+            }
+            file.write_all(&data).map_err(failed)?;
+            progress.advance();
+        }
+        if end.is_some_and(|end| end != received) {
+            let reason = "the length is not the announced one".to_owned();
+            return Err(TransferError::Truncated { received, reason });
+        }
+        file.sync_all().map_err(failed)?;
+        let received = Received { bytes: received - kept, resumed: kept };
+        Ok(Downloaded::New(received, validators))
+    }
+}
+
+/// The length of the whole file by a response with all that follows `kept` bytes of the version with
+/// these validators.
+fn rest_of(
+    response: &Response<Incoming>,
+    kept: u64,
+    validators: &Validators,
+) -> Result<u64, TransferError> {
+    let found = shown(response, &header::CONTENT_RANGE);
+    let length = || {
+        let (range, length) = found.strip_prefix("bytes ")?.split_once('/')?;
+        let (first, last) = range.split_once('-')?;
+        let (first, last, length): (u64, u64, u64) =
+            (first.parse().ok()?, last.parse().ok()?, length.parse().ok()?);
+        (first == kept && last.checked_add(1)? == length && last >= first).then_some(length)
+    };
+    // A server may leave the ETag out, although it must not.
+    let etag = Validators::of(response).etag;
+    let is_same = etag.is_none() || validators.etag.is_none() || etag == validators.etag;
+    match length().filter(|_| is_same) {
+        Some(length) => Ok(length),
+        None => Err(TransferError::BadRange { found }),
+    }
+}

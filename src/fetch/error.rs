@@ -1,0 +1,284 @@
+//! Why a file was not fetched, and what the operator can do about it.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hyper::StatusCode;
+
+use crate::badkeys::MetadataError;
+use crate::http_client::ExchangeError;
+use crate::snapshot::{FilterRejection, ListFileError};
+use crate::tls::TlsFileError;
+
+/// Why a file was not fetched. The file in use is unchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// Another process fetches the same file.
+    #[error("{}: another keygate fetch is working on this file; wait until it ends", path.display())]
+    Busy {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// The SHA-256 is not that of the metadata.
+    #[error(
+        "{url}: its SHA-256 is {found}, but blocklist_sha256 is {expected}: one of the two is damaged or outdated; try again later"
+    )]
+    Digest {
+        /// URL of the blocklist.
+        url: String,
+        /// The SHA-256 in the metadata, in hex.
+        expected: String,
+        /// The SHA-256 of the unpacked blocklist, in hex.
+        found: String,
+    },
+    /// A reload would reject the filter.
+    #[error("{url}: rejected: {}", shown(.source, staged, url))]
+    Filter {
+        /// URL of the filter.
+        url: String,
+        /// Path of the file that was checked.
+        staged: PathBuf,
+        /// Why it is rejected.
+        source: FilterRejection,
+    },
+    /// The blocklist is at another server than its metadata.
+    #[error(
+        "{url}: blocklist_url {found:?} is not a file on the same server; a mirror must give its own address there"
+    )]
+    ForeignBlocklist {
+        /// URL of the metadata.
+        url: String,
+        /// The value, shortened.
+        found: String,
+    },
+    /// A file or directory cannot be read or written.
+    #[error("{}: {source}{}", path.display(), remedy_of(.source))]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A reload would reject the list.
+    #[error("{url}: rejected: {}", shown(.source, staged, url))]
+    List {
+        /// URL of the list.
+        url: String,
+        /// Path of the file that was checked.
+        staged: PathBuf,
+        /// Why it is rejected.
+        source: ListFileError,
+    },
+    /// The metadata of a blocklist are wrong.
+    #[error("{url}: {source}")]
+    Metadata {
+        /// URL of the metadata.
+        url: String,
+        /// The reason.
+        source: MetadataError,
+    },
+    /// The metadata have no SHA-256.
+    #[error("{url}: blocklist_sha256 is missing, so that the list cannot be verified; correct url")]
+    NoDigest {
+        /// URL of the metadata.
+        url: String,
+    },
+    /// No file with the CAs of the system was found.
+    #[error(
+        "no CAs: the system has none of {}; install ca-certificates, or give source.trust_anchors",
+        super::client::SYSTEM_TRUST_ANCHORS.join(", ")
+    )]
+    NoSystemTrustAnchors,
+    /// The path names a link or something else that cannot be replaced by a rename.
+    #[error("{}: not a regular file; give the path of the file itself, because it is replaced by a rename", path.display())]
+    NotRegular {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The list is not published in this format any more.
+    #[error(
+        "{url}: blocklist_url is missing: the list is not published in this format any more{}; look for a newer keygate",
+        note(deprecation)
+    )]
+    Retired {
+        /// URL of the metadata.
+        url: String,
+        /// The text of `deprecated`.
+        deprecation: Option<String>,
+    },
+    /// rustls rejects the configuration.
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The download failed.
+    #[error("{url}: {source}")]
+    Transfer {
+        /// The URL.
+        url: String,
+        /// The reason.
+        source: TransferError,
+    },
+    /// The file of CAs cannot be used.
+    #[error("trust_anchors {}: {source}; give the CAs of the source in PEM", path.display())]
+    TrustAnchors {
+        /// Path of the file.
+        path: PathBuf,
+        /// The reason.
+        source: TlsFileError,
+    },
+    /// The file cannot be unpacked.
+    #[error("{url}: {source}")]
+    Unpack {
+        /// URL of the file.
+        url: String,
+        /// The reason.
+        source: UnpackError,
+    },
+}
+
+/// Why a file cannot be unpacked.
+#[derive(Debug, thiserror::Error)]
+pub enum UnpackError {
+    /// The content is no xz file, or it is damaged.
+    #[error("it cannot be unpacked: {0}; the file at the source is damaged, try again later")]
+    Damaged(#[source] io::Error),
+    /// The unpacked content is too large.
+    #[error("it is unpacked larger than max_size, {max_size} bytes; correct url, or raise max_size")]
+    TooLarge {
+        /// The maximum, in bytes.
+        max_size: u64,
+    },
+    /// A file cannot be written.
+    #[error("{}: {source}{}", path.display(), remedy_of(.source))]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+/// Why a response is not usable.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    /// The server sent another part of the file than requested.
+    #[error("the response to a request for a part of the file has Content-Range {found:?}; the next run begins anew")]
+    BadRange {
+        /// The value, shortened.
+        found: String,
+    },
+    /// There is no connection in time.
+    #[error("no connection within {0:?}; check the network to the source, or raise connect_timeout")]
+    ConnectTimeout(Duration),
+    /// The body has a `Content-Encoding`, which no request asks for.
+    #[error("the response has a Content-Encoding; let the source send the file as it is")]
+    Encoded,
+    /// The head of the response is too large.
+    #[error("{0}; correct url")]
+    Head(String),
+    /// The end of the file cannot be known.
+    #[error("the response has neither Content-Length nor chunks, so that its end cannot be known; let the source send a length")]
+    NoLength,
+    /// The source is at another address.
+    #[error("{status} to {location:?}: redirects are not followed; set url to the address of the file")]
+    Redirect {
+        /// The status.
+        status: StatusCode,
+        /// The value of `Location`, shortened.
+        location: String,
+    },
+    /// No byte has arrived for some time.
+    #[error("no byte for {0:?}; check the network to the source, or raise stall_timeout")]
+    Stalled(Duration),
+    /// Another status than 200.
+    #[error("{status}; {}", remedy_for(*.status))]
+    Status {
+        /// The status.
+        status: StatusCode,
+    },
+    /// The download took too long.
+    #[error("not complete within {0:?}; raise timeout, or find a faster source")]
+    TimedOut(Duration),
+    /// The TLS handshake failed.
+    #[error("TLS handshake failed: {0}; give the CAs of the source in trust_anchors, or correct the name in url")]
+    Tls(String),
+    /// The file is too large.
+    #[error("larger than {max} bytes, the maximum{}", if *.is_max_size { "; correct url, or raise max_size" } else { "; correct url" })]
+    TooLarge {
+        /// The maximum, in bytes.
+        max: u64,
+        /// Whether `max_size` gives the maximum.
+        is_max_size: bool,
+    },
+    /// The connection ended too early.
+    #[error("the response broke off after {received} bytes: {reason}; the next run continues there if the source supports it")]
+    Truncated {
+        /// Number of bytes of the file that have arrived.
+        received: u64,
+        /// What the connection reported.
+        reason: String,
+    },
+    /// There is no connection to the server.
+    #[error("{0}; check the network to the source, or correct url")]
+    Unreachable(String),
+    /// The name of the server is not known.
+    #[error("the name has no address: {0}; correct the name in url, or check the DNS")]
+    Unresolved(String),
+    /// The file cannot be written.
+    #[error("{}: {source}{}", path.display(), remedy_of(.source))]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+impl From<ExchangeError> for TransferError {
+    fn from(error: ExchangeError) -> Self {
+        match error {
+            error @ ExchangeError::HeadTooLarge => Self::Head(error.to_string()),
+            ExchangeError::Tls(reason) => Self::Tls(reason),
+            ExchangeError::Unreachable(reason) => Self::Unreachable(reason),
+            ExchangeError::Unresolved(reason) => Self::Unresolved(reason),
+        }
+    }
+}
+
+/// The error of a check, in which the files that were checked have the names of their source.
+fn shown(error: &dyn std::fmt::Display, staged: &std::path::Path, url: &str) -> String {
+    let text = error.to_string();
+    match (staged.parent(), url.rsplit_once('/')) {
+        (Some(directory), Some((source, _))) => {
+            text.replace(&directory.display().to_string(), source)
+        }
+        (None, _) | (_, None) => text,
+    }
+}
+
+fn note(deprecation: &Option<String>) -> String {
+    deprecation.as_ref().map(|note| format!(" ({note})")).unwrap_or_default()
+}
+
+fn remedy_of(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; make room for the file twice, packed and unpacked"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; make the directory of the file writable for the user that runs keygate fetch"
+        }
+        io::ErrorKind::NotFound => "; create the directory of the file",
+        _ => "",
+    }
+}
+
+fn remedy_for(status: StatusCode) -> &'static str {
+    if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+        "try again later"
+    } else if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        "let the source permit this request"
+    } else {
+        "correct url, or let the source have the file"
+    }
+}

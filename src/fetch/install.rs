@@ -1,0 +1,205 @@
+//! Puts the next version of a file and its companions in use.
+//!
+//! The companions are renamed before the file, within a moment that is shorter than the time for
+//! which the proxy waits after a change. A reader in between finds companions that do not match the
+//! old file, and rejects the pair. The next version is complete on disk until the last rename, so
+//! that the next run completes an update that was killed.
+
+use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use super::error::FetchError;
+use super::work_directory::{directory_of, read_json, write_json};
+
+/// The record of a next version that has passed every check.
+const CHECKED: &str = ".checked";
+
+/// The next version of a file, in a directory of its own.
+pub(super) struct NextVersion {
+    directory: PathBuf,
+    /// The file in use.
+    target: PathBuf,
+    /// Names of the companions, then of the file.
+    names: Vec<OsString>,
+}
+
+impl NextVersion {
+    /// An empty next version of the file at `target`.
+    pub(super) fn create(directory: PathBuf, target: &Path) -> Result<Self, FetchError> {
+        let this = Self { directory, target: target.to_owned(), names: Vec::new() };
+        this.remove()?;
+        this.io(fs::create_dir(&this.directory))?;
+        Ok(this)
+    }
+
+    /// The next version that an earlier run has checked and not put in use.
+    pub(super) fn of_earlier_run(directory: PathBuf, target: &Path) -> Option<Self> {
+        let names: Vec<String> = read_json(&directory.join(CHECKED))?;
+        let is_plain = |name: &String| Path::new(name).file_name().is_some_and(|it| it == &**name);
+        let is_complete = names.iter().all(|it| is_plain(it) && directory.join(it).is_file());
+        let names: Vec<_> = names.iter().map(OsString::from).collect();
+        let has_file = names.last().map(OsString::as_os_str) == target.file_name();
+        let target = target.to_owned();
+        (is_complete && has_file).then_some(Self { directory, target, names })
+    }
+
+    /// The path of the file in this version.
+    pub(super) fn file(&self) -> PathBuf {
+        self.directory.join(self.target.file_name().unwrap_or_default())
+    }
+
+    /// Adds a companion, which has the place `path` in use.
+    pub(super) fn add_companion(&mut self, path: &Path, content: &[u8]) -> Result<(), FetchError> {
+        let name = path.file_name().unwrap_or_default().to_owned();
+        let staged = self.directory.join(&name);
+        let write = || {
+            let mut file = File::create_new(&staged)?;
+            file.write_all(content)?;
+            adopt(&file, path)?;
+            file.sync_all()
+        };
+        write().map_err(|source| FetchError::Io { path: staged.clone(), source })?;
+        self.names.push(name);
+        Ok(())
+    }
+
+    /// Adds the file, which was written to [`NextVersion::file`] and synced.
+    pub(super) fn add_file(&mut self) -> Result<(), FetchError> {
+        let staged = self.file();
+        let adopted = File::open(&staged).and_then(|file| {
+            adopt(&file, &self.target)?;
+            file.sync_all()
+        });
+        adopted.map_err(|source| FetchError::Io { path: staged, source })?;
+        self.names.extend(self.target.file_name().map(OsString::from));
+        Ok(())
+    }
+
+    /// Adds the file in use, because only companions change.
+    pub(super) fn keep_file(&mut self) -> Result<(), FetchError> {
+        self.io(link_or_copy(&self.target, &self.file()))?;
+        self.names.extend(self.target.file_name().map(OsString::from));
+        Ok(())
+    }
+
+    /// Whether every file of this version has the content of the one in use.
+    pub(super) fn is_in_use(&self) -> bool {
+        let beside = |name: &OsString| self.target.with_file_name(name);
+        self.names.iter().all(|name| {
+            have_same_content(&self.directory.join(name), &beside(name)).unwrap_or(false)
+        })
+    }
+
+    /// The files as they are in use once this version is installed.
+    pub(super) fn installed_paths(&self) -> Vec<PathBuf> {
+        self.names.iter().map(|name| self.target.with_file_name(name)).collect()
+    }
+
+    /// Puts this version in use. It has passed every check.
+    pub(super) fn install(self) -> Result<(), FetchError> {
+        let names: Vec<_> =
+            self.names.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+        self.io(write_json(&self.directory.join(CHECKED), &names))?;
+        self.io(sync(&self.directory))?;
+        for name in &self.names {
+            let place = self.target.with_file_name(name);
+            self.io(replace(&self.directory.join(name), &place))?;
+        }
+        self.io(sync(directory_of(&self.target)))?;
+        self.remove()
+    }
+
+    /// Removes this version.
+    pub(super) fn remove(&self) -> Result<(), FetchError> {
+        // First, so that a version that is partly removed is not installed.
+        let removed = fs::remove_file(self.directory.join(CHECKED)).or_else(if_missing);
+        self.io(removed.and_then(|()| fs::remove_dir_all(&self.directory).or_else(if_missing)))
+    }
+
+    fn io<T>(&self, result: io::Result<T>) -> Result<T, FetchError> {
+        result.map_err(|source| FetchError::Io { path: self.directory.clone(), source })
+    }
+}
+
+fn if_missing(error: io::Error) -> io::Result<()> {
+    if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+fn sync(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Renames a link to the file at `staged` over the one at `place`. Without links, renames the file.
+fn replace(staged: &Path, place: &Path) -> io::Result<()> {
+    let mut name = OsString::from(".");
+    name.push(place.file_name().unwrap_or_default());
+    name.push(".fetched");
+    let link = place.with_file_name(name);
+    fs::remove_file(&link).or_else(if_missing)?;
+    match fs::hard_link(staged, &link) {
+        Ok(()) => {
+            fs::rename(&link, place)?;
+            // A rename between two links to one file leaves both.
+            fs::remove_file(&link).or_else(if_missing)
+        }
+        Err(_) => fs::rename(staged, place),
+    }
+}
+
+fn link_or_copy(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(from, to) {
+        Ok(()) => Ok(()),
+        Err(_) => {
+            fs::copy(from, to)?;
+            let copy = File::open(to)?;
+            adopt(&copy, from)?;
+            copy.sync_all()
+        }
+    }
+}
+
+/// Gives `file` the mode and the owner of the file at `replaced`; without one, the mode 644.
+///
+/// # Errors
+/// Returns an error if the owner cannot be given, and the readers of the old file might not be able to
+/// read the new one.
+fn adopt(file: &File, replaced: &Path) -> io::Result<()> {
+    let old = match fs::symlink_metadata(replaced) {
+        Ok(metadata) if metadata.is_file() => metadata,
+        Ok(_) | Err(_) => return file.set_permissions(Permissions::from_mode(0o644)),
+    };
+    let new = file.metadata()?;
+    let is_public = old.mode() & 0o004 != 0;
+    if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+        match fchown(file, Some(old.uid()), Some(old.gid())) {
+            Err(error) if !is_public => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    file.set_permissions(Permissions::from_mode(old.mode() & 0o777))
+}
+
+/// Whether two files have the same content.
+fn have_same_content(one: &Path, other: &Path) -> io::Result<bool> {
+    use std::io::{BufRead, BufReader};
+    let (one, other) = (File::open(one)?, File::open(other)?);
+    if one.metadata()?.len() != other.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut one, mut other) = (BufReader::new(one), BufReader::new(other));
+    loop {
+        let (left, right) = (one.fill_buf()?, other.fill_buf()?);
+        let common = left.len().min(right.len());
+        if common == 0 {
+            return Ok(left.is_empty() && right.is_empty());
+        }
+        if left.get(..common) != right.get(..common) {
+            return Ok(false);
+        }
+        one.consume(common);
+        other.consume(common);
+    }
+}

@@ -1,0 +1,128 @@
+//! What there is to fetch.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::{
+    BlocklistConfig, Config, FetchConfig, FilterConfig, ListConfig, ListFormat, Shrink, SourceUrl,
+};
+use crate::snapshot::ShrunkFilter;
+
+/// URL of the metadata of the public blocklist.
+pub const BADKEYS_URL: &str = "https://update.badkeys.info/v0/badkeysdata.json";
+/// Maximum size of the public blocklist without a configuration, in bytes, 256 MiB: four times its
+/// size.
+const MAX_BLOCKLIST: u64 = 256 << 20;
+
+/// A file to fetch, with its source.
+#[derive(Debug, Clone)]
+pub struct FetchJob {
+    pub(super) source: FetchConfig,
+    pub(super) file: JobFile,
+}
+
+/// The file, with the settings of its checks.
+#[derive(Debug, Clone)]
+pub(super) enum JobFile {
+    Filter { config: FilterConfig, state_dir: Option<PathBuf>, shrunk: ShrunkFilter },
+    List(ListConfig),
+}
+
+/// What a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileKind {
+    /// A filter.
+    Filter,
+    /// An exact list.
+    List,
+}
+
+impl FileKind {
+    /// The name in logs and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::List => "list",
+        }
+    }
+}
+
+impl FetchJob {
+    /// The filters and lists of `config` that have a source, in their order.
+    #[must_use]
+    pub fn all(config: &Config, shrunk: ShrunkFilter) -> Vec<Self> {
+        let filters = config.filters.iter().filter_map(|filter| {
+            let state_dir = config.state_dir.clone();
+            let file = JobFile::Filter { config: filter.clone(), state_dir, shrunk };
+            Some(Self { source: filter.source.clone()?, file })
+        });
+        let lists = config.lists.iter().filter_map(|list| {
+            Some(Self { source: list.source.clone()?, file: JobFile::List(list.clone()) })
+        });
+        filters.chain(lists).collect()
+    }
+
+    /// The public blocklist, or that of a mirror, into `directory`.
+    #[must_use]
+    pub fn badkeys(directory: &Path, url: SourceUrl, trust_anchors: Option<PathBuf>) -> Self {
+        let settings = BlocklistConfig { min_records: 0, max_age: None, shrink: Shrink::Refuse };
+        let source = FetchConfig { trust_anchors, ..FetchConfig::at(url) };
+        let list = ListConfig {
+            name: "badkeys".to_owned(),
+            path: directory.join("blocklist.dat"),
+            max_size: MAX_BLOCKLIST,
+            format: ListFormat::Badkeys(settings),
+            source: Some(source.clone()),
+        };
+        Self { source, file: JobFile::List(list) }
+    }
+
+    /// What the file is.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        match self.file {
+            JobFile::Filter { .. } => FileKind::Filter,
+            JobFile::List(_) => FileKind::List,
+        }
+    }
+
+    /// The name of the filter or list.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match &self.file {
+            JobFile::Filter { config, .. } => &config.name,
+            JobFile::List(config) => &config.name,
+        }
+    }
+
+    /// The path of the file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match &self.file {
+            JobFile::Filter { config, .. } => &config.path,
+            JobFile::List(config) => &config.path,
+        }
+    }
+
+    /// The URL of the source.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.source.url.to_string()
+    }
+
+    pub(super) fn max_size(&self) -> u64 {
+        match &self.file {
+            JobFile::Filter { config, .. } => config.max_size,
+            JobFile::List(config) => config.max_size,
+        }
+    }
+
+    /// Whether the file is a blocklist with metadata.
+    pub(super) fn is_blocklist(&self) -> bool {
+        match &self.file {
+            JobFile::Filter { .. } => false,
+            JobFile::List(config) => matches!(config.format, ListFormat::Badkeys(_)),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The metrics of fetching, as a file for the textfile collector of the node exporter.
+
+use std::fmt::Write as _;
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::job::FetchJob;
+use super::outcome::FetchCounts;
+use super::work_directory::directory_of;
+
+/// A series: its name, type, help text and value.
+type Series = (&'static str, &'static str, &'static str, fn(&FetchCounts) -> u64);
+
+const SERIES: [Series; 7] = [
+    (
+        "keygate_fetch_bytes_total",
+        "counter",
+        "Bytes downloaded by runs without an error.",
+        |counts| counts.bytes,
+    ),
+    (
+        "keygate_fetch_deprecated",
+        "gauge",
+        "1 if the source names the format of the list deprecated.",
+        |counts| counts.is_deprecated.into(),
+    ),
+    (
+        "keygate_fetch_failures_total",
+        "counter",
+        "Runs that ended with an error.",
+        |counts| counts.failures,
+    ),
+    (
+        "keygate_fetch_installed_total",
+        "counter",
+        "Runs that installed a new version.",
+        |counts| counts.installed,
+    ),
+    (
+        "keygate_fetch_last_attempt_timestamp_seconds",
+        "gauge",
+        "End of the last run; 0 before the first one.",
+        |counts| counts.last_attempt,
+    ),
+    (
+        "keygate_fetch_last_installed_timestamp_seconds",
+        "gauge",
+        "End of the last run that installed a new version; 0 before the first one.",
+        |counts| counts.last_installed,
+    ),
+    (
+        "keygate_fetch_last_success_timestamp_seconds",
+        "gauge",
+        "End of the last run without an error; 0 before the first one.",
+        |counts| counts.last_success,
+    ),
+];
+
+/// Replaces the file at `path` by the metrics of `files`. A reader finds the old or the new file.
+///
+/// # Errors
+/// Returns an error if the file cannot be written.
+pub fn write_textfile(path: &Path, files: &[(FetchJob, FetchCounts)]) -> io::Result<()> {
+    let text = text(files);
+    // The collector reads files whose names end in `.prom`.
+    let mut staged = tempfile::Builder::new()
+        .prefix(".keygate-fetch-")
+        .permissions(Permissions::from_mode(0o644))
+        .tempfile_in(directory_of(path))?;
+    staged.write_all(text.as_bytes())?;
+    staged.as_file().set_permissions(Permissions::from_mode(0o644))?;
+    staged.as_file().sync_all()?;
+    staged.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// The metrics in the text format of Prometheus.
+fn text(files: &[(FetchJob, FetchCounts)]) -> String {
+    let mut text = String::new();
+    for (name, kind, help, value) in SERIES {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}"); // never fails
+        for (job, counts) in files {
+            let labels =
+                format!("kind=\"{}\",name=\"{}\"", job.kind().as_str(), job.name());
+            let _ = writeln!(text, "{name}{{{labels}}} {}", value(counts));
+        }
+    }
+    text
+}

@@ -1,0 +1,280 @@
+//! One run for one file: request, unpack, check, put in use.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest::{Context, SHA256};
+use data_encoding::HEXLOWER;
+
+use super::blocklist::{self, NamedList};
+use super::client::FetchClient;
+use super::download::{Downloaded, Received, Validators, download, download_small};
+use super::error::{FetchError, UnpackError};
+use super::install::NextVersion;
+use super::job::{FetchJob, JobFile};
+use super::outcome::FetchedFile;
+use super::unpack::{is_packed, unpack};
+use super::work_directory::{FetchState, FileMark, Installed, WorkDirectory};
+use crate::badkeys::{MAX_METADATA_SIZE, metadata_path};
+use crate::config::SourceUrl;
+use crate::pkbf::sidecar_of;
+use crate::regular_file;
+use crate::resolver::Resolver;
+use crate::snapshot::{check_filter_candidate, check_list_candidate};
+
+/// Maximum size of a checksum file, in bytes, 1 MiB; a larger one is rejected.
+const MAX_CHECKSUM_SIZE: u64 = 1 << 20;
+/// End of the name of a packed file. Its companions have the name without it.
+const PACKED: &str = ".xz";
+
+/// Puts the version at the source in use, unless it is. Returns whether there was a new one.
+pub(super) async fn update(
+    job: &FetchJob,
+    work: &WorkDirectory,
+    state: &mut FetchState,
+    resolver: &Resolver,
+) -> Result<(bool, FetchedFile), FetchError> {
+    complete_earlier_run(job, work)?;
+    let client = FetchClient::new(&job.source, resolver.clone())?;
+    let run = Run { job, work, client };
+    let installed = state.installed.take();
+    let known = installed.filter(|it| it.is_in_use(&job.url(), &run.files()));
+    let known = known.as_ref().map(|it| &it.validators);
+    let version = if job.is_blocklist() {
+        run.blocklist(known).await?
+    } else {
+        run.file(known).await?
+    };
+    let Version { next, validators, mut file } = version;
+    let is_new = !next.is_in_use();
+    let paths = next.installed_paths();
+    if is_new {
+        file.entries = Some(check(job, &next).inspect_err(|_| {
+            let _ = next.remove(); // the error of the check is the cause
+        })?);
+        next.install()?;
+    } else {
+        next.remove()?;
+    }
+    let marks = paths.iter().map(|path| FileMark::of(path)).collect::<Result<_, _>>();
+    // Without marks, the next run requests the file without conditions.
+    state.installed =
+        marks.ok().map(|files| Installed { url: job.url(), validators, files });
+    Ok((is_new, file))
+}
+
+/// Puts a version in use that an earlier run has checked, and that was killed before its end.
+fn complete_earlier_run(job: &FetchJob, work: &WorkDirectory) -> Result<(), FetchError> {
+    let Some(next) = NextVersion::of_earlier_run(work.next(), job.path()) else { return Ok(()) };
+    match check(job, &next) {
+        Ok(_) => next.install(),
+        Err(_) => next.remove(),
+    }
+}
+
+/// Makes the checks of a reload. Returns the number of entries.
+fn check(job: &FetchJob, next: &NextVersion) -> Result<u64, FetchError> {
+    let (staged, url) = (next.file(), job.url());
+    match &job.file {
+        JobFile::Filter { config, state_dir, shrunk } => {
+            let mut candidate = config.clone();
+            candidate.path.clone_from(&staged);
+            check_filter_candidate(&candidate, &config.path, state_dir.as_deref(), *shrunk)
+                .map(|named| named.filter.header().entry_count.into())
+                .map_err(|source| FetchError::Filter { url, staged, source })
+        }
+        JobFile::List(config) => {
+            let mut candidate = config.clone();
+            candidate.path.clone_from(&staged);
+            check_list_candidate(&candidate, &config.path)
+                .map(|list| list.len() as u64)
+                .map_err(|source| FetchError::List { url, staged, source })
+        }
+    }
+}
+
+/// One run for one file.
+struct Run<'a> {
+    job: &'a FetchJob,
+    work: &'a WorkDirectory,
+    client: FetchClient,
+}
+
+/// The version at the source, which has not been checked.
+struct Version {
+    next: NextVersion,
+    validators: Validators,
+    file: FetchedFile,
+}
+
+/// A companion: its place beside the file, and what its URL has after that of the file.
+struct Companion {
+    path: PathBuf,
+    suffix: &'static str,
+    max_size: u64,
+}
+
+impl Run<'_> {
+    /// The companions with their own URLs.
+    fn companions(&self) -> Vec<Companion> {
+        let path = self.job.path();
+        let mut companions = Vec::new();
+        // A reload checks the file against this one if it exists.
+        let checksum = sidecar_of(path);
+        if self.job.source.checksum || checksum.symlink_metadata().is_ok() {
+            let max_size = MAX_CHECKSUM_SIZE;
+            companions.push(Companion { path: checksum, suffix: ".sha256", max_size });
+        }
+        companions
+    }
+
+    /// The files that a version in use has.
+    fn files(&self) -> Vec<PathBuf> {
+        let metadata = self.job.is_blocklist().then(|| metadata_path(self.job.path()));
+        let companions = self.companions().into_iter().map(|it| it.path);
+        companions.chain(metadata).chain([self.job.path().to_owned()]).collect()
+    }
+
+    /// The version of a filter or of a list of fingerprints. `known` are the validators of the file
+    /// in use.
+    async fn file(&self, known: Option<&Validators>) -> Result<Version, FetchError> {
+        let url = &self.job.source.url;
+        let part = self.work.part();
+        let downloaded = download(&self.client, url, known, &part, self.job.max_size()).await?;
+        let mut next = NextVersion::create(self.work.next(), self.job.path())?;
+        let mut file = FetchedFile::default();
+        self.add_companions(&mut next, url, &mut file).await?;
+        let validators = match downloaded {
+            Downloaded::NotModified => {
+                next.keep_file()?;
+                known.cloned().unwrap_or_default()
+            }
+            Downloaded::New(received, validators) => {
+                file.add(received);
+                self.take_part(&mut next, url)?;
+                validators
+            }
+        };
+        Ok(Version { next, validators, file })
+    }
+
+    /// The version of a blocklist with its metadata. `known` are the validators of the metadata in
+    /// use.
+    async fn blocklist(&self, known: Option<&Validators>) -> Result<Version, FetchError> {
+        let (url, in_use) = (&self.job.source.url, metadata_path(self.job.path()));
+        let mut file = FetchedFile::default();
+        let answer = download_small(&self.client, url, known, MAX_METADATA_SIZE).await?;
+        let (json, validators) = match answer {
+            Downloaded::NotModified => {
+                let json = regular_file::read(&in_use, MAX_METADATA_SIZE)
+                    .map_err(|source| FetchError::Io { path: in_use.clone(), source })?;
+                (json, known.cloned().unwrap_or_default())
+            }
+            Downloaded::New(json, validators) => {
+                file.bytes += json.len() as u64;
+                (json, validators)
+            }
+        };
+        let metadata = blocklist::parse(url, &json)?;
+        let list = blocklist::named_list(url, &metadata)?;
+        let is_in_use = sha256_of(self.job.path()).is_ok_and(|found| found == list.sha256);
+        let part = self.work.part();
+        if !is_in_use {
+            let max_size = self.job.max_size();
+            match download(&self.client, &list.url, None, &part, max_size).await? {
+                Downloaded::New(received, _) => file.add(received),
+                Downloaded::NotModified => {} // not asked for
+            }
+        }
+        let mut next = NextVersion::create(self.work.next(), self.job.path())?;
+        self.add_companions(&mut next, &list.url, &mut file).await?;
+        next.add_companion(&in_use, &json)?;
+        if is_in_use {
+            next.keep_file()?;
+        } else {
+            self.take_part(&mut next, &list.url)?;
+            ensure_digest(&next, &list)?;
+        }
+        file.deprecation = metadata.deprecation;
+        Ok(Version { next, validators, file })
+    }
+
+    /// Requests the companions of the file at `url`.
+    async fn add_companions(
+        &self,
+        next: &mut NextVersion,
+        url: &SourceUrl,
+        file: &mut FetchedFile,
+    ) -> Result<(), FetchError> {
+        let name = url.path.strip_suffix(PACKED).unwrap_or(&url.path);
+        for Companion { path, suffix, max_size } in self.companions() {
+            let url = SourceUrl { path: format!("{name}{suffix}"), ..url.clone() };
+            if let Downloaded::New(content, _) =
+                download_small(&self.client, &url, None, max_size).await?
+            {
+                file.bytes += content.len() as u64;
+                next.add_companion(&path, &content)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the file that was downloaded from `url` that of the next version. Unpacks it if needed.
+    fn take_part(&self, next: &mut NextVersion, url: &SourceUrl) -> Result<(), FetchError> {
+        let part = self.work.part();
+        let failed = |source| FetchError::Io { path: part.path.clone(), source };
+        if is_packed(&part.path).map_err(failed)? {
+            let unpacked = unpack(&part.path, &next.file(), self.job.max_size());
+            part.remove();
+            unpacked.map_err(|source| match source {
+                UnpackError::Write { path, source } => {
+                    let _ = next.remove(); // a full disk must not stay full
+                    FetchError::Io { path, source }
+                }
+                source @ (UnpackError::Damaged(_) | UnpackError::TooLarge { .. }) => {
+                    let _ = next.remove();
+                    FetchError::Unpack { url: url.to_string(), source }
+                }
+            })?;
+        } else {
+            fs::rename(&part.path, next.file()).map_err(failed)?;
+            part.remove();
+        }
+        next.add_file()
+    }
+}
+
+impl FetchedFile {
+    fn add(&mut self, received: Received) {
+        self.bytes = self.bytes.saturating_add(received.bytes);
+        self.resumed = self.resumed.saturating_add(received.resumed);
+    }
+}
+
+/// Checks that the unpacked blocklist is the one that the metadata name.
+fn ensure_digest(next: &NextVersion, list: &NamedList) -> Result<(), FetchError> {
+    let path = next.file();
+    let found = sha256_of(&path).map_err(|source| FetchError::Io { path, source })?;
+    if found == list.sha256 {
+        return Ok(());
+    }
+    let _ = next.remove(); // it is not used
+    Err(FetchError::Digest {
+        url: list.url.to_string(),
+        expected: HEXLOWER.encode(&list.sha256),
+        found: HEXLOWER.encode(&found),
+    })
+}
+
+fn sha256_of(path: &Path) -> std::io::Result<[u8; 32]> {
+    let mut file = File::open(path)?;
+    let mut context = Context::new(&SHA256);
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let read = file.read(&mut buffer)?;
+        let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else { break };
+        context.update(chunk);
+    }
+    Ok(context.finish().as_ref().try_into().unwrap_or_default())
+}
