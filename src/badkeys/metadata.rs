@@ -28,9 +28,11 @@ pub struct Metadata {
     pub blocklist_sha256: Option<[u8; 32]>,
     /// The names of the collections.
     pub findings: Findings,
-    /// The text of `deprecated` for people, if the format of the list is deprecated, so that the list
-    /// may not be updated any more: at most 80 printable ASCII characters, and empty without a text.
-    pub deprecation: Option<String>,
+    /// Whether the format of the list is deprecated, so that it may not be updated any more.
+    pub is_deprecated: bool,
+    /// The text of `deprecated` for people: at most 80 printable ASCII characters, and empty without a
+    /// text.
+    pub deprecation: String,
 }
 
 /// Why a metadata file cannot be used.
@@ -128,23 +130,16 @@ impl Metadata {
         }
         let raw: RawMetadata = serde_json::from_slice(json).map_err(MetadataError::Json)?;
         debug_assert_eq!(raw.bkformat, FORMAT);
-        let is_deprecated = !matches!(
-            raw.deprecated,
-            serde_json::Value::Null | serde_json::Value::Bool(false)
-        );
+        let is_deprecated =
+            !matches!(raw.deprecated, serde_json::Value::Null | serde_json::Value::Bool(false));
         Ok(Self {
-            deprecation: is_deprecated.then(|| printable(raw.deprecated.as_str())),
+            is_deprecated,
+            deprecation: printable(raw.deprecated.as_str()),
             blocklist_url: raw.blocklist_url,
             date: raw.date.as_deref().map(date).transpose()?,
             blocklist_sha256: raw.blocklist_sha256.as_deref().map(sha256).transpose()?,
             findings: findings(raw.blocklists)?,
         })
-    }
-
-    /// Whether the format of the list is deprecated.
-    #[must_use]
-    pub fn is_deprecated(&self) -> bool {
-        self.deprecation.is_some()
     }
 }
 
@@ -240,13 +235,13 @@ mod tests {
         let metadata = with("deprecated", "").unwrap();
         assert_eq!(metadata.date, Some(1_787_184_000)); // 2026-08-20T00:00:00Z
         assert_eq!(metadata.blocklist_sha256.unwrap()[..2], [0xe3, 0xb0]);
-        assert!(!metadata.is_deprecated());
+        assert!(!metadata.is_deprecated);
         let names: Vec<_> = metadata.findings.iter().collect();
         assert_eq!(names, [(1, "debianssl"), (99, "new")]);
         assert_eq!(&*metadata.findings.name(99), "new");
         assert_eq!(&*metadata.findings.name(7), "id7", "an unknown number is still a hit");
         for (value, is_deprecated) in [("false", false), ("true", true), ("\"soon\"", true)] {
-            assert_eq!(with("deprecated", value).unwrap().is_deprecated(), is_deprecated);
+            assert_eq!(with("deprecated", value).unwrap().is_deprecated, is_deprecated);
         }
         assert_eq!(with("date", "").unwrap().date, None);
         assert_eq!(with("blocklist_sha256", "").unwrap().blocklist_sha256, None);

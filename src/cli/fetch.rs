@@ -100,10 +100,9 @@ fn jobs(args: &Args) -> Result<Vec<FetchJob>, CliError> {
     if let Some(directory) = &args.badkeys {
         return Ok(vec![badkeys(args, directory)?]);
     }
-    let path = &args.config.config;
-    let config = Config::read(path)?;
-    let shrunk =
-        if args.allow_shrunk { ShrunkFilter::Allow } else { ShrunkFilter::Refuse };
+    let path = args.config.path();
+    let config = Config::read(&path)?;
+    let shrunk = if args.allow_shrunk { ShrunkFilter::Allow } else { ShrunkFilter::Refuse };
     let jobs = FetchJob::all(&config, shrunk);
     if jobs.is_empty() {
         let path = path.display();
@@ -175,9 +174,7 @@ fn repeat(
 fn pause(every: Duration, failures: u32) -> Duration {
     match failures.checked_sub(1) {
         None => every,
-        Some(earlier) => {
-            every.min(FIRST_BACK_OFF.saturating_mul(2_u32.saturating_pow(earlier)))
-        }
+        Some(earlier) => every.min(FIRST_BACK_OFF.saturating_mul(2_u32.saturating_pow(earlier))),
     }
 }
 
@@ -247,7 +244,8 @@ fn show(args: &Args, job: &FetchJob, outcome: &FetchOutcome) -> Result<bool, Cli
         let entries = entries.unwrap_or_default();
         let bytes = counted(file.bytes, "byte");
         let path = job.path().display();
-        output.line(format_args!("{kind} {name}: {result}: {path}{entries}, {bytes} downloaded"))?;
+        output
+            .line(format_args!("{kind} {name}: {result}: {path}{entries}, {bytes} downloaded"))?;
     }
     output.flush()?;
     Ok(matches!(outcome, FetchOutcome::Installed(_) | FetchOutcome::Unchanged(_))

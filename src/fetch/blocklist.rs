@@ -16,15 +16,14 @@ pub(super) struct NamedList {
 
 /// Parses the metadata from `url`.
 pub(super) fn parse(url: &SourceUrl, json: &[u8]) -> Result<Metadata, FetchError> {
-    Metadata::parse(json)
-        .map_err(|source| FetchError::Metadata { url: url.to_string(), source })
+    Metadata::parse(json).map_err(|source| FetchError::Metadata { url: url.to_string(), source })
 }
 
 /// The blocklist that the metadata from `url` name. It is on the same server: a request to another one
 /// could reach a server that only this machine can reach, and over a connection without TLS.
 pub(super) fn named_list(url: &SourceUrl, metadata: &Metadata) -> Result<NamedList, FetchError> {
     let Some(found) = &metadata.blocklist_url else {
-        let deprecation = metadata.deprecation.clone().filter(|text| !text.is_empty());
+        let deprecation = metadata.deprecation.clone();
         return Err(FetchError::Retired { url: url.to_string(), deprecation });
     };
     let origin = |url: &SourceUrl| (url.is_secure, url.host.to_ascii_lowercase(), url.port);

@@ -111,15 +111,15 @@ fn tls_config(config: &FetchConfig) -> Result<Arc<ClientConfig>, FetchError> {
     };
     let pem = regular_file::read(&path, MAX_TRUST_ANCHORS)
         .map_err(|source| FetchError::Io { path: path.clone(), source })?;
-    let anchors = tls::trust_anchors(&pem)
-        .map_err(|source| FetchError::TrustAnchors { path, source })?;
+    let anchors =
+        tls::trust_anchors(&pem).map_err(|source| FetchError::TrustAnchors { path, source })?;
     Ok(Arc::new(tls::client_config(&anchors, None, &[AlpnProtocol::Http11.as_bytes()])?))
 }
 
 /// Checks the head of a response that is not 304, 206 or 416.
 pub(super) fn check_head(response: &Response<Incoming>) -> Result<(), TransferError> {
     let status = response.status();
-    if status.is_redirection() {
+    if status.is_redirection() && status != StatusCode::NOT_MODIFIED {
         let location = shown(response, &header::LOCATION);
         return Err(TransferError::Redirect { status, location });
     }

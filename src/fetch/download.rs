@@ -87,7 +87,6 @@ impl Validators {
             None => self.last_modified.as_deref().filter(|_| self.is_date_strong),
         }
     }
-
 }
 
 /// Requests the file only if it is not the one with the validators `known`.

@@ -105,7 +105,7 @@ pub enum FetchError {
         /// URL of the metadata.
         url: String,
         /// The text of `deprecated`.
-        deprecation: Option<String>,
+        deprecation: String,
     },
     /// rustls rejects the configuration.
     #[error("TLS: {0}")]
@@ -143,7 +143,9 @@ pub enum UnpackError {
     #[error("it cannot be unpacked: {0}; the file at the source is damaged, try again later")]
     Damaged(#[source] io::Error),
     /// The unpacked content is too large.
-    #[error("it is unpacked larger than max_size, {max_size} bytes; correct url, or raise max_size")]
+    #[error(
+        "it is unpacked larger than max_size, {max_size} bytes; correct url, or raise max_size"
+    )]
     TooLarge {
         /// The maximum, in bytes.
         max_size: u64,
@@ -162,13 +164,17 @@ pub enum UnpackError {
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
     /// The server sent another part of the file than requested.
-    #[error("the response to a request for a part of the file has Content-Range {found:?}; the next run begins anew")]
+    #[error(
+        "the response to a request for a part of the file has Content-Range {found:?}; the next run begins anew"
+    )]
     BadRange {
         /// The value, shortened.
         found: String,
     },
     /// There is no connection in time.
-    #[error("no connection within {0:?}; check the network to the source, or raise connect_timeout")]
+    #[error(
+        "no connection within {0:?}; check the network to the source, or raise connect_timeout"
+    )]
     ConnectTimeout(Duration),
     /// The body has a `Content-Encoding`, which no request asks for.
     #[error("the response has a Content-Encoding; let the source send the file as it is")]
@@ -177,10 +183,14 @@ pub enum TransferError {
     #[error("{0}; correct url")]
     Head(String),
     /// The end of the file cannot be known.
-    #[error("the response has neither Content-Length nor chunks, so that its end cannot be known; let the source send a length")]
+    #[error(
+        "the response has neither Content-Length nor chunks, so that its end cannot be known; let the source send a length"
+    )]
     NoLength,
     /// The source is at another address.
-    #[error("{status} to {location:?}: redirects are not followed; set url to the address of the file")]
+    #[error(
+        "{status} to {location:?}: redirects are not followed; set url to the address of the file"
+    )]
     Redirect {
         /// The status.
         status: StatusCode,
@@ -200,7 +210,9 @@ pub enum TransferError {
     #[error("not complete within {0:?}; raise timeout, or find a faster source")]
     TimedOut(Duration),
     /// The TLS handshake failed.
-    #[error("TLS handshake failed: {0}; give the CAs of the source in trust_anchors, or correct the name in url")]
+    #[error(
+        "TLS handshake failed: {0}; give the CAs of the source in trust_anchors, or correct the name in url"
+    )]
     Tls(String),
     /// The file is too large.
     #[error("larger than {max} bytes, the maximum{}", if *.is_max_size { "; correct url, or raise max_size" } else { "; correct url" })]
@@ -211,7 +223,9 @@ pub enum TransferError {
         is_max_size: bool,
     },
     /// The connection ended too early.
-    #[error("the response broke off after {received} bytes: {reason}; the next run continues there if the source supports it")]
+    #[error(
+        "the response broke off after {received} bytes: {reason}; the next run continues there if the source supports it"
+    )]
     Truncated {
         /// Number of bytes of the file that have arrived.
         received: u64,
@@ -256,8 +270,8 @@ fn shown(error: &dyn std::fmt::Display, staged: &std::path::Path, url: &str) -> 
     }
 }
 
-fn note(deprecation: &Option<String>) -> String {
-    deprecation.as_ref().map(|note| format!(" ({note})")).unwrap_or_default()
+fn note(deprecation: &str) -> String {
+    if deprecation.is_empty() { String::new() } else { format!(" ({deprecation})") }
 }
 
 fn remedy_of(error: &io::Error) -> &'static str {

@@ -38,8 +38,6 @@ pub struct FetchedFile {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FetchCounts {
-    /// End of the last run.
-    pub last_attempt: u64,
     /// End of the last run without an error.
     pub last_success: u64,
     /// End of the last run that installed a new version.
@@ -48,8 +46,6 @@ pub struct FetchCounts {
     pub failures: u64,
     /// Number of runs that installed a new version.
     pub installed: u64,
-    /// Number of bytes that were downloaded.
-    pub bytes: u64,
     /// Whether the metadata of a blocklist name its format deprecated.
     pub is_deprecated: bool,
 }
@@ -63,7 +59,6 @@ impl FetchCounts {
 
     fn record(&mut self, outcome: &FetchOutcome) {
         let now = unix_time::now();
-        self.last_attempt = now;
         let file = match outcome {
             FetchOutcome::Failed(_) => {
                 self.failures = self.failures.saturating_add(1);
@@ -77,7 +72,6 @@ impl FetchCounts {
             FetchOutcome::Unchanged(file) => file,
         };
         self.last_success = now;
-        self.bytes = self.bytes.saturating_add(file.bytes);
         self.is_deprecated = file.deprecation.is_some();
     }
 }

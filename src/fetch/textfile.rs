@@ -13,37 +13,19 @@ use super::work_directory::directory_of;
 /// A series: its name, type, help text and value.
 type Series = (&'static str, &'static str, &'static str, fn(&FetchCounts) -> u64);
 
-const SERIES: [Series; 7] = [
-    (
-        "keygate_fetch_bytes_total",
-        "counter",
-        "Bytes downloaded by runs without an error.",
-        |counts| counts.bytes,
-    ),
+const SERIES: [Series; 5] = [
     (
         "keygate_fetch_deprecated",
         "gauge",
         "1 if the source names the format of the list deprecated.",
         |counts| counts.is_deprecated.into(),
     ),
-    (
-        "keygate_fetch_failures_total",
-        "counter",
-        "Runs that ended with an error.",
-        |counts| counts.failures,
-    ),
-    (
-        "keygate_fetch_installed_total",
-        "counter",
-        "Runs that installed a new version.",
-        |counts| counts.installed,
-    ),
-    (
-        "keygate_fetch_last_attempt_timestamp_seconds",
-        "gauge",
-        "End of the last run; 0 before the first one.",
-        |counts| counts.last_attempt,
-    ),
+    ("keygate_fetch_failures_total", "counter", "Runs that ended with an error.", |counts| {
+        counts.failures
+    }),
+    ("keygate_fetch_installed_total", "counter", "Runs that installed a new version.", |counts| {
+        counts.installed
+    }),
     (
         "keygate_fetch_last_installed_timestamp_seconds",
         "gauge",
@@ -82,8 +64,7 @@ fn text(files: &[(FetchJob, FetchCounts)]) -> String {
     for (name, kind, help, value) in SERIES {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}"); // never fails
         for (job, counts) in files {
-            let labels =
-                format!("kind=\"{}\",name=\"{}\"", job.kind().as_str(), job.name());
+            let labels = format!("kind=\"{}\",name=\"{}\"", job.kind().as_str(), job.name());
             let _ = writeln!(text, "{name}{{{labels}}} {}", value(counts));
         }
     }

@@ -41,11 +41,8 @@ pub(super) async fn update(
     let installed = state.installed.take();
     let known = installed.filter(|it| it.is_in_use(&job.url(), &run.files()));
     let known = known.as_ref().map(|it| &it.validators);
-    let version = if job.is_blocklist() {
-        run.blocklist(known).await?
-    } else {
-        run.file(known).await?
-    };
+    let version =
+        if job.is_blocklist() { run.blocklist(known).await? } else { run.file(known).await? };
     let Version { next, validators, mut file } = version;
     let is_new = !next.is_in_use();
     let paths = next.installed_paths();
@@ -59,8 +56,7 @@ pub(super) async fn update(
     }
     let marks = paths.iter().map(|path| FileMark::of(path)).collect::<Result<_, _>>();
     // Without marks, the next run requests the file without conditions.
-    state.installed =
-        marks.ok().map(|files| Installed { url: job.url(), validators, files });
+    state.installed = marks.ok().map(|files| Installed { url: job.url(), validators, files });
     Ok((is_new, file))
 }
 
@@ -196,7 +192,7 @@ impl Run<'_> {
             self.take_part(&mut next, &list.url)?;
             ensure_digest(&next, &list)?;
         }
-        file.deprecation = metadata.deprecation;
+        file.deprecation = metadata.is_deprecated.then_some(metadata.deprecation);
         Ok(Version { next, validators, file })
     }
 

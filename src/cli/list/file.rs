@@ -117,7 +117,7 @@ fn read_blocklist(path: &Path) -> Result<ListFile, BlocklistFileError> {
         size_bytes: blocklist.content().len() as u64,
         sha256: HEXLOWER.encode(&sha256),
         updated: metadata.date,
-        deprecated: metadata.is_deprecated(),
+        deprecated: metadata.is_deprecated,
         parts: parts.collect(),
     };
     let named = NamedBlocklist {

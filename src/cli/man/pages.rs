@@ -8,6 +8,7 @@ pub(super) fn markdown(name: &str) -> Option<&'static str> {
         "keygate-confirm" => include_str!("../../../docs/man/keygate-confirm.md"),
         "keygate-demo" => include_str!("../../../docs/man/keygate-demo.md"),
         "keygate-drain" => include_str!("../../../docs/man/keygate-drain.md"),
+        "keygate-fetch" => include_str!("../../../docs/man/keygate-fetch.md"),
         "keygate-filter" => include_str!("../../../docs/man/keygate-filter.md"),
         "keygate-filter-accept" => include_str!("../../../docs/man/keygate-filter-accept.md"),
         "keygate-filter-add" => include_str!("../../../docs/man/keygate-filter-add.md"),

@@ -26,7 +26,7 @@ const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
 const ALERTS: &str = include_str!("../../../docs/alerts.md");
 
 /// Metrics that neither an alert nor the dashboard uses.
-const LEFT_OUT: [(&str, &str); 4] = [
+const LEFT_OUT: [(&str, &str); 7] = [
     (
         "keygate_connections_hibernating",
         "a part of the open connections, for the size of the memory",
@@ -35,18 +35,29 @@ const LEFT_OUT: [(&str, &str); 4] = [
         "keygate_crl_entries",
         "the number of revoked certificates is for reports, not for a decision",
     ),
+    (
+        "keygate_fetch_failures_total",
+        "a single failure needs nobody, and KeygateFetchStale covers a day of them",
+    ),
+    ("keygate_fetch_installed_total", "how often a file changes is the publisher's business"),
+    (
+        "keygate_fetch_last_installed_timestamp_seconds",
+        "the age of the file itself counts, which keygate_filter_stale and keygate_list_stale show",
+    ),
     ("process_threads", "it does not change: one for each worker, and a few for files"),
     ("process_virtual_memory_bytes", "address space costs nothing"),
 ];
 
 /// Labels whose values come from a configuration, from a file or from Prometheus.
-const FREE: [&str; 10] = [
+const FREE: [&str; 12] = [
     "filter",
     "fingerprint",
     "instance",
     "job",
+    "kind",
     "le",
     "list",
+    "name",
     "server",
     "service",
     "sha256",
@@ -150,6 +161,8 @@ struct Scene {
     keygate: Keygate,
     good: Party,
     lost: Party,
+    /// The metrics that `keygate fetch` has written.
+    textfile: String,
     _origin: Origin,
 }
 
@@ -170,7 +183,7 @@ impl Scene {
         }
         let text = change(&pki, Configuration::new(origin.address()));
         let keygate = text.start(&pki);
-        Self { pki, keygate, good, lost, _origin: origin }
+        Self { pki, keygate, good, lost, textfile: String::new(), _origin: origin }
     }
 
     fn plain() -> Self {
@@ -178,7 +191,7 @@ impl Scene {
     }
 
     fn full() -> Self {
-        let scene = Self::new(|pki, configuration| {
+        let mut scene = Self::new(|pki, configuration| {
             pki.client("keygate-client", Kind::P256);
             pki.crl("clients.crl", &[], Duration::from_hours(720));
             let [stolen, excused] = ["stolen", "excused"]
@@ -219,6 +232,7 @@ certificate_from = "client-cert"
                 .upstream("health_check = { interval = \"1s\" }")
                 .global(&more)
         });
+        scene.textfile = textfile(&scene.pki);
         // The first health checks follow shortly after the proxy is ready.
         wait_until("the servers are shown", || {
             scene.keygate.metrics().keys().any(|it| it.starts_with("keygate_upstream_server_up"))
@@ -227,8 +241,18 @@ certificate_from = "client-cert"
     }
 
     fn scrape(&self) -> String {
-        self.keygate.admin("/metrics").1
+        self.keygate.admin("/metrics").1 + &self.textfile
     }
+}
+
+/// The metrics of a run of `keygate fetch` that fails.
+fn textfile(pki: &Pki) -> String {
+    let (directory, file) = (pki.path("badkeys"), pki.path("fetch.prom"));
+    let (directory, textfile) = (directory.to_str().unwrap(), file.to_str().unwrap());
+    let url = "http://127.0.0.1:1/badkeysdata.json";
+    let run = keygate(&["fetch", "--badkeys", directory, "--url", url, "--textfile", textfile]);
+    assert_eq!(run.status.code(), Some(3), "{}", output_text(&run));
+    std::fs::read_to_string(&file).unwrap()
 }
 
 /// The labels of every series, by metric.
@@ -239,7 +263,10 @@ impl Exposed {
         let mut exposed: BTreeMap<String, Vec<_>> = BTreeMap::new();
         // Prometheus itself makes the series of scrape results.
         exposed.insert("up".to_owned(), vec![BTreeMap::new()]);
-        for series in scene.keygate.metrics().keys() {
+        let metrics = scene.keygate.metrics();
+        let fetched = scene.textfile.lines().filter(|line| !line.starts_with('#'));
+        let fetched = fetched.map(|line| line.split(' ').next().unwrap());
+        for series in metrics.keys().map(String::as_str).chain(fetched) {
             let [Selector { metric, matchers }] =
                 Expression::read(series).selectors.try_into().unwrap();
             let labels = matchers.into_iter().map(|label| (label.label, label.value));

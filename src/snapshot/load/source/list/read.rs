@@ -63,7 +63,7 @@ fn read_blocklist(
         sha256,
         findings: metadata.findings,
         date: metadata.date,
-        is_deprecated: metadata.is_deprecated(),
+        is_deprecated: metadata.is_deprecated,
     };
     Ok(Arc::new(list).into())
 }
