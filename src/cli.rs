@@ -38,7 +38,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser, Subcommand, ValueHint};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 
 use self::admin_client::AdminError;
 use crate::config::ConfigError;
@@ -228,6 +228,8 @@ impl ConfigFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Exit {
     Done,
+    /// An error with this exit code, which the result on standard output describes.
+    Failed(u8),
     Found,
     /// Some inputs were unusable; each one was reported on standard error.
     Incomplete,
@@ -338,7 +340,9 @@ impl CliError {
 /// Runs the command given by the process arguments.
 #[must_use]
 pub fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let matches = man::with_pages(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let outcome = match cli.command {
         CliCommand::Run(args) => run::run(&args.path()),
         CliCommand::Validate(args) => validate::run(&args),
         CliCommand::Demo(args) => demo::run(&args),
@@ -359,6 +363,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Found | Exit::NotProved | Exit::NotReady | Exit::Rejected) => ExitCode::from(1),
+        Ok(Exit::Failed(code)) => ExitCode::from(code),
         Ok(Exit::Warned) => ExitCode::from(2),
         Ok(Exit::Incomplete) => ExitCode::from(3),
         // The reader closed the pipe, for example `head`.

@@ -5,6 +5,7 @@
 //! [`configuration`].
 
 mod configuration;
+mod help;
 mod pages;
 mod text;
 
@@ -15,6 +16,7 @@ use clap::{Command, ValueHint};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
+pub(super) use self::help::with_pages;
 use self::text::{Block, ManSection};
 use super::{CliError, Exit};
 

@@ -1,6 +1,8 @@
 //! `keygate validate`: loads everything that `run` would load, and listens on no address. Only
 //! `--online` opens connections: to the source of proofs.
 
+mod json;
+
 use std::path::Path;
 
 use tokio::runtime::Builder;
@@ -26,30 +28,33 @@ pub(super) struct Args {
     /// Ask the source of proofs about its canary. Without this option, nothing is asked.
     #[arg(long)]
     online: bool,
+    /// Print a JSON object, also if the configuration cannot be used.
+    #[arg(long)]
+    json: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let path = args.config.path();
-    let config = Config::read(&path)?;
-    let metrics = ControlMetrics::new().map_err(ServerError::Metrics)?;
-    let loaded = Loader::start(&config, metrics, JudgementLinks::default());
-    let mut unusable = listen::unusable_addresses(&config).into_iter();
-    // The errors of all files and addresses are printed at once.
-    if loaded.is_err() {
-        if let Some(Err(error)) =
-            config.confirm.as_ref().map(|it| direct_source(it, config.state_dir.as_deref()))
-        {
-            print_error(&error);
-        }
-        unusable.by_ref().for_each(|error| print_error(&error));
+    let checked = Checked::load(&path, args.online);
+    let is_valid = matches!(&checked, Ok(checked) if checked.failure.is_none());
+    let warned =
+        checked.as_ref().is_ok_and(|it| is_valid && args.strict && !it.warnings.is_empty());
+    if args.json {
+        json::print(&path, checked.as_ref())?;
+        return match checked {
+            Ok(Checked { failure: None, .. }) if warned => Ok(Exit::Warned),
+            Ok(Checked { failure: None, .. }) => Ok(Exit::Done),
+            Ok(Checked { failure: Some(cause), .. }) | Err(Unusable { cause, .. }) => {
+                Ok(Exit::Failed(cause.exit_code()))
+            }
+        };
     }
-    let (loader, snapshot) = loaded?;
-    if let Some(error) = unusable.next() {
-        unusable.for_each(|other| print_error(&other));
-        return Err(ServerError::Bind(error).into());
-    }
+    let checked = checked.map_err(|Unusable { others, cause }| {
+        others.iter().for_each(|error| print_error(error));
+        cause
+    })?;
+    let Checked { config, snapshot, report, source, warnings, failure } = checked;
     show_filters(&snapshot)?;
-    let report = loader.report();
     show_lists(&report)?;
     show_exceptions(&config, &report)?;
     config.services.iter().try_for_each(show_service)?;
@@ -57,9 +62,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         show_authorizer(authorizer)?;
     }
     show_crls(&report)?;
-    let mut warnings: Vec<_> = loader.warnings().iter().map(ToString::to_string).collect();
-    if let Some(confirm) = &config.confirm {
-        show_source(confirm, config.state_dir.as_deref(), args.online, &mut warnings)?;
+    source.iter().try_for_each(print)?;
+    if let Some(failure) = failure {
+        return Err(failure);
     }
     for warning in &warnings {
         print(format_args!("warning: {warning}"))?;
@@ -69,11 +74,117 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         count => format!(", with {}", counted(count, "warning")),
     };
     print(format_args!("{}: valid{with_warnings}", path.display()))?;
-    if args.strict && !warnings.is_empty() {
+    if warned {
         print_error(&"--strict: there are warnings");
         return Ok(Exit::Warned);
     }
     Ok(Exit::Done)
+}
+
+/// A configuration whose files can be used.
+struct Checked {
+    config: Config,
+    snapshot: Snapshot,
+    report: Report,
+    /// Lines about the source of proofs.
+    source: Vec<String>,
+    warnings: Vec<String>,
+    /// Why the source of proofs cannot be used, although everything else can.
+    failure: Option<CliError>,
+}
+
+/// Why a configuration cannot be used.
+struct Unusable {
+    /// Errors that do not determine the exit code.
+    others: Vec<CliError>,
+    cause: CliError,
+}
+
+impl<E: Into<CliError>> From<E> for Unusable {
+    fn from(cause: E) -> Self {
+        Self { others: Vec::new(), cause: cause.into() }
+    }
+}
+
+impl Checked {
+    fn load(path: &Path, online: bool) -> Result<Self, Unusable> {
+        let config = Config::read(path)?;
+        let metrics = ControlMetrics::new().map_err(ServerError::Metrics)?;
+        let loaded = Loader::start(&config, metrics, JudgementLinks::default());
+        let unusable = listen::unusable_addresses(&config).into_iter();
+        let mut unusable = unusable.map(|error| CliError::from(ServerError::Bind(error)));
+        // The errors of all files and addresses are reported at once.
+        let (loader, snapshot) = match loaded {
+            Ok(loaded) => loaded,
+            Err(errors) => {
+                let source = config.confirm.as_ref();
+                let source = source.map(|it| direct_source(it, config.state_dir.as_deref()));
+                let source = source.and_then(Result::err);
+                let others = source.into_iter().chain(unusable).collect();
+                return Err(Unusable { others, cause: errors.into() });
+            }
+        };
+        if let Some(cause) = unusable.next() {
+            return Err(Unusable { others: unusable.collect(), cause });
+        }
+        let warnings = loader.warnings().iter().map(ToString::to_string).collect();
+        let report = loader.report();
+        let (source, failure) = (Vec::new(), None);
+        let mut checked = Self { config, snapshot, report, source, warnings, failure };
+        if let Some(confirm) = checked.config.confirm.clone() {
+            checked.failure = checked.check_source(&confirm, online).err();
+        }
+        Ok(checked)
+    }
+
+    /// Reads the files of the source of proofs, and describes what it will be asked. Checks the
+    /// canary of a directory, and with `online` that of a URL.
+    fn check_source(&mut self, config: &ConfirmConfig, online: bool) -> Result<(), CliError> {
+        let source = direct_source(config, self.config.state_dir.as_deref())?;
+        let name = source.name();
+        let canary = match &config.canary {
+            _ if !source.clears() => "off".to_owned(),
+            CanaryConfig::File(path) => path.display().to_string(),
+            CanaryConfig::Off => "off".to_owned(),
+            CanaryConfig::Published => "published".to_owned(),
+        };
+        let filters = config.filters.join(", ");
+        let line =
+            format!("source of proofs {name}: asked about keys in {filters}; canary {canary}");
+        self.source.push(line);
+        self.warnings.extend(source.exposed_api_key().map(ToString::to_string));
+        if !source.clears() {
+            if online {
+                self.source.push(format!(
+                    "source of proofs {name}: clears no key, so that it was not asked about a canary"
+                ));
+            }
+            return Ok(());
+        }
+        if !online && config.url.is_some() {
+            return Ok(());
+        }
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| CliError::system("cannot start a runtime", error))?;
+        match runtime.block_on(source.check_canary()) {
+            Ok(()) => {
+                self.source.push(format!("source of proofs {name}: knows its canary"));
+                Ok(())
+            }
+            Err(error) => {
+                let problem = format!(
+                    "source of proofs {name}: no key is cleared, because the check of the canary \
+                     failed: {error}; {}",
+                    error.remedy()
+                );
+                if online {
+                    return Err(CliError::Operation(problem));
+                }
+                self.warnings.push(problem);
+                Ok(())
+            }
+        }
+    }
 }
 
 fn show_filters(snapshot: &Snapshot) -> Result<(), CliError> {
@@ -178,55 +289,6 @@ fn show_authorizer(config: &AuthorizerConfig) -> Result<(), CliError> {
         print(format_args!("\nauthorizer {}: {host}:\n\n{snippet}", config.name))?;
     }
     Ok(())
-}
-
-/// Reads the files of the source of proofs, and prints what it will be asked. Checks the canary of a
-/// directory, and with `online` that of a URL.
-fn show_source(
-    config: &ConfirmConfig,
-    state_dir: Option<&Path>,
-    online: bool,
-    warnings: &mut Vec<String>,
-) -> Result<(), CliError> {
-    let source = direct_source(config, state_dir)?;
-    let name = source.name();
-    let canary = match &config.canary {
-        _ if !source.clears() => "off".to_owned(),
-        CanaryConfig::File(path) => path.display().to_string(),
-        CanaryConfig::Off => "off".to_owned(),
-        CanaryConfig::Published => "published".to_owned(),
-    };
-    let filters = config.filters.join(", ");
-    print(format_args!("source of proofs {name}: asked about keys in {filters}; canary {canary}"))?;
-    warnings.extend(source.exposed_api_key().map(ToString::to_string));
-    if !source.clears() {
-        if online {
-            print(format_args!(
-                "source of proofs {name}: clears no key, so that it was not asked about a canary"
-            ))?;
-        }
-        return Ok(());
-    }
-    if !online && config.url.is_some() {
-        return Ok(());
-    }
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| CliError::system("cannot start a runtime", error))?;
-    match runtime.block_on(source.check_canary()) {
-        Ok(()) => print(format_args!("source of proofs {name}: knows its canary")),
-        Err(error) => {
-            let problem = format!(
-                "source of proofs {name}: no key is cleared, because the check of the canary \
-                 failed: {error}; {}",
-                error.remedy()
-            );
-            if online {
-                return Err(CliError::Operation(problem));
-            }
-            warnings.push(problem);
-            Ok(())
-        }
-    }
 }
 
 fn direct_source(

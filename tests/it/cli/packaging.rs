@@ -139,6 +139,20 @@ fn every_command_has_a_man_page_with_every_option_and_section() {
             let heading = heading.replace("SEE ALSO", "\"SEE ALSO\"");
             assert_eq!(page.matches(&heading).count(), 1, "{heading} in {name}");
         }
+        let codes = help.split("\nExit codes:\n").nth(1).unwrap_or_else(|| panic!("{help}"));
+        let codes = codes.split("\n\n").next().unwrap().replace('`', "");
+        let codes: Vec<_> = codes.split_whitespace().map(|it| it.trim_matches(':')).collect();
+        let section = shown.split(".SH \"EXIT STATUS\"\n").nth(1).unwrap();
+        let section = section.split("\n.SH ").next().unwrap().replace(".TP\n", "");
+        let section: Vec<_> = section.split_whitespace().map(|it| it.trim_matches(':')).collect();
+        assert_eq!(codes, section, "the help has the exit codes of {name}");
+        if let Some(examples) = shown.split("\n.SH EXAMPLES\n").nth(1) {
+            let examples = examples.split("\n.SH ").next().unwrap();
+            let examples = examples.lines().filter(|line| line.starts_with("keygate "));
+            for example in examples {
+                assert!(help.contains(&format!("\n    {example}")), "{example} is not in {help}");
+            }
+        }
         for command in commands(&help) {
             below.push([path.clone(), vec![command]].concat());
         }
@@ -205,4 +219,35 @@ fn the_man_pages_render_without_a_warning() {
             assert_eq!(unknown, None);
         }
     }
+}
+
+/// The build script outside of a repository: in the archive of `cargo package`, and in an archive of
+/// the sources.
+#[test]
+fn the_version_has_the_commit_of_a_package_without_git() {
+    let directory = TempDir::new().unwrap();
+    let program = directory.path().join("build-script");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("build.rs");
+    let compiled = ["--edition", "2024", "-o", program.to_str().unwrap(), source.to_str().unwrap()];
+    printed(system("rustc", &compiled));
+    // A repository around the archive has nothing to do with it.
+    let outer = directory.path().to_str().unwrap();
+    printed(system("git", &["init", "--quiet", outer]));
+    let unpacked = directory.path().join("keygate-0.1.0");
+    std::fs::create_dir(&unpacked).unwrap();
+    let commit = |given: &str| {
+        let mut command = std::process::Command::new(&program);
+        command.current_dir(&unpacked).envs([("PROFILE", "release"), ("TARGET", "a-target")]);
+        let output = printed(command.env("KEYGATE_COMMIT", given).output().unwrap());
+        assert!(output.contains("cargo:rustc-env=KEYGATE_TARGET=a-target\n"), "{output}");
+        let line = output.lines().find_map(|it| it.strip_prefix("cargo:rustc-env=KEYGATE_COMMIT="));
+        line.unwrap().to_owned()
+    };
+    let (packaged, given) = ("a".repeat(40), "b".repeat(40));
+    assert_eq!(commit(""), "unknown");
+    let info = format!("{{\n  \"git\": {{\n    \"sha1\": \"{packaged}\"\n  }}\n}}\n");
+    std::fs::write(unpacked.join(".cargo_vcs_info.json"), info).unwrap();
+    assert_eq!(commit(""), packaged);
+    assert_eq!(commit(&given), given, "the packager decides");
+    assert_eq!(commit("v1.0; rm"), packaged);
 }

@@ -4,6 +4,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, SystemTime};
 
 use rcgen::CertificateParams;
+use serde_json::json;
 
 use crate::support::keygate::{BINARY, Keygate, keygate};
 use crate::support::pki::Pki;
@@ -481,4 +482,41 @@ fn the_log_is_text_on_a_terminal_and_json_elsewhere() {
     let json = line(&log_of_a_failed_start(false));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["message"], message);
+}
+
+#[test]
+fn the_result_as_json_has_each_error_with_its_place_and_each_warning() {
+    let files = Files::new();
+    let parsed = |output: &Output, code: i32| -> serde_json::Value {
+        assert_eq!(output.status.code(), Some(code), "{}", output_text(output));
+        assert!(output.stderr.is_empty(), "{}", output_text(output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let valid = parsed(&files.validate(&["--json", "--strict"]), 0);
+    assert_eq!((&valid["valid"], &valid["file"]), (&true.into(), &files.path().into()));
+    assert_eq!((&valid["errors"], &valid["warnings"]), (&json!([]), &json!([])));
+    assert_eq!(valid["filters"][0]["name"], "lost");
+    assert_eq!(valid["services"][0]["on_probable"], "reject");
+
+    let text = files.configuration.clone().set("workers", "two").text();
+    let text = format!("wrokers = 1\n{text}");
+    std::fs::write(files.path(), text).unwrap();
+    let wrong = parsed(&keygate(&["validate", "--json", &files.path()]), 2);
+    let errors = wrong["errors"].as_array().unwrap();
+    assert_eq!((&errors[0]["line"], &errors[0]["field"]), (&json!(1), &json!("wrokers")));
+    assert!(errors[0]["problem"].as_str().unwrap().contains("did you mean"), "{wrong}");
+    assert!(errors.len() > 1 && wrong["valid"] == false && wrong["filters"].is_null(), "{wrong}");
+
+    write_filter(&files.pki.path("lost.pkbf"), &[]);
+    let warned = parsed(&files.validate(&["--json"]), 0);
+    assert_eq!(warned["warnings"].as_array().unwrap().len(), files.warnings().len());
+    assert_ne!(warned["warnings"], json!([]));
+    assert_eq!(parsed(&files.validate(&["--json", "--strict"]), 2)["valid"], true);
+
+    std::fs::write(files.pki.path("lost.pkbf"), "no filter").unwrap();
+    let unusable = parsed(&files.validate(&["--json"]), 3);
+    let text = unusable["errors"].to_string();
+    assert!(text.contains("lost.pkbf"), "{text}");
+    let missing = keygate(&["validate", "--json", "/nowhere/keygate.toml"]);
+    assert!(parsed(&missing, 2)["errors"][0]["problem"].as_str().unwrap().contains("No such file"));
 }

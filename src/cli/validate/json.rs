@@ -1,0 +1,85 @@
+//! The result of `keygate validate --json`: one object, whether the configuration is valid or not.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::{Checked, Unusable};
+use crate::cli::{CliError, authorizer_hosts, print_json};
+use crate::config::{ConfigError, ConfigProblem};
+use crate::snapshot::Report;
+
+#[derive(Serialize)]
+struct Validation<'a> {
+    file: String,
+    valid: bool,
+    errors: Vec<ErrorRow<'a>>,
+    warnings: &'a [String],
+    /// What would be in use, as `/status` shows it.
+    #[serde(flatten)]
+    report: Option<&'a Report>,
+    /// The lines for the hosts of the authorizers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hosts: Vec<HostRow<'a>>,
+}
+
+/// An error. Position and field are those of a problem of the configuration file.
+#[derive(Serialize)]
+struct ErrorRow<'a> {
+    line: Option<usize>,
+    column: Option<usize>,
+    field: Option<&'a str>,
+    problem: String,
+}
+
+/// The configuration of the host of an authorizer.
+#[derive(Serialize)]
+struct HostRow<'a> {
+    authorizer: &'a str,
+    host: String,
+    text: String,
+}
+
+/// Prints the result of checking the configuration in `file`.
+pub(super) fn print(file: &Path, checked: Result<&Checked, &Unusable>) -> Result<(), CliError> {
+    let errors = match checked {
+        Ok(checked) => checked.failure.iter().flat_map(rows).collect(),
+        Err(Unusable { others, cause }) => {
+            others.iter().chain(std::iter::once(cause)).flat_map(rows).collect::<Vec<_>>()
+        }
+    };
+    let checked = checked.ok();
+    let authorizers = checked.iter().flat_map(|it| &it.config.authorizers);
+    let hosts = authorizers.flat_map(|authorizer| {
+        authorizer_hosts::snippets(authorizer).into_iter().map(|(host, text)| HostRow {
+            authorizer: &authorizer.name,
+            host: host.to_string(),
+            text: text.to_string(),
+        })
+    });
+    print_json(&Validation {
+        file: file.display().to_string(),
+        valid: errors.is_empty(),
+        errors,
+        warnings: checked.map_or(&[], |it| &it.warnings),
+        report: checked.map(|it| &it.report),
+        hosts: hosts.collect(),
+    })
+}
+
+fn rows(error: &CliError) -> Vec<ErrorRow<'_>> {
+    if let CliError::Config(ConfigError::Invalid { problems, .. }) = error {
+        return problems.iter().map(problem_row).collect();
+    }
+    let lines = error.lines().into_iter();
+    lines.map(|problem| ErrorRow { line: None, column: None, field: None, problem }).collect()
+}
+
+fn problem_row(problem: &ConfigProblem) -> ErrorRow<'_> {
+    ErrorRow {
+        line: Some(problem.line),
+        column: Some(problem.column),
+        field: (!problem.field.is_empty()).then_some(problem.field.as_str()),
+        problem: problem.problem.clone(),
+    }
+}
