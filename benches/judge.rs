@@ -10,8 +10,9 @@
 //!   at the first clear bit, after two bits on average.
 //! * `miss-with-answers` is the same client, and a source of proofs has confirmed and cleared 10,000
 //!   keys each.
-//! * `miss-with-lists` is the same client, and there are a list of 10,000 fingerprints and moduli and a
-//!   badkeys blocklist of 4 million records, as large as the published one.
+//! * `miss-with-all` is the same client, and all checks are on: there are a list of 10,000 fingerprints
+//!   and moduli and a badkeys blocklist of 4 million records, as large as the published one.
+//! * `ed25519` is warm only: most numbers are no point, and a judgement computes with the point.
 //! * `hit` is a client that is rejected. All 20 bits of its key are set.
 //! * `warm` judges one client repeatedly. It is a lower bound.
 //! * `cold` judges a new client after other work, as the proxy does. The work evicts the filter and
@@ -51,7 +52,9 @@ use keygate::guard::{
 };
 use keygate::pkbf::{Filter, Header};
 use keygate::spki::{self, Fingerprint};
-use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize};
+use rcgen::{
+    CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PKCS_RSA_SHA256, RsaKeySize,
+};
 use rustls::pki_types::CertificateDer;
 
 const HASH_COUNT: u8 = 20;
@@ -98,12 +101,17 @@ fn judge(criterion: &mut Criterion) {
         });
     }
     let lists = lists();
+    let ed25519 = KeyPair::generate_for(&PKCS_ED25519).unwrap();
+    let ed25519 = CertificateParams::default().self_signed(&ed25519).unwrap().der().clone();
     for hash_length in HASH_LENGTHS {
         let listed = listed_count(hash_length);
         let filter = filter(hash_length, &clients);
         let guard = Guard::new(vec![Arc::clone(&filter)]);
         let with_answers = Guard::new(vec![Arc::clone(&filter)]).with_answers(answers().into());
-        let with_lists = Guard::new(vec![filter]).with_lists(lists.clone());
+        let with_all = with_all_checks(filter, lists.clone());
+        for (case, guard) in [("miss", &guard), ("miss-with-all", &with_all)] {
+            warm(&mut group, &format!("ed25519/{case}/2^{hash_length}"), guard, &ed25519);
+        }
         for client in &clients {
             let misses = listed..u64::MAX;
             let mut leaves = misses.clone().map(|number| client.leaf(number));
@@ -117,7 +125,7 @@ fn judge(criterion: &mut Criterion) {
             for (case, guard, numbers) in [
                 ("miss", &guard, misses.clone()),
                 ("miss-with-answers", &with_answers, misses.clone()),
-                ("miss-with-lists", &with_lists, misses),
+                ("miss-with-all", &with_all, misses),
                 ("hit", &guard, 0..listed),
             ] {
                 let name = format!("{}/{case}/2^{hash_length}", client.name);
@@ -227,6 +235,11 @@ fn answers() -> Answers {
         answers.clear(Fingerprint::of(&(COUNT + key).to_be_bytes()), until);
     }
     answers
+}
+
+/// A guard with everything that a configuration can switch on, but a source of proofs.
+fn with_all_checks(filter: Arc<NamedFilter>, lists: [ExactList; 2]) -> Guard {
+    Guard::new(vec![filter]).with_lists(lists)
 }
 
 /// Exact lists with none of the clients.
