@@ -132,7 +132,7 @@ impl<'a> PublicKey<'a> {
             ParsedKey::Ec(point) => Algorithm::Ec(point.curve.name),
             ParsedKey::Ed25519(_) => Algorithm::Ed25519,
             ParsedKey::Other => Algorithm::Other,
-            ParsedKey::Rsa(key) => Algorithm::Rsa(key.modulus_bits),
+            ParsedKey::Rsa(key) => Algorithm::Rsa(key.modulus_bits()),
         }
     }
 
@@ -179,7 +179,7 @@ impl<'a> PublicKey<'a> {
                 }
             }
             ParsedKey::Rsa(key) => {
-                visit(Encoding::RsaModulus, KeyDigest::of_rsa_modulus(key.modulus_value()));
+                visit(Encoding::RsaModulus, KeyDigest::of_rsa_modulus(key.modulus_value));
             }
         }
     }

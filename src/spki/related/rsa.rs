@@ -3,14 +3,16 @@
 use std::fmt;
 
 use smallvec::SmallVec;
-use x509_cert::der::asn1::{BitStringRef, UintRef};
-use x509_cert::der::{Decode, Reader};
+use x509_cert::der::Decode;
+use x509_cert::der::asn1::UintRef;
 
 use super::{Encoding, SpkiBuffer};
-use crate::spki::sequence;
+use crate::spki::{Element, INTEGER, SEQUENCE};
 
 /// SEQUENCE { rsaEncryption, NULL }: the only algorithm identifier that the verifier accepts.
 const RSA_ALGORITHM: &[u8] = b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
+
+const BIT_STRING: u8 = 0x03;
 
 /// The exponents with which a modulus is encoded, as INTEGERs (DER), in the order of lookups. A bit
 /// of [`RsaExponents`] is the position here.
@@ -103,27 +105,32 @@ impl fmt::Debug for RsaExponents {
 pub(super) struct RsaKey<'a> {
     modulus: &'a [u8],
     exponent: &'a [u8],
-    pub(super) modulus_bits: usize,
+    /// The modulus, big-endian without leading zeros.
+    pub(super) modulus_value: &'a [u8],
 }
 
 impl<'a> RsaKey<'a> {
     pub(super) fn parse(spki: &'a [u8]) -> Option<Self> {
-        let mut fields = sequence(spki).ok()?;
-        if fields.tlv_bytes().ok()? != RSA_ALGORITHM {
+        let mut fields = Element::only(spki).filter(|it| it.tag == SEQUENCE)?.content;
+        if Element::next(&mut fields, SEQUENCE)?.whole != RSA_ALGORITHM {
             return None;
         }
-        let bits: BitStringRef<'a> = fields.decode().ok()?;
-        let mut key = sequence(bits.as_bytes()?).ok()?;
-        let (modulus, exponent) = (key.tlv_bytes().ok()?, key.tlv_bytes().ok()?);
+        let bits = Element::only(fields).filter(|it| it.tag == BIT_STRING)?;
+        let (unused_bits, key) = bits.content.split_first()?;
+        let key = Element::only(key).filter(|it| it.tag == SEQUENCE && *unused_bits == 0)?;
+        let mut integers = key.content;
+        let modulus = Element::next(&mut integers, INTEGER)?;
         // Only the canonical encoding counts: minimal INTEGERs and nothing after them.
-        let is_whole = fields.is_finished() && key.is_finished();
-        if !is_whole || UintRef::from_der(exponent).is_err() {
-            return None;
-        }
-        let value = UintRef::from_der(modulus).ok()?.as_bytes();
-        let leading = usize::try_from(value.first()?.leading_zeros()).ok()?;
-        let modulus_bits = (value.len() * 8).saturating_sub(leading);
-        Some(Self { modulus, exponent, modulus_bits })
+        let exponent = Element::only(integers).filter(|it| it.tag == INTEGER)?;
+        unsigned(exponent.content)?;
+        let modulus_value = unsigned(modulus.content)?;
+        Some(Self { modulus: modulus.whole, exponent: exponent.whole, modulus_value })
+    }
+
+    /// Length of the modulus, in bits.
+    pub(super) fn modulus_bits(&self) -> usize {
+        let leading = self.modulus_value.first().map_or(0, |first| first.leading_zeros());
+        (self.modulus_value.len() * 8).saturating_sub(usize::try_from(leading).unwrap_or_default())
     }
 
     pub(super) fn for_each_related(
@@ -136,11 +143,6 @@ impl<'a> RsaKey<'a> {
                 visit(encoding, &self.with_exponent(exponent));
             }
         }
-    }
-
-    /// The modulus, big-endian without leading zeros.
-    pub(super) fn modulus_value(&self) -> &'a [u8] {
-        UintRef::from_der(self.modulus).map(|value| value.as_bytes()).unwrap_or_default()
     }
 
     fn with_exponent(&self, exponent: &[u8]) -> SpkiBuffer {
@@ -167,7 +169,7 @@ pub(in crate::spki) fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Option<Vec<u
     if !is_positive(modulus) || !is_positive(exponent) {
         return None;
     }
-    Some(RsaKey { modulus, exponent, modulus_bits: 0 }.with_exponent(exponent).to_vec())
+    Some(RsaKey { modulus, exponent, modulus_value: &[] }.with_exponent(exponent).to_vec())
 }
 
 /// The INTEGER (DER) of a positive number, which is big-endian without leading zeros.
@@ -178,6 +180,17 @@ pub(in crate::spki) fn der_integer(value: &[u8]) -> Vec<u8> {
     integer.extend(sign.then_some(0));
     integer.extend_from_slice(value);
     integer.to_vec()
+}
+
+/// The value of an INTEGER that is not negative, big-endian without leading zeros. `None` if it is
+/// negative or has more bytes than it needs (X.690, section 8.3.2).
+fn unsigned(content: &[u8]) -> Option<&[u8]> {
+    match content {
+        [0] => Some(content),
+        [0, value @ ..] => value.first().is_some_and(|it| *it >= 0x80).then_some(value),
+        [..0x80, ..] => Some(content),
+        _ => None,
+    }
 }
 
 /// Size of the DER tag and length (X.690, 8.1.3) before `length` bytes of content.
@@ -206,8 +219,11 @@ fn significant(length: usize) -> SmallVec<[u8; 8]> {
 
 #[cfg(test)]
 mod tests {
+    use x509_cert::der::Reader;
+    use x509_cert::der::asn1::BitStringRef;
+
     use super::*;
-    use crate::spki::{PublicKey, related};
+    use crate::spki::{PublicKey, related, sequence};
 
     const EXPONENT_3: &[u8] = b"\x02\x01\x03";
     const EXPONENT_65537: &[u8] = b"\x02\x03\x01\x00\x01";
@@ -225,10 +241,10 @@ mod tests {
             integer
         };
         let key = |exponent| {
-            RsaKey { modulus: &modulus, exponent: b"", modulus_bits: 0 }.with_exponent(exponent)
+            RsaKey { modulus: &modulus, exponent: b"", modulus_value: &[] }.with_exponent(exponent)
         };
         let odd = key(b"\x02\x01\x11"); // e = 17
-        assert_eq!(RsaKey::parse(&odd).map(|key| key.modulus_bits), Some(2048));
+        assert_eq!(RsaKey::parse(&odd).map(|key| key.modulus_bits()), Some(2048));
         assert_eq!(encoding(&odd, Encoding::RsaExponent65537), *key(EXPONENT_65537));
         assert_eq!(encoding(&odd, Encoding::RsaExponent3), *key(EXPONENT_3));
         let usual = related(&key(EXPONENT_65537));
@@ -242,7 +258,7 @@ mod tests {
             let mut encodings = Vec::new();
             PublicKey::parse(&spki).for_each_related(exponents, |encoding, spki| {
                 assert!(exponents.include(encoding), "{encoding:?}");
-                assert_eq!(RsaKey::parse(spki).unwrap().modulus_bits, 2048);
+                assert_eq!(RsaKey::parse(spki).unwrap().modulus_bits(), 2048);
                 encodings.push((encoding, spki.to_vec()));
             });
             encodings
@@ -269,6 +285,46 @@ mod tests {
         }
     }
 
+    /// Modulus and exponent by the general decoder, with their tags, and the value of the modulus.
+    fn decoded(spki: &[u8]) -> Option<[&[u8]; 3]> {
+        let mut fields = sequence(spki).ok()?;
+        if fields.tlv_bytes().ok()? != RSA_ALGORITHM {
+            return None;
+        }
+        let bits: BitStringRef<'_> = fields.decode().ok()?;
+        let mut key = sequence(bits.as_bytes()?).ok()?;
+        let (modulus, exponent) = (key.tlv_bytes().ok()?, key.tlv_bytes().ok()?);
+        let is_whole = fields.is_finished() && key.is_finished();
+        if !is_whole || UintRef::from_der(exponent).is_err() {
+            return None;
+        }
+        Some([modulus, exponent, UintRef::from_der(modulus).ok()?.as_bytes()])
+    }
+
+    #[test]
+    fn a_key_is_read_as_by_the_general_decoder_whatever_byte_changes() {
+        let (mut read, mut rejected) = (0, 0);
+        for modulus in [&[1][..], &[0x45; 20], &[0xc5; 256]] {
+            for (_, exponent, _) in &EXPONENTS[..2] {
+                let whole = rsa_spki(&der_integer(modulus), exponent).unwrap();
+                for length in 0..=whole.len() {
+                    assert_eq!(RsaKey::parse(&whole[..length]).is_some(), length == whole.len());
+                }
+                for position in 0..whole.len() {
+                    for byte in 0..=u8::MAX {
+                        let mut spki = whole.clone();
+                        spki[position] = byte;
+                        let key = RsaKey::parse(&spki);
+                        let parts = key.map(|it| [it.modulus, it.exponent, it.modulus_value]);
+                        assert_eq!(parts, decoded(&spki), "{spki:02x?}");
+                        *(if parts.is_some() { &mut read } else { &mut rejected }) += 1;
+                    }
+                }
+            }
+        }
+        assert!(read > 50_000 && rejected > 10_000, "{read} {rejected}");
+    }
+
     #[test]
     fn lengths_are_minimal_der() {
         for (length, header) in [
@@ -288,7 +344,7 @@ mod tests {
     fn an_8192_bit_key_fits_the_buffer() {
         let mut modulus = b"\x02\x82\x04\x01\x00".to_vec();
         modulus.extend([0xff; 1024]);
-        let key = RsaKey { modulus: &modulus, exponent: b"", modulus_bits: 0 };
+        let key = RsaKey { modulus: &modulus, exponent: b"", modulus_value: &[] };
         assert!(!key.with_exponent(EXPONENT_65537).spilled());
     }
 }
