@@ -8,7 +8,11 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use data_encoding::BASE64;
-use keygate::spki::{Fingerprint, PublicKey, RsaExponents, keys_in};
+use keygate::spki::{Encoding, Fingerprint, PublicKey, RsaExponents, keys_in};
+use rcgen::{
+    KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ECDSA_P521_SHA512, PKCS_ED25519,
+    PublicKeyData, SignatureAlgorithm,
+};
 use serde_json::{Value, json};
 
 use super::bench::{Bench, problem};
@@ -201,48 +205,136 @@ fn public_key(options: &[&str], form: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A blocklist in the cache directory of badkeys.
+struct Compared {
+    bench: Bench,
+    python: &'static str,
+}
+
+impl Compared {
+    /// `None` without badkeys.
+    fn new() -> Option<Self> {
+        python_with("badkeys").map(|python| Self { bench: Bench::new("list"), python })
+    }
+
+    fn write(&self, list: &Blocklist) {
+        let cache = self.bench.path("badkeys");
+        create_dir_all(&cache).unwrap();
+        list.write(&cache);
+    }
+
+    fn python(&self, program: &str, input: &str) -> String {
+        let programs = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
+        let mut command = Command::new(self.python);
+        command.arg(format!("{programs}/{program}"));
+        command.env("XDG_CACHE_HOME", self.bench.directory());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", output_text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The findings of keygate and of badkeys for each key in PEM, null for a key that is on no
+    /// list.
+    fn findings(&self, keys: &[String]) -> Vec<[Value; 2]> {
+        let theirs = self.python("badkeys_verdicts.py", &json!(keys).to_string());
+        let theirs = theirs.lines().map(|line| serde_json::from_str(line).unwrap());
+        write(self.bench.path("keys.pem"), keys.concat()).unwrap();
+        let ours = self.bench.json(1, &["query", "badkeys/blocklist.dat", "keys.pem"]);
+        assert_eq!(ours.len(), keys.len());
+        let ours = ours.into_iter().map(|row| {
+            assert_eq!(row["verdict"] == "listed", !row["finding"].is_null(), "{row}");
+            row["finding"].clone()
+        });
+        ours.zip(theirs).map(|(ours, theirs)| [ours, theirs]).collect()
+    }
+}
+
+fn spki_of(pem: &str) -> Vec<u8> {
+    keys_in(pem.as_bytes()).remove(0).key.unwrap()
+}
+
+fn pem_of(spki: &[u8]) -> String {
+    format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", BASE64.encode(spki))
+}
+
 #[test]
 fn the_verdicts_are_those_of_badkeys_key_by_key() {
-    let Some(python) = python_with("badkeys") else { return };
+    let Some(compared) = Compared::new() else { return };
     // Two listed keys and two others of each kind. Ids without a name are among them.
     let compressed = ["-ec_conv_form", "compressed"];
     let kinds: Vec<_> =
         KINDS.iter().map(|kind| (*kind, &[][..])).chain([(KINDS[5], &compressed[..])]).collect();
     let each = || kinds.iter().map(|(options, form)| public_key(options, form));
-    let keys: Vec<String> = (0..4).flat_map(|_| each()).collect();
-    let bench = Bench::new("list");
-    let (listed, _) = keys.split_at(2 * kinds.len());
-    let spkis: Vec<_> =
-        listed.iter().map(|pem| keys_in(pem.as_bytes()).remove(0).key.unwrap()).collect();
+    let mut keys: Vec<String> = (0..4).flat_map(|_| each()).collect();
+    let mut listed: Vec<_> = keys[..2 * kinds.len()].to_vec();
+    // DSA, ML-DSA and ML-KEM, the first one of two keys.
+    let others: Vec<String> =
+        serde_json::from_str(&compared.python("badkeys_keys.py", "")).unwrap();
+    listed.extend(others.iter().step_by(2).cloned());
+    keys.extend(others);
+    let spkis: Vec<_> = listed.iter().map(|pem| spki_of(pem)).collect();
     let ids = [1, 5, 9, 255].into_iter().cycle();
     let records: Vec<_> = spkis.iter().map(|spki| &spki[..]).zip(ids).collect();
-    let cache = bench.path("badkeys");
-    create_dir_all(&cache).unwrap();
-    Blocklist::new(&records).with_others(0, 1000).write(&cache);
-
-    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/badkeys_verdicts.py");
-    let mut command = Command::new(python);
-    command.arg(program).env("XDG_CACHE_HOME", bench.directory());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut input = child.stdin.take().unwrap();
-    input.write_all(json!(keys).to_string().as_bytes()).unwrap();
-    drop(input);
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", output_text(&output));
-    let theirs: Vec<Value> = String::from_utf8(output.stdout)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-
-    write(bench.path("keys.pem"), keys.concat()).unwrap();
-    let ours = bench.json(1, &["query", "badkeys/blocklist.dat", "keys.pem"]);
-    assert_eq!((ours.len(), theirs.len()), (keys.len(), keys.len()));
-    for ((ours, theirs), key) in ours.iter().zip(&theirs).zip(&keys) {
-        assert_eq!(&ours["finding"], theirs, "{ours} {key}");
-        assert_eq!(ours["verdict"] == "listed", !theirs.is_null(), "{ours}");
+    compared.write(&Blocklist::new(&records).with_others(0, 1000));
+    let findings = compared.findings(&keys);
+    for ([ours, theirs], key) in findings.iter().zip(&keys) {
+        assert_eq!(ours, theirs, "{key}");
+        assert_eq!(theirs.is_null(), !listed.contains(key), "{key}");
     }
-    let found = theirs.iter().filter(|finding| !finding.is_null()).count();
-    assert_eq!(found, listed.len(), "badkeys finds the records that keygate's numbers made");
+}
+
+/// A new key in which `is_wanted` holds for the bytes of the SPKI from `offset`.
+fn generated(
+    algorithm: &'static SignatureAlgorithm,
+    offset: usize,
+    is_wanted: impl Fn(&[u8]) -> bool,
+) -> Vec<u8> {
+    let mut keys = std::iter::repeat_with(|| {
+        KeyPair::generate_for(algorithm).unwrap().subject_public_key_info()
+    });
+    keys.find(|spki| is_wanted(&spki[offset..])).unwrap()
+}
+
+/// Leading zeros of the number do not count for either program, and neither exponent nor form does.
+#[test]
+fn each_form_of_a_key_is_judged_as_by_badkeys_and_ed25519_more_strictly() {
+    let Some(compared) = Compared::new() else { return };
+    // The x coordinate is behind the form of the point. P-521 has 7 bits in its first byte that are
+    // always 0, and a second zero byte is wanted.
+    let is_zero = |bytes: &[u8]| bytes[0] == 0;
+    let keys = [
+        generated(&PKCS_ECDSA_P256_SHA256, 27, is_zero),
+        generated(&PKCS_ECDSA_P384_SHA384, 24, is_zero),
+        generated(&PKCS_ECDSA_P521_SHA512, 26, |bytes| bytes[..2] == [0, 0]),
+        spki("rsa-2048-a"),
+    ];
+    let ed25519 = generated(&PKCS_ED25519, 12, is_zero);
+    let records: Vec<_> = keys.iter().chain([&ed25519]).map(|spki| (&spki[..], 1)).collect();
+    compared.write(&Blocklist::new(&records).with_others(0, 1000));
+    let mut forms = Vec::new();
+    for key in &keys {
+        let visit = |_, form: &[u8]| forms.push(pem_of(form));
+        PublicKey::parse(key).for_each_related(RsaExponents::ALL, visit);
+    }
+    assert_eq!(forms.len(), 3 * 4 + 7);
+    forms.push(pem_of(&ed25519));
+    for (findings, form) in compared.findings(&forms).iter().zip(&forms) {
+        assert_eq!(findings, &[json!("debianssl"), json!("debianssl")], "{form}");
+    }
+    // badkeys compares an Ed25519 key as it is encoded. The holder of the private key can use the
+    // other forms as well.
+    let mut forms = Vec::new();
+    PublicKey::parse(&ed25519).for_each_related(RsaExponents::NONE, |encoding, form| {
+        if encoding != Encoding::Presented {
+            forms.push(pem_of(form));
+        }
+    });
+    PublicKey::parse(&ed25519).for_each_small_order_sum(|_, form| forms.push(pem_of(form)));
+    assert_eq!(forms.len(), 15);
+    for (findings, form) in compared.findings(&forms).iter().zip(&forms) {
+        assert_eq!(findings, &[json!("debianssl"), Value::Null], "{form}");
+    }
 }
