@@ -78,6 +78,7 @@ struct LoggedClient<'a> {
     fingerprint: Option<&'a str>,
     dns_names: Option<String>,
     uris: Option<String>,
+    emails: Option<String>,
 }
 
 impl<'a> LoggedClient<'a> {
@@ -89,6 +90,7 @@ impl<'a> LoggedClient<'a> {
             fingerprint: client.map(|client| client.fingerprint.as_str()),
             dns_names: client.map(|client| client.dns_names.join(" ")),
             uris: client.map(|client| client.uris.join(" ")),
+            emails: client.map(|client| client.emails.join(" ")),
         }
     }
 }

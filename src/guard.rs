@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 
 pub use allow::{AllowKind, AllowRuleError, AllowRules};
 pub use answers::{Answers, CurrentAnswers};
-pub use judgement::Judgement;
+pub use judgement::{Judgement, NameCheck};
 pub use lists::{ExactList, Exception, FingerprintList, ListError, NamedBlocklist};
 pub use policy::{Decision, Depth, Policy, RejectWith};
 pub use recent::{MatchingClients, RecentClient, RecentKeys, RecentShard};

@@ -20,7 +20,7 @@ pub use confirm::ConfirmMetrics;
 pub use control::{ControlMetrics, FilterMetrics, ListMetrics};
 pub use exposition::Exposition;
 pub use labels::{
-    CodeClass, ConfirmationResult, ConnectionResult, Family, KeyAction, Label, LogName,
+    CodeClass, ConfirmationResult, ConnectionResult, Family, KeyAction, Label, LogName, NameResult,
     QuestionResult, ReloadResult, UpstreamFailure, WaitOutcome,
 };
 pub use logs::LogMetrics;

@@ -12,7 +12,7 @@ use data_encoding::BASE64;
 use rustls::pki_types::CertificateDer;
 use serde::{Serialize, Serializer};
 
-use crate::guard::{Decision, JudgedAt, Verdict};
+use crate::guard::{JudgedAt, Judgement, Verdict};
 use crate::permit::network_of;
 use crate::spki::{self, Encoding};
 use crate::tls::CertificateSummary;
@@ -51,6 +51,7 @@ struct HitKey {
     client: HitClient,
     verdict: &'static str,
     action: &'static str,
+    result: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -69,7 +70,7 @@ impl HitKey {
             fingerprint => HitClient::Key(fingerprint.to_owned()),
         };
         let service = hit.service.as_str().into();
-        Self { service, client, verdict: hit.verdict, action: hit.action }
+        Self { service, client, verdict: hit.verdict, action: hit.action, result: hit.result }
     }
 
     fn is_anonymous(&self) -> bool {
@@ -86,6 +87,9 @@ pub struct RecentHit {
     pub verdict: &'static str,
     /// The action: `reject`, `flag` or `header`.
     pub action: &'static str,
+    /// `not_allowed` for a client that is rejected because no rule names it, whatever the verdict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<&'static str>,
     /// When the key was judged last: in a handshake, a resumed session, or on an open connection.
     pub stage: &'static str,
     /// The last IP address of the client; `None` if the host that asked did not send it.
@@ -183,15 +187,15 @@ impl RecentHit {
         address: Option<IpAddr>,
         service: &str,
         chain: &[&CertificateDer<'_>],
-        verdict: &Verdict,
+        judgement: &Judgement,
         judged_at: JudgedAt,
-        decision: Decision,
     ) -> Self {
-        let now = unix_time::now();
+        let (now, verdict) = (unix_time::now(), &judgement.verdict);
         Self {
             service: service.to_owned(),
             verdict: verdict.as_str(),
-            action: decision.as_str(),
+            action: judgement.decision.as_str(),
+            result: judgement.name_result(),
             stage: judged_at.as_str(),
             address,
             client: chain.first().map(|leaf| CertificateSummary::of(leaf)),
@@ -271,6 +275,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guard::{Decision, NameCheck};
 
     fn address(number: usize) -> IpAddr {
         IpAddr::from(std::net::Ipv4Addr::from(u32::try_from(number).unwrap()))
@@ -278,8 +283,9 @@ mod tests {
 
     fn anonymous(from: usize, decision: Decision, last_seen: u64) -> RecentHit {
         let judged_at = JudgedAt::FullHandshake;
-        let (address, verdict) = (Some(address(from)), Verdict::Unchecked);
-        let hit = RecentHit::new(address, "s", &[], &verdict, judged_at, decision);
+        let (verdict, names) = (Verdict::Unchecked, NameCheck::NotChecked);
+        let judgement = Judgement { verdict, decision, names };
+        let hit = RecentHit::new(Some(address(from)), "s", &[], &judgement, judged_at);
         RecentHit { first_seen: last_seen, last_seen, ..hit }
     }
 

@@ -1,4 +1,5 @@
 //! A judgement of a clean key allocates nothing, with any filters, lists, exceptions and answers.
+//! A check of rules by name allocates nothing either.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails where it stands")]
 
@@ -10,13 +11,45 @@ use std::time::SystemTime;
 
 use keygate::badkeys::Blocklist;
 use keygate::guard::{
-    Answers, Depth, ExactList, Exception, FingerprintList, Guard, NamedBlocklist, NamedFilter,
-    Verdict,
+    AllowKind, AllowRules, Answers, Decision, Depth, ExactList, Exception, FingerprintList, Guard,
+    Judgement, NameCheck, NamedBlocklist, NamedFilter, Policy, Verdict,
 };
 use keygate::pkbf::{Filter, Parameters};
 use keygate::spki::{Fingerprint, RsaExponents};
 
+use rcgen::{CertificateParams, SanType};
 use support::pki::{Kind, Pki};
+
+/// A certificate with names of each kind.
+fn names() -> CertificateParams {
+    let mut parameters = CertificateParams::default();
+    parameters.subject_alt_names = vec![
+        SanType::URI("spiffe://example.org/a/b/c".try_into().unwrap()),
+        SanType::Rfc822Name("a@example.com".try_into().unwrap()),
+        SanType::DnsName("A.clients.example".try_into().unwrap()),
+    ];
+    parameters
+}
+
+/// A thousand rules of each kind, of which only `dns` can name the client.
+fn rules(dns: &str) -> Arc<AllowRules> {
+    let mut rules = AllowRules::default();
+    rules.add(AllowKind::Dns, dns).unwrap();
+    for number in 0..1000 {
+        for (kind, rule) in [
+            (AllowKind::CommonName, format!("client {number}")),
+            (AllowKind::Dns, format!("host{number}.clients.example")),
+            (AllowKind::Email, format!("a{number}@example.com")),
+            (AllowKind::OrganizationalUnit, format!("unit {number}")),
+            (AllowKind::Spki, Fingerprint::of(format!("{number}").as_bytes()).to_string()),
+            (AllowKind::Uri, format!("spiffe://example.org/a/*/{number}")),
+            (AllowKind::Uri, format!("spiffe://example.org/a/b/{number}/**")),
+        ] {
+            rules.add(kind, &rule).unwrap();
+        }
+    }
+    Arc::new(rules)
+}
 
 #[test]
 fn a_clean_key_is_judged_without_an_allocation() {
@@ -66,6 +99,20 @@ fn a_clean_key_is_judged_without_an_allocation() {
             });
             assert_eq!(counted.count_total, 0, "{kind:?}: {counted:?}");
         }
+    }
+    let client = pki.client_with("client", Kind::P256, names());
+    let guard = Guard::new(vec![]);
+    let (allowed, other) = (rules("*.clients.example"), rules("*.others.example"));
+    for (allow, expected) in [(allowed, NameCheck::Allowed), (other, NameCheck::NotAllowed)] {
+        let policy =
+            Policy { allow: Some(allow), on_unchecked: Decision::Admit, ..Policy::default() };
+        let now = SystemTime::now();
+        let judge = || Judgement::new(&guard, &policy, black_box([&client.der]), now);
+        assert_eq!(judge().names, expected);
+        let counted = allocation_counter::measure(|| {
+            black_box(judge());
+        });
+        assert_eq!(counted.count_total, 0, "{expected:?}: {counted:?}");
     }
     // The counter itself works.
     assert!(allocation_counter::measure(|| drop(black_box(vec![0_u8; 64]))).count_total > 0);

@@ -241,7 +241,7 @@ fn a_whole_path_is_judged_in_a_handshake_and_rejected_outside_one() {
             assert_eq!(rejected.unwrap_err(), REJECTED, "{version:?}");
             let rejected = handshake.into_rejected().unwrap();
             assert_eq!(rejected.chain.len(), 3, "with the trust anchor");
-            assert_eq!(rejected.verdict.unwrap().position(), Some(position));
+            assert_eq!(rejected.judgement.unwrap().verdict.position(), Some(position));
         }
     }
 }

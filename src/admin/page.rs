@@ -346,7 +346,7 @@ fn client(seen: &RecentHit, now: u64) -> ClientRow<'_> {
     ClientRow {
         last_seen: ago(seen.last_seen, now),
         service: &seen.service,
-        verdict: seen.verdict,
+        verdict: seen.result.unwrap_or(seen.verdict),
         action: seen.action,
         count: seen.count,
         address: seen.address.map_or("-".to_owned(), |address| address.to_string()),

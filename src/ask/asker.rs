@@ -119,6 +119,7 @@ impl AskerRejection {
                 }
                 HandshakeResult::ClientGone
                 | HandshakeResult::Compromised
+                | HandshakeResult::NotAllowed
                 | HandshakeResult::NotTls
                 | HandshakeResult::Ok
                 | HandshakeResult::PlainHttp

@@ -17,7 +17,7 @@ use super::question::{Answer, ClientQuestion, Presented, Unusable};
 use super::worker::AskWorker;
 use crate::client_log::AskedClient;
 use crate::config::{AuthorizerConfig, ClientAuthMode};
-use crate::guard::{Decision, Depth, Judgement, Verdict, VerdictKind};
+use crate::guard::{Decision, Depth, Judgement, NameCheck, Verdict, VerdictKind};
 use crate::metrics::{AuthorizerMetrics, QuestionResult};
 use crate::process::lifecycle::Lifecycle;
 use crate::snapshot::{Authorizer, Snapshot};
@@ -213,23 +213,26 @@ impl AskConnection {
             None => presented.iter().for_each(|it| chain.push(it)),
         }
         let judgement = Judgement::new(&snapshot.guard, policy, chain.iter().copied(), now);
-        let Judgement { verdict, decision } = &judgement;
-        self.metrics.count_judgement(verdict, *decision);
-        if *decision != Decision::Admit {
+        self.metrics.count_judgement(&judgement);
+        if judgement.decision != Decision::Admit {
             let asked = self.asked_client(&authorizer.config.name, question);
-            self.worker.log.asked_hit(&asked, &chain, verdict, *decision);
+            self.worker.log.asked_hit(&asked, &chain, &judgement);
         }
         if self.worker.inquiry.is_enabled() && judgement.leaves_questions(policy.judge) {
             let open = snapshot.guard.open_questions(policy, &chain, now);
             let _ = self.worker.inquiry.ask(open); // later questions get the answer
         }
-        let is_rejected = *decision == Decision::Reject;
+        let is_rejected = judgement.decision == Decision::Reject;
         if !is_rejected && (policy.judge == Depth::Chain || judgement.depends_on_filters()) {
             self.record_admitted(authorizer, &chain);
         }
-        let result = if is_rejected { QuestionResult::Denied } else { QuestionResult::Allowed };
+        let result = match judgement.names {
+            NameCheck::NotAllowed => QuestionResult::ClientNotAllowed,
+            NameCheck::Allowed | NameCheck::NotChecked if is_rejected => QuestionResult::Denied,
+            NameCheck::Allowed | NameCheck::NotChecked => QuestionResult::Allowed,
+        };
         self.metrics.questions.of(result).inc();
-        Ok(answer_of(verdict, *decision))
+        Ok(answer_of(&judgement))
     }
 
     /// Records the keys of an admitted client, against which filter updates are tried.
@@ -285,8 +288,9 @@ const NO_CERTIFICATE: Unusable = Unusable::Malformed("the question has no client
 const UNREADABLE: Unusable = Unusable::Malformed("a certificate in the question cannot be read");
 
 /// The answer to a question that was judged.
-fn answer_of(verdict: &Verdict, decision: Decision) -> Answer {
-    let is_rejected = decision == Decision::Reject;
+fn answer_of(judgement: &Judgement) -> Answer {
+    let Judgement { verdict, decision, .. } = judgement;
+    let is_rejected = *decision == Decision::Reject;
     let word = HeaderValue::from_static(verdict.as_str());
     let status = match verdict {
         Verdict::Allowed | Verdict::Clean | Verdict::Unchecked => word,
@@ -296,10 +300,10 @@ fn answer_of(verdict: &Verdict, decision: Decision) -> Answer {
         }
     };
     Answer {
-        decision,
+        decision: *decision,
         verdict: verdict.kind(),
         status,
-        reason: is_rejected.then(|| verdict.rejection()),
+        reason: is_rejected.then(|| judgement.rejection()),
         filter: verdict.hit().map(|hit| (Arc::clone(&hit.filter), hit.revision)),
     }
 }

@@ -48,6 +48,8 @@ struct ReportedClient {
     service: String,
     verdict: String,
     action: String,
+    /// `not_allowed` for a client that no rule names.
+    result: Option<String>,
     /// `null` if the host that asked an authorizer did not send it.
     address: Option<String>,
     #[serde(default)]
@@ -114,12 +116,16 @@ impl std::fmt::Display for ReportedClient {
         let address = address.as_deref().unwrap_or("-");
         let found_in = self.list.as_ref().or(self.filter.as_ref()).map_or("-", String::as_str);
         let finding = self.finding.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
+        let reason = match &self.result {
+            Some(result) => format!("{result}, key {verdict}"),
+            None => format!("{verdict} (in {found_in}{finding})"),
+        };
         let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
         let (first, last) = (rfc3339(self.first_seen), rfc3339(self.last_seen));
         let subject = printable(subject);
         write!(
             formatter,
-            "  {fingerprint}  {subject}\n    service {service}, {verdict} (in {found_in}{finding}), {action}, \
+            "  {fingerprint}  {subject}\n    service {service}, {reason}, {action}, \
              {times} from {first} to {last}, last from {address}"
         )?;
         if let Some(fingerprint) = &self.found_fingerprint {

@@ -57,7 +57,7 @@ impl RefusalLog {
         log_dropped(self.failures.take_dropped(now));
         let Some(left_out) = permitted else { return };
         let client = failed.leaf.map(CertificateSummary::of);
-        let LoggedClient { subject, issuer, serial, fingerprint, dns_names, uris } =
+        let LoggedClient { subject, issuer, serial, fingerprint, dns_names, uris, .. } =
             LoggedClient::of(client.as_ref());
         info!(
             target: "keygate::handshake",
@@ -111,6 +111,7 @@ fn is_of_client(result: HandshakeResult) -> bool {
         | HandshakeResult::Unsupported => true,
         HandshakeResult::ClientGone
         | HandshakeResult::Compromised
+        | HandshakeResult::NotAllowed
         | HandshakeResult::NotTls
         | HandshakeResult::Ok
         | HandshakeResult::PlainHttp

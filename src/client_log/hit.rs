@@ -7,7 +7,7 @@ use rustls::pki_types::CertificateDer;
 use tracing::warn;
 
 use super::{AskedClient, LoggedClient, RefusalLog, bounded, log_dropped};
-use crate::guard::{Decision, JudgedAt, Verdict};
+use crate::guard::{Decision, JudgedAt, Judgement, NameCheck};
 use crate::permit::network_of;
 use crate::recent_hits::RecentHit;
 use crate::snapshot::Service;
@@ -18,6 +18,7 @@ pub(super) struct LoggedHit {
     fingerprint: String,
     verdict: &'static str,
     action: &'static str,
+    result: Option<&'static str>,
     stage: &'static str,
 }
 
@@ -27,6 +28,7 @@ pub(super) struct LoggedAnonymous {
     /// `None` if the host that asked did not send the address.
     network: Option<IpAddr>,
     action: &'static str,
+    result: Option<&'static str>,
 }
 
 /// The other end of the connection on which a client was judged.
@@ -38,36 +40,33 @@ enum HitPeer<'a> {
 }
 
 impl RefusalLog {
-    /// Logs and remembers a client whose key was rejected or flagged. `path` is the verified path,
-    /// leaf first.
+    /// Logs and remembers a client that was rejected or flagged. `path` is the verified path, leaf
+    /// first.
     pub(crate) fn hit(
         &self,
         peer: SocketAddr,
         service: &Service,
         path: &[&CertificateDer<'_>],
-        verdict: &Verdict,
+        judgement: &Judgement,
         judged_at: JudgedAt,
-        decision: Decision,
     ) {
         let (address, service) = (Some(peer.ip()), &service.config.name);
-        let hit = RecentHit::new(address, service, path, verdict, judged_at, decision);
-        self.log_and_remember(hit, &HitPeer::Client(peer), outcome(decision, judged_at));
+        let hit = RecentHit::new(address, service, path, judgement, judged_at);
+        self.log_and_remember(hit, &HitPeer::Client(peer), outcome(judgement, judged_at));
     }
 
-    /// Logs and remembers a client that another proxy asked about, and whose key was rejected or
-    /// flagged. `chain` is what was judged, leaf first. The host has verified the proof of
+    /// Logs and remembers a client that another proxy asked about, and that was rejected or flagged. `chain` is what was judged, leaf first. The host has verified the proof of
     /// possession.
     pub(crate) fn asked_hit(
         &self,
         asked: &AskedClient<'_>,
         chain: &[&CertificateDer<'_>],
-        verdict: &Verdict,
-        decision: Decision,
+        judgement: &Judgement,
     ) {
         let judged_at = JudgedAt::Asked;
         let (address, authorizer) = (asked.client, asked.authorizer);
-        let hit = RecentHit::new(address, authorizer, chain, verdict, judged_at, decision);
-        self.log_and_remember(hit, &HitPeer::Asker(asked), outcome(decision, judged_at));
+        let hit = RecentHit::new(address, authorizer, chain, judgement, judged_at);
+        self.log_and_remember(hit, &HitPeer::Asker(asked), outcome(judgement, judged_at));
     }
 
     fn log_and_remember(&self, hit: RecentHit, peer: &HitPeer<'_>, outcome: &str) {
@@ -80,13 +79,15 @@ impl RefusalLog {
                     fingerprint: client.fingerprint.clone(),
                     verdict: hit.verdict,
                     action: hit.action,
+                    result: hit.result,
                     stage: hit.stage,
                 };
                 (self.hits.permit(key, now), self.hits.take_dropped(now))
             }
             None => {
                 let network = hit.address.map(network_of);
-                let key = LoggedAnonymous { service, network, action: hit.action };
+                let (action, result) = (hit.action, hit.result);
+                let key = LoggedAnonymous { service, network, action, result };
                 (self.anonymous.permit(key, now), self.anonymous.take_dropped(now))
             }
         };
@@ -98,13 +99,16 @@ impl RefusalLog {
     }
 }
 
-fn outcome(decision: Decision, judged_at: JudgedAt) -> &'static str {
-    match (decision, judged_at) {
-        (Decision::Reject, JudgedAt::Reload) => "rejected, closing connection",
-        (Decision::Reject, JudgedAt::Asked | JudgedAt::FullHandshake | JudgedAt::Resumption) => {
-            "rejected"
+fn outcome(judgement: &Judgement, judged_at: JudgedAt) -> &'static str {
+    let is_live = judged_at == JudgedAt::Reload;
+    match (judgement.decision, judgement.names) {
+        (Decision::Admit | Decision::Annotate | Decision::Flag, _) => "key flagged",
+        (Decision::Reject, NameCheck::NotAllowed) if is_live => "not allowed, closing connection",
+        (Decision::Reject, NameCheck::NotAllowed) => "not allowed",
+        (Decision::Reject, NameCheck::Allowed | NameCheck::NotChecked) if is_live => {
+            "key rejected, closing connection"
         }
-        (Decision::Admit | Decision::Annotate | Decision::Flag, _) => "flagged",
+        (Decision::Reject, NameCheck::Allowed | NameCheck::NotChecked) => "key rejected",
     }
 }
 
@@ -113,7 +117,7 @@ fn log_hit(peer: &HitPeer<'_>, hit: &RecentHit, outcome: &str, left_out: u64) {
         HitPeer::Asker(asked) => (None, Some(asked)),
         HitPeer::Client(peer) => (Some(peer), None),
     };
-    let LoggedClient { subject, issuer, serial, fingerprint, dns_names, uris } =
+    let LoggedClient { subject, issuer, serial, fingerprint, dns_names, uris, emails } =
         LoggedClient::of(hit.client.as_ref());
     let found = &hit.source;
     let proof_of_key = found.proof.as_deref();
@@ -130,7 +134,9 @@ fn log_hit(peer: &HitPeer<'_>, hit: &RecentHit, outcome: &str, left_out: u64) {
         fingerprint,
         dns_names,
         uris,
+        emails = emails.filter(|_| hit.result.is_some()),
         stage = hit.stage,
+        result = hit.result,
         verdict = hit.verdict,
         action = hit.action,
         filter = found.filter,
@@ -144,6 +150,6 @@ fn log_hit(peer: &HitPeer<'_>, hit: &RecentHit, outcome: &str, left_out: u64) {
         key_proof = proof_of_key.filter(|_| asked.is_some()),
         false_positive_ratio = found.false_positive_ratio,
         left_out,
-        "client key {outcome}"
+        "client {outcome}"
     );
 }

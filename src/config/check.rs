@@ -1,5 +1,6 @@
 //! Converts the raw tables into the checked model.
 
+mod allow;
 mod authorizer;
 mod confirm;
 mod fetch;

@@ -1,6 +1,7 @@
 //! The TOML tables as they are written. Unknown keys are errors, and optional keys have their
 //! defaults here.
 
+mod allow;
 mod authorizer;
 mod confirm;
 mod fetch;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+pub(super) use self::allow::RawAllow;
 pub(super) use self::authorizer::{
     RawAuthorizer, RawAuthorizerLimits, RawAuthorizerTls, RawCertificateSource, RawChecks,
     RawHeader,

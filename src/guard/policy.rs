@@ -1,6 +1,8 @@
 //! The policy: a table from verdicts to decisions.
 
-use super::Verdict;
+use std::sync::Arc;
+
+use super::{AllowRules, Verdict};
 
 /// The treatment of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,8 +62,8 @@ pub enum RejectWith {
     Http403,
 }
 
-/// A service's decision for each verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A service's decision for each verdict, and its rules by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// Decision for a key that is in a filter and cleared by the source of proofs.
     pub on_cleared: Decision,
@@ -73,6 +75,8 @@ pub struct Policy {
     pub on_probable: Decision,
     /// Decision for a key that could not be checked.
     pub on_unchecked: Decision,
+    /// The names of the clients that are served; `None` serves every client that its CA certified.
+    pub allow: Option<Arc<AllowRules>>,
     /// The certificates of a client's verified path that are judged.
     pub judge: Depth,
     /// The way in which a client is rejected.
@@ -111,6 +115,7 @@ impl Default for Policy {
             on_listed: Decision::Reject,
             on_probable: Decision::Reject,
             on_unchecked: Decision::Reject,
+            allow: None,
             judge: Depth::Leaf,
             reject_with: RejectWith::Alert,
         }

@@ -38,7 +38,7 @@ const MAX_ISSUERS: usize = 2;
 
 impl Guard {
     /// The questions about a client with this verified `path`, leaf first, trust anchor last. There
-    /// are none without a source of proofs.
+    /// are none without a source of proofs, nor about a client that no rule by name admits.
     #[must_use]
     pub fn open_questions(
         &self,
@@ -49,7 +49,9 @@ impl Guard {
         let Some(answers) = self.answers.as_ref().map(CurrentAnswers::load) else {
             return OpenQuestions::default();
         };
-        if answers.filters().is_empty() {
+        let is_allowed =
+            || policy.allow.as_ref().is_none_or(|rules| rules.admit(path.first().copied()));
+        if answers.filters().is_empty() || !is_allowed() {
             return OpenQuestions::default();
         }
         let judged = match policy.judge {
@@ -139,6 +141,7 @@ mod tests {
     use rcgen::PublicKeyData;
 
     use super::*;
+    use crate::guard::{AllowKind, AllowRules};
     use crate::pkbf::{Filter, Parameters};
 
     fn certificate() -> (CertificateDer<'static>, Vec<u8>) {
@@ -225,6 +228,19 @@ mod tests {
         assert_eq!(asked(&guard(&[("lost", &[&spki])], lost()), &clean), 0);
         assert_eq!(asked(&guard(&[("own", &[&spki])], lost()), &leaf), 0);
         assert_eq!(asked(&guard(&[("lost", &[&spki])], Answers::default()), &leaf), 0);
+    }
+
+    #[test]
+    fn there_is_no_question_about_a_client_that_no_rule_names() {
+        let (leaf, spki) = certificate();
+        let guard = guard(&[("lost", &[&spki])], lost());
+        for (pin, count) in [(Fingerprint::of(&spki), 1), (Fingerprint::of(b"other"), 0)] {
+            let mut rules = AllowRules::default();
+            rules.add(AllowKind::Spki, &pin.to_string()).unwrap();
+            let policy = Policy { allow: Some(Arc::new(rules)), ..Policy::default() };
+            let open = guard.open_questions(&policy, &[&leaf], SystemTime::now());
+            assert_eq!((open.keys.len(), open.is_decisive), (count, count == 1));
+        }
     }
 
     #[test]

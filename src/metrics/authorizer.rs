@@ -5,9 +5,9 @@ use prometheus::{
     Registry,
 };
 
-use super::labels::{Family, KeyAction, QuestionResult};
+use super::labels::{Family, KeyAction, NameResult, QuestionResult};
 use super::{NAMESPACE, counters, opts, register};
-use crate::guard::{Decision, JudgedAt, Verdict, VerdictKind};
+use crate::guard::{Decision, JudgedAt, Judgement, VerdictKind};
 
 /// Buckets in seconds: a question takes some microseconds, and a verified chain some hundred.
 const QUESTION_BUCKETS: &[f64] = &[
@@ -26,13 +26,22 @@ pub struct AuthorizerMetrics {
     pub question_duration: Histogram,
     key_checks: Family<VerdictKind, IntCounter>,
     key_actions: Family<KeyAction, IntCounter>,
+    name_checks: Family<NameResult, IntCounter>,
 }
 
 impl AuthorizerMetrics {
-    /// Counts the verdict on a client's key and the action that followed it.
-    pub fn count_judgement(&self, verdict: &Verdict, decision: Decision) {
-        self.key_checks.of(verdict.kind()).inc();
-        let action = match decision {
+    /// Counts the verdict on a client's key and the action that followed it, and the result of the
+    /// rules by name. No action followed the verdict if these reject the client.
+    pub fn count_judgement(&self, judgement: &Judgement) {
+        self.key_checks.of(judgement.verdict.kind()).inc();
+        let names = NameResult::of(judgement.names);
+        if let Some(result) = names {
+            self.name_checks.of(result).inc();
+        }
+        if names == Some(NameResult::NotAllowed) {
+            return;
+        }
+        let action = match judgement.decision {
             Decision::Admit => KeyAction::Admit,
             Decision::Annotate => KeyAction::Header,
             Decision::Flag => KeyAction::Flag,
@@ -50,24 +59,25 @@ pub(super) struct AuthorizerSeries {
     question_duration: HistogramVec,
     key_checks: IntCounterVec,
     key_actions: IntCounterVec,
+    name_checks: IntCounterVec,
 }
 
 impl AuthorizerSeries {
-    /// Registers the series of authorizers. `key_checks` and `key_actions` are those of services.
+    /// Registers the series of authorizers. Those about keys and names are the series of services.
     #[rustfmt::skip] // a table
     pub(super) fn register(
         registry: &Registry,
-        key_checks: &IntCounterVec,
-        key_actions: &IntCounterVec,
+        [key_checks, key_actions, name_checks]: [&IntCounterVec; 3],
     ) -> Result<Self, prometheus::Error> {
         let duration = HistogramOpts::new("question_duration_seconds", "Time from a complete question of another proxy to its answer.");
         let duration = duration.namespace(NAMESPACE).buckets(QUESTION_BUCKETS.to_vec());
         Ok(Self {
             askers_active: register(registry, IntGaugeVec::new(opts("askers_active", "Open connections of other proxies to an authorizer."), &["service"]))?,
-            questions: counters(registry, "questions_total", "Questions of other proxies by result; not_allowed counts connections.", &["service", "result"])?,
+            questions: counters(registry, "questions_total", "Questions of other proxies by result; not_allowed counts connections of peers that may not ask, client_not_allowed clients that no rule names.", &["service", "result"])?,
             question_duration: register(registry, HistogramVec::new(duration, &["service"]))?,
             key_checks: key_checks.clone(),
             key_actions: key_actions.clone(),
+            name_checks: name_checks.clone(),
         })
     }
 
@@ -78,6 +88,7 @@ impl AuthorizerSeries {
             question_duration: self.question_duration.with_label_values(&[name]),
             key_checks: Family::from_vec(&self.key_checks, &[name, JudgedAt::Asked.as_str()]),
             key_actions: Family::from_vec(&self.key_actions, &[name]),
+            name_checks: Family::from_vec(&self.name_checks, &[name, JudgedAt::Asked.as_str()]),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use prometheus::core::{MetricVec, MetricVecBuilder};
 
-use crate::guard::{JudgedAt, VerdictKind};
+use crate::guard::{JudgedAt, NameCheck, VerdictKind};
 use crate::tls::{CertificateRole, HandshakeResult};
 
 /// A label whose values are the variants of an enum.
@@ -110,6 +110,8 @@ labels! {
         Failed = "failed",
         /// The client's address has reached its connection limit.
         Limited = "limited",
+        /// No rule of the service names the client.
+        NotAllowed = "not_allowed",
         /// The policy rejected the client's key.
         Rejected = "refused",
         /// The connection was served.
@@ -126,10 +128,20 @@ labels! {
         Security = "security",
     }
 
+    /// The result of the rules by name.
+    NameResult {
+        /// A rule names the client.
+        Allowed = "allowed",
+        /// No rule names the client.
+        NotAllowed = "not_allowed",
+    }
+
     /// The result of a question of another proxy, or of its connection.
     QuestionResult {
         /// The client may be served.
         Allowed = "allowed",
+        /// No rule of the authorizer names the client.
+        ClientNotAllowed = "client_not_allowed",
         /// The policy rejects the client.
         Denied = "denied",
         /// The question got no answer, because the process drains, a connection limit is reached,
@@ -214,6 +226,18 @@ macro_rules! domain_labels {
 }
 
 domain_labels!(CertificateRole, HandshakeResult, JudgedAt, VerdictKind);
+
+impl NameResult {
+    /// The label value; `None` if no rule was consulted.
+    #[must_use]
+    pub fn of(names: NameCheck) -> Option<Self> {
+        match names {
+            NameCheck::Allowed => Some(Self::Allowed),
+            NameCheck::NotAllowed => Some(Self::NotAllowed),
+            NameCheck::NotChecked => None,
+        }
+    }
+}
 
 impl CodeClass {
     /// The class of a status code.

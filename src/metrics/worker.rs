@@ -5,9 +5,11 @@ use prometheus::{
 };
 
 use super::authorizer::{AuthorizerMetrics, AuthorizerSeries};
-use super::labels::{CodeClass, ConnectionResult, Family, KeyAction, UpstreamFailure, WaitOutcome};
+use super::labels::{
+    CodeClass, ConnectionResult, Family, KeyAction, NameResult, UpstreamFailure, WaitOutcome,
+};
 use super::{NAMESPACE, counters, opts, register};
-use crate::guard::{Decision, JudgedAt, Verdict, VerdictKind};
+use crate::guard::{Decision, JudgedAt, Judgement, VerdictKind};
 use crate::tls::HandshakeResult;
 
 /// The label value of connections that ended before a service was chosen.
@@ -41,7 +43,7 @@ pub struct ServiceMetrics {
     handshakes: [Family<HandshakeResult, IntCounter>; 2],
     /// From the accepted connection to the finished handshake, in seconds.
     pub handshake_duration: Histogram,
-    key_checks: [Family<VerdictKind, IntCounter>; 3],
+    checks: [StageChecks; 3],
     key_actions: Family<KeyAction, IntCounter>,
     /// Requests by status class.
     pub requests: Family<CodeClass, IntCounter>,
@@ -57,6 +59,13 @@ pub struct ServiceMetrics {
     pub upstream_failures: Family<UpstreamFailure, IntCounter>,
 }
 
+/// The checks of clients at one stage of their connections.
+#[derive(Debug, Clone)]
+struct StageChecks {
+    keys: Family<VerdictKind, IntCounter>,
+    names: Family<NameResult, IntCounter>,
+}
+
 impl WorkerMetrics {
     /// Registers all series of one worker, at zero, for the services and authorizers with these
     /// names.
@@ -67,7 +76,10 @@ impl WorkerMetrics {
         let registry = Registry::new();
         let series = Series::register(&registry)?;
         services.iter().for_each(|service| drop(series.of_service(service)));
-        let asked = AuthorizerSeries::register(&registry, &series.key_checks, &series.key_actions)?;
+        let asked = AuthorizerSeries::register(
+            &registry,
+            [&series.key_checks, &series.key_actions, &series.name_checks],
+        )?;
         authorizers.iter().for_each(|authorizer| drop(asked.of_authorizer(authorizer)));
         let waits = counters(
             &registry,
@@ -113,17 +125,25 @@ impl ServiceMetrics {
         if resumed { abbreviated.of(result) } else { full.of(result) }
     }
 
-    /// Counts a verdict and the action that followed it.
-    pub fn count_judgement(&self, judged_at: JudgedAt, verdict: &Verdict, decision: Decision) {
-        let [full_handshake, reload, resumption] = &self.key_checks;
-        let family = match judged_at {
+    /// Counts a verdict and the action that followed it, and the result of the rules by name. No
+    /// action followed the verdict if these reject the client.
+    pub fn count_judgement(&self, judged_at: JudgedAt, judgement: &Judgement) {
+        let [full_handshake, reload, resumption] = &self.checks;
+        let checks = match judged_at {
             JudgedAt::Asked => return, // authorizers have series of their own
             JudgedAt::FullHandshake => full_handshake,
             JudgedAt::Reload => reload,
             JudgedAt::Resumption => resumption,
         };
-        family.of(verdict.kind()).inc();
-        let action = match (decision, judged_at) {
+        checks.keys.of(judgement.verdict.kind()).inc();
+        let names = NameResult::of(judgement.names);
+        if let Some(result) = names {
+            checks.names.of(result).inc();
+        }
+        if names == Some(NameResult::NotAllowed) {
+            return;
+        }
+        let action = match (judgement.decision, judged_at) {
             (Decision::Admit, _) => KeyAction::Admit,
             (Decision::Annotate, _) => KeyAction::Header,
             (Decision::Flag, _) => KeyAction::Flag,
@@ -147,6 +167,7 @@ struct Series {
     handshake_duration: HistogramVec,
     key_checks: prometheus::IntCounterVec,
     key_actions: prometheus::IntCounterVec,
+    name_checks: prometheus::IntCounterVec,
     requests: prometheus::IntCounterVec,
     request_duration: HistogramVec,
     http2_misuses: prometheus::IntCounterVec,
@@ -172,6 +193,7 @@ impl Series {
             handshake_duration: seconds("handshake_duration_seconds", "Time from the accepted connection to the finished handshake.", HANDSHAKE_BUCKETS)?,
             key_checks: counters("key_checks_total", "Verdicts on client keys: one for each connection, and while it is open one more after each reload and after each answer that changes the verdict.", &["service", "stage", "verdict"])?,
             key_actions: counters("key_actions_total", "Actions that followed the verdicts on client keys.", &["service", "action"])?,
+            name_checks: counters("name_checks_total", "Results of the rules by name, for services and authorizers that have any: one for each client whose key the policy accepts, and while its connection is open one more after each reload.", &["service", "stage", "result"])?,
             requests: counters("requests_total", "Requests by status class of the response.", &["service", "code"])?,
             request_duration: seconds("request_duration_seconds", "Time from the request head to the end of the response.", REQUEST_BUCKETS)?,
             http2_misuses: counters("http2_misuses_total", "Client HTTP/2 connections that were ended with ENHANCE_YOUR_CALM, because of too many reset streams or errors.", &["service"])?,
@@ -182,7 +204,10 @@ impl Series {
     }
 
     fn of_service(&self, service: &str) -> ServiceMetrics {
-        let key_checks = |at: JudgedAt| Family::from_vec(&self.key_checks, &[service, at.as_str()]);
+        let checks = |at: JudgedAt| StageChecks {
+            keys: Family::from_vec(&self.key_checks, &[service, at.as_str()]),
+            names: Family::from_vec(&self.name_checks, &[service, at.as_str()]),
+        };
         ServiceMetrics {
             connections_active: self.connections_active.with_label_values(&[service]),
             connections_hibernating: self.connections_hibernating.with_label_values(&[service]),
@@ -192,10 +217,10 @@ impl Series {
                 Family::from_vec(&self.handshakes, &[service, "true"]),
             ],
             handshake_duration: self.handshake_duration.with_label_values(&[service]),
-            key_checks: [
-                key_checks(JudgedAt::FullHandshake),
-                key_checks(JudgedAt::Reload),
-                key_checks(JudgedAt::Resumption),
+            checks: [
+                checks(JudgedAt::FullHandshake),
+                checks(JudgedAt::Reload),
+                checks(JudgedAt::Resumption),
             ],
             key_actions: Family::from_vec(&self.key_actions, &[service]),
             requests: Family::from_vec(&self.requests, &[service]),

@@ -28,7 +28,7 @@ use super::proxy_protocol;
 use super::tcp;
 use super::worker::Worker;
 use crate::config::{Networks, Protocol};
-use crate::guard::{Decision, Depth, JudgedAt, RejectWith};
+use crate::guard::{Decision, Depth, JudgedAt, Judgement, NameCheck, RejectWith};
 use crate::lingering_close::{self, LINGER_TIME};
 use crate::listen::Accepted;
 use crate::metrics::{ConnectionResult, ServiceMetrics};
@@ -156,9 +156,12 @@ async fn handshake(
         Err((error, tcp)) => {
             let refusal = handshake.into_rejected();
             // The alert of a proved compromise is that of a revoked certificate.
-            let is_judged = refusal.as_ref().is_some_and(|refusal| refusal.verdict.is_some());
-            let result = HandshakeResult::from_error(&error);
-            let result = if is_judged { HandshakeResult::Compromised } else { result };
+            let judgement = refusal.as_ref().and_then(|refusal| refusal.judgement.as_ref());
+            let result = match judgement.map(|judgement| judgement.names) {
+                Some(NameCheck::NotAllowed) => HandshakeResult::NotAllowed,
+                Some(NameCheck::Allowed | NameCheck::NotChecked) => HandshakeResult::Compromised,
+                None => HandshakeResult::from_error(&error),
+            };
             let failure = HandshakeFailure::new(result);
             Err(HandshakeFailure { error: Some(error), refusal, tcp: Some(tcp), ..failure })
         }
@@ -204,7 +207,7 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
     let is_rejected = judgement.decision == Decision::Reject;
     let judged_at = identity.judged_at();
     record_judgement(&judgement, &worker.refusal_log, &metrics, &service, &identity, judged_at);
-    metrics.connections.of(connection_result(is_rejected, is_over_limit)).inc();
+    metrics.connections.of(connection_result(&judgement, is_over_limit)).inc();
     if is_rejected && service.config.policy.reject_with == RejectWith::Alert {
         close(stream).await;
         return None;
@@ -253,11 +256,16 @@ impl Admitted {
     }
 }
 
-fn connection_result(is_rejected: bool, is_over_limit: bool) -> ConnectionResult {
-    match (is_rejected, is_over_limit) {
-        (true, _) => ConnectionResult::Rejected,
-        (false, true) => ConnectionResult::Limited,
-        (false, false) => ConnectionResult::Served,
+fn connection_result(judgement: &Judgement, is_over_limit: bool) -> ConnectionResult {
+    match judgement.decision {
+        Decision::Reject if judgement.names == NameCheck::NotAllowed => {
+            ConnectionResult::NotAllowed
+        }
+        Decision::Reject => ConnectionResult::Rejected,
+        Decision::Admit | Decision::Annotate | Decision::Flag if is_over_limit => {
+            ConnectionResult::Limited
+        }
+        Decision::Admit | Decision::Annotate | Decision::Flag => ConnectionResult::Served,
     }
 }
 

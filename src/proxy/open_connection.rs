@@ -35,11 +35,10 @@ pub(crate) fn record_judgement(
     identity: &ClientIdentity,
     judged_at: JudgedAt,
 ) {
-    let Judgement { verdict, decision } = judgement;
-    metrics.count_judgement(judged_at, verdict, *decision);
-    if *decision != Decision::Admit {
+    metrics.count_judgement(judged_at, judgement);
+    if judgement.decision != Decision::Admit {
         identity.with_path(|path| {
-            log.hit(identity.peer(), service, path, verdict, judged_at, *decision);
+            log.hit(identity.peer(), service, path, judgement, judged_at);
         });
     }
 }
@@ -115,7 +114,7 @@ impl OpenConnection {
             host: RefCell::default(),
             identity,
             is_evicted: Cell::new(false),
-            rejection: Cell::new(is_rejected.then(|| rejection_of(&judgement.verdict))),
+            rejection: Cell::new(is_rejected.then(|| forbidden(judgement.rejection()))),
             judgement: RefCell::new(judgement),
             has_responded: Cell::new(false),
             fingerprint: OnceCell::new(),
@@ -261,10 +260,7 @@ impl OpenConnection {
             Depth::Chain => self.identity.path_length(),
             Depth::Leaf => 1,
         };
-        let is_new = {
-            let before = self.judgement.borrow();
-            before.decision != judgement.decision || before.verdict != judgement.verdict
-        };
+        let is_new = *self.judgement.borrow() != judgement;
         let metrics = metrics_of(service);
         if is_new {
             record_judgement(
@@ -276,13 +272,13 @@ impl OpenConnection {
                 JudgedAt::Reload,
             );
         } else if reason == NewJudgement::Snapshot {
-            metrics.count_judgement(JudgedAt::Reload, &judgement.verdict, judgement.decision);
+            metrics.count_judgement(JudgedAt::Reload, &judgement);
         }
         self.key_status.replace(key_status(&service.config, &judgement.verdict));
         let is_rejected = judgement.decision == Decision::Reject;
         self.judgement.replace(judgement);
         if is_rejected {
-            self.evict(rejection_of(&self.judgement.borrow().verdict));
+            self.evict(forbidden(self.judgement.borrow().rejection()));
         }
         verified + judged
     }
@@ -348,9 +344,4 @@ impl OpenConnection {
 
 fn forbidden(reason: &'static str) -> RequestRejection {
     RequestRejection { status: StatusCode::FORBIDDEN, reason }
-}
-
-/// The response to a client that is rejected for this verdict.
-fn rejection_of(verdict: &Verdict) -> RequestRejection {
-    forbidden(verdict.rejection())
 }

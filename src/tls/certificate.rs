@@ -66,6 +66,8 @@ pub struct CertificateSummary {
     pub dns_names: Vec<String>,
     /// Subject alternative names that are URIs.
     pub uris: Vec<String>,
+    /// Subject alternative names that are email addresses.
+    pub emails: Vec<String>,
 }
 
 /// Maximum length of a name, in characters; the rest is cut, because the issuer chooses it.
@@ -82,10 +84,11 @@ impl CertificateSummary {
             return Self { fingerprint, ..Self::default() };
         };
         let certificate = certificate.tbs_certificate();
-        let (dns_names, uris) = alternative_names(certificate);
+        let [dns_names, uris, emails] = alternative_names(certificate);
         Self {
             dns_names,
             uris,
+            emails,
             subject: bounded(certificate.subject().to_string()),
             common_name: common_name(certificate.subject()).map(bounded),
             issuer: bounded(certificate.issuer().to_string()),
@@ -95,28 +98,29 @@ impl CertificateSummary {
     }
 }
 
-/// Maximum number of DNS names and of URIs; further ones are left out.
+/// Maximum number of DNS names, of URIs and of email addresses; further ones are left out.
 const MAX_NAMES: usize = 16;
 
-/// The DNS names and the URIs among the subject alternative names.
-fn alternative_names(certificate: &TbsCertificate) -> (Vec<String>, Vec<String>) {
-    let (mut dns_names, mut uris) = (Vec::new(), Vec::new());
+/// The DNS names, the URIs and the email addresses among the subject alternative names.
+fn alternative_names(certificate: &TbsCertificate) -> [Vec<String>; 3] {
+    let (mut dns_names, mut uris, mut emails) = (Vec::new(), Vec::new(), Vec::new());
     let names: Option<(bool, SubjectAltName)> = certificate.get_extension().ok().flatten();
     for name in names.map(|(_, names)| names.0).unwrap_or_default() {
         match name {
+            GeneralName::Rfc822Name(email) => emails.push(bounded(email.to_string())),
             GeneralName::DnsName(name) => dns_names.push(bounded(name.to_string())),
             GeneralName::UniformResourceIdentifier(uri) => uris.push(bounded(uri.to_string())),
             GeneralName::DirectoryName(_)
             | GeneralName::EdiPartyName(_)
             | GeneralName::IpAddress(_)
             | GeneralName::OtherName(_)
-            | GeneralName::RegisteredId(_)
-            | GeneralName::Rfc822Name(_) => {}
+            | GeneralName::RegisteredId(_) => {}
         }
     }
-    dns_names.truncate(MAX_NAMES);
-    uris.truncate(MAX_NAMES);
-    (dns_names, uris)
+    [dns_names, uris, emails].map(|mut names| {
+        names.truncate(MAX_NAMES);
+        names
+    })
 }
 
 /// The first common name (RFC 5280, appendix A.1: `id-at-commonName`).

@@ -15,7 +15,7 @@ use rustls::pki_types::CertificateDer;
 use super::VerifiedPath;
 #[cfg(feature = "proxy")]
 use super::path::StoredPath;
-use crate::guard::Verdict;
+use crate::guard::Judgement;
 
 /// A client that a [`KeyVerifier`](super::KeyVerifier) rejected in the handshake.
 #[derive(Debug, Clone)]
@@ -23,10 +23,10 @@ pub struct RejectedClient {
     /// The verified path, leaf first, trust anchor last, as far as it was judged. If chain or
     /// signature failed verification, only the leaf that the client presented.
     pub chain: Vec<CertificateDer<'static>>,
-    /// The verdict on the rejected key, whose position is one in `chain`; the client has then proved
-    /// that it holds the key of the leaf. `None` if chain or signature failed verification: the
-    /// certificate may then be a copy.
-    pub verdict: Option<Verdict>,
+    /// The judgement that rejects the client, whose verdict has a position in `chain`; the client has
+    /// then proved that it holds the key of the leaf. `None` if chain or signature failed
+    /// verification: the certificate may then be a copy.
+    pub judgement: Option<Judgement>,
 }
 
 /// One handshake, and the facts that its verifier found out.
@@ -169,10 +169,10 @@ pub(super) fn record_verified(client: impl FnOnce() -> VerifiedClient) {
 }
 
 /// Records a rejected client; no effect outside a handshake.
-pub(super) fn record_rejected(chain: Vec<CertificateDer<'static>>, verdict: Option<Verdict>) {
+pub(super) fn record_rejected(chain: Vec<CertificateDer<'static>>, judgement: Option<Judgement>) {
     with_current(|handshake| {
         if let Some(handshake) = handshake {
-            handshake.rejected = Some(RejectedClient { chain, verdict });
+            handshake.rejected = Some(RejectedClient { chain, judgement });
         }
     });
 }

@@ -4,6 +4,8 @@ use std::io;
 
 use rustls::{CertificateError, Error};
 
+use crate::guard::NameCheck;
+
 /// The outcome of a TLS handshake with a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandshakeResult {
@@ -17,6 +19,8 @@ pub enum HandshakeResult {
     Expired,
     /// The client sent no certificate.
     NoCertificate,
+    /// No rule of the service names the client.
+    NotAllowed,
     /// The client does not speak TLS.
     NotTls,
     /// The handshake succeeded.
@@ -37,12 +41,13 @@ pub enum HandshakeResult {
 
 impl HandshakeResult {
     /// Every outcome, in the order of declaration.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::BadSignature,
         Self::ClientGone,
         Self::Compromised,
         Self::Expired,
         Self::NoCertificate,
+        Self::NotAllowed,
         Self::NotTls,
         Self::Ok,
         Self::PlainHttp,
@@ -62,6 +67,7 @@ impl HandshakeResult {
             Self::Compromised => "compromised",
             Self::Expired => "expired",
             Self::NoCertificate => "no_certificate",
+            Self::NotAllowed => NameCheck::NOT_ALLOWED,
             Self::NotTls => "not_tls",
             Self::Ok => "ok",
             Self::PlainHttp => "plain_http",

@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use super::handshake::{self, Handshake, VerifiedClient};
 use super::verification_error::{UnknownPath, other};
 use crate::guard::{
-    CurrentGuard, Decision, Depth, Guard, Judgement, Policy, RejectWith, VerdictKind,
+    CurrentGuard, Decision, Depth, Guard, Judgement, NameCheck, Policy, RejectWith, VerdictKind,
 };
 
 /// Accepts the clients that another verifier accepts, unless the policy rejects the verdict on
@@ -234,7 +234,7 @@ impl KeyVerifier {
             None => Ok(()),
             Some((chain, judgement)) => {
                 let error = rejection(&judgement);
-                handshake::record_rejected(chain, Some(judgement.verdict));
+                handshake::record_rejected(chain, Some(judgement));
                 Err(error.into())
             }
         }
@@ -249,6 +249,9 @@ impl KeyVerifier {
 /// The error whose alert a rejected client gets.
 fn rejection(judgement: &Judgement) -> CertificateError {
     match judgement.verdict.kind() {
+        _ if judgement.names == NameCheck::NotAllowed => {
+            CertificateError::ApplicationVerificationFailure
+        }
         VerdictKind::Confirmed => CertificateError::Revoked,
         VerdictKind::Allowed
         | VerdictKind::Clean

@@ -25,6 +25,7 @@ mod admission {
     mod held_matrix;
     mod lists;
     mod matrix;
+    mod names;
     mod open_connections;
     mod openssl_sessions;
     mod paths;

@@ -14,7 +14,7 @@ use super::super::{
 };
 use super::Checker;
 use super::service::merge;
-use crate::guard::Decision;
+use crate::guard::{Decision, Policy};
 
 /// Range of `max_question_size`, in bytes. The minimum is hyper's smallest read buffer, the maximum
 /// the default limit of gRPC messages.
@@ -38,7 +38,9 @@ impl Checker<'_> {
         let at = |key: &str| format!("{path}.{key}");
         let protocol = authorizer.protocol;
         let listen = self.listen_address(&at("listen"), &authorizer.listen);
-        let merged = merge(policy, &authorizer.policy, None);
+        let auth = &authorizer.client_auth;
+        let allow = self.allow(&at("client_auth"), auth.mode, auth.allow.as_ref());
+        let merged = Policy { allow, ..merge(policy, &authorizer.policy, None) };
         self.without_connections(path, &authorizer.policy);
         if authorizer.client_auth.mode == ClientAuthMode::Optional
             && merged.on_unchecked == Decision::Reject

@@ -65,7 +65,9 @@ impl Checker<'_> {
         policy: &raw::RawPolicy,
     ) -> ServiceConfig {
         let at = |key: &str| format!("{path}.{key}");
-        let merged = merge(policy, &service.policy, service.policy.reject_with);
+        let auth = &service.client_auth;
+        let allow = self.allow(&at("client_auth"), auth.mode, auth.allow.as_ref());
+        let merged = Policy { allow, ..merge(policy, &service.policy, service.policy.reject_with) };
         if service.client_auth.mode == ClientAuthMode::Optional
             && merged.on_unchecked == Decision::Reject
         {
@@ -279,6 +281,7 @@ pub(super) fn merge<R, E>(
             .on_unchecked
             .or(policy.on_unchecked)
             .map_or(default.on_unchecked, Into::into),
+        allow: None,
         judge: service.judge.or(policy.judge).unwrap_or(default.judge),
         reject_with: reject_with.or(policy.reject_with).unwrap_or(default.reject_with),
     }

@@ -10,7 +10,7 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::super::units::{DurationText, SizeText};
 use super::super::{AuthorizerProtocol, ClientAuthMode, ExpiredCrl, HeaderEncoding, TlsVersion};
-use super::RawAskedPolicy;
+use super::{RawAllow, RawAskedPolicy};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
@@ -105,6 +105,7 @@ pub(in crate::config) struct RawChecks {
     pub(in crate::config) intermediates: Option<PathBuf>,
     pub(in crate::config) crls: Vec<PathBuf>,
     pub(in crate::config) expired_crl: Option<ExpiredCrl>,
+    pub(in crate::config) allow: Option<RawAllow>,
 }
 
 #[derive(Debug, Deserialize)]

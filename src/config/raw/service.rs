@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::super::units::{DurationText, SizeText};
 use super::super::{AlpnProtocol, ClientAuthMode, ExpiredCrl, ForwardConfig, Protocol, TlsVersion};
-use super::{RawPolicy, RawUpstream};
+use super::{RawAllow, RawPolicy, RawUpstream};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
@@ -68,6 +68,7 @@ pub(in crate::config) struct RawClientAuth {
     pub(in crate::config) crls: Vec<PathBuf>,
     #[serde(default)]
     pub(in crate::config) expired_crl: ExpiredCrl,
+    pub(in crate::config) allow: Option<RawAllow>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tracing::debug;
 
 use crate::client_log::FailedHandshake;
-use crate::guard::{Decision, JudgedAt};
+use crate::guard::JudgedAt;
 use crate::lingering_close;
 use crate::metrics::ConnectionResult;
 use crate::proxy::client_hello::BadHello;
@@ -47,11 +47,11 @@ impl HandshakeFailure {
                 metrics.handshakes(self.result, false).inc();
             }
             metrics.connections.of(outcome).inc();
-            if let Some(RejectedClient { chain, verdict: Some(verdict) }) = &self.refusal {
-                let (stage, decision) = (JudgedAt::FullHandshake, Decision::Reject);
-                metrics.count_judgement(stage, verdict, decision);
+            if let Some(RejectedClient { chain, judgement: Some(judgement) }) = &self.refusal {
+                let stage = JudgedAt::FullHandshake;
+                metrics.count_judgement(stage, judgement);
                 let path: Vec<_> = chain.iter().collect();
-                worker.refusal_log.hit(peer, service, &path, verdict, stage, decision);
+                worker.refusal_log.hit(peer, service, &path, judgement, stage);
                 // The client has proved its key. An answer may admit its next connection.
                 worker.ask_about(service, &path);
             }
@@ -84,6 +84,7 @@ impl HandshakeFailure {
         match self.result {
             _ if self.is_over_limit => ConnectionResult::Limited,
             HandshakeResult::Compromised => ConnectionResult::Rejected,
+            HandshakeResult::NotAllowed => ConnectionResult::NotAllowed,
             HandshakeResult::BadSignature
             | HandshakeResult::ClientGone
             | HandshakeResult::Expired

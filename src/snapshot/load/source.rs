@@ -99,11 +99,13 @@ impl Sources {
         now: SystemTime,
     ) -> Trial {
         let services = config.services.iter();
-        let services = services
-            .map(|service| (ids.assign(&service.name), service.name.clone(), service.policy));
+        let services = services.map(|service| {
+            (ids.assign(&service.name), service.name.clone(), service.policy.clone())
+        });
         let services: Vec<_> = services.collect();
         let authorizers = config.authorizers.iter();
-        let authorizers = authorizers.map(|it| (ids.assign(&it.name), it.name.clone(), it.policy));
+        let authorizers =
+            authorizers.map(|it| (ids.assign(&it.name), it.name.clone(), it.policy.clone()));
         let services = services.into_iter().chain(authorizers);
         let lists = self.lists.iter().filter(|list| config.lists.contains(list.config()));
         let judges = Judges {

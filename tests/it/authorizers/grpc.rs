@@ -21,7 +21,7 @@ use crate::support::http2::{
     DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, RST_STREAM, SETTINGS, frame,
     read_frame,
 };
-use crate::support::pki::Party;
+use crate::support::pki::{Kind, Party};
 use crate::support::proxy::Configure;
 use crate::support::{TIMEOUT, wait_for};
 
@@ -180,6 +180,24 @@ fn an_answer_has_all_fields_that_envoy_needs() {
     assert_eq!((&line["client"], &line["sni"]), (&json!("192.0.2.7"), &json!("a.example")));
     assert_eq!(authorizer.questions("allowed"), 1.0);
     assert_eq!(authorizer.questions("denied"), 2.0);
+}
+
+#[test]
+fn a_client_that_no_rule_names_is_denied() {
+    let allow = "allow = { common_names = [\"good\"] }";
+    let authorizer = Authorizer::of("envoy").add("authorizers.client_auth", allow).start();
+    let unnamed = authorizer.pki.client("unnamed", Kind::P256);
+    block_on(async {
+        let host = connect(&authorizer.socket()).await;
+        assert!(
+            ask(&host, &about(escaped_pem(&authorizer.good.der).as_bytes())).await.is_allowed()
+        );
+        let denied = ask(&host, &about(escaped_pem(&unnamed.der).as_bytes())).await;
+        assert!(denied.is_denied());
+        let message = String::from_utf8_lossy(&denied.message).into_owned();
+        assert!(message.contains("no name of the client certificate is allowed here"));
+    });
+    assert_eq!(authorizer.questions("client_not_allowed"), 1.0);
 }
 
 #[test]

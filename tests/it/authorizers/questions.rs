@@ -6,12 +6,20 @@ use serde_json::{Value, json};
 
 use crate::support::asker::{AskedKeygate, UNIX, configuration};
 use crate::support::keygate::keygate;
-use crate::support::pki::Pki;
+use crate::support::pki::{Kind, Pki};
 use crate::support::proof_source::{ProofSource, fingerprint};
 use crate::support::{output_text, wait_for, write_revision};
 
-const RESULTS: [&str; 7] =
-    ["allowed", "denied", "draining", "malformed", "not_allowed", "not_verified", "oversize"];
+const RESULTS: [&str; 8] = [
+    "allowed",
+    "client_not_allowed",
+    "denied",
+    "draining",
+    "malformed",
+    "not_allowed",
+    "not_verified",
+    "oversize",
+];
 
 #[test]
 fn every_series_exists_before_the_first_question() {
@@ -24,6 +32,7 @@ fn every_series_exists_before_the_first_question() {
     for series in [
         "keygate_key_checks_total{service=\"edge\",stage=\"asked\",verdict=\"probable\"}",
         "keygate_key_actions_total{action=\"reject\",service=\"edge\"}",
+        "keygate_name_checks_total{result=\"not_allowed\",service=\"edge\",stage=\"asked\"}",
         "keygate_question_duration_seconds_count{service=\"edge\"}",
         "keygate_askers_active{service=\"edge\"}",
     ] {
@@ -70,6 +79,51 @@ fn verdicts_become_answers_that_are_counted_and_logged() {
     assert!(text.contains("\"asked\"") && text.contains("192.0.2.7"), "{text}");
     drop(asker);
     scene.keygate.wait_for_metric("keygate_askers_active{service=\"edge\"}", 0.0);
+}
+
+#[test]
+fn a_client_that_no_rule_names_is_denied_counted_logged_and_reported() {
+    let allow =
+        |name| format!("{UNIX}client_auth = {{ allow = {{ common_names = [\"{name}\"] }} }}\n");
+    let scene = AskedKeygate::start(&allow("good"));
+    let unnamed = scene.pki.client("unnamed", Kind::P256);
+    let mut asker = scene.connect();
+    assert_eq!(asker.ask_about(&scene.good).status, 200);
+    let denied = asker.ask_about(&unnamed);
+    assert_eq!((denied.status, denied.field("client-key-status")), (403, Some("clean")));
+    assert!(denied.body.contains("no name of the client certificate is allowed here"));
+    // The verdict on the key goes before the rules.
+    assert_eq!(asker.ask_about(&scene.lost).field("client-key-status"), Some("probable"));
+    let line = scene.keygate.wait_for("the line", |line| line["message"] == "client not allowed");
+    for (field, expected) in [
+        ("service", "edge"),
+        ("client", "192.0.2.7"),
+        ("subject", "CN=unnamed"),
+        ("stage", "asked"),
+        ("result", "not_allowed"),
+        ("verdict", "clean"),
+        ("action", "reject"),
+    ] {
+        assert_eq!(line[field], expected, "{line}");
+    }
+    let results = ["allowed", "client_not_allowed", "denied", "not_allowed"];
+    assert_eq!(results.map(|result| scene.questions(result)), [1.0, 1.0, 1.0, 0.0]);
+    for (result, count) in [("allowed", 1.0), ("not_allowed", 1.0)] {
+        let series = format!(
+            "keygate_name_checks_total{{result=\"{result}\",service=\"edge\",stage=\"asked\"}}"
+        );
+        assert_eq!(scene.keygate.metric(&series), count, "{series}");
+    }
+    let actions = "keygate_key_actions_total{action=\"reject\",service=\"edge\"}";
+    assert_eq!(scene.keygate.metric(actions), 1.0, "of the probable key alone");
+    let report: Value = serde_json::from_str(&scene.keygate.admin("/report").1).unwrap();
+    let clients = report["clients"].as_array().unwrap();
+    assert!(clients.iter().any(|it| it["result"] == "not_allowed" && it["stage"] == "asked"));
+
+    // The next question on the open connection gets the answer of the new rules.
+    scene.reconfigure(&allow("unnamed"), 2);
+    assert_eq!(asker.ask_about(&unnamed).status, 200);
+    assert_eq!(asker.ask_about(&scene.good).status, 403);
 }
 
 #[test]

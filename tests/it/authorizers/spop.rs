@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::support::TIMEOUT;
 use crate::support::authorizer::{Authorizer, RunningAuthorizer};
 use crate::support::keys::{with, written};
+use crate::support::pki::Kind;
 use crate::support::program::reserved_address;
 use crate::support::proxy::Configure;
 use crate::support::spop::{
@@ -52,6 +53,19 @@ fn an_answer_has_action_verdict_status_and_fingerprint() {
 
     let line = keygate.wait_for("the rejected client", |line| line["verdict"] == "probable");
     assert_eq!((&line["client"], &line["sni"]), (&"192.0.2.7".into(), &"localhost".into()));
+}
+
+#[test]
+fn the_action_rejects_a_client_that_no_rule_names_although_its_key_is_clean() {
+    let allow = "allow = { common_names = [\"good\"] }";
+    let keygate = Authorizer::of("haproxy").add("authorizers.client_auth", allow).start();
+    let unnamed = keygate.pki.client("unnamed", Kind::P256);
+    let mut peer = SpopPeer::connect(&keygate.socket());
+    assert_eq!(peer.action(&keygate.good.der), "admit");
+    let ack = peer.ask(&arguments(&unnamed.der));
+    assert_eq!(ack.text("txn.action"), "reject");
+    assert_eq!(ack.text("txn.verdict"), "clean");
+    assert_eq!(questions(&keygate, "client_not_allowed"), 1.0);
 }
 
 #[test]

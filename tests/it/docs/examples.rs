@@ -13,6 +13,7 @@ const COMPLETE: &str = include_str!("../../../config/keygate.toml");
 /// The model as it is typed.
 const MODEL: &str = concat!(
     include_str!("../../../src/config/raw.rs"),
+    include_str!("../../../src/config/raw/allow.rs"),
     include_str!("../../../src/config/raw/authorizer.rs"),
     include_str!("../../../src/config/raw/service.rs"),
     include_str!("../../../src/config/raw/upstream.rs")

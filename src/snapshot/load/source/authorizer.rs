@@ -51,6 +51,6 @@ impl AuthorizerSource {
 
     /// The policy of the authorizer.
     pub(crate) fn asked_policy(&self) -> Policy {
-        self.config.policy
+        self.config.policy.clone()
     }
 }

@@ -36,7 +36,7 @@ impl ServiceSource {
             Arc::clone(client_verifier),
             Judging {
                 guard: guard.clone(),
-                policy: self.config.policy,
+                policy: self.config.policy.clone(),
                 deferral: deferral.cloned(),
             },
         )
@@ -52,7 +52,7 @@ impl ServiceSource {
 
     /// The policy of the service.
     pub(crate) fn policy(&self) -> Policy {
-        self.config.policy
+        self.config.policy.clone()
     }
 
     /// The service and the result of the last attempt to read its files.
