@@ -89,6 +89,13 @@ mod docs {
     mod reference;
 }
 
+mod fetch {
+    mod blocklists;
+    mod checks;
+    mod downloads;
+    mod scene;
+}
+
 mod http {
     mod cut_short;
     mod headers;

@@ -30,6 +30,7 @@ pub mod http_host;
 pub mod keygate;
 pub mod keys;
 pub mod load;
+pub mod mirror;
 pub mod origin;
 pub mod pki;
 pub mod program;

@@ -1,0 +1,420 @@
+//! `keygate fetch --badkeys`: metadata, packed lists, hostile values, a proxy that watches.
+//!
+//! Guards: `named_list` in `src/fetch/blocklist.rs`, `unpack` in `src/fetch/unpack.rs`, `install` in
+//! `src/fetch/install.rs`.
+
+use std::fs::{copy, create_dir, read, read_to_string, remove_file, write};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use super::scene::{fetch_badkeys, names, rejected, succeeded};
+use crate::support::blocklist::Blocklist;
+use crate::support::keygate::BINARY;
+use crate::support::mirror::{Fetch, Mirror};
+use crate::support::pki::{Kind, Pki};
+use crate::support::proxy::{Configuration, Configure, Proxy};
+use crate::support::{output_text, skip, system, write_filter};
+
+/// A mirror of a blocklist.
+struct Scene {
+    pki: Pki,
+    mirror: Mirror,
+}
+
+impl Scene {
+    fn new() -> Option<Self> {
+        if skip::without("xz") {
+            return None;
+        }
+        let pki = Pki::new();
+        let mirror = Mirror::start(&pki)?;
+        create_dir(mirror.path("v0")).unwrap();
+        Some(Self { pki, mirror })
+    }
+
+    fn url(&self) -> String {
+        self.mirror.url("v0/badkeysdata.json")
+    }
+
+    /// A list with this number of records.
+    fn list(&self, count: u32) -> Blocklist {
+        let url = self.mirror.url("v0/blocklist.dat.xz");
+        Blocklist::new(&[]).with_others(0, count).with("blocklist_url", url.into())
+    }
+
+    /// Writes the metadata and the packed list.
+    fn publish(&self, list: &Blocklist) {
+        let path = list.write(&self.mirror.path("v0"));
+        pack(&path, &["-0"]);
+        self.mirror.date_files();
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.mirror.date_files();
+        fetch_badkeys(&self.pki, &self.url(), arguments)
+    }
+
+    fn fetched(&self) -> Value {
+        succeeded(&self.run(&["--json"]))
+    }
+
+    /// Both files in use.
+    fn in_use(&self) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+        let file = |name: &str| read(self.pki.path("badkeys").join(name)).ok();
+        (file("badkeysdata.json"), file("blocklist.dat"))
+    }
+
+    fn fails(&self, problem: &str) {
+        let before = self.in_use();
+        rejected(&self.run(&[]), problem);
+        assert!(self.in_use() == before, "{problem}: the files in use have changed");
+        let left = names(&self.pki.path("badkeys/.blocklist.dat.fetch"));
+        assert!(!left.contains(&"next".to_owned()), "{left:?}");
+    }
+
+    /// Kills an update at a system call. `None` if there is none with this number; otherwise whether the
+    /// files in use did not fit each other. Another run completes the update.
+    fn kill_update_at(&mut self, call: &str, number: u32) -> Option<bool> {
+        let (old, new) = (self.list(1000), self.list(1500));
+        let directory = self.pki.path("badkeys");
+        let _ = std::fs::remove_dir_all(&directory); // of the last time
+        self.publish(&old);
+        self.fetched();
+        self.publish(&new);
+        let inject = format!("inject={call}:signal=KILL:when={number}");
+        let killed = Command::new("strace")
+            .args(["-f", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject])
+            .args([BINARY, "fetch", "--badkeys", directory.to_str().unwrap()])
+            .args(["--url", &self.url()])
+            .args(["--trust-anchors", self.pki.path("ca.pem").to_str().unwrap()])
+            .output()
+            .unwrap();
+        if killed.status.success() {
+            return None;
+        }
+        let read = keygate::badkeys::read(&directory.join("blocklist.dat"), 1 << 30);
+        let is_torn = read.is_err();
+        assert!(self.has(&old) || self.has(&new) || is_torn, "{call} {number}");
+        if is_torn {
+            self.mirror.kill();
+            rejected(&self.run(&[]), "Connection refused");
+            assert!(self.has(&new), "the next run completes the update without the source");
+            self.mirror.restart();
+        }
+        self.fetched();
+        assert!(self.has(&new), "{call} {number}");
+        let left = names(&directory.join(".blocklist.dat.fetch"));
+        assert!(!left.contains(&"next".to_owned()), "{left:?}");
+        assert!(!names(&directory).iter().any(|name| name.ends_with(".fetched")));
+        Some(is_torn)
+    }
+
+    /// Whether the files in use have this content.
+    fn has(&self, list: &Blocklist) -> bool {
+        let read = keygate::badkeys::read(&self.pki.path("badkeys/blocklist.dat"), 1 << 30);
+        read.is_ok_and(|it| it.blocklist.content() == list.content() && it.metadata.is_some())
+    }
+}
+
+/// Packs a file with further arguments for xz. The file stays.
+fn pack(path: &Path, arguments: &[&str]) {
+    let all = [&["--keep", "--force"], arguments, &[path.to_str().unwrap()]].concat();
+    let packed = system("xz", &all);
+    assert!(packed.status.success(), "{}", output_text(&packed));
+}
+
+#[test]
+fn a_list_is_unpacked_and_replaced_with_its_metadata() {
+    let Some(scene) = Scene::new() else { return };
+    let first = scene.list(1000);
+    scene.publish(&first);
+    let row = scene.fetched();
+    assert_eq!((row["result"].as_str(), row["entries"].as_u64()), (Some("installed"), Some(1000)));
+    assert!(scene.has(&first));
+    assert_eq!(
+        names(&scene.pki.path("badkeys")),
+        [".blocklist.dat.fetch", "badkeysdata.json", "blocklist.dat"]
+    );
+    assert_eq!(scene.fetched()["result"], "unchanged");
+    assert!(scene.mirror.requests(3)[2].contains(" 304 "), "only the metadata are requested");
+
+    // New metadata for the same list: the list itself is not requested.
+    let renamed = first.clone().with("date", "2026-08-21".into());
+    scene.publish(&renamed);
+    assert_eq!(scene.fetched()["result"], "installed");
+    assert!(
+        read_to_string(scene.pki.path("badkeys/badkeysdata.json")).unwrap().contains("2026-08-21")
+    );
+    scene.mirror.requests(4);
+
+    let second = scene.list(1500);
+    scene.publish(&second);
+    assert_eq!(scene.fetched()["entries"], 1500);
+    assert!(scene.has(&second));
+    // A file that was removed is fetched again.
+    remove_file(scene.pki.path("badkeys/blocklist.dat")).unwrap();
+    assert_eq!(scene.fetched()["result"], "installed");
+    assert!(scene.has(&second));
+    // Most of the records are gone.
+    scene.publish(&scene.list(700));
+    scene.fails("it lacks 800 of the records in use (1500), more than half");
+    assert!(scene.has(&second));
+}
+
+#[test]
+fn hostile_metadata_are_rejected_and_name_the_member() {
+    let Some(scene) = Scene::new() else { return };
+    let good = scene.list(1000);
+    scene.publish(&good);
+    scene.fetched();
+    let foreign = "is not a file on the same server; a mirror must give its own address";
+    let (_, port) = scene
+        .mirror
+        .url("")
+        .trim_end_matches('/')
+        .rsplit_once(':')
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap();
+    for (member, value, problem) in [
+        ("bkformat", json!(1), "bkformat: 1, and keygate reads 0"),
+        ("bkformat", json!("0"), "not the metadata of a blocklist"),
+        ("blocklists", json!(7), "not the metadata of a blocklist"),
+        ("blocklists", json!([{ "id": 256, "name": "a" }]), "blocklists[0].id: 256"),
+        (
+            "blocklists",
+            json!([{ "id": 1, "name": "a\u{1b}[2J" }]),
+            "blocklists[0].name: \"a\\u{1b}[2J\"",
+        ),
+        ("date", json!("soon"), "date: \"soon\""),
+        ("blocklist_sha256", json!("e3b0"), "blocklist_sha256: \"e3b0\" is not 64 hex digits"),
+        ("blocklist_sha256", json!("0".repeat(64)), "but blocklist_sha256 is 000000"),
+        ("blocklist_sha256", Value::Null, "blocklist_sha256 is missing"),
+        ("blocklist_url", Value::Null, "blocklist_url is missing: the list is not published"),
+        ("blocklist_url", json!(format!("http://127.0.0.1:{port}/v0/blocklist.dat.xz")), foreign),
+        ("blocklist_url", json!(format!("https://localhost:{port}/v0/blocklist.dat.xz")), foreign),
+        ("blocklist_url", json!("https://127.0.0.1/v0/blocklist.dat.xz"), foreign),
+        ("blocklist_url", json!("http://169.254.169.254/latest"), foreign),
+        ("blocklist_url", json!("file:///etc/passwd"), foreign),
+        ("blocklist_url", json!("blocklist.dat.xz"), foreign),
+        ("blocklist_url", json!(format!("https://127.0.0.1:{port}")), foreign),
+        (
+            "blocklist_url",
+            json!(format!("https://user@127.0.0.1:{port}/v0/blocklist.dat.xz")),
+            foreign,
+        ),
+        (
+            "blocklist_url",
+            json!(scene.mirror.url("v0/missing.xz")),
+            "/v0/missing.xz: 404 Not Found",
+        ),
+        (
+            "blocklist_url",
+            json!(scene.mirror.url("moved/v0/blocklist.dat.xz")),
+            "redirects are not followed",
+        ),
+        // The file is not a list, although its digest is right.
+        (
+            "blocklist_url",
+            json!(scene.mirror.url("v0/badkeysdata.json")),
+            "but blocklist_sha256 is",
+        ),
+    ] {
+        // Another list, so that it would be requested.
+        let list = scene.list(1100).with(member, value.clone());
+        scene.publish(&list);
+        if value.is_null() {
+            let path = scene.mirror.path("v0/badkeysdata.json");
+            let mut metadata: Value = serde_json::from_slice(&read(&path).unwrap()).unwrap();
+            metadata.as_object_mut().unwrap().remove(member);
+            write(path, metadata.to_string()).unwrap();
+        }
+        scene.fails(problem);
+    }
+    for text in ["", "[]", "{", &" ".repeat((1 << 20) + 1)] {
+        write(scene.mirror.path("v0/badkeysdata.json"), text).unwrap();
+        scene.fails("/v0/badkeysdata.json: ");
+    }
+    scene.publish(&good);
+    scene.fetched();
+    assert!(scene.has(&good));
+}
+
+#[test]
+fn a_deprecated_list_is_installed_and_reported() {
+    let Some(scene) = Scene::new() else { return };
+    let list = scene.list(1000).with("deprecated", "use v1,\u{1b}[2J see badkeys.info".into());
+    scene.publish(&list);
+    let textfile = scene.pki.path("a.prom");
+    for result in ["installed", "unchanged"] {
+        let output = scene.run(&["--json", "--textfile", textfile.to_str().unwrap()]);
+        let problem = "the format of the list is deprecated (use v1,[2J see badkeys.info), it may";
+        rejected(&output, problem);
+        let row: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            (row["result"].as_str(), row["deprecated"].as_bool()),
+            (Some(result), Some(true))
+        );
+        let text = read_to_string(&textfile).unwrap();
+        assert!(text.contains("keygate_fetch_deprecated{kind=\"list\",name=\"badkeys\"} 1\n"));
+    }
+    assert!(scene.has(&list));
+    // The list is gone, and the text says where to look.
+    let path = scene.mirror.path("v0/badkeysdata.json");
+    let mut metadata: Value = serde_json::from_slice(&read(&path).unwrap()).unwrap();
+    metadata.as_object_mut().unwrap().remove("blocklist_url");
+    write(path, metadata.to_string()).unwrap();
+    scene.fails("in this format any more (use v1,[2J see badkeys.info); look for a newer keygate");
+    assert!(scene.has(&list));
+}
+
+#[test]
+fn a_packed_file_takes_neither_the_disk_nor_the_memory() {
+    let Some(mut scene) = Scene::new() else { return };
+    let good = scene.list(1000);
+    scene.publish(&good);
+    scene.fetched();
+    scene.publish(&scene.list(1100));
+    let path = scene.mirror.path("v0/blocklist.dat");
+    let packed = scene.mirror.path("v0/blocklist.dat.xz");
+
+    // 64 MiB of zeros, of which 1 MiB is accepted, in some 10 KiB.
+    let zeros = std::fs::File::create(&path).unwrap();
+    zeros.set_len(64 << 20).unwrap();
+    pack(&path, &["-0"]);
+    assert!(std::fs::metadata(&packed).unwrap().len() < 20_000);
+    let before = scene.in_use();
+    let settings = format!(
+        "[[lists]]\nname = \"badkeys\"\nformat = \"badkeys\"\npath = \"badkeys/blocklist.dat\"\n\
+         max_size = \"1MiB\"\nsource = {{ url = {:?}, trust_anchors = \"ca.pem\" }}",
+        scene.url()
+    );
+    let config = scene.pki.path("keygate.toml");
+    write(&config, Configuration::new("127.0.0.1:9").global(&settings).text()).unwrap();
+    let output = Fetch::start(&["--config", config.to_str().unwrap()]).ended();
+    rejected(&output, "/v0/blocklist.dat.xz: it is unpacked larger than max_size, 1048576 bytes");
+    assert!(scene.in_use() == before);
+    assert_eq!(names(&scene.pki.path("badkeys/.blocklist.dat.fetch")), ["lock", "state.json"]);
+
+    // A dictionary of 4 GiB, which the header of a small file asks for.
+    write(&path, scene.list(1100).content()).unwrap();
+    pack(&path, &["-0"]);
+    let right = read(&packed).unwrap();
+    write(&packed, with_dictionary(&right, 40)).unwrap();
+    scene.fails("/v0/blocklist.dat.xz: it cannot be unpacked: ");
+    write(&packed, with_dictionary(&right, 30)).unwrap(); // 128 MiB
+    scene.fails("/v0/blocklist.dat.xz: it cannot be unpacked: ");
+
+    // Every byte counts: damage, a missing end, bytes after the end.
+    let damaged = |at: usize| {
+        let mut damaged = right.clone();
+        damaged[at] ^= 0x10;
+        damaged
+    };
+    for content in [
+        damaged(7),
+        damaged(30),
+        damaged(right.len() / 2),
+        damaged(right.len() - 30),
+        damaged(right.len() - 1),
+        right[..right.len() - 1].to_vec(),
+        right[..right.len() / 2].to_vec(),
+        right[..13].to_vec(),
+        [&right[..], b"more"].concat(),
+    ] {
+        write(&packed, content).unwrap();
+        scene.fails("/v0/blocklist.dat.xz: ");
+    }
+    write(&packed, &right).unwrap();
+    scene.fetched();
+    assert!(scene.has(&scene.list(1100)));
+    // A mirror may have the list unpacked.
+    let plain = scene.list(1200).with("blocklist_url", scene.mirror.url("v0/blocklist.dat").into());
+    plain.write(&scene.mirror.path("v0"));
+    scene.fetched();
+    assert!(scene.has(&plain));
+    scene.mirror.kill();
+    scene.fails("Connection refused");
+}
+
+/// An xz file whose first block asks for another dictionary size (xz format, 5.3.1).
+fn with_dictionary(file: &[u8], size: u8) -> Vec<u8> {
+    let mut file = file.to_vec();
+    let header = &mut file[12..];
+    let length = (usize::from(header[0]) + 1) * 4;
+    let at = header[..length].windows(2).position(|it| it == [0x21, 0x01]).unwrap() + 2;
+    header[at] = size;
+    let crc = crc32(&header[..length - 4]);
+    header[length - 4..length].copy_from_slice(&crc.to_le_bytes());
+    file
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg())
+        })
+    })
+}
+
+/// SIGKILL at each rename of a run. The pair in use is the old one, the new one, or one that a reader
+/// rejects; the next run completes the update before its first request.
+#[test]
+fn an_update_that_is_killed_between_two_renames_is_completed_by_the_next_run() {
+    if skip::without("strace") {
+        return;
+    }
+    let Some(mut scene) = Scene::new() else { return };
+    let (mut killed, mut torn) = (0, 0);
+    // strace counts each system call by itself. Not every machine has all of them.
+    for call in ["?rename", "?renameat", "?renameat2"] {
+        for number in 1.. {
+            match scene.kill_update_at(call, number) {
+                None => break,
+                Some(was_torn) => torn += u32::from(was_torn),
+            }
+            killed += 1;
+        }
+    }
+    // The records of the part, of the checked version and of the state; metadata and list.
+    assert_eq!((killed, torn), (5, 1));
+}
+
+#[test]
+fn a_running_proxy_uses_the_list_that_was_fetched() {
+    let Some(scene) = Scene::new() else { return };
+    let Scene { pki: source, mirror } = &scene;
+    let proxy = Proxy::new();
+    let thief = proxy.pki.client("thief", Kind::P256);
+    write_filter(&proxy.pki.path("lost.pkbf"), &[]);
+    create_dir(proxy.pki.path("bk")).unwrap();
+    copy(source.path("ca.pem"), proxy.pki.path("mirror-ca.pem")).unwrap();
+    let url = mirror.url("v0/blocklist.dat.xz");
+    let list = |keys: &[(&[u8], u8)]| {
+        Blocklist::new(keys).with_others(0, 100).with("blocklist_url", url.clone().into())
+    };
+    scene.publish(&list(&[]));
+    let settings = format!(
+        "[[lists]]\nname = \"badkeys\"\nformat = \"badkeys\"\npath = \"bk/blocklist.dat\"\n\
+         source = {{ url = {:?}, trust_anchors = \"mirror-ca.pem\" }}",
+        scene.url()
+    );
+    let proxy = proxy.global(&settings);
+    let config = proxy.pki.path("keygate.toml");
+    write(&config, proxy.configuration.text()).unwrap();
+    let fetch = || {
+        let run = Fetch::start(&["--config", config.to_str().unwrap()]);
+        let output = run.ended();
+        assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+    };
+    fetch();
+    let proxy = proxy.start();
+    proxy.admits(&thief);
+    scene.publish(&list(&[(&thief.spki, 1)]));
+    fetch();
+    proxy.wait_for_metric("keygate_list_entries{list=\"badkeys\"}", 101.0);
+    proxy.rejects(&thief);
+    proxy.admits(&proxy.good);
+    assert!(proxy.lines("list update rejected, keeping the one in use").is_empty());
+}
