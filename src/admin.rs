@@ -14,7 +14,10 @@ mod page;
 mod plain;
 mod recent_hits;
 mod reload;
+mod servers;
 mod status;
+mod traffic;
+mod view;
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -23,7 +26,7 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -45,20 +48,21 @@ use tracing::{debug, warn};
 use self::command::AdminCommand;
 use self::connections::Connections;
 pub use self::drain::Drain;
-use self::history::{History, HourCounts};
 pub use self::listener::{AdminBindError, AdminListener};
+use self::view::{Memory, View};
 use crate::confirm::ConfirmStatus;
 use crate::metrics::Exposition;
 use crate::permit::network_of;
 use crate::process::heartbeat::HangingWorkers;
 use crate::process::lifecycle::Lifecycle;
+use crate::proxy::ServerStates;
 use crate::recent_hits::RecentHits;
 use crate::snapshot::Report;
 use crate::snapshot::watch::Command;
 use crate::unix_time::now;
 
-/// Interval at which the counters are added to the history.
-const HISTORY_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval at which the counters are remembered.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(60);
 /// Content-Security-Policy of every response: only files of this server, no inline script or style.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; connect-src 'self'; frame-ancestors 'none'; \
     img-src data:; script-src 'self'; style-src 'self'";
@@ -84,6 +88,8 @@ pub struct AdminState {
     pub confirm: ConfirmStatus,
     /// Recent clients whose keys were not clean.
     pub recent_hits: RecentHits,
+    /// The states of the upstream servers.
+    pub servers: ServerStates,
     /// The stage of the proxy, and the drain by an operator; `/readyz` responds 200 while it serves.
     pub drain: Drain,
     /// Workers that hang; `/livez` and `/readyz` respond 503 while there is one.
@@ -94,7 +100,9 @@ pub struct AdminState {
     since: u64,
     /// The address is on loopback, where pages in local browsers may send requests.
     is_loopback: bool,
-    history: Arc<Mutex<History>>,
+    /// Name of the machine.
+    host: String,
+    memory: Arc<Mutex<Memory>>,
 }
 
 impl AdminState {
@@ -105,23 +113,27 @@ impl AdminState {
         report: Arc<ArcSwap<Report>>,
         confirm: ConfirmStatus,
         recent_hits: RecentHits,
+        servers: ServerStates,
         drain: Drain,
         hanging: HangingWorkers,
         commands: mpsc::Sender<Command>,
     ) -> Self {
-        let (since, history) = (now(), Arc::default());
+        let (since, memory) = (now(), Arc::default());
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let is_loopback = false;
         Self {
             exposition,
             report,
             confirm,
             recent_hits,
+            servers,
             drain,
             hanging,
             commands,
             since,
             is_loopback,
-            history,
+            host,
+            memory,
         }
     }
 
@@ -142,13 +154,6 @@ impl AdminState {
             }
         }
     }
-
-    /// Adds the counters to the history and returns the hours up to `now`, in Unix seconds.
-    fn update_history(&self, now: u64) -> Vec<HourCounts> {
-        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-        history.update(&self.exposition, now);
-        history.hours().cloned().collect()
-    }
 }
 
 /// Serves until the task is dropped.
@@ -157,12 +162,12 @@ impl AdminState {
 /// Returns an error if the runtime cannot register the listener.
 pub async fn serve(listener: AdminListener, mut state: AdminState) -> io::Result<Infallible> {
     state.is_loopback = listener.is_loopback_tcp();
-    let history = state.clone();
+    let counted = state.clone();
     tokio::task::spawn_local(async move {
-        let mut ticks = tokio::time::interval(HISTORY_INTERVAL);
+        let mut ticks = tokio::time::interval(MEMORY_INTERVAL);
         loop {
             ticks.tick().await;
-            history.update_history(now()); // also without page views
+            drop(View::of(&counted)); // so that counters are remembered without page views
         }
     });
     let connections = Rc::default();
@@ -293,14 +298,19 @@ async fn respond(
             None => text(StatusCode::OK, "ready"),
             Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, &reason),
         },
-        "/" => rendered("text/html; charset=utf-8", page::render(state, now())),
+        "/" => rendered(
+            "text/html; charset=utf-8",
+            page::render(state, &View::of(state), request.uri().query()),
+        ),
         "/page.css" => typed("text/css; charset=utf-8", include_str!("admin/page.css").to_owned()),
         "/page.js" => {
             typed("text/javascript; charset=utf-8", include_str!("admin/page.js").to_owned())
         }
         "/report" => rendered("application/json", recent_hits::json(state)),
-        "/status" => rendered("application/json", status::json(state, now())),
-        "/status.txt" => rendered("text/plain; charset=utf-8", page::text::render(state, now())),
+        "/status" => rendered("application/json", status::json(state, &View::of(state))),
+        "/status.txt" => {
+            rendered("text/plain; charset=utf-8", page::text::render(state, &View::of(state)))
+        }
         _ => {
             let paths = "not found; the paths are /, /livez, /metrics, /readyz, /report, /status and /status.txt";
             text(StatusCode::NOT_FOUND, paths)
@@ -368,7 +378,10 @@ mod tests {
         let hanging = watch::Sender::default().subscribe();
         let (report, confirm) = (Arc::default(), ConfirmStatus::default());
         let hits = RecentHits::default();
-        (AdminState::new(exposition, report, confirm, hits, drain, hanging, commands), received)
+        let servers = ServerStates::default();
+        let state =
+            AdminState::new(exposition, report, confirm, hits, servers, drain, hanging, commands);
+        (state, received)
     }
 
     #[tokio::test(start_paused = true)]

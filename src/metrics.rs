@@ -13,6 +13,7 @@ mod exposition;
 mod gauges;
 mod labels;
 mod logs;
+mod scrape;
 mod worker;
 
 pub use authorizer::AuthorizerMetrics;
@@ -24,6 +25,7 @@ pub use labels::{
     QuestionResult, ReloadResult, UpstreamFailure, WaitOutcome,
 };
 pub use logs::LogMetrics;
+pub use scrape::{Buckets, Scrape};
 pub use worker::{ServiceMetrics, WorkerMetrics};
 
 use prometheus::core::{Collector, GenericCounter, GenericCounterVec};

@@ -39,6 +39,7 @@ mod worker;
 
 pub(crate) use self::connection::serve_accepted;
 pub(crate) use self::open_connection::{NewJudgement, OpenConnection};
-pub use self::upstream::health::{HealthRegistry, supervise as supervise_health};
+pub use self::upstream::health::supervise as supervise_health;
+pub use self::upstream::server_state::ServerStates;
 pub(crate) use self::worker::Worker;
 pub use self::worker::WorkerContext;

@@ -16,6 +16,7 @@
 mod credential_owner;
 mod crl_rejection_reason;
 mod current;
+mod expiry;
 mod filter_rejection;
 mod last_question;
 mod load;
@@ -28,6 +29,7 @@ pub mod watch;
 pub use credential_owner::CredentialOwner;
 pub use crl_rejection_reason::CrlRejectionReason;
 pub use current::{AskerTls, Authorizer, Current, Service, Snapshot};
+pub use expiry::Expiry;
 pub use filter_rejection::{CanaryFileError, FilterRejection};
 pub use last_question::LastQuestion;
 pub use load::candidate::{ShrunkFilter, check_filter_candidate, check_list_candidate};

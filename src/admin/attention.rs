@@ -3,11 +3,13 @@
 
 use serde::Serialize;
 
-use super::AdminState;
-use super::page::expiries::{Expiry, expiries};
+use super::servers::ServerReport;
+use super::view::View;
 use crate::confirm::{CanaryState, ConfirmReport};
+use crate::metrics::Scrape;
 use crate::process::lifecycle::Lifecycle;
-use crate::snapshot::{FilterReport, Rejection, Report};
+use crate::snapshot::{Expiry, FilterReport, Rejection};
+use crate::unix_time::rfc3339;
 
 /// A condition that needs attention.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -20,6 +22,8 @@ pub(super) struct Attention {
     /// The command to run, if one helps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) command: Option<String>,
+    /// Id of the row of the status page that has the details.
+    pub(super) row: String,
 }
 
 /// The urgency of a condition, in the order in which conditions are shown.
@@ -41,48 +45,58 @@ impl AttentionLevel {
     }
 }
 
-/// The conditions that need attention at `now`, in seconds since the Unix epoch.
-pub(super) fn attention(state: &AdminState, now: u64) -> Vec<Attention> {
-    let (report, confirm) = (state.report.load(), state.confirm.load());
-    let mut all: Vec<Attention> = readiness(state).into_iter().collect();
+/// The conditions that need attention, worst first.
+pub(super) fn attention(view: &View) -> Vec<Attention> {
+    let report = &view.report;
+    let mut all: Vec<Attention> = readiness(view).into_iter().collect();
     all.extend(report.rejections().iter().map(rejected));
     all.extend(report.filters.iter().filter_map(stale_filter));
     let stale = report.lists.iter().filter(|list| list.stale);
-    all.extend(stale.map(|list| amber(format!("list {}", list.name), "older than max_age")));
+    all.extend(stale.map(|list| {
+        let row = format!("list-{}", list.name);
+        amber(format!("list {}", list.name), "older than max_age", row)
+    }));
     if !report.restart_needed.is_empty() {
         let settings = report.restart_needed.join(", ");
-        all.push(amber(
-            "configuration",
-            format!("{settings}: changed, but read at the start only"),
-        ));
+        let problem = format!("{settings}: changed, but read at the start only");
+        all.push(amber("configuration", problem, "configuration"));
     }
-    all.extend(own_keys(state));
-    all.extend(servers(state, &report));
-    all.extend(confirm.as_ref().and_then(source_of_proofs));
-    all.extend(files(state));
-    all.extend(expiries(&report, now).iter().filter_map(expiring));
+    all.extend(own_keys(&view.scrape));
+    all.extend(view.servers().iter().filter_map(|server| down(server, &view.servers())));
+    all.extend(view.confirm.as_ref().and_then(source_of_proofs));
+    all.extend(files(&view.scrape));
+    let expiries = report.expiries.iter().enumerate();
+    all.extend(expiries.filter_map(|(index, expiry)| expiring(index, expiry, view.now)));
     all.sort_by_key(|it| it.level);
     all
 }
 
-fn red(subject: impl Into<String>, problem: impl Into<String>) -> Attention {
-    let (subject, problem) = (subject.into(), problem.into());
-    Attention { level: AttentionLevel::Red, subject, problem, command: None }
+fn red(
+    subject: impl Into<String>,
+    problem: impl Into<String>,
+    row: impl Into<String>,
+) -> Attention {
+    let (subject, problem, row) = (subject.into(), problem.into(), row.into());
+    Attention { level: AttentionLevel::Red, subject, problem, command: None, row }
 }
 
-fn amber(subject: impl Into<String>, problem: impl Into<String>) -> Attention {
-    Attention { level: AttentionLevel::Amber, ..red(subject, problem) }
+fn amber(
+    subject: impl Into<String>,
+    problem: impl Into<String>,
+    row: impl Into<String>,
+) -> Attention {
+    Attention { level: AttentionLevel::Amber, ..red(subject, problem, row) }
 }
 
-fn readiness(state: &AdminState) -> Option<Attention> {
-    let reason = format!("not ready: {}", state.not_ready()?);
-    Some(match state.drain.stage() {
+fn readiness(view: &View) -> Option<Attention> {
+    let reason = format!("not ready: {}", view.not_ready.as_ref()?);
+    Some(match view.stage {
         Lifecycle::DrainedByOperator => {
             let command = Some("keygate drain --undo".to_owned());
-            Attention { command, ..amber("this instance", reason) }
+            Attention { command, ..amber("this instance", reason, "readiness") }
         }
         Lifecycle::Draining | Lifecycle::NotReady | Lifecycle::Serving | Lifecycle::Stopped => {
-            red("this instance", reason)
+            red("this instance", reason, "readiness")
         }
     })
 }
@@ -90,100 +104,88 @@ fn readiness(state: &AdminState) -> Option<Attention> {
 fn rejected(rejection: &Rejection<'_>) -> Attention {
     let Rejection { kind, name, reason, error, waiting, at: _ } = rejection;
     let subject = name.map_or_else(|| (*kind).to_owned(), |name| format!("{kind} {name}"));
+    let row = name.map_or_else(|| (*kind).to_owned(), |name| format!("{kind}-{name}"));
     let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
     if *waiting {
         let command = name.map(|name| format!("keygate filter accept {name}"));
-        return Attention {
-            command,
-            ..amber(subject, format!("an update waits{reason}: {error}"))
-        };
+        let problem = format!("an update waits{reason}: {error}");
+        return Attention { command, ..amber(subject, problem, row) };
     }
-    red(subject, format!("rejected{reason}: {error}"))
+    red(subject, format!("rejected{reason}: {error}"), row)
 }
 
 fn stale_filter(filter: &FilterReport) -> Option<Attention> {
-    let subject = format!("filter {}", filter.name);
+    let (subject, row) = (format!("filter {}", filter.name), format!("filter-{}", filter.name));
     if filter.last_good_in_use {
-        Some(red(subject, "the last good filter is in use, because the file was rejected"))
+        let problem = "the last good filter is in use, because the file was rejected";
+        Some(red(subject, problem, row))
     } else {
-        filter
-            .stale
-            .then(|| amber(subject, "older than max_age: keys that leaked since are not in it"))
+        let problem = "older than max_age: keys that leaked since are not in it";
+        filter.stale.then(|| amber(subject, problem, row))
     }
 }
 
-fn own_keys(state: &AdminState) -> Vec<Attention> {
-    let series = state.exposition.control_values("keygate_own_key_compromised");
-    let compromised = series.into_iter().filter(|(_, count)| *count > 0.0);
-    let problem = |labels: &dyn Fn(&str) -> String| {
-        let (service, role) = (labels("service"), labels("role"));
-        red(format!("service {service}"), format!("its own key is compromised: {role}"))
-    };
-    compromised
-        .map(|(labels, _)| problem(&|name| labels.get(name).cloned().unwrap_or_default()))
-        .collect()
+fn own_keys(scrape: &Scrape) -> Vec<Attention> {
+    let series = scrape.values("keygate_own_key_compromised");
+    let compromised = series.filter(|(_, count)| *count > 0.0).map(|(labels, _)| {
+        let label = |name| labels.get(name).copied().unwrap_or_default();
+        let problem = format!("its own key is compromised: {}", label("role"));
+        let service = label("service");
+        red(format!("service {service}"), problem, format!("service-{service}"))
+    });
+    compromised.collect()
 }
 
-/// The upstream servers that health checks find unhealthy.
-fn servers(state: &AdminState, report: &Report) -> Vec<Attention> {
-    let series = state.exposition.control_values("keygate_upstream_server_up");
-    let servers_of = |service: &str| {
-        let of_service = series
-            .iter()
-            .filter(|(labels, _)| labels.get("service").is_some_and(|it| it == service));
-        of_service
-            .map(|(labels, up)| (labels.get("server").cloned().unwrap_or_default(), *up > 0.0))
-            .collect::<Vec<_>>()
-    };
-    let services = report.services.iter().flat_map(|service| {
-        let servers = servers_of(&service.name);
-        let is_out = servers.iter().all(|(_, is_up)| !is_up);
-        let subject = format!("service {}", service.name);
-        servers.into_iter().filter(|(_, is_up)| !is_up).map(move |(server, _)| {
-            let problem = format!("upstream server {server} is unhealthy");
-            if is_out { red(&subject, problem) } else { amber(&subject, problem) }
-        })
-    });
-    services.collect()
+/// A server that gets no requests. It is amber if another one of its service does.
+fn down(server: &ServerReport<'_>, all: &[ServerReport<'_>]) -> Option<Attention> {
+    if server.is_up() {
+        return None;
+    }
+    let subject = format!("service {}", server.service);
+    let problem = format!("upstream server {} is {}", server.server, server.state);
+    let others = all.iter().filter(|other| other.service == server.service);
+    Some(match { others }.any(ServerReport::is_up) {
+        true => amber(subject, problem, server.row()),
+        false => red(subject, problem, server.row()),
+    })
 }
 
 fn source_of_proofs(report: &ConfirmReport) -> Option<Attention> {
     let subject = format!("source of proofs {}", report.source);
     match (report.canary, &report.blocked_until) {
         (CanaryState::Failed, _) => {
-            Some(red(subject, "its canary is not known, so that no key is cleared"))
+            Some(red(subject, "its canary is not known, so that no key is cleared", "confirm"))
         }
         (CanaryState::Off | CanaryState::Ok | CanaryState::Unchecked, Some(until)) => {
-            Some(amber(subject, format!("wants no questions until {until}")))
+            Some(amber(subject, format!("wants no questions until {until}"), "confirm"))
         }
         (CanaryState::Off | CanaryState::Ok | CanaryState::Unchecked, None) => None,
     }
 }
 
 /// Files that hang, and a state directory that is not written.
-fn files(state: &AdminState) -> Vec<Attention> {
-    let value = |series: &str| {
-        state.exposition.control_values(series).first().map_or(0.0, |(_, value)| *value)
-    };
+fn files(scrape: &Scrape) -> Vec<Attention> {
+    let value = |series: &str| scrape.values(series).next().map_or(0.0, |(_, value)| value);
     let hung = value("keygate_files_hung");
-    let hung = (hung > 0.0).then(|| red("files", format!("{hung} do not respond: see the log")));
-    let locked = value("keygate_state_lock_waiting") > 0.0;
-    let locked = locked.then(|| {
-        amber("state directory", "another process uses it, and nothing is saved until it ends")
+    let problem = format!("{hung} do not respond: see the log");
+    let hung = (hung > 0.0).then(|| red("files", problem, "configuration"));
+    let locked = (value("keygate_state_lock_waiting") > 0.0).then(|| {
+        let problem = "another process uses it, and nothing is saved until it ends";
+        amber("state directory", problem, "configuration")
     });
     hung.into_iter().chain(locked).collect()
 }
 
-fn expiring(expiry: &Expiry) -> Option<Attention> {
+fn expiring(index: usize, expiry: &Expiry, now: u64) -> Option<Attention> {
     let subject = format!("{} of {}", expiry.kind, expiry.subject);
-    let problem = format!("expires {}", expiry.at);
-    match expiry.state.kind {
-        // The client of such an exception is rejected, as it was planned.
-        "bad" if expiry.kind == "exception" => {
-            Some(amber(subject, format!("expired {}", expiry.at)))
-        }
-        "bad" => Some(red(subject, format!("expired {}", expiry.at))),
-        "warn" => Some(amber(subject, problem)),
-        _ => None,
+    let (at, row) = (rfc3339(expiry.at), format!("expiry-{index}"));
+    if expiry.at > now {
+        return (expiry.soon_from < now).then(|| amber(subject, format!("expires at {at}"), row));
     }
+    let problem = format!("expired at {at}");
+    Some(match expiry.kind {
+        // The client of such an exception is rejected, as it was planned.
+        Expiry::EXCEPTION => amber(subject, problem, row),
+        _ => red(subject, problem, row),
+    })
 }

@@ -3,16 +3,35 @@
 use super::history::HourCounts;
 use crate::unix_time::rfc3339;
 
-/// Geometry of the chart, in SVG user units.
+/// Geometry of the chart, in SVG user units. The origin is the top left corner.
 pub(super) struct Chart {
     pub(super) width: u64,
     pub(super) height: u64,
-    /// Verdicts in the hour with the highest column.
-    pub(super) maximum: f64,
+    /// Start of the hours, after the numbers of the axis.
+    pub(super) left: u64,
+    /// The zero line.
+    pub(super) bottom: u64,
+    /// Horizontal lines with their values.
+    pub(super) lines: Vec<ValueLine>,
+    /// Vertical lines at the start of each day.
+    pub(super) days: Vec<DayLine>,
     pub(super) bars: Vec<Bar>,
 }
 
-/// One verdict in one hour; the origin is the top left corner.
+/// A value on the vertical axis.
+pub(super) struct ValueLine {
+    pub(super) y: f64,
+    pub(super) text: String,
+}
+
+/// The start of a day (UTC) on the horizontal axis.
+pub(super) struct DayLine {
+    pub(super) x: u64,
+    /// Such as `11-20`.
+    pub(super) text: String,
+}
+
+/// One verdict in one hour.
 pub(super) struct Bar {
     pub(super) verdict: String,
     pub(super) x: u64,
@@ -24,7 +43,14 @@ pub(super) struct Bar {
 
 /// Number of columns.
 const HOURS: u64 = 7 * 24;
+/// Height of the highest column.
 const HEIGHT: u64 = 100;
+/// Room above the highest column, for half of a number.
+const TOP: u64 = 8;
+/// Room for the numbers of the vertical axis.
+const LEFT: u64 = 44;
+/// Room for the dates below the zero line.
+const DATES: u64 = 24;
 /// Width of a column and the gap after it.
 const STEP: u64 = 4;
 /// Minimum height of a bar, so that a single verdict is visible.
@@ -33,26 +59,63 @@ const MIN_BAR_HEIGHT: f64 = 2.0;
 impl Chart {
     /// Creates the chart of the week that ends at `now`, in seconds since the Unix epoch.
     pub(super) fn new(hours: &[HourCounts], now: u64) -> Self {
-        let hits = |hour: &HourCounts| -> Vec<(String, f64)> {
-            let verdicts = hour.verdicts.iter().filter(|(verdict, _)| *verdict != "clean");
-            verdicts.map(|(verdict, count)| (verdict.clone(), *count)).collect()
-        };
-        let sum = |hour: &HourCounts| hits(hour).iter().map(|(_, count)| count).sum::<f64>();
-        let maximum = hours.iter().map(sum).fold(0.0, f64::max);
         let first = (now / 3600).saturating_sub(HOURS - 1);
+        let shown = || hours.iter().filter(|hour| hour.start / 3600 >= first);
+        let maximum = axis_maximum(shown().map(sum).fold(0.0, f64::max));
+        let bottom = TOP + HEIGHT;
         let mut bars = Vec::new();
-        for hour in hours {
-            let Some(column) = (hour.start / 3600).checked_sub(first) else { continue };
-            let mut top = HEIGHT as f64;
+        for hour in shown() {
+            let column = (hour.start / 3600).saturating_sub(first);
+            let mut top = bottom as f64;
             for (verdict, count) in hits(hour) {
                 let height = (count / maximum * HEIGHT as f64).clamp(MIN_BAR_HEIGHT, HEIGHT as f64);
                 top -= height;
                 let at = rfc3339(hour.start);
-                let text = format!("{count} {verdict} in the hour from {at}");
-                bars.push(Bar { verdict, x: column * STEP, y: top.max(0.0), height, text });
+                let (verdict, text) =
+                    (verdict.to_owned(), format!("{count} {verdict} in the hour from {at}"));
+                bars.push(Bar { verdict, x: LEFT + column * STEP, y: top.max(0.0), height, text });
             }
         }
-        Self { width: HOURS * STEP, height: HEIGHT, maximum, bars }
+        let line = |share: f64| ValueLine {
+            y: bottom as f64 - share * HEIGHT as f64,
+            text: format!("{}", maximum * share),
+        };
+        let days = (first..first + HOURS).filter(|hour| hour % 24 == 0).map(|hour| DayLine {
+            x: LEFT + (hour - first) * STEP,
+            text: rfc3339(hour * 3600).get(5..10).unwrap_or_default().to_owned(),
+        });
+        Self {
+            width: LEFT + HOURS * STEP,
+            height: bottom + DATES,
+            left: LEFT,
+            bottom,
+            lines: [0.0, 0.5, 1.0].map(line).into(),
+            days: days.collect(),
+            bars,
+        }
+    }
+}
+
+/// The verdicts of an hour other than clean.
+fn hits(hour: &HourCounts) -> impl Iterator<Item = (&str, f64)> {
+    let verdicts = hour.verdicts.iter().filter(|(verdict, _)| *verdict != "clean");
+    verdicts.map(|(verdict, count)| (verdict.as_str(), *count))
+}
+
+fn sum(hour: &HourCounts) -> f64 {
+    hits(hour).map(|(_, count)| count).sum()
+}
+
+/// The end of the vertical axis: the next of 2, 4, 10, 20, 40, 100 and so on.
+fn axis_maximum(maximum: f64) -> f64 {
+    let mut power = 1.0;
+    loop {
+        for factor in [2.0, 4.0, 10.0] {
+            if factor * power >= maximum {
+                return factor * power;
+            }
+        }
+        power *= 10.0;
     }
 }
 
@@ -84,13 +147,25 @@ mod tests {
         assert_eq!(
             bars,
             [
-                ("listed", 166 * 4, 75.0, 25.0),
-                ("probable", 166 * 4, 0.0, 75.0),
-                ("unchecked", 167 * 4, 75.0, 25.0)
+                ("listed", LEFT + 166 * 4, 83.0, 25.0),
+                ("probable", LEFT + 166 * 4, 8.0, 75.0),
+                ("unchecked", LEFT + 167 * 4, 83.0, 25.0)
             ]
         );
-        assert_eq!(chart.maximum, 4.0);
+        let values: Vec<_> = chart.lines.iter().map(|line| (line.y, line.text.as_str())).collect();
+        assert_eq!(values, [(108.0, "0"), (58.0, "2"), (8.0, "4")]);
+        // 1,000 hours after the epoch it is 16:00 on February 11.
+        let days: Vec<_> = chart.days.iter().map(|day| (day.x, day.text.as_str())).collect();
+        assert_eq!(days.len(), 7);
+        assert_eq!(days.last(), Some(&(LEFT + (167 - 16) * 4, "02-11")));
         assert_eq!(Chart::new(&hours, now).bars.len(), 3, "hours older than a week are not shown");
         assert!(Chart::new(&[], now).bars.is_empty());
+    }
+
+    #[test]
+    fn the_axis_ends_at_a_round_number() {
+        for (maximum, end) in [(0.0, 2.0), (2.0, 2.0), (3.0, 4.0), (5.0, 10.0), (2001.0, 4000.0)] {
+            assert_eq!(axis_maximum(maximum), end);
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 
-use crate::metrics::Exposition;
+use crate::metrics::Scrape;
 
 /// Maximum number of hours, one week. A further hour replaces the oldest.
 const HOURS: usize = 7 * 24;
@@ -32,9 +32,9 @@ pub(super) struct HourCounts {
 
 impl History {
     /// Adds the growth of the counters to the hour of `now`, in seconds since the Unix epoch.
-    pub(super) fn update(&mut self, exposition: &Exposition, now: u64) {
-        let verdicts = exposition.sums("keygate_key_checks_total", "verdict");
-        let actions = exposition.sums("keygate_key_actions_total", "action");
+    pub(super) fn update(&mut self, scrape: &Scrape, now: u64) {
+        let verdicts = scrape.sums("keygate_key_checks_total", "verdict");
+        let actions = scrape.sums("keygate_key_actions_total", "action");
         self.add(verdicts, actions, now);
     }
 

@@ -1,42 +1,56 @@
-//! `/status`: filters, lists, services and their last reloads, as a JSON object.
+//! `/status`: everything in use, its last reloads and its traffic, as a JSON object.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::AdminState;
 use super::attention::{Attention, attention};
 use super::drain::DrainReport;
+use super::servers::ServerReport;
+use super::traffic::ServiceTraffic;
+use super::view::View;
 use crate::confirm::ConfirmReport;
 use crate::snapshot::Report;
 
 #[derive(Serialize)]
 struct StatusBody<'a> {
     version: &'static str,
+    /// Name of the machine.
+    host: &'a str,
+    /// Start of the process, in seconds since the Unix epoch.
+    since: u64,
     ready: bool,
     /// Why the proxy is not ready.
     #[serde(skip_serializing_if = "Option::is_none")]
-    not_ready: Option<String>,
+    not_ready: Option<&'a str>,
     /// `null` unless an operator drains this instance.
     drained: Option<DrainReport>,
     /// The conditions that need attention, worst first.
     attention: Vec<Attention>,
     #[serde(flatten)]
     report: &'a Report,
+    /// Traffic of the last five minutes, by service.
+    traffic: &'a BTreeMap<String, ServiceTraffic>,
+    /// The upstream servers of all services.
+    servers: Vec<ServerReport<'a>>,
     /// `null` if no source of proofs is configured.
     confirm: Option<&'a ConfirmReport>,
 }
 
-/// The body of `/status` at `now`, in seconds since the Unix epoch.
-pub(super) fn json(state: &AdminState, now: u64) -> serde_json::Result<String> {
-    let (report, confirm) = (state.report.load(), state.confirm.load());
-    let not_ready = state.not_ready();
+pub(super) fn json(state: &AdminState, view: &View) -> serde_json::Result<String> {
     let mut json = serde_json::to_string_pretty(&StatusBody {
         version: env!("CARGO_PKG_VERSION"),
-        ready: not_ready.is_none(),
-        not_ready,
+        host: &state.host,
+        since: state.since,
+        ready: view.not_ready.is_none(),
+        not_ready: view.not_ready.as_deref(),
         drained: state.drain.report(),
-        attention: attention(state, now),
-        report: &report,
-        confirm: confirm.as_ref(),
+        attention: attention(view),
+        report: &view.report,
+        traffic: &view.traffic,
+        servers: view.servers(),
+        confirm: view.confirm.as_ref(),
     })?;
     json.push('\n');
     Ok(json)

@@ -1,13 +1,9 @@
 //! A scrape: the series of the control plane, and the sums of all workers' series.
 
-use std::collections::BTreeMap;
-
-use prometheus::proto::{
-    Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
-};
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram, Metric, MetricFamily, MetricType};
 use prometheus::{Registry, TextEncoder};
 
-use super::{ControlMetrics, WorkerMetrics};
+use super::{ControlMetrics, Scrape, WorkerMetrics};
 
 /// All registries of the process.
 #[derive(Debug, Clone)]
@@ -26,55 +22,13 @@ impl Exposition {
         }
     }
 
-    /// The sums of a counter over all workers, by the values of one label.
+    /// The current values.
     #[must_use]
-    pub fn sums(&self, series: &str, label: &str) -> BTreeMap<String, f64> {
-        let families = self.workers.iter().flat_map(Registry::gather);
-        let mut sums = BTreeMap::new();
-        for family in families.filter(|family| family.name() == series) {
-            for metric in family.get_metric() {
-                let value = metric.get_label().iter().find(|pair| pair.name() == label);
-                let sum = sums.entry(value.map_or("", LabelPair::value).to_owned()).or_default();
-                *sum += metric.get_counter().get_value();
-            }
-        }
-        sums
-    }
-
-    /// The labels and values of a counter or gauge of the control plane.
-    #[must_use]
-    pub fn control_values(&self, series: &str) -> Vec<(BTreeMap<String, String>, f64)> {
-        let families = self.control.gather().into_iter().filter(|it| it.name() == series);
-        let values = families.flat_map(|mut family| {
-            family.take_metric().into_iter().map(|metric| {
-                let labels = metric.get_label().iter();
-                let labels = labels.map(|it| (it.name().to_owned(), it.value().to_owned()));
-                let value = metric.get_counter().get_value() + metric.get_gauge().get_value();
-                (labels.collect(), value)
-            })
-        });
-        values.collect()
-    }
-
-    /// The sums of a counter or gauge of one service or authorizer over all workers, by the values of
-    /// another label.
-    #[must_use]
-    pub fn sums_of(&self, series: &str, service: &str, label: &str) -> BTreeMap<String, f64> {
-        let families = self.workers.iter().flat_map(Registry::gather);
-        let mut sums = BTreeMap::new();
-        for family in families.filter(|family| family.name() == series) {
-            for metric in family.get_metric() {
-                let value = |name: &str| {
-                    let pair = metric.get_label().iter().find(|pair| pair.name() == name);
-                    pair.map_or("", LabelPair::value)
-                };
-                if value("service") == service {
-                    let sum = sums.entry(value(label).to_owned()).or_default();
-                    *sum += metric.get_counter().get_value() + metric.get_gauge().get_value();
-                }
-            }
-        }
-        sums
+    pub fn scrape(&self) -> Scrape {
+        let workers = self.workers.iter().map(Registry::gather).reduce(add_families);
+        let mut families = self.control.gather();
+        families.extend(workers.unwrap_or_default());
+        Scrape(families)
     }
 
     /// The current values in Prometheus' text format 0.0.4.
@@ -82,9 +36,7 @@ impl Exposition {
     /// # Errors
     /// Returns an error if the format cannot express a series, which no series of this room causes.
     pub fn render(&self) -> Result<String, prometheus::Error> {
-        let mut families = self.control.gather();
-        let workers = self.workers.iter().map(Registry::gather);
-        families.extend(workers.reduce(add_families).unwrap_or_default());
+        let Scrape(mut families) = self.scrape();
         families.sort_by(|one, other| one.name().cmp(other.name()));
         TextEncoder::new().encode_to_string(&families)
     }

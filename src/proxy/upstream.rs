@@ -11,6 +11,7 @@ pub(crate) mod http1;
 mod http2;
 mod http2_pool;
 pub(crate) mod server;
+pub(crate) mod server_state;
 mod upgrade;
 
 use std::rc::Rc;
@@ -28,9 +29,9 @@ use self::balance::Balancer;
 use self::dial::{ConnectionGuard, ConnectionLimit, Io};
 use self::ejection::Ejections;
 use self::error::{SendError, UpstreamError};
-use self::health::HealthRegistry;
 use self::http1::{IdleConnections, Tunnel};
 use self::server::{Lease, ServerConnection, SharedByServers, UpstreamServer};
+use self::server_state::ServerStates;
 use super::message::body::OutgoingRequest;
 use super::message::incoming::Incoming;
 use crate::config::{Scheme, ServerConfig, ServiceConfig, UpstreamConfig};
@@ -85,7 +86,7 @@ impl Upstream {
     pub(crate) fn new(
         config: &Arc<ServiceConfig>,
         tls: Option<&Arc<ClientConfig>>,
-        health: &HealthRegistry,
+        states: &ServerStates,
         resolver: &Resolver,
         metrics: Rc<ServiceMetrics>,
         workers: usize,
@@ -102,10 +103,10 @@ impl Upstream {
             idle: IdleConnections::default(),
         };
         let servers = upstream.servers.iter().enumerate().map(|(index, server)| {
-            let health = health.of(&config.name, server);
+            let state = states.of(&config.name, server);
             let shared = shared.clone();
             let server = (index, server);
-            Rc::new(UpstreamServer::new(upstream, server, tls, resolver, health, shared))
+            Rc::new(UpstreamServer::new(upstream, server, tls, resolver, state, shared))
         });
         Self {
             servers: servers.collect(),
@@ -261,8 +262,8 @@ mod tests {
         let mut config = parse(&text).unwrap();
         let metrics = WorkerMetrics::new(&["orders"], &[]).unwrap().service("orders");
         let config = Arc::new(config.services.remove(0));
-        let (health, resolver) = (HealthRegistry::default(), Resolver::start().unwrap());
-        Upstream::new(&config, None, &health, &resolver, Rc::new(metrics), 1)
+        let (states, resolver) = (ServerStates::default(), Resolver::start().unwrap());
+        Upstream::new(&config, None, &states, &resolver, Rc::new(metrics), 1)
     }
 
     fn client() -> ClientKey {

@@ -19,7 +19,7 @@ use self::awake::AwakeConnections;
 use self::upstream_log::UpstreamLog;
 use super::open_connection::OpenConnection;
 use super::upstream::Upstream;
-use super::upstream::health::HealthRegistry;
+use super::upstream::server_state::ServerStates;
 use crate::client_log::RefusalLog;
 use crate::config::Config;
 use crate::confirm::Inquiry;
@@ -40,8 +40,8 @@ use crate::tls::CertificateSummary;
 pub struct WorkerContext {
     /// The snapshot in use.
     pub current: Current,
-    /// The health of the upstream servers.
-    pub health: HealthRegistry,
+    /// The states of the upstream servers.
+    pub servers: ServerStates,
     /// Looks up the names of upstream servers.
     pub resolver: Resolver,
     /// The writer of the access log.
@@ -63,7 +63,7 @@ pub(crate) struct Worker {
     current: RefCell<arc_swap::Cache<Current, Arc<Snapshot>>>,
     metrics: WorkerMetrics,
     recent: Option<RecentShard>,
-    health: HealthRegistry,
+    servers: ServerStates,
     resolver: Resolver,
     pub(crate) per_ip: Arc<PerIpCounts>,
     /// `None` if the access log is off.
@@ -98,7 +98,7 @@ impl Worker {
             current: RefCell::new(arc_swap::Cache::new(Arc::clone(&context.current))),
             metrics,
             recent,
-            health: context.health.clone(),
+            servers: context.servers.clone(),
             resolver: context.resolver.clone(),
             per_ip,
             access_log: AccessLog::new(config.access_log, context.access_log.clone()),
@@ -199,7 +199,7 @@ impl Worker {
     fn new_upstream(&self, service: &Service, metrics: &Rc<ServiceMetrics>) -> Rc<Upstream> {
         let (config, tls) = (&service.config, service.upstream_tls.as_ref());
         let metrics = Rc::clone(metrics);
-        Rc::new(Upstream::new(config, tls, &self.health, &self.resolver, metrics, self.workers))
+        Rc::new(Upstream::new(config, tls, &self.servers, &self.resolver, metrics, self.workers))
     }
 }
 

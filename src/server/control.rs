@@ -13,7 +13,7 @@ use crate::metrics::ControlMetrics;
 use crate::process::heartbeat::{self, Heartbeats};
 use crate::process::service_manager;
 use crate::process::supervision::Supervisor;
-use crate::proxy::{self, HealthRegistry};
+use crate::proxy::{self, ServerStates};
 use crate::resolver::Resolver;
 use crate::snapshot::Current;
 use crate::snapshot::watch::FileWatcher;
@@ -34,7 +34,7 @@ pub(super) struct Control {
 /// Checks the health of the upstream servers.
 pub(super) struct HealthChecks {
     pub(super) current: Current,
-    pub(super) health: HealthRegistry,
+    pub(super) servers: ServerStates,
     pub(super) resolver: Resolver,
     pub(super) metrics: ControlMetrics,
     /// Changes when the services may have changed.
@@ -78,9 +78,9 @@ impl Control {
     async fn serve(self) {
         tokio::task::spawn_local(service_manager::keep_alive(self.hanging.subscribe()));
         tokio::task::spawn_local(heartbeat::monitor(self.heartbeats, self.hanging));
-        let HealthChecks { current, health, metrics, swaps, resolver } = self.health;
+        let HealthChecks { current, servers, metrics, swaps, resolver } = self.health;
         tokio::task::spawn_local(proxy::supervise_health(
-            current, swaps, health, resolver, metrics,
+            current, swaps, servers, resolver, metrics,
         ));
         if let Some(Asking { task, current, judgements }) = self.asking {
             tokio::task::spawn_local(task.run(current, judgements));

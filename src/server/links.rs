@@ -15,7 +15,7 @@ use crate::log_writer::LogWriter;
 use crate::metrics::Exposition;
 use crate::process::heartbeat::Heartbeats;
 use crate::process::lifecycle::Lifecycle;
-use crate::proxy::{HealthRegistry, WorkerContext};
+use crate::proxy::{ServerStates, WorkerContext};
 use crate::recent_hits::RecentHits;
 use crate::resolver::Resolver;
 use crate::snapshot::watch::{Command, FileWatcher, POLL_INTERVAL};
@@ -34,7 +34,7 @@ pub(super) struct Links {
     /// Commands to the control thread.
     pub(super) commands: mpsc::Sender<Command>,
     /// Health of the upstream servers, found by the control thread.
-    health: HealthRegistry,
+    servers: ServerStates,
     /// Looks up the names of upstream servers.
     resolver: Resolver,
     recent_hits: RecentHits,
@@ -58,7 +58,7 @@ impl Links {
             lifecycle: watch::Sender::new(Lifecycle::Serving),
             judgements: watch::Sender::new(0),
             commands,
-            health: HealthRegistry::default(),
+            servers: ServerStates::default(),
             resolver,
             recent_hits: RecentHits::default(),
             heartbeats: Heartbeats::new(config.workers.get()),
@@ -71,7 +71,7 @@ impl Links {
     pub(super) fn worker_context(&self, access_log: LogWriter, inquiry: Inquiry) -> WorkerContext {
         WorkerContext {
             current: Arc::clone(&self.current),
-            health: self.health.clone(),
+            servers: self.servers.clone(),
             resolver: self.resolver.clone(),
             access_log,
             recent_hits: self.recent_hits.clone(),
@@ -113,7 +113,7 @@ impl Links {
         let drain = Drain::new(self.lifecycle.clone(), metrics.control.drained.clone());
         let health = HealthChecks {
             current: Arc::clone(&self.current),
-            health: self.health.clone(),
+            servers: self.servers.clone(),
             resolver: self.resolver.clone(),
             metrics: metrics.control,
             swaps: self.judgements.subscribe(),
@@ -141,6 +141,7 @@ impl Links {
             Arc::clone(&self.report),
             confirm,
             self.recent_hits.clone(),
+            self.servers.clone(),
             drain,
             self.hanging.subscribe(),
             self.commands.clone(),

@@ -44,6 +44,7 @@ use self::source::service::ServiceSource;
 use self::source::{ServiceIds, Sources, StagedSources};
 use self::state_lock::StateLock;
 use super::current::Snapshot;
+use super::expiry::Expiry;
 use super::report::Report;
 use super::warning::Warning;
 use crate::config::Config;
@@ -291,6 +292,7 @@ impl Loader {
     pub fn report(&self) -> Report {
         Report {
             generation: self.generation,
+            configuration_path: self.configuration.path().map(|path| path.display().to_string()),
             configuration: self.configuration.report(),
             restart_needed: self.configuration.restart_needed(),
             filters: self.sources.filters.iter().map(FilterSource::report).collect(),
@@ -298,7 +300,18 @@ impl Loader {
             exceptions: self.sources.exceptions.report(),
             services: self.sources.services.iter().map(ServiceSource::report).collect(),
             authorizers: self.sources.authorizers.iter().map(AuthorizerSource::report).collect(),
+            expiries: self.expiries(),
         }
+    }
+
+    /// What expires, earliest first.
+    fn expiries(&self) -> Vec<Expiry> {
+        let services = self.sources.services.iter().flat_map(ServiceSource::expiries);
+        let authorizers = self.sources.authorizers.iter().flat_map(AuthorizerSource::expiries);
+        let exceptions = self.sources.exceptions.expiries();
+        let mut expiries: Vec<_> = services.chain(authorizers).chain(exceptions).collect();
+        expiries.sort_by_key(|expiry| expiry.at);
+        expiries
     }
 
     /// Paths of all files that are read again when they change.

@@ -9,6 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use self::rejections::Rejection;
+use super::expiry::Expiry;
 use super::last_question::LastQuestion;
 use crate::config::{AuthorizerConfig, ServiceConfig};
 use crate::guard::{ExactList, Exception, NamedFilter};
@@ -21,6 +22,9 @@ use crate::tls::{Crls, RevocationList};
 pub struct Report {
     /// Number of the snapshot in use.
     pub generation: u64,
+    /// Path of the configuration; `None` if it has no file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configuration_path: Option<String>,
     /// The last attempt to read the configuration again; `None` before the first one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<ReloadReport>,
@@ -37,6 +41,8 @@ pub struct Report {
     pub services: Vec<ServiceReport>,
     /// The authorizers, in the order of the configuration.
     pub authorizers: Vec<AuthorizerReport>,
+    /// What expires, earliest first.
+    pub expiries: Vec<Expiry>,
 }
 
 /// A filter in use and the last attempt to read its file.
@@ -201,6 +207,8 @@ pub struct ServiceReport {
     pub server_names: Vec<String>,
     /// Addresses of the upstream servers.
     pub upstream: Vec<String>,
+    /// Maximum number of open client connections.
+    pub max_connections: usize,
     /// The action for a key that the source of proofs clears.
     pub on_cleared: &'static str,
     /// The action for a key whose compromise is proved.
@@ -409,6 +417,7 @@ impl ServiceReport {
             listen: config.listen.to_string(),
             server_names: config.server_names.clone(),
             upstream: config.upstream.servers.iter().map(ToString::to_string).collect(),
+            max_connections: config.limits.max_connections,
             on_cleared: config.policy.on_cleared.as_str(),
             on_confirmed: config.policy.on_confirmed.as_str(),
             on_listed: config.policy.on_listed.as_str(),

@@ -150,18 +150,23 @@ const SOON: u64 = 14 * 86_400;
 /// because short-lived certificates are renewed late.
 const SOON_SHARE: u64 = 3;
 
+/// From when on a certificate with this validity expires soon, in seconds since the Unix epoch.
+pub(super) fn expires_soon_from(period: ValidityPeriod) -> u64 {
+    let (start, end) = (period.not_before.as_secs(), period.not_after.as_secs());
+    end.saturating_sub(SOON.min(end.saturating_sub(start) / SOON_SHARE))
+}
+
 impl PeriodProblem {
     /// The problem of a certificate with this validity. `None` if there is none at the time `now`,
     /// in seconds since the Unix epoch.
     #[must_use]
     pub fn of(period: ValidityPeriod, now: u64) -> Option<Self> {
         let (start, end) = (period.not_before.as_secs(), period.not_after.as_secs());
-        let soon = SOON.min(end.saturating_sub(start) / SOON_SHARE);
         if now > end {
             Some(Self::Expired(end))
         } else if now < start {
             Some(Self::NotYetValid(start))
-        } else if end - now < soon {
+        } else if now > expires_soon_from(period) {
             Some(Self::ExpiresSoon(end))
         } else {
             None

@@ -113,6 +113,7 @@ mod monitoring {
     mod admin;
     mod log;
     mod prometheus;
+    mod status_answers;
     mod status_page;
 }
 

@@ -21,6 +21,7 @@
 pub mod asker;
 pub mod authorizer;
 pub mod blocklist;
+pub mod browser;
 pub mod client;
 pub mod envoy;
 pub mod grpc;

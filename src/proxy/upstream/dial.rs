@@ -13,6 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use super::server_state::{OpenConnection, ServerState};
 use crate::config::{AlpnProtocol, Scheme, ServerAddress, ServerConfig, UpstreamConfig};
 use crate::keep_alive::detect_dead_peer;
 use crate::permit::{ClientKey, ClientShares, Count, CountGuard, ShareGuard};
@@ -52,6 +53,7 @@ pub(crate) struct ConnectionGuard {
     /// The share of the client, if the connection is for one client.
     share: Option<ShareGuard>,
     metric: IntGauge,
+    _open: OpenConnection,
 }
 
 impl Drop for ConnectionGuard {
@@ -86,6 +88,7 @@ impl ConnectionLimit {
     pub(crate) fn enter(
         &self,
         metric: &IntGauge,
+        server: &Arc<ServerState>,
         share: Option<ShareGuard>,
     ) -> Option<ConnectionGuard> {
         if self.is_reached() {
@@ -93,7 +96,7 @@ impl ConnectionLimit {
         }
         metric.inc();
         let (_count, metric) = (self.open.enter(), metric.clone());
-        Some(ConnectionGuard { _count, share, metric })
+        Some(ConnectionGuard { _count, share, metric, _open: server.connect() })
     }
 }
 

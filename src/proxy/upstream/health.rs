@@ -1,8 +1,7 @@
 //! Active health checks: made by the control thread, read by every worker.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,57 +15,19 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, info, warn};
 
 use super::dial::{DialError, Dialed, Dialer, HttpVersion, Io};
-use crate::config::{HealthCheckConfig, ServerConfig};
+use super::server_state::{ServerState, ServerStates};
+use crate::config::HealthCheckConfig;
 use crate::metrics::ControlMetrics;
 use crate::proxy::message::incoming::HttpError;
 use crate::resolver::Resolver;
 use crate::snapshot::{Current, Service};
-
-/// The health of every server of every service. Clones share it.
-#[derive(Debug, Clone, Default)]
-pub struct HealthRegistry(Arc<Mutex<ByServer>>);
-
-/// Keys are the names of the service and of the server.
-type ByServer = HashMap<(String, String), Arc<ServerHealth>>;
-
-impl HealthRegistry {
-    /// The health of a server of a service.
-    pub(crate) fn of(&self, service: &str, server: &ServerConfig) -> Arc<ServerHealth> {
-        let key = (service.to_owned(), server.to_string());
-        let mut servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(servers.entry(key).or_default())
-    }
-}
-
-/// The health of one server by its checks, which the control thread makes.
-#[derive(Debug)]
-pub(crate) struct ServerHealth(AtomicBool);
-
-impl Default for ServerHealth {
-    /// A server may get requests until its checks have failed.
-    fn default() -> Self {
-        Self(AtomicBool::new(true))
-    }
-}
-
-impl ServerHealth {
-    /// Whether the server may get requests.
-    pub(crate) fn is_healthy(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Sets the result of the health checks, for every worker.
-    pub(crate) fn set(&self, is_healthy: bool) {
-        self.0.store(is_healthy, Ordering::Relaxed);
-    }
-}
 
 /// Checks every server of every service, and starts again for a service whose upstream changes. Runs
 /// on the control thread until `swaps` closes.
 pub async fn supervise(
     current: Current,
     mut swaps: watch::Receiver<u64>,
-    registry: HealthRegistry,
+    states: ServerStates,
     resolver: Resolver,
     metrics: ControlMetrics,
 ) {
@@ -77,12 +38,12 @@ pub async fn supervise(
         for service in snapshot.services() {
             let known = checked.get(&service.config.name);
             if !known.is_some_and(|(known, _)| is_same_upstream(known, service)) {
-                let tasks = start_checks(service, &registry, &resolver, &metrics);
+                let tasks = start_checks(service, &states, &resolver, &metrics);
                 // Replacing an entry aborts its tasks.
                 checked.insert(service.config.name.clone(), (Arc::clone(service), tasks));
             }
             // A reload drops the series of every service, also of one that stays the same.
-            set_metrics(service, &registry, &metrics);
+            set_metrics(service, &states, &metrics);
         }
         drop(snapshot);
         if swaps.changed().await.is_err() {
@@ -96,11 +57,11 @@ fn is_same_upstream(one: &Service, other: &Service) -> bool {
     one.config.upstream == other.config.upstream && tls(one) == tls(other)
 }
 
-fn set_metrics(service: &Service, registry: &HealthRegistry, metrics: &ControlMetrics) {
+fn set_metrics(service: &Service, states: &ServerStates, metrics: &ControlMetrics) {
     let (name, upstream) = (&service.config.name, &service.config.upstream);
     if upstream.health_check.is_some() {
         for server in &upstream.servers {
-            let is_healthy = registry.of(name, server).is_healthy();
+            let is_healthy = states.of(name, server).is_healthy();
             metrics.set_upstream_up(name, &server.to_string(), is_healthy);
         }
     }
@@ -108,7 +69,7 @@ fn set_metrics(service: &Service, registry: &HealthRegistry, metrics: &ControlMe
 
 fn start_checks(
     service: &Service,
-    registry: &HealthRegistry,
+    states: &ServerStates,
     resolver: &Resolver,
     metrics: &ControlMetrics,
 ) -> JoinSet<()> {
@@ -116,15 +77,15 @@ fn start_checks(
     let mut tasks = JoinSet::new();
     for server in &upstream.servers {
         let name = service.config.name.clone();
-        let health = registry.of(&name, server);
+        let state = states.of(&name, server);
         let Some(check) = upstream.health_check.clone() else {
-            health.set(true); // no check is configured any more
+            state.set_healthy(true); // no check is configured any more
             continue;
         };
         let dialer = Dialer::new(upstream, server, service.upstream_tls.as_ref(), resolver);
         let metrics = metrics.clone();
         tasks.spawn_local(async move {
-            check_forever(&name, &dialer, &check, &health, &metrics).await;
+            check_forever(&name, &dialer, &check, &state, &metrics).await;
         });
     }
     tasks
@@ -136,7 +97,7 @@ async fn check_forever(
     service: &str,
     dialer: &Dialer,
     settings: &HealthCheckConfig,
-    health: &ServerHealth,
+    state: &ServerState,
     metrics: &ControlMetrics,
 ) {
     let server = dialer.server().to_string();
@@ -153,14 +114,15 @@ async fn check_forever(
             debug!(service, server, %error, "health check without a result");
             continue;
         }
-        let is_healthy = health.is_healthy();
+        state.record_check(result.as_ref().err().map(ToString::to_string));
+        let is_healthy = state.is_healthy();
         contradicting = if result.is_ok() == is_healthy { 0 } else { contradicting + 1 };
         let needed = if is_healthy { settings.unhealthy } else { settings.healthy };
         if contradicting < needed {
             continue;
         }
         contradicting = 0;
-        health.set(result.is_ok());
+        state.set_healthy(result.is_ok());
         metrics.set_upstream_up(service, &server, result.is_ok());
         match result {
             Ok(()) => info!(service, server, "upstream server healthy"),

@@ -25,9 +25,9 @@ use super::balance::Candidate;
 use super::dial::{ConnectionLimit, Dialer, HttpVersion};
 use super::ejection::{Ejection, Ejections, ServerFailure};
 use super::error::{ExchangeError, SendError, UpstreamError};
-use super::health::ServerHealth;
 use super::http1::{Http1Connection, Http1Pool, IdleConnections};
 use super::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
+use super::server_state::ServerState;
 use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::{ServiceMetrics, UpstreamFailure};
 use crate::permit::{ClientKey, Count, CountGuard, ShareGuard};
@@ -41,8 +41,7 @@ pub(crate) struct UpstreamServer {
     dialer: Dialer,
     timeouts: ServerTimeouts,
     metrics: Rc<ServiceMetrics>,
-    /// The result of the health checks.
-    health: Arc<ServerHealth>,
+    state: Arc<ServerState>,
     http1: Rc<Http1Pool>,
     /// The idle connections to all servers of the upstream.
     idle: IdleConnections,
@@ -83,7 +82,7 @@ impl UpstreamServer {
         (index, server): (usize, &ServerConfig),
         tls: Option<&Arc<ClientConfig>>,
         resolver: &Resolver,
-        health: Arc<ServerHealth>,
+        state: Arc<ServerState>,
         shared: SharedByServers,
     ) -> Self {
         let is_http2 = server.scheme == Scheme::H2c;
@@ -96,7 +95,7 @@ impl UpstreamServer {
                 age: upstream.max_connection_age,
             },
             metrics,
-            health,
+            state,
             http1: idle.add_pool(),
             idle,
             http2: Http2Pool::new(PoolPurpose::Requests),
@@ -138,12 +137,12 @@ impl UpstreamServer {
 
     #[cfg(test)]
     pub(crate) fn set_healthy(&self, is_healthy: bool) {
-        self.health.set(is_healthy);
+        self.state.set_healthy(is_healthy);
     }
 
     /// The server as a candidate although it may be ejected, unless it is unhealthy.
     pub(crate) fn ejected_candidate(&self) -> Option<Candidate> {
-        self.health.is_healthy().then(|| Candidate {
+        self.state.is_healthy().then(|| Candidate {
             index: self.index,
             weight: self.config().weight,
             in_flight: self.in_flight.get(),
@@ -154,6 +153,7 @@ impl UpstreamServer {
     pub(crate) fn record_failure(&self, failure: ServerFailure) {
         let ejection = self.ejections.record_failure(self.index, failure, Instant::now());
         if let Some(Ejection { failures, duration }) = ejection {
+            self.state.record_ejection(duration);
             tracing::warn!(
                 server = %self.config(), failures, retry_after = ?duration, "upstream server ejected"
             );

@@ -46,6 +46,6 @@ impl UpstreamServer {
     fn guard(&self, share: Option<ShareGuard>) -> Result<ConnectionGuard, UpstreamError> {
         while self.limit.is_reached() && self.idle.close_one() {}
         let metric = &self.metrics.upstream_connections_active;
-        self.limit.enter(metric, share).ok_or(UpstreamError::ConnectionLimit)
+        self.limit.enter(metric, &self.state, share).ok_or(UpstreamError::ConnectionLimit)
     }
 }

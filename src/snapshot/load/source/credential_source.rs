@@ -1,5 +1,6 @@
 //! The last good state of the certificates, keys, CAs and CRLs of a service or an authorizer.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,6 +13,7 @@ use crate::config::ExpiredCrl;
 use crate::guard::{Depth, Guard};
 use crate::metrics::{ControlMetrics, Label};
 use crate::snapshot::crl_rejection_reason::CrlRejectionReason;
+use crate::snapshot::expiry::Expiry;
 use crate::snapshot::last_question::LastQuestion;
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
@@ -270,6 +272,22 @@ impl<C: NamesCredentials> CredentialSource<C> {
             CertificateRole::TrustAnchor,
         ];
         roles.into_iter().filter_map(expiry)
+    }
+
+    /// What expires of the service: its certificates, each role with the one that expires first, and
+    /// the CRL that expires first.
+    pub(crate) fn expiries(&self) -> Vec<Expiry> {
+        let credentials = self.credentials.get();
+        let mut expiries: BTreeMap<&str, Expiry> = BTreeMap::new();
+        for (role, certificate) in credentials.certificates() {
+            let expiry = Expiry::of_certificate(self.name(), role, certificate);
+            let first = expiries.entry(role.as_str()).or_insert_with(|| expiry.clone());
+            if expiry.at < first.at {
+                *first = expiry;
+            }
+        }
+        let crl = credentials.crls.next_update().map(|at| Expiry::of_crl(self.name(), at));
+        expiries.into_values().chain(crl).collect()
     }
 
     /// When the own certificates, the CAs and the CRLs expire.

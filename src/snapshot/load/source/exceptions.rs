@@ -6,11 +6,9 @@ use tracing::warn;
 
 use crate::guard::Exception;
 use crate::metrics::ControlMetrics;
+use crate::snapshot::expiry::{EXCEPTION_NOTICE, Expiry};
 use crate::snapshot::report::ExceptionReport;
 use crate::unix_time;
-
-/// Time before the expiry of an exception at which a warning is logged, 7 days.
-const NOTICE: Duration = Duration::from_secs(7 * 86_400);
 
 /// The exceptions in the order of the configuration.
 #[derive(Debug)]
@@ -38,7 +36,7 @@ impl Notice {
     fn due(exception: &Exception, now: SystemTime) -> Self {
         match remaining(exception, now) {
             None => Self::Expired,
-            Some(left) if left <= NOTICE => Self::ExpiresSoon,
+            Some(left) if left <= EXCEPTION_NOTICE => Self::ExpiresSoon,
             Some(_) => Self::None,
         }
     }
@@ -69,6 +67,11 @@ impl ConfiguredExceptions {
             let until = unix_time::seconds(exception.until) as f64;
             metrics.set_exception_until(&exception.key.to_string(), until);
         }
+    }
+
+    /// When each exception expires.
+    pub(crate) fn expiries(&self) -> impl Iterator<Item = Expiry> {
+        self.all.iter().map(|it| Expiry::of_exception(&it.exception))
     }
 
     /// Copies of all exceptions.

@@ -32,7 +32,10 @@ impl AsyncWrite for Reset {
 
 fn stream(io: impl Io + 'static) -> Http1Stream {
     let metric = IntGauge::new("name", "help").unwrap();
-    Http1Stream::new(Box::new(io), ConnectionLimit::new(1).enter(&metric, None).unwrap())
+    Http1Stream::new(
+        Box::new(io),
+        ConnectionLimit::new(1).enter(&metric, &Arc::default(), None).unwrap(),
+    )
 }
 
 /// A request with a body, and the client that sends the body.

@@ -1,0 +1,133 @@
+//! The rows of rejected and flagged clients: one for each client, whatever services it connected to.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::time::ago;
+use crate::recent_hits::RecentHit;
+
+/// Maximum number of clients on the page, most recent first.
+const MAX_CLIENTS: usize = 10;
+/// Maximum length of a search, in characters; the rest is ignored.
+const MAX_SEARCH: usize = 200;
+
+/// The clients on the page.
+pub(super) struct Clients<'a> {
+    pub(super) rows: Vec<ClientRow<'a>>,
+    /// The text that was searched for; empty if every client is meant.
+    pub(super) search: String,
+    /// Number of clients that the search finds.
+    pub(super) found: usize,
+    /// Number of clients in memory.
+    pub(super) known: usize,
+}
+
+/// A client, by its key, or by its address if it has no certificate.
+pub(super) struct ClientRow<'a> {
+    /// `client-` and the fingerprint, or the address.
+    pub(super) id: String,
+    pub(super) subject: &'a str,
+    pub(super) issuer: &'a str,
+    pub(super) serial: &'a str,
+    pub(super) fingerprint: &'a str,
+    pub(super) last_seen: String,
+    pub(super) count: u64,
+    /// The addresses that the client was last seen from, without repetition.
+    pub(super) addresses: String,
+    /// Most recent first.
+    pub(super) hits: Vec<HitRow<'a>>,
+}
+
+/// What happened to a client at one service.
+pub(super) struct HitRow<'a> {
+    pub(super) service: &'a str,
+    pub(super) verdict: &'static str,
+    pub(super) action: &'static str,
+    pub(super) count: u64,
+    pub(super) last_seen: String,
+    pub(super) found_in: String,
+    /// Name of the proof of a confirmed key; empty without one.
+    pub(super) proof: &'a str,
+    /// Subject and fingerprint of the issuer whose key was found; empty if it is the client's own.
+    pub(super) found_subject: &'a str,
+    pub(super) found_fingerprint: &'a str,
+}
+
+impl<'a> Clients<'a> {
+    /// The clients with `hits`, which are sorted, last seen first. `search` is looked for in all
+    /// texts of a client, without regard to case.
+    pub(super) fn new(hits: &'a [Arc<RecentHit>], search: &str, now: u64) -> Self {
+        let search: String = search.trim().chars().take(MAX_SEARCH).collect();
+        let mut clients: Vec<Vec<&RecentHit>> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        for hit in hits.iter().map(Arc::as_ref) {
+            let place = *places.entry(id(hit)).or_insert(clients.len());
+            match clients.get_mut(place) {
+                Some(client) => client.push(hit),
+                None => clients.push(vec![hit]),
+            }
+        }
+        let known = clients.len();
+        let wanted = search.to_lowercase();
+        clients.retain(|hits| wanted.is_empty() || hits.iter().any(|hit| has(hit, &wanted)));
+        let found = clients.len();
+        let rows = clients.iter().take(MAX_CLIENTS).filter_map(|hits| row(hits, now)).collect();
+        Self { rows, search, found, known }
+    }
+}
+
+fn id(hit: &RecentHit) -> String {
+    match (hit.fingerprint(), hit.address) {
+        ("", None) => "client-unknown".to_owned(),
+        ("", Some(address)) => format!("client-{address}"),
+        (fingerprint, _) => format!("client-{fingerprint}"),
+    }
+}
+
+/// Whether a text of the hit contains `wanted`, which is in lower case.
+fn has(hit: &RecentHit, wanted: &str) -> bool {
+    let (client, source) = (hit.client.as_ref(), &hit.source);
+    let of_client = client.map(|it| [&it.subject, &it.issuer, &it.serial, &it.fingerprint]);
+    let of_source = [&source.filter, &source.list, &source.finding, &source.found_subject];
+    let address = hit.address.map(|address| address.to_string());
+    let texts = of_client.into_iter().flatten().chain(of_source.into_iter().flatten());
+    let texts = texts.chain([&hit.service]).chain(&address).map(String::as_str);
+    let mut texts = texts.chain([hit.verdict, hit.action]).chain(hit.result);
+    texts.any(|text| text.to_lowercase().contains(wanted))
+}
+
+fn row<'a>(hits: &[&'a RecentHit], now: u64) -> Option<ClientRow<'a>> {
+    let newest = *hits.first()?;
+    let client = newest.client.as_ref();
+    let mut addresses: Vec<_> = hits.iter().filter_map(|hit| hit.address).collect();
+    addresses.dedup();
+    let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    Some(ClientRow {
+        id: id(newest),
+        subject: client.map_or("no certificate", |client| &client.subject),
+        issuer: client.map_or("", |client| &client.issuer),
+        serial: client.map_or("", |client| &client.serial),
+        fingerprint: newest.fingerprint(),
+        last_seen: ago(newest.last_seen, now),
+        count: hits.iter().fold(0, |sum, hit| sum.saturating_add(hit.count)),
+        addresses: if addresses.is_empty() { "-".to_owned() } else { addresses.join(", ") },
+        hits: hits.iter().map(|hit| hit_row(hit, now)).collect(),
+    })
+}
+
+fn hit_row(hit: &RecentHit, now: u64) -> HitRow<'_> {
+    let source = &hit.source;
+    let found_in = source.list.as_ref().or(source.filter.as_ref());
+    let finding = source.finding.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
+    HitRow {
+        service: &hit.service,
+        verdict: hit.result.unwrap_or(hit.verdict),
+        action: hit.action,
+        count: hit.count,
+        last_seen: ago(hit.last_seen, now),
+        found_in: found_in.map_or_else(String::new, |list| format!("{list}{finding}")),
+        proof: source.proof.as_deref().unwrap_or_default(),
+        found_subject: source.found_subject.as_deref().unwrap_or_default(),
+        found_fingerprint: source.found_fingerprint.as_deref().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,129 @@
+//! The rows of filters, lists and the configuration.
+
+use super::Badge;
+use super::time::ago;
+use crate::snapshot::{AffectedClient, FilterReport, ListReport, ReloadReport};
+
+pub(super) struct FilterRow<'a> {
+    pub(super) name: &'a str,
+    pub(super) path: &'a str,
+    pub(super) sha256: &'a str,
+    pub(super) state: Badge,
+    pub(super) revision: u32,
+    pub(super) updated: String,
+    pub(super) entries: u32,
+    pub(super) fill: String,
+    pub(super) false_positives: String,
+    pub(super) loaded: String,
+    pub(super) last_reload: String,
+    /// The last rejected update, with its whole reason.
+    pub(super) rejection: Option<String>,
+    /// The update that waits for the operator.
+    pub(super) waiting: Option<WaitingUpdate<'a>>,
+}
+
+/// An update that waits for the operator.
+pub(super) struct WaitingUpdate<'a> {
+    pub(super) new_hits: usize,
+    pub(super) sha256: &'a str,
+    /// Recent clients that the update would reject.
+    pub(super) affected: &'a [AffectedClient],
+}
+
+impl<'a> FilterRow<'a> {
+    pub(super) fn new(report: &'a FilterReport, now: u64) -> Self {
+        let summary = &report.summary;
+        let state = if report.waiting.is_some() {
+            Badge::new("warn", "an update waits")
+        } else if report.last_good_in_use {
+            Badge::new("bad", "last good filter in use, file rejected")
+        } else if report.last_reload.error.is_some() {
+            Badge::new("bad", "update rejected")
+        } else if report.stale {
+            Badge::new("warn", "stale")
+        } else {
+            Badge::new("good", "in use")
+        };
+        let updated =
+            if summary.updated == 0 { "never".to_owned() } else { ago(summary.updated, now) };
+        Self {
+            name: &report.name,
+            path: &summary.path,
+            sha256: &summary.sha256,
+            state,
+            revision: summary.revision,
+            updated,
+            entries: summary.entries,
+            fill: format!("{:.1} %", summary.fill_ratio * 100.0),
+            false_positives: format!("{:.1e}", summary.false_positive_ratio),
+            loaded: ago(report.loaded, now),
+            last_reload: outcome(&report.last_reload, now),
+            rejection: report.last_rejection.as_ref().map(|it| reason(it, now)),
+            waiting: report.waiting.as_ref().map(|waiting| WaitingUpdate {
+                new_hits: waiting.new_hits,
+                sha256: &waiting.sha256,
+                affected: &waiting.clients,
+            }),
+        }
+    }
+}
+
+pub(super) struct ListRow<'a> {
+    pub(super) name: &'a str,
+    pub(super) path: &'a str,
+    pub(super) format: &'static str,
+    pub(super) state: Badge,
+    pub(super) entries: usize,
+    pub(super) updated: String,
+    pub(super) last_reload: String,
+    pub(super) rejection: Option<String>,
+}
+
+impl<'a> ListRow<'a> {
+    pub(super) fn new(report: &'a ListReport, now: u64) -> Self {
+        let is_rejected = report.last_reload.error.is_some();
+        let state = match (is_rejected, report.stale) {
+            (true, _) => Badge::new("bad", "update rejected"),
+            (false, true) => Badge::new("warn", "stale"),
+            (false, false) => Badge::new("good", "in use"),
+        };
+        Self {
+            name: &report.name,
+            path: &report.path,
+            format: report.format,
+            state,
+            entries: report.entries,
+            updated: report.updated.map_or_else(|| "-".to_owned(), |updated| ago(updated, now)),
+            last_reload: outcome(&report.last_reload, now),
+            rejection: is_rejected.then(|| reason(&report.last_reload, now)),
+        }
+    }
+}
+
+/// The last attempt to read the configuration again.
+pub(super) struct ConfigurationRow {
+    pub(super) state: Badge,
+    pub(super) rejection: Option<String>,
+}
+
+impl ConfigurationRow {
+    pub(super) fn new(reload: &ReloadReport, now: u64) -> Self {
+        let rejection = reload.error.is_some().then(|| reason(reload, now));
+        let kind = if rejection.is_some() { "bad" } else { "good" };
+        Self { state: Badge::new(kind, outcome(reload, now)), rejection }
+    }
+}
+
+/// Result and time of a reload.
+pub(super) fn outcome(reload: &ReloadReport, now: u64) -> String {
+    format!("{} {}", reload.result, ago(reload.at, now))
+}
+
+/// Why a reload was rejected, and when.
+pub(super) fn reason(reload: &ReloadReport, now: u64) -> String {
+    let error = reload.error.as_deref().unwrap_or_default();
+    match reload.reason {
+        Some(reason) => format!("{} ({reason}): {error}", ago(reload.at, now)),
+        None => format!("{}: {error}", ago(reload.at, now)),
+    }
+}

@@ -1,0 +1,160 @@
+//! The rows of services, upstream servers and authorizers.
+
+use std::collections::BTreeMap;
+
+use super::Badge;
+use super::files::reason;
+use super::time::ago;
+use crate::admin::servers::ServerReport;
+use crate::admin::traffic::ServiceTraffic;
+use crate::guard::VerdictKind;
+use crate::metrics::{Label, QuestionResult, Scrape};
+use crate::snapshot::{AuthorizerReport, ServiceReport};
+
+pub(super) struct ServiceRow<'a> {
+    pub(super) name: &'a str,
+    pub(super) listen: &'a str,
+    pub(super) server_names: String,
+    pub(super) connections: String,
+    pub(super) requests: String,
+    pub(super) errors: String,
+    pub(super) has_errors: bool,
+    pub(super) p50: String,
+    pub(super) p99: String,
+    /// Failed handshakes by result.
+    pub(super) failed_handshakes: String,
+    /// Actions by verdict.
+    pub(super) policy: String,
+    pub(super) rejection: Option<String>,
+}
+
+impl<'a> ServiceRow<'a> {
+    pub(super) fn new(report: &'a ServiceReport, traffic: &ServiceTraffic, now: u64) -> Self {
+        let names = &report.server_names;
+        let failed = &traffic.failed_handshakes;
+        let failed: Vec<_> =
+            failed.iter().map(|(result, count)| format!("{result}: {count}")).collect();
+        let actions = [
+            ("confirmed", report.on_confirmed),
+            ("probable", report.on_probable),
+            ("cleared", report.on_cleared),
+            ("listed", report.on_listed),
+            ("unchecked", report.on_unchecked),
+        ];
+        let actions = actions.map(|(verdict, action)| format!("{verdict}: {action}"));
+        Self {
+            name: &report.name,
+            listen: &report.listen,
+            server_names: if names.is_empty() { "any other".to_owned() } else { names.join(", ") },
+            connections: format!("{} of {}", traffic.connections, traffic.max_connections),
+            requests: rate(traffic.requests_per_minute),
+            errors: rate(traffic.errors_per_minute),
+            has_errors: traffic.errors_per_minute > 0.0,
+            p50: duration(traffic.p50),
+            p99: duration(traffic.p99),
+            failed_handshakes: if failed.is_empty() {
+                "none".to_owned()
+            } else {
+                failed.join(", ")
+            },
+            policy: actions.join(", "),
+            rejection: (report.last_reload.error.is_some())
+                .then(|| reason(&report.last_reload, now)),
+        }
+    }
+}
+
+/// Events in a minute.
+fn rate(per_minute: f64) -> String {
+    if per_minute >= 10.0 { format!("{per_minute:.0}") } else { format!("{per_minute:.1}") }
+}
+
+/// A duration in a unit that fits; `-` without one.
+fn duration(seconds: Option<f64>) -> String {
+    match seconds {
+        None => "-".to_owned(),
+        Some(seconds) if seconds < 1.0 => format!("{:.1} ms", seconds * 1000.0),
+        Some(seconds) => format!("{seconds:.1} s"),
+    }
+}
+
+pub(super) struct ServerRow<'a> {
+    pub(super) id: String,
+    pub(super) server: &'a str,
+    pub(super) service: &'a str,
+    pub(super) state: Badge,
+    pub(super) last_check: String,
+    pub(super) error: &'a str,
+    pub(super) connections: usize,
+    pub(super) ejections: u64,
+}
+
+impl<'a> ServerRow<'a> {
+    pub(super) fn new(report: &'a ServerReport<'a>, now: u64) -> Self {
+        let kind = match report.state {
+            "healthy" => "good",
+            "ejected" => "warn",
+            _ => "bad",
+        };
+        Self {
+            id: report.row(),
+            server: report.server,
+            service: report.service,
+            state: Badge::new(kind, report.state),
+            last_check: report.last_check.map_or_else(|| "no checks".to_owned(), |at| ago(at, now)),
+            error: report.error.as_deref().unwrap_or_default(),
+            connections: report.connections,
+            ejections: report.ejections,
+        }
+    }
+}
+
+pub(super) struct AuthorizerRow<'a> {
+    pub(super) name: &'a str,
+    pub(super) listen: &'a str,
+    pub(super) protocol: &'static str,
+    pub(super) certificate_from: &'a str,
+    pub(super) last_question: String,
+    pub(super) askers: f64,
+    pub(super) allowed: f64,
+    pub(super) denied: f64,
+    /// Questions that were denied without a judgement.
+    pub(super) unusable: f64,
+    /// Share of the questions that have no certificate that can be used, in percent.
+    pub(super) without_certificate: String,
+    pub(super) rejection: Option<String>,
+}
+
+impl<'a> AuthorizerRow<'a> {
+    pub(super) fn new(report: &'a AuthorizerReport, scrape: &Scrape, now: u64) -> Self {
+        let of_label = |series, label| scrape.sums_of(series, &report.name, label);
+        let value =
+            |sums: &BTreeMap<String, f64>, name: &str| sums.get(name).copied().unwrap_or_default();
+        let results = of_label("keygate_questions_total", "result");
+        let count = |result: QuestionResult| value(&results, result.as_str());
+        let verdicts = of_label("keygate_key_checks_total", "verdict");
+        let unchecked = value(&verdicts, VerdictKind::Unchecked.as_str());
+        let (allowed, denied) = (count(QuestionResult::Allowed), count(QuestionResult::Denied));
+        let malformed = count(QuestionResult::Malformed);
+        let unusable =
+            malformed + count(QuestionResult::NotVerified) + count(QuestionResult::Oversize);
+        let all = allowed + denied + unusable;
+        let share = if all > 0.0 { (unchecked + malformed) / all * 100.0 } else { 0.0 };
+        let last_question = report.last_question.seconds();
+        Self {
+            name: &report.name,
+            listen: &report.listen,
+            protocol: report.protocol,
+            certificate_from: &report.certificate_from,
+            last_question: last_question
+                .map_or_else(|| "none".to_owned(), |seconds| ago(seconds, now)),
+            askers: of_label("keygate_askers_active", "service").values().sum(),
+            allowed,
+            denied,
+            unusable,
+            without_certificate: format!("{share:.1} %"),
+            rejection: (report.last_reload.error.is_some())
+                .then(|| reason(&report.last_reload, now)),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Everything that `/status` and the status page show of one moment.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use super::AdminState;
+use super::history::{History, HourCounts};
+use super::servers::{ServerReport, servers};
+use super::traffic::{ServiceTraffic, TrafficSamples};
+use crate::confirm::ConfirmReport;
+use crate::metrics::Scrape;
+use crate::process::lifecycle::Lifecycle;
+use crate::proxy::ServerStates;
+use crate::snapshot::Report;
+use crate::unix_time;
+
+/// What the admin server remembers of the counters.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    history: History,
+    traffic: TrafficSamples,
+}
+
+/// The state of the process at one moment.
+#[derive(Debug)]
+pub(super) struct View {
+    /// Seconds since the Unix epoch.
+    pub(super) now: u64,
+    pub(super) report: Arc<Report>,
+    /// `None` if no source of proofs is configured.
+    pub(super) confirm: Option<ConfirmReport>,
+    pub(super) scrape: Scrape,
+    /// Verdicts and actions of each hour, oldest first.
+    pub(super) hours: Vec<HourCounts>,
+    /// By service.
+    pub(super) traffic: BTreeMap<String, ServiceTraffic>,
+    /// Why the process is not ready; `None` if it is.
+    pub(super) not_ready: Option<String>,
+    pub(super) stage: Lifecycle,
+    servers: ServerStates,
+}
+
+impl View {
+    /// The state now. The counters are added to the memory of `state`.
+    pub(super) fn of(state: &AdminState) -> Self {
+        let (now, report) = (unix_time::now(), state.report.load_full());
+        let scrape = state.exposition.scrape();
+        let mut memory = state.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let Memory { history, traffic } = &mut *memory;
+        history.update(&scrape, now);
+        let traffic = traffic.update(&scrape, &report.services, Instant::now());
+        let hours = history.hours().cloned().collect();
+        drop(memory);
+        Self {
+            now,
+            report,
+            confirm: state.confirm.load(),
+            scrape,
+            hours,
+            traffic,
+            not_ready: state.not_ready(),
+            stage: state.drain.stage(),
+            servers: state.servers.clone(),
+        }
+    }
+
+    /// The upstream servers of all services.
+    pub(super) fn servers(&self) -> Vec<ServerReport<'_>> {
+        servers(&self.report.services, &self.servers, self.now)
+    }
+}

@@ -1,0 +1,75 @@
+//! The values of all series at one moment.
+
+use std::collections::BTreeMap;
+
+use prometheus::proto::{LabelPair, Metric, MetricFamily};
+
+/// The values of all series at one moment, summed over the workers.
+#[derive(Debug)]
+pub struct Scrape(pub(super) Vec<MetricFamily>);
+
+/// The values of a histogram: the upper bound of each bucket, ascending, and the number of
+/// observations up to it. The last bound is infinite.
+pub type Buckets = Vec<(f64, u64)>;
+
+impl Scrape {
+    /// The sums of a counter or gauge, by the values of one label.
+    #[must_use]
+    pub fn sums(&self, series: &str, label: &str) -> BTreeMap<String, f64> {
+        sums(self.metrics(series), label)
+    }
+
+    /// The sums of a counter or gauge of one service or authorizer, by the values of another label.
+    #[must_use]
+    pub fn sums_of(&self, series: &str, service: &str, label: &str) -> BTreeMap<String, f64> {
+        let metrics = self.metrics(series);
+        sums(metrics.filter(|metric| label_of(metric, "service") == service), label)
+    }
+
+    /// A histogram of one service; empty if there is none.
+    #[must_use]
+    pub fn buckets_of(&self, series: &str, service: &str) -> Buckets {
+        let mut metrics = self.metrics(series);
+        let Some(metric) = metrics.find(|metric| label_of(metric, "service") == service) else {
+            return Buckets::new();
+        };
+        let histogram = metric.get_histogram();
+        let buckets = histogram.get_bucket().iter();
+        let finite = buckets.map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()));
+        let finite = finite.filter(|(bound, _)| bound.is_finite());
+        finite.chain([(f64::INFINITY, histogram.get_sample_count())]).collect()
+    }
+
+    /// The labels and values of a counter or gauge.
+    pub fn values(&self, series: &str) -> impl Iterator<Item = (BTreeMap<&str, &str>, f64)> {
+        self.metrics(series).map(|metric| {
+            let labels = metric.get_label().iter().map(|pair| (pair.name(), pair.value()));
+            (labels.collect(), value_of(metric))
+        })
+    }
+
+    fn metrics(&self, series: &str) -> impl Iterator<Item = &Metric> {
+        let families = self.0.iter().filter(move |family| family.name() == series);
+        families.flat_map(MetricFamily::get_metric)
+    }
+}
+
+fn sums<'a>(metrics: impl Iterator<Item = &'a Metric>, label: &str) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    for metric in metrics {
+        *sums.entry(label_of(metric, label).to_owned()).or_default() += value_of(metric);
+    }
+    sums
+}
+
+/// The value of a counter or gauge.
+fn value_of(metric: &Metric) -> f64 {
+    // One of the two is zero.
+    metric.get_counter().get_value() + metric.get_gauge().get_value()
+}
+
+/// The value of a label; empty if the metric does not have it.
+fn label_of<'a>(metric: &'a Metric, label: &str) -> &'a str {
+    let pair = metric.get_label().iter().find(|pair| pair.name() == label);
+    pair.map_or("", LabelPair::value)
+}

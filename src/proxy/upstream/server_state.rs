@@ -1,0 +1,135 @@
+//! The state of each upstream server that all workers and the status page share.
+//!
+//! It is written when a connection opens or closes, when a health check ends and when a worker ejects
+//! the server, never for a request.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::config::ServerConfig;
+use crate::unix_time;
+
+/// Maximum length of the error of a health check, in characters; the rest is cut.
+const MAX_ERROR: usize = 500;
+
+/// The states of the servers of every service. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct ServerStates(Arc<Mutex<ByServer>>);
+
+/// Keys are the names of the service and of the server.
+type ByServer = HashMap<(String, String), Arc<ServerState>>;
+
+impl ServerStates {
+    /// The state of a server of a service.
+    pub(crate) fn of(&self, service: &str, server: &ServerConfig) -> Arc<ServerState> {
+        let key = (service.to_owned(), server.to_string());
+        let mut servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(servers.entry(key).or_default())
+    }
+
+    /// The state of the server with this name, as in the configuration; `None` if it has none yet.
+    pub(crate) fn get(&self, service: &str, server: &str) -> Option<Arc<ServerState>> {
+        let key = (service.to_owned(), server.to_owned());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+    }
+}
+
+/// The state of one server.
+#[derive(Debug)]
+pub(crate) struct ServerState {
+    /// The result of the health checks, which the control thread makes.
+    is_healthy: AtomicBool,
+    last_check: Mutex<Option<HealthCheck>>,
+    /// Open connections of all workers.
+    connections: AtomicUsize,
+    /// Ejections by all workers since the start.
+    ejections: AtomicU64,
+    /// End of the longest ejection, in seconds since the Unix epoch.
+    ejected_until: AtomicU64,
+}
+
+/// A health check that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HealthCheck {
+    /// When it ended, in seconds since the Unix epoch.
+    pub(crate) at: u64,
+    /// Why it failed; `None` if it succeeded.
+    pub(crate) error: Option<String>,
+}
+
+impl Default for ServerState {
+    /// A server may get requests until its checks have failed.
+    fn default() -> Self {
+        Self {
+            is_healthy: AtomicBool::new(true),
+            last_check: Mutex::default(),
+            connections: AtomicUsize::default(),
+            ejections: AtomicU64::default(),
+            ejected_until: AtomicU64::default(),
+        }
+    }
+}
+
+impl ServerState {
+    /// Whether the server may get requests.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.is_healthy.load(Ordering::Relaxed)
+    }
+
+    /// Sets the result of the health checks, for every worker.
+    pub(crate) fn set_healthy(&self, is_healthy: bool) {
+        self.is_healthy.store(is_healthy, Ordering::Relaxed);
+    }
+
+    /// The last health check; `None` before the first one.
+    pub(crate) fn last_check(&self) -> Option<HealthCheck> {
+        self.last_check.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Records the end of a health check.
+    pub(crate) fn record_check(&self, error: Option<String>) {
+        let error = error.map(|error| error.chars().take(MAX_ERROR).collect());
+        let check = HealthCheck { at: unix_time::now(), error };
+        *self.last_check.lock().unwrap_or_else(PoisonError::into_inner) = Some(check);
+    }
+
+    /// Number of open connections of all workers.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Counts an open connection while the guard lives.
+    pub(crate) fn connect(self: &Arc<Self>) -> OpenConnection {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        OpenConnection(Arc::clone(self))
+    }
+
+    /// Number of ejections by all workers since the start.
+    pub(crate) fn ejections(&self) -> u64 {
+        self.ejections.load(Ordering::Relaxed)
+    }
+
+    /// End of the longest ejection, in seconds since the Unix epoch; 0 before the first one.
+    pub(crate) fn ejected_until(&self) -> u64 {
+        self.ejected_until.load(Ordering::Relaxed)
+    }
+
+    /// Records that a worker has ejected the server.
+    pub(crate) fn record_ejection(&self, duration: Duration) {
+        self.ejections.fetch_add(1, Ordering::Relaxed);
+        let until = unix_time::now().saturating_add(duration.as_secs());
+        self.ejected_until.fetch_max(until, Ordering::Relaxed);
+    }
+}
+
+/// An open connection to a server.
+#[derive(Debug)]
+pub(crate) struct OpenConnection(Arc<ServerState>);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,67 @@
+//! What expires: certificates, CAs, CRLs and exceptions, for `/status` and the status page.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::warning::expires_soon_from;
+use crate::guard::Exception;
+use crate::spki;
+use crate::tls::CertificateRole;
+use crate::unix_time;
+
+/// Remaining time below which a CRL expires soon, in seconds: 8 hours, as in the alert
+/// `KeygateCrlRunningOut`.
+const CRL_SOON: u64 = 8 * 3600;
+/// Remaining time below which an exception expires soon, a week.
+pub(super) const EXCEPTION_NOTICE: Duration = Duration::from_secs(7 * 86_400);
+
+/// An object that expires. Times are in seconds since the Unix epoch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Expiry {
+    /// Kind of object, such as `certificate`.
+    pub kind: &'static str,
+    /// Name of the service or authorizer, or the key and the reason of an exception.
+    pub subject: String,
+    /// When it expires.
+    pub at: u64,
+    /// From when on it expires soon, so that an operator must act.
+    pub soon_from: u64,
+}
+
+impl Expiry {
+    /// The kind of an exception.
+    pub const EXCEPTION: &str = "exception";
+
+    /// A certificate (DER) of a service or authorizer. One that cannot be decoded has expired.
+    pub(super) fn of_certificate(owner: &str, role: CertificateRole, certificate: &[u8]) -> Self {
+        let kind = match role {
+            CertificateRole::Intermediate => "intermediate CA of clients",
+            CertificateRole::Server => "certificate",
+            CertificateRole::TrustAnchor => "CA of clients",
+            CertificateRole::UpstreamClient => "client certificate for the upstream",
+            CertificateRole::UpstreamTrustAnchor => "CA of the upstream",
+        };
+        let (at, soon_from) = spki::validity(certificate)
+            .map_or((0, 0), |period| (period.not_after.as_secs(), expires_soon_from(period)));
+        Self { kind, subject: owner.to_owned(), at, soon_from }
+    }
+
+    /// The CRL of a service or authorizer that expires first, at `next_update`.
+    pub(super) fn of_crl(owner: &str, next_update: u64) -> Self {
+        let (subject, soon_from) = (owner.to_owned(), next_update.saturating_sub(CRL_SOON));
+        Self { kind: "revocation list", subject, at: next_update, soon_from }
+    }
+
+    /// An exception.
+    pub(super) fn of_exception(exception: &Exception) -> Self {
+        let at = unix_time::seconds(exception.until);
+        let subject = format!("{} ({})", exception.reason, exception.key);
+        Self {
+            kind: Self::EXCEPTION,
+            subject,
+            at,
+            soon_from: at.saturating_sub(EXCEPTION_NOTICE.as_secs()),
+        }
+    }
+}

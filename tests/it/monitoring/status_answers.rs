@@ -1,0 +1,226 @@
+//! The questions that the status page answers: what is wrong, which clients were rejected, whether
+//! traffic flows, what expires next.
+
+use keygate::spki::Fingerprint;
+use serde_json::{Value, json};
+
+use crate::support::browser::Browser;
+use crate::support::keygate::Keygate;
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configuration, Configure, Proxy};
+use crate::support::{output_text, skip, system, wait_until, write_filter};
+
+fn url(keygate: &Keygate, rest: &str) -> String {
+    format!("http://{}/{rest}", keygate.admin_address())
+}
+
+fn page(keygate: &Keygate, rest: &str) -> String {
+    output_text(&system("curl", &["-s", &url(keygate, rest)]))
+}
+
+/// Clients in the filter `lost.pkbf`, one for each of `names`.
+fn lost_clients(pki: &Pki, names: &[&str]) -> Vec<Party> {
+    let clients: Vec<_> = names.iter().map(|name| pki.client(name, Kind::P256)).collect();
+    let keys: Vec<_> = clients.iter().map(|client| client.spki.as_slice()).collect();
+    write_filter(&pki.path("lost.pkbf"), &keys);
+    clients
+}
+
+#[test]
+fn traffic_and_servers_are_on_the_page_and_in_the_status() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let good = pki.client("good", Kind::P256);
+    let lost = lost_clients(&pki, &["lost"]);
+    let keygate = Configuration::new(origin.address())
+        .servers(&[format!("http://{}", origin.address()), "http://127.0.0.1:9".to_owned()])
+        .upstream("health_check = { path = \"/\", interval = \"200ms\" }")
+        .add("services.limits", "max_connections = 77")
+        .start(&pki);
+    keygate.wait_for_metric(
+        "keygate_upstream_server_up{server=\"http://127.0.0.1:9\",service=\"test\"}",
+        0.0,
+    );
+    for _ in 0..3 {
+        assert!(keygate.curl(&good, &[]).status.success());
+    }
+    assert!(!keygate.curl(&lost[0], &[]).status.success());
+    let status = keygate.wait_for_status("the requests", |status| {
+        status["traffic"]["test"]["requests_per_minute"] == 3.0
+    });
+    let traffic = &status["traffic"]["test"];
+    assert_eq!(traffic["max_connections"], 77);
+    assert_eq!(traffic["errors_per_minute"], 0.0);
+    assert_eq!(traffic["failed_handshakes"], json!({"compromised": 1.0}));
+    let (p50, p99) = (traffic["p50"].as_f64().unwrap(), traffic["p99"].as_f64().unwrap());
+    assert!(0.0 < p50 && p50 <= p99, "{traffic}");
+
+    let servers = status["servers"].as_array().unwrap();
+    let states: Vec<_> = servers.iter().map(|server| &server["state"]).collect();
+    assert_eq!(states, ["healthy", "unhealthy"], "{servers:?}");
+    assert!(servers[0]["connections"].as_u64() >= Some(1), "a pooled one: {servers:?}");
+    assert_eq!(servers[0]["error"], Value::Null);
+    let error = servers[1]["error"].as_str().unwrap();
+    assert!(error.contains("Connection refused"), "{error}");
+    assert!(servers[1]["last_check"].is_u64(), "{servers:?}");
+
+    let page = page(&keygate, "");
+    for shown in [" of 77", "compromised: 1", "unhealthy", "Connection refused"] {
+        assert!(page.contains(shown), "no {shown:?} in {page}");
+    }
+}
+
+/// Failures of a worker's requests, not of health checks, eject a server.
+#[test]
+fn an_ejected_server_is_on_the_page_with_the_number_of_its_ejections() {
+    let origin = Origin::start();
+    let server = format!("http://{}", origin.address());
+    let proxy = Proxy::to(origin)
+        .servers(&[server, "http://127.0.0.1:9".to_owned()])
+        .upstream("max_failures = 1, retry_after = \"1h\", balance = \"round-robin\"")
+        .start();
+    wait_until("the ejection", || {
+        proxy.curl(&proxy.good, &[]);
+        proxy.status()["servers"][1]["ejections"].as_u64() >= Some(1)
+    });
+    let status = proxy.status();
+    assert_eq!(status["servers"][1]["state"], "ejected");
+    assert_eq!(status["attention"][0]["level"], "amber", "the other one serves");
+    assert!(page(&proxy, "").contains("127.0.0.1:9 is ejected"));
+}
+
+#[test]
+fn a_client_at_two_services_is_one_row_and_a_search_finds_every_client_in_memory() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let names: Vec<String> = (10..22).map(|number| format!("device {number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let clients = lost_clients(&pki, &names);
+    let keygate = Configuration::new(origin.address())
+        .second_service(
+            "server_names = [\"second.example.com\"], policy = { on_probable = \"flag\" }",
+        )
+        .start(&pki);
+    let first = &clients[0];
+    let named = format!("{}:443:127.0.0.1:{}", "second.example.com", keygate.address().port());
+    let at_second = ["--insecure", "--connect-to", &named, "https://second.example.com/"];
+    assert!(keygate.curl(first, &at_second).status.success());
+    for client in &clients {
+        assert!(!keygate.curl(client, &[]).status.success());
+    }
+    let rows = |page: &str| page.matches("<tr id=\"client-").count();
+    let all = page(&keygate, "");
+    assert_eq!(rows(&all), 10);
+    assert!(all.contains("10 of 12 clients; 12 in memory"), "{all}");
+    let fingerprint = Fingerprint::of(&first.spki).to_string();
+    for search in [&*fingerprint, "CN%3Ddevice+10", "DEVICE%2010", "second"] {
+        let found = page(&keygate, &format!("?q={search}"));
+        assert_eq!(rows(&found), 1, "{search}: {found}");
+        assert!(found.contains("1 of 1 clients with"), "{found}");
+        assert!(found.contains(&format!("id=\"client-{fingerprint}\"")), "{found}");
+        for hit in ["test: <span", "second: <span", "<td class=\"number\" data-label=\"times\">2"] {
+            assert!(found.contains(hit), "{hit} in {found}");
+        }
+    }
+    let none = page(&keygate, "?q=%22%3E%3Cscript%3E");
+    assert!(none.contains("None of 12 clients in memory."), "{none}");
+    assert!(none.contains("value=\"&#34;&#62;&#60;script&#62;\""), "{none}");
+}
+
+#[test]
+fn every_condition_links_to_a_row_and_a_rejected_update_is_shown_whole_at_any_width() {
+    if skip::without("chromium") || skip::without("chromedriver") {
+        return;
+    }
+    let proxy = Proxy::new()
+        .filter("max_new_hits = 0")
+        .servers(&["http://127.0.0.1:9"])
+        .upstream("health_check = { path = \"/\", interval = \"200ms\" }")
+        .start();
+    assert!(proxy.curl(&proxy.good, &[]).status.success(), "a client that was admitted");
+    write_filter(&proxy.pki.path("lost.pkbf"), &[&proxy.lost.spki, &proxy.good.spki]);
+    let long = format!("services = \"{}\"\n", "wide".repeat(60));
+    std::fs::write(proxy.pki.path("keygate.toml"), long).unwrap();
+    proxy.wait_for_status("three conditions", |status| {
+        status["attention"].as_array().unwrap().len() == 3
+    });
+    let browser = Browser::start();
+    browser.open(&url(&proxy, ""));
+    let links = "return [...document.querySelectorAll('#attention a')].map(link =>
+        [link.innerText, document.querySelector(link.hash)?.innerText ?? null])";
+    let links = browser.run(links);
+    let found = |subject: &str, text: &str| {
+        let mut links = links.as_array().unwrap().iter();
+        let link = links.find(|link| link[0].as_str().unwrap() == subject);
+        let row = link.unwrap_or_else(|| panic!("no {subject}: {links:?}"))[1].as_str().unwrap();
+        assert!(row.contains(text), "{row}");
+    };
+    found("configuration", "keygate.toml");
+    found("filter lost", "an update waits");
+    found("service test", "unhealthy");
+    for width in [1240, 400] {
+        browser.resize(width);
+        let text = browser.text();
+        assert!(text.contains(&"wide".repeat(10)), "the whole reason: {text}");
+        assert!(text.contains("keygate filter accept --config "), "{text}");
+        let wide = "return [...document.querySelectorAll('main, main *')].filter(it =>
+            it.scrollWidth > it.clientWidth + 1 && it.clientWidth > 0 &&
+            getComputedStyle(it).display !== 'inline').map(it => it.outerHTML.slice(0, 200))";
+        assert_eq!(browser.run(wide), json!([]), "{width}");
+        let whole = browser.run("return document.documentElement.scrollWidth");
+        assert!(whole.as_u64() <= Some(width), "{whole}");
+    }
+    // A card begins with its subject.
+    let first = "const row = document.querySelector('#filters tbody tr'); return
+        row.querySelector('th').getBoundingClientRect().bottom <=
+        row.querySelector('td').getBoundingClientRect().top";
+    assert_eq!(browser.run(first), true);
+}
+
+#[test]
+fn a_refresh_keeps_the_selection_the_scroll_position_open_details_and_the_search() {
+    if skip::without("chromium") || skip::without("chromedriver") {
+        return;
+    }
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let clients = lost_clients(&pki, &["first", "second", "third"]);
+    let keygate = Configuration::new(origin.address()).start(&pki);
+    assert!(!keygate.curl(&clients[0], &[]).status.success());
+    let browser = Browser::start();
+    browser.resize(400);
+    browser.open(&url(&keygate, ""));
+    let prepared = "document.querySelector('#filters details').open = true;
+        getSelection().selectAllChildren(document.querySelector('#clients code'));
+        document.querySelector('#filters').scrollIntoView();
+        return document.querySelector('#filters').getBoundingClientRect().top";
+    let top = browser.run(prepared).as_f64().unwrap();
+    assert!(!keygate.curl(&clients[1], &[]).status.success());
+    browser.wait_for("CN=second");
+    let fingerprint = Fingerprint::of(&clients[0].spki).to_string();
+    assert_eq!(browser.run("return getSelection().toString()"), json!(fingerprint));
+    assert_eq!(browser.run("return document.querySelector('#filters details').open"), true);
+    let now = browser.run("return document.querySelector('#filters').getBoundingClientRect().top");
+    assert!((now.as_f64().unwrap() - top).abs() < 2.0, "{top} was the place, now {now}");
+
+    let search = "const input = document.querySelector('#search input'); input.value = 'CN=third';
+        input.dispatchEvent(new Event('input', { bubbles: true })); input.focus()";
+    browser.run(search);
+    browser.wait_for("None of 2 clients in memory.");
+    assert!(!keygate.curl(&clients[2], &[]).status.success());
+    browser.wait_for("1 of 1 clients with “CN=third”; 3 in memory");
+    assert_eq!(browser.run("return document.querySelector('#search input').value"), "CN=third");
+    assert_eq!(browser.run("return document.activeElement.name"), "q");
+    assert_eq!(browser.run("return location.search"), "?q=CN%3Dthird");
+}
+
+#[test]
+fn the_chart_has_axes_with_values_and_days() {
+    let proxy = Proxy::new().start();
+    proxy.rejects(&proxy.lost);
+    let today = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
+    let page = page(&proxy, "");
+    let axis: Vec<_> = page.match_indices("<text class=\"y\"").collect();
+    assert_eq!(axis.len(), 3, "{page}");
+    let days = page.matches("<line class=\"day\"").count();
+    assert_eq!(days, 7, "{page}");
+    assert!(page.contains(&format!(">{}</text>", &today[5..10])), "{page}");
+}
