@@ -30,6 +30,7 @@ mod proof;
 mod reload;
 mod report;
 mod run;
+mod signature;
 mod status;
 mod validate;
 
@@ -46,6 +47,7 @@ use crate::confirm::ConfirmError;
 use crate::pkbf::FilterError;
 use crate::process::sandbox::SandboxError;
 use crate::server::ServerError;
+use crate::signature::SignatureError;
 use crate::snapshot::{ListFileError, LoadError, LoadErrors};
 
 /// A TLS-terminating reverse proxy that checks client keys against filters of compromised keys.
@@ -270,6 +272,8 @@ enum CliError {
     Sandbox(#[from] SandboxError),
     #[error(transparent)]
     Server(#[from] ServerError),
+    #[error("{}: {source}", path.display())]
+    Signature { path: PathBuf, source: SignatureError },
     #[error("{operation}: {source}")]
     System { operation: &'static str, source: BoxedError },
     #[error("{0}")]
@@ -298,6 +302,7 @@ impl CliError {
             | Self::Parameters(_)
             | Self::Sandbox(_)
             | Self::Server(_)
+            | Self::Signature { .. }
             | Self::System { .. }
             | Self::Usage(_) => vec![self.to_string()],
         }
@@ -319,7 +324,8 @@ impl CliError {
             | Self::Filter { .. }
             | Self::List { .. }
             | Self::Operation(_)
-            | Self::Server(ServerError::Confirm(_)) => 3,
+            | Self::Server(ServerError::Confirm(_))
+            | Self::Signature { .. } => 3,
             Self::Output(_)
             | Self::Server(
                 ServerError::AccessLog(_)

@@ -161,6 +161,9 @@ pub struct FilterConfig {
     pub related_exponents: RsaExponents,
     /// Where `keygate fetch` downloads the file; `None` downloads none.
     pub source: Option<FetchConfig>,
+    /// File with the minisign keys, one of which must have signed the file. `None` needs no
+    /// signature.
+    pub minisign_key: Option<PathBuf>,
 }
 
 /// An exact list of keys.
@@ -177,6 +180,9 @@ pub struct ListConfig {
     pub format: ListFormat,
     /// Where `keygate fetch` downloads the file; `None` downloads none.
     pub source: Option<FetchConfig>,
+    /// File with the minisign keys, one of which must have signed the file and the metadata beside
+    /// it. `None` needs no signature.
+    pub minisign_key: Option<PathBuf>,
 }
 
 /// The format of an exact list.
@@ -310,8 +316,10 @@ impl Config {
     #[must_use]
     pub fn files(&self) -> Vec<&Path> {
         let filters = self.filters.iter();
-        let filters = filters.flat_map(|it| std::iter::once(&it.path).chain(&it.canaries));
-        let lists = self.lists.iter().map(|list| &list.path);
+        let filters = filters
+            .flat_map(|it| std::iter::once(&it.path).chain(&it.canaries).chain(&it.minisign_key));
+        let lists = self.lists.iter();
+        let lists = lists.flat_map(|it| std::iter::once(&it.path).chain(&it.minisign_key));
         let services = self.services.iter().flat_map(ServiceConfig::files);
         let authorizers = self.authorizers.iter().flat_map(AuthorizerConfig::files);
         let confirm = self.confirm.iter().flat_map(ConfirmConfig::files);

@@ -15,17 +15,19 @@ use minisign_verify::{PublicKey, Signature};
 
 use crate::regular_file;
 
-/// Maximum size of a file of keys, in bytes, 16 KiB; a larger file is rejected.
-const MAX_KEYS_SIZE: u64 = 16 << 10;
-/// Maximum size of a signature, in bytes, 16 KiB; a larger file is rejected. minisign writes comments
-/// of up to 9 KiB.
-pub const MAX_SIGNATURE_SIZE: u64 = 16 << 10;
+/// Maximum size of a signature, and of a file of keys, in bytes, 16 KiB; a larger file is rejected.
+/// minisign writes comments of up to 9 KiB.
+pub const MAX_SIZE: u64 = 16 << 10;
 /// Maximum length of a comment that is shown, in characters.
 const MAX_COMMENT: usize = 200;
 /// Length of a public key with its algorithm and id, in bytes.
 const KEY_LENGTH: usize = 42;
 /// Length of a signature with its algorithm and the id of its key, in bytes.
 const SIGNATURE_LENGTH: usize = 74;
+/// Number of lines of a signature.
+pub(crate) const SIGNATURE_LINES: usize = 4;
+/// Start of the first line of a signature.
+pub(crate) const SIGNATURE_START: &[u8] = UNTRUSTED.as_bytes();
 /// Start of the first line of a key or a signature.
 const UNTRUSTED: &str = "untrusted comment: ";
 /// Start of the third line of a signature.
@@ -63,6 +65,15 @@ pub enum SignatureError {
     Missing {
         /// The signature file.
         signature: PathBuf,
+    },
+    /// A copy in the state directory has no signature.
+    #[error(
+        "{} has no signature, because minisign_key was not set when the copy was written",
+        copy.display()
+    )]
+    NotKept {
+        /// The copy.
+        copy: PathBuf,
     },
     /// The signature was made with none of the keys.
     #[error(
@@ -133,7 +144,7 @@ struct KeyId([u8; 8]);
 /// The id as minisign prints it.
 impl std::fmt::Display for KeyId {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{:016X}", u64::from_le_bytes(self.0))
+        write!(formatter, "{:X}", u64::from_le_bytes(self.0))
     }
 }
 
@@ -144,7 +155,18 @@ impl MinisignKeys {
     /// # Errors
     /// Returns an error if the file cannot be read, is larger than 16 KiB, or has anything but keys.
     pub fn read(path: &Path) -> Result<Self, SignatureError> {
-        let keys = read_text(path, MAX_KEYS_SIZE).and_then(|text| parse_keys(&text));
+        Self::of_file(path, regular_file::read(path, MAX_SIZE))
+    }
+
+    /// The public keys in a file, which was read with this result.
+    ///
+    /// # Errors
+    /// Returns an error if the file could not be read, or has anything but keys.
+    pub(crate) fn of_file(
+        path: &Path,
+        content: io::Result<Vec<u8>>,
+    ) -> Result<Self, SignatureError> {
+        let keys = text_of(content).and_then(|text| parse_keys(&text));
         match keys {
             Ok(keys) => Ok(Self { path: path.to_owned(), keys }),
             Err(source) => Err(SignatureError::Keys { path: path.to_owned(), source }),
@@ -203,10 +225,21 @@ impl FileSignature {
     /// Reads the signature file at `path`.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, is larger than [`MAX_SIGNATURE_SIZE`], or is not
-    /// a signature of a hash.
+    /// Returns an error if the file cannot be read, is larger than [`MAX_SIZE`], or is not a
+    /// signature of a hash.
     pub fn read(path: &Path) -> Result<Self, SignatureError> {
-        match read_text(path, MAX_SIGNATURE_SIZE) {
+        Self::of_file(path, regular_file::read(path, MAX_SIZE))
+    }
+
+    /// The signature in a file, which was read with this result.
+    ///
+    /// # Errors
+    /// Returns an error if the file could not be read, or is not a signature of a hash.
+    pub(crate) fn of_file(
+        path: &Path,
+        content: io::Result<Vec<u8>>,
+    ) -> Result<Self, SignatureError> {
+        match text_of(content) {
             Ok(text) => Self::parse(path, text),
             Err(SignatureFileError::Read(error)) if error.kind() == io::ErrorKind::NotFound => {
                 Err(SignatureError::Missing { signature: path.to_owned() })
@@ -230,6 +263,11 @@ impl FileSignature {
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// The lines of the signature, each with a line feed.
+    pub(crate) fn lines(&self) -> String {
+        self.text.lines().flat_map(|line| [line, "\n"]).collect()
     }
 
     /// The id of the key, in hex, as minisign prints it.
@@ -287,8 +325,8 @@ fn is_unprintable(it: char) -> bool {
         || matches!(it, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
 }
 
-fn read_text(path: &Path, max_size: u64) -> Result<String, SignatureFileError> {
-    String::from_utf8(regular_file::read(path, max_size)?).map_err(|_| SignatureFileError::Text)
+fn text_of(content: io::Result<Vec<u8>>) -> Result<String, SignatureFileError> {
+    String::from_utf8(content?).map_err(|_| SignatureFileError::Text)
 }
 
 fn parse_keys(text: &str) -> Result<Vec<(KeyId, PublicKey)>, SignatureFileError> {
@@ -323,7 +361,7 @@ fn parse_signature(text: &str) -> Result<(KeyId, Signature), SignatureFileError>
     let (algorithm, key_id) = algorithm_and_id(line(2), SIGNATURE_LENGTH)
         .ok_or(SignatureFileError::Line { line: 2, expected: "a signature in base64" })?;
     ensure(line(3).starts_with(TRUSTED), 3, "the trusted comment of a signature of minisign")?;
-    ensure(lines.len() <= 4, 5, "the end of the file")?;
+    ensure(lines.len() <= SIGNATURE_LINES, 5, "the end of the file")?;
     match &algorithm {
         PREHASHED => {}
         LEGACY => return Err(SignatureFileError::Legacy),
@@ -384,8 +422,7 @@ mod tests {
             assert!(problem.contains("test.minisig is not the signature of this"), "{problem}");
         }
         let problem = verify(OTHER_KEY, SIGNATURE, b"test").unwrap_err();
-        let expected =
-            "with the key E7620F1842B4E81F, but minisign_key keys.pub has 0000000000000001:";
+        let expected = "with the key E7620F1842B4E81F, but minisign_key keys.pub has 1:";
         assert!(problem.contains(expected), "{problem}");
         let windows = SIGNATURE.replace('\n', "\r\n");
         assert_eq!(verify(KEY, &windows, b"test"), Ok(()));

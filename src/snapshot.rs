@@ -19,6 +19,7 @@ mod current;
 mod expiry;
 mod filter_rejection;
 mod last_question;
+mod list_rejection_reason;
 mod load;
 mod rejection_reason;
 mod report;
@@ -32,6 +33,7 @@ pub use current::{AskerTls, Authorizer, Current, Service, Snapshot};
 pub use expiry::Expiry;
 pub use filter_rejection::{CanaryFileError, FilterRejection};
 pub use last_question::LastQuestion;
+pub use list_rejection_reason::ListRejectionReason;
 pub use load::candidate::{ShrunkFilter, check_filter_candidate, check_list_candidate};
 pub use load::error::{ListFileError, LoadError};
 pub(crate) use load::file::{FileState, SETTLE, read_bounded};
@@ -49,7 +51,7 @@ pub use load::{Loader, RefreshedSnapshot};
 pub use rejection_reason::RejectionReason;
 pub use report::{
     AffectedClient, AuthorizerReport, CrlReport, ExceptionReport, FilterReport, ListReport,
-    Rejection, ReloadReport, Report, ServiceReport, WaitingReport,
+    Rejection, ReloadReport, Report, ServiceReport, SignatureReport, WaitingReport,
 };
 pub use routes::Routes;
 pub use warning::{CertificateFile, PeriodProblem, Warning};

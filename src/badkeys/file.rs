@@ -24,6 +24,8 @@ pub struct BlocklistFile {
     pub sha256: [u8; 32],
     /// The metadata; `None` if there is no file beside the blocklist.
     pub metadata: Option<Metadata>,
+    /// The content of the file of the metadata, empty without one.
+    pub metadata_content: Vec<u8>,
 }
 
 /// Why a blocklist or its metadata cannot be used.
@@ -75,7 +77,8 @@ pub fn metadata_path(path: &Path) -> PathBuf {
 /// either is malformed, or if the SHA-256 in the metadata or in the checksum file is another one.
 pub fn read(path: &Path, max_size: u64) -> Result<BlocklistFile, BlocklistFileError> {
     // Before the blocklist, so that a mistake here costs no read of 60 MB.
-    let metadata = read_metadata(path)?;
+    let (metadata, metadata_content) = read_metadata(path)?.unzip();
+    let metadata_content = metadata_content.unwrap_or_default();
     let blocklist = Blocklist::parse(regular_file::read(path, max_size)?)?;
     let sha256 = blocklist.sha256();
     check_sidecar(path, || sha256)?;
@@ -87,13 +90,13 @@ pub fn read(path: &Path, max_size: u64) -> Result<BlocklistFile, BlocklistFileEr
             found: HEXLOWER.encode(&sha256),
         });
     }
-    Ok(BlocklistFile { blocklist, sha256, metadata })
+    Ok(BlocklistFile { blocklist, sha256, metadata, metadata_content })
 }
 
-fn read_metadata(blocklist: &Path) -> Result<Option<Metadata>, BlocklistFileError> {
+fn read_metadata(blocklist: &Path) -> Result<Option<(Metadata, Vec<u8>)>, BlocklistFileError> {
     let path = metadata_path(blocklist);
     let metadata = match regular_file::read(&path, MAX_METADATA_SIZE) {
-        Ok(json) => Metadata::parse(&json).map(Some),
+        Ok(json) => Metadata::parse(&json).map(|metadata| Some((metadata, json))),
         // A link to a missing file is damage, and not the wish to go without metadata.
         Err(error)
             if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() =>

@@ -56,6 +56,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let Checked { config, snapshot, report, source, warnings, failure } = checked;
     show_filters(&snapshot)?;
     show_lists(&report)?;
+    show_signatures(&report)?;
     show_exceptions(&config, &report)?;
     config.services.iter().try_for_each(show_service)?;
     for authorizer in &config.authorizers {
@@ -199,6 +200,18 @@ fn show_filters(snapshot: &Snapshot) -> Result<(), CliError> {
             named.filter.fill_ratio() * 100.0,
             named.filter.false_positive_ratio()
         ))?;
+    }
+    Ok(())
+}
+
+/// Prints who signed the filters and lists.
+fn show_signatures(report: &Report) -> Result<(), CliError> {
+    let filters = report.filters.iter().map(|it| ("filter", &it.name, &it.signature));
+    let lists = report.lists.iter().map(|it| ("list", &it.name, &it.signature));
+    for (kind, name, signature) in filters.chain(lists) {
+        if let Some(signature) = signature {
+            print(format_args!("{kind} {name}: signed with the key {signature}"))?;
+        }
     }
     Ok(())
 }

@@ -266,8 +266,17 @@ impl<'a> Checker<'a> {
             canaries: self.paths(&format!("{path}.canaries"), &filter.canaries),
             max_new_hits: filter.max_new_hits,
             related_exponents: self.related_exponents(path, filter.related_exponents.as_deref()),
-            source: self.source(path, filter.source.as_ref(), Protection::None),
+            source: self.source(
+                path,
+                filter.source.as_ref(),
+                Protection::of(filter.minisign_key.as_ref()),
+            ),
+            minisign_key: self.minisign_key(path, filter.minisign_key.as_deref()),
         }
+    }
+
+    fn minisign_key(&self, path: &str, file: Option<&Path>) -> Option<PathBuf> {
+        file.map(|file| self.path(&format!("{path}.minisign_key"), file))
     }
 
     fn related_exponents(&self, path: &str, numbers: Option<&[u32]>) -> RsaExponents {

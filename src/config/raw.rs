@@ -124,6 +124,7 @@ pub(super) struct RawFilter {
     pub(super) max_new_hits: Option<usize>,
     pub(super) related_exponents: Option<Vec<u32>>,
     pub(super) source: Option<RawFetch>,
+    pub(super) minisign_key: Option<PathBuf>,
 }
 
 fn enabled() -> bool {
@@ -155,6 +156,7 @@ pub(super) struct List {
     pub(super) max_age: Option<DurationText>,
     pub(super) shrink: Option<Shrink>,
     pub(super) source: Option<RawFetch>,
+    pub(super) minisign_key: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]

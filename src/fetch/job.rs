@@ -74,6 +74,7 @@ impl FetchJob {
             max_size: MAX_BLOCKLIST,
             format: ListFormat::Badkeys(settings),
             source: Some(source.clone()),
+            minisign_key: None,
         };
         Self { source, file: JobFile::List(list) }
     }

@@ -98,9 +98,9 @@ impl ControlMetrics {
         self.filters.with_name(name)
     }
 
-    /// The series of the list with this name.
+    /// The series of the list with this name. `R` is the label of a rejected update's reason.
     #[must_use]
-    pub fn list(&self, name: &str) -> ListMetrics {
+    pub fn list<R: Label>(&self, name: &str) -> ListMetrics<R> {
         self.lists.with_name(name)
     }
 
@@ -329,14 +329,15 @@ impl FilterSeries {
     }
 }
 
-/// The series of one list.
+/// The series of one list. `R` is the label of a rejected update's reason.
 #[derive(Debug, Clone)]
-pub struct ListMetrics {
+pub struct ListMetrics<R> {
     gauges: Gauges<ListGauge>,
     reloads: Family<ReloadResult, IntCounter>,
+    rejections: Family<R, IntCounter>,
 }
 
-impl ListMetrics {
+impl<R: Label> ListMetrics<R> {
     /// Shows a list that was activated.
     pub fn record_loaded(&self, entries: usize) {
         self.gauges.set(ListGauge::Entries, entries as f64);
@@ -356,9 +357,10 @@ impl ListMetrics {
     }
 
     /// Counts a rejected update.
-    pub fn record_rejected(&self) {
+    pub fn record_rejected(&self, reason: R) {
         self.gauges.set(ListGauge::LastReloadSuccessful, 0.0);
         self.reloads.of(ReloadResult::Rejected).inc();
+        self.rejections.of(reason).inc();
     }
 }
 
@@ -382,6 +384,7 @@ const LIST_GAUGES: [Row<ListGauge>; 3] = [
 struct ListSeries {
     gauges: GaugeTable<ListGauge>,
     reloads: IntCounterVec,
+    rejections: IntCounterVec,
 }
 
 impl ListSeries {
@@ -390,13 +393,15 @@ impl ListSeries {
         Ok(Self {
             gauges: GaugeTable::register(registry, "list", &LIST_GAUGES)?,
             reloads: counters(registry, "list_reloads_total", "Checks of a list file by result.", &["list", "result"])?,
+            rejections: counters(registry, "list_refusals_total", "Rejected updates of a list file by reason.", &["list", "reason"])?,
         })
     }
 
-    fn with_name(&self, name: &str) -> ListMetrics {
+    fn with_name<R: Label>(&self, name: &str) -> ListMetrics<R> {
         ListMetrics {
             gauges: self.gauges.with_label(name),
             reloads: Family::from_vec(&self.reloads, &[name]),
+            rejections: Family::from_vec(&self.rejections, &[name]),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::pkbf::{FilterError, Plausibility};
+use crate::signature::SignatureError;
 use crate::snapshot::rejection_reason::RejectionReason;
 use crate::spki::InputError;
 use crate::unix_time::rfc3339;
@@ -103,6 +104,9 @@ pub enum FilterRejection {
         /// Number of entries in the header of the filter in use.
         in_use: u32,
     },
+    /// The signature is missing, or is not valid.
+    #[error(transparent)]
+    Signature(#[from] SignatureError),
     /// An update waited when the process ended, and this one cannot be tried on recent clients.
     #[error(
         "the update with the SHA-256 {waiting} waited before the restart, and there are no recent clients to try this one on: inspect the update, then accept it with `keygate filter accept`"
@@ -157,6 +161,7 @@ impl FilterRejection {
             Self::Plausibility(_) => RejectionReason::Plausibility,
             Self::Rollback { .. } => RejectionReason::Rollback,
             Self::Shrunk { .. } => RejectionReason::Shrunk,
+            Self::Signature(_) => RejectionReason::Signature,
         }
     }
 }

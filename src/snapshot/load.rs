@@ -19,6 +19,7 @@ pub(super) mod private_key;
 pub(super) mod reconfigure_error;
 mod rollback_state;
 mod saved_state;
+pub(super) mod signed;
 pub(super) mod source;
 pub(super) mod state_directory;
 pub(super) mod state_lock;

@@ -25,6 +25,8 @@ pub enum RejectionReason {
     Rollback,
     /// The filter has half of the entries of the one in use, or fewer.
     Shrunk,
+    /// The signature is missing, or is not valid for the file and a key of `minisign_key`.
+    Signature,
     /// The length differs from the header's, or exceeds `max_size`.
     Size,
 }
@@ -41,6 +43,7 @@ impl Label for RejectionReason {
         Self::Range,
         Self::Rollback,
         Self::Shrunk,
+        Self::Signature,
         Self::Size,
     ];
 
@@ -60,6 +63,7 @@ impl Label for RejectionReason {
             Self::Range => "range",
             Self::Rollback => "rollback",
             Self::Shrunk => "shrunk",
+            Self::Signature => "signature",
             Self::Size => "size",
         }
     }

@@ -11,10 +11,12 @@ use serde::{Deserialize, Serialize};
 pub use self::rejections::Rejection;
 use super::expiry::Expiry;
 use super::last_question::LastQuestion;
+use super::load::signed::LoadedList;
 use crate::config::{AuthorizerConfig, ServiceConfig};
 use crate::guard::{ExactList, Exception, NamedFilter};
 use crate::metrics::{Label, ReloadResult};
 use crate::pkbf::FilterSummary;
+use crate::signature::FileSignature;
 use crate::tls::{Crls, RevocationList};
 
 /// Everything that a reload can change.
@@ -68,6 +70,31 @@ pub struct FilterReport {
     /// The update that waits for the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<WaitingReport>,
+    /// The signature of the filter in use, if `minisign_key` is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signature: Option<SignatureReport>,
+}
+
+/// A signature that was verified.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SignatureReport {
+    /// The id of the key that made the signature, in hex.
+    pub key_id: String,
+    /// The trusted comment, at most 200 characters of it.
+    pub comment: String,
+}
+
+impl SignatureReport {
+    /// A verified signature.
+    pub(crate) fn of(signature: &FileSignature) -> Self {
+        Self { key_id: signature.key_id(), comment: signature.comment() }
+    }
+}
+
+impl std::fmt::Display for SignatureReport {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} ({})", self.key_id, self.comment)
+    }
 }
 
 /// A list in use and the last attempt to read its file.
@@ -87,6 +114,9 @@ pub struct ListReport {
     /// SHA-256 of a blocklist, in hex.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
+    /// The signature of the list in use, if `minisign_key` is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signature: Option<SignatureReport>,
     /// Whether the list is older than `max_age`, or of unknown age.
     pub stale: bool,
     /// The last attempt to read the file.
@@ -96,7 +126,7 @@ pub struct ListReport {
 impl ListReport {
     /// A list read from `path`.
     pub(super) fn new(
-        list: &ExactList,
+        LoadedList { list, signed }: &LoadedList,
         path: &Path,
         stale: bool,
         last_reload: ReloadReport,
@@ -108,7 +138,9 @@ impl ListReport {
             ExactList::Fingerprints(_) => ("fingerprints", None, None),
         };
         let (name, path) = (list.name().to_string(), path.display().to_string());
-        Self { name, path, format, entries: list.len(), updated, sha256, stale, last_reload }
+        let signature = signed.as_ref().map(|signed| SignatureReport::of(&signed.signature));
+        let entries = list.len();
+        Self { name, path, format, entries, updated, sha256, signature, stale, last_reload }
     }
 }
 
@@ -399,6 +431,7 @@ impl FilterReport {
             last_reload,
             last_rejection: None,
             waiting: None,
+            signature: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use tracing::warn;
 
 use super::credential_owner::CredentialOwner;
+use super::list_rejection_reason::ListRejectionReason;
 use super::load::own_key::OwnKey;
 use super::load::private_key::ExposedKeyFile;
 use super::rejection_reason::RejectionReason;
@@ -79,6 +80,8 @@ pub enum Warning {
         list: String,
         /// Path of the rejected file.
         path: PathBuf,
+        /// Class of the rejection.
+        reason: ListRejectionReason,
         /// Why the file is rejected.
         error: String,
     },
@@ -201,8 +204,9 @@ impl Warning {
                 let reason = reason.as_str();
                 warn!(%filter, reason, %problem, "filter file rejected at the start, using the last good filter");
             }
-            Self::LastGoodListInUse { list, .. } => {
-                warn!(%list, %problem, "list file rejected at the start, using the last good list");
+            Self::LastGoodListInUse { list, reason, .. } => {
+                let reason = reason.as_str();
+                warn!(%list, reason, %problem, "list file rejected at the start, using the last good list");
             }
             Self::NameNotCovered { .. } => warn!(%problem, "certificate lacks a server name"),
             Self::OpenAccess { .. } => warn!(%problem, "authorizer is open to other peers"),
@@ -256,7 +260,7 @@ impl fmt::Display for Warning {
                 "filter {filter:?}: {}: {error}; the last good filter in state.dir is in use",
                 path.display()
             ),
-            Self::LastGoodListInUse { list, path, error } => write!(
+            Self::LastGoodListInUse { list, path, error, .. } => write!(
                 formatter,
                 "list {list:?}: {}: {error}; the last good list in state.dir is in use",
                 path.display()

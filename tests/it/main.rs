@@ -135,6 +135,7 @@ mod reload {
     mod last_good;
     mod rejected_updates;
     mod several_files;
+    mod signatures;
     mod state_lock;
     mod unreadable;
 }

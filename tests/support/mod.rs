@@ -31,6 +31,7 @@ pub mod http_host;
 pub mod keygate;
 pub mod keys;
 pub mod load;
+pub mod minisign;
 pub mod mirror;
 pub mod origin;
 pub mod pki;

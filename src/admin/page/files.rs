@@ -14,6 +14,8 @@ pub(super) struct FilterRow<'a> {
     pub(super) entries: u32,
     pub(super) fill: String,
     pub(super) false_positives: String,
+    /// Key and trusted comment of the signature.
+    pub(super) signature: Option<String>,
     pub(super) loaded: String,
     pub(super) last_reload: String,
     /// The last rejected update, with its whole reason.
@@ -56,6 +58,7 @@ impl<'a> FilterRow<'a> {
             entries: summary.entries,
             fill: format!("{:.1} %", summary.fill_ratio * 100.0),
             false_positives: format!("{:.1e}", summary.false_positive_ratio),
+            signature: report.signature.as_ref().map(ToString::to_string),
             loaded: ago(report.loaded, now),
             last_reload: outcome(&report.last_reload, now),
             rejection: report.last_rejection.as_ref().map(|it| reason(it, now)),
@@ -75,6 +78,8 @@ pub(super) struct ListRow<'a> {
     pub(super) state: Badge,
     pub(super) entries: usize,
     pub(super) updated: String,
+    /// Key and trusted comment of the signature.
+    pub(super) signature: Option<String>,
     pub(super) last_reload: String,
     pub(super) rejection: Option<String>,
 }
@@ -94,6 +99,7 @@ impl<'a> ListRow<'a> {
             state,
             entries: report.entries,
             updated: report.updated.map_or_else(|| "-".to_owned(), |updated| ago(updated, now)),
+            signature: report.signature.as_ref().map(ToString::to_string),
             last_reload: outcome(&report.last_reload, now),
             rejection: is_rejected.then(|| reason(&report.last_reload, now)),
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cli::CliError;
+use crate::cli::signature;
 use crate::config::FilterConfig;
 use crate::pkbf::{self, Filter};
 use crate::spki::{Encoding, Fingerprint, related};
@@ -38,9 +39,13 @@ impl QuestionMaker {
     /// Reads the filters of a configuration. The source answers for those with the names `covered`.
     pub(super) fn read(filters: &[FilterConfig], covered: &[String]) -> Result<Self, CliError> {
         let mut read = SourceFilters { covered: Vec::new(), others: Vec::new() };
-        for FilterConfig { name, path, max_size, .. } in filters {
+        for FilterConfig { name, path, max_size, minisign_key, .. } in filters {
             let failed = |source| CliError::Filter { path: path.clone(), source };
             let filter = pkbf::read(path, *max_size).map_err(failed)?.filter;
+            if let Some(keys) = minisign_key {
+                let (header, bits) = filter.to_parts();
+                signature::verify(keys, path, &[&header, bits])?;
+            }
             let is_covered = covered.contains(name);
             if is_covered { &mut read.covered } else { &mut read.others }.push(filter);
         }

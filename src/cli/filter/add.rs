@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{CliError, Exit, PerKeyOutput, input, print, print_error, print_json};
 use crate::cli::counted::{counted, counted_entries};
 use crate::pkbf::{FilterError, FilterUpdate};
+use crate::signature::signature_path;
 use crate::spki;
 use crate::unix_time;
 
@@ -80,6 +81,13 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     }
     let shown = if args.json { print_json(&result) } else { show(&result) };
     shown?;
+    let signature = signature_path(&args.file);
+    if header != before && signature.symlink_metadata().is_ok() {
+        print_error(&format_args!(
+            "{}: the signature of the previous content; sign the file again with `minisign -S`",
+            signature.display()
+        ));
+    }
     if result.fill_ratio > MAX_FILL_RATIO {
         print_error(&format_args!(
             "{}: {:.0} % of its bits are set; create a larger filter with `keygate filter create`",

@@ -3,23 +3,46 @@
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
+use serde::Serialize;
+
 use super::{CliError, Exit, print, print_json, read};
+use crate::cli::signature::{self, SignatureArgs, SignatureInfo};
 use crate::pkbf::{Filter, FilterSummary};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// The filter file.
     file: PathBuf,
+    #[command(flatten)]
+    signature: SignatureArgs,
     /// Print a JSON object.
     #[arg(long)]
     json: bool,
 }
 
+/// The properties of a filter file.
+#[derive(Debug, Serialize)]
+struct FilterInfo {
+    #[serde(flatten)]
+    summary: FilterSummary,
+    /// The signature beside the file; null without one.
+    signature: Option<SignatureInfo>,
+}
+
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let file = read(&args.file)?;
-    let info = FilterSummary::of(&args.file, &file.filter, file.sha256());
-    let shown = if args.json { print_json(&info) } else { show(&info, &file.filter) };
-    shown.map(|()| Exit::Done)
+    let (header, bits) = file.filter.to_parts();
+    let info = FilterInfo {
+        summary: FilterSummary::of(&args.file, &file.filter, file.sha256()),
+        signature: args.signature.check(&args.file, &[&header, bits])?,
+    };
+    if args.json {
+        print_json(&info)?;
+    } else {
+        show(&info.summary, &file.filter)?;
+        signature::show("signature       ", info.signature.as_ref())?;
+    }
+    Ok(Exit::Done)
 }
 
 pub(super) fn show(info: &FilterSummary, filter: &Filter) -> Result<(), CliError> {

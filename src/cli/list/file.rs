@@ -9,8 +9,9 @@ use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 use serde::Serialize;
 
-use crate::badkeys::{self, BlocklistFile, BlocklistFileError};
+use crate::badkeys::{self, BlocklistFile};
 use crate::cli::CliError;
+use crate::cli::signature::{SignatureArgs, SignatureInfo};
 use crate::guard::{ExactList, FingerprintList, NamedBlocklist};
 use crate::pkbf::check_sidecar;
 use crate::regular_file;
@@ -54,6 +55,8 @@ pub(super) struct ListInfo {
     pub(super) deprecated: bool,
     /// The collections of a blocklist, or the kinds of digests of another list.
     pub(super) parts: Vec<ListPart>,
+    /// The signature beside the file; null without one.
+    pub(super) signature: Option<SignatureInfo>,
 }
 
 /// Entries of a list that have something in common.
@@ -68,14 +71,35 @@ pub(super) struct ListPart {
 impl FormatArgs {
     /// Reads and checks the list at `path`.
     pub(super) fn read(&self, path: &Path) -> Result<ListFile, CliError> {
+        self.read_signed(path, &SignatureArgs::default())
+    }
+
+    /// Reads and checks the list at `path`, and verifies its signatures.
+    pub(super) fn read_signed(
+        &self,
+        path: &Path,
+        signature: &SignatureArgs,
+    ) -> Result<ListFile, CliError> {
         let failed = |source: ListFileError| CliError::List { path: path.to_owned(), source };
         let format = match self.format {
             Some(format) => format,
             None => format_of(path).map_err(|error| failed(error.into()))?,
         };
         match format {
-            Format::Badkeys => read_blocklist(path).map_err(|error| failed(error.into())),
-            Format::Fingerprints => read_fingerprints(path).map_err(failed),
+            Format::Badkeys => {
+                let file = badkeys::read(path, u64::MAX).map_err(|error| failed(error.into()))?;
+                let content: &[&[u8]] = &[file.blocklist.content()];
+                let own = signature.check(path, content)?;
+                if file.metadata.is_some() {
+                    signature.check(&badkeys::metadata_path(path), &[&file.metadata_content])?;
+                }
+                Ok(list_of_blocklist(path, file, own))
+            }
+            Format::Fingerprints => {
+                let (list, content) = read_fingerprints(path).map_err(failed)?;
+                let own = signature.check(path, &[&content])?;
+                Ok(list_of_fingerprints(path, list, &content, own))
+            }
         }
     }
 }
@@ -99,8 +123,12 @@ fn format_of(path: &Path) -> io::Result<Format> {
     Ok(if is_text { Format::Fingerprints } else { Format::Badkeys })
 }
 
-fn read_blocklist(path: &Path) -> Result<ListFile, BlocklistFileError> {
-    let BlocklistFile { blocklist, sha256, metadata } = badkeys::read(path, u64::MAX)?;
+fn list_of_blocklist(
+    path: &Path,
+    file: BlocklistFile,
+    signature: Option<SignatureInfo>,
+) -> ListFile {
+    let BlocklistFile { blocklist, sha256, metadata, metadata_content: _ } = file;
     let metadata = metadata.unwrap_or_default();
     let mut counts = BTreeMap::new();
     for record in blocklist.iter() {
@@ -119,6 +147,7 @@ fn read_blocklist(path: &Path) -> Result<ListFile, BlocklistFileError> {
         updated: metadata.date,
         deprecated: metadata.is_deprecated,
         parts: parts.collect(),
+        signature,
     };
     let named = NamedBlocklist {
         name: name_of(path),
@@ -128,16 +157,28 @@ fn read_blocklist(path: &Path) -> Result<ListFile, BlocklistFileError> {
         date: metadata.date,
         is_deprecated: metadata.is_deprecated,
     };
-    Ok(ListFile { list: Arc::new(named).into(), info })
+    ListFile { list: Arc::new(named).into(), info }
 }
 
-fn read_fingerprints(path: &Path) -> Result<ListFile, ListFileError> {
+/// The list at `path`, and its file.
+fn read_fingerprints(path: &Path) -> Result<(FingerprintList, Vec<u8>), ListFileError> {
     let content = regular_file::read(path, u64::MAX)?;
-    let sha256 = digest(&SHA256, &content).as_ref().try_into().unwrap_or_default();
-    check_sidecar(path, || sha256)?;
-    let size_bytes = content.len() as u64;
+    check_sidecar(path, || sha256_of(&content))?;
     let text = String::from_utf8(content).map_err(ListFileError::Text)?;
     let list = FingerprintList::parse(&name_of(path), &text)?;
+    Ok((list, text.into_bytes()))
+}
+
+fn sha256_of(content: &[u8]) -> [u8; 32] {
+    digest(&SHA256, content).as_ref().try_into().unwrap_or_default()
+}
+
+fn list_of_fingerprints(
+    path: &Path,
+    list: FingerprintList,
+    content: &[u8],
+    signature: Option<SignatureInfo>,
+) -> ListFile {
     let kinds = ["fingerprint", "rsa-modulus", "ec-x"];
     let parts = kinds.map(|name| {
         let entries = list.iter().filter(|digest| kind_of(digest) == name).count();
@@ -147,13 +188,14 @@ fn read_fingerprints(path: &Path) -> Result<ListFile, ListFileError> {
         path: path.display().to_string(),
         format: "fingerprints",
         entries: list.len(),
-        size_bytes,
-        sha256: HEXLOWER.encode(&sha256),
+        size_bytes: content.len() as u64,
+        sha256: HEXLOWER.encode(&sha256_of(content)),
         updated: None,
         deprecated: false,
         parts: parts.into(),
+        signature,
     };
-    Ok(ListFile { list: Arc::new(list).into(), info })
+    ListFile { list: Arc::new(list).into(), info }
 }
 
 fn name_of(path: &Path) -> Arc<str> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::file::{FormatArgs, ListInfo};
 use super::{CliError, Exit};
+use crate::cli::signature::{self, SignatureArgs};
 use crate::cli::{print, print_json};
 use crate::unix_time::rfc3339;
 
@@ -13,13 +14,15 @@ pub(in crate::cli) struct Args {
     file: PathBuf,
     #[command(flatten)]
     format: FormatArgs,
+    #[command(flatten)]
+    signature: SignatureArgs,
     /// Print a JSON object.
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let info = args.format.read(&args.file)?.info;
+    let info = args.format.read_signed(&args.file, &args.signature)?.info;
     let shown = if args.json { print_json(&info) } else { show(&info) };
     shown.map(|()| Exit::Done)
 }
@@ -30,6 +33,7 @@ fn show(info: &ListInfo) -> Result<(), CliError> {
     print(format_args!("sha256   {}", info.sha256))?;
     let deprecated = if info.deprecated { " (the format is deprecated)" } else { "" };
     print(format_args!("date     {}{deprecated}", date(info.updated)))?;
+    signature::show("signed   ", info.signature.as_ref())?;
     print(format_args!("entries  {}", info.entries))?;
     info.parts
         .iter()

@@ -1,5 +1,7 @@
 //! Converts `source` of filters and lists.
 
+use std::path::PathBuf;
+
 use super::Checker;
 use crate::config::raw::RawFetch;
 use crate::config::{FetchConfig, SourceUrl};
@@ -8,6 +10,15 @@ use crate::config::{FetchConfig, SourceUrl};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protection {
     None,
+    /// A signature with a key that the operator has chosen.
+    Signature,
+}
+
+impl Protection {
+    /// The protection of a file that must be signed with one of these keys, if there are any.
+    pub(super) fn of(minisign_key: Option<&PathBuf>) -> Self {
+        if minisign_key.is_some() { Self::Signature } else { Self::None }
+    }
 }
 
 impl Checker<'_> {
@@ -30,7 +41,7 @@ impl Checker<'_> {
         }
         if let Some(url) = &url {
             if !url.is_authenticated() && protection == Protection::None {
-                let problem = "http:// to another machine lets anybody on the way replace the file; use https://";
+                let problem = "http:// to another machine lets anybody on the way replace the file; use https://, or set minisign_key";
                 self.conflict(at("url"), problem);
             }
             if !url.is_secure && raw.trust_anchors.is_some() {
@@ -72,6 +83,10 @@ mod tests {
         for url in ["http://127.0.0.1:8080/a", "http://localhost/a"] {
             source(&format!("url = {url:?}")).unwrap();
         }
+        // A signed file needs no authenticated server.
+        let signed = "path = \"lost.pkbf\"\nminisign_key = \"keys.pub\"\n\
+                      source = { url = \"http://a.example/a\" }";
+        parse(&changed("path = \"lost.pkbf\"", signed)).unwrap();
         for (table, problem) in [
             ("url = \"http://a.example/a\"", "source.url: http:// to another machine"),
             ("url = \"https://a.example\"", "source.url: \"https://a.example\" is not the URL"),

@@ -26,7 +26,12 @@ impl Checker<'_> {
             path: self.path(&format!("{path}.path"), &list.path),
             max_size: list.max_size.map_or(max_size, |size| size.0),
             format,
-            source: self.source(path, list.source.as_ref(), Protection::None),
+            source: self.source(
+                path,
+                list.source.as_ref(),
+                Protection::of(list.minisign_key.as_ref()),
+            ),
+            minisign_key: self.minisign_key(path, list.minisign_key.as_deref()),
         }
     }
 

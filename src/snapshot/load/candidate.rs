@@ -45,7 +45,7 @@ pub fn check_filter_candidate(
     let state = RollbackState::read(state_dir).unwrap_or_default();
     let record = state.filter(&config.name);
     let in_use = read_filter(&FilterConfig { path: current.to_owned(), ..config.clone() }).ok();
-    let in_use = in_use.map(|file| file.filter.header().clone()); // the filter itself is dropped
+    let in_use = in_use.map(|read| read.file.filter.header().clone()); // the filter itself is dropped
     let watermark = in_use.as_ref().map(Watermark::from_header);
     let watermark = watermark.max(record.map(FilterRecord::watermark));
     let update = check_filter(config, read_filter(config)?, watermark, now)?;
@@ -56,11 +56,11 @@ pub fn check_filter_candidate(
         ShrunkFilter::Refuse => {
             let nobody = std::iter::empty();
             let trial = Trial::new(RecentKeys::default(), Judges::default(), now, nobody);
-            ensure_needs_no_operator(config, &update, entries.unwrap_or(0), None, &trial)
+            ensure_needs_no_operator(config, &update.named, entries.unwrap_or(0), None, &trial)
                 .map_err(|waits| waits.0)?;
         }
     }
-    Ok(update)
+    Ok(update.named)
 }
 
 /// Checks the list at `config.path`, which would replace the one at `current`.
@@ -72,5 +72,6 @@ pub fn check_list_candidate(
     current: &Path,
 ) -> Result<ExactList, ListFileError> {
     let in_use = ListConfig { path: current.to_owned(), ..config.clone() };
-    read_list(config, || read_list(&in_use, || None).ok())
+    let in_use = || read_list(&in_use, || None).ok().map(|loaded| loaded.list);
+    read_list(config, in_use).map(|loaded| loaded.list)
 }

@@ -12,22 +12,27 @@ use std::time::SystemTime;
 use self::rollback::Watermark;
 use crate::config::FilterConfig;
 use crate::guard::NamedFilter;
-use crate::pkbf::{Filter, FilterFile};
+use crate::pkbf::Filter;
 use crate::snapshot::filter_rejection::FilterRejection;
+use crate::snapshot::load::signed::{LoadedFilter, ReadFilter};
 
-/// Checks the filter in `file` as [`check_content`] does.
+/// Checks a filter that was `read` as [`check_content`] does.
 ///
 /// # Errors
 /// Returns the first check that the filter fails.
 pub(crate) fn check_filter(
     config: &FilterConfig,
-    file: FilterFile,
+    read: ReadFilter,
     watermark: Option<Watermark>,
     now: SystemTime,
-) -> Result<Arc<NamedFilter>, FilterRejection> {
+) -> Result<LoadedFilter, FilterRejection> {
+    let ReadFilter { file, signature } = read;
     check_content(config, &file.filter, watermark, now)?;
-    let sha256 = *file.sha256();
-    Ok(Arc::new(NamedFilter { name: config.name.as_str().into(), filter: file.filter, sha256 }))
+    let (name, sha256) = (config.name.as_str().into(), *file.sha256());
+    Ok(LoadedFilter {
+        named: Arc::new(NamedFilter { name, filter: file.filter, sha256 }),
+        signature,
+    })
 }
 
 /// Checks `filter` against its own header, the `watermark` and the canaries.

@@ -8,6 +8,7 @@ use super::state_directory::StateDirectoryError;
 use crate::badkeys::BlocklistFileError;
 use crate::guard::ListError;
 use crate::pkbf::FilterError;
+use crate::signature::SignatureError;
 use crate::snapshot::credential_owner::CredentialOwner;
 use crate::snapshot::filter_rejection::FilterRejection;
 use crate::tls::TlsFileError;
@@ -153,6 +154,9 @@ pub enum ListFileError {
         /// Number of records in use.
         before: usize,
     },
+    /// The signature of the list or of its metadata is missing, or is not valid.
+    #[error(transparent)]
+    Signature(#[from] SignatureError),
     /// The file is not UTF-8 text.
     #[error("not UTF-8 text; a blocklist.dat needs format = \"badkeys\"")]
     Text(#[source] std::string::FromUtf8Error),

@@ -8,6 +8,7 @@ use super::reconfigure_error::ReconfigureError;
 use crate::badkeys::{BlocklistFileError, MetadataError};
 use crate::config::ConfigError;
 use crate::pkbf::{ChecksumFileError, FilterError};
+use crate::signature::{SignatureError, SignatureFileError};
 use crate::snapshot::filter_rejection::{CanaryFileError, FilterRejection};
 
 /// Why files could not be used.
@@ -67,6 +68,7 @@ impl ReadError for FilterRejection {
         match self {
             Self::CanaryFile { source: CanaryFileError::Read(source), .. } => source.failure(),
             Self::File(source) => source.failure(),
+            Self::Signature(source) => source.failure(),
             Self::CanaryFile { .. }
             | Self::CanaryMissing { .. }
             | Self::Future { .. }
@@ -77,6 +79,21 @@ impl ReadError for FilterRejection {
             | Self::Rollback { .. }
             | Self::Shrunk { .. }
             | Self::Untried { .. } => Failure::Content,
+        }
+    }
+}
+
+impl ReadError for SignatureError {
+    fn failure(&self) -> Failure {
+        match self {
+            Self::Keys { source: SignatureFileError::Read(source), .. }
+            | Self::Unusable { source: SignatureFileError::Read(source), .. } => source.failure(),
+            Self::Invalid { .. }
+            | Self::Keys { .. }
+            | Self::Missing { .. }
+            | Self::NotKept { .. }
+            | Self::OtherKey { .. }
+            | Self::Unusable { .. } => Failure::Content,
         }
     }
 }
@@ -99,6 +116,7 @@ impl ReadError for ListFileError {
             Self::Blocklist(source) => source.failure(),
             Self::Checksum(source) => source.failure(),
             Self::Read(source) => source.failure(),
+            Self::Signature(source) => source.failure(),
             Self::Content(_)
             | Self::Emptied { .. }
             | Self::Shrunk { .. }

@@ -6,9 +6,13 @@
 //!
 //! | list | content |
 //! | --- | --- |
-//! | fingerprints | a line for each digest, in ascending order |
+//! | fingerprints | a line for each digest, in ascending order; the file itself if it was signed |
 //! | badkeys | a line of JSON with date and names, as in `badkeysdata.json`, then the records |
+//!
+//! The content of a list that was signed begins with the four lines of the signature. It is verified
+//! again, because another key may be configured at the next start.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -23,11 +27,13 @@ use tracing::error;
 use super::error::{ListFileError, LoadError};
 use super::file;
 use super::kept_filters::STAGED_STATE_PREFIX;
+use super::signed::{LoadedList, SignedContent, verify_kept};
 use crate::badkeys::{Blocklist, BlocklistFileError, Metadata};
 use crate::config::{ListConfig, ListFormat};
 use crate::guard::{ExactList, FingerprintList, NamedBlocklist};
 use crate::pkbf::FilterError;
 use crate::regular_file;
+use crate::signature::{MAX_SIZE as MAX_SIGNATURE_SIZE, SIGNATURE_LINES, SIGNATURE_START};
 use crate::unix_time::rfc3339;
 
 /// Start of the name of a copy. The SHA-256 of the name of the list in hex and a suffix follow.
@@ -51,7 +57,7 @@ pub(crate) struct KeptLists {
     /// `None` without a state directory. There are no copies then.
     directory: Option<PathBuf>,
     /// The lists whose copies this process has written, by name. `None` before the first time.
-    written: Option<BTreeMap<Arc<str>, ExactList>>,
+    written: Option<BTreeMap<Arc<str>, LoadedList>>,
 }
 
 impl KeptLists {
@@ -61,7 +67,7 @@ impl KeptLists {
     }
 
     /// The copy of a list, if there is one. Logs why one cannot be used.
-    pub(crate) fn read(&self, config: &ListConfig) -> Option<ExactList> {
+    pub(crate) fn read(&self, config: &ListConfig) -> Option<LoadedList> {
         let suffix = match config.format {
             ListFormat::Badkeys(_) => BLOCKLIST_SUFFIX,
             ListFormat::Fingerprints => TEXT_SUFFIX,
@@ -69,9 +75,12 @@ impl KeptLists {
         let path = path_in(self.directory.as_deref()?, &config.name, suffix);
         let content = match config.format {
             ListFormat::Badkeys(_) => config.max_size.saturating_add(MAX_METADATA),
-            ListFormat::Fingerprints => config.max_size / SHORTEST_LINE * LINE_LENGTH,
+            // A file that was signed is kept with its comments.
+            ListFormat::Fingerprints => {
+                (config.max_size / SHORTEST_LINE).saturating_mul(LINE_LENGTH).max(config.max_size)
+            }
         };
-        let max_size = content.saturating_add(LINE_LENGTH * 2);
+        let max_size = content.saturating_add(LINE_LENGTH * 2).saturating_add(MAX_SIGNATURE_SIZE);
         let content = file::read_with(&path, move |path| regular_file::read(path, max_size));
         let list = match content {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
@@ -92,13 +101,14 @@ impl KeptLists {
     /// Returns an error if a copy cannot be written or removed.
     pub(crate) fn save(
         &mut self,
-        in_use: impl Iterator<Item = ExactList>,
+        in_use: impl Iterator<Item = LoadedList>,
         may_write: bool,
     ) -> Result<(), LoadError> {
         let Some(directory) = self.directory.clone().filter(|_| may_write) else { return Ok(()) };
-        let in_use: BTreeMap<_, _> = in_use.map(|list| (Arc::clone(list.name()), list)).collect();
-        let is_written = |list: &&ExactList| {
-            let known = self.written.as_ref().and_then(|written| written.get(list.name()));
+        let in_use = in_use.map(|loaded| (Arc::clone(loaded.list.name()), loaded));
+        let in_use: BTreeMap<_, _> = in_use.collect();
+        let is_written = |list: &&LoadedList| {
+            let known = self.written.as_ref().and_then(|written| written.get(list.list.name()));
             known.is_some_and(|known| known.is_same(list))
         };
         let changed: Vec<_> = in_use.values().filter(|it| !is_written(it)).cloned().collect();
@@ -107,7 +117,7 @@ impl KeptLists {
             return Ok(());
         }
         let size = changed.iter().map(size_of_copy).fold(0, u64::saturating_add);
-        let kept: Vec<_> = in_use.values().map(|list| path_of(&directory, list)).collect();
+        let kept: Vec<_> = in_use.values().map(|it| path_of(&directory, &it.list)).collect();
         let path = directory.clone();
         let written = file::write_with(&path, size, move || {
             changed.iter().try_for_each(|list| write(&directory, list))?;
@@ -134,17 +144,18 @@ fn path_of(directory: &Path, list: &ExactList) -> PathBuf {
 }
 
 /// Maximum size of the copy of a list, in bytes.
-fn size_of_copy(list: &ExactList) -> u64 {
-    match list {
+fn size_of_copy(LoadedList { list, signed }: &LoadedList) -> u64 {
+    let text = signed.as_ref().map_or(0, |signed| signed.text.len() as u64);
+    text.saturating_add(match list {
         ExactList::Badkeys(list) => {
             MAX_METADATA.saturating_add(list.blocklist.content().len() as u64)
         }
         ExactList::Fingerprints(list) => (list.len() as u64).saturating_mul(LINE_LENGTH),
-    }
+    })
 }
 
-fn parse(path: &Path, config: &ListConfig, mut copy: Vec<u8>) -> Result<ExactList, ListFileError> {
-    let content = split_line(&mut copy);
+fn parse(path: &Path, config: &ListConfig, mut copy: Vec<u8>) -> Result<LoadedList, ListFileError> {
+    let mut content = split_line(&mut copy);
     let first = String::from_utf8_lossy(&copy);
     let expected = first.trim_end().strip_prefix(FIRST_LINE).unwrap_or_default().to_owned();
     let found = HEXLOWER.encode(digest(&SHA256, &content).as_ref());
@@ -152,33 +163,56 @@ fn parse(path: &Path, config: &ListConfig, mut copy: Vec<u8>) -> Result<ExactLis
         let sidecar = path.to_owned();
         return Err(FilterError::Checksum { sidecar, expected, found }.into());
     }
-    match config.format {
-        ListFormat::Badkeys(_) => parse_blocklist(path, &config.name, content),
-        ListFormat::Fingerprints => {
-            let text = String::from_utf8(content).map_err(ListFileError::Text)?;
-            Ok(Arc::new(FingerprintList::parse(&config.name, &text)?).into())
+    let signature = take_signature(&mut content)?;
+    let (signature, keys) = (signature.as_deref(), config.minisign_key.as_deref());
+    let (list, signed) = match config.format {
+        ListFormat::Badkeys(_) => {
+            let list = parse_blocklist(path, &config.name, content)?;
+            let signature = verify_kept(path, keys, signature, &[list.blocklist.content()])?;
+            (Arc::new(list).into(), signature.map(|signature| (signature, Vec::new())))
         }
-    }
+        ListFormat::Fingerprints => {
+            let signature = verify_kept(path, keys, signature, &[&content])?;
+            let text = String::from_utf8(content).map_err(ListFileError::Text)?;
+            let list = Arc::new(FingerprintList::parse(&config.name, &text)?).into();
+            (list, signature.map(|signature| (signature, text.into_bytes())))
+        }
+    };
+    let signed = signed.map(|(signature, text)| Arc::new(SignedContent { signature, text }));
+    Ok(LoadedList { list, signed })
 }
 
 fn parse_blocklist(
     path: &Path,
     name: &str,
     mut content: Vec<u8>,
-) -> Result<ExactList, ListFileError> {
+) -> Result<NamedBlocklist, ListFileError> {
     let records = split_line(&mut content);
     let metadata = Metadata::parse(&content)
         .map_err(|source| BlocklistFileError::Metadata { path: path.to_owned(), source })?;
     let blocklist = Blocklist::parse(records).map_err(BlocklistFileError::from)?;
-    let list = NamedBlocklist {
+    Ok(NamedBlocklist {
         name: name.into(),
         sha256: blocklist.sha256(),
         blocklist,
         findings: metadata.findings,
         date: metadata.date,
         is_deprecated: metadata.is_deprecated,
-    };
-    Ok(Arc::new(list).into())
+    })
+}
+
+/// Removes the signature from the start of `content` and returns it, if there is one.
+fn take_signature(content: &mut Vec<u8>) -> Result<Option<String>, ListFileError> {
+    if !content.starts_with(SIGNATURE_START) {
+        return Ok(None);
+    }
+    let mut signature = Vec::new();
+    for _ in 0..SIGNATURE_LINES {
+        let rest = split_line(content);
+        signature.append(content);
+        *content = rest;
+    }
+    String::from_utf8(signature).map(Some).map_err(ListFileError::Text)
 }
 
 /// Leaves the first line in `content`, line feed included, and returns the rest.
@@ -187,8 +221,8 @@ fn split_line(content: &mut Vec<u8>) -> Vec<u8> {
     content.split_off(end)
 }
 
-/// The pieces of the content of a copy.
-fn content_of(list: &ExactList) -> (Vec<u8>, &[u8]) {
+/// The pieces of the content of a copy, without the signature.
+fn content_of(LoadedList { list, signed }: &LoadedList) -> (Cow<'_, [u8]>, &[u8]) {
     match list {
         ExactList::Badkeys(list) => {
             let names = list.findings.iter().map(|(id, name)| json!({ "id": id, "name": name }));
@@ -198,29 +232,32 @@ fn content_of(list: &ExactList) -> (Vec<u8>, &[u8]) {
                 "deprecated": list.is_deprecated,
                 "blocklists": names.collect::<Vec<_>>(),
             });
-            (format!("{metadata}\n").into_bytes(), list.blocklist.content())
+            (format!("{metadata}\n").into_bytes().into(), list.blocklist.content())
         }
-        ExactList::Fingerprints(list) => {
-            let mut lines: Vec<_> = list.iter().map(|digest| format!("{digest}\n")).collect();
-            lines.sort_unstable();
-            (lines.concat().into_bytes(), &[])
-        }
+        ExactList::Fingerprints(list) => match signed {
+            Some(signed) => (signed.text.as_slice().into(), &[]),
+            None => {
+                let mut lines: Vec<_> = list.iter().map(|digest| format!("{digest}\n")).collect();
+                lines.sort_unstable();
+                (lines.concat().into_bytes().into(), &[])
+            }
+        },
     }
 }
 
 /// Replaces the copy of a list. After a crash, it is the old one or the new one.
-fn write(directory: &Path, list: &ExactList) -> io::Result<()> {
-    let (start, rest) = content_of(list);
+fn write(directory: &Path, loaded: &LoadedList) -> io::Result<()> {
+    let signature = loaded.signature().map_or_else(String::new, |signature| signature.lines());
+    let (start, rest) = content_of(loaded);
+    let pieces = [signature.as_bytes(), &start, rest];
     let mut sha256 = Context::new(&SHA256);
-    sha256.update(&start);
-    sha256.update(rest);
+    pieces.iter().for_each(|piece| sha256.update(piece));
     let sha256 = HEXLOWER.encode(sha256.finish().as_ref());
     let mut staged = tempfile::Builder::new().prefix(STAGED_STATE_PREFIX).tempfile_in(directory)?;
     writeln!(staged, "{FIRST_LINE}{sha256}")?;
-    staged.write_all(&start)?;
-    staged.write_all(rest)?;
+    pieces.iter().try_for_each(|piece| staged.write_all(piece))?;
     staged.as_file().sync_all()?;
-    staged.persist(path_of(directory, list)).map_err(|error| error.error)?;
+    staged.persist(path_of(directory, &loaded.list)).map_err(|error| error.error)?;
     File::open(directory)?.sync_all()
 }
 

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::check::new_hits::MAX_NAMED;
 use super::check::rollback::Watermark;
 use super::error::LoadError;
+use super::signed::LoadedFilter;
 use super::{file, kept_filters};
 use crate::guard::NamedFilter;
 use crate::regular_file;
@@ -53,6 +54,9 @@ pub(crate) struct FilterRecord {
     /// SHA-256 of the copy of the filter in use, in hex; `None` without a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last_good: Option<String>,
+    /// The signature of the filter in use; `None` if none was needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signature: Option<String>,
     /// The update that waits for the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     waiting: Option<WaitingReport>,
@@ -67,13 +71,15 @@ struct RollbackFile {
 
 impl FilterRecord {
     /// The record of the filter `in_use`, while an update is `waiting`.
-    pub(crate) fn new(in_use: &NamedFilter, waiting: Option<WaitingReport>) -> Self {
+    pub(crate) fn new(in_use: &LoadedFilter, waiting: Option<WaitingReport>) -> Self {
+        let LoadedFilter { named: in_use, signature } = in_use;
         let header = in_use.filter.header();
         Self {
             updated: header.updated_at,
             revision: header.revision,
             entries: header.entry_count,
             last_good: Some(HEXLOWER.encode(&in_use.sha256)),
+            signature: signature.as_ref().map(|signature| signature.text().to_owned()),
             waiting,
         }
     }
@@ -91,6 +97,11 @@ impl FilterRecord {
     /// SHA-256 of the copy, in hex.
     pub(crate) fn last_good(&self) -> Option<&str> {
         self.last_good.as_deref()
+    }
+
+    /// The signature of the copy, as it was beside the file.
+    pub(crate) fn signature(&self) -> Option<&str> {
+        self.signature.as_deref()
     }
 
     /// The update that waited.
@@ -156,7 +167,7 @@ impl RollbackState {
         let in_use: Vec<_> = in_use.collect();
         let mut next = self.filters.clone();
         for record in next.values_mut() {
-            (record.last_good, record.waiting) = (None, None);
+            (record.last_good, record.signature, record.waiting) = (None, None, None);
         }
         let Some(directory) = self.directory.clone().filter(|_| may_write) else {
             next.extend(in_use.into_iter().map(|(record, it)| (it.name.to_string(), record)));
@@ -196,7 +207,7 @@ impl StateUpdate {
         let mut kept = Ok(());
         for (mut record, filter) in in_use {
             if let Err(error) = self.keep(&filter, &record) {
-                record.last_good = None;
+                (record.last_good, record.signature) = (None, None);
                 kept = error.map_or(kept, Err);
             }
             self.next.insert(filter.name.to_string(), record);
@@ -284,7 +295,9 @@ mod tests {
         filter.stamp_as(revision, updated);
         let sha256 = filter.sha256();
         let named = NamedFilter { name: name.into(), filter, sha256 };
-        (FilterRecord::new(&named, None), Arc::new(named))
+        let named = Arc::new(named);
+        let loaded = LoadedFilter { named: Arc::clone(&named), signature: None };
+        (FilterRecord::new(&loaded, None), named)
     }
 
     fn save(state: &mut RollbackState, filters: &[(FilterRecord, Arc<NamedFilter>)]) {

@@ -91,7 +91,7 @@ impl SavedState {
         let authorizers = authorizers.map(|source| (source.name(), source.crl_marks()));
         let marks = services.chain(authorizers);
         let crls = self.crls.save(marks, may_write);
-        let lists = self.lists.save(sources.exact_lists().into_iter(), may_write);
+        let lists = self.lists.save(sources.loaded_lists(), may_write);
         let problems: Vec<LoadError> =
             [lock.map(|_| ()), filters, lists, crls].into_iter().filter_map(Result::err).collect();
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();

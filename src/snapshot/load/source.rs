@@ -28,6 +28,7 @@ use super::error::LoadError;
 use super::last_good::ValueChange;
 use super::links::JudgementLinks;
 use super::load_errors::{LoadErrors, all, both};
+use super::signed::LoadedList;
 use crate::config::{AuthorizerConfig, Config, FilterConfig, ListConfig, ServiceConfig};
 use crate::guard::{ExactList, Guard, NamedFilter};
 use crate::metrics::ControlMetrics;
@@ -272,6 +273,11 @@ impl Sources {
     /// The lists in use, in the order of the configuration.
     pub(super) fn exact_lists(&self) -> Vec<ExactList> {
         self.lists.iter().map(|source| source.list().clone()).collect()
+    }
+
+    /// The lists in use with their signatures.
+    pub(super) fn loaded_lists(&self) -> impl Iterator<Item = LoadedList> {
+        self.lists.iter().map(|source| source.loaded().clone())
     }
 
     /// A guard with the filters and lists in use.

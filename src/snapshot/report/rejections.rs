@@ -12,7 +12,7 @@ pub struct Rejection<'a> {
     /// Name in the configuration; `None` for the configuration itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<&'a str>,
-    /// Class of the rejection of a filter or of a CRL.
+    /// Class of the rejection of a filter, a list or a CRL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
     /// The whole reason.

@@ -50,8 +50,9 @@ fn info_shows_what_is_on_a_list() {
     let lines = bench.lines(0, &["info", "blocklist.dat"]);
     assert_eq!(lines[1], "format   badkeys");
     assert_eq!(lines[3], "date     2026-08-20T00:00:00Z (the format is deprecated)");
+    assert_eq!(lines[4], "signed   none");
     assert_eq!(
-        lines[4..],
+        lines[5..],
         ["entries  3", "  1         debianssl", "  1         firmware", "  1         id9"]
     );
 

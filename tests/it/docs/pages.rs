@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use keygate::metrics::Label;
-use keygate::snapshot::RejectionReason;
+use keygate::snapshot::{ListRejectionReason, RejectionReason};
 use serde_json::Value;
 
 use crate::support::keygate::keygate;
 use crate::support::keys::written;
 use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{blocks, output_text, shell};
+use crate::support::{blocks, output_text, shell, skip};
 
 const FILTERS: &str = include_str!("../../../docs/filters.md");
 
@@ -37,7 +37,10 @@ fn directory() -> Pki {
 #[test]
 fn the_commands_on_the_filters_page_work_as_described() {
     let pki = directory();
-    let output = shell(pki.directory(), &blocks(FILTERS, "sh").concat());
+    let has_minisign = !skip::without("minisign");
+    let mut commands = blocks(FILTERS, "sh");
+    commands.retain(|block| has_minisign || !block.contains("minisign"));
+    let output = shell(pki.directory(), &commands.concat());
     let shown = output_text(&output);
     for part in [
         "hash length (L) 19 (64.0 KiB of bits)",
@@ -53,8 +56,11 @@ fn the_commands_on_the_filters_page_work_as_described() {
     let info: Value = serde_json::from_slice(&info.stdout).unwrap();
     assert_eq!(info["entries"], 7, "the update was renamed over it");
 
-    // The settings, with a service around them.
-    let [settings] = blocks(FILTERS, "toml").try_into().unwrap();
+    let [signed, settings] = blocks(FILTERS, "toml").try_into().unwrap();
+    if has_minisign {
+        assert!(shown.contains("(pwnedkeys, revision 7)"), "{shown}");
+        validates(&pki, &signed);
+    }
     let add = [
         "filter",
         "add",
@@ -63,9 +69,14 @@ fn the_commands_on_the_filters_page_work_as_described() {
     ]
     .map(str::to_owned);
     assert!(keygate(&add.each_ref().map(String::as_str)).status.success());
-    let text = Configuration::new("127.0.0.1:9").unset("filters").global(&settings).text();
-    let text = text.replace("/var/lib/keygate", "state");
     std::fs::create_dir(pki.path("state")).unwrap();
+    validates(&pki, &settings);
+}
+
+/// `settings` of filters are valid, with a service around them.
+fn validates(pki: &Pki, settings: &str) {
+    let text = Configuration::new("127.0.0.1:9").unset("filters").global(settings).text();
+    let text = text.replace("/var/lib/keygate", "state");
     std::fs::write(pki.path("keygate.toml"), text).unwrap();
     let valid = keygate(&["validate", "--config", pki.path("keygate.toml").to_str().unwrap()]);
     assert!(valid.status.success(), "{}", output_text(&valid));
@@ -143,6 +154,10 @@ fn every_rejection_reason_is_explained() {
     for reason in RejectionReason::ALL {
         let row = format!("| `{}` | ", reason.as_str());
         assert!(FILTERS.contains(&row), "{row}");
+    }
+    for reason in ListRejectionReason::ALL {
+        let row = format!("| `{}` | ", reason.as_str());
+        assert!(include_str!("../../../docs/lists.md").contains(&row), "{row}");
     }
 }
 

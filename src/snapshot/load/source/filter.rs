@@ -1,4 +1,4 @@
-//! A filter, read again when its file, its checksum file or its canaries change.
+//! A filter, read again when its file, its checksum file, its signature or its canaries change.
 
 mod acceptance;
 mod first_value;
@@ -18,7 +18,8 @@ use self::held::HeldUpdate;
 use crate::config::FilterConfig;
 use crate::guard::NamedFilter;
 use crate::metrics::{FilterMetrics, Label};
-use crate::pkbf::{self, FilterFile};
+use crate::pkbf;
+use crate::signature::FileSignature;
 use crate::snapshot::filter_rejection::FilterRejection;
 use crate::snapshot::load::check::needs_operator::ensure_needs_no_operator;
 use crate::snapshot::load::check::new_hits::Trial;
@@ -30,8 +31,9 @@ use crate::snapshot::load::failure::{Failure, ReadError};
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::load::load_errors::LoadErrors;
 use crate::snapshot::load::rollback_state::FilterRecord;
+use crate::snapshot::load::signed::{LoadedFilter, ReadFilter, signature_paths};
 use crate::snapshot::rejection_reason::RejectionReason;
-use crate::snapshot::report::{FilterReport, ReloadReport, WaitingReport};
+use crate::snapshot::report::{FilterReport, ReloadReport, SignatureReport, WaitingReport};
 use crate::snapshot::warning::Warning;
 use crate::unix_time;
 
@@ -40,7 +42,7 @@ use crate::unix_time;
 pub(crate) struct FilterSource {
     config: FilterConfig,
     metrics: FilterMetrics<RejectionReason>,
-    filter: LastGood<Arc<NamedFilter>>,
+    filter: LastGood<LoadedFilter>,
     is_stale: bool,
     /// Whether the filter in use comes from the state directory, because its file was rejected at
     /// the start.
@@ -84,8 +86,8 @@ impl FilterSource {
                     return Err(rejection);
                 }
                 let value = first_value::in_place_of_file(&config, rejection, context)?;
-                let filter = Arc::clone(&first.insert(value).filter);
-                LastGood::load(paths(&config), now, context.max_wait, || Ok(Arc::clone(&filter)))
+                let filter = first.insert(value).filter.clone();
+                LastGood::load(paths(&config), now, context.max_wait, || Ok(filter.clone()))
             },
         );
         let filter = filter.map_err(|rejection| errors_of(&config, rejection))?;
@@ -132,18 +134,20 @@ impl FilterSource {
 
     fn log_loaded(&self) {
         let filter = self.filter();
-        let header = filter.filter.header();
+        let (header, signature) = (filter.filter.header(), self.signature());
         info!(
             filter = %self.config.name,
             revision = header.revision,
             entries = header.entry_count,
             sha256 = HEXLOWER.encode(&filter.sha256),
+            signed_by = signature.map(FileSignature::key_id),
+            comment = signature.map(FileSignature::comment),
             "filter loaded"
         );
     }
 
     fn in_use(&self) -> InUse<'_> {
-        let (filter, held) = (self.filter(), self.held.as_ref());
+        let (filter, held) = (self.filter.get(), self.held.as_ref());
         InUse { filter, held, is_last_good: self.is_last_good }
     }
 
@@ -175,23 +179,25 @@ impl FilterSource {
         match self.filter.reread(read_if, now, read) {
             Reread::Pending => ValueChange::Pending,
             Reread::Read(Ok(file)) => self.update(file, now, trial),
-            Reread::Read(Err(error)) => self.reject(Arc::new(error.into()), now),
+            Reread::Read(Err(rejection)) => self.reject(Arc::new(rejection), now),
             Reread::Unchanged => ValueChange::Same,
         }
     }
 
-    fn update(&mut self, file: FilterFile, now: SystemTime, trial: &Trial) -> ValueChange {
-        if *file.sha256() == self.filter().sha256 {
+    fn update(&mut self, read: ReadFilter, now: SystemTime, trial: &Trial) -> ValueChange {
+        if *read.file.sha256() == self.filter().sha256 {
             if self.rejection.is_some() {
                 let path = self.config.path.display();
                 info!(filter = %self.config.name, %path, "filter file is usable again");
             }
             self.clear_rejection();
+            // The file may have been signed again, with another key.
+            self.filter.get_mut().signature = read.signature;
             self.filter.record_unchanged(now);
             self.metrics.record_unchanged();
             return ValueChange::Same;
         }
-        let update = check_filter(&self.config, file, Some(self.watermark()), now);
+        let update = check_filter(&self.config, read, Some(self.watermark()), now);
         let update = update.and_then(|update| self.ensure_may_be_used(update, trial));
         match update {
             Ok(update) => self.activate(update, now),
@@ -202,20 +208,21 @@ impl FilterSource {
     /// Returns `update` if it needs no operator, or if an operator has accepted it.
     fn ensure_may_be_used(
         &mut self,
-        update: Arc<NamedFilter>,
+        update: LoadedFilter,
         trial: &Trial,
-    ) -> Result<Arc<NamedFilter>, FilterRejection> {
-        if self.has_accepted(&update.sha256) {
+    ) -> Result<LoadedFilter, FilterRejection> {
+        let sha256 = update.named.sha256;
+        if self.has_accepted(&sha256) {
             return Ok(update);
         }
         let entries = self.filter().filter.header().entry_count;
         let held = self.held.as_ref();
-        let waiting = held.and_then(|held| held.waiting_with(&update.sha256));
-        match ensure_needs_no_operator(&self.config, &update, entries, waiting, trial) {
+        let waiting = held.and_then(|held| held.waiting_with(&sha256));
+        match ensure_needs_no_operator(&self.config, &update.named, entries, waiting, trial) {
             Ok(()) => Ok(update),
             Err(waits) => {
                 let (rejection, report) = *waits;
-                self.held = Some(HeldUpdate::AwaitsOperator { report, sha256: update.sha256 });
+                self.held = Some(HeldUpdate::AwaitsOperator { report, sha256 });
                 Err(rejection)
             }
         }
@@ -231,9 +238,9 @@ impl FilterSource {
         self.held.as_ref().and_then(HeldUpdate::waiting)
     }
 
-    fn activate(&mut self, update: Arc<NamedFilter>, now: SystemTime) -> ValueChange {
+    fn activate(&mut self, update: LoadedFilter, now: SystemTime) -> ValueChange {
         self.clear_rejection();
-        self.metrics.record_loaded(&update, unix_time::seconds(now) as f64);
+        self.metrics.record_loaded(&update.named, unix_time::seconds(now) as f64);
         self.filter.replace(update, now);
         self.log_loaded();
         for warning in self.warnings() {
@@ -259,7 +266,8 @@ impl FilterSource {
             | FilterRejection::NewHitsOfNewFilter { .. }
             | FilterRejection::Plausibility(_)
             | FilterRejection::RandomHits { .. }
-            | FilterRejection::Rollback { .. } => {
+            | FilterRejection::Rollback { .. }
+            | FilterRejection::Signature(_) => {
                 // A waiting update waits until another one is used, because the file may have it
                 // again after a restart. A file that could not be read may have the held update.
                 if self.waiting().is_none() && rejection.failure() == Failure::Content {
@@ -325,7 +333,12 @@ impl FilterSource {
 
     /// The filter in use.
     pub(crate) fn filter(&self) -> &Arc<NamedFilter> {
-        self.filter.get()
+        &self.filter.get().named
+    }
+
+    /// The signature of the filter in use; `None` if none was needed.
+    fn signature(&self) -> Option<&FileSignature> {
+        self.filter.get().signature.as_deref()
     }
 
     /// Name of the filter.
@@ -338,14 +351,14 @@ impl FilterSource {
         Watermark::from_header(self.filter().filter.header())
     }
 
-    /// Paths of the filter, its checksum file and its canaries.
+    /// Paths of the filter, its checksum file, its signature, the keys and its canaries.
     pub(crate) fn paths(&self) -> &[PathBuf] {
         self.filter.paths()
     }
 
     /// The facts that outlive a restart.
     pub(crate) fn record(&self) -> FilterRecord {
-        FilterRecord::new(self.filter(), self.waiting().cloned())
+        FilterRecord::new(self.filter.get(), self.waiting().cloned())
     }
 
     /// The filter in use, the result of the last attempt to read it, and the waiting update.
@@ -358,6 +371,7 @@ impl FilterSource {
             last_good_in_use: self.is_last_good,
             last_rejection: self.last_rejection.clone(),
             waiting,
+            signature: self.signature().map(SignatureReport::of),
             ..FilterReport::new(self.filter(), &self.config.path, loaded, last_reload)
         }
     }
@@ -379,6 +393,7 @@ fn errors_of(config: &FilterConfig, rejection: FilterRejection) -> LoadErrors {
         | FilterRejection::RandomHits { .. }
         | FilterRejection::Rollback { .. }
         | FilterRejection::Shrunk { .. }
+        | FilterRejection::Signature(_)
         | FilterRejection::Untried { .. } => &config.canaries,
     };
     let others = canaries.iter().filter_map(|path| canary::ensure_usable(path).err());
@@ -387,8 +402,9 @@ fn errors_of(config: &FilterConfig, rejection: FilterRejection) -> LoadErrors {
     LoadErrors::of(error(rejection), others.map(error))
 }
 
-/// The paths of the filter, its checksum file and its canaries.
+/// The paths of the filter, its checksum file, its signature, the keys and its canaries.
 fn paths(config: &FilterConfig) -> Vec<PathBuf> {
     let own = [config.path.clone(), pkbf::sidecar_of(&config.path)];
-    own.into_iter().chain(config.canaries.iter().cloned()).collect()
+    let signed = signature_paths(&config.path, config.minisign_key.as_deref());
+    own.into_iter().chain(signed).chain(config.canaries.iter().cloned()).collect()
 }

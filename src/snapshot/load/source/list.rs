@@ -1,4 +1,4 @@
-//! An exact list, read again when its file, its checksum file or its metadata change.
+//! An exact list, read again when its file, its checksum file, its signature or its metadata change.
 
 mod read;
 
@@ -12,11 +12,14 @@ use self::read::paths;
 pub(crate) use self::read::read;
 use crate::config::{ListConfig, ListFormat};
 use crate::guard::ExactList;
-use crate::metrics::ListMetrics;
+use crate::metrics::{Label, ListMetrics};
+use crate::signature::FileSignature;
+use crate::snapshot::list_rejection_reason::ListRejectionReason;
 use crate::snapshot::load::check::rollback::MAX_CLOCK_SKEW;
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::{ListFileError, LoadError};
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
+use crate::snapshot::load::signed::LoadedList;
 use crate::snapshot::report::ListReport;
 use crate::snapshot::warning::Warning;
 use crate::unix_time;
@@ -25,8 +28,8 @@ use crate::unix_time;
 #[derive(Debug)]
 pub(crate) struct ListSource {
     config: ListConfig,
-    metrics: ListMetrics,
-    list: LastGood<ExactList>,
+    metrics: ListMetrics<ListRejectionReason>,
+    list: LastGood<LoadedList>,
     is_stale: bool,
     /// Why the copy in the state directory is in use at the start, and not the file.
     rejection: Option<ListFileError>,
@@ -50,7 +53,10 @@ impl ListSource {
             Some(_) => None,
             None => kept.get_or_init(|| context.kept_lists.read(&config)).clone(),
         };
-        let before = || in_use.map_or_else(kept, |source| Some(source.list().clone()));
+        let before = || match in_use {
+            Some(source) => Some(source.list().clone()),
+            None => kept().map(|kept| kept.list),
+        };
         let read = || read(&config, before);
         let loaded = LastGood::load(paths(&config), context.now, context.max_wait, read);
         let (list, rejection) = match loaded {
@@ -59,7 +65,8 @@ impl ListSource {
                 Some(kept) => {
                     let mut list = LastGood::new(kept, context.now);
                     list.watch(paths(&config));
-                    list.record_rejection(None, &source, context.now);
+                    let reason = ListRejectionReason::of(&source).as_str();
+                    list.record_rejection(Some(reason), &source, context.now);
                     (list, Some(source))
                 }
                 None => {
@@ -74,15 +81,28 @@ impl ListSource {
 
     /// Logs and counts the first value, which is now in use.
     pub(crate) fn show_loaded(&mut self, now: SystemTime) {
-        self.metrics.record_loaded(self.list.get().len());
-        info!(list = %self.config.name, entries = self.list.get().len(), "list loaded");
+        let entries = self.list().len();
+        self.metrics.record_loaded(entries);
+        self.log_loaded(entries, None);
         for warning in self.warnings(now) {
             warning.log();
         }
-        if self.rejection.is_some() {
-            self.metrics.record_rejected();
+        if let Some(rejection) = &self.rejection {
+            self.metrics.record_rejected(ListRejectionReason::of(rejection));
         }
         self.check_age(now);
+    }
+
+    fn log_loaded(&self, entries: usize, before: Option<usize>) {
+        let signature = self.list.get().signature();
+        info!(
+            list = %self.config.name,
+            entries,
+            before,
+            signed_by = signature.map(FileSignature::key_id),
+            comment = signature.map(FileSignature::comment),
+            "list loaded"
+        );
     }
 
     /// The faults of the list that an operator must mend.
@@ -91,6 +111,7 @@ impl ListSource {
         let rejection = self.rejection.as_ref().map(|rejection| Warning::LastGoodListInUse {
             list: list(),
             path: self.config.path.clone(),
+            reason: ListRejectionReason::of(rejection),
             error: rejection.to_string(),
         });
         let deprecated = self.is_deprecated().then(|| Warning::DeprecatedList { list: list() });
@@ -102,10 +123,10 @@ impl ListSource {
     /// Reads the list again if one of its files has changed.
     pub(crate) fn refresh(&mut self, now: SystemTime) -> ValueChange {
         self.check_age(now);
-        let read = |before: &ExactList| read(&self.config, || Some(before.clone()));
+        let read = |before: &LoadedList| read(&self.config, || Some(before.list.clone()));
         match self.list.reread(ReadIf::Changed, now, read) {
             Reread::Pending => ValueChange::Pending,
-            Reread::Read(Ok(list)) if self.has_same_content(&list) => self.keep(now),
+            Reread::Read(Ok(list)) if self.has_same_content(&list.list) => self.keep(list, now),
             Reread::Read(Ok(list)) => self.activate(list, now),
             Reread::Read(Err(error)) => self.reject(&error, now),
             Reread::Unchanged => ValueChange::Same,
@@ -114,25 +135,27 @@ impl ListSource {
 
     /// Whether an update has the content in use, so that no connection needs to be judged again.
     fn has_same_content(&self, update: &ExactList) -> bool {
-        match (self.list.get(), update) {
+        match (self.list(), update) {
             (ExactList::Badkeys(list), ExactList::Badkeys(update)) => list == update,
             (ExactList::Badkeys(_) | ExactList::Fingerprints(_), _) => false,
         }
     }
 
-    fn keep(&mut self, now: SystemTime) -> ValueChange {
+    fn keep(&mut self, update: LoadedList, now: SystemTime) -> ValueChange {
+        // The file may have been signed again, with another key.
+        self.list.get_mut().signed = update.signed;
         self.list.record_unchanged(now);
         self.rejection = None;
         self.metrics.record_unchanged();
         ValueChange::Same
     }
 
-    fn activate(&mut self, list: ExactList, now: SystemTime) -> ValueChange {
-        let (entries, before) = (list.len(), self.list.get().len());
+    fn activate(&mut self, list: LoadedList, now: SystemTime) -> ValueChange {
+        let (entries, before) = (list.list.len(), self.list().len());
         self.list.replace(list, now);
         self.rejection = None;
         self.metrics.record_loaded(entries);
-        info!(list = %self.config.name, entries, before, "list loaded");
+        self.log_loaded(entries, Some(before));
         if before > 0 && entries <= before / 2 {
             warn!(list = %self.config.name, entries, before, "list lost half of its keys or more");
         }
@@ -180,27 +203,29 @@ impl ListSource {
 
     /// The date of the list in use, in seconds since the Unix epoch, if it has one.
     fn date(&self) -> Option<u64> {
-        match self.list.get() {
+        match self.list() {
             ExactList::Badkeys(list) => list.date,
             ExactList::Fingerprints(_) => None,
         }
     }
 
     fn is_deprecated(&self) -> bool {
-        match self.list.get() {
+        match self.list() {
             ExactList::Badkeys(list) => list.is_deprecated,
             ExactList::Fingerprints(_) => false,
         }
     }
 
     fn reject(&mut self, error: &ListFileError, now: SystemTime) -> ValueChange {
-        if !self.list.record_rejection(None, error, now) {
+        let reason = ListRejectionReason::of(error);
+        if !self.list.record_rejection(Some(reason.as_str()), error, now) {
             return ValueChange::Same;
         }
-        self.metrics.record_rejected();
+        self.metrics.record_rejected(reason);
         warn!(
             list = %self.config.name,
             path = %self.config.path.display(),
+            reason = reason.as_str(),
             %error,
             "list update rejected, keeping the one in use"
         );
@@ -214,10 +239,15 @@ impl ListSource {
 
     /// The list in use.
     pub(crate) fn list(&self) -> &ExactList {
+        &self.list.get().list
+    }
+
+    /// The list in use with its signature.
+    pub(crate) fn loaded(&self) -> &LoadedList {
         self.list.get()
     }
 
-    /// Paths of the list, its checksum file and its metadata.
+    /// Paths of the list, its checksum file, its metadata, the signatures and the keys.
     pub(crate) fn paths(&self) -> &[PathBuf] {
         self.list.paths()
     }

@@ -13,22 +13,30 @@ use crate::process::sandbox;
 use crate::regular_file;
 use crate::snapshot::load::error::ListFileError;
 use crate::snapshot::load::file::read_with;
+use crate::snapshot::load::signed::{LoadedList, SignedContent, signature_paths, verify_beside};
 
-/// Paths of the files of a list: its own, its checksum file, the metadata of a blocklist.
+/// Paths of the files of a list: its own, its checksum file, the metadata of a blocklist, the
+/// signatures and the keys.
 pub(super) fn paths(config: &ListConfig) -> Vec<PathBuf> {
-    let metadata = match config.format {
-        ListFormat::Badkeys(_) => Some(badkeys::metadata_path(&config.path)),
-        ListFormat::Fingerprints => None,
-    };
-    let own = [config.path.clone(), sidecar_of(&config.path)];
-    own.into_iter().chain(metadata).collect()
+    let keys = config.minisign_key.as_deref();
+    let mut paths = vec![config.path.clone(), sidecar_of(&config.path)];
+    paths.extend(signature_paths(&config.path, keys));
+    match config.format {
+        ListFormat::Badkeys(_) => {
+            let metadata = badkeys::metadata_path(&config.path);
+            paths.extend(signature_paths(&metadata, keys));
+            paths.push(metadata);
+        }
+        ListFormat::Fingerprints => {}
+    }
+    paths
 }
 
 /// Reads the list, while the list `before` is in use.
 pub(crate) fn read(
     config: &ListConfig,
     before: impl FnOnce() -> Option<ExactList>,
-) -> Result<ExactList, ListFileError> {
+) -> Result<LoadedList, ListFileError> {
     match config.format {
         ListFormat::Badkeys(settings) => read_blocklist(config, settings, before),
         ListFormat::Fingerprints => read_fingerprints(config, before),
@@ -39,15 +47,20 @@ fn read_blocklist(
     config: &ListConfig,
     settings: BlocklistConfig,
     before: impl FnOnce() -> Option<ExactList>,
-) -> Result<ExactList, ListFileError> {
+) -> Result<LoadedList, ListFileError> {
     let max_size = config.max_size;
     let file = read_with(&config.path, move |path| {
         sandbox::check(path)?;
         sandbox::check(&badkeys::metadata_path(path))?;
         badkeys::read(path, max_size)
     });
-    let badkeys::BlocklistFile { blocklist, sha256, metadata } =
+    let badkeys::BlocklistFile { blocklist, sha256, metadata, metadata_content } =
         file.map_err(|error: BlocklistFileError| ListFileError::from(error))?;
+    let keys = config.minisign_key.as_deref();
+    let signature = verify_beside(&config.path, keys, &[blocklist.content()])?;
+    if metadata.is_some() {
+        verify_beside(&badkeys::metadata_path(&config.path), keys, &[&metadata_content])?;
+    }
     let (found, min) = (blocklist.len(), settings.min_records);
     if found < min {
         return Err(ListFileError::TooFew { found, min });
@@ -65,7 +78,8 @@ fn read_blocklist(
         date: metadata.date,
         is_deprecated: metadata.is_deprecated,
     };
-    Ok(Arc::new(list).into())
+    let signed = signature.map(|signature| SignedContent { signature, text: Vec::new() });
+    Ok(LoadedList { list: Arc::new(list).into(), signed: signed.map(Arc::new) })
 }
 
 /// Checks that `update` has at least half of the records in use.
@@ -81,7 +95,7 @@ fn ensure_most_records_stay(
 fn read_fingerprints(
     config: &ListConfig,
     before: impl FnOnce() -> Option<ExactList>,
-) -> Result<ExactList, ListFileError> {
+) -> Result<LoadedList, ListFileError> {
     let max_size = config.max_size;
     let content = read_with(&config.path, move |path| {
         sandbox::check(path)?;
@@ -90,6 +104,7 @@ fn read_fingerprints(
         check_sidecar(path, sha256)?;
         Ok::<_, ListFileError>(content)
     })?;
+    let signature = verify_beside(&config.path, config.minisign_key.as_deref(), &[&content])?;
     // A writer that truncates the file first may not have written yet, or may have failed.
     if content.iter().all(u8::is_ascii_whitespace) {
         let entries = before().map_or(0, |list| list.len());
@@ -98,5 +113,7 @@ fn read_fingerprints(
         }
     }
     let text = String::from_utf8(content).map_err(ListFileError::Text)?;
-    Ok(Arc::new(FingerprintList::parse(&config.name, &text)?).into())
+    let list = Arc::new(FingerprintList::parse(&config.name, &text)?).into();
+    let signed = signature.map(|signature| SignedContent { signature, text: text.into_bytes() });
+    Ok(LoadedList { list, signed: signed.map(Arc::new) })
 }

@@ -1,0 +1,102 @@
+//! Filters and lists with the signatures of their files.
+//!
+//! A signature is kept with its content, so that the content in use, or a copy in the state
+//! directory, can be verified again with other keys.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::guard::{ExactList, NamedFilter};
+use crate::pkbf::FilterFile;
+use crate::signature::{FileSignature, MAX_SIZE, MinisignKeys, SignatureError, signature_path};
+use crate::snapshot::load::file::read_bounded;
+
+/// A filter file, and the signature of its content; `None` if none is needed.
+pub(crate) struct ReadFilter {
+    pub(crate) file: FilterFile,
+    pub(crate) signature: Option<Arc<FileSignature>>,
+}
+
+/// A filter, and the signature of its file; `None` if none was needed.
+#[derive(Debug, Clone)]
+pub(crate) struct LoadedFilter {
+    pub(crate) named: Arc<NamedFilter>,
+    pub(crate) signature: Option<Arc<FileSignature>>,
+}
+
+/// A list, and the signed content of its file; `None` if no signature was needed.
+#[derive(Debug, Clone)]
+pub(crate) struct LoadedList {
+    pub(crate) list: ExactList,
+    pub(crate) signed: Option<Arc<SignedContent>>,
+}
+
+/// The signed content of a list file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SignedContent {
+    pub(crate) signature: FileSignature,
+    /// The file of a list of fingerprints. Empty for a blocklist, whose records are its file.
+    pub(crate) text: Vec<u8>,
+}
+
+impl LoadedList {
+    /// Whether `other` is the same list in memory, with the same signature.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.list.is_same(&other.list) && self.signature() == other.signature()
+    }
+
+    /// The signature of the file.
+    pub(crate) fn signature(&self) -> Option<&FileSignature> {
+        self.signed.as_ref().map(|signed| &signed.signature)
+    }
+}
+
+/// Verifies that the signature beside the file at `path` is of `content`, which was read from the
+/// file, and was made with a key in the file `keys`. Without `keys`, no signature is needed.
+///
+/// # Errors
+/// Returns an error if the keys or the signature cannot be read, or if the signature is not valid.
+pub(crate) fn verify_beside(
+    path: &Path,
+    keys: Option<&Path>,
+    content: &[&[u8]],
+) -> Result<Option<FileSignature>, SignatureError> {
+    let Some(keys) = keys else { return Ok(None) };
+    let path = signature_path(path);
+    let signature = FileSignature::of_file(&path, read_bounded(&path, MAX_SIZE))?;
+    verify(keys, signature, content).map(Some)
+}
+
+/// Verifies that `signature`, which was kept with `content`, was made with a key in the file `keys`.
+/// `path` is the place of the content. Without `keys`, no signature is needed.
+///
+/// # Errors
+/// Returns an error if there is no signature, if it is not valid, or if the keys cannot be read.
+pub(crate) fn verify_kept(
+    path: &Path,
+    keys: Option<&Path>,
+    signature: Option<&str>,
+    content: &[&[u8]],
+) -> Result<Option<FileSignature>, SignatureError> {
+    let Some(keys) = keys else { return Ok(None) };
+    let Some(signature) = signature else {
+        return Err(SignatureError::NotKept { copy: path.to_owned() });
+    };
+    let signature = FileSignature::parse(&signature_path(path), signature.to_owned())?;
+    verify(keys, signature, content).map(Some)
+}
+
+fn verify(
+    keys: &Path,
+    signature: FileSignature,
+    content: &[&[u8]],
+) -> Result<FileSignature, SignatureError> {
+    let keys = MinisignKeys::of_file(keys, read_bounded(keys, MAX_SIZE))?;
+    keys.verify(&signature, content.iter().copied())?;
+    Ok(signature)
+}
+
+/// The paths of the signature of the file at `path`, and of the keys; none without `keys`.
+pub(crate) fn signature_paths(path: &Path, keys: Option<&Path>) -> Vec<PathBuf> {
+    keys.map_or_else(Vec::new, |keys| vec![signature_path(path), keys.to_owned()])
+}
