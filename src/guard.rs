@@ -61,8 +61,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard that looks keys up in `filters`, in their order. Without filters, a key that no
-    /// exception or list covers is [`Verdict::Unchecked`].
+    /// A guard that looks keys up in `filters`, in their order. Without filters and lists, a key that
+    /// no exception covers is [`Verdict::Unchecked`].
     #[must_use]
     pub fn new(filters: Vec<Arc<NamedFilter>>) -> Self {
         let filter_exponents = vec![RsaExponents::default(); filters.len()];
@@ -204,9 +204,10 @@ impl Guard {
         self.answers.as_ref().is_some_and(|answers| answers.may_confirm(hash))
     }
 
-    /// The verdict of the filters on a key that none of them has.
+    /// The verdict on a key that no filter and no list has.
     fn without_hit(&self) -> Verdict {
-        if self.filters.is_empty() { Verdict::Unchecked } else { Verdict::Clean }
+        let can_find = !self.filters.is_empty() || self.exact.has_lists();
+        if can_find { Verdict::Clean } else { Verdict::Unchecked }
     }
 
     /// The verdict at `now` on a key that was recorded before.

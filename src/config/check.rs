@@ -103,10 +103,10 @@ impl<'a> Checker<'a> {
     }
 
     fn config(&self, raw: raw::RawConfig) -> Config {
-        if raw.filters.is_empty() {
+        if raw.filters.is_empty() && raw.lists.is_empty() {
             self.invalid(
                 "filters",
-                "none is configured; add a [[filters]] table with a name and the path of a .pkbf file",
+                "neither a filter nor a list is configured; add a [[filters]] table with a name and the path of a .pkbf file, or a [[lists]] table",
             );
         }
         if raw.services.is_empty() && raw.authorizers.is_empty() {

@@ -34,6 +34,11 @@ impl ExactKeys {
         Self { has_fingerprints, has_numbers, ..self }
     }
 
+    /// Whether there is a list.
+    pub(super) fn has_lists(&self) -> bool {
+        !self.lists.is_empty()
+    }
+
     /// Whether fingerprints must be looked up.
     pub(super) fn has_fingerprints(&self) -> bool {
         self.has_fingerprints

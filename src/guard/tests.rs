@@ -197,8 +197,9 @@ fn a_digest_of_a_number_and_a_record_cover_every_form_of_the_key() {
                 assert_eq!(listing.finding.as_deref(), Some("debianssl"));
                 assert_eq!(excepted.judge_key(form, now()), Verdict::Allowed);
             }
-            assert_eq!(by_line.judge_key(&other, now()), Verdict::Unchecked, "no filter");
-            assert_eq!(by_record.judge_key(&other, now()), Verdict::Unchecked);
+            assert_eq!(by_line.judge_key(&other, now()), Verdict::Clean, "no filter is needed");
+            assert_eq!(by_record.judge_key(&other, now()), Verdict::Clean);
+            assert_eq!(Guard::default().judge_key(&other, now()), Verdict::Unchecked);
         }
     }
 }

@@ -21,7 +21,7 @@ pub enum Verdict {
     Listed(Listing),
     /// The key is in a filter, up to its false-positive rate.
     Probable(Hit),
-    /// The key could not be checked: there is no readable certificate or no filter.
+    /// The key could not be checked: there is no readable certificate, or neither filter nor list.
     Unchecked,
 }
 

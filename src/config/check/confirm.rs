@@ -72,6 +72,11 @@ impl Checker<'_> {
         match (names.is_empty(), filters) {
             (false, _) => names,
             (true, [only]) => vec![only.name.clone()],
+            (true, []) => {
+                let problem = "there is no filter, and a source answers for hits in filters only; add a [[filters]] table, or remove [confirm]";
+                self.conflict("confirm", problem);
+                names
+            }
             (true, _) => {
                 let problem = "there are several filters; name those that the source answers for, because it must not clear the hits of others";
                 self.conflict("confirm.filters", problem);

@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use data_encoding::BASE64;
+
+use crate::support::blocklist::Blocklist;
 use crate::support::keygate::Keygate;
 use crate::support::pki::{Kind, Pki};
 use crate::support::program::reserved_address;
@@ -20,12 +23,30 @@ fn blocks(language: &str) -> Vec<String> {
     crate::support::blocks(&sections().1, language)
 }
 
-/// Runs the section word by word in an empty directory, with reserved ports. A trap ends the
-/// programs that it started.
+/// The key that the section calls published.
+const PUBLISHED: &str = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
+
+/// Runs the section word by word in an empty directory, with reserved ports, and with a mirror of the
+/// public list, which has the published key as well. A trap ends the programs that it started.
 #[test]
 fn the_quick_start_leads_from_nothing_to_a_protected_service() {
     let directory = tempfile::tempdir().unwrap();
     let mut script = crate::support::blocks(sections().0, "sh").concat();
+    let port = reserved_address().port();
+    let mirror = format!("http://127.0.0.1:{port}");
+    std::fs::create_dir(directory.path().join("mirror")).unwrap();
+    Blocklist::new(&[(&BASE64.decode(PUBLISHED.as_bytes()).unwrap(), 1)])
+        .with_others(0, 1000)
+        .with("blocklist_url", format!("{mirror}/blocklist.dat").into())
+        .write(&directory.path().join("mirror"));
+    let fetch = "keygate fetch --badkeys badkeys\n";
+    assert!(script.contains(fetch), "{script}");
+    let mirrored = format!(
+        "python3 -m http.server --bind 127.0.0.1 --directory ../mirror {port} &\n\
+         until curl -so /dev/null {mirror}; do sleep 0.1; done\n\
+         keygate fetch --badkeys badkeys --url {mirror}/badkeysdata.json\n"
+    );
+    script = script.replace(fetch, &mirrored);
     for port in [8080, 8443, 9464] {
         let free = reserved_address().port();
         script = script.replace(&port.to_string(), &free.to_string());
@@ -52,8 +73,8 @@ fn the_quick_start_leads_from_nothing_to_a_protected_service() {
     let script = format!("trap 'pkill -P $$' EXIT\n{script}");
     let output_text = output_text(&shell(directory.path(), &script));
     for expected in [
-        "2 entries added",
         "keygate.toml: valid",
+        "badkeys/blocklist.dat, 1001 keys",
         "Hello from orders.",
         "alert access denied",
         "rejected\n",
