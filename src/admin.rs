@@ -77,9 +77,9 @@ const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of requests and of responses that a connection buffers, 64 KiB.
 const MAX_BUFFER: usize = 64 << 10;
 
-/// Sources of the pages of the admin server.
+/// What the admin server shows and controls.
 #[derive(Debug, Clone)]
-pub struct AdminState {
+pub struct AdminSources {
     /// All metrics.
     pub exposition: Exposition,
     /// Loaded files and the results of the last reloads.
@@ -96,6 +96,12 @@ pub struct AdminState {
     pub hanging: HangingWorkers,
     /// Commands to the task that watches files.
     pub commands: mpsc::Sender<Command>,
+}
+
+/// The sources, and what the admin server remembers.
+#[derive(Debug, Clone)]
+pub struct AdminState {
+    sources: AdminSources,
     /// Start of the process, in seconds since the Unix epoch.
     since: u64,
     /// The address is on loopback, where pages in local browsers may send requests.
@@ -108,45 +114,21 @@ pub struct AdminState {
 impl AdminState {
     /// Creates the state; its history begins now.
     #[must_use]
-    pub fn new(
-        exposition: Exposition,
-        report: Arc<ArcSwap<Report>>,
-        confirm: ConfirmStatus,
-        recent_hits: RecentHits,
-        servers: ServerStates,
-        drain: Drain,
-        hanging: HangingWorkers,
-        commands: mpsc::Sender<Command>,
-    ) -> Self {
-        let (since, memory) = (now(), Arc::default());
+    pub fn new(sources: AdminSources) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let is_loopback = false;
-        Self {
-            exposition,
-            report,
-            confirm,
-            recent_hits,
-            servers,
-            drain,
-            hanging,
-            commands,
-            since,
-            is_loopback,
-            host,
-            memory,
-        }
+        Self { sources, since: now(), is_loopback: false, host, memory: Arc::default() }
     }
 
     /// Why the process does not live; `None` if it does.
     fn hang(&self) -> Option<String> {
-        let hanging = self.hanging.borrow();
+        let hanging = self.sources.hanging.borrow();
         let workers: Vec<String> = hanging.iter().map(ToString::to_string).collect();
         (!workers.is_empty()).then(|| format!("worker {} hangs", workers.join(", ")))
     }
 
     /// Why the proxy is not ready; `None` if it is.
     fn not_ready(&self) -> Option<String> {
-        match self.drain.stage() {
+        match self.sources.drain.stage() {
             Lifecycle::DrainedByOperator => Some("drained by an operator".to_owned()),
             Lifecycle::Serving => self.hang(),
             Lifecycle::NotReady | Lifecycle::Draining | Lifecycle::Stopped => {
@@ -292,7 +274,7 @@ async fn respond(
             Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, &reason),
         },
         "/metrics" => {
-            rendered("text/plain; version=0.0.4; charset=utf-8", state.exposition.render())
+            rendered("text/plain; version=0.0.4; charset=utf-8", state.sources.exposition.render())
         }
         "/readyz" => match state.not_ready() {
             None => text(StatusCode::OK, "ready"),
@@ -377,11 +359,17 @@ mod tests {
         let exposition = Exposition::new(&control, &[]);
         let hanging = watch::Sender::default().subscribe();
         let (report, confirm) = (Arc::default(), ConfirmStatus::default());
-        let hits = RecentHits::default();
-        let servers = ServerStates::default();
-        let state =
-            AdminState::new(exposition, report, confirm, hits, servers, drain, hanging, commands);
-        (state, received)
+        let sources = AdminSources {
+            exposition,
+            report,
+            confirm,
+            recent_hits: RecentHits::default(),
+            servers: ServerStates::default(),
+            drain,
+            hanging,
+            commands,
+        };
+        (AdminState::new(sources), received)
     }
 
     #[tokio::test(start_paused = true)]

@@ -42,7 +42,7 @@ pub(super) async fn respond(
     let sha256 = sha256.ok().and_then(|it| it.try_into().ok()).ok_or(BadCommand::Body(BAD_BODY))?;
     let (response, outcome) = oneshot::channel();
     let update = AcceptUpdate { filter: filter.clone(), sha256, peer, response };
-    let sent = state.commands.send(Command::Accept(update)).await;
+    let sent = state.sources.commands.send(Command::Accept(update)).await;
     sent.map_err(|_| BadCommand::Stopping)?;
     Ok(match outcome.await.map_err(|_| BadCommand::Stopping)? {
         Ok(generation) => {

@@ -106,6 +106,6 @@ pub(super) async fn respond(
 ) -> Result<Response<Full<Bytes>>, BadCommand> {
     let DrainBody { drained } =
         command::body(request, "the body must be {\"drained\": true or false}").await?;
-    let changed = state.drain.set(drained, peer)?;
+    let changed = state.sources.drain.set(drained, peer)?;
     Ok(command::done(&DrainedBody { drained, changed }))
 }

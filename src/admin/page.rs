@@ -97,7 +97,7 @@ fn with_page<T>(
 ) -> T {
     let View { now, report, confirm, scrape, hours, .. } = view;
     let (now, servers, attention) = (*now, view.servers(), attention(view));
-    let AllHits { hits, evicted } = state.recent_hits.all();
+    let AllHits { hits, evicted } = state.sources.recent_hits.all();
     let none = ServiceTraffic::default();
     let traffic = |name: &str| view.traffic.get(name).unwrap_or(&none);
     let page = StatusPage {

@@ -18,7 +18,7 @@ struct RecentHitsBody<'a> {
 
 /// The body of `/report`.
 pub(super) fn json(state: &AdminState) -> serde_json::Result<String> {
-    let AllHits { hits, evicted: forgotten } = state.recent_hits.all();
+    let AllHits { hits, evicted: forgotten } = state.sources.recent_hits.all();
     let clients = hits.iter().map(Arc::as_ref).collect();
     let mut json =
         serde_json::to_string(&RecentHitsBody { since: state.since, forgotten, clients })?;

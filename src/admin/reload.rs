@@ -37,10 +37,10 @@ pub(super) async fn respond(
     let ReloadBody {} = command::body(request, "the body must be {}").await?;
     info!(peer, "reload requested by an operator");
     let (response, outcome) = oneshot::channel();
-    let sent = state.commands.send(Command::Reload(response)).await;
+    let sent = state.sources.commands.send(Command::Reload(response)).await;
     sent.map_err(|_| BadCommand::Stopping)?;
     let ReloadOutcome { pending } = outcome.await.map_err(|_| BadCommand::Stopping)?;
-    let report = state.report.load();
+    let report = state.sources.report.load();
     Ok(command::done(&ReloadedBody {
         generation: report.generation,
         pending,

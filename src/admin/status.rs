@@ -45,7 +45,7 @@ pub(super) fn json(state: &AdminState, view: &View) -> serde_json::Result<String
         since: state.since,
         ready: view.not_ready.is_none(),
         not_ready: view.not_ready.as_deref(),
-        drained: state.drain.report(),
+        drained: state.sources.drain.report(),
         attention: attention(view),
         report: &view.report,
         traffic: &view.traffic,

@@ -44,8 +44,8 @@ pub(super) struct View {
 impl View {
     /// The state now. The counters are added to the memory of `state`.
     pub(super) fn of(state: &AdminState) -> Self {
-        let (now, report) = (unix_time::now(), state.report.load_full());
-        let scrape = state.exposition.scrape();
+        let (now, report) = (unix_time::now(), state.sources.report.load_full());
+        let scrape = state.sources.exposition.scrape();
         let mut memory = state.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let Memory { history, traffic } = &mut *memory;
         history.update(&scrape, now);
@@ -55,13 +55,13 @@ impl View {
         Self {
             now,
             report,
-            confirm: state.confirm.load(),
+            confirm: state.sources.confirm.load(),
             scrape,
             hours,
             traffic,
             not_ready: state.not_ready(),
-            stage: state.drain.stage(),
-            servers: state.servers.clone(),
+            stage: state.sources.drain.stage(),
+            servers: state.sources.servers.clone(),
         }
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::Metrics;
 use super::control::{Asking, Control, HealthChecks};
-use crate::admin::{AdminListener, AdminState, Drain};
+use crate::admin::{AdminListener, AdminSources, AdminState, Drain};
 use crate::blocking::BlockingPool;
 use crate::config::Config;
 use crate::confirm::{AskingTask, ConfirmStatus, Inquiry};
@@ -136,15 +136,15 @@ impl Links {
         confirm: ConfirmStatus,
         drain: Drain,
     ) -> AdminState {
-        AdminState::new(
+        AdminState::new(AdminSources {
             exposition,
-            Arc::clone(&self.report),
+            report: Arc::clone(&self.report),
             confirm,
-            self.recent_hits.clone(),
-            self.servers.clone(),
+            recent_hits: self.recent_hits.clone(),
+            servers: self.servers.clone(),
             drain,
-            self.hanging.subscribe(),
-            self.commands.clone(),
-        )
+            hanging: self.hanging.subscribe(),
+            commands: self.commands.clone(),
+        })
     }
 }

@@ -1,5 +1,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use prometheus::IntGauge;
@@ -19,7 +20,7 @@ async fn connection(pool: &Rc<Http2Pool>, streams: u8) -> (Http2Connection, Dupl
     let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, streams];
     server.write_all(&settings).await.unwrap();
     let metric = IntGauge::new("name", "help").unwrap();
-    let guard = ConnectionLimit::new(1).enter(&metric, None).unwrap();
+    let guard = ConnectionLimit::new(1).enter(&metric, &Arc::default(), None).unwrap();
     let pool = Rc::downgrade(pool);
     let update = move || pool.upgrade().iter().for_each(Http2Pool::update);
     let http2 = Http2Connection::start(Box::new(io), guard, update).await.unwrap();
