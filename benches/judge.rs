@@ -27,6 +27,9 @@
 //! judgements. Because an interrupt distorts a sample, use the median of the samples and not the
 //! mean that criterion prints.
 //!
+//! `names` is the judgement with rules by name: none, one that names the client, and one among 10,000
+//! of each kind. The client has a SPIFFE ID and two DNS names. The guard has no filter.
+//!
 //! `random access` is one dependent access to an unpredictable place in 1 GiB. It is the unit for
 //! the cost of a judgement with a large filter.
 
@@ -48,12 +51,14 @@ use criterion::{
 };
 use keygate::badkeys::{Blocklist, Findings, RECORD_SIZE};
 use keygate::guard::{
-    Answers, Depth, ExactList, FingerprintList, Guard, NamedBlocklist, NamedFilter, Verdict,
+    AllowKind, AllowRules, Answers, Decision, Depth, ExactList, FingerprintList, Guard, Judgement,
+    NamedBlocklist, NamedFilter, Policy, Verdict,
 };
 use keygate::pkbf::{Filter, Header};
 use keygate::spki::{self, Fingerprint};
 use rcgen::{
     CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PKCS_RSA_SHA256, RsaKeySize,
+    SanType,
 };
 use rustls::pki_types::CertificateDer;
 
@@ -70,7 +75,7 @@ criterion_group! {
         .nresamples(10_000)
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_millis(1200));
-    targets = judge, random_access
+    targets = judge, names, random_access
 }
 criterion_main!(benches);
 
@@ -172,6 +177,50 @@ fn cold(
 
 /// Follows a chain through the 2^24 cache lines of 1 GiB; each line contains the number of the
 /// next.
+fn names(criterion: &mut Criterion) {
+    let mut parameters = CertificateParams::default();
+    parameters.subject_alt_names = vec![
+        SanType::URI("spiffe://example.org/ns/shop/sa/orders".try_into().unwrap()),
+        SanType::DnsName("orders.shop.example.org".try_into().unwrap()),
+        SanType::DnsName("orders.shop.svc".try_into().unwrap()),
+    ];
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let leaf = parameters.self_signed(&key).unwrap().der().clone();
+    let guard = Guard::new(Vec::new());
+    let mut group = criterion.benchmark_group("names");
+    for (case, others) in [("none", None), ("one", Some(0)), ("10000", Some(10_000))] {
+        let allow = others.map(|others| Arc::new(rules(others)));
+        let policy = Policy { allow, on_unchecked: Decision::Admit, ..Policy::default() };
+        let now = SystemTime::now();
+        group.bench_function(case, |bencher| {
+            bencher.iter(|| {
+                let judgement = Judgement::new(&guard, &policy, black_box([&leaf]), now);
+                assert_eq!(judgement.decision, Decision::Admit);
+            });
+        });
+    }
+}
+
+/// A rule for the client of [`names`], and `others` of each kind.
+fn rules(others: u32) -> AllowRules {
+    let mut rules = AllowRules::default();
+    rules.add(AllowKind::Uri, "spiffe://example.org/ns/*/sa/orders").unwrap();
+    for number in 0..others {
+        for (kind, rule) in [
+            (AllowKind::CommonName, format!("client {number}")),
+            (AllowKind::Dns, format!("host{number}.example.org")),
+            (AllowKind::Dns, format!("*.ns{number}.example.org")),
+            (AllowKind::Email, format!("client{number}@example.org")),
+            (AllowKind::OrganizationalUnit, format!("unit {number}")),
+            (AllowKind::Uri, format!("spiffe://example.org/ns/{number}/sa/*")),
+            (AllowKind::Uri, format!("spiffe://example.org/ns/*/sa/{number}")),
+        ] {
+            rules.add(kind, &rule).unwrap();
+        }
+    }
+    rules
+}
+
 fn random_access(criterion: &mut Criterion) {
     const LINES: usize = 1 << 24;
     const WORDS: usize = CACHE_LINE / size_of::<usize>();

@@ -31,6 +31,8 @@ pub(crate) struct RefusalLog {
     /// Anonymous clients have their own limiter, so that a flood of them cannot suppress lines about
     /// known clients.
     anonymous: RepeatLimit<LoggedAnonymous>,
+    /// Clients that no rule names, for the same reason: they may be all clients of a CA.
+    unnamed: RepeatLimit<LoggedHit>,
     failures: RepeatLimit<LoggedFailure>,
     misuses: RepeatLimit<LoggedMisuse>,
     unusable: RepeatLimit<LoggedUnusable>,
@@ -105,6 +107,7 @@ impl RefusalLog {
             recent_hits,
             hits: RepeatLimit::new(interval),
             anonymous: RepeatLimit::new(interval),
+            unnamed: RepeatLimit::new(interval),
             failures: RepeatLimit::new(interval),
             misuses: RepeatLimit::new(interval),
             unusable: RepeatLimit::new(interval),

@@ -73,8 +73,10 @@ impl HitKey {
         Self { service, client, verdict: hit.verdict, action: hit.action, result: hit.result }
     }
 
-    fn is_anonymous(&self) -> bool {
-        matches!(self.client, HitClient::Anonymous(_))
+    /// Whether the client may be one of many without a hit: it has no certificate, or no rule names
+    /// it.
+    fn is_minor(&self) -> bool {
+        matches!(self.client, HitClient::Anonymous(_)) || self.result.is_some()
     }
 }
 
@@ -250,12 +252,13 @@ impl RecentHits {
 }
 
 impl Inner {
-    /// Evicts [`EVICTED_AT_ONCE`] clients. If enough clients have no certificate, only those are
-    /// evicted, because one attacker can cause many of them with many addresses.
+    /// Evicts [`EVICTED_AT_ONCE`] clients. If enough clients have no certificate, or are not named
+    /// by a rule, only those are evicted: one attacker can cause many of the first with many
+    /// addresses, and one wrong rule all of the second.
     fn evict_oldest(&mut self) {
-        let anonymous = self.hits.keys().filter(|key| key.is_anonymous()).count();
-        let only_anonymous = anonymous >= EVICTED_AT_ONCE;
-        let may_go = |key: &HitKey| !only_anonymous || key.is_anonymous();
+        let minor = self.hits.keys().filter(|key| key.is_minor()).count();
+        let only_minor = minor >= EVICTED_AT_ONCE;
+        let may_go = |key: &HitKey| !only_minor || key.is_minor();
         let candidates = self.hits.iter().filter(|(key, _)| may_go(key));
         let mut times: Vec<u64> = candidates.map(|(_, hit)| hit.last_seen).collect();
         times.sort_unstable();
@@ -353,6 +356,21 @@ mod tests {
             record(&hits, number, 1);
         }
         assert!(hits.all().hits.iter().any(|hit| hit.fingerprint() == "ab"));
+    }
+
+    #[test]
+    fn clients_that_are_not_allowed_do_not_evict_clients_with_a_hit() {
+        let hits = RecentHits::default();
+        let with_key = |number: usize, result| {
+            let fingerprint = format!("{number:x}");
+            let client = Some(CertificateSummary { fingerprint, ..Default::default() });
+            RecentHit { client, result, ..anonymous(1, Decision::Reject, number as u64) }
+        };
+        hits.record(with_key(0, None));
+        for number in 1..3 * MAX_CLIENTS {
+            hits.record(with_key(number, Some(NameCheck::NOT_ALLOWED)));
+        }
+        assert!(hits.all().hits.iter().any(|hit| hit.result.is_none()));
     }
 
     #[test]

@@ -82,7 +82,8 @@ impl RefusalLog {
                     result: hit.result,
                     stage: hit.stage,
                 };
-                (self.hits.permit(key, now), self.hits.take_dropped(now))
+                let limit = if hit.result.is_some() { &self.unnamed } else { &self.hits };
+                (limit.permit(key, now), limit.take_dropped(now))
             }
             None => {
                 let network = hit.address.map(network_of);
@@ -152,4 +153,33 @@ fn log_hit(peer: &HitPeer<'_>, hit: &RecentHit, outcome: &str, left_out: u64) {
         left_out,
         "client {outcome}"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::guard::Verdict;
+    use crate::recent_hits::RecentHits;
+    use crate::tls::CertificateSummary;
+
+    #[test]
+    fn clients_that_are_not_allowed_suppress_no_line_about_a_key() {
+        let log = RefusalLog::new(RecentHits::default(), Duration::from_secs(3600));
+        let peer = HitPeer::Client(SocketAddr::from(([127, 0, 0, 1], 1)));
+        let record = |number: usize, names| {
+            let decision = Decision::Reject;
+            let judgement = Judgement { verdict: Verdict::Unchecked, decision, names };
+            let hit = RecentHit::new(None, "s", &[], &judgement, JudgedAt::FullHandshake);
+            let fingerprint = format!("{number:x}");
+            let client = Some(CertificateSummary { fingerprint, ..Default::default() });
+            log.log_and_remember(RecentHit { client, ..hit }, &peer, "test");
+        };
+        (0..5000).for_each(|number| record(number, NameCheck::NotAllowed));
+        let lines = || log.hits.count_recent(Instant::now(), |_| true);
+        assert_eq!(lines(), 0);
+        record(5000, NameCheck::NotChecked);
+        assert_eq!(lines(), 1);
+    }
 }

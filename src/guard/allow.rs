@@ -17,7 +17,7 @@ use rustls::pki_types::CertificateDer;
 
 use self::dns::DnsRules;
 use self::email::EmailRules;
-use self::names::Name;
+use self::names::CertificateName;
 use self::spiffe::SpiffeRules;
 use self::subject::SubjectRules;
 use crate::spki::{self, Fingerprint};
@@ -132,13 +132,17 @@ impl AllowRules {
         let mut is_admitted = false;
         let (mut uri, mut common_name) = (OnlyName::default(), OnlyName::default());
         names::for_each(certificate, |name| match name {
-            Name::CommonName(text) => common_name.add(|| self.common_names.contains(text)),
-            Name::Dns(name) => is_admitted = is_admitted || self.dns.contains(name),
-            Name::Email(address) => is_admitted = is_admitted || self.emails.contains(address),
-            Name::OrganizationalUnit(text) => {
+            CertificateName::CommonName(text) => {
+                common_name.add(|| self.common_names.contains(text));
+            }
+            CertificateName::Dns(name) => is_admitted = is_admitted || self.dns.contains(name),
+            CertificateName::Email(address) => {
+                is_admitted = is_admitted || self.emails.contains(address);
+            }
+            CertificateName::OrganizationalUnit(text) => {
                 is_admitted = is_admitted || self.organizational_units.contains(text);
             }
-            Name::Uri(id) => uri.add(|| self.uris.contains(id)),
+            CertificateName::Uri(id) => uri.add(|| self.uris.contains(id)),
         })?;
         Some(is_admitted || uri.is_admitted() || common_name.is_admitted())
     }

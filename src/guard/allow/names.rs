@@ -6,7 +6,7 @@ use super::subject::SubjectText;
 use crate::spki::{CertificateFields, Element, SEQUENCE};
 
 /// A name that a rule can name.
-pub(super) enum Name<'a> {
+pub(super) enum CertificateName<'a> {
     CommonName(SubjectText<'a>),
     Dns(&'a [u8]),
     Email(&'a [u8]),
@@ -40,7 +40,7 @@ const URI: u8 = 0x86;
 /// are not DER, if there are two extensions of alternative names, or more than [`MAX_NAMES`].
 pub(super) fn for_each<'a>(
     certificate: &'a CertificateDer<'_>,
-    visit: impl FnMut(Name<'a>),
+    visit: impl FnMut(CertificateName<'a>),
 ) -> Option<()> {
     let fields = CertificateFields::of(certificate).ok()?;
     let mut names = Names { visit, left: MAX_NAMES };
@@ -54,7 +54,7 @@ struct Names<V> {
     left: usize,
 }
 
-impl<'a, V: FnMut(Name<'a>)> Names<V> {
+impl<'a, V: FnMut(CertificateName<'a>)> Names<V> {
     fn count(&mut self) -> Option<()> {
         self.left = self.left.checked_sub(1)?;
         Some(())
@@ -71,8 +71,8 @@ impl<'a, V: FnMut(Name<'a>)> Names<V> {
                 let value = Element::only(attribute)?;
                 let text = SubjectText { tag: value.tag, content: value.content };
                 match kind {
-                    COMMON_NAME => (self.visit)(Name::CommonName(text)),
-                    ORGANIZATIONAL_UNIT => (self.visit)(Name::OrganizationalUnit(text)),
+                    COMMON_NAME => (self.visit)(CertificateName::CommonName(text)),
+                    ORGANIZATIONAL_UNIT => (self.visit)(CertificateName::OrganizationalUnit(text)),
                     _ => {}
                 }
             }
@@ -103,9 +103,9 @@ impl<'a, V: FnMut(Name<'a>)> Names<V> {
             self.count()?;
             let name = Element::take(&mut names)?;
             match name.tag {
-                DNS_NAME => (self.visit)(Name::Dns(name.content)),
-                RFC822_NAME => (self.visit)(Name::Email(name.content)),
-                URI => (self.visit)(Name::Uri(name.content)),
+                DNS_NAME => (self.visit)(CertificateName::Dns(name.content)),
+                RFC822_NAME => (self.visit)(CertificateName::Email(name.content)),
+                URI => (self.visit)(CertificateName::Uri(name.content)),
                 // otherName, x400Address, directoryName, ediPartyName, iPAddress, registeredID
                 0xa0 | 0xa3 | 0xa4 | 0xa5 | 0x87 | 0x88 => {}
                 _ => return None,

@@ -22,12 +22,12 @@ const ORGANIZATIONAL_UNIT: &[u8] = &[0x55, 4, 11];
 const SPKI: &[u8] = &[0x30, 2, 5, 0];
 
 fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
-    let length = content.len();
-    let header = match length {
-        ..0x80 => vec![tag, length as u8],
-        0x80..0x100 => vec![tag, 0x81, length as u8],
-        0x100..0x1_0000 => vec![tag, 0x82, (length >> 8) as u8, length as u8],
-        _ => vec![tag, 0x83, (length >> 16) as u8, (length >> 8) as u8, length as u8],
+    let [.., high, middle, low] = content.len().to_be_bytes();
+    let header = match content.len() {
+        ..0x80 => vec![tag, low],
+        0x80..0x100 => vec![tag, 0x81, low],
+        0x100..0x1_0000 => vec![tag, 0x82, middle, low],
+        _ => vec![tag, 0x83, high, middle, low],
     };
     [&header, content].concat()
 }
