@@ -18,7 +18,7 @@ use x509_cert::der::{self, Decode, SliceReader, Tag, Tagged};
 use x509_cert::time::Validity;
 
 pub use digest::KeyDigest;
-pub use input::{Damage, Finding, InputError, KeyScanner, keys_in};
+pub use input::{Damage, EncryptedStore, Finding, InputError, KeyScanner, keys_in};
 pub use related::{
     Encoding, PublicKey, RsaExponents, for_each_point_form, for_each_related, related,
 };

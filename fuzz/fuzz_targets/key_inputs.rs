@@ -1,9 +1,12 @@
 //! Any bytes as an input with keys, in pieces of any size. The findings are the same as for one
-//! piece, there is at least one, and every key has its encodings.
+//! piece, there is at least one, and every key has its encodings. A PKCS #12 store is read with a
+//! passphrase.
 
 #![no_main]
 
-use keygate::spki::{Algorithm, Fingerprint, KeyScanner, for_each_point_form, keys_in, related};
+use keygate::spki::{
+    Algorithm, Fingerprint, InputError, KeyScanner, for_each_point_form, keys_in, related,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u8, &[u8])| {
@@ -18,8 +21,13 @@ fuzz_target!(|input: (u8, &[u8])| {
     scanner.finish(&mut |finding| findings.push(finding));
     assert_eq!(format!("{findings:?}"), format!("{whole:?}"));
 
-    for finding in whole {
-        match finding.key {
+    let keys = whole.into_iter().flat_map(|finding| match finding.key {
+        // More than 65,535 iterations only take time.
+        Err(InputError::Passphrase(store)) if !has_long_integer(input) => store.keys("secret"),
+        key => vec![key],
+    });
+    for key in keys {
+        match key {
             Ok(spki) => {
                 let encodings = related(&spki);
                 assert_eq!(encodings[0].1, spki, "as presented comes first");
@@ -35,3 +43,7 @@ fuzz_target!(|input: (u8, &[u8])| {
         }
     }
 });
+
+fn has_long_integer(input: &[u8]) -> bool {
+    input.windows(2).any(|window| window[0] == 2 && (3..=8).contains(&window[1]))
+}

@@ -31,6 +31,8 @@ pub(super) struct Args {
     )]
     inputs: Vec<String>,
     #[command(flatten)]
+    passphrase: input::PassphraseArgs,
+    #[command(flatten)]
     config: ConfigArgs,
     /// Ask this source instead of the one of the configuration: the API or a mirror.
     #[arg(long, conflicts_with = "config", value_hint = ValueHint::Url)]
@@ -120,19 +122,20 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         output: CliOutput::new(),
         counts: AnswerCounts::default(),
     };
-    let counts = input::for_each_subject(&args.inputs, |subject| match subject {
-        FoundSubject::Fingerprint { input, line, fingerprint } => {
-            asker.fetch(input, line, fingerprint)
-        }
-        FoundSubject::Key(key) => {
-            let asked = questions.ask(key.spki, None, args.all);
-            asker.ask(key.input, key.line, asked)
-        }
-        FoundSubject::Reported { key, encoding } => {
-            let asked = questions.ask(key.spki, encoding.as_deref(), args.all);
-            asker.ask(key.input, key.line, asked)
-        }
-    })?;
+    let counts =
+        input::for_each_subject(&args.inputs, &args.passphrase, |subject| match subject {
+            FoundSubject::Fingerprint { input, line, fingerprint } => {
+                asker.fetch(input, line, fingerprint)
+            }
+            FoundSubject::Key(key) => {
+                let asked = questions.ask(key.spki, None, args.all);
+                asker.ask(key.input, key.line, asked)
+            }
+            FoundSubject::Reported { key, encoding } => {
+                let asked = questions.ask(key.spki, encoding.as_deref(), args.all);
+                asker.ask(key.input, key.line, asked)
+            }
+        })?;
     asker.output.flush()?;
     let AnswerCounts { confirmed, unanswered, not_asked } = asker.counts;
     if not_asked > 0 {

@@ -3,6 +3,7 @@
 //! Finds the keys in the inputs. An unusable input is reported on standard error, and the others
 //! are read.
 
+mod passphrase;
 mod report;
 
 use std::fs::File;
@@ -10,14 +11,16 @@ use std::io::{self, Read};
 
 use walkdir::{DirEntry, WalkDir};
 
+pub(super) use self::passphrase::PassphraseArgs;
+use self::passphrase::PassphraseSource;
 use super::progress::{InputProgress, PerKeyOutput};
 use super::{CliError, Exit, print_error};
 use crate::spki::{Algorithm, Finding, Fingerprint, InputError, KeyScanner};
 
 /// Help text of every INPUT argument.
 pub(super) const HELP: &str = "Certificates, requests, public and private keys (PEM, DER, \
-    OpenSSH), authorized_keys, lines of base64 or hex SPKI: files, directories, '-' for standard \
-    input";
+    OpenSSH, JWK), PKCS #7, PKCS #12, authorized_keys, lines of base64 or hex SPKI: files, \
+    directories, '-' for standard input";
 
 /// A key and its position in the inputs.
 pub(super) struct FoundKey<'a> {
@@ -101,13 +104,14 @@ const CHUNK_SIZE: usize = 64 << 10;
 /// Calls `visit` with every key of every input.
 ///
 /// # Errors
-/// Returns an error if `visit` does.
+/// Returns an error if `visit` does, or if the passphrase cannot be read.
 pub(super) fn for_each_key(
     inputs: &[String],
+    passphrase: &PassphraseArgs,
     per_key_output: PerKeyOutput,
     mut visit: impl FnMut(&FoundKey<'_>) -> Result<(), CliError>,
 ) -> Result<InputCounts, CliError> {
-    for_each(inputs, per_key_output, false, |subject| match subject {
+    for_each(inputs, passphrase, per_key_output, false, |subject| match subject {
         FoundSubject::Key(key) => visit(&key),
         // Reported as unusable, because they are not accepted.
         FoundSubject::Fingerprint { .. } | FoundSubject::Reported { .. } => Ok(()),
@@ -117,22 +121,26 @@ pub(super) fn for_each_key(
 /// As [`for_each_key`], and accepts fingerprints and the lines of `keygate report --json`.
 pub(super) fn for_each_subject(
     inputs: &[String],
+    passphrase: &PassphraseArgs,
     visit: impl FnMut(FoundSubject<'_>) -> Result<(), CliError>,
 ) -> Result<InputCounts, CliError> {
-    for_each(inputs, PerKeyOutput::Yes, true, visit)
+    for_each(inputs, passphrase, PerKeyOutput::Yes, true, visit)
 }
 
 fn for_each(
     inputs: &[String],
+    passphrase: &PassphraseArgs,
     per_key_output: PerKeyOutput,
     accepts_all: bool,
     visit: impl FnMut(FoundSubject<'_>) -> Result<(), CliError>,
 ) -> Result<InputCounts, CliError> {
+    let passphrase = passphrase.source()?;
     let progress = InputProgress::new(inputs, per_key_output);
     let counts = InputCounts::default();
     let mut reader = InputReader {
         progress,
         counts,
+        passphrase,
         visit,
         accepts_all,
         is_below_directory: false,
@@ -151,6 +159,7 @@ fn for_each(
 struct InputReader<V> {
     progress: InputProgress,
     counts: InputCounts,
+    passphrase: PassphraseSource,
     visit: V,
     /// Whether fingerprints and lines of reports are accepted.
     accepts_all: bool,
@@ -300,6 +309,18 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
             Err(InputError::Fingerprint(fingerprint)) if self.accepts_all => {
                 let line = finding.line;
                 *outcome = (self.visit)(FoundSubject::Fingerprint { input, line, fingerprint });
+            }
+            Err(InputError::Passphrase(store)) => {
+                let passphrase = self.progress.suspend(|| self.passphrase.of(input));
+                match passphrase {
+                    Ok(Some(passphrase)) => store.keys(&passphrase).into_iter().for_each(|key| {
+                        self.handle(input, Finding { line: finding.line, key }, outcome);
+                    }),
+                    Ok(None) => {
+                        self.record_unusable(input, finding.line, &InputError::Passphrase(store));
+                    }
+                    Err(error) => self.record_unusable(input, finding.line, &error),
+                }
             }
             Err(error) => self.record_unusable(input, finding.line, &error),
         }

@@ -12,6 +12,8 @@ use crate::spki::{Fingerprint, KeyDigest, PublicKey, related};
 pub(super) struct Args {
     #[arg(required = true, value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
     inputs: Vec<String>,
+    #[command(flatten)]
+    passphrase: input::PassphraseArgs,
     /// Print lines for an exact list or an exception: fingerprint, and the digest of modulus or x
     /// coordinate, which covers every encoding.
     #[arg(long, conflicts_with = "json")]
@@ -38,7 +40,7 @@ struct NamedEncoding {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let mut output = CliOutput::new();
-    let counts = input::for_each_key(&args.inputs, PerKeyOutput::Yes, |key| {
+    let counts = input::for_each_key(&args.inputs, &args.passphrase, PerKeyOutput::Yes, |key| {
         if args.lists {
             return list_lines(key).iter().try_for_each(|line| output.line(line));
         }

@@ -48,7 +48,12 @@ impl InputProgress {
 
     /// Writes a line to standard error; the bar is hidden meanwhile.
     pub(super) fn print_error(&self, problem: &dyn std::fmt::Display) {
-        self.bar.suspend(|| super::print_error(problem));
+        self.suspend(|| super::print_error(problem));
+    }
+
+    /// Calls `use_terminal` while the bar is hidden.
+    pub(super) fn suspend<T>(&self, use_terminal: impl FnOnce() -> T) -> T {
+        self.bar.suspend(use_terminal)
     }
 
     pub(super) fn finish(&self) {

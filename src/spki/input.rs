@@ -2,16 +2,21 @@
 //! name.
 //!
 //! An input is scanned piece by piece and never held as a whole. Text is scanned by line; a PEM
-//! section and a DER object have a maximum size. An unusable place is reported with its line, and
+//! section, a DER object and JSON have a maximum size. An unusable place is reported with its line, and
 //! the scan continues after it.
 
+mod ber;
 mod der;
+mod jwk;
 mod pem;
+mod pkcs12;
+mod pkcs7;
 mod ssh;
 mod text;
 
 use aws_lc_rs::error::{KeyRejected, Unspecified};
 
+pub use self::pkcs12::EncryptedStore;
 use self::text::Text;
 use super::{CertificateError, Fingerprint};
 
@@ -49,11 +54,22 @@ pub enum InputError {
     /// A line in no known format.
     #[error("neither PEM, nor base64 or hex of a SubjectPublicKeyInfo, nor an OpenSSH key")]
     Line,
+    /// The format is known, but an object of this kind without a certificate has no key.
+    #[error("{what} without certificates has no key")]
+    NoCertificate {
+        /// The kind of object.
+        what: &'static str,
+    },
     /// The whole input is in no known format.
     #[error(
-        "no key found: expected certificates, certificate requests, public or private keys in PEM, DER or OpenSSH form, or lines of base64 or hex"
+        "no key found: expected certificates, certificate requests, public or private keys in PEM, DER, OpenSSH or JWK form, PKCS #7, PKCS #12, or lines of base64 or hex"
     )]
     NoKey,
+    /// A PKCS #12 store that has to be decrypted.
+    #[error(
+        "a PKCS #12 store needs its passphrase: name the file that has it (--passphrase-file), or give the certificates instead"
+    )]
+    Passphrase(EncryptedStore),
     /// The object is larger than any key.
     #[error("{what} of more than {limit} bytes is not a key")]
     TooLarge {
@@ -70,6 +86,9 @@ pub enum InputError {
         /// The remedy.
         hint: &'static str,
     },
+    /// The MAC or the decryption of a PKCS #12 store fails.
+    #[error("the passphrase of the PKCS #12 store is wrong, or the store is damaged")]
+    WrongPassphrase,
 }
 
 /// The damage of an object.
@@ -92,10 +111,14 @@ pub enum Damage {
     Text(String),
 }
 
-/// Maximum size of a line, a PEM section and a DER object, in bytes. No key is as large.
+/// The keys in an object that may have several, or the reasons why there are none.
+type KeyResults = Vec<Result<Vec<u8>, InputError>>;
+
+/// Maximum size of a line, a PEM section, a DER object and JSON, in bytes. No key is as large.
 const LIMIT: usize = 1 << 20;
 /// Number of bytes that decide whether an input is text.
 const PROBE: usize = 64;
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Finds the keys in an input, piece by piece, in bounded memory.
 ///
@@ -128,6 +151,8 @@ enum InputKind {
     Binary,
     /// One DER object.
     Der,
+    /// JSON objects that follow each other.
+    Json,
     Text,
     /// Fewer than [`PROBE`] bytes have arrived.
     #[default]
@@ -155,7 +180,7 @@ impl KeyScanner {
     pub fn push(&mut self, piece: &[u8], found: &mut impl FnMut(Finding)) {
         match self.kind {
             InputKind::Binary => {}
-            InputKind::Der => {
+            InputKind::Der | InputKind::Json => {
                 let room = (LIMIT + 1).saturating_sub(self.pending.len());
                 self.pending.extend(piece.iter().take(room));
             }
@@ -179,7 +204,15 @@ impl KeyScanner {
                 let error = InputError::TooLarge { what: "a binary object", limit: LIMIT };
                 found(Finding { line: None, key: Err(error) });
             }
-            InputKind::Der => found(Finding { line: None, key: der::key_in(&self.pending) }),
+            InputKind::Der => {
+                let keys = der::keys_in(&self.pending).into_iter();
+                keys.for_each(|key| found(Finding { line: None, key }));
+            }
+            InputKind::Json if self.pending.len() > LIMIT => {
+                let error = InputError::TooLarge { what: "JSON", limit: LIMIT };
+                found(Finding { line: Some(1), key: Err(error) });
+            }
+            InputKind::Json => jwk::find(&self.pending, found),
             InputKind::Text => {
                 self.end_line(found);
                 self.text.end(found);
@@ -194,15 +227,17 @@ impl KeyScanner {
         let probe = start.get(..PROBE).unwrap_or(&start);
         let is_text =
             !probe.iter().any(|byte| byte.is_ascii_control() && !b"\t\r\n".contains(byte));
+        let content = probe.strip_prefix(BYTE_ORDER_MARK).unwrap_or(probe).trim_ascii_start();
         self.kind = match probe.first() {
+            _ if is_text && content.starts_with(b"{") => InputKind::Json,
             _ if is_text => InputKind::Text,
-            Some(&der::SEQUENCE) => InputKind::Der,
+            Some(&ber::SEQUENCE) => InputKind::Der,
             Some(_) | None => InputKind::Binary,
         };
         if self.kind == InputKind::Binary {
             found(Finding { line: None, key: Err(InputError::NoKey) });
         }
-        let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&start); // a byte order mark
+        let start = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&start);
         self.push(start, found);
     }
 

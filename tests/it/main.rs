@@ -64,6 +64,7 @@ mod cli {
     mod demo;
     mod filter;
     mod inputs;
+    mod key_files;
     mod lists;
     mod packaging;
     mod proofs;

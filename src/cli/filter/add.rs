@@ -18,6 +18,8 @@ pub(in crate::cli) struct Args {
     file: PathBuf,
     #[arg(required = true, value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
     inputs: Vec<String>,
+    #[command(flatten)]
+    passphrase: input::PassphraseArgs,
     /// Revision of the changed file; by default one more than before.
     #[arg(long, value_name = "N", value_hint = ValueHint::Other)]
     revision: Option<u32>,
@@ -51,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let failed = |source: FilterError| CliError::Filter { path: args.file.clone(), source };
     let mut update = FilterUpdate::begin(&args.file).map_err(failed)?;
     let mut result = AddSummary { path: args.file.display().to_string(), ..AddSummary::default() };
-    let counts = input::for_each_key(&args.inputs, PerKeyOutput::No, |key| {
+    let counts = input::for_each_key(&args.inputs, &args.passphrase, PerKeyOutput::No, |key| {
         spki::for_each_point_form(key.spki, |spki| {
             let count =
                 if update.filter.insert(spki) { &mut result.added } else { &mut result.known };

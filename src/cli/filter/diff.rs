@@ -20,6 +20,8 @@ pub(in crate::cli) struct Args {
     after: PathBuf,
     #[arg(value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
     inputs: Vec<String>,
+    #[command(flatten)]
+    passphrase: input::PassphraseArgs,
     /// Print a JSON object, then one per line for each key whose verdict changes.
     #[arg(long)]
     json: bool,
@@ -57,7 +59,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     shown?;
     let now = SystemTime::now();
     let (before, after) = (guard(before.filter), guard(after.filter));
-    let counts = input::for_each_key(&args.inputs, PerKeyOutput::Yes, |key| {
+    let counts = input::for_each_key(&args.inputs, &args.passphrase, PerKeyOutput::Yes, |key| {
         let (before, after) = (before.judge_key(key.spki, now), after.judge_key(key.spki, now));
         if before.as_str() == after.as_str() {
             return Ok(());

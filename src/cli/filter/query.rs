@@ -18,6 +18,8 @@ pub(in crate::cli) struct Args {
     file: PathBuf,
     #[arg(required = true, value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
     inputs: Vec<String>,
+    #[command(flatten)]
+    passphrase: input::PassphraseArgs,
     /// Look up only the given encoding of each key, as the reference implementation does.
     #[arg(long)]
     exact: bool,
@@ -47,7 +49,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let now = SystemTime::now();
     let mut output = CliOutput::new();
     let mut hits = 0_u64;
-    let counts = input::for_each_key(&args.inputs, PerKeyOutput::Yes, |key| {
+    let counts = input::for_each_key(&args.inputs, &args.passphrase, PerKeyOutput::Yes, |key| {
         // The filter looks up exactly these bytes; the guard also tries related encodings.
         let verdict = if args.exact && !named.filter.contains(key.spki) {
             Verdict::Clean

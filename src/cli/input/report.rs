@@ -48,9 +48,10 @@ struct ReportedFields {
 }
 
 impl ReportLines {
-    /// Whether the input is a report. Its first piece decides.
+    /// Whether the input is a report, and not a JSON Web Key or a set. Its first piece decides.
     pub(super) fn accepts(&self, piece: &[u8]) -> bool {
-        self.has_begun || piece.trim_ascii_start().first() == Some(&b'{')
+        let is_web_key = || [&b"\"kty\""[..], b"\"keys\""].iter().any(|it| has_member(piece, it));
+        self.has_begun || piece.trim_ascii_start().first() == Some(&b'{') && !is_web_key()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -84,10 +85,34 @@ impl ReportLines {
     }
 }
 
+/// Whether `json` has a member with this name, quotes included. Quotes in a value are escaped, and no
+/// colon follows a value.
+fn has_member(json: &[u8], name: &[u8]) -> bool {
+    json.windows(name.len()).enumerate().any(|(start, window)| {
+        let after = json.get(start + name.len()..).unwrap_or_default();
+        window == name && after.trim_ascii_start().starts_with(b":")
+    })
+}
+
 fn client(line: &[u8]) -> Result<Option<ReportedKey>, ReportLineError> {
     let ReportedFields { verdict, spki, encoding } = serde_json::from_slice(line)?;
     let is_open = ["probable", "cleared"].contains(&verdict.as_str());
     let Some(spki) = spki.filter(|_| is_open) else { return Ok(None) };
     let spki = BASE64.decode(spki.as_bytes()).map_err(|_| ReportLineError::Spki)?;
     Ok(Some(ReportedKey { spki, encoding }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_with_the_members_of_a_web_key_is_no_report() {
+        let accepts = |text: &str| ReportLines::default().accepts(text.as_bytes());
+        assert!(accepts(r#"{"verdict":"probable","service":"keys","subject":"CN=\"kty\":x"}"#));
+        assert!(accepts("{"));
+        assert!(!accepts(r#" {"crv":"P-256","kty" : "EC"}"#));
+        assert!(!accepts("{\n  \"keys\": ["));
+        assert!(!accepts("MFkw"));
+    }
 }

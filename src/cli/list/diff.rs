@@ -23,6 +23,8 @@ pub(in crate::cli) struct Args {
     #[arg(value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
     inputs: Vec<String>,
     #[command(flatten)]
+    passphrase: input::PassphraseArgs,
+    #[command(flatten)]
     format: FormatArgs,
     /// Print a JSON object, then one per line for each key whose verdict changes.
     #[arg(long)]
@@ -60,7 +62,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     shown?;
     let now = SystemTime::now();
     let [before, after] = [before, after].map(|list| Guard::default().with_lists([list]));
-    let counts = input::for_each_key(&args.inputs, PerKeyOutput::Yes, |key| {
+    let counts = input::for_each_key(&args.inputs, &args.passphrase, PerKeyOutput::Yes, |key| {
         let verdict = |guard: &Guard| name_of(guard.judge_key(key.spki, now).listing());
         let (before, after) = (verdict(&before), verdict(&after));
         if before == after {

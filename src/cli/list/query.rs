@@ -20,6 +20,8 @@ pub(in crate::cli) struct Args {
     #[arg(required = true, value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
     inputs: Vec<String>,
     #[command(flatten)]
+    passphrase: input::PassphraseArgs,
+    #[command(flatten)]
     format: FormatArgs,
     /// Print one JSON object per key.
     #[arg(long)]
@@ -42,7 +44,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let now = SystemTime::now();
     let mut output = CliOutput::new();
     let mut hits = 0_u64;
-    let counts = input::for_each_key(&args.inputs, PerKeyOutput::Yes, |key| {
+    let counts = input::for_each_key(&args.inputs, &args.passphrase, PerKeyOutput::Yes, |key| {
         let verdict = guard.judge_key(key.spki, now);
         let listing = verdict.listing();
         let row = QueryRow {

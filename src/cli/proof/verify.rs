@@ -20,6 +20,8 @@ pub(in crate::cli) struct Args {
     proof: PathBuf,
     #[arg(value_name = "KEY", help = input::HELP, value_hint = ValueHint::AnyPath)]
     keys: Vec<String>,
+    #[command(flatten)]
+    passphrase: input::PassphraseArgs,
     /// Print one JSON object per key.
     #[arg(long)]
     json: bool,
@@ -58,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         return Ok(Exit::NotProved);
     }
     let mut is_any_proved = false;
-    let counts = input::for_each_key(&args.keys, PerKeyOutput::Yes, |key| {
+    let counts = input::for_each_key(&args.keys, &args.passphrase, PerKeyOutput::Yes, |key| {
         let outcome = verify(&proofs, key.spki);
         is_any_proved |= outcome.is_ok();
         show(args, &mut output, key, &proofs, outcome)

@@ -1,4 +1,5 @@
-//! Extracts the public key of one DER object: a certificate, a request, a public or private key.
+//! Extracts the public key of one DER object: a certificate, a request, a public or private key. A
+//! PKCS #7 or PKCS #12 object has several.
 //!
 //! The kind of object follows from its structure. The public key of a private key is computed if
 //! the object does not contain it. Sources: RFC 5280 (certificates), RFC 2986 (requests), RFC 8017
@@ -15,20 +16,27 @@ use x509_cert::der::{Decode, Encode, Reader, SliceReader, Tag};
 use x509_cert::request::CertReq;
 use x509_cert::spki::SubjectPublicKeyInfoRef;
 
-use super::{Damage, InputError};
+use super::ber::{self, BerElement, SEQUENCE};
+use super::{Damage, InputError, KeyResults, pkcs7, pkcs12};
 use crate::spki::related::{ed25519_spki, rsa_spki};
 use crate::spki::{of_certificate, sequence};
-
-/// The first byte of every object of this module.
-pub(super) const SEQUENCE: u8 = 0x30;
 
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 
-/// The SubjectPublicKeyInfo (DER) of an object of any kind.
-pub(super) fn key_in(object: &[u8]) -> Result<Vec<u8>, InputError> {
+/// The SubjectPublicKeyInfos (DER) in an object of any kind. All kinds but PKCS #7 and PKCS #12 have
+/// one.
+pub(super) fn keys_in(object: &[u8]) -> KeyResults {
     match kind_of(object) {
+        Some(ObjectKind::Pkcs12) => pkcs12::keys_in(object),
+        Some(ObjectKind::Pkcs7) => pkcs7::keys_in(object),
+        kind => vec![key_in(kind, object)],
+    }
+}
+
+fn key_in(kind: Option<ObjectKind>, object: &[u8]) -> Result<Vec<u8>, InputError> {
+    match kind {
         Some(ObjectKind::Certificate) => {
             certificate(object).or_else(|error| request(object).map_err(|_| error))
         }
@@ -36,13 +44,9 @@ pub(super) fn key_in(object: &[u8]) -> Result<Vec<u8>, InputError> {
             Err(InputError::Encrypted { what: "the private key" })
         }
         Some(ObjectKind::Pkcs1PublicKey) => pkcs1_public_key(object),
-        Some(ObjectKind::Pkcs12) => Err(InputError::Unsupported {
-            what: "a PKCS #12 store".to_owned(),
-            hint: ": take the certificates out of it first (`openssl pkcs12 -nokeys -in FILE`)",
-        }),
         Some(ObjectKind::PrivateKey) => private_key(object),
         Some(ObjectKind::PublicKey) => public_key(object),
-        None => Err(InputError::NoKey),
+        Some(ObjectKind::Pkcs12 | ObjectKind::Pkcs7) | None => Err(InputError::NoKey),
     }
 }
 
@@ -52,12 +56,26 @@ enum ObjectKind {
     EncryptedPrivateKey,
     Pkcs1PublicKey,
     Pkcs12,
+    Pkcs7,
     PrivateKey,
     PublicKey,
 }
 
 /// The kind of an object, by the tags of its first fields.
 fn kind_of(object: &[u8]) -> Option<ObjectKind> {
+    // The others are never BER.
+    if let Some(whole) = BerElement::only(object, SEQUENCE) {
+        let mut fields = whole.elements();
+        if let (Some(first), Some(second)) = (fields.next(), fields.next()) {
+            match (first.tag, second.tag) {
+                (ber::OID, ber::CONTEXT_0) => return Some(ObjectKind::Pkcs7),
+                (ber::INTEGER, SEQUENCE) if first.number() == Some(3) => {
+                    return Some(ObjectKind::Pkcs12);
+                }
+                _ => {}
+            }
+        }
+    }
     let mut fields = sequence(object).ok()?;
     let first = fields.tlv_bytes().ok()?;
     let second = Tag::peek(&fields).ok()?;
@@ -74,7 +92,6 @@ fn kind_of(object: &[u8]) -> Option<ObjectKind> {
             })
         }
         (Tag::Integer, Tag::OctetString) => Some(ObjectKind::PrivateKey),
-        (Tag::Integer, Tag::Sequence) if first == b"\x02\x01\x03" => Some(ObjectKind::Pkcs12),
         (Tag::Integer, Tag::Sequence) => Some(ObjectKind::PrivateKey),
         _ => None,
     }

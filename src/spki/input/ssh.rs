@@ -1,7 +1,8 @@
-//! OpenSSH keys: lines of `.pub` and `authorized_keys` files, and private keys.
+//! SSH keys: lines of `.pub` and `authorized_keys` files, certificates, and private keys.
 //!
 //! Sources: RFC 4253, section 6.6 (RSA), RFC 5656, section 3.1 (elliptic curves), RFC 8709,
-//! section 4 (Ed25519), OpenSSH's PROTOCOL.key (private keys) and PROTOCOL.u2f (security keys).
+//! section 4 (Ed25519), OpenSSH's PROTOCOL.key (private keys), PROTOCOL.u2f (security keys) and
+//! PROTOCOL.certkeys (certificates).
 
 use data_encoding::BASE64;
 
@@ -46,31 +47,42 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-/// The public key in the content of an OPENSSH PRIVATE KEY section, where it precedes the private
-/// key.
+/// The public key in the content of an OPENSSH PRIVATE KEY section. It precedes the private key and
+/// is never encrypted.
 pub(super) fn private_key(content: &[u8]) -> Result<Vec<u8>, InputError> {
     let mut fields = SshFields(content.strip_prefix(b"openssh-key-v1\0").ok_or_else(cut)?);
-    let cipher = fields.string()?;
-    if cipher != b"none" {
-        return Err(InputError::Encrypted { what: "the OpenSSH private key" });
-    }
+    fields.string()?; // cipher
     fields.string()?; // key derivation function
     fields.string()?; // options of the key derivation
     fields.number()?; // number of keys, always 1 in OpenSSH
     Ok(public_key(fields.string()?)?.1)
 }
 
-/// The type name in a public key blob, and the SubjectPublicKeyInfo of the key.
+/// The public key in the content of an SSH2 PUBLIC KEY section (RFC 4716).
+pub(super) fn rfc4716_key(content: &[u8]) -> Result<Vec<u8>, InputError> {
+    Ok(public_key(content)?.1)
+}
+
+/// The end of the type names of certificates.
+const CERTIFICATE: &[u8] = b"-cert-v01@openssh.com";
+
+/// The type name in the blob of a key or certificate, and the SubjectPublicKeyInfo of the key. The
+/// key of a certificate is that of its subject. The CA's key is not reported, as with X.509.
 fn public_key(blob: &[u8]) -> Result<(Vec<u8>, Vec<u8>), InputError> {
     let mut fields = SshFields(blob);
     let kind = fields.string()?;
-    let spki = match kind {
+    let certified = kind.strip_suffix(CERTIFICATE);
+    if certified.is_some() {
+        fields.string()?; // nonce
+    }
+    let plain = certified.or_else(|| kind.strip_suffix(b"@openssh.com")).unwrap_or(kind);
+    let spki = match plain {
         b"ssh-rsa" => {
             let exponent = fields.integer()?;
             let modulus = fields.integer()?;
             rsa_spki(&modulus, &exponent).ok_or_else(|| damaged("not an RSA key"))?
         }
-        b"ssh-ed25519" | b"sk-ssh-ed25519@openssh.com" => {
+        b"ssh-ed25519" | b"sk-ssh-ed25519" => {
             let point = fields.string()?;
             if point.len() != 32 {
                 return Err(damaged("an Ed25519 key has 32 bytes"));
@@ -80,7 +92,7 @@ fn public_key(blob: &[u8]) -> Result<(Vec<u8>, Vec<u8>), InputError> {
         b"ecdsa-sha2-nistp256"
         | b"ecdsa-sha2-nistp384"
         | b"ecdsa-sha2-nistp521"
-        | b"sk-ecdsa-sha2-nistp256@openssh.com" => {
+        | b"sk-ecdsa-sha2-nistp256" => {
             let curve = match fields.string()? {
                 b"nistp256" => "p256",
                 b"nistp384" => "p384",
@@ -90,11 +102,17 @@ fn public_key(blob: &[u8]) -> Result<(Vec<u8>, Vec<u8>), InputError> {
             ec_spki(curve, fields.string()?)
                 .ok_or_else(|| damaged("not an uncompressed point of the curve"))?
         }
-        other => {
-            let what = format!("an OpenSSH key of the type {}", shown(other));
+        _ => {
+            let what = format!("an OpenSSH key of the type {}", shown(kind));
             return Err(InputError::Unsupported { what, hint: "" });
         }
     };
+    if plain.starts_with(b"sk-") {
+        fields.string()?; // application
+    }
+    if certified.is_some() {
+        fields.skip_certificate_fields()?;
+    }
     Ok((kind.to_vec(), spki))
 }
 
@@ -113,6 +131,22 @@ impl<'a> SshFields<'a> {
         let (string, rest) = self.0.split_at_checked(length).ok_or_else(cut)?;
         self.0 = rest;
         Ok(string)
+    }
+
+    /// Skips the fields of a certificate after its key, up to the end.
+    fn skip_certificate_fields(&mut self) -> Result<(), InputError> {
+        for _ in 0..3 {
+            self.number()?; // the halves of the serial number, and the type
+        }
+        self.string()?; // key identifier
+        self.string()?; // principals
+        for _ in 0..4 {
+            self.number()?; // the halves of both ends of the validity
+        }
+        for _ in 0..5 {
+            self.string()?; // critical options, extensions, reserved, key of the CA, signature
+        }
+        if self.0.is_empty() { Ok(()) } else { Err(damaged("bytes after the certificate")) }
     }
 
     /// Decodes an `mpint` into a DER INTEGER, which has no leading zeros.

@@ -3,7 +3,7 @@
 use data_encoding::{BASE64_NOPAD, HEXLOWER_PERMISSIVE};
 
 use super::pem::{self, Boundary, Section};
-use super::{Damage, Finding, InputError, LIMIT, der, ssh};
+use super::{Damage, Finding, InputError, KeyResults, LIMIT, ber, der, ssh};
 use crate::spki::Fingerprint;
 
 /// The state of the scan between two lines.
@@ -53,11 +53,9 @@ impl Text {
             (Some(Boundary::End(label)), Some(_)) => {
                 let Some(section) = self.section.take() else { return };
                 let at = section.line;
-                match section.key(&label) {
-                    Ok(Some(spki)) => self.report(at, Ok(spki), found),
-                    Ok(None) => {} // a section without a key, such as a CRL
-                    Err(error) => self.report(at, Err(error), found),
-                }
+                // A section may have no key, such as that of a CRL.
+                let keys = section.keys(&label).unwrap_or_else(|error| vec![Err(error)]);
+                keys.into_iter().for_each(|key| self.report(at, key, found));
             }
             (Some(Boundary::Broken | Boundary::End(_)), None) => {
                 let reason = "a damaged BEGIN line, or an END line without one".to_owned();
@@ -74,10 +72,10 @@ impl Text {
         if line.is_empty() || line.starts_with(b"#") {
             return;
         }
-        match key_in_line(line) {
-            Ok(spki) => {
+        match keys_in_line(line) {
+            Ok(keys) => {
                 self.become_list(found);
-                self.report(self.number, Ok(spki), found);
+                keys.into_iter().for_each(|key| self.report(self.number, key, found));
             }
             // A damaged key is an error even in text around sections.
             Err(error) if error != InputError::Line || is_lost_base64(line) => {
@@ -138,8 +136,8 @@ impl Text {
     }
 }
 
-/// The key in a line: an OpenSSH key, or one word of hex or base64.
-fn key_in_line(line: &[u8]) -> Result<Vec<u8>, InputError> {
+/// The keys in a line: an OpenSSH key, or one word of hex or base64.
+fn keys_in_line(line: &[u8]) -> Result<KeyResults, InputError> {
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let first = words.next().unwrap_or_default();
     let is_hex = first.len() == 64 && first.iter().all(u8::is_ascii_hexdigit);
@@ -148,16 +146,20 @@ fn key_in_line(line: &[u8]) -> Result<Vec<u8>, InputError> {
         return Err(InputError::Fingerprint(fingerprint));
     }
     if words.next().is_some() {
-        return ssh::key_in_line(line);
+        return ssh::key_in_line(line).map(|key| vec![Ok(key)]);
     }
     let hex = || HEXLOWER_PERMISSIVE.decode(first).ok();
     let unpadded = first.strip_suffix(b"==").or(first.strip_suffix(b"=")).unwrap_or(first);
     let base64 = || BASE64_NOPAD.decode(unpadded).ok();
     let decoded = [hex(), base64()].into_iter().flatten();
-    let mut objects = decoded.filter(|bytes| bytes.first() == Some(&der::SEQUENCE));
+    let mut objects = decoded.filter(|bytes| bytes.first() == Some(&ber::SEQUENCE));
     let object = objects.next().ok_or(InputError::Line)?;
-    let key = der::key_in(&object);
-    key.map_err(|error| if error == InputError::NoKey { InputError::Line } else { error })
+    match <[_; 1]>::try_from(der::keys_in(&object)) {
+        Ok([Ok(key)]) => Ok(vec![Ok(key)]),
+        Ok([Err(InputError::NoKey)]) => Err(InputError::Line),
+        Ok([Err(error)]) => Err(error),
+        Err(keys) => Ok(keys),
+    }
 }
 
 fn is_lost_base64(line: &[u8]) -> bool {

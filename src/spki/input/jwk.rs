@@ -1,0 +1,157 @@
+//! JSON Web Keys and sets of them: the public key of each.
+//!
+//! Members of a private key are skipped. Sources: RFC 7517 (keys and sets), RFC 7518, section 6 (RSA
+//! and elliptic curves), RFC 8037 (Edwards and Montgomery curves), RFC 8812 (secp256k1).
+
+use data_encoding::BASE64URL_NOPAD;
+use serde::Deserialize;
+
+use super::{Damage, Finding, InputError, shown};
+use crate::spki::related::{der_integer, ec_spki, rsa_spki};
+
+/// The members of a key or of a set that a public key needs. Each may occur once.
+#[derive(Deserialize)]
+struct JsonKey {
+    kty: Option<String>,
+    crv: Option<String>,
+    n: Option<String>,
+    e: Option<String>,
+    x: Option<String>,
+    y: Option<String>,
+    keys: Option<Vec<JsonKey>>,
+}
+
+/// Calls `found` with the key of each JWK in `text`: objects that follow each other.
+pub(super) fn find(text: &[u8], found: &mut impl FnMut(Finding)) {
+    let mut objects = serde_json::Deserializer::from_slice(text).into_iter::<JsonKey>();
+    let mut lines = Lines { text, offset: 0, line: 1 };
+    loop {
+        let line = Some(lines.of_value_after(objects.byte_offset()));
+        let mut report = |key| found(Finding { line, key });
+        match objects.next() {
+            None => return,
+            Some(Err(error)) => {
+                // The text after an error may be anything.
+                let reason = format!("{}, line {}", kind_of(&error), error.line());
+                return report(Err(broken(reason)));
+            }
+            Some(Ok(JsonKey { kty: None, keys: Some(keys), .. })) => {
+                for key in &keys {
+                    report(spki(key));
+                }
+                if keys.is_empty() {
+                    report(Err(InputError::NoKey));
+                }
+            }
+            Some(Ok(key)) => report(spki(&key)),
+        }
+    }
+}
+
+/// The kind of an error, without a part of the input, which may be a private key.
+fn kind_of(error: &serde_json::Error) -> &'static str {
+    match error.classify() {
+        serde_json::error::Category::Data => "a member has another type, or occurs twice",
+        serde_json::error::Category::Eof => "it ends too early",
+        serde_json::error::Category::Io | serde_json::error::Category::Syntax => "not JSON",
+    }
+}
+
+/// Counts the lines before a value, in one pass over the text.
+struct Lines<'a> {
+    text: &'a [u8],
+    offset: usize,
+    line: u64,
+}
+
+impl Lines<'_> {
+    /// The line of the value after `offset`.
+    fn of_value_after(&mut self, offset: usize) -> u64 {
+        let rest = self.text.get(offset..).unwrap_or_default();
+        let offset = self.text.len() - rest.trim_ascii_start().len();
+        let passed = self.text.get(self.offset..offset).unwrap_or_default();
+        let lines = passed.iter().filter(|byte| **byte == b'\n').count();
+        self.line += u64::try_from(lines).unwrap_or(u64::MAX);
+        self.offset = offset;
+        self.line
+    }
+}
+
+/// The SubjectPublicKeyInfo (DER) of a key.
+fn spki(key: &JsonKey) -> Result<Vec<u8>, InputError> {
+    let Some(kty) = key.kty.as_deref() else {
+        return Err(broken("the member kty is missing".to_owned()));
+    };
+    match kty {
+        "RSA" => {
+            let [n, e] = [number("n", key.n.as_ref())?, number("e", key.e.as_ref())?];
+            rsa_spki(&n, &e).ok_or_else(|| broken("n and e are not positive".to_owned()))
+        }
+        "EC" => {
+            let name = curve(key)?;
+            let (curve, size) = match name {
+                "P-256" => ("p256", 32),
+                "P-384" => ("p384", 48),
+                "P-521" => ("p521", 66),
+                "secp256k1" => ("secp256k1", 32),
+                _ => return Err(unsupported("curve", name)),
+            };
+            let [x, y] = [bytes("x", key.x.as_ref())?, bytes("y", key.y.as_ref())?];
+            if x.len() != size || y.len() != size {
+                return Err(broken(format!("x and y of {name} have {size} bytes each")));
+            }
+            ec_spki(curve, &[&[4], &x[..], &y].concat())
+                .ok_or_else(|| broken("x and y are no point".to_owned()))
+        }
+        "OKP" => {
+            let name = curve(key)?;
+            let (last, size) = match name {
+                "X25519" => (110, 32),
+                "X448" => (111, 56),
+                "Ed25519" => (112, 32),
+                "Ed448" => (113, 57),
+                _ => return Err(unsupported("curve", name)),
+            };
+            let x = bytes("x", key.x.as_ref())?;
+            if x.len() != usize::from(size) {
+                return Err(broken(format!("x of {name} has {size} bytes")));
+            }
+            // 1.3.101.110 to 113 (RFC 8410).
+            let start = [0x30, size + 10, 0x30, 5, 0x06, 3, 0x2b, 0x65, last, 0x03, size + 1, 0];
+            Ok([&start[..], &x].concat())
+        }
+        "oct" => Err(InputError::Unsupported {
+            what: "a symmetric JSON Web Key".to_owned(),
+            hint: ": it has no public key",
+        }),
+        other => Err(unsupported("key type", other)),
+    }
+}
+
+fn curve(key: &JsonKey) -> Result<&str, InputError> {
+    key.crv.as_deref().ok_or_else(|| broken("the member crv is missing".to_owned()))
+}
+
+/// The bytes of a member in base64url. Padding, line breaks and the alphabet of base64 are damage.
+fn bytes(name: &str, member: Option<&String>) -> Result<Vec<u8>, InputError> {
+    let text = member.ok_or_else(|| broken(format!("the member {name} is missing")))?;
+    let bytes = BASE64URL_NOPAD.decode(text.as_bytes());
+    bytes.map_err(|_| broken(format!("the member {name} is not base64url without padding")))
+}
+
+/// The INTEGER (DER) of a member. RFC 7518 forbids leading zeros, but known implementations write
+/// them (section 6.3.1.1).
+fn number(name: &str, member: Option<&String>) -> Result<Vec<u8>, InputError> {
+    let bytes = bytes(name, member)?;
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    Ok(der_integer(bytes.get(zeros..).unwrap_or_default()))
+}
+
+fn broken(reason: String) -> InputError {
+    InputError::Broken { what: "a JSON Web Key", source: Damage::Text(reason) }
+}
+
+fn unsupported(what: &str, name: &str) -> InputError {
+    let what = format!("a JSON Web Key of the {what} {}", shown(name.as_bytes()));
+    InputError::Unsupported { what, hint: "" }
+}
