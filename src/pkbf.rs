@@ -48,6 +48,7 @@ mod file;
 mod header;
 mod plausibility;
 mod sizing;
+mod sparse;
 mod summary;
 mod update;
 
@@ -61,6 +62,7 @@ pub use file::{FileStamp, FilterFile, read, read_unlocked};
 pub use header::{HEADER_SIZE, Header, MARKER, MAX_HASH_LENGTH, MIN_HASH_LENGTH};
 pub use plausibility::Plausibility;
 pub use sizing::Parameters;
+pub use sparse::{MissingBits, open_sparse};
 pub use summary::FilterSummary;
 pub use update::{FilterUpdate, Overwrite, create};
 

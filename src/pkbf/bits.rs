@@ -6,7 +6,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use memmap2::{Advice, MmapMut};
+use memmap2::{Advice, MmapMut, MmapOptions};
 
 use super::FilterError;
 
@@ -17,12 +17,23 @@ pub(super) struct Bits(MmapMut);
 impl Bits {
     /// A bit field of `bytes` zero bytes. The kernel allocates a page when it is first written.
     pub(super) fn zeroed(bytes: u64) -> Result<Self, FilterError> {
+        let bits = Self::map(MmapOptions::new(), bytes)?;
+        // Without huge pages, the mapping uses small ones.
+        let _ = bits.0.advise(Advice::HugePage);
+        Ok(bits)
+    }
+
+    /// As [`Bits::zeroed`], for a bit field of which few pages are written.
+    pub(super) fn sparse(bytes: u64) -> Result<Self, FilterError> {
+        let mut options = MmapOptions::new();
+        options.no_reserve_swap();
+        Self::map(options, bytes)
+    }
+
+    fn map(mut options: MmapOptions, bytes: u64) -> Result<Self, FilterError> {
         let impossible = || FilterError::OutOfMemory { bytes };
         let size = usize::try_from(bytes).map_err(|_| impossible())?;
-        let memory = MmapMut::map_anon(size).map_err(|_| impossible())?;
-        // Without huge pages, the mapping uses small ones.
-        let _ = memory.advise(Advice::HugePage);
-        Ok(Self(memory))
+        options.len(size).map_anon().map(Self).map_err(|_| impossible())
     }
 }
 

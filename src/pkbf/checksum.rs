@@ -20,6 +20,12 @@ pub fn sidecar_of(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Whether there is a checksum file for the file at `path`, even one that cannot be used.
+pub(super) fn has_sidecar(path: &Path) -> bool {
+    let missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+    !sidecar_of(path).symlink_metadata().is_err_and(missing)
+}
+
 /// The SHA-256 digests that the file at `path` may have; `None` without a checksum file.
 fn expected(path: &Path) -> Result<Option<Vec<[u8; 32]>>, FilterError> {
     let sidecar = sidecar_of(path);

@@ -68,6 +68,12 @@ impl FileStamp {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
+    /// Whether the content has not changed between the stamps of one open file. The name of the file
+    /// may have.
+    pub(super) fn is_unchanged(&self, other: &Self) -> bool {
+        (self.size, self.modified) == (other.size, other.modified)
+    }
+
     /// Whether the file was last changed at least `age` before `now`. Returns true if the time of
     /// the change is in the future, which the clock of a file server can cause.
     #[must_use]
@@ -81,7 +87,7 @@ impl FileStamp {
         since_epoch.checked_sub(changed).is_none_or(|elapsed| elapsed >= age)
     }
 
-    fn from_metadata(metadata: &Metadata) -> Self {
+    pub(super) fn from_metadata(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),
@@ -151,7 +157,7 @@ pub(super) fn read_from(
     Ok(file)
 }
 
-fn read_header(file: &mut File, file_size: u64) -> Result<Header, FilterError> {
+pub(super) fn read_header(file: &mut File, file_size: u64) -> Result<Header, FilterError> {
     let mut start = Vec::with_capacity(HEADER_SIZE);
     file.take(HEADER_SIZE as u64).read_to_end(&mut start)?;
     match start.first_chunk::<HEADER_SIZE>() {

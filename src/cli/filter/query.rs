@@ -1,5 +1,6 @@
 //! `keygate filter query`: prints a verdict for each key.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -7,10 +8,12 @@ use std::time::SystemTime;
 use clap::ValueHint;
 use serde::Serialize;
 
-use super::{CliError, CliOutput, Exit, PerKeyOutput, input, print_error, read};
+use super::{CliError, CliOutput, Exit, PerKeyOutput, input, print_error};
 use crate::cli::counted::counted;
 use crate::cli::input::InputCounts;
 use crate::guard::{Guard, NamedFilter, Verdict};
+use crate::pkbf::{self, FilterError, MissingBits};
+use crate::spki::{PublicKey, RsaExponents};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -39,22 +42,20 @@ struct QueryRow<'a> {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let file = read(&args.file)?;
-    let named = Arc::new(NamedFilter {
-        name: args.file.display().to_string().into(),
-        filter: file.filter,
-        sha256: [0; 32], // unused here
-    });
-    let guard = Guard::new(vec![Arc::clone(&named)]);
+    let failed = |source: FilterError| CliError::Filter { path: args.file.clone(), source };
+    let (filter, mut missing_bits) = pkbf::open_sparse(&args.file).map_err(failed)?;
+    let name = args.file.display().to_string().into();
+    let mut named = Arc::new(NamedFilter { name, filter, sha256: [0; 32] }); // digest unused here
     let now = SystemTime::now();
     let mut output = CliOutput::new();
     let mut hits = 0_u64;
     let counts = input::for_each_key(&args.inputs, &args.passphrase, PerKeyOutput::Yes, |key| {
+        fetch(&mut missing_bits, &mut named, key.spki).map_err(failed)?;
         // The filter looks up exactly these bytes; the guard also tries related encodings.
         let verdict = if args.exact && !named.filter.contains(key.spki) {
             Verdict::Clean
         } else {
-            guard.judge_key(key.spki, now)
+            Guard::new(vec![Arc::clone(&named)]).judge_key(key.spki, now)
         };
         let row = QueryRow {
             input: key.input,
@@ -81,6 +82,27 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         print_error(&summary(&counts, hits));
     }
     Ok(counts.exit(if hits > 0 { Exit::Found } else { Exit::Done }))
+}
+
+/// Reads the bits of every encoding that a guard may look up.
+fn fetch(
+    missing_bits: &mut MissingBits,
+    named: &mut Arc<NamedFilter>,
+    spki: &[u8],
+) -> Result<(), FilterError> {
+    if missing_bits.is_empty() {
+        return Ok(());
+    }
+    let Some(NamedFilter { filter, .. }) = Arc::get_mut(named) else {
+        return Err(FilterError::Io(io::Error::other("a guard still has the filter")));
+    };
+    let mut outcome = Ok(());
+    PublicKey::parse(spki).for_each_related(RsaExponents::ALL, |_, spki| {
+        if outcome.is_ok() {
+            outcome = missing_bits.fetch(filter, spki);
+        }
+    });
+    outcome
 }
 
 fn summary(counts: &InputCounts, hits: u64) -> String {
