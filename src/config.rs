@@ -43,7 +43,7 @@ pub use self::upstream::{
     Balance, ClientCertificateFiles, HealthCheckConfig, Scheme, ServerAddress, ServerConfig,
     UpstreamConfig, UpstreamTlsConfig,
 };
-use crate::guard::Exception;
+use crate::guard::{Exception, WeakChecks};
 use crate::regular_file;
 use crate::spki::RsaExponents;
 
@@ -62,6 +62,8 @@ pub struct Config {
     pub filters: Vec<FilterConfig>,
     /// Exact lists of compromised keys.
     pub lists: Vec<ListConfig>,
+    /// The checks for RSA keys that anybody can factor. Default: all.
+    pub weak_checks: WeakChecks,
     /// Keys that are admitted until a given time, regardless of lists and filters.
     pub exceptions: Vec<Exception>,
     /// Directory for state that survives restarts; `None` keeps none.

@@ -15,6 +15,7 @@ mod policy;
 mod recent;
 mod unanswered;
 mod verdict;
+mod weak;
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -30,7 +31,8 @@ pub use lists::{ExactList, Exception, FingerprintList, ListError, NamedBlocklist
 pub use policy::{Decision, Depth, Policy, RejectWith};
 pub use recent::{MatchingClients, RecentClient, RecentKeys, RecentShard};
 pub use unanswered::{OpenQuestions, UnansweredKey};
-pub use verdict::{Confirmation, Hit, JudgedAt, Listing, Verdict, VerdictKind};
+pub use verdict::{Confirmation, Hit, JudgedAt, Listing, Verdict, VerdictKind, Weakness};
+pub use weak::{KeyStrength, WeakCheck, WeakChecks};
 
 use self::exact::ExactKeys;
 
@@ -48,7 +50,7 @@ pub struct NamedFilter {
     pub sha256: [u8; 32],
 }
 
-/// Judges keys by exceptions, lists, answers and filters, in this order.
+/// Judges keys by exceptions, lists, weak-key checks, answers and filters, in this order.
 #[derive(Debug, Default)]
 pub struct Guard {
     filters: Vec<Arc<NamedFilter>>,
@@ -57,6 +59,7 @@ pub struct Guard {
     exact: ExactKeys,
     /// The exponents with which an RSA key is looked up in any filter or list.
     exponents: RsaExponents,
+    weak_checks: WeakChecks,
     answers: Option<CurrentAnswers>,
 }
 
@@ -103,6 +106,18 @@ impl Guard {
         };
         let exponents = self.filter_exponents.iter().copied().fold(of_lists, RsaExponents::union);
         Self { exponents, ..self }
+    }
+
+    /// Checks RSA keys that no exception and no list covers. Default: no check.
+    #[must_use]
+    pub fn with_weak_checks(self, weak_checks: WeakChecks) -> Self {
+        Self { weak_checks, ..self }
+    }
+
+    /// The checks of RSA keys.
+    #[must_use]
+    pub fn weak_checks(&self) -> WeakChecks {
+        self.weak_checks
     }
 
     /// Adds the answers of a source of proofs, which are consulted before the filters if they
@@ -162,13 +177,16 @@ impl Guard {
         let mut key = KeyEncodings::default();
         let mut search = self.exact.search(now);
         let (mut may_hit, mut may_be_confirmed) = (false, false);
+        let mut presented = None;
         public_key.for_each_related(self.exponents, |encoding, spki| {
             let hash = key.push(encoding, spki);
             // Read at once, so that the cache misses overlap with the next encoding.
             may_hit |= self.may_hit(encoding, hash);
             may_be_confirmed |= self.may_be_confirmed(&hash);
             if has_fingerprints {
-                search.look_up(encoding, &Fingerprint::of(spki).into());
+                let fingerprint = Fingerprint::of(spki);
+                search.look_up(encoding, &fingerprint.into());
+                presented.get_or_insert(fingerprint); // the first one
             }
         });
         if has_fingerprints {
@@ -181,10 +199,30 @@ impl Guard {
         }
         let fingerprints = || fingerprints_of(&public_key, self.exponents);
         let verdict = search.verdict().unwrap_or_else(|| {
-            let by_filters = if may_hit { self.judge_encodings(&key) } else { self.without_hit() };
-            self.judge_by_answers(&key, by_filters, may_be_confirmed, now, fingerprints)
+            let fingerprint = || presented.unwrap_or_else(|| Fingerprint::of(spki));
+            let strength = KeyStrength::of(&public_key, self.weak_checks, fingerprint);
+            self.judge_strength(strength, || {
+                let by_filters =
+                    if may_hit { self.judge_encodings(&key) } else { self.without_hit() };
+                self.judge_by_answers(&key, by_filters, may_be_confirmed, now, fingerprints)
+            })
         });
         (verdict, public_key.algorithm())
+    }
+
+    /// The verdict on a key with this `strength`, which filters and answers give if it fails no check.
+    fn judge_strength(
+        &self,
+        strength: KeyStrength,
+        by_filters: impl FnOnce() -> Verdict,
+    ) -> Verdict {
+        if let Some(check) = strength.weakness(self.weak_checks) {
+            return Verdict::Weak(Weakness { check, position: 0 });
+        }
+        match by_filters() {
+            Verdict::Clean | Verdict::Cleared(_) if strength.is_oversize => Verdict::Unchecked,
+            verdict => verdict,
+        }
     }
 
     /// The filters, each with its exponents.
@@ -217,11 +255,14 @@ impl Guard {
             key.digests.iter().filter(|(encoding, _)| self.exponents.include(*encoding));
         looked_up.for_each(|(encoding, digest)| search.look_up(*encoding, digest));
         search.verdict().unwrap_or_else(|| {
-            let encodings = &key.encodings;
-            let by_filters = self.judge_encodings(encodings);
-            let may_be_confirmed = encodings.hashes.iter().any(|hash| self.may_be_confirmed(hash));
-            let fingerprints = || key.fingerprints();
-            self.judge_by_answers(encodings, by_filters, may_be_confirmed, now, fingerprints)
+            self.judge_strength(key.strength, || {
+                let encodings = &key.encodings;
+                let by_filters = self.judge_encodings(encodings);
+                let may_be_confirmed =
+                    encodings.hashes.iter().any(|hash| self.may_be_confirmed(hash));
+                let fingerprints = || key.fingerprints();
+                self.judge_by_answers(encodings, by_filters, may_be_confirmed, now, fingerprints)
+            })
         })
     }
 
@@ -308,11 +349,13 @@ struct RecordedKey {
     encodings: KeyEncodings,
     /// The fingerprints of the encodings, in the same order, and all other digests.
     digests: Box<[(Encoding, KeyDigest)]>,
+    /// The result of the checks at the time of the record.
+    strength: KeyStrength,
 }
 
 impl RecordedKey {
-    /// The key with this SubjectPublicKeyInfo (DER).
-    fn from_spki(spki: &[u8]) -> Self {
+    /// The key with this SubjectPublicKeyInfo (DER). `checks` are those of the guard that judged it.
+    fn new(spki: &[u8], checks: WeakChecks) -> Self {
         let key = PublicKey::parse(spki);
         let fingerprints = fingerprints_of(&key, RsaExponents::ALL).into_iter();
         let mut digests: Vec<_> = fingerprints.map(|(form, it)| (form, it.into())).collect();
@@ -320,7 +363,9 @@ impl RecordedKey {
             digests.push((encoding, Fingerprint::of(spki).into()));
         });
         key.for_each_number(|encoding, digest| digests.push((encoding, digest)));
-        Self { encodings: KeyEncodings::of(&key, RsaExponents::ALL), digests: digests.into() }
+        let strength = KeyStrength::of(&key, checks, || Fingerprint::of(spki));
+        let encodings = KeyEncodings::of(&key, RsaExponents::ALL);
+        Self { encodings, digests: digests.into(), strength }
     }
 
     /// The fingerprints of the encodings.

@@ -99,7 +99,7 @@ pub struct RecentHit {
     /// The client's certificate; `None` for a client without one.
     #[serde(flatten)]
     pub client: Option<CertificateSummary>,
-    /// The filter or list that contains the key.
+    /// The filter or list that contains the key, or the check that it fails.
     #[serde(flatten)]
     pub source: HitSource,
     /// SubjectPublicKeyInfo (DER, in JSON as base64) of the key that is in a filter: the client's own,
@@ -114,7 +114,7 @@ pub struct RecentHit {
     pub count: u64,
 }
 
-/// The filter or list that contains a key, and how the key was found.
+/// The filter or list that contains a key, or the check that it fails, and how the key was found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct HitSource {
     /// Name of the filter.
@@ -132,6 +132,9 @@ pub struct HitSource {
     /// Name of the collection of the list that the key was found in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finding: Option<String>,
+    /// The check that a weak key fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub check: Option<&'static str>,
     /// The encoding of the key that was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<&'static str>,
@@ -162,6 +165,7 @@ impl HitSource {
             false_positive_ratio: hit.map(|hit| hit.false_positive_ratio),
             list: listing.map(|listing| listing.list.to_string()),
             finding: listing.and_then(|it| it.finding.as_ref()).map(ToString::to_string),
+            check: verdict.weakness().map(|weakness| weakness.check.as_str()),
             encoding: verdict.encoding().map(Encoding::as_str),
             proof: verdict.proof().map(ToString::to_string),
             found_subject,

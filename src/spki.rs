@@ -20,7 +20,7 @@ use x509_cert::time::Validity;
 pub use digest::KeyDigest;
 pub use input::{Damage, EncryptedStore, Finding, InputError, KeyScanner, keys_in};
 pub use related::{
-    Encoding, PublicKey, RsaExponents, for_each_point_form, for_each_related, related,
+    Encoding, PublicKey, RsaExponents, RsaNumbers, for_each_point_form, for_each_related, related,
 };
 
 /// SHA-256 of a SubjectPublicKeyInfo; in text, lower-case hex.

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use keygate::badkeys::Blocklist;
 use keygate::guard::{
     AllowKind, AllowRules, Answers, Decision, Depth, ExactList, Exception, FingerprintList, Guard,
-    Judgement, NameCheck, NamedBlocklist, NamedFilter, Policy, Verdict,
+    Judgement, NameCheck, NamedBlocklist, NamedFilter, Policy, Verdict, WeakChecks,
 };
 use keygate::pkbf::{Filter, Parameters};
 use keygate::spki::{Fingerprint, RsaExponents};
@@ -83,9 +83,11 @@ fn a_clean_key_is_judged_without_an_allocation() {
         Guard::new(Vec::from(filters.clone())),
         Guard::new(Vec::from(filters.clone())).with_answers(answers.into()),
         Guard::new(Vec::from(filters.clone())).with_lists([Arc::clone(&blocklist)]),
+        Guard::new(Vec::from(filters.clone())).with_weak_checks(WeakChecks::ALL),
         Guard::new(Vec::from(filters))
             .with_related_exponents("one", RsaExponents::ALL)
             .with_lists([ExactList::from(list), blocklist.into()])
+            .with_weak_checks(WeakChecks::ALL)
             .with_exceptions([exception]),
     ];
     for kind in Kind::ALL {

@@ -224,7 +224,7 @@ impl AskConnection {
         }
         let is_rejected = judgement.decision == Decision::Reject;
         if !is_rejected && (policy.judge == Depth::Chain || judgement.depends_on_filters()) {
-            self.record_admitted(authorizer, &chain);
+            self.record_admitted(snapshot, authorizer, &chain);
         }
         let result = match judgement.names {
             NameCheck::NotAllowed => QuestionResult::ClientNotAllowed,
@@ -236,14 +236,20 @@ impl AskConnection {
     }
 
     /// Records the keys of an admitted client, against which filter updates are tried.
-    fn record_admitted(&self, authorizer: &Authorizer, chain: &[&CertificateDer<'_>]) {
+    fn record_admitted(
+        &self,
+        snapshot: &Snapshot,
+        authorizer: &Authorizer,
+        chain: &[&CertificateDer<'_>],
+    ) {
         let (Some(recent), Some(leaf)) = (&self.worker.recent, chain.first()) else { return };
         let judged = match authorizer.config.policy.judge {
             Depth::Chain => chain,
             Depth::Leaf => std::slice::from_ref(leaf),
         };
         let keys = judged.iter().filter_map(|certificate| spki::of_certificate(certificate).ok());
-        recent.record(authorizer.id, keys, || CertificateSummary::of(leaf).subject);
+        let checks = snapshot.guard.weak_checks();
+        recent.record(authorizer.id, checks, keys, || CertificateSummary::of(leaf).subject);
     }
 
     /// Counts and logs a question that is denied without a judgement.
@@ -295,9 +301,11 @@ fn answer_of(judgement: &Judgement) -> Answer {
     let status = match verdict {
         Verdict::Allowed | Verdict::Clean | Verdict::Unchecked => word,
         _ if is_rejected => word,
-        Verdict::Cleared(_) | Verdict::Confirmed(_) | Verdict::Listed(_) | Verdict::Probable(_) => {
-            HeaderValue::from_str(&verdict.to_string()).unwrap_or(word)
-        }
+        Verdict::Cleared(_)
+        | Verdict::Confirmed(_)
+        | Verdict::Listed(_)
+        | Verdict::Probable(_)
+        | Verdict::Weak(_) => HeaderValue::from_str(&verdict.to_string()).unwrap_or(word),
     };
     Answer {
         decision: *decision,

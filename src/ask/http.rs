@@ -113,7 +113,8 @@ fn cache_time(config: &AuthorizerConfig, answer: &Answer, presented: &Presented<
         | VerdictKind::Confirmed
         | VerdictKind::Listed
         | VerdictKind::Probable
-        | VerdictKind::Unchecked => false,
+        | VerdictKind::Unchecked
+        | VerdictKind::Weak => false,
     };
     // A revocation must count from the next question on.
     if config.cache_for.is_zero() || ends_by_itself || !config.client_auth.crls.is_empty() {

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::input::{self, FoundKey};
 use super::progress::PerKeyOutput;
 use super::{CliError, CliOutput, Exit};
+use crate::guard::{KeyStrength, WeakCheck, WeakChecks};
 use crate::spki::{Fingerprint, KeyDigest, PublicKey, related};
 
 #[derive(Debug, clap::Args)]
@@ -30,6 +31,8 @@ struct KeyRow<'a> {
     algorithm: String,
     fingerprint: String,
     encodings: Vec<NamedEncoding>,
+    /// The checks that the key fails; `null` if it is too large for them.
+    weak: Option<Vec<&'static str>>,
 }
 
 #[derive(Serialize)]
@@ -54,6 +57,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             algorithm: key.algorithm(),
             fingerprint: key.fingerprint(),
             encodings: encodings.collect(),
+            weak: failed_checks(key),
         };
         if args.json {
             return output.json(&row);
@@ -61,10 +65,24 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         output.line(format_args!("{}: {}", key.position(), row.algorithm))?;
         row.encodings.iter().try_for_each(|named| {
             output.line(format_args!("  {} {}", named.fingerprint, named.encoding))
-        })
+        })?;
+        match row.weak.as_deref() {
+            Some([]) => Ok(()),
+            Some(checks) => output.line(format_args!("  weak: {}", checks.join(", "))),
+            None => output.line("  too large for the checks of weak keys"),
+        }
     })?;
     output.flush()?;
     Ok(counts.exit(Exit::Done))
+}
+
+/// The checks of weak keys that a key fails; `None` if it is too large for them.
+fn failed_checks(key: &FoundKey<'_>) -> Option<Vec<&'static str>> {
+    let public_key = PublicKey::parse(key.spki);
+    let fingerprint = || Fingerprint::of(key.spki);
+    let strength = KeyStrength::of(&public_key, WeakChecks::ALL, fingerprint);
+    let failed = strength.failed.iter().map(WeakCheck::as_str);
+    (!strength.is_oversize).then(|| failed.collect())
 }
 
 /// The lines of a list for a key: its position as a comment, its fingerprint, and the digest of its

@@ -65,6 +65,8 @@ struct ReportedClient {
     list: Option<String>,
     /// Name of the collection of the list.
     finding: Option<String>,
+    /// The check that a weak key fails.
+    check: Option<String>,
     first_seen: u64,
     last_seen: u64,
     count: u64,
@@ -116,9 +118,13 @@ impl std::fmt::Display for ReportedClient {
         let address = address.as_deref().unwrap_or("-");
         let found_in = self.list.as_ref().or(self.filter.as_ref()).map_or("-", String::as_str);
         let finding = self.finding.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
+        let found = match &self.check {
+            Some(check) => format!("check {check}"),
+            None => format!("in {found_in}{finding}"),
+        };
         let reason = match &self.result {
             Some(result) => format!("{result}, key {verdict}"),
-            None => format!("{verdict} (in {found_in}{finding})"),
+            None => format!("{verdict} ({found})"),
         };
         let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
         let (first, last) = (rfc3339(self.first_seen), rfc3339(self.last_seen));

@@ -246,12 +246,13 @@ fn show_service(service: &ServiceConfig) -> Result<(), CliError> {
     let servers = service.upstream.servers.iter().map(ToString::to_string);
     let policy = &service.policy;
     print(format_args!(
-        "service {}: {} for {names}, to {}; listed: {}, confirmed: {}, probable: {}, cleared: {}, \
-         unchecked: {}",
+        "service {}: {} for {names}, to {}; listed: {}, weak: {}, confirmed: {}, probable: {}, \
+         cleared: {}, unchecked: {}",
         service.name,
         service.listen,
         servers.collect::<Vec<_>>().join(", "),
         policy.on_listed.as_str(),
+        policy.on_weak.as_str(),
         policy.on_confirmed.as_str(),
         policy.on_probable.as_str(),
         policy.on_cleared.as_str(),
@@ -286,13 +287,14 @@ fn show_authorizer(config: &AuthorizerConfig) -> Result<(), CliError> {
     };
     let policy = &config.policy;
     print(format_args!(
-        "authorizer {}: {} over {}, certificate from {}, {verified}; listed: {}, confirmed: {}, \
-         probable: {}, cleared: {}, unchecked: {}",
+        "authorizer {}: {} over {}, certificate from {}, {verified}; listed: {}, weak: {}, \
+         confirmed: {}, probable: {}, cleared: {}, unchecked: {}",
         config.name,
         config.protocol.as_str(),
         config.listen,
         config.certificate_from,
         policy.on_listed.as_str(),
+        policy.on_weak.as_str(),
         policy.on_confirmed.as_str(),
         policy.on_probable.as_str(),
         policy.on_cleared.as_str(),

@@ -144,6 +144,7 @@ fn log_hit(peer: &HitPeer<'_>, hit: &RecentHit, outcome: &str, left_out: u64) {
         revision = found.revision,
         list = found.list,
         finding = found.finding,
+        check = found.check,
         found_subject = found.found_subject,
         found_fingerprint = found.found_fingerprint,
         encoding = found.encoding,

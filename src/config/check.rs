@@ -152,6 +152,7 @@ impl<'a> Checker<'a> {
             confirm: raw.confirm.map(|confirm| self.confirm(confirm, &filters)),
             filters,
             lists,
+            weak_checks: raw.weak_keys.checks.into_iter().collect(),
             exceptions,
             services,
             authorizers,

@@ -27,7 +27,7 @@ use super::units::{DateText, DurationText, SizeText};
 use super::{
     AccessLogConfig, Implausible, LogFormat, Rollback, SandboxConfig, Shrink, ShutdownConfig,
 };
-use crate::guard::{Decision, Depth, RejectWith};
+use crate::guard::{Decision, Depth, RejectWith, WeakCheck};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
@@ -46,6 +46,8 @@ pub(super) struct RawConfig {
     pub(super) filters: Vec<RawFilter>,
     #[serde(default)]
     pub(super) lists: Vec<List>,
+    #[serde(default)]
+    pub(super) weak_keys: RawWeakKeys,
     #[serde(default)]
     pub(super) exceptions: Vec<RawException>,
     pub(super) confirm: Option<RawConfirm>,
@@ -168,6 +170,18 @@ pub(super) enum RawListFormat {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawWeakKeys {
+    pub(super) checks: Vec<WeakCheck>,
+}
+
+impl Default for RawWeakKeys {
+    fn default() -> Self {
+        Self { checks: WeakCheck::ALL.into() }
+    }
+}
+
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct RawException {
     pub(super) fingerprint: String,
@@ -184,6 +198,7 @@ pub(super) struct RawPolicy<R = RejectWith, E = DurationText> {
     pub(super) on_listed: Option<Action>,
     pub(super) on_probable: Option<Action>,
     pub(super) on_unchecked: Option<Action>,
+    pub(super) on_weak: Option<Action>,
     pub(super) judge: Option<Depth>,
     pub(super) reject_with: Option<R>,
     pub(super) header: Option<String>,
@@ -203,6 +218,7 @@ impl<R, E> Default for RawPolicy<R, E> {
             on_listed: None,
             on_probable: None,
             on_unchecked: None,
+            on_weak: None,
             judge: None,
             reject_with: None,
             header: None,

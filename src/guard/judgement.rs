@@ -105,7 +105,7 @@ impl Judgement {
             Verdict::Clean | Verdict::Cleared(_) | Verdict::Confirmed(_) | Verdict::Probable(_) => {
                 true
             }
-            Verdict::Allowed | Verdict::Listed(_) | Verdict::Unchecked => false,
+            Verdict::Allowed | Verdict::Listed(_) | Verdict::Unchecked | Verdict::Weak(_) => false,
         }
     }
 
@@ -116,9 +116,11 @@ impl Judgement {
             _ if self.names == NameCheck::NotAllowed => false,
             Verdict::Cleared(_) | Verdict::Probable(_) => true,
             // The verdict on one certificate of a chain may hide those on the others.
-            Verdict::Allowed | Verdict::Confirmed(_) | Verdict::Listed(_) | Verdict::Unchecked => {
-                depth == Depth::Chain
-            }
+            Verdict::Allowed
+            | Verdict::Confirmed(_)
+            | Verdict::Listed(_)
+            | Verdict::Unchecked
+            | Verdict::Weak(_) => depth == Depth::Chain,
             // The mildest verdict and decision: all certificates of a chain have it.
             Verdict::Clean => false,
         }

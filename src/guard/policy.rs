@@ -75,6 +75,8 @@ pub struct Policy {
     pub on_probable: Decision,
     /// Decision for a key that could not be checked.
     pub on_unchecked: Decision,
+    /// Decision for an RSA key that anybody can factor.
+    pub on_weak: Decision,
     /// The names of the clients that are served; `None` serves every client that its CA certified.
     pub allow: Option<Arc<AllowRules>>,
     /// The certificates of a client's verified path that are judged.
@@ -94,6 +96,7 @@ impl Policy {
             Verdict::Listed(_) => self.on_listed,
             Verdict::Probable(_) => self.on_probable,
             Verdict::Unchecked => self.on_unchecked,
+            Verdict::Weak(_) => self.on_weak,
         }
     }
 
@@ -101,8 +104,11 @@ impl Policy {
     /// that a request without the header did not come through the proxy.
     #[must_use]
     pub fn annotates(&self) -> bool {
-        [self.on_cleared, self.on_confirmed, self.on_listed, self.on_probable, self.on_unchecked]
-            .contains(&Decision::Annotate)
+        let Self {
+            on_cleared, on_confirmed, on_listed, on_probable, on_unchecked, on_weak, ..
+        } = self;
+        [on_cleared, on_confirmed, on_listed, on_probable, on_unchecked, on_weak]
+            .contains(&&Decision::Annotate)
     }
 }
 
@@ -115,6 +121,7 @@ impl Default for Policy {
             on_listed: Decision::Reject,
             on_probable: Decision::Reject,
             on_unchecked: Decision::Reject,
+            on_weak: Decision::Reject,
             allow: None,
             judge: Depth::Leaf,
             reject_with: RejectWith::Alert,
@@ -125,7 +132,7 @@ impl Default for Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::{Confirmation, Hit, Listing};
+    use crate::guard::{Confirmation, Hit, Listing, WeakCheck, Weakness};
     use crate::spki::{Encoding, Fingerprint};
 
     #[test]
@@ -136,6 +143,7 @@ mod tests {
             on_listed: Decision::Reject,
             on_probable: Decision::Flag,
             on_unchecked: Decision::Annotate,
+            on_weak: Decision::Flag,
             ..Policy::default()
         };
         let listing =
@@ -161,6 +169,9 @@ mod tests {
         assert_eq!(Policy::default().decide(&Verdict::Cleared(hit.clone())), Decision::Admit);
         assert_eq!(policy.decide(&Verdict::Probable(hit)), Decision::Flag);
         assert_eq!(policy.decide(&Verdict::Unchecked), Decision::Annotate);
+        let weak = Verdict::Weak(Weakness { check: WeakCheck::Roca, position: 0 });
+        assert_eq!(policy.decide(&weak), Decision::Flag);
+        assert_eq!(Policy::default().decide(&weak), Decision::Reject);
     }
 
     #[test]
@@ -171,5 +182,6 @@ mod tests {
         assert!(Policy { on_confirmed: Decision::Annotate, ..Policy::default() }.annotates());
         assert!(Policy { on_listed: Decision::Annotate, ..Policy::default() }.annotates());
         assert!(Policy { on_unchecked: Decision::Annotate, ..Policy::default() }.annotates());
+        assert!(Policy { on_weak: Decision::Annotate, ..Policy::default() }.annotates());
     }
 }

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use smallvec::SmallVec;
 
-use super::{Decision, Depth, Guard, Policy, RecordedKey};
+use super::{Decision, Depth, Guard, Policy, RecordedKey, WeakChecks};
 use crate::pkbf::KeyHash;
 use crate::spki::Fingerprint;
 
@@ -123,12 +123,14 @@ impl RecentKeys {
 }
 
 impl RecentShard {
-    /// Records that the service with this index admitted a client. `path` has the
-    /// SubjectPublicKeyInfo (DER) of each key that was judged, the client's own first. `subject`
-    /// is called for a new client. A known client costs a hash of each key and a lookup.
+    /// Records that the service with this index admitted a client, after a judgement with these
+    /// weak-key checks. `path` has the SubjectPublicKeyInfo (DER) of each key that was judged, the
+    /// client's own first. `subject` is called for a new client. A known client costs a hash of each
+    /// key and a lookup.
     pub fn record<'a>(
         &self,
         service: usize,
+        checks: WeakChecks,
         path: impl Iterator<Item = &'a [u8]> + Clone,
         subject: impl FnOnce() -> String,
     ) {
@@ -142,7 +144,7 @@ impl RecentShard {
             generations.previous = std::mem::take(&mut generations.current);
         }
         let current = &mut generations.current;
-        let client = known.or_else(|| current.client(path, subject));
+        let client = known.or_else(|| current.client(path, checks, subject));
         if let Some(client) = client {
             current.clients.insert(key, client);
         }
@@ -154,14 +156,15 @@ impl Generation {
     fn client<'a>(
         &mut self,
         mut path: impl Iterator<Item = &'a [u8]>,
+        checks: WeakChecks,
         subject: impl FnOnce() -> String,
     ) -> Option<RecentClient> {
         let leaf = path.next()?;
         let mut keys = SmallVec::new();
-        keys.push(Arc::new(RecordedKey::from_spki(leaf)));
+        keys.push(Arc::new(RecordedKey::new(leaf, checks)));
         keys.extend(path.map(|issuer| {
             let known = self.issuers.entry(KeyHash::of(issuer));
-            Arc::clone(known.or_insert_with(|| Arc::new(RecordedKey::from_spki(issuer))))
+            Arc::clone(known.or_insert_with(|| Arc::new(RecordedKey::new(issuer, checks))))
         }));
         let subject = subject().chars().take(MAX_SUBJECT_LENGTH).collect::<String>().into();
         Some(RecentClient { fingerprint: Fingerprint::of(leaf), subject, keys })
@@ -173,7 +176,8 @@ mod tests {
     use super::*;
 
     fn record(shard: &RecentShard, service: usize, path: &[&[u8]]) {
-        shard.record(service, path.iter().copied(), || "CN=client".to_owned());
+        let path = path.iter().copied();
+        shard.record(service, WeakChecks::NONE, path, || "CN=client".to_owned());
     }
 
     fn count(recent: &RecentKeys, matches: impl Fn(usize, &RecentClient) -> bool) -> usize {
@@ -226,7 +230,8 @@ mod tests {
     #[test]
     fn a_long_subject_is_cut() {
         let recent = RecentKeys::new(1);
-        recent.shard(0).unwrap().record(0, [&b"one"[..]].into_iter(), || "é".repeat(1000));
+        let path = [&b"one"[..]].into_iter();
+        recent.shard(0).unwrap().record(0, WeakChecks::NONE, path, || "é".repeat(1000));
         let found = recent.matching(1, |_, _| true);
         assert_eq!(found.clients[0].1.subject.chars().count(), MAX_SUBJECT_LENGTH);
     }

@@ -98,7 +98,8 @@ impl Guard {
             | Verdict::Clean
             | Verdict::Confirmed(_)
             | Verdict::Listed(_)
-            | Verdict::Unchecked => return None,
+            | Verdict::Unchecked
+            | Verdict::Weak(_) => return None,
         };
         let spki = spki::of_certificate(certificate).ok()?;
         let public_key = PublicKey::parse(spki);

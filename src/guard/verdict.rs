@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::WeakCheck;
 use crate::spki::{Encoding, Fingerprint};
 
 /// The verdict on a key, with the evidence.
@@ -23,6 +24,8 @@ pub enum Verdict {
     Probable(Hit),
     /// The key could not be checked: there is no readable certificate, or neither filter nor list.
     Unchecked,
+    /// The key is an RSA key that anybody can factor.
+    Weak(Weakness),
 }
 
 /// The filter entry that a key matches.
@@ -67,6 +70,15 @@ pub struct Listing {
     pub position: usize,
 }
 
+/// The check that an RSA key fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weakness {
+    /// The first check that the key fails, in the order of [`WeakCheck::ALL`].
+    pub check: WeakCheck,
+    /// Position in the client's chain of the certificate with this key; 0 is the leaf.
+    pub position: usize,
+}
+
 impl Verdict {
     /// The verdict without its evidence.
     #[must_use]
@@ -79,6 +91,7 @@ impl Verdict {
             Self::Listed(_) => VerdictKind::Listed,
             Self::Probable(_) => VerdictKind::Probable,
             Self::Unchecked => VerdictKind::Unchecked,
+            Self::Weak(_) => VerdictKind::Weak,
         }
     }
 
@@ -102,7 +115,8 @@ impl Verdict {
             Self::Unchecked => 3,
             Self::Probable(_) => 4,
             Self::Confirmed(_) => 5,
-            Self::Listed(_) => 6,
+            Self::Weak(_) => 6,
+            Self::Listed(_) => 7,
         }
     }
 
@@ -118,6 +132,7 @@ impl Verdict {
                 }
             }
             Self::Listed(listing) => listing.position = position,
+            Self::Weak(weakness) => weakness.position = position,
             Self::Allowed | Self::Clean | Self::Unchecked => {}
         }
         self
@@ -130,6 +145,7 @@ impl Verdict {
             Self::Cleared(hit) | Self::Probable(hit) => Some(hit.position),
             Self::Confirmed(confirmation) => Some(confirmation.position),
             Self::Listed(listing) => Some(listing.position),
+            Self::Weak(weakness) => Some(weakness.position),
             Self::Allowed | Self::Clean | Self::Unchecked => None,
         }
     }
@@ -140,7 +156,7 @@ impl Verdict {
         match self {
             Self::Cleared(hit) | Self::Probable(hit) => Some(hit),
             Self::Confirmed(confirmation) => confirmation.hit.as_ref(),
-            Self::Allowed | Self::Clean | Self::Listed(_) | Self::Unchecked => None,
+            Self::Allowed | Self::Clean | Self::Listed(_) | Self::Unchecked | Self::Weak(_) => None,
         }
     }
 
@@ -153,6 +169,22 @@ impl Verdict {
             | Self::Clean
             | Self::Cleared(_)
             | Self::Confirmed(_)
+            | Self::Probable(_)
+            | Self::Unchecked
+            | Self::Weak(_) => None,
+        }
+    }
+
+    /// The check that the key fails, if it is weak.
+    #[must_use]
+    pub fn weakness(&self) -> Option<&Weakness> {
+        match self {
+            Self::Weak(weakness) => Some(weakness),
+            Self::Allowed
+            | Self::Clean
+            | Self::Cleared(_)
+            | Self::Confirmed(_)
+            | Self::Listed(_)
             | Self::Probable(_)
             | Self::Unchecked => None,
         }
@@ -168,7 +200,8 @@ impl Verdict {
             | Self::Cleared(_)
             | Self::Listed(_)
             | Self::Probable(_)
-            | Self::Unchecked => None,
+            | Self::Unchecked
+            | Self::Weak(_) => None,
         }
     }
 
@@ -191,6 +224,12 @@ impl Verdict {
             Self::Probable(_) => {
                 "the key of the client certificate is probably compromised: replace key and certificate"
             }
+            Self::Weak(_) if is_issuer => {
+                "the key of an issuer of the client certificate is weak: anybody can compute it"
+            }
+            Self::Weak(_) => {
+                "the key of the client certificate is weak: replace key and certificate"
+            }
             Self::Allowed | Self::Clean | Self::Unchecked => {
                 "the key of the client certificate could not be checked"
             }
@@ -204,7 +243,7 @@ impl Verdict {
             Self::Listed(listing) => Some(listing.encoding),
             Self::Cleared(hit) | Self::Probable(hit) => Some(hit.encoding),
             Self::Confirmed(confirmation) => Some(confirmation.encoding),
-            Self::Allowed | Self::Clean | Self::Unchecked => None,
+            Self::Allowed | Self::Clean | Self::Unchecked | Self::Weak(_) => None,
         }
     }
 }
@@ -226,11 +265,13 @@ pub enum VerdictKind {
     Probable,
     /// The key could not be checked.
     Unchecked,
+    /// The key is an RSA key that anybody can factor.
+    Weak,
 }
 
 impl VerdictKind {
     /// Every kind, in the order of declaration.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Allowed,
         Self::Clean,
         Self::Cleared,
@@ -238,6 +279,7 @@ impl VerdictKind {
         Self::Listed,
         Self::Probable,
         Self::Unchecked,
+        Self::Weak,
     ];
 
     /// The name of the verdict in metrics, logs and headers.
@@ -251,6 +293,7 @@ impl VerdictKind {
             Self::Listed => "listed",
             Self::Probable => "probable",
             Self::Unchecked => "unchecked",
+            Self::Weak => "weak",
         }
     }
 }
@@ -294,6 +337,9 @@ impl fmt::Display for Verdict {
             if let Some(finding) = &listing.finding {
                 write!(formatter, ";finding=\"{finding}\"")?;
             }
+        }
+        if let Some(weakness) = self.weakness() {
+            write!(formatter, ";check=\"{}\"", weakness.check)?;
         }
         if let Some(hit) = self.hit() {
             write!(formatter, ";filter=\"{}\";revision={}", hit.filter, hit.revision)?;
@@ -347,6 +393,8 @@ mod tests {
             Verdict::Listed(listing("badkeys", Some("debianssl"))).to_string(),
             r#"listed;list="badkeys";finding="debianssl""#
         );
+        let weakness = Weakness { check: WeakCheck::SmallFactors, position: 0 };
+        assert_eq!(Verdict::Weak(weakness).to_string(), r#"weak;check="small-factors""#);
         assert_eq!(Verdict::Allowed.to_string(), "allowed");
         assert_eq!(Verdict::Clean.to_string(), "clean");
         assert_eq!(Verdict::Unchecked.to_string(), "unchecked");

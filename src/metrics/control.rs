@@ -70,7 +70,7 @@ impl ControlMetrics {
             crl_last_reload_successful: integers("crl_last_reload_successful", "0 if a revocation list of a service was rejected at its last check.", &["service"])?,
             crl_rejections: counters(&registry, "crl_refusals_total", "Rejected updates of the revocation lists of a service by reason.", &["service", "reason"])?,
             crl_next_update: gauges("crl_next_update_timestamp_seconds", "When the first revocation list of a service expires.", &["service"])?,
-            own_key_compromised: integers("own_key_compromised", "Keys of a service's own certificates and CAs that are in a filter or on a list.", &["service", "role"])?,
+            own_key_compromised: integers("own_key_compromised", "Keys of a service's own certificates and CAs that are weak, in a filter or on a list.", &["service", "role"])?,
             upstream_up: integers("upstream_server_up", "1 if the health checks find a server healthy, 0 if unhealthy.", &["service", "server"])?,
             drained: register(&registry, IntGauge::with_opts(opts("drained", "1 while an operator drains this instance, and readiness fails.")))?,
             files_checked: register(&registry, Gauge::with_opts(opts("files_checked_timestamp_seconds", "When the last check of all files ended.")))?,

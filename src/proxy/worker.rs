@@ -129,7 +129,8 @@ impl Worker {
             Depth::Leaf => std::slice::from_ref(leaf),
         };
         let keys = judged.iter().filter_map(|certificate| spki::of_certificate(certificate).ok());
-        recent.record(service.id, keys, || CertificateSummary::of(leaf).subject);
+        let checks = self.current.borrow_mut().load().guard.weak_checks();
+        recent.record(service.id, checks, keys, || CertificateSummary::of(leaf).subject);
     }
 
     /// Asks about the keys on a verified `path`, leaf first, by the policy of `service`. A later

@@ -251,6 +251,8 @@ pub struct ServiceReport {
     pub on_probable: &'static str,
     /// The action for a client whose key cannot be checked.
     pub on_unchecked: &'static str,
+    /// The action for an RSA key that anybody can factor.
+    pub on_weak: &'static str,
     /// When the server certificate expires.
     pub certificate_not_after: u64,
     /// Expiry of the client CA that expires first, in seconds since the Unix epoch.
@@ -292,6 +294,8 @@ pub struct AuthorizerReport {
     pub on_probable: &'static str,
     /// Decision for a key that could not be checked.
     pub on_unchecked: &'static str,
+    /// Decision for an RSA key that anybody can factor.
+    pub on_weak: &'static str,
     /// When the last question was asked; `null` before the first one.
     pub last_question: LastQuestion,
     /// When the own certificate expires; `null` without TLS.
@@ -327,6 +331,7 @@ impl AuthorizerReport {
             on_listed: policy.on_listed.as_str(),
             on_probable: policy.on_probable.as_str(),
             on_unchecked: policy.on_unchecked.as_str(),
+            on_weak: policy.on_weak.as_str(),
             last_question,
             certificate_not_after: expiry.server,
             trust_anchor_not_after: expiry.trust_anchor,
@@ -456,6 +461,7 @@ impl ServiceReport {
             on_listed: config.policy.on_listed.as_str(),
             on_probable: config.policy.on_probable.as_str(),
             on_unchecked: config.policy.on_unchecked.as_str(),
+            on_weak: config.policy.on_weak.as_str(),
             certificate_not_after: expiry.server.unwrap_or_default(),
             trust_anchor_not_after: expiry.trust_anchor,
             upstream_certificate_not_after: expiry.upstream_client,

@@ -105,7 +105,7 @@ pub enum Warning {
         /// Why they may ask.
         access: OpenAccess,
     },
-    /// A key of a service that is in a filter or on a list.
+    /// A key of a service that is weak, in a filter or on a list.
     OwnKey(Box<OwnKey>),
     /// A CA of clients has expired, expires soon, or is not valid yet. Outside its validity, its
     /// clients are rejected.

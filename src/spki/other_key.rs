@@ -6,7 +6,7 @@
 use x509_cert::der::asn1::{BitStringRef, ObjectIdentifier, UintRef};
 use x509_cert::der::{Decode, Reader};
 
-use super::{Encoding, KeyDigest, sequence};
+use super::{Encoding, KeyDigest, RsaNumbers, sequence};
 
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
@@ -28,12 +28,23 @@ const MONTGOMERY_AND_EDWARDS: [ObjectIdentifier; 4] = [
 const ML_DSA: &str = "2.16.840.1.101.3.4.3.";
 const ML_KEM: &str = "2.16.840.1.101.3.4.4.";
 
+/// The algorithm and the key in a SubjectPublicKeyInfo (DER).
+fn parts(spki: &[u8]) -> Option<(ObjectIdentifier, &[u8])> {
+    let mut fields = sequence(spki).ok()?;
+    let algorithm = sequence(fields.tlv_bytes().ok()?).ok()?.decode().ok()?;
+    let bits: BitStringRef<'_> = fields.decode().ok()?;
+    Some((algorithm, bits.as_bytes()?))
+}
+
+/// The numbers of the RSA key with this SubjectPublicKeyInfo (DER); `None` if it is none.
+pub(super) fn rsa_numbers(spki: &[u8]) -> Option<RsaNumbers<'_>> {
+    let (algorithm, key) = parts(spki)?;
+    [RSA, RSA_PSS].contains(&algorithm).then(|| RsaNumbers::from_public_key(key)).flatten()
+}
+
 /// The digest of the number of the key with this SubjectPublicKeyInfo (DER); `None` if it has none.
 pub(super) fn number(spki: &[u8]) -> Option<(Encoding, KeyDigest)> {
-    let mut fields = sequence(spki).ok()?;
-    let algorithm: ObjectIdentifier = sequence(fields.tlv_bytes().ok()?).ok()?.decode().ok()?;
-    let bits: BitStringRef<'_> = fields.decode().ok()?;
-    let key = bits.as_bytes()?;
+    let (algorithm, key) = parts(spki)?;
     match algorithm {
         EC => Some((Encoding::EcX, KeyDigest::of_ec_x(x_of(key)?))),
         RSA | RSA_PSS => {

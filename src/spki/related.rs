@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 use self::ec::Point;
 pub(super) use self::ec::ec_spki;
 use self::ed25519::EdwardsKey;
-pub use self::rsa::RsaExponents;
 use self::rsa::RsaKey;
+pub use self::rsa::{RsaExponents, RsaNumbers};
 pub(super) use self::rsa::{der_integer, rsa_spki};
 use super::{Algorithm, KeyDigest, other_key};
 
@@ -133,6 +133,17 @@ impl<'a> PublicKey<'a> {
             ParsedKey::Ed25519(_) => Algorithm::Ed25519,
             ParsedKey::Other => Algorithm::Other,
             ParsedKey::Rsa(key) => Algorithm::Rsa(key.modulus_bits()),
+        }
+    }
+
+    /// Modulus and public exponent of an RSA key, in any encoding and with the identifier of RSA or
+    /// of RSA-PSS.
+    #[must_use]
+    pub fn rsa_numbers(&self) -> Option<RsaNumbers<'a>> {
+        match &self.parsed {
+            ParsedKey::Ec(_) | ParsedKey::Ed25519(_) => None,
+            ParsedKey::Other => other_key::rsa_numbers(self.spki),
+            ParsedKey::Rsa(key) => key.numbers(),
         }
     }
 

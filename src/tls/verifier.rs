@@ -258,7 +258,8 @@ fn rejection(judgement: &Judgement) -> CertificateError {
         | VerdictKind::Cleared
         | VerdictKind::Listed
         | VerdictKind::Probable
-        | VerdictKind::Unchecked => CertificateError::ApplicationVerificationFailure,
+        | VerdictKind::Unchecked
+        | VerdictKind::Weak => CertificateError::ApplicationVerificationFailure,
     }
 }
 

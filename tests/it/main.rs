@@ -32,6 +32,7 @@ mod admission {
     mod policy;
     mod revocation;
     mod sessions;
+    mod weak_keys;
 }
 
 mod authorizers {
@@ -71,6 +72,7 @@ mod cli {
     mod reports;
     mod status;
     mod validate;
+    mod weak_keys;
 }
 
 mod confirm {

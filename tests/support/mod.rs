@@ -46,6 +46,7 @@ pub mod spop;
 pub mod strace;
 pub mod threads;
 pub mod wait;
+pub mod weak_keys;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -347,7 +347,12 @@ impl Pki {
     /// A client whose certificate was issued by an intermediate. `NAME.pem` contains both.
     /// Returns the SPKI of the intermediate, too.
     pub fn client_of_intermediate(&self, name: &str) -> (Party, Vec<u8>) {
-        let key = KeyPair::generate().unwrap();
+        self.client_of_intermediate_with_key(name, KeyPair::generate().unwrap())
+    }
+
+    /// A client whose certificate was issued by an intermediate with this key. `NAME.pem` contains
+    /// both. Returns the SPKI of the intermediate, too.
+    pub fn client_of_intermediate_with_key(&self, name: &str, key: KeyPair) -> (Party, Vec<u8>) {
         let mut parameters = CertificateParams::default();
         parameters.distinguished_name.push(DnType::CommonName, format!("issuer of {name}"));
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -366,7 +371,12 @@ impl Pki {
     /// A client with the private key `key` (PKCS#8) whose certificate has these bytes where the
     /// SubjectPublicKeyInfo is, signed by our CA like any other.
     pub fn client_with_spki(&self, name: &str, spki: &[u8], key: &[u8]) -> Party {
-        let like = self.client(name, Kind::P256);
+        self.with_spki(self.client(name, Kind::P256), spki, key)
+    }
+
+    /// A party like another one, with the private key `key` (PKCS#8) and these bytes where the
+    /// SubjectPublicKeyInfo is. Its files stay.
+    pub fn with_spki(&self, like: Party, spki: &[u8], key: &[u8]) -> Party {
         let mut fields = elements(&like.der);
         let mut to_be_signed = elements(&fields[0]);
         let place = to_be_signed.iter().position(|field| *field == like.spki).unwrap();

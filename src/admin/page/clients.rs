@@ -45,7 +45,9 @@ pub(super) struct HitRow<'a> {
     pub(super) action: &'static str,
     pub(super) count: u64,
     pub(super) last_seen: String,
-    pub(super) found_in: String,
+    /// The filter or list that has the key, or the check that it fails, after "found"; empty if there
+    /// is none.
+    pub(super) found: String,
     /// Name of the proof of a confirmed key; empty without one.
     pub(super) proof: &'a str,
     /// Subject and fingerprint of the issuer whose key was found; empty if it is the client's own.
@@ -92,7 +94,7 @@ fn has(hit: &RecentHit, wanted: &str) -> bool {
     let address = hit.address.map(|address| address.to_string());
     let texts = of_client.into_iter().flatten().chain(of_source.into_iter().flatten());
     let texts = texts.chain([&hit.service]).chain(&address).map(String::as_str);
-    let mut texts = texts.chain([hit.verdict, hit.action]).chain(hit.result);
+    let mut texts = texts.chain([hit.verdict, hit.action]).chain(hit.result).chain(source.check);
     texts.any(|text| text.to_lowercase().contains(wanted))
 }
 
@@ -118,6 +120,7 @@ fn row<'a>(hits: &[&'a RecentHit], now: u64) -> Option<ClientRow<'a>> {
 fn hit_row(hit: &RecentHit, now: u64) -> HitRow<'_> {
     let source = &hit.source;
     let found_in = source.list.as_ref().or(source.filter.as_ref());
+    let by_check = source.check.map(|check| format!("by check {check}"));
     let finding = source.finding.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
     HitRow {
         service: &hit.service,
@@ -125,7 +128,9 @@ fn hit_row(hit: &RecentHit, now: u64) -> HitRow<'_> {
         action: hit.action,
         count: hit.count,
         last_seen: ago(hit.last_seen, now),
-        found_in: found_in.map_or_else(String::new, |list| format!("{list}{finding}")),
+        found: (found_in.map(|list| format!("in {list}{finding}")))
+            .or(by_check)
+            .unwrap_or_default(),
         proof: source.proof.as_deref().unwrap_or_default(),
         found_subject: source.found_subject.as_deref().unwrap_or_default(),
         found_fingerprint: source.found_fingerprint.as_deref().unwrap_or_default(),

@@ -39,6 +39,7 @@ impl<'a> ServiceRow<'a> {
             ("probable", report.on_probable),
             ("cleared", report.on_cleared),
             ("listed", report.on_listed),
+            ("weak", report.on_weak),
             ("unchecked", report.on_unchecked),
         ];
         let actions = actions.map(|(verdict, action)| format!("{verdict}: {action}"));

@@ -144,6 +144,7 @@ impl Checker<'_> {
             ("on_listed", policy.on_listed),
             ("on_probable", policy.on_probable),
             ("on_unchecked", policy.on_unchecked),
+            ("on_weak", policy.on_weak),
         ] {
             if action == Decision::Annotate {
                 let problem = format!("{problem} add a header to; \"flag\" logs");
@@ -281,6 +282,7 @@ pub(super) fn merge<R, E>(
             .on_unchecked
             .or(policy.on_unchecked)
             .map_or(default.on_unchecked, Into::into),
+        on_weak: service.on_weak.or(policy.on_weak).map_or(default.on_weak, Into::into),
         allow: None,
         judge: service.judge.or(policy.judge).unwrap_or(default.judge),
         reject_with: reject_with.or(policy.reject_with).unwrap_or(default.reject_with),

@@ -72,7 +72,7 @@ pub enum LoadError {
         /// Why the list cannot be used.
         source: ListFileError,
     },
-    /// A key of a service or of a CA that it trusts is in a filter or on a list.
+    /// A key of a service or of a CA that it trusts is weak, in a filter or on a list.
     #[error(
         "{0}: its private half may be public; replace it, or set allow_compromised_own_key = true"
     )]

@@ -6,7 +6,7 @@ use crate::guard::{Listing, Verdict};
 use crate::snapshot::credential_owner::CredentialOwner;
 use crate::tls::{CertificateRole, CertificateSummary};
 
-/// A key of a service, or of a CA that the service trusts, that is in a filter or on a list.
+/// A key of a service, or of a CA that the service trusts, that is weak, in a filter or on a list.
 #[derive(Debug, Clone)]
 pub struct OwnKey {
     /// The service or authorizer.
@@ -33,7 +33,12 @@ impl fmt::Display for OwnKey {
                 write!(formatter, "is on list {list:?} ({finding})")
             }
             (None, Some(listing)) => write!(formatter, "is on list {:?}", listing.list),
-            (None, None) => write!(formatter, "is {}", verdict.as_str()),
+            (None, None) => match verdict.weakness() {
+                Some(weakness) => {
+                    write!(formatter, "is weak: it fails the check {}", weakness.check)
+                }
+                None => write!(formatter, "is {}", verdict.as_str()),
+            },
         }
     }
 }

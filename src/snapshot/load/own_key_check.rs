@@ -10,7 +10,7 @@ use crate::snapshot::warning::Warning;
 use crate::tls::CertificateRole;
 
 impl Loader {
-    /// The keys of the services and of their CAs that are in a filter or on a list.
+    /// The keys of the services and of their CAs that are weak, in a filter or on a list.
     ///
     /// With such a key an attacker can impersonate the service or issue client certificates.
     /// Exceptions are for clients and do not apply.

@@ -30,7 +30,7 @@ use super::links::JudgementLinks;
 use super::load_errors::{LoadErrors, all, both};
 use super::signed::LoadedList;
 use crate::config::{AuthorizerConfig, Config, FilterConfig, ListConfig, ServiceConfig};
-use crate::guard::{ExactList, Guard, NamedFilter};
+use crate::guard::{ExactList, Guard, NamedFilter, WeakChecks};
 use crate::metrics::ControlMetrics;
 use crate::snapshot::routes::Routes;
 use crate::spki::RsaExponents;
@@ -40,6 +40,7 @@ use crate::spki::RsaExponents;
 pub(super) struct Sources {
     pub(super) filters: Vec<FilterSource>,
     pub(super) lists: Vec<ListSource>,
+    weak_checks: WeakChecks,
     pub(super) exceptions: ConfiguredExceptions,
     pub(super) services: Vec<ServiceSource>,
     pub(super) authorizers: Vec<AuthorizerSource>,
@@ -50,6 +51,7 @@ pub(super) struct Sources {
 pub(super) struct StagedSources {
     filters: Vec<Staged<FilterSource>>,
     lists: Vec<Staged<ListSource>>,
+    weak_checks: WeakChecks,
     exceptions: ConfiguredExceptions,
     services: Vec<Staged<ServiceSource>>,
     authorizers: Vec<Staged<AuthorizerSource>>,
@@ -83,6 +85,7 @@ impl Sources {
         Self {
             filters: Vec::new(),
             lists: Vec::new(),
+            weak_checks: WeakChecks::NONE,
             exceptions: ConfiguredExceptions::new(&[]),
             services: Vec::new(),
             authorizers: Vec::new(),
@@ -113,6 +116,7 @@ impl Sources {
             filters: self.named_filters(),
             lists: lists.map(|source| source.list().clone()).collect(),
             exponents: exponents_of(&config.filters),
+            weak_checks: config.weak_checks,
             exceptions: config.exceptions.clone(),
             answers: links.answers.clone(),
         };
@@ -145,6 +149,7 @@ impl Sources {
         Ok(StagedSources {
             filters,
             lists,
+            weak_checks: config.weak_checks,
             exceptions: ConfiguredExceptions::new(&config.exceptions),
             services,
             authorizers,
@@ -229,6 +234,7 @@ impl Sources {
         merge(&mut self.lists, staged.lists);
         merge(&mut self.services, staged.services);
         merge(&mut self.authorizers, staged.authorizers);
+        self.weak_checks = staged.weak_checks;
         self.exceptions = staged.exceptions;
         self.routes = staged.routes;
         let filters = self.filter_names();
@@ -253,6 +259,7 @@ impl Sources {
             filters: self.named_filters(),
             lists: self.exact_lists(),
             exponents: exponents_of(self.filters.iter().map(FilterSource::config)),
+            weak_checks: self.weak_checks,
             exceptions: self.exceptions.all().collect(),
             answers: links.answers.clone(),
         };
@@ -280,9 +287,11 @@ impl Sources {
         self.lists.iter().map(|source| source.loaded().clone())
     }
 
-    /// A guard with the filters and lists in use.
+    /// A guard with the filters, lists and weak-key checks in use.
     pub(super) fn guard_without_exceptions(&self) -> Guard {
-        let guard = Guard::new(self.named_filters()).with_lists(self.exact_lists());
+        let guard = Guard::new(self.named_filters())
+            .with_lists(self.exact_lists())
+            .with_weak_checks(self.weak_checks);
         let filters = self.filters.iter().map(FilterSource::config);
         exponents_of(filters).into_iter().fold(guard, |guard, (filter, exponents)| {
             guard.with_related_exponents(&filter, exponents)

@@ -145,6 +145,12 @@ impl<'a> RsaKey<'a> {
         }
     }
 
+    /// The numbers of the key.
+    pub(super) fn numbers(&self) -> Option<RsaNumbers<'a>> {
+        let exponent = unsigned(Element::only(self.exponent)?.content)?;
+        Some(RsaNumbers { modulus: self.modulus_value, exponent })
+    }
+
     fn with_exponent(&self, exponent: &[u8]) -> SpkiBuffer {
         let key_length = self.modulus.len() + exponent.len();
         let bits_length = 1 + header_length(key_length) + key_length;
@@ -158,6 +164,24 @@ impl<'a> RsaKey<'a> {
         spki.extend_from_slice(self.modulus);
         spki.extend_from_slice(exponent);
         spki
+    }
+}
+
+/// The numbers of an RSA public key, big-endian without leading zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RsaNumbers<'a> {
+    /// The modulus.
+    pub modulus: &'a [u8],
+    /// The public exponent.
+    pub exponent: &'a [u8],
+}
+
+impl<'a> RsaNumbers<'a> {
+    /// The numbers in an RSAPublicKey (DER; RFC 8017, A.1.1); `None` if one of them is negative.
+    pub(in crate::spki) fn from_public_key(key: &'a [u8]) -> Option<Self> {
+        let mut integers = Element::only(key).filter(|it| it.tag == SEQUENCE)?.content;
+        let [modulus, exponent] = [(); 2].map(|()| Element::next(&mut integers, INTEGER));
+        Some(Self { modulus: unsigned(modulus?.content)?, exponent: unsigned(exponent?.content)? })
     }
 }
 

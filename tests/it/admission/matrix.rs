@@ -33,6 +33,7 @@ use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proof_source::ProofSource;
 use crate::support::wait::wait_within;
+use crate::support::weak_keys::RsaKey;
 use crate::support::{TIMEOUT, write_filter, write_revision};
 
 pub(super) const VERSIONS: [&SupportedProtocolVersion; 2] =
@@ -87,7 +88,7 @@ listen = "127.0.0.1:0"
 tls = {{ certificate = "server.pem", private_key = "server.key" }}
 client_auth = {{ trust_anchors = "ca.pem", mode = "{mode}" }}
 upstream = {{ servers = ["http://{origin}"] }}
-policy = {{ on_probable = "{word}", on_confirmed = "{word}", on_cleared = "{word}", on_listed = "{word}", on_unchecked = "{word}", reject_with = "{with}" }}
+policy = {{ on_probable = "{word}", on_confirmed = "{word}", on_cleared = "{word}", on_listed = "{word}", on_unchecked = "{word}", on_weak = "{word}", reject_with = "{with}" }}
 "#
         )
     }
@@ -102,7 +103,7 @@ struct Client {
 }
 
 /// About the keys that stay probable, the source is silent.
-const CLIENTS: [(&str, [&str; 2]); 8] = [
+const CLIENTS: [(&str, [&str; 2]); 9] = [
     ("turned", ["clean", "probable"]),
     ("named", ["probable", "listed"]),
     ("found", ["listed", "clean"]),
@@ -111,10 +112,13 @@ const CLIENTS: [(&str, [&str; 2]); 8] = [
     ("innocent", ["cleared", "cleared"]),
     ("nobody", ["unchecked", "unchecked"]),
     (PUBLISHED, ["listed", "listed"]),
+    (FACTORED, ["weak", "weak"]),
 ];
 
 /// The client whose key is on the badkeys blocklist.
 const PUBLISHED: &str = "published";
+/// The client with an RSA key of close primes.
+const FACTORED: &str = "factored";
 
 struct Scene {
     pki: Pki,
@@ -128,7 +132,11 @@ impl Scene {
     fn new() -> Self {
         let (pki, origin) = (Pki::new(), Origin::start());
         let clients = CLIENTS.map(|(name, verdicts)| {
-            let party = (name != "nobody").then(|| pki.client(name, Kind::P256));
+            let party = match name {
+                "nobody" => None,
+                FACTORED => Some(RsaKey::close_primes(2048).client(&pki, name)),
+                _ => Some(pki.client(name, Kind::P256)),
+            };
             Client { name, verdicts, party }
         });
         let clients = Vec::from(clients);
@@ -279,6 +287,7 @@ fn expected(action: Action, client: &Client, phase: usize, resumes: bool) -> Exp
             "listed;list=\"badkeys\";finding=\"debianssl\"".to_owned()
         }
         "listed" => "listed;list=\"march\"".to_owned(),
+        "weak" => "weak;check=\"fermat\"".to_owned(),
         other => other.to_owned(),
     };
     Expected {
@@ -440,6 +449,7 @@ impl Case<'_> {
             "stage": if self.resumes { "resumed" } else { "handshake" },
             "subject": subject,
             "finding": (self.client.name == PUBLISHED).then_some("debianssl"),
+            "check": (self.client.name == FACTORED).then_some("fermat"),
             "proof": self.client.party.as_ref().filter(|_| is_proved).map(|party| {
                 Fingerprint::of(&party.spki).to_string()
             }),
@@ -496,6 +506,6 @@ async fn every_client_under_every_policy_has_the_expected_outcome() {
             scene.reload();
         }
     }
-    assert_eq!(checked, 2 * 2 * 2 * 4 * 8 * 2);
+    assert_eq!(checked, 2 * 2 * 2 * 4 * 9 * 2);
     assert!(failed.is_empty(), "{} of {checked} cases:\n{}", failed.len(), failed.join("\n"));
 }

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::guard::{CurrentAnswers, ExactList, Exception, Guard, NamedFilter, Policy, RecentKeys};
+use crate::guard::{
+    CurrentAnswers, ExactList, Exception, Guard, NamedFilter, Policy, RecentKeys, WeakChecks,
+};
 use crate::snapshot::report::AffectedClient;
 use crate::spki::RsaExponents;
 
@@ -28,6 +30,7 @@ pub(crate) struct Judges {
     pub(crate) lists: Vec<ExactList>,
     /// The related exponents of each filter, by name.
     pub(crate) exponents: Vec<(String, RsaExponents)>,
+    pub(crate) weak_checks: WeakChecks,
     pub(crate) exceptions: Vec<Exception>,
     pub(crate) answers: CurrentAnswers,
 }
@@ -77,9 +80,11 @@ impl Trial {
     }
 
     fn guard(&self, filters: Vec<Arc<NamedFilter>>) -> Guard {
-        let Judges { lists, exponents, exceptions, answers, filters: _ } = &self.judges;
+        let Judges { lists, exponents, weak_checks, exceptions, answers, filters: _ } =
+            &self.judges;
         let guard = Guard::new(filters)
             .with_lists(lists.clone())
+            .with_weak_checks(*weak_checks)
             .with_exceptions(exceptions.iter().cloned())
             .with_answers(answers.clone());
         exponents.iter().fold(guard, |guard, (filter, exponents)| {

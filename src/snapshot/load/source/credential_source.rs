@@ -207,13 +207,14 @@ impl<C: NamesCredentials> CredentialSource<C> {
         LoadError::Tls { owner: self.config.credential_files().owner(), source }
     }
 
-    /// The keys in a filter or on a list: of the service's own certificates, and of the CAs that it
+    /// The keys that are weak, in a filter or on a list: of the service's own certificates, and of the CAs that it
     /// trusts on either side.
     pub(crate) fn compromised_keys(&self, guard: &Guard, now: SystemTime) -> Vec<OwnKey> {
         let keys = self.credentials.get().certificates().filter_map(|(role, cert)| {
             let verdict = guard.judge(std::slice::from_ref(cert), Depth::Leaf, now);
-            let is_hit = verdict.hit().is_some() || verdict.listing().is_some();
-            is_hit.then(|| OwnKey {
+            let is_listed = verdict.hit().is_some() || verdict.listing().is_some();
+            let is_compromised = is_listed || verdict.weakness().is_some();
+            is_compromised.then(|| OwnKey {
                 owner: self.config.credential_files().owner(),
                 role,
                 certificate: CertificateSummary::of(cert),

@@ -1,0 +1,60 @@
+//! Close primes, by Fermat's factorisation.
+//!
+//! A modulus n = p·q with odd p and q is a² − b² for a = (p + q) / 2 and b = (p − q) / 2. If p and q
+//! are close, a is a little above √n. Source: Böck, "Fermat Factorization in the Wild", 2023
+//! (CVE-2022-26320).
+
+use num_bigint::BigUint;
+
+use super::square::is_square;
+
+/// Number of values of a that are tried, above the integer square root.
+const ROUNDS: u32 = 100;
+
+/// Whether a² − n is a square for one of the first values of a.
+pub(super) fn has_close_primes(modulus: &BigUint) -> bool {
+    let root = modulus.sqrt();
+    if &root * &root == *modulus {
+        return true;
+    }
+    let mut a = root + 1_u32;
+    let mut difference = &a * &a - modulus;
+    for _ in 0..ROUNDS {
+        if is_square(&difference) {
+            return true;
+        }
+        difference += (&a << 1_u32) + 1_u32; // (a + 1)² − a²
+        a += 1_u32;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The modulus whose method of Fermat succeeds in this round, counted from 1.
+    fn modulus(round: u32) -> BigUint {
+        // n = a² − b² with a = ⌊√n⌋ + round: b² is between (round − 1)·2a and round·2a.
+        let a = (BigUint::from(1_u32) << 1023) + 1_u32;
+        let square: BigUint = (&a << 1_u32) * round - &a;
+        let b = square.sqrt();
+        &a * &a - &b * &b
+    }
+
+    #[test]
+    fn close_primes_are_found_within_a_hundred_rounds_and_no_later() {
+        for round in [1, 2, 50, 99, 100] {
+            assert!(has_close_primes(&modulus(round)), "{round}");
+        }
+        for round in [101, 102, 1000] {
+            assert!(!has_close_primes(&modulus(round)), "{round}");
+        }
+    }
+
+    #[test]
+    fn a_square_is_found() {
+        let prime = (BigUint::from(1_u32) << 521) - 1_u32;
+        assert!(has_close_primes(&(&prime * &prime)));
+    }
+}

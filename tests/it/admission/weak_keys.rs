@@ -1,0 +1,155 @@
+//! Weak keys over real handshakes: verdict, check, exceptions, switched-off checks, own keys.
+//!
+//! Guards: `judge_strength` in `src/guard.rs`, `weak_keys` in `src/config/check.rs`,
+//! `is_compromised` in `src/snapshot/load/source/credential_source.rs`.
+
+use std::fs::write;
+
+use keygate::spki::Fingerprint;
+use serde_json::{Value, json};
+
+use crate::support::client::Client;
+use crate::support::keygate::keygate;
+use crate::support::pki::Party;
+use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::weak_keys::RsaKey;
+use crate::support::{output_text, wait_until, write_filter};
+
+/// Clients with keys that fail a check, and the name of the check.
+fn weak_clients(proxy: &Proxy) -> [(Party, &'static str); 2] {
+    [(RsaKey::roca(2048), "roca"), (RsaKey::close_primes(2048), "fermat")]
+        .map(|(key, check)| (key.client(&proxy.pki, check), check))
+}
+
+/// A proxy with this policy and these settings, with its weak clients.
+fn started(policy: &str, settings: &str) -> (Running, [(Party, &'static str); 2]) {
+    let proxy = Proxy::new().policy(policy).global(settings);
+    let weak = weak_clients(&proxy);
+    (proxy.start(), weak)
+}
+
+#[test]
+fn a_weak_key_is_rejected_and_the_log_names_the_check() {
+    let (proxy, weak) = started("", "");
+    proxy.admits(&proxy.good);
+    let strong = RsaKey::good(2048).client(&proxy.pki, "strong");
+    proxy.admits(&strong);
+    for (client, check) in &weak {
+        proxy.rejects(client);
+        let line = proxy.wait_for("the line about the client", |line| {
+            line["message"] == "client key rejected" && line["subject"] == format!("CN={check}")
+        });
+        assert_eq!((&line["verdict"], &line["check"]), (&json!("weak"), &json!(check)), "{line}");
+        assert_eq!(line["fingerprint"], Fingerprint::of(&client.spki).to_string());
+        for absent in ["filter", "list", "finding", "encoding"] {
+            assert!(line[absent].is_null(), "{absent} in {line}");
+        }
+    }
+    let checks = "keygate_key_checks_total{service=\"test\",stage=\"handshake\",verdict=\"weak\"}";
+    proxy.wait_for_metric(checks, 2.0);
+    wait_until("the clients in the report", || {
+        let report: Value = serde_json::from_str(&proxy.admin("/report").1).unwrap();
+        report["clients"].as_array().unwrap().iter().filter(|it| it["check"].is_string()).count()
+            == 2
+    });
+    let config = proxy.pki.path("admin.toml");
+    write(&config, format!("admin = {{ listen = \"{}\" }}", proxy.admin_address())).unwrap();
+    let shown = output_text(&keygate(&["report", config.to_str().unwrap()]));
+    assert!(shown.contains("weak (check roca), reject"), "{shown}");
+    let (_, page) = proxy.admin("/");
+    assert!(page.contains("<span class=\"state weak\">weak</span>"), "{page}");
+    assert!(page.contains("found by check roca"), "{page}");
+    assert_eq!(proxy.status()["services"][0]["on_weak"], "reject");
+}
+
+#[test]
+fn the_status_header_names_the_check() {
+    for (policy, action) in [("on_weak = \"header\"", "header"), ("on_weak = \"flag\"", "flag")] {
+        // The header is set for the verdicts of a policy that has one.
+        let (proxy, weak) = started(&format!("{policy}, on_listed = \"header\""), "");
+        for (client, check) in &weak {
+            proxy.admits(client);
+            let request = proxy.origin.next();
+            let status = format!("weak;check=\"{check}\"");
+            assert_eq!(request.fields("client-key-status"), [status], "{action}");
+        }
+        proxy.wait_for("the flagged client", |line| {
+            line["message"] == "client key flagged" && line["action"] == action
+        });
+    }
+}
+
+#[test]
+fn an_exception_covers_a_weak_key_and_a_list_comes_before_the_checks() {
+    let proxy = Proxy::new().policy("on_listed = \"header\", on_weak = \"reject\"");
+    let [(excepted, _), (listed, _)] = weak_clients(&proxy);
+    write(proxy.pki.path("deny.txt"), Fingerprint::of(&listed.spki).to_string()).unwrap();
+    let excepted_key = Fingerprint::of(&excepted.spki);
+    let proxy = proxy.global(&format!(
+        "lists = [{{ name = \"march\", path = \"deny.txt\" }}]\n\
+         exceptions = [{{ fingerprint = \"{excepted_key}\", until = 2999-12-31, reason = \"soon\" }}]"
+    ));
+    let proxy = proxy.start();
+    for (client, status) in [(&excepted, "allowed"), (&listed, "listed;list=\"march\"")] {
+        proxy.admits(client);
+        assert_eq!(proxy.origin.next().fields("client-key-status"), [status]);
+    }
+}
+
+#[test]
+fn a_reload_changes_the_checks_and_evicts_open_connections() {
+    let (proxy, [(roca, _), (close, _)]) = started("", "weak_keys = { checks = [\"fermat\"] }");
+    proxy.admits(&roca);
+    proxy.rejects(&close);
+    let mut open = Client::connect(&proxy.pki, proxy.address(), &roca);
+    open.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(open.head().starts_with("HTTP/1.1 200 "));
+    let reconfigure = |checks: &[&str], generation| {
+        let configuration = proxy.configuration.clone().set("weak_keys.checks", checks.to_vec());
+        write(proxy.pki.path("keygate.toml"), configuration.text()).unwrap();
+        proxy.signal("HUP");
+        proxy.wait_for_generation(generation);
+    };
+    reconfigure(&["roca"], 2);
+    proxy.wait_for("the evicted client", |line| {
+        line["verdict"] == "weak" && line["check"] == "roca" && line["stage"] == "live"
+    });
+    proxy.rejects(&roca);
+    proxy.admits(&close);
+    reconfigure(&[], 3);
+    proxy.admits(&roca);
+    proxy.admits(&close);
+}
+
+#[test]
+fn an_issuer_with_a_weak_key_is_found_if_the_policy_judges_the_chain() {
+    let proxy = Proxy::new();
+    let weak = RsaKey::close_primes(2048);
+    let client = weak.client_of_issuer(&proxy.pki, "client");
+    let proxy = proxy.policy("judge = \"chain\"").start();
+    proxy.rejects(&client);
+    let line = proxy.wait_for("the line", |line| line["verdict"] == "weak");
+    assert_eq!(line["found_subject"], "CN=issuer of client", "{line}");
+    assert_eq!(line["check"], "fermat");
+}
+
+#[test]
+fn a_weak_key_of_the_service_itself_stops_the_start() {
+    let proxy = Proxy::new();
+    let key = RsaKey::roca(2048);
+    key.server(&proxy.pki, "server");
+    let path = proxy.pki.path("keygate.toml");
+    write_filter(&proxy.pki.path("lost.pkbf"), &[]);
+    write(&path, proxy.configuration.text()).unwrap();
+    let output = keygate(&["validate", "--config", path.to_str().unwrap()]);
+    let text = output_text(&output);
+    assert!(!output.status.success(), "{text}");
+    assert!(
+        text.contains("the key of its server") && text.contains("fails the check roca"),
+        "{text}"
+    );
+    let allowed = proxy.policy("allow_compromised_own_key = true");
+    write(&path, allowed.configuration.text()).unwrap();
+    let output = keygate(&["validate", "--config", path.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", output_text(&output));
+}

@@ -1,0 +1,187 @@
+//! The checks of weak keys on the command line, compared with those of the badkeys program.
+//!
+//! Guards: `failed_checks` in `src/cli/key.rs`, every module of `src/guard/weak`.
+
+use std::collections::BTreeSet;
+use std::fs::write;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use data_encoding::BASE64;
+use num_bigint::BigUint;
+use serde_json::{Value, json};
+
+use super::bench::Bench;
+use crate::support::output_text;
+use crate::support::program::python_with;
+use crate::support::weak_keys::{RsaKey, prime, spki_of};
+
+/// Modulus and public exponent.
+type Numbers = (BigUint, BigUint);
+
+fn numbers(key: &RsaKey) -> Numbers {
+    (key.modulus(), key.exponent.clone())
+}
+
+/// At least `count` good keys: all pairs of some primes, with many exponents.
+fn good_keys(count: usize) -> Vec<Numbers> {
+    let exponents = [3_u64, 17, 65_537, 0xffff_ffff, 0x1_0000_0001, 0xffff_ffff_ffff_ffc5];
+    let exponents = exponents.map(BigUint::from);
+    let mut keys = Vec::new();
+    for (bits, share) in [(1024, count / 2), (2048, count / 2 - count / 50), (3072, count / 50)] {
+        let needed = (2..).find(|primes| primes * (primes - 1) / 2 >= share.max(1)).unwrap();
+        let primes: Vec<_> = (0..needed).map(|_| prime(bits / 2)).collect();
+        for (index, p) in primes.iter().enumerate() {
+            for q in &primes[..index] {
+                let modulus = p * q;
+                // One in seven has a large exponent, which leaves the private one large.
+                let exponent = exponents.get(keys.len() % 7).cloned();
+                let exponent =
+                    exponent.unwrap_or_else(|| (&modulus >> (keys.len() % 64 + 1)) | one());
+                keys.push((modulus, exponent));
+            }
+        }
+    }
+    keys
+}
+
+fn one() -> BigUint {
+    1_u32.into()
+}
+
+/// Keys that fail a check, and their neighbours that do not.
+fn weak_keys() -> Vec<Numbers> {
+    let mut keys = Vec::new();
+    for bits in [512, 960, 1024, 2048, 3072] {
+        keys.push(numbers(&RsaKey::roca(bits)));
+    }
+    for bits in [512, 1024, 2048, 3072] {
+        keys.push(numbers(&RsaKey::close_primes(bits)));
+        // The method of Fermat succeeds in this round, or would.
+        for round in [1_u32, 2, 99, 100, 101, 102] {
+            let a = (one() << (bits / 2 - 1)) + 1_u32;
+            let square: BigUint = (&a << 1_u32) * round - &a;
+            let b = square.sqrt();
+            keys.push((&a * &a - &b * &b, 65_537_u32.into()));
+        }
+    }
+    for factor in [3, 5, 251, 257, 65_519, 65_521, 65_537, 65_539, 65_543] {
+        keys.push(numbers(&RsaKey::small_factor(1024, factor)));
+    }
+    for bits in [512_u32, 1024, 2048] {
+        let good = RsaKey::good(bits);
+        for private in
+            [16, 64, bits / 8, bits / 4 - 4].into_iter().chain(bits / 4 - 2..=bits / 4 + 3)
+        {
+            keys.push(numbers(&good.clone().with_private_exponent(private)));
+        }
+    }
+    let good = RsaKey::good(1024);
+    let [p, q] = [512, 1024].map(prime);
+    keys.push((&p * &p, 65_537_u32.into()));
+    keys.push((&q * 2_u32, 65_537_u32.into()));
+    for exponent in [1_u32, 2, 3, 4, 65_536] {
+        keys.push((good.modulus(), exponent.into()));
+    }
+    for added in [1_u32, 2, 3] {
+        keys.push((good.modulus(), good.modulus() + added));
+        keys.push((good.modulus(), good.modulus() - added));
+    }
+    keys
+}
+
+/// The checks that badkeys reports for each key, by the names of keygate.
+fn by_badkeys(python: &str, keys: &[Numbers]) -> Vec<BTreeSet<&'static str>> {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/badkeys_weak.py");
+    let mut command = Command::new(python);
+    command.arg(program).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let hex = keys
+        .iter()
+        .map(|(modulus, exponent)| json!([modulus.to_str_radix(16), exponent.to_str_radix(16)]));
+    let input = Value::from_iter(hex).to_string();
+    let mut stdin = child.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()).unwrap());
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    assert!(output.status.success(), "{}", output_text(&output));
+    let name = |check: String| match check.as_str() {
+        "fermat" => "fermat",
+        "roca" => "roca",
+        "rsainvalid" => "invalid",
+        "smalld" => "wiener",
+        "smallfactors" => "small-factors",
+        other => panic!("{other}"),
+    };
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let found = lines.lines().map(|line| serde_json::from_str::<Vec<String>>(line).unwrap());
+    found.map(|checks| checks.into_iter().map(name).collect()).collect()
+}
+
+/// The checks that `keygate key` prints for each key.
+fn by_keygate(keys: &[Numbers]) -> Vec<BTreeSet<String>> {
+    let bench = Bench::new("key");
+    let lines =
+        keys.iter().map(|(modulus, exponent)| BASE64.encode(&spki_of(modulus, exponent)) + "\n");
+    write(bench.path("keys.txt"), lines.collect::<String>()).unwrap();
+    let rows = bench.json(0, &["keys.txt"]);
+    let checks = rows.iter().map(|row| row["weak"].as_array().unwrap_or_else(|| panic!("{row}")));
+    checks.map(|it| it.iter().map(|it| it.as_str().unwrap().to_owned()).collect()).collect()
+}
+
+/// What badkeys leaves to other programs: numbers that are of no RSA key.
+fn is_invalid((modulus, exponent): &Numbers) -> bool {
+    let root = modulus.sqrt();
+    !modulus.bit(0) || !exponent.bit(0) || &root * &root == *modulus
+}
+
+#[test]
+fn the_weak_keys_are_those_of_badkeys() {
+    let Some(python) = python_with("badkeys") else { return };
+    let count = std::env::var("KEYGATE_GOOD_KEYS").map_or(100, |count| count.parse().unwrap());
+    let (good, weak) = (good_keys(count), weak_keys());
+    assert!(good.len() >= count);
+    let keys = [good.clone(), weak].concat();
+    let (ours, theirs) = (by_keygate(&keys), by_badkeys(python, &keys));
+    assert_eq!((ours.len(), theirs.len()), (keys.len(), keys.len()));
+    for ((key, ours), theirs) in keys.iter().zip(&ours).zip(&theirs) {
+        let mut expected: BTreeSet<_> = theirs.iter().copied().collect();
+        expected.extend(is_invalid(key).then_some("invalid"));
+        let ours: BTreeSet<_> = ours.iter().map(String::as_str).collect();
+        assert_eq!(ours, expected, "n = {:x}, e = {:x}", key.0, key.1);
+    }
+    assert!(ours[..good.len()].iter().all(BTreeSet::is_empty));
+    let found = |check: &str| ours.iter().filter(|failed| failed.contains(check)).count();
+    assert_eq!(found("roca"), 5);
+    assert_eq!(found("fermat"), 4 * 5 + 1, "close primes, four rounds of six, and the square");
+    assert!(found("small-factors") >= 7 + 1, "and the even modulus");
+    assert!((12..40).contains(&found("wiener")), "{}", found("wiener"));
+    assert!(found("invalid") >= 8, "{}", found("invalid"));
+}
+
+#[test]
+fn key_prints_the_checks_that_a_key_fails() {
+    let bench = Bench::new("key");
+    let keys = [
+        RsaKey::roca(1024),
+        RsaKey::small_factor(1024, 3).with_exponent(2_u32),
+        RsaKey::good(1024),
+    ];
+    let lines = keys.map(|key| BASE64.encode(&key.spki()) + "\n");
+    let large = BASE64.encode(&spki_of(&((one() << 8193) - 1_u32), &65_537_u32.into()));
+    write(bench.path("keys.txt"), lines.concat() + &large).unwrap();
+    let lines = bench.lines(0, &["keys.txt"]);
+    let said: Vec<_> = lines.iter().filter(|line| line.contains("weak")).collect();
+    assert_eq!(
+        said,
+        [
+            "  weak: roca",
+            "  weak: invalid, small-factors",
+            "  too large for the checks of weak keys"
+        ]
+    );
+    let rows = bench.json(0, &["keys.txt"]);
+    let weak: Vec<_> = rows.iter().map(|row| row["weak"].clone()).collect();
+    let expected = [json!(["roca"]), json!(["invalid", "small-factors"]), json!([]), json!(null)];
+    assert_eq!(weak, expected);
+}
