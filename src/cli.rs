@@ -12,6 +12,7 @@
 mod admin_client;
 mod authorizer_hosts;
 mod completions;
+mod config;
 mod confirm;
 mod counted;
 mod demo;
@@ -81,6 +82,9 @@ enum CliCommand {
     ///
     /// Prints warnings about conditions that `run` accepts, such as a certificate that has expired.
     Validate(validate::Args),
+    /// Show the effective configuration, and the schema of all configurations.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// Show admitted and rejected clients on loopback.
     ///
     /// Creates a CA, three clients, an upstream server, a source of proofs and a filter that holds the
@@ -351,6 +355,7 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         CliCommand::Run(args) => run::run(&args.path()),
         CliCommand::Validate(args) => validate::run(&args),
+        CliCommand::Config(command) => config::run(&command),
         CliCommand::Demo(args) => demo::run(&args),
         CliCommand::Healthcheck(args) => healthcheck::run(&args),
         CliCommand::Status(args) => status::run(&args),

@@ -12,12 +12,15 @@ mod authorizer;
 mod check;
 mod confirm;
 mod document;
+mod effective;
 #[cfg(test)]
 pub(crate) mod example;
 mod fetch;
 mod log_level;
 mod problem;
 mod raw;
+mod reference;
+mod schema;
 mod service;
 mod units;
 mod upstream;
@@ -32,9 +35,11 @@ pub use self::authorizer::{
     CertificateSource, ClientChecks, HeaderEncoding, OpenAccess, SocketGroup,
 };
 pub use self::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
+pub use self::effective::{EffectiveTable, EffectiveValue};
 pub use self::fetch::FetchConfig;
 pub use self::log_level::{LogLevel, LogLevelError};
 pub use self::problem::{ConfigError, ConfigProblem};
+pub use self::schema::schema;
 pub use self::service::{
     AlpnProtocol, ClientAuthMode, ExpiredCrl, ForwardConfig, Forwarded, LimitsConfig, Networks,
     Protocol, SendProxy, ServiceConfig, TlsConfig, TlsVersion,
@@ -312,6 +317,14 @@ impl Config {
     /// that cannot be used.
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
         Self::parse(file, &text_of(file)?)
+    }
+
+    /// The effective value of every key of the configuration in `file`, with its origin.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Config::read`].
+    pub fn effective(file: &Path) -> Result<Vec<EffectiveTable>, ConfigError> {
+        effective::effective(file, &text_of(file)?)
     }
 
     /// The paths of all files that the configuration names.

@@ -70,6 +70,16 @@ impl<'a> Document<'a> {
         span
     }
 
+    /// The value at `path` and its line, counted from 1. The document itself has the empty path.
+    pub(super) fn value(&self, path: &str) -> Option<(&DeValue<'a>, usize)> {
+        let (mut value, mut span) = (&self.root, 0..0);
+        for step in steps(path) {
+            let next = child(value, step)?;
+            (value, span) = (next.get_ref(), next.span());
+        }
+        Some((value, self.position(span.start).0))
+    }
+
     /// `path` as people read it: tables of an array have their `name` for the index.
     fn field(&self, path: &str) -> String {
         let mut value = Some(&self.root);

@@ -61,6 +61,7 @@ mod authorizers {
 mod cli {
     mod bench;
     mod commands;
+    mod config;
     mod confirm;
     mod demo;
     mod filter;

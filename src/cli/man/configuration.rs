@@ -8,6 +8,9 @@ use super::title;
 const EXAMPLE: &str = include_str!("../../../config/keygate.toml");
 const TEXT: &str = include_str!("../../../docs/man/keygate.toml.md");
 
+/// The line that names the schema to editors.
+const SCHEMA_LINE: &str = "#:schema keygate.schema.json\n";
+
 /// A line of the example.
 #[derive(Debug, PartialEq, Eq)]
 enum ExampleLine<'a> {
@@ -26,7 +29,9 @@ pub(super) fn page() -> Vec<u8> {
     description.into_iter().for_each(|section| super::add(section, &mut roff));
     let mut text = Vec::new(); // in the example, the text of a table precedes its name
     let mut is_first = false; // the first paragraph of a section needs no `.PP`
-    let example = join_continuations(EXAMPLE);
+    // The first line is for editors.
+    let example = EXAMPLE.trim_start_matches(SCHEMA_LINE);
+    let example = join_continuations(example);
     for line in example.iter().map(|line| ExampleLine::parse(line)) {
         if let ExampleLine::Text(line) = line {
             text.push(line);

@@ -5,6 +5,9 @@ pub(super) fn markdown(name: &str) -> Option<&'static str> {
     Some(match name {
         "keygate" => include_str!("../../../docs/man/keygate.md"),
         "keygate-completions" => include_str!("../../../docs/man/keygate-completions.md"),
+        "keygate-config" => include_str!("../../../docs/man/keygate-config.md"),
+        "keygate-config-schema" => include_str!("../../../docs/man/keygate-config-schema.md"),
+        "keygate-config-show" => include_str!("../../../docs/man/keygate-config-show.md"),
         "keygate-confirm" => include_str!("../../../docs/man/keygate-confirm.md"),
         "keygate-demo" => include_str!("../../../docs/man/keygate-demo.md"),
         "keygate-drain" => include_str!("../../../docs/man/keygate-drain.md"),
