@@ -173,9 +173,12 @@ pub(super) async fn download(
             }
         };
         let read = async |response: Response<Incoming>, progress: &Progress| {
-            // The part is complete or longer than the file, which 416 leaves open.
+            // The part is the whole file, or longer than another version (RFC 9110, section 15.5.17).
             if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
-                return Ok(None);
+                let is_whole =
+                    shown(&response, &header::CONTENT_RANGE) == format!("bytes */{kept}");
+                let received = Received { bytes: 0, resumed: kept };
+                return Ok(is_whole.then(|| Downloaded::New(received, validators.clone())));
             }
             let is_rest = response.status() == StatusCode::PARTIAL_CONTENT;
             let kept = if is_rest { Some((kept, &validators)) } else { None };
@@ -284,5 +287,44 @@ fn rest_of(
     match length().filter(|_| is_same) {
         Some(length) => Ok(length),
         None => Err(TransferError::BadRange { found }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_strong_validator_identifies_bytes() {
+        let strong = |etag: Option<&str>, date: Option<&str>, is_date_strong| {
+            let (etag, last_modified) = (etag.map(str::to_owned), date.map(str::to_owned));
+            let validators = Validators { etag, last_modified, is_date_strong };
+            validators.strong().map(str::to_owned)
+        };
+        let date = Some("Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(strong(Some("\"a\""), date, true).as_deref(), Some("\"a\""));
+        assert_eq!(strong(None, date, true).as_deref(), date);
+        assert_eq!(strong(None, date, false), None);
+        // The date says no more than the weak entity tag.
+        assert_eq!(strong(Some("W/\"a\""), date, true), None);
+        assert_eq!(strong(None, None, true), None);
+    }
+
+    #[test]
+    fn a_part_without_a_usable_record_is_not_continued() {
+        let directory = tempfile::tempdir().unwrap();
+        let part = PartialFile::in_directory(directory.path());
+        let url = SourceUrl::parse("https://a.example/b").unwrap();
+        let validators = Validators { etag: Some("\"a\"".to_owned()), ..Validators::default() };
+        part.open(&url, &validators, 0).unwrap().write_all(b"12345").unwrap();
+        assert_eq!(part.resumable(&url), Some((5, validators)));
+        let other = SourceUrl::parse("https://a.example/c").unwrap();
+        assert_eq!(part.resumable(&other), None);
+        for record in ["", "{}", "[", "{\"url\":\"https://a.example/b\",\"validators\":7}"] {
+            fs::write(&part.record, record).unwrap();
+            assert_eq!(part.resumable(&url), None, "{record}");
+        }
+        part.remove();
+        assert!(!part.path.exists());
     }
 }

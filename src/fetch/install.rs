@@ -203,3 +203,50 @@ fn have_same_content(one: &Path, other: &Path) -> io::Result<bool> {
         other.consume(common);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_complete_version_with_plain_names_is_installed_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let (next, target) = (directory.path().join("next"), directory.path().join("a"));
+        fs::create_dir(&next).unwrap();
+        fs::write(next.join("a"), "new").unwrap();
+        fs::write(directory.path().join("outside"), "x").unwrap();
+        for record in [
+            "",
+            "[]",
+            "[\"b\"]",
+            "[\"b\",\"a\"]",
+            "[\"../outside\",\"a\"]",
+            "[\"/etc/passwd\",\"a\"]",
+        ] {
+            fs::write(next.join(CHECKED), record).unwrap();
+            let found = NextVersion::of_earlier_run(next.clone(), &target);
+            assert!(found.is_none(), "{record}");
+        }
+        fs::write(next.join(CHECKED), "[\"a\"]").unwrap();
+        NextVersion::of_earlier_run(next.clone(), &target).unwrap().install().unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "new");
+        assert!(!next.exists());
+    }
+
+    #[test]
+    fn a_version_is_in_use_if_every_file_has_the_same_content() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("a");
+        fs::write(&target, "same").unwrap();
+        let mut next = NextVersion::create(directory.path().join("next"), &target).unwrap();
+        next.keep_file().unwrap();
+        assert!(next.is_in_use());
+        let companion = directory.path().join("a.sha256");
+        next.add_companion(&companion, b"one").unwrap();
+        assert!(!next.is_in_use());
+        fs::write(&companion, "one").unwrap();
+        assert!(next.is_in_use());
+        fs::write(&companion, "two").unwrap();
+        assert!(!next.is_in_use());
+    }
+}

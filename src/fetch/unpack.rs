@@ -52,3 +52,41 @@ pub(super) fn unpack(packed: &Path, target: &Path, max_size: u64) -> Result<(), 
     }
     output.sync_all().map_err(failed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "a list" and a line feed, by `xz -0`.
+    const PACKED: &[u8] = b"\xfd7zXZ\0\0\x04\xe6\xd6\xb4\x46\x02\0\x21\x01\x0c\0\0\0\x8f\x98\x41\x9c\x01\0\x06a list\n\0\0\x4e\xfe\x67\xe0\xca\xb7\x09\x5a\0\x01\x1f\x07\x16\x2e\xb8\x73\x1f\xb6\xf3\x7d\x01\0\0\0\0\x04YZ";
+
+    /// The content, or the error as text.
+    fn unpacked(packed: &[u8], max_size: u64) -> Result<Vec<u8>, String> {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, target) = (directory.path().join("packed"), directory.path().join("target"));
+        std::fs::write(&file, packed).unwrap();
+        unpack(&file, &target, max_size).map_err(|error| error.to_string())?;
+        Ok(std::fs::read(target).unwrap())
+    }
+
+    #[test]
+    fn a_file_is_unpacked_up_to_its_maximum_size() {
+        assert_eq!(unpacked(PACKED, 7).unwrap(), b"a list\n");
+        let twice = [PACKED, PACKED].concat();
+        assert_eq!(unpacked(&twice, 14).unwrap(), b"a list\na list\n");
+        assert!(unpacked(PACKED, 6).unwrap_err().contains("larger than max_size, 6 bytes"));
+        assert!(unpacked(&twice, 13).unwrap_err().contains("larger than max_size"));
+    }
+
+    #[test]
+    fn no_damage_is_overlooked() {
+        for at in 0..PACKED.len() {
+            assert!(unpacked(&PACKED[..at], 100).is_err(), "the first {at} bytes");
+            for bit in 0..8 {
+                let mut damaged = PACKED.to_vec();
+                damaged[at] ^= 1 << bit;
+                assert!(unpacked(&damaged, 100).is_err(), "bit {bit} of byte {at}");
+            }
+        }
+    }
+}

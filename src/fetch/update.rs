@@ -38,12 +38,14 @@ pub(super) async fn update(
     complete_earlier_run(job, work)?;
     let client = FetchClient::new(&job.source, resolver.clone())?;
     let run = Run { job, work, client };
-    let installed = state.installed.take();
-    let known = installed.filter(|it| it.is_in_use(&job.url(), &run.files()));
-    let known = known.as_ref().map(|it| &it.validators);
+    let known = state.installed.as_ref();
+    let known = known.filter(|it| it.is_in_use(&job.url(), &run.files()));
+    let known = known.map(|it| &it.validators);
     let version =
-        if job.is_blocklist() { run.blocklist(known).await? } else { run.file(known).await? };
-    let Version { next, validators, mut file } = version;
+        if job.is_blocklist() { run.blocklist(known).await } else { run.file(known).await };
+    let Version { next, validators, mut file } = version.inspect_err(|_| {
+        let _ = fs::remove_dir_all(work.next()); // it is not complete
+    })?;
     let is_new = !next.is_in_use();
     let paths = next.installed_paths();
     if is_new {
@@ -224,12 +226,8 @@ impl Run<'_> {
             let unpacked = unpack(&part.path, &next.file(), self.job.max_size());
             part.remove();
             unpacked.map_err(|source| match source {
-                UnpackError::Write { path, source } => {
-                    let _ = next.remove(); // a full disk must not stay full
-                    FetchError::Io { path, source }
-                }
+                UnpackError::Write { path, source } => FetchError::Io { path, source },
                 source @ (UnpackError::Damaged(_) | UnpackError::TooLarge { .. }) => {
-                    let _ = next.remove();
                     FetchError::Unpack { url: url.to_string(), source }
                 }
             })?;
@@ -255,7 +253,6 @@ fn ensure_digest(next: &NextVersion, list: &NamedList) -> Result<(), FetchError>
     if found == list.sha256 {
         return Ok(());
     }
-    let _ = next.remove(); // it is not used
     Err(FetchError::Digest {
         url: list.url.to_string(),
         expected: HEXLOWER.encode(&list.sha256),

@@ -138,6 +138,29 @@ fn the_settings_on_the_proxying_page_are_valid() {
 }
 
 #[test]
+fn the_page_on_fetching_has_valid_settings_and_every_metric() {
+    let page = include_str!("../../../docs/fetch.md");
+    let [settings] = blocks(page, "toml").try_into().unwrap();
+    let text = Configuration::new("127.0.0.1:9").unset("filters").global(&settings).text();
+    let config = keygate::config::Config::parse(Path::new("/etc/keygate/keygate.toml"), &text);
+    let config = config.unwrap();
+    assert!(config.filters[0].source.is_some() && config.lists[0].source.is_some());
+    let pki = Pki::new();
+    let (directory, textfile) = (pki.path("badkeys"), pki.path("fetch.prom"));
+    let arguments = ["fetch", "--badkeys", directory.to_str().unwrap(), "--url"];
+    let more = ["http://127.0.0.1:1/a", "--textfile", textfile.to_str().unwrap()];
+    let run = keygate(&[&arguments[..], &more[..]].concat());
+    assert_eq!(run.status.code(), Some(3), "{}", output_text(&run));
+    let written = std::fs::read_to_string(textfile).unwrap();
+    let names = written.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let names: Vec<_> = names.map(|line| line.split(' ').next().unwrap()).collect();
+    let described = code(page).filter(|word| word.starts_with("keygate_"));
+    let mut described: Vec<_> = described.collect();
+    described.sort_unstable();
+    assert_eq!(described, names);
+}
+
+#[test]
 fn the_settings_on_the_systemd_page_are_valid() {
     let [settings] = blocks(include_str!("../../../docs/systemd.md"), "toml").try_into().unwrap();
     let pki = Pki::new();

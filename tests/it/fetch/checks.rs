@@ -43,6 +43,11 @@ fn a_filter_that_a_reload_would_reject_is_not_installed() {
     write_large(&scene.mirror.path("lost.pkbf"), 50, 8);
     scene.fails(&rejected("the number of entries falls from 100 to 50"));
 
+    // After an error, the version in use is still known.
+    write_large(&scene.mirror.path("lost.pkbf"), 100, 7);
+    let row = scene.fetched();
+    assert_eq!((row["result"].as_str(), row["bytes"].as_u64()), (Some("unchanged"), Some(0)));
+
     write_large(&scene.mirror.path("lost.pkbf"), 101, 8);
     let canary = scene.pki.client("canary", Kind::P256);
     let plain = scene.configuration.clone();
@@ -82,12 +87,19 @@ fn a_checksum_of_the_source_is_installed_with_the_file() {
     let Some(scene) = Scene::new(", checksum = true") else { return };
     let first = scene.publish(1);
     scene.fails("/lost.pkbf.sha256: 404 Not Found");
+    let left = names(&scene.pki.path(".lost.pkbf.fetch"));
+    assert_eq!(left, ["lock", "part", "part.json", "state.json"]);
     let sidecar = scene.mirror.path("lost.pkbf.sha256");
     write(&sidecar, sum(b"other")).unwrap();
     scene.fails("/lost.pkbf: rejected: ");
     assert!(!scene.pki.path("lost.pkbf.sha256").exists());
+    remove_file(&sidecar).unwrap();
+    scene.fails("/lost.pkbf.sha256: 404 Not Found");
     write(&sidecar, sum(&first)).unwrap();
-    assert_eq!(scene.fetched()["result"], "installed");
+    // The part is the whole file, and is not requested again.
+    let row = scene.fetched();
+    assert_eq!(row["result"], "installed");
+    assert_eq!(row["resumed"], first.len());
     assert_eq!(scene.fetched()["result"], "unchanged");
     let second = scene.publish(2);
     write(&sidecar, sum(&first)).unwrap();
