@@ -119,6 +119,14 @@ impl FetchJob {
         }
     }
 
+    /// Whether the file needs a signature.
+    pub(super) fn is_signed(&self) -> bool {
+        match &self.file {
+            JobFile::Filter { config, .. } => config.minisign_key.is_some(),
+            JobFile::List(config) => config.minisign_key.is_some(),
+        }
+    }
+
     /// Whether the file is a blocklist with metadata.
     pub(super) fn is_blocklist(&self) -> bool {
         match &self.file {

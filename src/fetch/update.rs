@@ -21,6 +21,7 @@ use crate::config::SourceUrl;
 use crate::pkbf::sidecar_of;
 use crate::regular_file;
 use crate::resolver::Resolver;
+use crate::signature::{MAX_SIZE as MAX_SIGNATURE_SIZE, signature_path};
 use crate::snapshot::{check_filter_candidate, check_list_candidate};
 
 /// Maximum size of a checksum file, in bytes, 1 MiB; a larger one is rejected.
@@ -48,10 +49,13 @@ pub(super) async fn update(
     })?;
     let is_new = !next.is_in_use();
     let paths = next.installed_paths();
-    if is_new {
+    // The keys of signatures may have changed, and then the files in use are no longer valid.
+    if is_new || job.is_signed() {
         file.entries = Some(check(job, &next).inspect_err(|_| {
             let _ = next.remove(); // the error of the check is the cause
         })?);
+    }
+    if is_new {
         next.install()?;
     } else {
         next.remove()?;
@@ -106,31 +110,46 @@ struct Version {
     file: FetchedFile,
 }
 
-/// A companion: its place beside the file, and what its URL has after that of the file.
+/// A companion of a file: its place beside the file in use, and what its URL has after that of the file.
 struct Companion {
     path: PathBuf,
     suffix: &'static str,
     max_size: u64,
 }
 
+impl Companion {
+    fn checksum(path: &Path) -> Self {
+        Self { path: sidecar_of(path), suffix: ".sha256", max_size: MAX_CHECKSUM_SIZE }
+    }
+
+    fn signature(path: &Path) -> Self {
+        Self { path: signature_path(path), suffix: ".minisig", max_size: MAX_SIGNATURE_SIZE }
+    }
+}
+
 impl Run<'_> {
-    /// The companions with their own URLs.
+    /// The companions of the file.
     fn companions(&self) -> Vec<Companion> {
         let path = self.job.path();
-        let mut companions = Vec::new();
-        // A reload checks the file against this one if it exists.
-        let checksum = sidecar_of(path);
-        if self.job.source.checksum || checksum.symlink_metadata().is_ok() {
-            let max_size = MAX_CHECKSUM_SIZE;
-            companions.push(Companion { path: checksum, suffix: ".sha256", max_size });
-        }
-        companions
+        // A reload checks the file against a checksum file if one exists.
+        let checksum = Companion::checksum(path);
+        let has_checksum = self.job.source.checksum || checksum.path.symlink_metadata().is_ok();
+        let signature = self.job.is_signed().then(|| Companion::signature(path));
+        has_checksum.then_some(checksum).into_iter().chain(signature).collect()
+    }
+
+    /// The companions of the metadata of a blocklist.
+    fn companions_of_metadata(&self) -> Vec<Companion> {
+        let is_signed = self.job.is_blocklist() && self.job.is_signed();
+        let signature = is_signed.then(|| Companion::signature(&metadata_path(self.job.path())));
+        signature.into_iter().collect()
     }
 
     /// The files that a version in use has.
     fn files(&self) -> Vec<PathBuf> {
         let metadata = self.job.is_blocklist().then(|| metadata_path(self.job.path()));
-        let companions = self.companions().into_iter().map(|it| it.path);
+        let companions = self.companions().into_iter().chain(self.companions_of_metadata());
+        let companions = companions.map(|it| it.path);
         companions.chain(metadata).chain([self.job.path().to_owned()]).collect()
     }
 
@@ -142,7 +161,7 @@ impl Run<'_> {
         let downloaded = download(&self.client, url, known, &part, self.job.max_size()).await?;
         let mut next = NextVersion::create(self.work.next(), self.job.path())?;
         let mut file = FetchedFile::default();
-        self.add_companions(&mut next, url, &mut file).await?;
+        self.add_companions(&mut next, url, self.companions(), &mut file).await?;
         let validators = match downloaded {
             Downloaded::NotModified => {
                 next.keep_file()?;
@@ -186,7 +205,9 @@ impl Run<'_> {
             }
         }
         let mut next = NextVersion::create(self.work.next(), self.job.path())?;
-        self.add_companions(&mut next, &list.url, &mut file).await?;
+        self.add_companions(&mut next, &list.url, self.companions(), &mut file).await?;
+        let of_metadata = self.companions_of_metadata();
+        self.add_companions(&mut next, url, of_metadata, &mut file).await?;
         next.add_companion(&in_use, &json)?;
         if is_in_use {
             next.keep_file()?;
@@ -203,10 +224,11 @@ impl Run<'_> {
         &self,
         next: &mut NextVersion,
         url: &SourceUrl,
+        companions: Vec<Companion>,
         file: &mut FetchedFile,
     ) -> Result<(), FetchError> {
         let name = url.path.strip_suffix(PACKED).unwrap_or(&url.path);
-        for Companion { path, suffix, max_size } in self.companions() {
+        for Companion { path, suffix, max_size } in companions {
             let url = SourceUrl { path: format!("{name}{suffix}"), ..url.clone() };
             if let Downloaded::New(content, _) =
                 download_small(&self.client, &url, None, max_size).await?

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::scene::{fetch_badkeys, names, rejected, succeeded};
 use crate::support::blocklist::Blocklist;
 use crate::support::keygate::BINARY;
+use crate::support::minisign::Minisign;
 use crate::support::mirror::{Fetch, Mirror};
 use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::{Configuration, Configure, Proxy};
@@ -417,4 +418,49 @@ fn a_running_proxy_uses_the_list_that_was_fetched() {
     proxy.rejects(&thief);
     proxy.admits(&proxy.good);
     assert!(proxy.lines("list update rejected, keeping the one in use").is_empty());
+}
+
+#[test]
+fn both_files_of_a_signed_blocklist_have_signatures() {
+    if skip::without("minisign") {
+        return;
+    }
+    let Some(scene) = Scene::new() else { return };
+    let ours = Minisign::new();
+    copy(ours.public_key(), scene.pki.path("keys.pub")).unwrap();
+    create_dir(scene.pki.path("badkeys")).unwrap();
+    let settings = format!(
+        "[[lists]]\nname = \"badkeys\"\nformat = \"badkeys\"\npath = \"badkeys/blocklist.dat\"\n\
+         minisign_key = \"keys.pub\"\nsource = {{ url = {:?}, trust_anchors = \"ca.pem\" }}",
+        scene.url()
+    );
+    let config = scene.pki.path("keygate.toml");
+    write(&config, Configuration::new("127.0.0.1:9").global(&settings).text()).unwrap();
+    let run = || {
+        scene.mirror.date_files();
+        Fetch::start(&["--json", "--config", config.to_str().unwrap()]).ended()
+    };
+    let first = scene.list(1000);
+    scene.publish(&first);
+    let [list, metadata] =
+        ["v0/blocklist.dat", "v0/badkeysdata.json"].map(|name| scene.mirror.path(name));
+    rejected(&run(), "/v0/blocklist.dat.minisig: 404 Not Found");
+    ours.sign(&list, "the unpacked list");
+    rejected(&run(), "/v0/badkeysdata.json.minisig: 404 Not Found");
+    ours.sign(&metadata, "the metadata");
+    assert_eq!(succeeded(&run())["result"], "installed");
+    assert!(scene.has(&first));
+    let names = names(&scene.pki.path("badkeys"));
+    assert_eq!(
+        names[1..],
+        ["badkeysdata.json", "badkeysdata.json.minisig", "blocklist.dat", "blocklist.dat.minisig"]
+    );
+    assert_eq!(succeeded(&run())["result"], "unchanged");
+    // Names of findings that nobody has signed.
+    let renamed = first.clone().with("date", "2027-01-01".into());
+    scene.publish(&renamed);
+    rejected(&run(), "rejected: ");
+    assert!(scene.in_use().0.is_some_and(|json| !json.windows(4).any(|it| it == b"2027")));
+    ours.sign(&metadata, "the metadata");
+    assert_eq!(succeeded(&run())["result"], "installed");
 }

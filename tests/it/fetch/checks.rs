@@ -10,11 +10,12 @@ use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 
 use super::scene::{Scene, names, rejected, succeeded, write_large};
+use crate::support::minisign::{Minisign, beside};
 use crate::support::mirror::Fetch;
-use crate::support::output_text;
 use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::server::{Server, read_until};
+use crate::support::{output_text, skip};
 
 fn sum(content: &[u8]) -> String {
     format!("{}  lost.pkbf\n", HEXLOWER.encode(digest(&SHA256, content).as_ref()))
@@ -133,7 +134,7 @@ fn a_checksum_beside_the_file_is_fetched_without_a_setting() {
 
 #[test]
 fn a_packed_filter_and_a_list_of_fingerprints_are_installed() {
-    if crate::support::skip::without("xz") {
+    if skip::without("xz") {
         return;
     }
     let Some(mut scene) = Scene::new(", checksum = true") else { return };
@@ -309,4 +310,45 @@ fn a_wrong_rest_of_a_file_is_not_appended() {
         response(format!("200 OK\r\nContent-Length: {length}\r\nETag: W/\"a\""), &whole)
     });
     succeeded(&output);
+}
+
+#[test]
+fn a_signature_is_installed_with_the_file_and_verified_with_the_keys_of_now() {
+    if skip::without("minisign") {
+        return;
+    }
+    let Some(mut scene) = Scene::new("") else { return };
+    let [ours, next, other] = [Minisign::new(), Minisign::new(), Minisign::new()];
+    let keys = scene.pki.path("keys.pub");
+    std::fs::copy(ours.public_key(), &keys).unwrap();
+    scene.configuration = scene.configuration.filter("minisign_key = \"keys.pub\"");
+    scene.configure();
+    let first = scene.publish(1);
+    let published = scene.mirror.path("lost.pkbf");
+    scene.fails("/lost.pkbf.minisig: 404 Not Found");
+    other.sign(&published, "by another key");
+    scene.fails("/lost.pkbf: rejected: ");
+    write(beside(&published), "<html>").unwrap();
+    scene.fails("/lost.pkbf: rejected: ");
+    write(beside(&published), "x".repeat(20_000)).unwrap();
+    scene.fails("/lost.pkbf.minisig: larger than 16384 bytes, the maximum; correct url");
+    scene.publish(2);
+    ours.sign(&published, "of revision 2");
+    let second = scene.publish(3);
+    scene.fails("/lost.pkbf: rejected: "); // the signature of revision 2
+    assert!(!scene.target().exists() && first != second);
+    ours.sign(&published, "of revision 3");
+    assert_eq!(scene.fetched()["result"], "installed");
+    assert!(read(scene.target()).unwrap() == second);
+    assert_eq!(read(beside(&scene.target())).unwrap(), read(beside(&published)).unwrap());
+    assert_eq!(scene.fetched()["result"], "unchanged");
+
+    // The key was replaced here, and the file is not signed with the next one yet.
+    std::fs::copy(next.public_key(), &keys).unwrap();
+    scene.fails("/lost.pkbf: rejected: ");
+    next.sign(&published, "by the next key");
+    let row = scene.fetched();
+    assert_eq!(row["result"], "installed");
+    assert!(row["bytes"].as_u64().unwrap() < 1000, "only the signature is downloaded: {row}");
+    assert_eq!(read(beside(&scene.target())).unwrap(), read(beside(&published)).unwrap());
 }
