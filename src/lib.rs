@@ -24,6 +24,7 @@
 //! | [`process`] | the process and its host: sandbox, service manager, inherited sockets |
 //! | [`tls`] | the client verifier, sessions and the identity of a client |
 //! | `http_client` | one HTTP request over a connection of its own |
+//! | `tls_stream` | TLS on the connection of a client, without buffers while it is idle |
 //! | [`metrics`] | all metrics, as typed handles |
 //! | [`recent_hits`] | recently rejected or flagged clients, in bounded memory |
 //! | [`snapshot`] | the state that a reload can change, as one immutable value |
@@ -109,6 +110,8 @@ pub mod signature;
 pub mod snapshot;
 pub mod spki;
 pub mod tls;
+#[cfg(feature = "proxy")]
+mod tls_stream;
 #[cfg(feature = "proxy")]
 mod unix_time;
 #[cfg(feature = "proxy")]

@@ -1,17 +1,13 @@
 //! The ClientHello, which begins a connection. Plain HTTP sent to a TLS port gets 400.
 
-use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use rustls::server::Acceptor;
 use smallvec::SmallVec;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio_rustls::StartHandshake;
 
 use crate::tls::HandshakeResult;
+use crate::tls_stream::{ClientHello, HelloError};
 
 /// The starts of HTTP requests, long enough to tell them from other protocols. `PRI * HTTP` is
 /// the preface of HTTP/2 without TLS.
@@ -59,43 +55,35 @@ pub(crate) struct BadHello {
     pub(crate) tcp: TcpStream,
 }
 
-/// Waits for the ClientHello. rustls reads the bytes from the socket, so that they are neither
-/// peeked nor copied. It does not parse them if they may begin an HTTP request, because it would
-/// send an alert.
+/// Waits for the ClientHello. rustls does not parse the bytes if they may begin an HTTP request,
+/// because it would send an alert.
 ///
 /// # Errors
 /// Returns an error if the connection fails or ends, or begins with other bytes than a ClientHello.
 pub(crate) async fn read(
-    mut tcp: TcpStream,
+    tcp: TcpStream,
     plain_http: PlainHttp,
-) -> Result<StartHandshake<TcpStream>, BadHello> {
-    let mut acceptor = Acceptor::default();
-    let mut start = FirstBytes::new();
+) -> Result<ClientHello<TcpStream>, BadHello> {
+    let mut hello = ClientHello::new(tcp);
     loop {
-        let received = poll_fn(|context| {
-            let (tcp, start) = (&mut tcp, &mut start);
-            match acceptor.read_tls(&mut Recorder { tcp, context, start }) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
-                received => Poll::Ready(received),
-            }
-        });
-        match received.await {
-            Ok(0) => return Err(failed(tcp, io::ErrorKind::UnexpectedEof.into())),
+        match hello.read().await {
+            Ok(0) => return Err(failed(hello.into_io(), io::ErrorKind::UnexpectedEof.into())),
             Ok(_) => {}
-            Err(error) => return Err(failed(tcp, error)),
+            Err(error) => return Err(failed(hello.into_io(), error)),
         }
-        if plain_http == PlainHttp::Detect && start.first().is_some_and(|byte| may_begin(&[*byte]))
+        let bytes = hello.bytes();
+        if plain_http == PlainHttp::Detect && bytes.first().is_some_and(|byte| may_begin(&[*byte]))
         {
-            return Err(reject(tcp, start).await);
+            let start = bytes.iter().copied().take(LONGEST_START).collect();
+            return Err(reject(hello.into_io(), start).await);
         }
-        match acceptor.accept() {
-            Ok(Some(accepted)) => return Ok(StartHandshake::from_parts(accepted, tcp)),
-            Ok(None) => {}
-            Err((error, mut alert)) => {
-                let mut record = Vec::new();
-                let _ = alert.write_all(&mut record); // writing to memory does not fail
-                let _ = tcp.write_all(&record).await; // a client that has closed needs no alert
-                return Err(failed(tcp, io::Error::new(io::ErrorKind::InvalidData, error)));
+        match hello.parse() {
+            Ok(true) => return Ok(hello),
+            Ok(false) => {}
+            Err(HelloError { error, alert }) => {
+                let mut tcp = hello.into_io();
+                let _ = tcp.write_all(&alert).await; // a client that has closed needs no alert
+                return Err(failed(tcp, error));
             }
         }
     }
@@ -107,27 +95,6 @@ fn failed(tcp: TcpStream, error: io::Error) -> BadHello {
 
 /// The first bytes of a connection, as many as decide whether they begin an HTTP request.
 type FirstBytes = SmallVec<[u8; LONGEST_START]>;
-
-/// Reads from a socket without waiting, and records the first bytes. `poll_read` drains the
-/// readiness of the socket after a short read; `try_read` would cost a further system call.
-struct Recorder<'a, 'context> {
-    tcp: &'a mut TcpStream,
-    context: &'a mut Context<'context>,
-    start: &'a mut FirstBytes,
-}
-
-impl io::Read for Recorder<'_, '_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut buffer = ReadBuf::new(buffer);
-        match Pin::new(&mut *self.tcp).poll_read(self.context, &mut buffer) {
-            Poll::Pending => return Err(io::ErrorKind::WouldBlock.into()),
-            Poll::Ready(read) => read?,
-        }
-        let missing = LONGEST_START.saturating_sub(self.start.len());
-        self.start.extend(buffer.filled().iter().take(missing).copied());
-        Ok(buffer.filled().len())
-    }
-}
 
 /// Reads as many bytes as decide whether `start` begins an HTTP request, and responds.
 async fn reject(mut tcp: TcpStream, mut start: FirstBytes) -> BadHello {

@@ -1,7 +1,7 @@
 //! The TCP socket below a client's connection: whether the client has vanished or closed, and a
 //! close that cannot look complete.
 
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -10,15 +10,11 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
 use super::io_events::{IoEvents, WithIoEvents};
 use crate::keep_alive::set_unacknowledged;
-
-/// Maximum number of encrypted bytes that wait for a flush: four full records. The default of rustls
-/// ends 200 bytes before, so that a small record would follow each buffer.
-const TLS_BUFFER: usize = 4 * ((16 << 10) + 64);
+use crate::tls_stream::TlsStream;
 
 /// A client's connection over TCP.
 pub(crate) trait ClientIo: AsyncRead + AsyncWrite + Unpin + 'static {
@@ -35,13 +31,11 @@ pub(crate) trait ClientIo: AsyncRead + AsyncWrite + Unpin + 'static {
 
 impl ClientIo for TlsStream<TcpStream> {
     fn tcp(&self) -> &TcpStream {
-        self.get_ref().0
+        self.io()
     }
 
     fn buffer_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let session = self.get_mut().1;
-        session.set_buffer_limit(Some(TLS_BUFFER));
-        session.writer().write_vectored(slices)
+        Self::buffer_vectored(self, slices)
     }
 }
 

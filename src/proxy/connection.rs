@@ -16,7 +16,6 @@ use std::time::Instant;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::server::TlsStream;
 
 use self::assessment::Assessment;
 use self::handshake_failure::{HandshakeFailure, reject_name};
@@ -35,6 +34,7 @@ use crate::metrics::{ConnectionResult, ServiceMetrics};
 use crate::permit::{CountGuard, PerIpGuard, Permit};
 use crate::snapshot::Service;
 use crate::tls::{ClientIdentity, Handshake, HandshakeResult};
+use crate::tls_stream::TlsStream;
 
 /// Serves an accepted connection on a task of its own.
 pub(crate) fn serve_accepted(worker: &Rc<Worker>, accepted: Accepted) {
@@ -81,7 +81,7 @@ async fn establish(worker: Rc<Worker>, accepted: Accepted) -> Option<Established
     detect_vanished(stream.tcp(), unacknowledged, limits.unacknowledged_timeout());
     let is_over_limit = per_ip.as_ref().is_some_and(|it| it.count > limits.max_connections_per_ip);
     let verifier = &service.client_verifier;
-    let identity = ClientIdentity::new(peer, stream.get_ref().1, handshake, verifier);
+    let identity = ClientIdentity::new(peer, stream.state(), handshake, verifier);
     let guards = ConnectionGuards { _per_ip: per_ip, _permit: permit };
     Some(Established { stream, service, identity, is_over_limit, guards })
 }
@@ -134,10 +134,10 @@ async fn handshake(
     };
     let hello = client_hello::read(tcp, plain_http).await?;
     let snapshot = worker.snapshot();
-    let route = snapshot.route(listen, hello.client_hello().server_name());
+    let route = snapshot.route(listen, hello.server_name());
     let Some(service) = route.map(Arc::clone) else {
-        let sni = hello.client_hello().server_name().map(str::to_owned);
-        return Err(reject_name(hello.io, sni).await);
+        let sni = hello.server_name().map(str::to_owned);
+        return Err(reject_name(hello.into_io(), sni).await);
     };
     drop(snapshot);
     progress.service = Some(Arc::clone(&service));
@@ -148,11 +148,9 @@ async fn handshake(
     if count > limit.saturating_mul(factor) {
         return Err(HandshakeFailure::over_limit());
     }
-    // `into_stream` is inside as well, because rustls looks up sessions in this first call.
-    let accepting = async { hello.into_stream(Arc::clone(&service.tls)).into_fallible().await };
     let mut handshake = Handshake::default();
-    match handshake.drive(accepting).await {
-        Ok(stream) => Ok((Box::new(stream), handshake, service)),
+    match handshake.drive(hello.accept(Arc::clone(&service.tls))).await {
+        Ok(stream) => Ok((stream, handshake, service)),
         Err((error, tcp)) => {
             let refusal = handshake.into_rejected();
             // The alert of a proved compromise is that of a revoked certificate.
@@ -217,7 +215,7 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
     if !is_rejected && (is_chain || judgement.depends_on_filters()) {
         identity.with_path(|path| worker.record_admitted(&service, path));
     }
-    let alpn = stream.get_ref().1.alpn_protocol();
+    let alpn = stream.state().alpn_protocol();
     let open = OpenConnection::new(&snapshot, service, identity, judgement, alpn);
     if is_over_limit && !is_rejected {
         open.reject_over_limit();
@@ -274,10 +272,9 @@ fn connection_result(judgement: &Judgement, is_over_limit: bool) -> ConnectionRe
 fn close(mut stream: ClientStream) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let _ = timeout(LINGER_TIME, stream.shutdown()).await; // closed in either case
-        lingering_close::close(stream.into_inner().0).await;
+        lingering_close::close(stream.into_io()).await;
     })
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;

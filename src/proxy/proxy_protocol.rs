@@ -7,10 +7,12 @@ use std::io;
 use std::net::SocketAddr;
 
 use proxy_header::{ParseConfig, ProxiedAddress, ProxyHeader, SslInfo, Tlv};
-use rustls::{ProtocolVersion, ServerConnection};
+use rustls::ProtocolVersion;
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::TcpStream;
 
 use crate::tls::{CertificateSummary, ClientIdentity};
+use crate::tls_stream::TlsStream;
 
 /// Maximum length of a version 1 header, line end included, in bytes.
 const MAX_V1: usize = 107;
@@ -78,15 +80,16 @@ const MAX_CERTIFICATE: usize = 32 << 10;
 /// Returns an error if the header would be too long.
 pub(crate) fn header(
     identity: &ClientIdentity,
-    tls: &ServerConnection,
-    local: Option<SocketAddr>,
+    stream: &TlsStream<TcpStream>,
 ) -> Result<Vec<u8>, proxy_header::Error> {
     let peer = identity.peer();
     // Both addresses must be of one family; otherwise the header has none.
+    let local = stream.io().local_addr().ok();
     let local = local.filter(|local| local.is_ipv4() == peer.is_ipv4());
     let addresses = local.map(|local| ProxiedAddress::stream(peer, local));
     let leaf = identity.leaf();
     let mut ssl = SslInfo::new(true, leaf.is_some(), leaf.is_some(), u32::from(leaf.is_none()));
+    let tls = stream.state();
     let is_13 = tls.protocol_version() == Some(ProtocolVersion::TLSv1_3);
     ssl.append_tlv(Tlv::SslVersion(if is_13 { "TLSv1.3" } else { "TLSv1.2" }.into()));
     if let Some(suite) = tls.negotiated_cipher_suite() {
@@ -101,7 +104,7 @@ pub(crate) fn header(
             ssl.append_tlv(Tlv::Custom(SSL_CLIENT_CERT, leaf.as_ref().into()));
         }
     }
-    let name = tls.server_name().map(|name| Tlv::Authority(name.into()));
+    let name = stream.server_name().map(|name| Tlv::Authority(name.into()));
     let header = ProxyHeader::with_tlvs(addresses, name.into_iter().chain([Tlv::Ssl(ssl)]));
     let mut bytes = Vec::new();
     header.encode_v2(&mut bytes)?;

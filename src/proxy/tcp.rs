@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
 
 use super::io_events::WithIoEvents;
 use super::open_connection::OpenConnection;
@@ -14,6 +13,7 @@ use super::worker::access_log::RequestLine;
 use super::{proxy_protocol, tunnel};
 use crate::config::SendProxy;
 use crate::metrics::UpstreamFailure;
+use crate::tls_stream::TlsStream;
 
 /// Carries bytes between a client and its upstream until the connection ends.
 pub(crate) async fn serve(
@@ -23,6 +23,8 @@ pub(crate) async fn serve(
 ) {
     let service = Arc::clone(&connection.service());
     let mut client = WithIoEvents::new(stream, Rc::clone(&connection.state));
+    // Session tickets must not wait for the upstream.
+    let _ = client.flush().await; // the next write meets the error
     let mut upstream = match worker.upstream(&service).connect(connection.client_key()).await {
         Ok(upstream) => upstream,
         Err(failure) => {
@@ -32,8 +34,8 @@ pub(crate) async fn serve(
         }
     };
     if service.config.forward.send_proxy == SendProxy::V2 {
-        let (tcp, tls) = client.get_ref().get_ref();
-        let header = proxy_protocol::header(connection.identity(), tls, tcp.local_addr().ok());
+        let tls = client.get_ref();
+        let header = proxy_protocol::header(connection.identity(), tls);
         // Without the header the upstream would read the client's bytes as one.
         let sent = match header {
             Ok(header) => upstream.io.write_all(&header).await,

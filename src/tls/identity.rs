@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::{HandshakeKind, ServerConnection};
+use rustls::{CommonState, HandshakeKind};
 use smallvec::SmallVec;
 
 use super::handshake::VerifiedClient;
@@ -48,7 +48,7 @@ impl ClientIdentity {
     #[must_use]
     pub fn new(
         peer: SocketAddr,
-        connection: &ServerConnection,
+        connection: &CommonState,
         mut handshake: Handshake,
         verifier: &ClientVerifier,
     ) -> Self {
@@ -75,7 +75,7 @@ impl ClientIdentity {
     #[must_use]
     pub(crate) fn of_asker(
         peer: SocketAddr,
-        connection: &ServerConnection,
+        connection: &CommonState,
         handshake: Handshake,
         verifier: Option<&ClientVerifier>,
     ) -> Self {

@@ -70,6 +70,18 @@ fn each_direction_ends_separately() {
 }
 
 #[test]
+fn a_stream_that_ends_without_close_notify_is_not_complete() {
+    let (address, received) = server(b"");
+    let scene = scene(address, TCP);
+    let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
+    client.send("part");
+    client.tcp().shutdown(Shutdown::Write).unwrap();
+    assert_eq!(received.recv_timeout(TIMEOUT).unwrap(), b"part");
+    let line = scene.keygate.access_line();
+    assert_eq!((&line["complete"], &line["request_bytes"]), (&false.into(), &4.into()), "{line}");
+}
+
+#[test]
 fn a_listed_key_gets_an_alert_and_the_server_no_connection() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let scene = scene(listener.local_addr().unwrap(), TCP);

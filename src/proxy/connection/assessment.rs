@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
 use super::held;
@@ -13,6 +12,7 @@ use crate::metrics::{ConnectionResult, WaitOutcome};
 use crate::proxy::worker::Worker;
 use crate::snapshot::{Service, Snapshot};
 use crate::tls::{ClientIdentity, PathExpiry};
+use crate::tls_stream::TlsStream;
 
 /// A client whose certificate is accepted, and the judgement of its key.
 pub(super) struct Assessment {

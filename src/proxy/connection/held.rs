@@ -3,13 +3,11 @@
 //! The answer could turn refusing the client into serving it, or back. Nothing is served meanwhile.
 //! A held connection counts under all limits.
 
-use std::io::{self, Read};
+use std::future::poll_fn;
 use std::time::{Instant, SystemTime};
 
-use rustls::ServerConnection;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
-use tokio_rustls::server::TlsStream;
 
 use crate::config::Protocol;
 use crate::confirm::Asked;
@@ -17,6 +15,7 @@ use crate::metrics::WaitOutcome;
 use crate::proxy::worker::Worker;
 use crate::snapshot::Service;
 use crate::tls::ClientIdentity;
+use crate::tls_stream::{Prefetched, TlsStream};
 
 /// Maximum bytes that a client may send while it is held, 8 KiB. A TLS record more may be read.
 const MAX_EARLY_DATA: usize = 8 << 10;
@@ -84,63 +83,17 @@ fn decision(worker: &Worker, service: &Service, identity: &ClientIdentity) -> Op
 
 /// Waits until the client has closed the connection, or has sent what TLS does not permit.
 ///
-/// Decrypts what the client sends into the buffer of rustls, where the service finds it later. Above
-/// [`MAX_EARLY_DATA`] nothing more is read, and the close is not noticed. A client of a TCP service
-/// may close its side behind its data and read on.
+/// Decrypts what the client sends; the service finds it later. Above [`MAX_EARLY_DATA`] nothing more
+/// is read, and the close is not noticed. A client of a TCP service may close its side behind its
+/// data and read on.
 async fn client_gone(stream: &mut TlsStream<TcpStream>, is_http: bool) {
-    let (tcp, connection) = stream.get_mut();
     loop {
-        if tcp.readable().await.is_err() {
-            return;
-        }
-        match read(tcp, connection) {
-            Ok(EarlyRead::More) => {}
-            Ok(EarlyRead::Closed) if !is_http && has_data(connection) => {
-                return std::future::pending().await;
-            }
-            Ok(EarlyRead::Closed) | Err(_) => return,
-            Ok(EarlyRead::Full) => return std::future::pending().await,
+        match poll_fn(|context| stream.poll_prefetch(context)).await {
+            Ok(Prefetched { is_closed: true, waiting: 1.. }) if !is_http => break,
+            Ok(Prefetched { is_closed: true, .. }) | Err(_) => return,
+            Ok(Prefetched { waiting: MAX_EARLY_DATA.., .. }) => break,
+            Ok(Prefetched { .. }) => {}
         }
     }
-}
-
-/// The state of a connection after a read.
-enum EarlyRead {
-    /// The client has closed its side.
-    Closed,
-    /// The client has sent [`MAX_EARLY_DATA`].
-    Full,
-    /// The client may send more.
-    More,
-}
-
-/// Reads what has arrived, without waiting.
-fn read(tcp: &TcpStream, connection: &mut ServerConnection) -> io::Result<EarlyRead> {
-    let count = match connection.read_tls(&mut NonBlocking(tcp)) {
-        Ok(count) => count,
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(EarlyRead::More),
-        Err(error) => return Err(error),
-    };
-    let state = connection.process_new_packets().map_err(io::Error::other)?;
-    Ok(if count == 0 || state.peer_has_closed() {
-        EarlyRead::Closed
-    } else if state.plaintext_bytes_to_read() >= MAX_EARLY_DATA {
-        EarlyRead::Full
-    } else {
-        EarlyRead::More
-    })
-}
-
-/// Whether the client has sent data that no service has read.
-fn has_data(connection: &mut ServerConnection) -> bool {
-    connection.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
-}
-
-/// Reads from a socket without waiting.
-struct NonBlocking<'a>(&'a TcpStream);
-
-impl Read for NonBlocking<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.try_read(buffer)
-    }
+    std::future::pending().await
 }

@@ -280,10 +280,9 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Resumable<IO> {
 
 #[cfg(test)]
 mod tests {
-    use tokio_rustls::server::TlsStream;
-
     use super::*;
     use crate::proxy::io_events::WithIoEvents;
+    use crate::tls_stream::TlsStream;
 
     type Io = WithIoEvents<Box<TlsStream<TcpStream>>, Rc<ConnectionState>>;
 
