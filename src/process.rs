@@ -1,8 +1,9 @@
-//! The process and its machine: its lifecycle, heartbeats and supervision of its threads, the
+//! The process and its machine: its lifecycle, its heap, heartbeats and supervision of threads, the
 //! kernel's sandbox, the service manager, inherited sockets.
 //!
 //! Nothing here handles HTTP or TLS.
 
+pub(crate) mod heap;
 pub mod heartbeat;
 pub mod inherited_sockets;
 pub mod lifecycle;

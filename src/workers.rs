@@ -23,6 +23,7 @@ use crate::guard::{RecentKeys, RecentShard};
 use crate::listen::{Addresses, AnyAcceptor, ListenChange, ListenSocket, Listener};
 use crate::metrics::WorkerMetrics;
 use crate::permit::PerIpCounts;
+use crate::process::heap;
 use crate::process::heartbeat::Heartbeat;
 use crate::process::inherited_sockets::InheritedSockets;
 use crate::process::supervision::Supervisor;
@@ -66,6 +67,7 @@ pub fn start(
     context: &WorkerContext,
     supervisor: &Supervisor,
 ) -> Result<Workers, StartError> {
+    heap::keep_freed_memory();
     let Sockets { listeners, inherited } = sockets;
     let (ready, started) = mpsc::channel();
     let (sender, running) = channel(1);

@@ -66,6 +66,15 @@ fn tickets_do_not_wait_for_a_silent_client() {
 }
 
 #[test]
+fn a_client_that_is_held_gets_its_tickets() {
+    let mut ends = Ends::new(&configs(&TLS13), 0);
+    assert!(ends.server.poll_prefetch(&mut context()).is_pending());
+    receive(&mut ends.client, &ends.pipe).unwrap();
+    assert!(ends.client.tls13_tickets_received() > 0);
+    assert_eq!(ends.memory(), 0);
+}
+
+#[test]
 fn small_pieces_share_a_record_and_large_ones_are_cut() {
     let configs = configs(&TLS13);
     let mut ends = Ends::new(&configs, 0);
