@@ -11,7 +11,9 @@
 //! * `miss-with-answers` is the same client, and a source of proofs has confirmed and cleared 10,000
 //!   keys each.
 //! * `miss-with-all` is the same client, and all checks are on: there are a list of 10,000 fingerprints
-//!   and moduli and a badkeys blocklist of 4 million records, as large as the published one.
+//!   and moduli, a badkeys blocklist of 4 million records, as large as the published one, and the
+//!   checks of weak keys, whose results are known.
+//! * `new-key` is the first judgement of an RSA key by a worker, with the checks of weak keys.
 //! * `ed25519` is warm only: most numbers are no point, and a judgement computes with the point.
 //! * `hit` is a client that is rejected. All 20 bits of its key are set.
 //! * `warm` judges one client repeatedly. It is a lower bound.
@@ -43,7 +45,7 @@
 use std::hint::black_box;
 use std::slice;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use criterion::measurement::WallTime;
 use criterion::{
@@ -52,7 +54,7 @@ use criterion::{
 use keygate::badkeys::{Blocklist, Findings, RECORD_SIZE};
 use keygate::guard::{
     AllowKind, AllowRules, Answers, Decision, Depth, ExactList, FingerprintList, Guard, Judgement,
-    NamedBlocklist, NamedFilter, Policy, Verdict,
+    NamedBlocklist, NamedFilter, Policy, Verdict, WeakChecks,
 };
 use keygate::pkbf::{Filter, Header};
 use keygate::spki::{self, Fingerprint};
@@ -108,6 +110,7 @@ fn judge(criterion: &mut Criterion) {
     let lists = lists();
     let ed25519 = KeyPair::generate_for(&PKCS_ED25519).unwrap();
     let ed25519 = CertificateParams::default().self_signed(&ed25519).unwrap().der().clone();
+    new_keys(&mut group);
     for hash_length in HASH_LENGTHS {
         let listed = listed_count(hash_length);
         let filter = filter(hash_length, &clients);
@@ -129,8 +132,7 @@ fn judge(criterion: &mut Criterion) {
             });
             for (case, guard, numbers) in [
                 ("miss", &guard, misses.clone()),
-                ("miss-with-answers", &with_answers, misses.clone()),
-                ("miss-with-all", &with_all, misses),
+                ("miss-with-answers", &with_answers, misses),
                 ("hit", &guard, 0..listed),
             ] {
                 let name = format!("{}/{case}/2^{hash_length}", client.name);
@@ -141,9 +143,52 @@ fn judge(criterion: &mut Criterion) {
                     leaves.next().unwrap()
                 });
             }
+            let known = clean_leaves(&with_all, client, listed);
+            let name = format!("{}/miss-with-all/2^{hash_length}", client.name);
+            warm(&mut group, &name, &with_all, &known[0]);
+            let mut leaves = known.iter().cycle();
+            cold(&mut group, &format!("cold/{name}"), &with_all, || {
+                read_through(&other_work);
+                leaves.next().unwrap().clone()
+            });
         }
     }
     group.finish();
+}
+
+/// Clients that `guard` has found clean. Most numbers are no modulus of a good RSA key.
+fn clean_leaves(guard: &Guard, client: &Client, first: u64) -> Vec<CertificateDer<'static>> {
+    let is_clean = |leaf: &CertificateDer<'static>| {
+        guard.judge(slice::from_ref(leaf), Depth::Leaf, SystemTime::now()) == Verdict::Clean
+    };
+    let leaves: Vec<_> =
+        (first..).map(|number| client.leaf(number)).filter(is_clean).take(1024).collect();
+    assert!(leaves.iter().all(is_clean)); // the results of all are kept now
+    leaves
+}
+
+/// The first judgement of each of some RSA keys by a new thread, which has no result.
+fn new_keys(group: &mut BenchmarkGroup<'_, WallTime>) {
+    let filter = named(Filter::parse(&random_file(20)).unwrap());
+    let guard = Guard::new(vec![filter]).with_weak_checks(WeakChecks::ALL);
+    let leaves = [(); 16].map(|()| {
+        let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+        CertificateParams::default().self_signed(&key).unwrap().der().clone()
+    });
+    let judge_all = || {
+        let now = SystemTime::now();
+        let begin = Instant::now();
+        for leaf in &leaves {
+            assert_eq!(guard.judge(slice::from_ref(leaf), Depth::Leaf, now), Verdict::Clean);
+        }
+        begin.elapsed() / 16
+    };
+    group.bench_function("new-key/rsa-2048", |bencher| {
+        bencher.iter_custom(|count| {
+            let judge = || std::thread::scope(|scope| scope.spawn(judge_all).join().unwrap());
+            (0..count).map(|_| judge()).sum()
+        });
+    });
 }
 
 fn warm(
@@ -288,7 +333,7 @@ fn answers() -> Answers {
 
 /// A guard with everything that a configuration can switch on, but a source of proofs.
 fn with_all_checks(filter: Arc<NamedFilter>, lists: [ExactList; 2]) -> Guard {
-    Guard::new(vec![filter]).with_lists(lists)
+    Guard::new(vec![filter]).with_lists(lists).with_weak_checks(WeakChecks::ALL)
 }
 
 /// Exact lists with none of the clients.

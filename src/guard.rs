@@ -32,6 +32,10 @@ pub use policy::{Decision, Depth, Policy, RejectWith};
 pub use recent::{MatchingClients, RecentClient, RecentKeys, RecentShard};
 pub use unanswered::{OpenQuestions, UnansweredKey};
 pub use verdict::{Confirmation, Hit, JudgedAt, Listing, Verdict, VerdictKind, Weakness};
+#[cfg(all(test, feature = "proxy"))]
+pub(crate) use weak::check_another_key;
+#[cfg(feature = "proxy")]
+pub(crate) use weak::keys_checked;
 pub use weak::{KeyStrength, WeakCheck, WeakChecks};
 
 use self::exact::ExactKeys;

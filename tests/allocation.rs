@@ -119,3 +119,26 @@ fn a_clean_key_is_judged_without_an_allocation() {
     // The counter itself works.
     assert!(allocation_counter::measure(|| drop(black_box(vec![0_u8; 64]))).count_total > 0);
 }
+
+/// The checks allocate, so that none is made. A swap judges thousands of open connections.
+#[test]
+fn a_guard_judges_a_known_key_without_the_checks_of_weak_keys() {
+    let pki = Pki::new();
+    let filter = || {
+        let filter = Filter::new(Parameters::for_entries(1000, 1e-9).unwrap()).unwrap();
+        Arc::new(NamedFilter { name: "one".into(), filter, sha256: [0; 32] })
+    };
+    for kind in [Kind::Rsa2048, Kind::Rsa4096] {
+        let chain = [pki.client("client", kind).der];
+        let now = SystemTime::now();
+        let [new, known] = [(); 2].map(|()| {
+            let guard = Guard::new(vec![filter()]).with_weak_checks(WeakChecks::ALL);
+            let counted = allocation_counter::measure(|| {
+                let verdict = guard.judge(black_box(&chain), Depth::Leaf, now);
+                assert_eq!(verdict, Verdict::Clean);
+            });
+            counted.count_total
+        });
+        assert!(known == 0 && new > 0, "{kind:?}: {known} {new}");
+    }
+}

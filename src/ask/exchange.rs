@@ -13,6 +13,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::guard::keys_checked;
 use crate::lingering_close;
 
 /// Maximum time until the first request, until a request is whole, and until the peer reads its
@@ -21,7 +22,8 @@ pub(super) const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Length of the responses that are kept for one write, in bytes. Further requests wait for it.
 const WRITE_SIZE: usize = 32 << 10;
 /// Requests that are answered without yielding to other connections. Under load there is always
-/// something to read, so that a connection would not yield by itself.
+/// something to read, so that a connection would not yield by itself. It also yields after the check
+/// of a new key.
 const ANSWERED_AT_ONCE: usize = 128;
 
 /// The requests of one connection and their responses, in the form of a protocol.
@@ -183,6 +185,7 @@ impl<E: Exchange> ByteConnection<E> {
     /// Returns the end of the connection, for which the output may have responses.
     pub(super) fn take(&mut self) -> Result<ExchangeNeed, E::End> {
         for _ in 0..ANSWERED_AT_ONCE {
+            let checked = keys_checked();
             self.bytes.skip_discarded();
             if self.bytes.input.is_empty()
                 || self.exchange.take_one(&mut self.bytes)? == ExchangeNeed::Input
@@ -191,7 +194,7 @@ impl<E: Exchange> ByteConnection<E> {
             }
             self.progress = self.bytes.received;
             self.answered = self.answered.saturating_add(1);
-            if self.bytes.output.len() >= WRITE_SIZE {
+            if self.bytes.output.len() >= WRITE_SIZE || keys_checked() != checked {
                 break;
             }
         }

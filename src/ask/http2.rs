@@ -3,6 +3,7 @@
 //! One connection has the questions of many clients. Nothing that one of them can cause ends it:
 //! neither a malformed question nor any number of cancelled streams.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -15,6 +16,8 @@ use h2::server::{Builder, SendResponse};
 use hyper::Request;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::guard::keys_checked;
 
 /// Maximum time for the preface of a connection.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,7 +40,8 @@ const CANCELLED_PER_STREAM: usize = 16;
 /// Questions that are accepted before the first of them is answered. Their answers share a write.
 const MAX_BATCH: usize = 64;
 
-/// Questions that are answered without yielding to other connections.
+/// Questions that are answered without yielding to other connections. A connection also yields after
+/// the check of a new key.
 const ANSWERED_AT_ONCE: usize = 256;
 
 /// The settings that all doors share.
@@ -88,7 +92,7 @@ where
     }
     let mut idle = IdleTimer::new(idle_timeout);
     let mut timer = pin!(sleep_until(idle.expires()));
-    let mut batch = Vec::new();
+    let mut batch = VecDeque::new();
     poll_fn(|context| {
         if !is_draining && drain.as_mut().poll(context).is_ready() {
             is_draining = true;
@@ -98,7 +102,7 @@ where
         loop {
             let is_all = loop {
                 match connection.poll_accept(context) {
-                    Poll::Ready(Some(Ok(request))) => batch.push(request),
+                    Poll::Ready(Some(Ok(request))) => batch.push_back(request),
                     Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
                     Poll::Ready(None) => return Poll::Ready(Ok(())),
                     Poll::Pending => break true,
@@ -112,9 +116,15 @@ where
             } else if is_all {
                 break;
             }
-            answered = answered.saturating_add(batch.len());
-            for (request, respond) in batch.drain(..) {
+            let checked = keys_checked();
+            while keys_checked() == checked
+                && let Some((request, respond)) = batch.pop_front()
+            {
                 begin(request, respond, context);
+                answered = answered.saturating_add(1);
+            }
+            if keys_checked() != checked {
+                answered = ANSWERED_AT_ONCE;
             }
             if answered >= ANSWERED_AT_ONCE {
                 context.waker().wake_by_ref();
@@ -221,6 +231,7 @@ mod tests {
     use tokio::io::{AsyncWriteExt, duplex};
 
     use super::*;
+    use crate::guard::check_another_key;
 
     const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
@@ -230,8 +241,8 @@ mod tests {
         [&[0, 0, 6, 1, 5][..], &stream.to_be_bytes(), BLOCK].concat()
     }
 
-    #[tokio::test]
-    async fn a_connection_with_many_questions_yields_to_others() {
+    /// The maximum number of 1,000 questions that are answered without yielding.
+    async fn answered_at_once(check: impl Fn()) -> usize {
         let (stream, mut peer) = duplex(1 << 20);
         peer.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
         for stream in 0..1000 {
@@ -239,6 +250,7 @@ mod tests {
         }
         let answered = std::cell::Cell::new(0);
         let begin = |_, mut respond: SendResponse<Bytes>, _: &mut Context<'_>| {
+            check();
             answered.set(answered.get() + 1);
             respond.send_response(Response::new(()), true).unwrap();
         };
@@ -251,6 +263,16 @@ mod tests {
             most = most.max(answered.get() - before);
             tokio::task::yield_now().await;
         }
-        assert_eq!(most, ANSWERED_AT_ONCE);
+        most
+    }
+
+    #[tokio::test]
+    async fn a_connection_with_many_questions_yields_to_others() {
+        assert_eq!(answered_at_once(|| ()).await, ANSWERED_AT_ONCE);
+    }
+
+    #[tokio::test]
+    async fn a_connection_yields_after_the_check_of_a_new_key() {
+        assert_eq!(answered_at_once(check_another_key).await, 1);
     }
 }

@@ -15,6 +15,9 @@ use std::fmt;
 
 use num_bigint::BigUint;
 
+#[cfg(all(test, feature = "proxy"))]
+pub(crate) use self::cache::check_another_key;
+pub(crate) use self::cache::keys_checked;
 use crate::spki::{Fingerprint, PublicKey, RsaNumbers};
 
 /// Maximum size of a modulus that is checked, in bits: the largest that TLS accepts here. The time

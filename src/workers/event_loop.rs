@@ -12,6 +12,7 @@ use tracing::error;
 
 use super::{Rooms, accept};
 use crate::config::{Config, ListenAddress};
+use crate::guard::keys_checked;
 use crate::listen::ListenChange;
 use crate::process::heartbeat::Heartbeat;
 use crate::process::lifecycle::Lifecycle;
@@ -30,7 +31,8 @@ pub(crate) fn tick_interval(config: &Config) -> Duration {
 /// The tick of a draining worker. The worker ends at the first tick after its last connection.
 const DRAIN_TICK: Duration = Duration::from_millis(20);
 
-/// Certificates that are judged without yielding: some tens of microseconds.
+/// Certificates that are judged without yielding: some tens of microseconds. The check of a new key
+/// counts as all of them.
 const JUDGED_AT_ONCE: usize = 32;
 
 /// The snapshot and the answers by which open connections were judged last.
@@ -185,12 +187,13 @@ async fn judge_all(
         if Rc::strong_count(connection) == 1 {
             continue;
         }
+        let checked = keys_checked();
         judged += connection.judge_again(&snapshot, reason, metrics_of, &worker.refusal_log, time);
         if worker.inquiry.is_enabled() {
             // Answers that come later are applied by a further judgement.
             let _ = worker.inquiry.ask(connection.open_questions(&snapshot, time));
         }
-        if judged >= JUDGED_AT_ONCE {
+        if judged >= JUDGED_AT_ONCE || keys_checked() != checked {
             judged = 0;
             heartbeat.beat();
             tokio::task::yield_now().await;

@@ -5,7 +5,7 @@
 //! place of a fingerprint depends on a secret of the process, so that nobody can aim keys at one
 //! place. A lookup that finds the key allocates nothing.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 
 use super::WeakChecks;
@@ -20,6 +20,14 @@ const WAYS: usize = 8;
 thread_local! {
     /// The results of this thread, so that workers share nothing.
     static RESULTS: RefCell<Results> = RefCell::default();
+    /// Number of keys that this thread has checked.
+    static CHECKED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Number of keys that this thread has checked, because it had no result for them. A thread that
+/// serves others does so after each check, because a check takes some hundred microseconds.
+pub(crate) fn keys_checked() -> u64 {
+    CHECKED.get()
 }
 
 /// Those of `checks` that the key with this fingerprint fails. `compute` is called with the checks
@@ -35,6 +43,7 @@ pub(super) fn failed(
     if unknown.is_empty() {
         return failed.intersection(checks);
     }
+    CHECKED.set(CHECKED.get().wrapping_add(1));
     let result = (checked.union(unknown), failed.union(compute(unknown)));
     RESULTS.with_borrow_mut(|results| results.insert(*fingerprint, result));
     result.1.intersection(checks)
@@ -87,6 +96,13 @@ impl Results {
     }
 }
 
+/// Checks a key that this thread has not seen.
+#[cfg(all(test, feature = "proxy"))]
+pub(crate) fn check_another_key() {
+    let fingerprint = Fingerprint::of(&keys_checked().to_be_bytes());
+    failed(&fingerprint, WeakChecks::ALL, |_| WeakChecks::NONE);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,6 +116,7 @@ mod tests {
     fn a_check_is_computed_once_for_each_key() {
         let roca = WeakChecks::from_iter([WeakCheck::Roca]);
         let both = WeakChecks::from_iter([WeakCheck::Roca, WeakCheck::Fermat]);
+        let before = keys_checked();
         let mut computed = Vec::new();
         let mut check = |key, checks| {
             failed(&fingerprint(key), checks, |unknown| {
@@ -114,6 +131,7 @@ mod tests {
         assert_eq!(check(2, both), roca);
         assert_eq!(check(1, both), roca);
         assert_eq!(computed, [(1, roca), (1, both.without(roca)), (2, both)]);
+        assert_eq!(keys_checked() - before, 3);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tokio::time::advance;
 
 use super::*;
 use crate::ask::question::Answer;
-use crate::guard::{Decision, VerdictKind};
+use crate::guard::{Decision, VerdictKind, check_another_key};
 
 const LIMITS: AuthorizerLimits = AuthorizerLimits {
     max_connections: 1,
@@ -112,14 +112,15 @@ impl AsyncWrite for Flood {
     }
 }
 
-#[tokio::test]
-async fn a_busy_connection_yields_to_others() {
+/// The maximum number of `count` requests that are answered without yielding.
+async fn answered_at_once(count: usize, check: impl Fn()) -> usize {
     let answered = Cell::new(0);
     let answer = |_: Result<RequestFields<'_>, Unusable>| {
+        check();
         answered.set(answered.get() + 1);
         admission()
     };
-    let serving = serve(Flood::of(10_000), BytesMut::new(), LIMITS, answer, pending());
+    let serving = serve(Flood::of(count), BytesMut::new(), LIMITS, answer, pending());
     let mut serving = pin!(serving);
     let mut most = 0;
     loop {
@@ -131,8 +132,19 @@ async fn a_busy_connection_yields_to_others() {
         }
         tokio::task::yield_now().await;
     }
-    assert_eq!(answered.get(), 10_000);
+    assert_eq!(answered.get(), count);
+    most
+}
+
+#[tokio::test]
+async fn a_busy_connection_yields_to_others() {
+    let most = answered_at_once(10_000, || ()).await;
     assert!(most < 512, "{most}");
+}
+
+#[tokio::test]
+async fn a_busy_connection_yields_after_the_check_of_a_new_key() {
+    assert_eq!(answered_at_once(100, check_another_key).await, 1);
 }
 
 #[tokio::test(start_paused = true)]
