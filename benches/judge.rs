@@ -29,8 +29,8 @@
 //! judgements. Because an interrupt distorts a sample, use the median of the samples and not the
 //! mean that criterion prints.
 //!
-//! `names` is the judgement with rules by name: none, one that names the client, and one among 10,000
-//! of each kind. The client has a SPIFFE ID and two DNS names. The guard has no filter.
+//! `names` is the judgement with rules by name: none, one of each kind, and 10,000 of each kind. The
+//! client has a SPIFFE ID and two DNS names. The guard has no filter.
 //!
 //! `random access` is one dependent access to an unpredictable place in 1 GiB. It is the unit for
 //! the cost of a judgement with a large filter.
@@ -233,7 +233,7 @@ fn names(criterion: &mut Criterion) {
     let leaf = parameters.self_signed(&key).unwrap().der().clone();
     let guard = Guard::new(Vec::new());
     let mut group = criterion.benchmark_group("names");
-    for (case, others) in [("none", None), ("one", Some(0)), ("10000", Some(10_000))] {
+    for (case, others) in [("none", None), ("one", Some(1)), ("10000", Some(10_000))] {
         let allow = others.map(|others| Arc::new(rules(others)));
         let policy = Policy { allow, on_unchecked: Decision::Admit, ..Policy::default() };
         let now = SystemTime::now();

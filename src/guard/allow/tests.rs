@@ -123,7 +123,8 @@ mod model {
     pub(super) fn email(rule: &str, address: &str) -> bool {
         let split = |text: &str| {
             let at = text.rfind('@')?;
-            let (local, domain) = (text[..at].to_owned(), text[at + 1..].to_ascii_lowercase());
+            let (local, domain) = text.split_at(at);
+            let (local, domain) = (local.to_owned(), domain.split_at(1).1.to_ascii_lowercase());
             let printable = local.chars().all(|letter| ('!'..='~').contains(&letter));
             (printable && !local.is_empty() && local.len() < 65 && host(&domain))
                 .then_some((local, domain))
@@ -135,7 +136,7 @@ mod model {
         if text.len() > 2048 || !text.to_ascii_lowercase().starts_with("spiffe://") {
             return None;
         }
-        let mut parts: Vec<String> = text[9..].split('/').map(str::to_owned).collect();
+        let mut parts: Vec<String> = text.split_at(9).1.split('/').map(str::to_owned).collect();
         parts[0].make_ascii_lowercase();
         Some(parts)
     }
