@@ -32,6 +32,10 @@ pub(super) struct Args {
     /// system.
     #[arg(long, value_name = "FILE", requires = "badkeys", value_hint = ValueHint::FilePath)]
     trust_anchors: Option<PathBuf>,
+    /// Fetch only files that do not exist. Before a start of the proxy, which needs its files, an old
+    /// file is better than none.
+    #[arg(long, conflicts_with = "every")]
+    missing: bool,
     /// Repeat after this time, such as "1h", until SIGTERM. After an error, repeat earlier.
     #[arg(long, value_name = "TIME", value_parser = interval)]
     every: Option<Duration>,
@@ -82,7 +86,10 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let jobs = jobs(args)?;
+    let mut jobs = jobs(args)?;
+    if args.missing {
+        jobs.retain(|job| !job.path().exists());
+    }
     let resolver = Resolver::start()
         .map_err(|error| CliError::system("cannot start the resolver threads", error))?;
     let runtime = Builder::new_current_thread().enable_all().build();

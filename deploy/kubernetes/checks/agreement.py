@@ -10,7 +10,6 @@ SECRETS = {
     "orders-tls": ("tls.crt", "tls.key"),
     "clients-ca": ("ca.crt",),
     "database": ("tls.crt", "tls.key", "ca.crt"),
-    "bucket": ("curlrc",),
 }
 CONFIG_MAPS = {"incident": ("deny.txt",)}
 
@@ -150,8 +149,8 @@ def _files(deployed: Deployed) -> None:
     writable = [path for path, volume in mounts.items() if not volume.get("readOnly") and volume["name"] != "scratch"]
     expect(writable == ([state] if state else []), where, f"keygate can write to {writable}")
     names = [container["name"] for container in containers(deployed.pod)]
-    if "filter-once" in names and "keygate" in [one["name"] for one in deployed.pod["initContainers"]]:
-        expect(names.index("filter-once") < names.index("keygate"), where, "keygate starts before it has a filter")
+    if "fetch-once" in names and "keygate" in [one["name"] for one in deployed.pod["initContainers"]]:
+        expect(names.index("fetch-once") < names.index("keygate"), where, "keygate starts before it has a filter")
 
 
 def _grace_period(deployed: Deployed) -> None:

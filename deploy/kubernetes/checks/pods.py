@@ -29,8 +29,8 @@ from render import CHART, HERE, secrets_of
 from sandbox import TIMEOUT, Container
 
 KEYGATE = os.path.realpath(os.environ["KEYGATE"])
-# Containers of this image run the script `fetch-filter`. This module does the work of other images.
-CURL = "docker.io/curlimages/curl:"
+# The source of a file in a configuration.
+SOURCE = re.compile(r'(source = \{ url = )"(https?://[^"]+)"')
 
 
 def start(name: str, objects: list[dict]) -> subprocess.Popen:
@@ -122,35 +122,34 @@ class _Pod:
         if source["name"] in CONFIG_MAPS:
             return dict.fromkeys(CONFIG_MAPS[source["name"]], "# nothing\n")
         data = self.deployed.data_of(source["name"])
-        return {item["path"]: data[item["key"]] for item in source.get("items", [])} or data
+        files = {item["path"]: data[item["key"]] for item in source.get("items", [])} or data
+        return {name: self._with_source(text) for name, text in files.items()}
+
+    def _with_source(self, configuration: str) -> str:
+        """The configuration with the server of this module as the source of every file."""
+        for _, url in SOURCE.findall(configuration):
+            expect(url.startswith("https://"), self.deployed.name, f"the URL of the filter is {url}")
+        return SOURCE.sub(rf'\1"http://127.0.0.1:{self.servers[0].server_port}/filter"', configuration)
 
     def _container(self, spec: dict, command: list[str]) -> Container:
         mounts = {one["mountPath"]: (str(self.volumes[one["name"]]), one.get("readOnly", False))
                   for one in self.deployed.volumes(spec)}
-        environment = [self._variable(variable) for variable in spec.get("env", [])]
         name = f"{self.deployed.name}, container {spec['name']}"
         user = self.deployed.pod["securityContext"] | spec["securityContext"]
-        container = Container(name, spec | {"env": environment}, user, mounts, command, **self.options)
+        container = Container(name, spec, user, mounts, command, **self.options)
         self.running.append(container)
         return container
 
-    def _variable(self, variable: dict) -> dict:
-        key = variable.get("valueFrom", {}).get("configMapKeyRef")
-        value = self.deployed.data_of(key["name"])[key["key"]] if key else variable["value"]
-        if variable["name"] == "FILTER_URL":
-            expect(value.startswith("https://"), self.deployed.name, f"the URL of the filter is {value}")
-            value = f"http://127.0.0.1:{self.servers[0].server_port}/filter"
-        if variable["name"] == "FILTER_INTERVAL":
-            value = "1"
-        return {"name": variable["name"], "value": value}
-
     def _start(self) -> tuple[Container, Container | None]:
         refresh = None
-        fetchers = [spec for spec in self.deployed.pod.get("initContainers", []) if spec["image"].startswith(CURL)]
+        fetchers = [spec for spec in self.deployed.pod.get("initContainers", []) if spec.get("args", [""])[0] == "fetch"]
         if not fetchers:
             self._write_filter()
         for spec in fetchers:
-            container = self._container(spec, spec["command"])
+            arguments = [*spec["args"]]
+            if "--every" in arguments:
+                arguments[arguments.index("--every") + 1] = "1s"
+            container = self._container(spec, ["/usr/bin/keygate", *arguments])
             if spec.get("restartPolicy") == "Always":
                 refresh = container
             else:
@@ -223,14 +222,13 @@ class _Pod:
         before = self._filter_files()
         if refresh:
             (self.published / "filter.sha256").write_text("0" * 64 + "  filter\n")
-            refresh.wait_for_line("does not match its checksum")
-            refresh.wait_for_line("does not match its checksum")  # the second attempt starts after the first one has ended
+            refresh.wait_for_line("its SHA-256 is")
+            refresh.wait_for_line("its SHA-256 is")  # the second attempt starts after the first one has ended
             expect(self._filter_files() == before, refresh.name, "installs a filter that does not match its checksum")
         add = [KEYGATE, "filter", "add", self.scene / "pwnedkeys.pkbf", key]
         subprocess.run(add, check=True, capture_output=True)
         if refresh:
             self._publish()
-            refresh.wait_for_line(" is now ")
         else:
             self._write_filter()
         keygate.wait_for_line('"message":"filter loaded"')
@@ -241,7 +239,7 @@ class _Pod:
         [fingerprint] = re.findall(r'"fingerprint":"([0-9a-f]{64})"', shown.stdout)[:1]
         exception = f'\n[[exceptions]]\nfingerprint = "{fingerprint}"\nuntil = 2099-12-31\nreason = "a check"\n'
         volume = next(one for one in self.deployed.volumes(self.deployed.keygate) if one["mountPath"] == "/etc/keygate")
-        files = {"keygate.toml": self.deployed.config_text() + exception}
+        files = {"keygate.toml": self._with_source(self.deployed.config_text()) + exception}
         _swap(self.volumes[volume["name"]], files, 0o644, self.deployed.pod["securityContext"]["fsGroup"])
         keygate.wait_for_line('"message":"configuration loaded"')
         keygate.wait_for_line('"message":"snapshot in use"')

@@ -1,7 +1,7 @@
 """Runs a container as its manifest describes it: with its volumes only, as its user without capabilities, on a
 read-only file system, in a new process namespace.
 
-The containers of a pod share the network. Debian's busybox and curl replace the image.
+The containers of a pod share the network. Debian's busybox replaces the image of an application.
 """
 
 import json
@@ -94,7 +94,6 @@ def _bubblewrap(mounts: dict[str, tuple], write: int, hosts: str, binary: str, a
     binds = {
         "/usr/lib": ("/usr/lib", True),
         "/usr/bin/setpriv": ("/usr/bin/setpriv", True),
-        "/usr/bin/curl": ("/usr/bin/curl", True),
         "/usr/bin/keygate": (binary, True),
         "/etc/hosts": (hosts, True),
         "/bin": (applets, True),

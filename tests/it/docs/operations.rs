@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{read, read_to_string, rename, write};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -21,7 +20,7 @@ use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::{
-    TIMEOUT, blocks, output_text, shell, skip, system, wait_until, write_filter, write_revision,
+    TIMEOUT, blocks, output_text, shell, system, wait_until, write_filter, write_revision,
 };
 
 const PAGE: &str = include_str!("../../../docs/operations.md");
@@ -317,25 +316,32 @@ fn publisher() -> (Origin, Published) {
     (origin, files)
 }
 
+/// The command of the unit, with the filter of the page.
 #[test]
-fn the_fetch_script_installs_good_filters_only() {
+fn the_service_that_fetches_installs_good_filters_only() {
     let scene = Scene::new();
     let (origin, files) = publisher();
-    let [script] = blocks(section("## Distributing filters"), "bash").try_into().unwrap();
-    let path = scene.pki.path("fetch-filter");
-    write(&path, script).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let keygate = scene.keygate("", "");
     scene.is_served(&keygate, &scene.good);
+    let [settings] = blocks(section("## Distributing filters"), "toml").try_into().unwrap();
+    let settings = settings
+        .replace("/var/lib/keygate-fetch/", "")
+        .replace("https://filters.example.com", &format!("http://{}", origin.address()));
+    let config = text(&scene.origin, "", "");
+    let (before, after) =
+        (config.find("[[filters]]").unwrap(), config.find("[[services]]").unwrap());
+    let config = format!("{}{settings}\n{}", &config[..before], &config[after..]);
+    write(scene.pki.path("fetch.toml"), config).unwrap();
+    let unit = include_str!("../../../deploy/systemd/keygate-fetch.service");
+    let command = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let command = command
+        .replace("/usr/bin/keygate", crate::support::keygate::BINARY)
+        .replace("/etc/keygate/keygate.toml", "fetch.toml")
+        .replace("/var/lib/keygate-fetch/", "");
     let fetch = || {
-        let programs = Path::new(crate::support::keygate::BINARY).parent().unwrap();
-        let search = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
-        Command::new(&path)
-            .arg(format!("http://{}/pwnedkeys.pkbf", origin.address()))
-            .arg(scene.pki.path("pwnedkeys.pkbf"))
-            .env("PATH", search)
-            .output()
-            .unwrap()
+        let mut words = command.split(' ');
+        let mut fetch = Command::new(words.next().unwrap());
+        fetch.args(words).current_dir(scene.pki.directory()).output().unwrap()
     };
     let publish = |content: &[u8], checksum: &str| {
         let mut files = files.lock().unwrap();
@@ -347,14 +353,8 @@ fn the_fetch_script_installs_good_filters_only() {
     let content = read(&made).unwrap();
     let sum = String::from_utf8(system("sha256sum", &[made.to_str().unwrap()]).stdout).unwrap();
     let sum = format!("{}  pwnedkeys.pkbf\n", &sum[..64]);
-    let is_as_before = || {
-        let left = std::fs::read_dir(scene.pki.directory()).unwrap();
-        let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let incoming = left.filter(|name| name.contains("incoming")).collect::<Vec<_>>();
-        assert!(incoming.is_empty(), "{incoming:?}");
-    };
 
-    // A missing file, half a file, a wrong checksum: the old file stays, and the script fails.
+    // A missing file, half a file, a wrong checksum: the old file stays, and the service fails.
     let before = read(scene.pki.path("pwnedkeys.pkbf")).unwrap();
     for (content, checksum) in [
         (None, ""),
@@ -365,48 +365,16 @@ fn the_fetch_script_installs_good_filters_only() {
             publish(content, checksum);
         }
         let output = fetch();
-        assert!(!output.status.success(), "{}", output_text(&output));
+        assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
         assert_eq!(read(scene.pki.path("pwnedkeys.pkbf")).unwrap(), before);
-        is_as_before();
     }
     publish(&content, &sum);
     let output = fetch();
     assert!(output.status.success(), "{}", output_text(&output));
-    assert!(output_text(&output).contains("revision        2"), "{}", output_text(&output));
     keygate.wait_for_generation(2);
     scene.is_refused(&keygate, &scene.good, "access denied");
-    is_as_before();
-    // An unchanged file is not downloaded again.
-    origin.taken(|_| true);
-    assert!(fetch().status.success());
-    assert_eq!(origin.taken(|request| request.head.starts_with("GET /pwnedkeys.pkbf ")), 0);
-    assert_eq!(read(scene.pki.path("pwnedkeys.pkbf")).unwrap(), content);
-    let mode = std::fs::metadata(scene.pki.path("pwnedkeys.pkbf")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o644, "keygate can read what another user has fetched");
-}
-
-#[test]
-fn systemd_accepts_the_units() {
-    if skip::without("systemd-analyze") {
-        return;
-    }
-    let scene = Scene::new();
-    let [service, timer]: [String; 2] =
-        blocks(section("## Distributing filters"), "ini").try_into().unwrap();
-    // systemd-analyze requires that the program exists.
-    let program = service.replace("/usr/local/lib/keygate/fetch-filter", "/bin/true");
-    assert_ne!(program, service);
-    for (name, text) in [("keygate-filter.service", program), ("keygate-filter.timer", timer)] {
-        write(scene.pki.path(name), text).unwrap();
-    }
-    let timer = scene.pki.path("keygate-filter.timer");
-    let service = scene.pki.path("keygate-filter.service");
-    let output = Command::new("systemd-analyze").arg("verify").arg(timer).arg(service).output();
-    let output = output.unwrap();
-    let about_ours = output_text(&output);
-    let about_ours: Vec<_> =
-        about_ours.lines().filter(|line| line.contains("keygate-filter")).collect();
-    assert!(about_ours.is_empty() && output.status.success(), "{}", output_text(&output));
+    let metrics = read_to_string(scene.pki.path("keygate-fetch.prom")).unwrap();
+    assert!(metrics.contains("keygate_fetch_last_success_timestamp_seconds{"), "{metrics}");
 }
 
 #[test]

@@ -252,7 +252,8 @@ fn systemd_analyze_finds_no_fault_in_the_unit_and_little_exposure() {
     }
     let directory = tempfile::tempdir().unwrap();
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/systemd");
-    for name in ["keygate.service", "keygate.socket"] {
+    let fetch = ["keygate-fetch.service", "keygate-fetch.timer"];
+    for name in [&["keygate.service", "keygate.socket"][..], &fetch].concat() {
         let unit = std::fs::read_to_string(units.join(name)).unwrap();
         // The check of the package covers the pages, which the package installs.
         let lines = unit.lines().filter(|line| !line.starts_with("Documentation="));
@@ -266,9 +267,11 @@ fn systemd_analyze_finds_no_fault_in_the_unit_and_little_exposure() {
             output_text(&verified)
         );
     }
-    let unit = units.join("keygate.service");
     let threshold = format!("--threshold={MOST_EXPOSED}");
-    let looked = ["security", "--offline=true", &threshold, unit.to_str().unwrap()];
-    let looked = system("systemd-analyze", &looked);
-    assert!(looked.status.success(), "{}", output_text(&looked));
+    for name in ["keygate.service", "keygate-fetch.service"] {
+        let unit = units.join(name);
+        let looked = ["security", "--offline=true", &threshold, unit.to_str().unwrap()];
+        let looked = system("systemd-analyze", &looked);
+        assert!(looked.status.success(), "{}", output_text(&looked));
+    }
 }

@@ -38,38 +38,27 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
-{{- /* One of the two containers that bring the filter: "which" is init or refresh. */ -}}
-{{- define "keygate.filterContainer" -}}
-{{- $filter := .root.Values.filter -}}
-image: {{ $filter.image | quote }}
-imagePullPolicy: {{ $filter.imagePullPolicy }}
-{{- if eq .which "init" }}
-command: {{ default (list "/bin/sh" "/scripts/fetch-filter" "once") $filter.initCommand | toJson }}
-{{- else }}
-command: {{ default (list "/bin/sh" "/scripts/fetch-filter" "forever") $filter.refreshCommand | toJson }}
+{{- /* One of the two containers that fetch files: "arguments" follow the configuration. */ -}}
+{{- define "keygate.fetchContainer" -}}
+{{- $values := .root.Values -}}
+image: {{ include "keygate.image" .root | quote }}
+imagePullPolicy: {{ $values.image.pullPolicy }}
+args: {{ concat (list "fetch" "--config" "/etc/keygate/keygate.toml") .arguments | toJson }}
+{{- with $values.extraEnv }}
+env: {{ toYaml . | nindent 2 }}
 {{- end }}
-env:
-  - name: FILTER_URL
-    value: {{ required "filter.url: where is the filter?" $filter.url | quote }}
-  - name: FILTER_FILE
-    value: {{ printf "/filters/%s" $filter.file | quote }}
-  - name: FILTER_INTERVAL
-    value: {{ $filter.intervalSeconds | int | quote }}
-  {{- if $filter.curlConfigSecret }}
-  - name: FILTER_CURL_CONFIG
-    value: /curl/curlrc
-  {{- end }}
-resources: {{ toYaml $filter.resources | nindent 2 }}
-securityContext: {{ toYaml .root.Values.securityContext | nindent 2 }}
+resources: {{ toYaml $values.filter.resources | nindent 2 }}
+securityContext: {{ toYaml $values.securityContext | nindent 2 }}
+# Neither certificates nor keys.
 volumeMounts:
+  - name: config
+    mountPath: /etc/keygate
+    readOnly: true
   - name: filters
     mountPath: /filters
-  - name: scripts
-    mountPath: /scripts
-    readOnly: true
-  {{- if $filter.curlConfigSecret }}
-  - name: curl
-    mountPath: /curl
+  {{- range $index, $name := $values.configMaps }}
+  - name: list-{{ $index }}
+    mountPath: /lists/{{ $name }}
     readOnly: true
   {{- end }}
 {{- end }}
