@@ -65,8 +65,10 @@ mod cli {
     mod confirm;
     mod demo;
     mod filter;
+    mod filter_query;
     mod inputs;
     mod key_files;
+    mod key_stores;
     mod lists;
     mod packaging;
     mod proofs;

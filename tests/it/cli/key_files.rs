@@ -1,30 +1,22 @@
-//! Files with several keys, and the passphrases of PKCS #12 stores. openssl, ssh-keygen, Java's
-//! keytool and Node.js have made them.
+//! Files with several keys: PKCS #7, JSON Web Keys, and the forms of SSH. openssl, ssh-keygen and
+//! Node.js have made them.
 
-use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use keygate::spki::{Finding, InputError, keys_in};
-use x509_cert::der::Decode;
-use x509_cert::der::asn1::AnyRef;
 
 use super::inputs::{keys, openssl, problem, run};
-use crate::support::keygate::{BINARY, keygate};
-use crate::support::{output_text, skip};
 
-const WEB_KEYS: &[u8] = include_bytes!("../../vectors/inputs/set.json");
+pub(super) const WEB_KEYS: &[u8] = include_bytes!("../../vectors/inputs/set.json");
 const PRIVATE_WEB_KEYS: &[u8] = include_bytes!("../../vectors/inputs/private.jsonl");
 /// The keys of the two files above, in the same order.
-const PUBLIC_KEYS: &[u8] = include_bytes!("../../vectors/inputs/keys.pem");
-const KEYTOOL_STORE: &[u8] = include_bytes!("../../vectors/inputs/keytool.p12");
-const KEYTOOL_CERTIFICATE: &[u8] = include_bytes!("../../vectors/inputs/keytool.pem");
+pub(super) const PUBLIC_KEYS: &[u8] = include_bytes!("../../vectors/inputs/keys.pem");
 
 /// The first member of a set and of a file with one key in `PUBLIC_KEYS`.
-const P256_WEB_KEY: &str = r#"{"kty":"EC","crv":"P-256","x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4","y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}"#;
+pub(super) const P256_WEB_KEY: &str = r#"{"kty":"EC","crv":"P-256","x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4","y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}"#;
 
 /// Makes a chain: `leaf.pem` with its key `leaf.key`, and the certificate of its CA, `ca.pem`.
-fn make_chain(at: &Path) {
+pub(super) fn make_chain(at: &Path) {
     for name in ["ca", "leaf"] {
         openssl(
             at,
@@ -36,7 +28,7 @@ fn make_chain(at: &Path) {
     openssl(at, "x509 -req -in leaf.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out leaf.pem");
 }
 
-fn spki(at: &Path, key: &str) -> Vec<u8> {
+pub(super) fn spki(at: &Path, key: &str) -> Vec<u8> {
     openssl(at, &format!("pkey -in {key} -pubout -outform DER"))
 }
 
@@ -82,172 +74,6 @@ fn a_damaged_certificate_in_a_pkcs7_object_does_not_hide_the_others() {
     let [first, second] = <[Finding; 2]>::try_from(keys_in(&object)).unwrap();
     assert!(matches!(first.key, Err(InputError::Broken { what: "a certificate", .. })));
     assert_eq!(second.key.unwrap(), spki(at, "ca.key"));
-}
-
-/// The store in an input, which must need its passphrase.
-fn store(what: &str, input: &[u8]) -> keygate::spki::EncryptedStore {
-    match problem(what, input) {
-        InputError::Passphrase(store) => store,
-        other => panic!("{what}: {other}"),
-    }
-}
-
-#[test]
-fn the_certificates_of_a_pkcs12_store_are_found_whatever_it_is_encrypted_with() {
-    let directory = tempfile::tempdir().unwrap();
-    let at = directory.path();
-    make_chain(at);
-    let both = [spki(at, "leaf.key"), spki(at, "ca.key")].map(Ok);
-    for options in [
-        "",
-        "-legacy",
-        "-legacy -certpbe PBE-SHA1-RC2-128",
-        "-certpbe PBE-SHA1-3DES -keypbe PBE-SHA1-3DES -macalg sha1",
-        "-legacy -certpbe PBE-SHA1-2DES",
-        "-certpbe AES-128-CBC -macalg sha384 -iter 1",
-        "-certpbe AES-192-CBC -macalg sha512 -iter 100000",
-        "-certpbe DES-EDE3-CBC -macalg sha224",
-        "-nomac -certpbe AES-256-CBC",
-        "-nomaciter",
-    ] {
-        for passphrase in ["secret", "päss✓𝄞", "''"] {
-            let command = format!(
-                "pkcs12 -export -inkey leaf.key -in leaf.pem -certfile ca.pem \
-                 -passout pass:{} {options}",
-                passphrase.trim_matches('\'')
-            );
-            let what = format!("{command} ({passphrase})");
-            let store = store(&what, &openssl(at, &command));
-            let found = store.keys(passphrase.trim_matches('\''));
-            assert_eq!(found, both, "{what}");
-            for wrong in ["Secret", "secret\n"] {
-                assert_eq!(store.keys(wrong), [Err(InputError::WrongPassphrase)], "{what}");
-            }
-        }
-    }
-    let store = store("keytool", KEYTOOL_STORE);
-    let certificate = keys("keytool", KEYTOOL_CERTIFICATE);
-    assert_eq!(store.keys("secret1"), certificate.map_ok());
-}
-
-trait MapOk {
-    fn map_ok(self) -> Vec<Result<Vec<u8>, InputError>>;
-}
-
-impl MapOk for Vec<Vec<u8>> {
-    fn map_ok(self) -> Vec<Result<Vec<u8>, InputError>> {
-        self.into_iter().map(Ok).collect()
-    }
-}
-
-#[test]
-fn a_private_key_in_a_pkcs12_store_is_a_key_if_no_certificate_has_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let at = directory.path();
-    make_chain(at);
-    let [leaf, ca] = [spki(at, "leaf.key"), spki(at, "ca.key")];
-    let export = "pkcs12 -export -passout pass:secret -inkey leaf.key";
-    let alone = format!("{export} -nocerts");
-    assert_eq!(store("alone", &openssl(at, &alone)).keys("secret"), [Ok(leaf.clone())]);
-
-    // Nothing is encrypted that is not in a certificate.
-    let chain = "-in leaf.pem -certfile ca.pem -certpbe NONE";
-    for form in [
-        format!("{export} {chain}"),
-        format!("{export} {chain} -nomac"),
-        format!("{export} {chain} -nomac -keypbe NONE"),
-    ] {
-        assert_eq!(keys(&form, &openssl(at, &form)), [leaf.clone(), ca.clone()], "{form}");
-    }
-    let clear = format!("{export} -nocerts -nomac -keypbe NONE");
-    assert_eq!(keys(&clear, &openssl(at, &clear)), [leaf]);
-}
-
-#[test]
-fn encryption_that_is_not_read_is_reported() {
-    let directory = tempfile::tempdir().unwrap();
-    let at = directory.path();
-    make_chain(at);
-    let rc4 = "pkcs12 -export -legacy -inkey leaf.key -in leaf.pem -passout pass:secret \
-        -certpbe PBE-SHA1-RC4-128";
-    let found = store(rc4, &openssl(at, rc4)).keys("secret");
-    let [Err(error)] = &found[..] else { panic!("{found:?}") };
-    assert!(error.to_string().contains("the encryption of the PKCS #12 store is not supported"));
-}
-
-/// The iterations of a store come from its maker.
-#[test]
-fn the_iterations_of_a_pkcs12_store_are_bounded() {
-    let directory = tempfile::tempdir().unwrap();
-    let at = directory.path();
-    make_chain(at);
-    let export = "pkcs12 -export -inkey leaf.key -in leaf.pem -passout pass:secret -iter 66051";
-    for options in
-        ["", "-nomac -certpbe AES-256-CBC", "-certpbe PBE-SHA1-3DES -keypbe PBE-SHA1-3DES"]
-    {
-        let mut input = openssl(at, &format!("{export} {options}"));
-        let mut patched = 0;
-        for start in 0..input.len() - 5 {
-            if input[start..start + 5] == [0x02, 0x03, 0x01, 0x02, 0x03] {
-                input[start + 2..start + 5].copy_from_slice(&[0x7f, 0xff, 0xff]);
-                patched += 1;
-            }
-        }
-        assert!(patched > 0, "{options}");
-        let found = store(options, &input).keys("secret");
-        let [Err(error)] = &found[..] else { panic!("{options}: {found:?}") };
-        let is_expected = *error == InputError::WrongPassphrase // of the MAC, within the limit
-            || error.to_string().contains("more than 10000000 iterations");
-        assert!(is_expected && (options.is_empty() || patched > 1), "{options}: {error}");
-    }
-}
-
-/// `der` with indefinite lengths, and with strings in two pieces.
-fn to_ber(der: &[u8], levels: usize) -> Vec<u8> {
-    let Ok(element) = AnyRef::from_der(der) else { return der.to_vec() };
-    let content = element.value();
-    if levels == 0 {
-        return der.to_vec();
-    }
-    if der[0] == 0x04 {
-        let (one, two) = content.split_at(content.len() / 2);
-        let piece = |bytes: &[u8]| {
-            let length = u32::try_from(bytes.len()).unwrap().to_be_bytes();
-            [&[0x04, 0x84][..], &length, bytes].concat()
-        };
-        return [&[0x24, 0x80][..], &piece(one), &piece(two), &[0, 0]].concat();
-    }
-    if der[0] & 0x20 == 0 {
-        return der.to_vec();
-    }
-    let mut rest = content;
-    let mut ber = vec![der[0], 0x80];
-    while !rest.is_empty() {
-        let (_, after) = AnyRef::from_der_partial(rest).unwrap();
-        ber.extend(to_ber(&rest[..rest.len() - after.len()], levels - 1));
-        rest = after;
-    }
-    ber.extend([0, 0]);
-    ber
-}
-
-/// NSS, macOS and Bouncy Castle write BER. The content of the store is authenticated and stays.
-#[test]
-fn indefinite_lengths_and_strings_in_pieces_are_read() {
-    let directory = tempfile::tempdir().unwrap();
-    let at = directory.path();
-    make_chain(at);
-    let both = [spki(at, "leaf.key"), spki(at, "ca.key")];
-    let object = openssl(at, "crl2pkcs7 -nocrl -certfile leaf.pem -certfile ca.pem -outform DER");
-    // ContentInfo, [0], SignedData, [0]: the certificates themselves are DER.
-    assert_eq!(keys("pkcs7", &to_ber(&object, 4)), both);
-    let export = "pkcs12 -export -inkey leaf.key -in leaf.pem -certfile ca.pem";
-    let input = openssl(at, &format!("{export} -passout pass:secret"));
-    for levels in 1..5 {
-        let ber = to_ber(&input, levels);
-        assert_ne!(ber, input);
-        assert_eq!(store("pkcs12", &ber).keys("secret"), both.clone().map(Ok), "{levels}");
-    }
 }
 
 #[test]
@@ -385,95 +211,4 @@ fn ssh2_public_keys_and_the_public_half_of_encrypted_keys_are_found() {
     let findings = keys_in(cut.as_bytes());
     assert_eq!(findings.iter().filter(|finding| finding.key.is_ok()).count(), 2, "{findings:?}");
     assert!(findings[0].key.as_ref().unwrap_err().to_string().contains("has no END line"));
-}
-
-/// The passphrase of a store in `directory`, which must be accepted by each command with inputs.
-#[test]
-fn each_command_reads_the_passphrase_from_a_file() {
-    let directory = tempfile::tempdir().unwrap();
-    let at = directory.path();
-    make_chain(at);
-    let export = "pkcs12 -export -inkey leaf.key -in leaf.pem -passout pass:secret -out leaf.p12";
-    openssl(at, export);
-    let path = |name: &str| at.join(name).display().to_string();
-    for (name, content) in
-        [("good", "secret\r\nmore"), ("bad", "other\n"), ("large", &"x".repeat(5000))]
-    {
-        std::fs::write(at.join(name), content).unwrap();
-    }
-    std::fs::write(at.join("web-key.json"), P256_WEB_KEY).unwrap();
-    let [filter, store, good] = ["a.pkbf", "leaf.p12", "good"].map(path);
-    let created = keygate(&["filter", "create", &filter, "--entries", "10", "--fp-rate", "1e-6"]);
-    assert!(created.status.success(), "{}", output_text(&created));
-    let list = path("list.txt");
-    let lines = keygate(&["key", "--lists", "--passphrase-file", &good, &store]);
-    assert_eq!(lines.status.code(), Some(0), "{}", output_text(&lines));
-    std::fs::write(&list, lines.stdout).unwrap();
-    let url = "http://127.0.0.1:9";
-    for (command, code, part) in [
-        (&["filter", "add", &filter][..], 0, "1 key read"),
-        (&["filter", "query", &filter], 1, "probable"),
-        (&["filter", "diff", &filter, &filter], 0, "revision"),
-        (&["list", "query", &list], 1, "listed"),
-        (&["list", "diff", &list, &list], 0, ""),
-        (&["key"], 0, "p256"),
-        (&["confirm", "--dry-run", "--url", url], 0, url),
-    ] {
-        let run = |options: &[&str]| keygate(&[command, &[&store], options].concat());
-        let output = run(&["--passphrase-file", &good]);
-        let shown = output_text(&output);
-        assert_eq!(output.status.code(), Some(code), "{command:?}: {shown}");
-        assert!(shown.contains(part), "{command:?}: {shown}");
-        for (options, problem) in [
-            (&[][..], "a PKCS #12 store needs its passphrase"),
-            (&["--passphrase-file", &path("bad")], "the passphrase of the PKCS #12 store is wrong"),
-            (&["--passphrase-file", &path("large")], "larger than 4096 bytes"),
-            (&["--passphrase-file", &path("none")], "--passphrase-file"),
-        ] {
-            let output = run(options);
-            let shown = output_text(&output);
-            assert_eq!(output.status.code(), Some(3), "{command:?} {options:?}: {shown}");
-            assert!(shown.contains(problem), "{command:?} {options:?}: {shown}");
-        }
-    }
-    let web_key = keygate(&["confirm", "--dry-run", "--url", url, &path("web-key.json")]);
-    assert_eq!(web_key.status.code(), Some(0), "{}", output_text(&web_key));
-    assert!(output_text(&web_key).contains(url), "{}", output_text(&web_key));
-}
-
-/// `script` gives the command a terminal.
-#[test]
-fn the_passphrase_is_asked_for_on_a_terminal() {
-    if skip::without("script") {
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let at = directory.path();
-    make_chain(at);
-    let export = "pkcs12 -export -inkey leaf.key -in leaf.pem -passout pass:secret -out leaf.p12";
-    openssl(at, export);
-    for (passphrase, expected) in [("secret", "presented"), ("other", "is wrong")] {
-        let mut script = Command::new("script")
-            .args(["-qec", &format!("{BINARY} key leaf.p12"), "/dev/null"])
-            .current_dir(at)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut terminal = script.stdin.take().unwrap();
-        let mut screen = script.stdout.take().unwrap();
-        let mut shown = String::new();
-        let mut bytes = [0; 1024];
-        while !shown.contains(expected) {
-            let read = screen.read(&mut bytes).unwrap();
-            assert!(read > 0, "the end before {expected:?}: {shown}");
-            shown.push_str(&String::from_utf8_lossy(&bytes[..read]));
-            // Typed again after each output, because the command discards what was typed before it
-            // has turned off the echo.
-            if shown.contains("Passphrase of leaf.p12: ") {
-                let _ = terminal.write_all(format!("{passphrase}\n").as_bytes());
-            }
-        }
-        script.wait().unwrap();
-    }
 }

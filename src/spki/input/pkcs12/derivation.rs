@@ -107,9 +107,9 @@ impl<'p> KeyDerivation<'p> {
         let passphrase = if self.is_bare { &[] } else { self.passphrase.utf16.as_slice() };
         let mut input = Zeroizing::new([whole_blocks(salt), whole_blocks(passphrase)].concat());
         let prefix: Vec<u8> = repeat_n(purpose as u8, block).collect();
+        self.spend(iterations, length.div_ceil(hash.output_len()))?;
         let mut key = Zeroizing::new(Vec::new());
         while key.len() < length {
-            self.spend(iterations, 1)?;
             let mut context = digest::Context::new(hash);
             context.update(&prefix);
             context.update(&input);
