@@ -275,15 +275,15 @@ fn note(deprecation: &str) -> String {
 }
 
 fn remedy_of(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; make room for the file twice, packed and unpacked"
-        }
-        io::ErrorKind::PermissionDenied => {
-            "; make the directory of the file writable for the user that runs keygate fetch"
-        }
-        io::ErrorKind::NotFound => "; create the directory of the file",
-        _ => "",
+    let kind = error.kind();
+    if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        "; make room for the file twice, packed and unpacked"
+    } else if kind == io::ErrorKind::PermissionDenied {
+        "; make the directory of the file writable for the user that runs keygate fetch"
+    } else if kind == io::ErrorKind::NotFound {
+        "; create the directory of the file"
+    } else {
+        ""
     }
 }
 

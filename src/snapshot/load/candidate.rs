@@ -45,7 +45,7 @@ pub fn check_filter_candidate(
     let state = RollbackState::read(state_dir).unwrap_or_default();
     let record = state.filter(&config.name);
     let in_use = read_filter(&FilterConfig { path: current.to_owned(), ..config.clone() }).ok();
-    let in_use = in_use.map(|read| read.file.filter.header().clone()); // the filter itself is dropped
+    let in_use = in_use.map(|read| *read.file.filter.header()); // the filter itself is dropped
     let watermark = in_use.as_ref().map(Watermark::from_header);
     let watermark = watermark.max(record.map(FilterRecord::watermark));
     let update = check_filter(config, read_filter(config)?, watermark, now)?;
