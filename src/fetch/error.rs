@@ -33,7 +33,7 @@ pub enum FetchError {
         found: String,
     },
     /// A reload would reject the filter.
-    #[error("{url}: rejected: {}", shown(.source, staged, url))]
+    #[error("{url}: rejected: {}{}", shown(.source, staged, url), remedy_of_rejection(.source))]
     Filter {
         /// URL of the filter.
         url: String,
@@ -267,6 +267,14 @@ fn shown(error: &dyn std::fmt::Display, staged: &std::path::Path, url: &str) -> 
             text.replace(&directory.display().to_string(), source)
         }
         (None, _) | (_, None) => text,
+    }
+}
+
+fn remedy_of_rejection(rejection: &FilterRejection) -> &'static str {
+    if matches!(rejection, FilterRejection::Shrunk { .. }) {
+        "; keygate fetch --allow-shrunk lets the proxy hold it for that"
+    } else {
+        ""
     }
 }
 
