@@ -202,7 +202,7 @@ impl Guard {
             public_key.for_each_number(|encoding, digest| search.look_up(encoding, &digest));
         }
         let fingerprints = || fingerprints_of(&public_key, self.exponents);
-        let verdict = search.verdict().unwrap_or_else(|| {
+        let verdict = with_list(search.verdict(), || {
             let fingerprint = || presented.unwrap_or_else(|| Fingerprint::of(spki));
             let strength = KeyStrength::of(&public_key, self.weak_checks, fingerprint);
             self.judge_strength(strength, || {
@@ -214,18 +214,20 @@ impl Guard {
         (verdict, public_key.algorithm())
     }
 
-    /// The verdict on a key with this `strength`, which filters and answers give if it fails no check.
+    /// The verdict on a key with this `strength`, about which filters and answers say `by_filters`.
     fn judge_strength(
         &self,
         strength: KeyStrength,
         by_filters: impl FnOnce() -> Verdict,
     ) -> Verdict {
-        if let Some(check) = strength.weakness(self.weak_checks) {
-            return Verdict::Weak(Weakness { check, position: 0 });
-        }
-        match by_filters() {
-            Verdict::Clean | Verdict::Cleared(_) if strength.is_oversize => Verdict::Unchecked,
-            verdict => verdict,
+        match (strength.weakness(self.weak_checks), by_filters()) {
+            (Some(check), verdict) => {
+                Verdict::Weak(Weakness { check, position: 0, also: verdict.behind() })
+            }
+            (None, Verdict::Clean | Verdict::Cleared(_)) if strength.is_oversize => {
+                Verdict::Unchecked
+            }
+            (None, verdict) => verdict,
         }
     }
 
@@ -258,7 +260,7 @@ impl Guard {
         let looked_up =
             key.digests.iter().filter(|(encoding, _)| self.exponents.include(*encoding));
         looked_up.for_each(|(encoding, digest)| search.look_up(*encoding, digest));
-        search.verdict().unwrap_or_else(|| {
+        with_list(search.verdict(), || {
             self.judge_strength(key.strength, || {
                 let encodings = &key.encodings;
                 let by_filters = self.judge_encodings(encodings);
@@ -306,6 +308,18 @@ impl Guard {
     #[must_use]
     pub fn filters(&self) -> &[Arc<NamedFilter>] {
         &self.filters
+    }
+}
+
+/// The verdict on a key for which exceptions and lists have found `exact`, and other checks find
+/// `others`, which are not asked about a key with an exception.
+fn with_list(exact: Option<Verdict>, others: impl FnOnce() -> Verdict) -> Verdict {
+    match exact {
+        None => others(),
+        Some(Verdict::Listed(listing)) => {
+            Verdict::Listed(Listing { also: others().behind(), ..listing })
+        }
+        Some(exact) => exact,
     }
 }
 

@@ -98,21 +98,24 @@ impl Judgement {
         (self.names == NameCheck::NotAllowed).then_some(NameCheck::NOT_ALLOWED)
     }
 
-    /// Whether another filter or answer could change the verdict.
+    /// Whether another filter or answer could change the verdict, or the one behind it.
     #[must_use]
     pub fn depends_on_filters(&self) -> bool {
         match self.verdict {
-            Verdict::Clean | Verdict::Cleared(_) | Verdict::Confirmed(_) | Verdict::Probable(_) => {
-                true
-            }
-            Verdict::Allowed | Verdict::Listed(_) | Verdict::Unchecked | Verdict::Weak(_) => false,
+            Verdict::Clean
+            | Verdict::Cleared(_)
+            | Verdict::Confirmed(_)
+            | Verdict::Listed(_)
+            | Verdict::Probable(_)
+            | Verdict::Weak(_) => true,
+            Verdict::Allowed | Verdict::Unchecked => false,
         }
     }
 
     /// Whether an answer of a source of proofs could change the judgement of a path of this `depth`.
     #[must_use]
     pub fn leaves_questions(&self, depth: Depth) -> bool {
-        match self.verdict {
+        match self.verdict.innermost() {
             _ if self.names == NameCheck::NotAllowed => false,
             Verdict::Cleared(_) | Verdict::Probable(_) => true,
             // The verdict on one certificate of a chain may hide those on the others.

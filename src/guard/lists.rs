@@ -155,7 +155,8 @@ impl ExactList {
             Self::Fingerprints(list) if list.contains(digest) => None,
             Self::Fingerprints(_) => return None,
         };
-        Some(Listing { list: Arc::clone(self.name()), finding, encoding, position: 0 })
+        let list = Arc::clone(self.name());
+        Some(Listing { list, finding, encoding, position: 0, also: None })
     }
 }
 

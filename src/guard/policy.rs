@@ -38,6 +38,11 @@ impl Decision {
             Self::Reject => 3,
         }
     }
+
+    /// The harder of two decisions.
+    pub(super) fn harder(self, other: Self) -> Self {
+        if other.hardness() > self.hardness() { other } else { self }
+    }
 }
 
 /// The certificates of a client's verified path that are judged.
@@ -86,17 +91,37 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The treatment of a connection whose client key has `verdict`.
+    /// The treatment of a connection whose client key has `verdict`. Of several verdicts on one key,
+    /// such as on a weak key in a filter, the hardest decision wins.
     #[must_use]
     pub fn decide(&self, verdict: &Verdict) -> Decision {
         match verdict {
             Verdict::Allowed | Verdict::Clean => Decision::Admit,
             Verdict::Cleared(_) => self.on_cleared,
             Verdict::Confirmed(_) => self.on_confirmed,
-            Verdict::Listed(_) => self.on_listed,
+            Verdict::Listed(_) => self.decide_also(verdict).harder(self.on_listed),
             Verdict::Probable(_) => self.on_probable,
             Verdict::Unchecked => self.on_unchecked,
-            Verdict::Weak(_) => self.on_weak,
+            Verdict::Weak(_) => self.decide_also(verdict).harder(self.on_weak),
+        }
+    }
+
+    fn decide_also(&self, verdict: &Verdict) -> Decision {
+        verdict.also().map_or(Decision::Admit, |also| self.decide(also))
+    }
+
+    /// The mildest decision on a key with `verdict`, whatever filters and answers say of it.
+    pub(super) fn mildest(&self, verdict: &Verdict) -> Decision {
+        let of_also = verdict.also().map_or(Decision::Admit, |also| self.mildest(also));
+        match verdict {
+            Verdict::Listed(_) => of_also.harder(self.on_listed),
+            Verdict::Weak(_) => of_also.harder(self.on_weak),
+            Verdict::Allowed
+            | Verdict::Clean
+            | Verdict::Cleared(_)
+            | Verdict::Confirmed(_)
+            | Verdict::Probable(_)
+            | Verdict::Unchecked => of_also,
         }
     }
 
@@ -146,8 +171,13 @@ mod tests {
             on_weak: Decision::Flag,
             ..Policy::default()
         };
-        let listing =
-            Listing { list: "l".into(), finding: None, encoding: Encoding::Presented, position: 0 };
+        let listing = Listing {
+            list: "l".into(),
+            finding: None,
+            encoding: Encoding::Presented,
+            position: 0,
+            also: None,
+        };
         assert_eq!(policy.decide(&Verdict::Allowed), Decision::Admit);
         assert_eq!(policy.decide(&Verdict::Listed(listing)), Decision::Reject);
         let hit = Hit {
@@ -169,7 +199,7 @@ mod tests {
         assert_eq!(Policy::default().decide(&Verdict::Cleared(hit.clone())), Decision::Admit);
         assert_eq!(policy.decide(&Verdict::Probable(hit)), Decision::Flag);
         assert_eq!(policy.decide(&Verdict::Unchecked), Decision::Annotate);
-        let weak = Verdict::Weak(Weakness { check: WeakCheck::Roca, position: 0 });
+        let weak = Verdict::Weak(Weakness { check: WeakCheck::Roca, position: 0, also: None });
         assert_eq!(policy.decide(&weak), Decision::Flag);
         assert_eq!(Policy::default().decide(&weak), Decision::Reject);
     }

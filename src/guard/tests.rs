@@ -81,9 +81,11 @@ fn exceptions_come_before_lists_and_lists_before_filters_in_every_encoding() {
         let list = FingerprintList::parse("march", &fingerprint.to_string()).unwrap();
         let exception =
             Exception { key: fingerprint.into(), until, reason: "replaced soon".to_owned() };
-        let guard = guard(&[&spki]).with_lists(vec![Arc::new(list)]);
-        let listing = Listing { list: "march".into(), finding: None, encoding, position: 0 };
         let chain = std::slice::from_ref(&leaf);
+        let guard = guard(&[&spki]);
+        let also = Some(Box::new(guard.judge(chain, Depth::Leaf, now())));
+        let guard = guard.with_lists(vec![Arc::new(list)]);
+        let listing = Listing { list: "march".into(), finding: None, encoding, position: 0, also };
         assert_eq!(guard.judge(chain, Depth::Leaf, now()), Verdict::Listed(listing.clone()));
         // An exception expires at `until`.
         let guard = guard.with_exceptions([exception]);
@@ -318,7 +320,7 @@ fn rsa_key_of(modulus: &BigUint, exponent: u32) -> Vec<u8> {
 }
 
 fn weak(check: WeakCheck) -> Verdict {
-    Verdict::Weak(Weakness { check, position: 0 })
+    Verdict::Weak(Weakness { check, position: 0, also: None })
 }
 
 #[test]
@@ -334,7 +336,8 @@ fn a_weak_key_is_weak_with_any_exponent_whatever_filters_and_answers_say() {
     };
     let all = guard(&[&square]).with_weak_checks(WeakChecks::ALL);
     for exponent in [3, 17, 65_537] {
-        assert_eq!(judge(&all, &with_exponent(&square, exponent)), weak(WeakCheck::Invalid));
+        let verdict = judge(&all, &with_exponent(&square, exponent));
+        assert_eq!(verdict.weakness().map(|it| it.check), Some(WeakCheck::Invalid));
     }
     let even = rsa_key_of(&((BigUint::from(1_u32) << 1279) - 1_u32), 4);
     assert_eq!(judge(&all, &even), weak(WeakCheck::Invalid));
@@ -354,19 +357,60 @@ fn a_weak_key_is_weak_with_any_exponent_whatever_filters_and_answers_say() {
     let answered = guard(&[&square, &strong]).with_answers(answers.into());
     assert_eq!(judge(&answered, &square).kind(), VerdictKind::Cleared, "no check");
     let answered = answered.with_weak_checks(WeakChecks::ALL);
-    assert_eq!(
-        judge(&answered, &square),
-        weak(WeakCheck::Invalid),
-        "a clearance clears no weak key"
-    );
+    let cleared = judge(&answered, &square);
+    assert_eq!(cleared.kind(), VerdictKind::Weak, "a clearance clears no weak key");
+    assert_eq!(cleared.also().map(Verdict::kind), Some(VerdictKind::Cleared));
     assert_eq!(judge(&answered, &strong).kind(), VerdictKind::Confirmed);
+}
+
+/// A list or a check that is tried out with `flag` must not admit a key that a filter rejects.
+#[test]
+fn the_hardest_decision_on_a_key_wins_whatever_its_verdict_is() {
+    const DECISIONS: [Decision; 4] =
+        [Decision::Admit, Decision::Annotate, Decision::Flag, Decision::Reject];
+    let square = rsa_key([1279, 1279]);
+    let in_filter = |is_weak: bool, is_listed: bool| {
+        let checks = if is_weak { WeakChecks::ALL } else { WeakChecks::NONE };
+        let lists = is_listed.then(|| list("march", &[number_line(&square)]));
+        guard(&[&square]).with_weak_checks(checks).with_lists(lists)
+    };
+    for (is_weak, is_listed) in [(false, false), (false, true), (true, false), (true, true)] {
+        let guard = in_filter(is_weak, is_listed);
+        let verdict = guard.judge_key(&square, now());
+        let kind = match (is_listed, is_weak) {
+            (true, _) => VerdictKind::Listed,
+            (false, true) => VerdictKind::Weak,
+            (false, false) => VerdictKind::Probable,
+        };
+        assert_eq!(verdict.kind(), kind);
+        assert_eq!(verdict.weakness().is_some(), is_weak);
+        assert!(verdict.hit().is_some_and(|hit| hit.position == 0));
+        assert_eq!(verdict.clone().at(2).hit().map(|hit| hit.position), Some(2));
+        let recorded = guard.judge_recorded(&RecordedKey::new(&square, guard.weak_checks()), now());
+        assert_eq!(recorded, verdict);
+        for on_listed in DECISIONS {
+            for on_weak in DECISIONS {
+                for on_probable in DECISIONS {
+                    let policy = Policy { on_listed, on_weak, on_probable, ..Policy::default() };
+                    let applied = [
+                        Some(on_probable),
+                        is_weak.then_some(on_weak),
+                        is_listed.then_some(on_listed),
+                    ];
+                    let applied = applied.into_iter().flatten();
+                    let hardest = applied.max_by_key(|decision| decision.hardness());
+                    assert_eq!(Some(policy.decide(&verdict)), hardest, "{policy:?}");
+                }
+            }
+        }
+    }
 }
 
 #[test]
 fn exceptions_and_lists_come_before_the_checks() {
     let square = rsa_key([1279, 1279]);
     let until = now() + Duration::from_secs(1);
-    let checked = || Guard::default().with_weak_checks(WeakChecks::ALL);
+    let checked = || guard(&[]).with_weak_checks(WeakChecks::ALL);
     let list = list("march", &[number_line(&square)]);
     let listed = checked().with_lists([list]);
     assert_eq!(listed.judge_key(&square, now()).kind(), VerdictKind::Listed);

@@ -70,7 +70,7 @@ impl Guard {
                     self.unanswered(&answers, &verdict, position, certificate)
             {
                 issuers += usize::from(position > 0);
-                may_change = policy.may_change(&key, can_be_cleared, is_rejected_now);
+                may_change = policy.may_change(&key, can_be_cleared, &verdict);
                 keys.push(key);
             }
             is_rejected |= is_rejected_now;
@@ -91,7 +91,7 @@ impl Guard {
         position: usize,
         certificate: &CertificateDer<'_>,
     ) -> Option<(UnansweredKey, bool)> {
-        let is_cleared = match verdict {
+        let is_cleared = match verdict.innermost() {
             Verdict::Cleared(_) => true,
             Verdict::Probable(_) => false,
             Verdict::Allowed
@@ -126,10 +126,13 @@ impl Guard {
 }
 
 impl Policy {
-    /// Whether an answer about `key` changes if its certificate is rejected. A cleared key keeps its
-    /// verdict while it is asked about again.
-    fn may_change(&self, key: &UnansweredKey, can_be_cleared: bool, is_rejected: bool) -> bool {
-        let changes = |decision: Decision| (decision == Decision::Reject) != is_rejected;
+    /// Whether an answer about `key`, which has `verdict` now, changes if its certificate is rejected.
+    /// A cleared key keeps its verdict while it is asked about again.
+    fn may_change(&self, key: &UnansweredKey, can_be_cleared: bool, verdict: &Verdict) -> bool {
+        let is_rejected = self.decide(verdict) == Decision::Reject;
+        let mildest = self.mildest(verdict);
+        let changes =
+            |answered: Decision| (mildest.harder(answered) == Decision::Reject) != is_rejected;
         !key.is_cleared
             && (changes(self.on_confirmed) || (can_be_cleared && changes(self.on_cleared)))
     }

@@ -57,7 +57,7 @@ pub struct Confirmation {
 }
 
 /// The list entry that a key matches.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Listing {
     /// The list's name.
     pub list: Arc<str>,
@@ -68,18 +68,50 @@ pub struct Listing {
     pub encoding: Encoding,
     /// Position in the client's chain of the certificate with this key; 0 is the leaf.
     pub position: usize,
+    /// The verdict that the key would have without the list; `None` if it would be clean. The harder
+    /// decision wins.
+    pub also: Option<Box<Verdict>>,
 }
 
 /// The check that an RSA key fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Weakness {
     /// The first check that the key fails, in the order of [`WeakCheck::ALL`].
     pub check: WeakCheck,
     /// Position in the client's chain of the certificate with this key; 0 is the leaf.
     pub position: usize,
+    /// The verdict that the key would have without the checks; `None` if it would be clean. The
+    /// harder decision wins.
+    pub also: Option<Box<Verdict>>,
 }
 
 impl Verdict {
+    /// This verdict behind a graver one; `None` if it is clean.
+    pub(super) fn behind(self) -> Option<Box<Self>> {
+        (self != Self::Clean).then(|| Box::new(self))
+    }
+
+    /// The verdict behind a listed or weak key, if there is one.
+    #[must_use]
+    pub fn also(&self) -> Option<&Self> {
+        match self {
+            Self::Listed(listing) => listing.also.as_deref(),
+            Self::Weak(weakness) => weakness.also.as_deref(),
+            Self::Allowed
+            | Self::Clean
+            | Self::Cleared(_)
+            | Self::Confirmed(_)
+            | Self::Probable(_)
+            | Self::Unchecked => None,
+        }
+    }
+
+    /// The verdict of filters and answers on a listed or weak key; any other verdict itself.
+    #[must_use]
+    pub fn innermost(&self) -> &Self {
+        self.also().map_or(self, Self::innermost)
+    }
+
     /// The verdict without its evidence.
     #[must_use]
     pub fn kind(&self) -> VerdictKind {
@@ -131,8 +163,11 @@ impl Verdict {
                     hit.position = position;
                 }
             }
-            Self::Listed(listing) => listing.position = position,
-            Self::Weak(weakness) => weakness.position = position,
+            Self::Listed(Listing { position: of_key, also, .. })
+            | Self::Weak(Weakness { position: of_key, also, .. }) => {
+                *of_key = position;
+                *also = also.take().map(|verdict| Box::new(verdict.at(position)));
+            }
             Self::Allowed | Self::Clean | Self::Unchecked => {}
         }
         self
@@ -150,13 +185,14 @@ impl Verdict {
         }
     }
 
-    /// The filter entry, if the key is in a filter.
+    /// The filter entry, if the key is in a filter, also if it is listed or weak.
     #[must_use]
     pub fn hit(&self) -> Option<&Hit> {
         match self {
             Self::Cleared(hit) | Self::Probable(hit) => Some(hit),
             Self::Confirmed(confirmation) => confirmation.hit.as_ref(),
-            Self::Allowed | Self::Clean | Self::Listed(_) | Self::Unchecked | Self::Weak(_) => None,
+            Self::Listed(_) | Self::Weak(_) => self.also()?.hit(),
+            Self::Allowed | Self::Clean | Self::Unchecked => None,
         }
     }
 
@@ -180,11 +216,11 @@ impl Verdict {
     pub fn weakness(&self) -> Option<&Weakness> {
         match self {
             Self::Weak(weakness) => Some(weakness),
+            Self::Listed(_) => self.also()?.weakness(),
             Self::Allowed
             | Self::Clean
             | Self::Cleared(_)
             | Self::Confirmed(_)
-            | Self::Listed(_)
             | Self::Probable(_)
             | Self::Unchecked => None,
         }
@@ -195,13 +231,12 @@ impl Verdict {
     pub fn proof(&self) -> Option<&Fingerprint> {
         match self {
             Self::Confirmed(confirmation) => Some(&confirmation.proof),
+            Self::Listed(_) | Self::Weak(_) => self.also()?.proof(),
             Self::Allowed
             | Self::Clean
             | Self::Cleared(_)
-            | Self::Listed(_)
             | Self::Probable(_)
-            | Self::Unchecked
-            | Self::Weak(_) => None,
+            | Self::Unchecked => None,
         }
     }
 
@@ -379,7 +414,7 @@ mod tests {
             r#"cleared;filter="pwnedkeys";revision=42"#
         );
         assert_eq!(
-            Verdict::Probable(hit).to_string(),
+            Verdict::Probable(hit.clone()).to_string(),
             r#"probable;filter="pwnedkeys";revision=42"#
         );
         let listing = |list: &str, finding: Option<&str>| Listing {
@@ -387,14 +422,23 @@ mod tests {
             finding: finding.map(Into::into),
             encoding: Encoding::Presented,
             position: 0,
+            also: None,
         };
         assert_eq!(Verdict::Listed(listing("march", None)).to_string(), r#"listed;list="march""#);
         assert_eq!(
             Verdict::Listed(listing("badkeys", Some("debianssl"))).to_string(),
             r#"listed;list="badkeys";finding="debianssl""#
         );
-        let weakness = Weakness { check: WeakCheck::SmallFactors, position: 0 };
-        assert_eq!(Verdict::Weak(weakness).to_string(), r#"weak;check="small-factors""#);
+        let check = WeakCheck::SmallFactors;
+        let weak = Verdict::Weak(Weakness { check, position: 0, also: None });
+        assert_eq!(weak.to_string(), r#"weak;check="small-factors""#);
+        let also = Some(Box::new(Verdict::Probable(hit)));
+        let weak = Verdict::Weak(Weakness { check, position: 0, also });
+        let shown = r#"weak;check="small-factors";filter="pwnedkeys";revision=42"#;
+        assert_eq!(weak.to_string(), shown);
+        let both = Listing { also: Some(Box::new(weak)), ..listing("march", None) };
+        let shown = r#"listed;list="march";check="small-factors";filter="pwnedkeys";revision=42"#;
+        assert_eq!(Verdict::Listed(both).to_string(), shown);
         assert_eq!(Verdict::Allowed.to_string(), "allowed");
         assert_eq!(Verdict::Clean.to_string(), "clean");
         assert_eq!(Verdict::Unchecked.to_string(), "unchecked");
