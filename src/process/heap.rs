@@ -18,7 +18,8 @@ pub(crate) fn keep_freed_memory() {
     drop(black_box(Vec::<u8>::with_capacity(BLOCK)));
 }
 
-#[cfg(all(test, target_os = "linux", target_env = "gnu"))]
+#[cfg(test)]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod tests {
     use super::*;
 

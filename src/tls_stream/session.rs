@@ -280,7 +280,6 @@ impl Session {
     ///
     /// rustls gets the bytes that it was offered before, and no others, because nobody may read the
     /// data that it would decrypt.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "rustls may add states")]
     fn write(
         &mut self,
         write: impl FnOnce(

@@ -350,7 +350,7 @@ fn generator(seed: u64) -> impl FnMut(usize) -> usize {
 }
 
 fn data(length: usize) -> Vec<u8> {
-    (0..length).map(|number| (number % 251) as u8).collect()
+    (0..length).map(|number| u8::try_from(number % 251).unwrap()).collect()
 }
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];

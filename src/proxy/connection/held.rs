@@ -95,5 +95,5 @@ async fn client_gone(stream: &mut TlsStream<TcpStream>, is_http: bool) {
             Ok(Prefetched { .. }) => {}
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
