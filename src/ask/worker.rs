@@ -84,8 +84,10 @@ impl AskWorker {
         self.current.borrow_mut().load().authorizer_on(listen).cloned()
     }
 
-    /// Makes the connections check whether their askers may go on asking.
+    /// Makes the connections check whether their askers may go on asking. The cache lets go of the
+    /// previous snapshot, whose filters and lists would stay in memory until the next question.
     pub(crate) fn follow_snapshot(&self) {
+        self.current.borrow_mut().load();
         self.snapshots.notify_waiters();
     }
 
