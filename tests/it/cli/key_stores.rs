@@ -17,10 +17,9 @@ const KEYTOOL_CERTIFICATE: &[u8] = include_bytes!("../../vectors/inputs/keytool.
 
 /// The store in an input, which must need its passphrase.
 fn store(what: &str, input: &[u8]) -> EncryptedStore {
-    match problem(what, input) {
-        InputError::Passphrase(store) => store,
-        other => panic!("{what}: {other}"),
-    }
+    let problem = problem(what, input);
+    let InputError::Passphrase(store) = problem else { panic!("{what}: {problem}") };
+    store
 }
 
 #[test]
