@@ -19,14 +19,12 @@ pub(super) fn has_close_primes(modulus: &BigUint) -> bool {
     }
     let mut a = root + 1_u32;
     let mut difference = &a * &a - modulus;
-    for _ in 0..ROUNDS {
-        if is_square(&difference) {
-            return true;
-        }
+    (0..ROUNDS).any(|_| {
+        let is_found = is_square(&difference);
         difference += (&a << 1_u32) + 1_u32; // (a + 1)² − a²
         a += 1_u32;
-    }
-    false
+        is_found
+    })
 }
 
 #[cfg(test)]

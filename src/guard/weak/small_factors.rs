@@ -31,7 +31,7 @@ pub(super) fn has_one(modulus: &BigUint) -> bool {
         let remainder = modulus % &batch.product;
         batch.words.iter().any(|Word { product, primes }| {
             let remainder = (&remainder % product).iter_u64_digits().next().unwrap_or_default();
-            primes.iter().any(|prime| remainder % u64::from(*prime) == 0)
+            primes.iter().any(|prime| remainder.is_multiple_of(u64::from(*prime)))
         })
     })
 }
