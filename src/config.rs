@@ -8,6 +8,7 @@
 //! one field with its default suffices. `CONTRIBUTING.md` lists the steps outside this module: the
 //! example, the reference and the test.
 
+mod access_log;
 mod authorizer;
 mod check;
 mod confirm;
@@ -30,6 +31,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use self::access_log::{AccessLogConfig, AccessLogField, AccessLogFormat, LoggedRequests};
 pub use self::authorizer::{
     AskersConfig, AuthorizerConfig, AuthorizerLimits, AuthorizerProtocol, AuthorizerTls,
     CertificateSource, ClientChecks, HeaderEncoding, OpenAccess, SocketGroup,
@@ -61,7 +63,7 @@ pub struct Config {
     pub admin: ListenAddress,
     /// The log on standard error.
     pub log: LogConfig,
-    /// The access log on standard output. Default: off.
+    /// The access log. Default: off.
     pub access_log: AccessLogConfig,
     /// Filters, at least one.
     pub filters: Vec<FilterConfig>,
@@ -115,19 +117,6 @@ pub struct LogConfig {
     /// Minimum interval between two lines of a worker about the same event of the same client;
     /// events in between are counted. Default: 60 s; 0 logs every event.
     pub repeat_after: Duration,
-}
-
-/// The requests in the access log.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AccessLogConfig {
-    /// All requests.
-    All,
-    /// Requests with a status of 400 or higher, and incomplete requests.
-    Errors,
-    /// No requests.
-    #[default]
-    Off,
 }
 
 /// The format of log lines.
@@ -357,7 +346,10 @@ impl Config {
         let settings = [
             ("workers", self.workers != before.workers),
             ("admin", self.admin != before.admin),
-            ("log", self.log != before.log),
+            (
+                "log",
+                LogConfig { level: before.log.level.clone(), ..self.log.clone() } != before.log,
+            ),
             ("access_log", self.access_log != before.access_log),
             ("state", self.state_dir != before.state_dir),
             ("confirm", self.confirm != before.confirm),

@@ -3,6 +3,8 @@
 //! One thread writes all lines of a log. Lines that wait for it are bounded in bytes. Further lines
 //! are dropped and counted, and no worker waits. Lines about security have room of their own.
 
+mod file;
+
 use std::io::{self, Write};
 use std::mem;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,6 +14,8 @@ use std::time::Duration;
 
 use prometheus::IntCounter;
 use tracing::warn;
+
+pub use self::file::{LogFile, LogReopener};
 
 /// Maximum bytes of ordinary lines that wait for the thread, 2 MiB. As many bytes may be in the
 /// write that is in progress.

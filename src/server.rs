@@ -19,11 +19,11 @@ use tracing::{error, info};
 use self::links::Links;
 use crate::admin::{self, AdminListener};
 use crate::blocking::BlockingPool;
-use crate::config::{Config, ListenAddress, ShutdownConfig};
+use crate::config::{Config, ListenAddress, LogLevel, ShutdownConfig};
 use crate::confirm::{AnswerKeeper, AskingLinks, AskingTask, ConfirmError, Inquiry, Questions};
 use crate::guard::{CurrentAnswers, RecentKeys};
 use crate::listen::{self, Addresses, Listener};
-use crate::log_writer::{LogWriter, LogWriterGuard};
+use crate::log_writer::{LogFile, LogReopener, LogWriter, LogWriterGuard};
 use crate::metrics::{ControlMetrics, Exposition, LogMetrics, WorkerMetrics};
 use crate::process::inherited_sockets::{InheritedSockets, InheritedSocketsError};
 use crate::process::lifecycle::Lifecycle;
@@ -55,7 +55,6 @@ pub struct Server {
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Parts of the process that exist before the server.
-#[derive(Debug)]
 pub struct Prerequisites {
     /// Sockets from the service manager.
     pub inherited: InheritedSockets,
@@ -63,16 +62,25 @@ pub struct Prerequisites {
     pub loader: BlockingPool,
     /// The series of the logs.
     pub logs: LogMetrics,
+    /// Sets the level of the log after a reload.
+    pub set_log_level: SetLogLevel,
 }
+
+/// Sets the level of the log.
+pub type SetLogLevel = Box<dyn Fn(&LogLevel) + Send + Sync>;
 
 impl Prerequisites {
     /// Starts the thread that reads files.
     ///
     /// # Errors
     /// Returns an error if the operating system refuses the thread.
-    pub fn new(inherited: InheritedSockets, logs: LogMetrics) -> Result<Self, ServerError> {
+    pub fn new(
+        inherited: InheritedSockets,
+        logs: LogMetrics,
+        set_log_level: SetLogLevel,
+    ) -> Result<Self, ServerError> {
         let loader = BlockingPool::new("keygate-loader", 1).map_err(ServerError::Loader)?;
-        Ok(Self { inherited, loader, logs })
+        Ok(Self { inherited, loader, logs, set_log_level })
     }
 }
 
@@ -138,7 +146,7 @@ impl Server {
         file: Option<&Path>,
         prerequisites: Prerequisites,
     ) -> Result<Self, ServerError> {
-        let Prerequisites { inherited, loader: thread, logs } = prerequisites;
+        let Prerequisites { inherited, loader: thread, logs, set_log_level } = prerequisites;
         inherited.check(config)?;
         let metrics = Metrics::new(config, &logs)?;
         let recent = recent_keys(config);
@@ -167,14 +175,14 @@ impl Server {
         let asking = asking.transpose()?;
         let keeper = asking.as_ref().map(AskingTask::keeper);
         let (links, commands) = Links::new(config, first, &loader, resolver);
-        let access_log = LogWriter::start("access", io::stdout(), logs.access_log());
+        let access_log = start_access_log(config, &logs, &links.reopener);
         let (access_log, access_log_guard) = access_log.map_err(ServerError::AccessLog)?;
         let context = links.worker_context(access_log, inquiry);
         let sockets = workers::Sockets { listeners, inherited };
         let supervisor = Supervisor::default();
         let workers =
             workers::start(config, sockets, &metrics.workers, &recent, &context, &supervisor)?;
-        let watcher = links.watcher(loader, prepare_addresses(&workers), commands, thread);
+        let watcher = links.watcher(loader, prepare(&workers, set_log_level), commands, thread);
         let control = links.control(watcher, admin, metrics, asking);
         control.spawn(&supervisor).map_err(ServerError::Control)?;
         Ok(Self {
@@ -292,8 +300,31 @@ fn load(
     Ok((loader, first))
 }
 
-/// Binds the addresses of a new configuration before it is in use.
-fn prepare_addresses(workers: &Workers) -> Prepare {
+/// Starts the access log, to its file or to standard output.
+fn start_access_log(
+    config: &Config,
+    logs: &LogMetrics,
+    reopener: &LogReopener,
+) -> io::Result<(LogWriter, LogWriterGuard)> {
+    let Some(path) = &config.access_log.path else {
+        return LogWriter::start("access", io::stdout(), logs.access_log());
+    };
+    let file = LogFile::open(path, reopener.clone()).map_err(|error| {
+        io::Error::new(error.kind(), format!("access_log.path {}: {error}", path.display()))
+    })?;
+    LogWriter::start("access", file, logs.access_log())
+}
+
+/// Binds the addresses of a new configuration before it is in use, and then sets the level of the log.
+fn prepare(workers: &Workers, set_log_level: SetLogLevel) -> Prepare {
     let addresses = Arc::clone(workers.addresses());
-    Box::new(move |config| Ok(Box::new(Addresses::prepare(&addresses, config)?)))
+    let set_log_level = Arc::new(set_log_level);
+    Box::new(move |config| {
+        let commit = Addresses::prepare(&addresses, config)?;
+        let (level, set_log_level) = (config.log.level.clone(), Arc::clone(&set_log_level));
+        Ok(Box::new(move || {
+            commit();
+            set_log_level(&level);
+        }))
+    })
 }

@@ -49,7 +49,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     std::fs::create_dir(directory.join(PROOFS)).map_err(failed)?;
     let config = write_configuration(directory, upstream, source)?;
     let logs = LogMetrics::new().map_err(ServerError::Metrics)?;
-    let prerequisites = Prerequisites::new(InheritedSockets::default(), logs.clone())?;
+    let prerequisites =
+        Prerequisites::new(InheritedSockets::default(), logs.clone(), Box::new(|_| ()))?;
     let server = Server::start(&config, None, prerequisites)?;
     let Some(ListenAddress::Tcp(address)) = server.addresses().first().map(|it| it.local.clone())
     else {

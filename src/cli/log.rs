@@ -5,18 +5,23 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use tracing::Metadata;
+use tracing::{Metadata, error};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::{MakeWriter, SubscriberBuilder};
 
 use super::{BoxedError, CliError};
-use crate::config::{LogConfig, LogFormat};
+use crate::config::{LogConfig, LogFormat, LogLevel};
 use crate::log_writer::{LineClass, LogWriter, LogWriterGuard};
 use crate::metrics::LogMetrics;
+use crate::server::SetLogLevel;
 
-/// Starts the log. Dropping the guard writes the buffered lines and stops the log.
-pub(super) fn start(config: &LogConfig, metrics: &LogMetrics) -> Result<LogWriterGuard, CliError> {
+/// Starts the log. Dropping the guard writes the buffered lines and stops the log. The function sets
+/// the level after a reload.
+pub(super) fn start(
+    config: &LogConfig,
+    metrics: &LogMetrics,
+) -> Result<(LogWriterGuard, SetLogLevel), CliError> {
     let failed = |source: BoxedError| CliError::system("cannot start the log", source);
     let filter: EnvFilter =
         config.level.directives().parse().map_err(|error: ParseError| failed(error.into()))?;
@@ -28,14 +33,36 @@ pub(super) fn start(config: &LogConfig, metrics: &LogMetrics) -> Result<LogWrite
         LogFormat::Auto => LogFormat::Json,
         format @ (LogFormat::Json | LogFormat::Text) => format,
     };
-    let started = match format {
+    let set_level: SetLogLevel = match format {
         LogFormat::Auto | LogFormat::Json => {
-            builder.json().flatten_event(true).with_current_span(false).try_init()
+            let builder = builder.json().flatten_event(true).with_current_span(false);
+            let builder = builder.with_filter_reloading();
+            let handle = builder.reload_handle();
+            builder.try_init().map_err(failed)?;
+            Box::new(move |level| apply(level, |filter| handle.reload(filter).is_ok()))
         }
-        LogFormat::Text => builder.with_ansi(false).try_init(),
+        LogFormat::Text => {
+            let builder = builder.with_ansi(has_colour()).with_filter_reloading();
+            let handle = builder.reload_handle();
+            builder.try_init().map_err(failed)?;
+            Box::new(move |level| apply(level, |filter| handle.reload(filter).is_ok()))
+        }
     };
-    started.map_err(failed)?;
-    Ok(guard)
+    Ok((guard, set_level))
+}
+
+/// Whether text has colours: on a terminal, unless `NO_COLOR` is set (no-color.org).
+fn has_colour() -> bool {
+    let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    io::stderr().is_terminal() && !is_unwanted
+}
+
+/// Uses the filter for `level`. A checked level always has one.
+fn apply(level: &LogLevel, reload: impl FnOnce(EnvFilter) -> bool) {
+    let is_set = level.directives().parse().is_ok_and(reload);
+    if !is_set {
+        error!(level = level.directives(), "the level of the log cannot be changed");
+    }
 }
 
 /// The modules whose lines are about security: rejected and flagged clients, updates of filters and

@@ -26,9 +26,9 @@ pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
         .map_err(ServerError::Confirm)?;
     let sandbox = sandbox::enter(&config, file)?;
     let logs = LogMetrics::new().map_err(ServerError::Metrics)?;
-    let _log = log::start(&config.log, &logs)?;
+    let (_log, set_log_level) = log::start(&config.log, &logs)?;
     let mut signals = SignalHandler::install()?;
-    let prerequisites = Prerequisites::new(inherited, logs)?;
+    let prerequisites = Prerequisites::new(inherited, logs, set_log_level)?;
     let Some(server) = start(&config, file, prerequisites, &mut signals)? else {
         info!("stopped during the start");
         return Ok(Exit::Done);

@@ -21,8 +21,8 @@ use self::fetch::Protection;
 use super::document::{Decoded, Document, decode};
 use super::units::{self, DurationText};
 use super::{
-    Config, ConfigError, ConfigProblem, FilterConfig, ListenAddress, LogConfig, LogLevel,
-    LogLevelError, ServiceConfig, raw,
+    AccessLogConfig, AccessLogFormat, Config, ConfigError, ConfigProblem, FilterConfig,
+    ListenAddress, LogConfig, LogLevel, LogLevelError, ServiceConfig, raw,
 };
 use crate::guard::Exception;
 use crate::spki::{Fingerprint, KeyDigest, RsaExponents};
@@ -148,7 +148,7 @@ impl<'a> Checker<'a> {
             workers: self.workers(raw.workers),
             admin,
             log: self.log(raw.log),
-            access_log: raw.access_log.requests,
+            access_log: self.access_log(raw.access_log),
             confirm: raw.confirm.map(|confirm| self.confirm(confirm, &filters)),
             filters,
             lists,
@@ -246,6 +246,22 @@ impl<'a> Checker<'a> {
             self.invalid(path, problem);
             SocketAddr::from(([0; 4], 0))
         })
+    }
+
+    fn access_log(&self, log: raw::RawAccessLog) -> AccessLogConfig {
+        if log.fields.as_ref().is_some_and(Vec::is_empty) {
+            self.invalid("access_log.fields", "empty; name at least one field, or remove the key");
+        }
+        if log.fields.is_some() && log.format == AccessLogFormat::Common {
+            let problem = "has no effect with format = \"common\"; remove it";
+            self.conflict("access_log.fields", problem);
+        }
+        AccessLogConfig {
+            requests: log.requests,
+            format: log.format,
+            fields: log.fields,
+            path: log.path.map(|path| self.path("access_log.path", &path)),
+        }
     }
 
     fn log(&self, log: raw::Log) -> LogConfig {

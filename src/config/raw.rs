@@ -25,7 +25,8 @@ pub(super) use self::service::{Limits, RawService, RawTls};
 pub(super) use self::upstream::{RawServer, RawUpstream, UpstreamTls};
 use super::units::{DateText, DurationText, SizeText};
 use super::{
-    AccessLogConfig, Implausible, LogFormat, Rollback, SandboxConfig, Shrink, ShutdownConfig,
+    AccessLogField, AccessLogFormat, Implausible, LogFormat, LoggedRequests, Rollback,
+    SandboxConfig, Shrink, ShutdownConfig,
 };
 use crate::guard::{Decision, Depth, RejectWith, WeakCheck};
 
@@ -100,7 +101,10 @@ impl Default for Log {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawAccessLog {
-    pub(super) requests: AccessLogConfig,
+    pub(super) requests: LoggedRequests,
+    pub(super) format: AccessLogFormat,
+    pub(super) fields: Option<Vec<AccessLogField>>,
+    pub(super) path: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -22,6 +22,7 @@ use self::handshake_failure::{HandshakeFailure, reject_name};
 use super::client_hello::{self, PlainHttp};
 use super::client_socket::{ClientIo, detect_vanished};
 use super::http;
+use super::open_connection::tls_facts::TlsFacts;
 use super::open_connection::{OpenConnection, record_judgement};
 use super::proxy_protocol;
 use super::tcp;
@@ -215,8 +216,9 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
     if !is_rejected && (is_chain || judgement.depends_on_filters()) {
         identity.with_path(|path| worker.record_admitted(&service, path));
     }
+    let tls_facts = worker.access_log.is_some().then(|| Box::new(TlsFacts::of(&stream)));
     let alpn = stream.state().alpn_protocol();
-    let open = OpenConnection::new(&snapshot, service, identity, judgement, alpn);
+    let open = OpenConnection::new(&snapshot, service, identity, judgement, alpn, tls_facts);
     if is_over_limit && !is_rejected {
         open.reject_over_limit();
     }

@@ -265,6 +265,9 @@ async fn forward(
         Err(failure) => {
             let is_client_fault = matches!(failure.error, UpstreamError::Client(_));
             http.worker.upstream_log.request_failed(&http.service.config, &failure);
+            if let Some(record) = in_flight.record() {
+                record.set_error(&failure.error);
+            }
             if !is_client_fault {
                 Box::pin(in_flight.discard_rest()).await;
             }

@@ -5,6 +5,7 @@
 //! finish, new ones get 403, and the connection closes within `evict_within`.
 
 pub(crate) mod state;
+pub(crate) mod tls_facts;
 
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::rc::Rc;
@@ -16,6 +17,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use tracing::info;
 
 use self::state::{ConnectionKind, ConnectionState};
+use self::tls_facts::TlsFacts;
 use super::message::headers::key_status;
 use crate::client_log::RefusalLog;
 use crate::config::{AlpnProtocol, Protocol};
@@ -23,8 +25,7 @@ use crate::guard::{Decision, Depth, JudgedAt, Judgement, OpenQuestions, Verdict}
 use crate::metrics::ServiceMetrics;
 use crate::permit::ClientKey;
 use crate::snapshot::{Routes, Service, Snapshot};
-use crate::spki::{self, Fingerprint};
-use crate::tls::{ClientIdentity, PathExpiry};
+use crate::tls::{CertificateSummary, ClientIdentity, PathExpiry};
 
 /// Counts a judgement, and logs it unless the client is admitted.
 pub(crate) fn record_judgement(
@@ -86,7 +87,9 @@ pub(crate) struct OpenConnection {
     /// requests until its connection is closed.
     rejection: Cell<Option<RequestRejection>>,
     has_responded: Cell<bool>,
-    fingerprint: OnceCell<Option<String>>,
+    summary: OnceCell<Option<Box<CertificateSummary>>>,
+    /// `None` unless the access log is on.
+    tls_facts: Option<Box<TlsFacts>>,
 }
 
 impl OpenConnection {
@@ -97,6 +100,7 @@ impl OpenConnection {
         identity: ClientIdentity,
         judgement: Judgement,
         alpn: Option<&[u8]>,
+        tls_facts: Option<Box<TlsFacts>>,
     ) -> Rc<Self> {
         let is_http2 = alpn == Some(AlpnProtocol::H2.as_bytes());
         let kind = match service.config.protocol {
@@ -117,7 +121,8 @@ impl OpenConnection {
             rejection: Cell::new(is_rejected.then(|| forbidden(judgement.rejection()))),
             judgement: RefCell::new(judgement),
             has_responded: Cell::new(false),
-            fingerprint: OnceCell::new(),
+            summary: OnceCell::new(),
+            tls_facts,
         })
     }
 
@@ -169,13 +174,21 @@ impl OpenConnection {
         self.judgement.borrow().verdict.as_str()
     }
 
-    /// The fingerprint of the client's key, computed at the first call.
+    /// The client's certificate, decoded at the first call. `None` for a client without one.
+    pub(crate) fn client_summary(&self) -> Option<&CertificateSummary> {
+        let compute = || Some(Box::new(CertificateSummary::of(self.identity.leaf()?)));
+        self.summary.get_or_init(compute).as_deref()
+    }
+
+    /// The fingerprint of the client's key.
     pub(crate) fn fingerprint(&self) -> Option<&str> {
-        let compute = || {
-            let spki = spki::of_certificate(self.identity.leaf()?).ok()?;
-            Some(Fingerprint::of(spki).to_string())
-        };
-        self.fingerprint.get_or_init(compute).as_deref()
+        let fingerprint = self.client_summary()?.fingerprint.as_str();
+        Some(fingerprint).filter(|fingerprint| !fingerprint.is_empty())
+    }
+
+    /// The parameters of TLS; `None` unless the access log is on.
+    pub(crate) fn tls_facts(&self) -> Option<&TlsFacts> {
+        self.tls_facts.as_deref()
     }
 
     /// The name of the status header in the service's configuration.

@@ -29,6 +29,12 @@ pub(crate) async fn serve(
         Ok(upstream) => upstream,
         Err(failure) => {
             worker.upstream_log.request_failed(&service.config, &failure);
+            if let Some(log) = &worker.access_log {
+                let mut record = log.begin(&connection);
+                record.request_line = RequestLine::tunnel();
+                failure.server.iter().for_each(|server| record.set_upstream(server));
+                record.set_error(&failure.error);
+            }
             let _ = client.shutdown().await; // no response exists in the client's protocol
             return;
         }

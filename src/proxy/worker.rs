@@ -101,7 +101,7 @@ impl Worker {
             servers: context.servers.clone(),
             resolver: context.resolver.clone(),
             per_ip,
-            access_log: AccessLog::new(config.access_log, context.access_log.clone()),
+            access_log: AccessLog::new(&config.access_log, context.access_log.clone()),
             refusal_log: RefusalLog::new(context.recent_hits.clone(), config.log.repeat_after),
             upstream_log: UpstreamLog::new(config.log.repeat_after),
             inquiry: context.inquiry.clone(),

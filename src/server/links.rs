@@ -11,7 +11,7 @@ use crate::admin::{AdminListener, AdminSources, AdminState, Drain};
 use crate::blocking::BlockingPool;
 use crate::config::Config;
 use crate::confirm::{AskingTask, ConfirmStatus, Inquiry};
-use crate::log_writer::LogWriter;
+use crate::log_writer::{LogReopener, LogWriter};
 use crate::metrics::Exposition;
 use crate::process::heartbeat::Heartbeats;
 use crate::process::lifecycle::Lifecycle;
@@ -41,6 +41,8 @@ pub(super) struct Links {
     heartbeats: Heartbeats,
     /// The workers that hang, as the control thread finds them.
     hanging: watch::Sender<Vec<usize>>,
+    /// Opens the access log again.
+    pub(super) reopener: LogReopener,
 }
 
 impl Links {
@@ -63,6 +65,7 @@ impl Links {
             recent_hits: RecentHits::default(),
             heartbeats: Heartbeats::new(config.workers.get()),
             hanging: watch::Sender::default(),
+            reopener: LogReopener::default(),
         };
         (links, received)
     }
@@ -98,6 +101,7 @@ impl Links {
             commands,
             judgements: self.judgements.clone(),
             poll_interval: POLL_INTERVAL,
+            reopener: self.reopener.clone(),
             thread,
         }
     }

@@ -22,6 +22,7 @@ use super::load::source::filter::AcceptError;
 use super::load::{Loader, RefreshedSnapshot};
 use super::report::Report;
 use crate::blocking::{BlockingError, BlockingPool};
+use crate::log_writer::LogReopener;
 
 /// Interval at which files are polled, 10 s. A poll without changes takes one `stat` for each file.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
@@ -77,6 +78,8 @@ pub struct FileWatcher {
     pub judgements: watch::Sender<u64>,
     /// Interval of the poll.
     pub poll_interval: Duration,
+    /// Opens the access log again with each requested reload.
+    pub reopener: LogReopener,
     /// The thread that reads the files.
     pub thread: BlockingPool,
 }
@@ -115,6 +118,7 @@ impl FileWatcher {
                 }
                 Wakeup::Command(Command::Reload(response)) => {
                     trigger = Trigger::Requested;
+                    self.reopener.reopen();
                     requests.0.push((Instant::now(), response));
                 }
                 Wakeup::Files => {}

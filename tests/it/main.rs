@@ -116,6 +116,7 @@ mod http {
 }
 
 mod monitoring {
+    mod access_log;
     mod admin;
     mod log;
     mod prometheus;

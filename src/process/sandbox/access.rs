@@ -121,6 +121,16 @@ pub(super) fn state_directory() -> BitFlags<AccessFs> {
         | AccessFs::Truncate
 }
 
+/// The directory of the access log.
+pub(super) fn log_directory(config: &Config) -> Option<PathBuf> {
+    parent(config.access_log.path.as_deref()?)
+}
+
+/// Rights to append to a log file, and to create it again after it was renamed.
+pub(super) fn log_files() -> BitFlags<AccessFs> {
+    AccessFs::WriteFile | AccessFs::MakeReg
+}
+
 /// Rights to create a Unix socket in place of a stale one.
 pub(super) fn sockets() -> BitFlags<AccessFs> {
     AccessFs::MakeSock | AccessFs::RemoveFile

@@ -256,5 +256,6 @@ fn request_line(parts: &Parts, request_id: Option<&HeaderValue>) -> RequestLine 
     if let Some(id) = request_id.and_then(|id| id.to_str().ok()) {
         line.set_request_id(id);
     }
+    line.set_client(parts.headers.get(header::USER_AGENT), parts.headers.get(header::REFERER));
     line
 }

@@ -73,6 +73,9 @@ pub(crate) fn rejection(
     in_flight: RequestInFlight,
 ) -> Response<ResponseBody> {
     let RequestRejection { status, reason } = rejection;
+    if let Some(record) = in_flight.record() {
+        record.set_error(&reason);
+    }
     let (code, words) = (status.as_u16(), status.canonical_reason().unwrap_or_default());
     let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let (content_type, text) = if accept.is_some_and(|accept| accept.contains("application/json")) {

@@ -1,31 +1,34 @@
-//! The access log: one JSON line for each request, and for each connection of a TCP service.
+//! The access log: one line for each request, and for each connection of a TCP service.
 //!
-//! A separate thread writes the lines to standard output. If the reader of standard output stalls,
-//! lines are dropped, and no worker waits.
+//! A separate thread writes the lines. If the reader of standard output stalls, lines are dropped, and
+//! no worker waits.
+
+mod line;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt::Display;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
-use hyper::Method;
-use serde::Serialize;
-
-use crate::config::AccessLogConfig;
+use self::line::Line;
+use crate::config::{AccessLogConfig, AccessLogField, AccessLogFormat, LoggedRequests};
 use crate::log_writer::{LineClass, LogWriter};
 use crate::proxy::message::body::RequestUpload;
 use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::open_connection::state::TunnelBytes;
 use crate::proxy::tunnel::TunnelEnd;
+use hyper::Method;
+use hyper::header::HeaderValue;
 
-/// Maximum length of `method`, `host`, `target` and `request_id` in the log, in characters; the rest
-/// is cut off.
+/// Maximum length of each text of a request in the log, in characters; the rest is cut off.
 const MAX_CHARACTERS: usize = 1024;
 
 /// The access log of one worker.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     only_errors: bool,
+    format: AccessLogFormat,
+    fields: Box<[AccessLogField]>,
     writer: LogWriter,
     line: RefCell<Vec<u8>>,
 }
@@ -38,6 +41,7 @@ pub(crate) struct Record {
     began: Instant,
     pub(crate) request_line: RequestLine,
     upstream: OnceCell<String>,
+    error: OnceCell<String>,
     upstream_time: Cell<Option<Duration>>,
     status: Cell<Option<u16>>,
     request_bytes: RefCell<RequestBytes>,
@@ -55,50 +59,29 @@ enum RequestBytes {
 }
 
 /// The request as the client sent it; empty for a TCP service.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 pub(crate) struct RequestLine {
-    #[serde(skip_serializing_if = "Option::is_none")]
     method: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
     protocol: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Line<'a> {
-    time: String,
-    service: &'a str,
-    peer: String,
-    #[serde(flatten)]
-    request_line: &'a RequestLine,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<u16>,
-    complete: bool,
-    request_bytes: u64,
-    response_bytes: u64,
-    duration_seconds: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    upstream_seconds: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    upstream: Option<&'a str>,
-    verdict: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fingerprint: Option<&'a str>,
+    user_agent: Option<String>,
+    referer: Option<String>,
 }
 
 impl AccessLog {
     /// The access log of one worker; `None` if the configuration turns it off.
-    pub(crate) fn new(config: AccessLogConfig, writer: LogWriter) -> Option<Rc<Self>> {
-        let only_errors = match config {
-            AccessLogConfig::All => false,
-            AccessLogConfig::Errors => true,
-            AccessLogConfig::Off => return None,
+    pub(crate) fn new(config: &AccessLogConfig, writer: LogWriter) -> Option<Rc<Self>> {
+        let only_errors = match config.requests {
+            LoggedRequests::All => false,
+            LoggedRequests::Errors => true,
+            LoggedRequests::Off => return None,
         };
-        Some(Rc::new(Self { only_errors, writer, line: RefCell::default() }))
+        let chosen = config.fields.as_deref().unwrap_or(AccessLogField::ALL);
+        let fields = AccessLogField::ALL.iter().filter(|field| chosen.contains(field)).copied();
+        let (format, fields, line) = (config.format, fields.collect(), RefCell::default());
+        Some(Rc::new(Self { only_errors, format, fields, writer, line }))
     }
 
     /// The record of a request, or of a tunnel, that begins now.
@@ -109,6 +92,7 @@ impl AccessLog {
             began: Instant::now(),
             request_line: RequestLine::default(),
             upstream: OnceCell::new(),
+            error: OnceCell::new(),
             upstream_time: Cell::new(None),
             status: Cell::new(None),
             request_bytes: RefCell::new(RequestBytes::Counted(0)),
@@ -117,13 +101,20 @@ impl AccessLog {
         })
     }
 
-    fn write(&self, line: &Line<'_>) {
+    fn write(&self, record: &Record) {
+        let line = Line { record, fields: &self.fields, now: SystemTime::now() };
         let mut buffer = self.line.borrow_mut();
         buffer.clear();
-        if serde_json::to_writer(&mut *buffer, line).is_ok() {
-            buffer.push(b'\n');
-            self.writer.write_line(LineClass::Ordinary, &buffer);
+        match self.format {
+            AccessLogFormat::Common => buffer.extend_from_slice(line.common().as_bytes()),
+            AccessLogFormat::Json => {
+                if serde_json::to_writer(&mut *buffer, &line).is_err() {
+                    return;
+                }
+            }
         }
+        buffer.push(b'\n');
+        self.writer.write_line(LineClass::Ordinary, &buffer);
     }
 }
 
@@ -139,7 +130,7 @@ impl RequestLine {
             host: host.map(truncated),
             target: Some(truncated(target)),
             protocol,
-            request_id: None,
+            ..Self::default()
         }
     }
 
@@ -150,6 +141,21 @@ impl RequestLine {
 
     pub(crate) fn set_request_id(&mut self, id: &str) {
         self.request_id = Some(truncated(id));
+    }
+
+    /// Sets the program of the client, and the page that it came from.
+    pub(crate) fn set_client(
+        &mut self,
+        user_agent: Option<&HeaderValue>,
+        referer: Option<&HeaderValue>,
+    ) {
+        let text = |value: &HeaderValue| {
+            let bytes = value.as_bytes();
+            let bytes = bytes.get(..4 * MAX_CHARACTERS).unwrap_or(bytes);
+            truncated(&String::from_utf8_lossy(bytes))
+        };
+        self.user_agent = user_agent.map(text);
+        self.referer = referer.map(text);
     }
 }
 
@@ -166,6 +172,11 @@ impl Record {
     /// Sets the time until the head of the upstream's response.
     pub(crate) fn set_upstream_time(&self, time: Duration) {
         self.upstream_time.set(Some(time));
+    }
+
+    /// Sets why keygate responds itself; the first reason stays.
+    pub(crate) fn set_error(&self, error: &impl Display) {
+        self.error.get_or_init(|| truncated(&error.to_string()));
     }
 
     pub(crate) fn set_status(&self, status: u16) {
@@ -200,26 +211,6 @@ impl Drop for Record {
         if self.log.only_errors && !is_error {
             return;
         }
-        let now = humantime::format_rfc3339_micros(SystemTime::now());
-        let service = self.connection.service();
-        let request_bytes = match &*self.request_bytes.borrow() {
-            RequestBytes::Counted(count) => *count,
-            RequestBytes::Upload(upload) => upload.bytes(),
-        };
-        self.log.write(&Line {
-            time: now.to_string(),
-            service: &service.config.name,
-            peer: self.connection.identity().peer().to_string(),
-            request_line: &self.request_line,
-            status: self.status.get(),
-            complete: is_complete,
-            request_bytes,
-            response_bytes: self.response_bytes.get(),
-            duration_seconds: self.began.elapsed().as_secs_f64(),
-            upstream_seconds: self.upstream_time.get().map(|time| time.as_secs_f64()),
-            upstream: self.upstream.get().map(String::as_str),
-            verdict: self.connection.verdict_word(),
-            fingerprint: self.connection.fingerprint(),
-        });
+        self.log.write(self);
     }
 }

@@ -478,7 +478,10 @@ fn the_log_is_text_on_a_terminal_and_json_elsewhere() {
         line.unwrap_or_else(|| panic!("{log}")).to_owned()
     };
     let text = line(&log_of_a_failed_start(true));
-    assert!(!text.starts_with('{') && text.contains(" WARN "), "{text}");
+    assert!(
+        !text.starts_with('{') && text.contains("\u{1b}[33m WARN\u{1b}[0m "),
+        "with colour: {text}"
+    );
     let json = line(&log_of_a_failed_start(false));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["message"], message);

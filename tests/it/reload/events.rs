@@ -9,6 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use keygate::blocking::BlockingPool;
 use keygate::config::Config;
+use keygate::log_writer::LogReopener;
 use keygate::metrics::ControlMetrics;
 use keygate::snapshot::watch::FileWatcher;
 use keygate::snapshot::{Current, JudgementLinks, Loader};
@@ -55,6 +56,7 @@ async fn check(path: &str, install: impl Fn(&Pki, &Path, u32)) {
         commands: received,
         judgements: watch::channel(0).0,
         poll_interval: Duration::from_secs(3600),
+        reopener: LogReopener::default(),
         thread: BlockingPool::new("loader", 1).unwrap(),
     };
     let watcher = tokio::spawn(watcher.run());

@@ -1,0 +1,78 @@
+//! A log file that is opened again on request, so that another program can rename it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tracing::warn;
+
+/// Permissions of a log file that keygate creates. Names of clients are in it.
+const MODE: u32 = 0o640;
+
+/// A log file. Lines are appended to it.
+#[derive(Debug)]
+pub struct LogFile {
+    path: PathBuf,
+    file: File,
+    reopener: LogReopener,
+    /// Whether the last line is complete. A line is in one file as a whole.
+    is_at_line_start: bool,
+}
+
+/// Requests that a log file is opened again. Clones are for the same file.
+#[derive(Debug, Clone, Default)]
+pub struct LogReopener(Arc<AtomicBool>);
+
+impl LogReopener {
+    /// Opens the file again before the next line.
+    pub fn reopen(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl LogFile {
+    /// Opens or creates the file at `path`.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be opened for appending.
+    pub fn open(path: &Path, reopener: LogReopener) -> io::Result<Self> {
+        let file = append(path)?;
+        Ok(Self { path: path.to_owned(), file, reopener, is_at_line_start: true })
+    }
+
+    fn reopen_if_requested(&mut self) {
+        if !self.is_at_line_start || !self.reopener.0.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        match append(&self.path) {
+            Ok(file) => self.file = file,
+            Err(error) => {
+                let path = self.path.display();
+                warn!(%path, %error, "access log cannot be reopened, the open file stays in use");
+            }
+        }
+    }
+}
+
+/// Opens without a wait for the reader of a named pipe.
+fn append(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(MODE).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
+impl Write for LogFile {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.reopen_if_requested();
+        let count = self.file.write(text)?;
+        let written = text.get(..count).unwrap_or(text);
+        self.is_at_line_start = written.last().is_none_or(|byte| *byte == b'\n');
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}

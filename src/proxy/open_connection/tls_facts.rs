@@ -1,0 +1,31 @@
+//! What the access log records of a TLS connection.
+
+use rustls::ProtocolVersion;
+use tokio::net::TcpStream;
+
+use crate::tls_stream::TlsStream;
+
+/// Parameters of a TLS connection.
+#[derive(Debug)]
+pub(crate) struct TlsFacts {
+    /// `TLSv1.2` or `TLSv1.3`.
+    pub(crate) version: &'static str,
+    /// The cipher suite by its name in the registry of IANA.
+    pub(crate) cipher: String,
+    /// A name that rustls has accepted: at most 253 letters, digits, `-`, `_` and `.`.
+    pub(crate) sni: Option<Box<str>>,
+}
+
+impl TlsFacts {
+    /// The parameters of `stream`, whose handshake is complete.
+    pub(crate) fn of(stream: &TlsStream<TcpStream>) -> Self {
+        let tls = stream.state();
+        let is_13 = tls.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+        let suite = tls.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str());
+        Self {
+            version: if is_13 { "TLSv1.3" } else { "TLSv1.2" },
+            cipher: suite.unwrap_or_default().replace("TLS13_", "TLS_"),
+            sni: stream.server_name().map(Into::into),
+        }
+    }
+}

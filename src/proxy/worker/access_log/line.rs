@@ -1,0 +1,175 @@
+//! A line of the access log: a JSON object, or the Common Log Format.
+
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use super::{Record, RequestBytes};
+use crate::config::AccessLogField;
+use crate::tls::CertificateSummary;
+
+/// A record at its end.
+pub(super) struct Line<'a> {
+    pub(super) record: &'a Record,
+    pub(super) fields: &'a [AccessLogField],
+    pub(super) now: SystemTime,
+}
+
+impl Serialize for Line<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for field in self.fields {
+            self.entry(*field, &mut map)?;
+        }
+        map.end()
+    }
+}
+
+impl Line<'_> {
+    /// Adds a field that has a value.
+    fn entry<M: SerializeMap>(&self, field: AccessLogField, map: &mut M) -> Result<(), M::Error> {
+        let (record, name) = (self.record, field.as_str());
+        let (connection, request) = (&record.connection, &record.request_line);
+        let summary = || connection.client_summary();
+        let of_client = |map: &mut M, text: &dyn Fn(&CertificateSummary) -> String| match summary()
+        {
+            Some(client) => map.serialize_entry(name, &text(client)),
+            None => Ok(()),
+        };
+        let names =
+            |map: &mut M, names: &dyn Fn(&CertificateSummary) -> Vec<String>| match summary()
+                .map(names)
+                .filter(|names| !names.is_empty())
+            {
+                Some(names) => map.serialize_entry(name, &names),
+                None => Ok(()),
+            };
+        let text = |map: &mut M, text: Option<&str>| match text {
+            Some(text) => map.serialize_entry(name, text),
+            None => Ok(()),
+        };
+        match field {
+            AccessLogField::Cipher => {
+                text(map, connection.tls_facts().map(|tls| tls.cipher.as_str()))
+            }
+            AccessLogField::Complete => map.serialize_entry(name, &record.is_complete.get()),
+            AccessLogField::DnsNames => names(map, &|client| client.dns_names.clone()),
+            AccessLogField::DurationSeconds => {
+                map.serialize_entry(name, &record.began.elapsed().as_secs_f64())
+            }
+            AccessLogField::Emails => names(map, &|client| client.emails.clone()),
+            AccessLogField::Error => text(map, record.error.get().map(String::as_str)),
+            AccessLogField::Fingerprint => text(map, connection.fingerprint()),
+            AccessLogField::Host => text(map, request.host.as_deref()),
+            AccessLogField::Issuer => of_client(map, &|client| client.issuer.clone()),
+            AccessLogField::Method => text(map, request.method.as_deref()),
+            AccessLogField::Peer => {
+                map.serialize_entry(name, &connection.identity().peer().to_string())
+            }
+            AccessLogField::Protocol => map.serialize_entry(name, request.protocol),
+            AccessLogField::Referer => text(map, request.referer.as_deref()),
+            AccessLogField::RequestBytes => map.serialize_entry(name, &record.request_bytes()),
+            AccessLogField::RequestId => text(map, request.request_id.as_deref()),
+            AccessLogField::ResponseBytes => {
+                map.serialize_entry(name, &record.response_bytes.get())
+            }
+            AccessLogField::Serial => of_client(map, &|client| client.serial.clone()),
+            AccessLogField::Service => map.serialize_entry(name, &connection.service().config.name),
+            AccessLogField::Sni => {
+                text(map, connection.tls_facts().and_then(|tls| tls.sni.as_deref()))
+            }
+            AccessLogField::Status => match record.status.get() {
+                Some(status) => map.serialize_entry(name, &status),
+                None => Ok(()),
+            },
+            AccessLogField::Subject => of_client(map, &|client| client.subject.clone()),
+            AccessLogField::Target => text(map, request.target.as_deref()),
+            AccessLogField::Time => {
+                let now = humantime::format_rfc3339_micros(self.now);
+                map.serialize_entry(name, &now.to_string())
+            }
+            AccessLogField::TlsVersion => text(map, connection.tls_facts().map(|tls| tls.version)),
+            AccessLogField::Upstream => text(map, record.upstream.get().map(String::as_str)),
+            AccessLogField::UpstreamSeconds => match record.upstream_time.get() {
+                Some(time) => map.serialize_entry(name, &time.as_secs_f64()),
+                None => Ok(()),
+            },
+            AccessLogField::Uris => names(map, &|client| client.uris.clone()),
+            AccessLogField::UserAgent => text(map, request.user_agent.as_deref()),
+            AccessLogField::Verdict => map.serialize_entry(name, connection.verdict_word()),
+        }
+    }
+
+    /// The line in the Common Log Format: client, `-`, common name of its certificate, time, request,
+    /// status and bytes of the response. A connection of `protocol = "tcp"` has no request.
+    pub(super) fn common(&self) -> String {
+        let (record, request) = (self.record, &self.record.request_line);
+        let connection = &record.connection;
+        let name = connection.client_summary().and_then(|client| client.common_name.as_deref());
+        let user = name.map(|name| escaped(name).replace(' ', "\\x20"));
+        let user = user.filter(|user| !user.is_empty()).unwrap_or_else(|| "-".to_owned());
+        let request = match (&request.method, &request.target) {
+            (Some(method), Some(target)) => {
+                format!("{} {} {}", escaped(method), escaped(target), request.protocol)
+            }
+            (None, _) | (_, None) => "-".to_owned(),
+        };
+        let status = record.status.get().map_or_else(|| "-".to_owned(), |it| it.to_string());
+        format!(
+            "{} - {user} [{}] \"{request}\" {status} {}",
+            connection.identity().peer().ip(),
+            date(self.now),
+            record.response_bytes.get()
+        )
+    }
+}
+
+impl Record {
+    fn request_bytes(&self) -> u64 {
+        match &*self.request_bytes.borrow() {
+            RequestBytes::Counted(count) => *count,
+            RequestBytes::Upload(upload) => upload.bytes(),
+        }
+    }
+}
+
+/// A time as `22/Nov/2026:14:05:01 +0000`.
+fn date(time: SystemTime) -> String {
+    // `Sun, 22 Nov 2026 14:05:01 GMT` (RFC 9110, section 5.6.7).
+    let http = httpdate::fmt_http_date(time);
+    let parts: Vec<&str> = http.split(' ').collect();
+    let [_, day, month, year, time, _] = parts[..] else { return http };
+    format!("{day}/{month}/{year}:{time} +0000")
+}
+
+/// Text without quotes, backslashes, control characters and characters outside of ASCII, which are
+/// written as Apache does.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'"' => escaped.push_str("\\\""),
+            b'\\' => escaped.push_str("\\\\"),
+            b' '..=b'~' => escaped.push(char::from(byte)),
+            byte => {
+                let _ = write!(escaped, "\\x{byte:02x}"); // a String takes every write
+            }
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    #[test]
+    fn times_and_text_have_the_form_of_the_common_log() {
+        let time = UNIX_EPOCH + Duration::from_secs(971_211_336);
+        assert_eq!(date(time), "10/Oct/2000:20:55:36 +0000");
+        assert_eq!(escaped("a \"b\"\\\n\u{1b}é"), "a \\\"b\\\"\\\\\\x0a\\x1b\\xc3\\xa9");
+    }
+}
