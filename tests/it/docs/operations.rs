@@ -143,7 +143,9 @@ fn message(text: &str) -> impl Fn(&Value) -> bool {
 #[test]
 fn every_setting_on_the_page_is_valid() {
     let scene = Scene::new();
-    let settings = blocks(PAGE, "toml");
+    let mut settings = blocks(PAGE, "toml");
+    // The filter with a source has a test of its own.
+    settings.retain(|setting| !setting.contains("source = "));
     assert_eq!(settings.len(), 2);
     for setting in settings {
         let config = scene.pki.path("keygate.toml");
