@@ -438,7 +438,7 @@ mod tests {
             bytes[at] ^= 1;
             let Ok(changed) = String::from_utf8(bytes) else { continue };
             assert_eq!(verify(KEY, &changed, b"test").is_ok(), is_untrusted, "{changed}");
-            assert!(verify(KEY, &SIGNATURE[..at], b"test").is_err());
+            assert!(verify(KEY, SIGNATURE.split_at(at).0, b"test").is_err());
         }
         for text in [
             format!("{SIGNATURE}\n"),
@@ -471,7 +471,7 @@ mod tests {
             (format!("{KEY}\n"), "line 3 is not an untrusted comment"),
             (KEY.replace("RWQ", "RXQ"), "line 2 is not a public key"),
             (KEY.lines().next().unwrap().to_owned(), "line 2 is not a public key"),
-            (format!("{KEY}{}", &KEY[..80]), "line 4 is not a public key"),
+            (format!("{KEY}{}", KEY.split_at(80).0), "line 4 is not a public key"),
             (SIGNATURE.to_owned(), "line 2 is not a public key"),
         ] {
             let error = parse_keys(&text).unwrap_err().to_string();

@@ -188,7 +188,8 @@ fn is_prime(number: &BigUint) -> bool {
 }
 
 fn small_primes() -> impl Iterator<Item = u32> {
-    let has_no_factor =
-        |number: &u32| (2..*number).take_while(|it| it * it <= *number).all(|it| number % it != 0);
+    let has_no_factor = |number: &u32| {
+        (2..*number).take_while(|it| it * it <= *number).all(|it| !number.is_multiple_of(it))
+    };
     (2_u32..).filter(has_no_factor)
 }

@@ -170,9 +170,9 @@ fn every_condition_links_to_a_row_and_a_rejected_update_is_shown_whole_at_any_wi
         assert!(whole.as_u64() <= Some(width), "{whole}");
     }
     // A card begins with its subject.
-    let first = "const row = document.querySelector('#filters tbody tr'); return
-        row.querySelector('th').getBoundingClientRect().bottom <=
-        row.querySelector('td').getBoundingClientRect().top";
+    let first = "const row = document.querySelector('#filters tbody tr');
+        const [head, cell] = ['th', 'td'].map(name => row.querySelector(name).getBoundingClientRect());
+        return head.bottom <= cell.top";
     assert_eq!(browser.run(first), true);
 }
 
