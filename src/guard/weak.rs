@@ -17,6 +17,7 @@ use num_bigint::BigUint;
 
 #[cfg(all(test, feature = "proxy"))]
 pub(crate) use self::cache::check_another_key;
+#[cfg(feature = "proxy")]
 pub(crate) use self::cache::keys_checked;
 use crate::spki::{Fingerprint, PublicKey, RsaNumbers};
 
