@@ -27,6 +27,8 @@ pub struct WorkerMetrics {
     pub unrouted_handshakes: Family<HandshakeResult, IntCounter>,
     /// Connections that were held for an answer about the client's key.
     pub confirmation_waits: Family<WaitOutcome, IntCounter>,
+    /// Connections that are held now.
+    pub confirmation_waits_active: IntGauge,
     /// For how long they were held, in seconds.
     pub confirmation_wait_duration: Histogram,
 }
@@ -87,6 +89,10 @@ impl WorkerMetrics {
             "Connections that were held for an answer about the key of the client, by how the wait ended.",
             &["outcome"],
         )?;
+        let active = IntGauge::with_opts(opts(
+            "confirmation_waits_active",
+            "Connections that are held for an answer about the key of the client.",
+        ));
         let wait_duration = HistogramOpts::new(
             "confirmation_wait_duration_seconds",
             "Time for which connections were held for an answer about the key of the client.",
@@ -97,6 +103,7 @@ impl WorkerMetrics {
             unrouted: Family::from_vec(&series.connections, &[UNROUTED]),
             unrouted_handshakes: Family::from_vec(&series.handshakes, &[UNROUTED, "false"]),
             confirmation_waits: Family::from_vec(&waits, &[]),
+            confirmation_waits_active: register(&registry, active)?,
             confirmation_wait_duration: register(&registry, Histogram::with_opts(wait_duration))?,
             series,
             authorizers: asked,

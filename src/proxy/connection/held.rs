@@ -30,8 +30,10 @@ pub(super) async fn hold(
     asked: Asked,
 ) -> WaitOutcome {
     let began = Instant::now();
-    let outcome = wait(worker, service, stream, identity, asked).await;
     let metrics = worker.metrics();
+    metrics.confirmation_waits_active.inc();
+    let outcome = wait(worker, service, stream, identity, asked).await;
+    metrics.confirmation_waits_active.dec();
     metrics.confirmation_waits.of(outcome).inc();
     metrics.confirmation_wait_duration.observe(began.elapsed().as_secs_f64());
     outcome

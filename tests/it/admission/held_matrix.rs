@@ -103,6 +103,7 @@ fn every_held_client_is_decided_by_the_answer() {
                     });
                     source.wait_for_question(party);
                     if verdict != "probable" {
+                        scene.keygate.wait_for_metric("keygate_confirmation_waits_active", 1.0);
                         assert_eq!(scene.origin.untaken(), 0, "{case}: not while it is held");
                     }
                     match verdict {

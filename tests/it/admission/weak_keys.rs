@@ -81,7 +81,7 @@ fn the_status_header_names_the_check() {
 
 #[test]
 fn an_exception_covers_a_weak_key_and_a_list_comes_before_the_checks() {
-    let proxy = Proxy::new().policy("on_listed = \"header\", on_weak = \"reject\"");
+    let proxy = Proxy::new().policy("on_listed = \"header\", on_weak = \"flag\"");
     let [(excepted, _), (listed, _)] = weak_clients(&proxy);
     write(proxy.pki.path("deny.txt"), Fingerprint::of(&listed.spki).to_string()).unwrap();
     let excepted_key = Fingerprint::of(&excepted.spki);
@@ -90,7 +90,8 @@ fn an_exception_covers_a_weak_key_and_a_list_comes_before_the_checks() {
          exceptions = [{{ fingerprint = \"{excepted_key}\", until = 2999-12-31, reason = \"soon\" }}]"
     ));
     let proxy = proxy.start();
-    for (client, status) in [(&excepted, "allowed"), (&listed, "listed;list=\"march\"")] {
+    let both = "listed;list=\"march\";check=\"fermat\"";
+    for (client, status) in [(&excepted, "allowed"), (&listed, both)] {
         proxy.admits(client);
         assert_eq!(proxy.origin.next().fields("client-key-status"), [status]);
     }

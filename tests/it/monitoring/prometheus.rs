@@ -26,7 +26,11 @@ const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
 const ALERTS: &str = include_str!("../../../docs/alerts.md");
 
 /// Metrics that neither an alert nor the dashboard uses.
-const LEFT_OUT: [(&str, &str); 7] = [
+const LEFT_OUT: [(&str, &str); 8] = [
+    (
+        "keygate_confirmation_waits_active",
+        "a moment of what keygate_confirmation_waits_total counts, for someone who watches",
+    ),
     (
         "keygate_connections_hibernating",
         "a part of the open connections, for the size of the memory",

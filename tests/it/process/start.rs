@@ -194,7 +194,7 @@ fn validate_sums_up_a_good_configuration() {
     for part in [
         "filter lost: revision 1, 1 entry, 2^",
         "service test: 127.0.0.1:0 for any name, to http://127.0.0.1:9",
-        "listed: reject, confirmed: reject, probable: reject, cleared: admit, unchecked: reject",
+        "listed: reject, weak: reject, confirmed: reject, probable: reject, cleared: admit, unchecked: reject",
         &format!("{}: valid", pki.path("keygate.toml").display()),
     ] {
         assert!(summary.contains(part), "{part:?} is not in {summary:?}");
