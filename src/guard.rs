@@ -153,16 +153,7 @@ impl Guard {
 
     fn judge_certificate(&self, certificate: &CertificateDer<'_>, now: SystemTime) -> Verdict {
         match spki::of_certificate(certificate) {
-            Ok(spki) => {
-                let (verdict, algorithm) = self.judge_with_algorithm(spki, now);
-                // A key in an unknown encoding has related encodings that were not looked up.
-                let is_harmless = matches!(verdict, Verdict::Clean | Verdict::Cleared(_));
-                if is_harmless && algorithm == Algorithm::Other {
-                    Verdict::Unchecked
-                } else {
-                    verdict
-                }
-            }
+            Ok(spki) => self.judge_spki(spki, now, true),
             Err(_) => Verdict::Unchecked,
         }
     }
@@ -171,11 +162,12 @@ impl Guard {
     /// included.
     #[must_use]
     pub fn judge_key(&self, spki: &[u8], now: SystemTime) -> Verdict {
-        self.judge_with_algorithm(spki, now).0
+        self.judge_spki(spki, now, false)
     }
 
-    /// [`Guard::judge_key`] with the algorithm of the key.
-    fn judge_with_algorithm(&self, spki: &[u8], now: SystemTime) -> (Verdict, Algorithm) {
+    /// [`Guard::judge_key`]. If `is_presented`, a key in an unknown encoding is unchecked, because it
+    /// has related encodings that are not looked up.
+    fn judge_spki(&self, spki: &[u8], now: SystemTime, is_presented: bool) -> Verdict {
         let public_key = PublicKey::parse(spki);
         let has_fingerprints = self.exact.has_fingerprints();
         let mut key = KeyEncodings::default();
@@ -202,16 +194,19 @@ impl Guard {
             public_key.for_each_number(|encoding, digest| search.look_up(encoding, &digest));
         }
         let fingerprints = || fingerprints_of(&public_key, self.exponents);
-        let verdict = with_list(search.verdict(), || {
+        with_list(search.verdict(), || {
             let fingerprint = || presented.unwrap_or_else(|| Fingerprint::of(spki));
             let strength = KeyStrength::of(&public_key, self.weak_checks, fingerprint);
             self.judge_strength(strength, || {
                 let by_filters =
                     if may_hit { self.judge_encodings(&key) } else { self.without_hit() };
-                self.judge_by_answers(&key, by_filters, may_be_confirmed, now, fingerprints)
+                let verdict =
+                    self.judge_by_answers(&key, by_filters, may_be_confirmed, now, fingerprints);
+                let is_harmless = matches!(verdict, Verdict::Clean | Verdict::Cleared(_));
+                let is_unknown = is_presented && public_key.algorithm() == Algorithm::Other;
+                if is_harmless && is_unknown { Verdict::Unchecked } else { verdict }
             })
-        });
-        (verdict, public_key.algorithm())
+        })
     }
 
     /// The verdict on a key with this `strength`, about which filters and answers say `by_filters`.

@@ -26,11 +26,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR", conflicts_with = "config", value_hint = ValueHint::DirPath)]
     badkeys: Option<PathBuf>,
     /// URL of badkeysdata.json on a mirror, with --badkeys.
-    #[arg(long, requires = "badkeys", default_value = BADKEYS_URL, value_hint = ValueHint::Url)]
+    #[arg(long, requires = "badkeys", conflicts_with = "config", default_value = BADKEYS_URL, value_hint = ValueHint::Url)]
     url: String,
     /// CAs that may issue the certificate of the source (PEM), with --badkeys. Default: those of the
     /// system.
-    #[arg(long, value_name = "FILE", requires = "badkeys", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", requires = "badkeys", conflicts_with = "config", value_hint = ValueHint::FilePath)]
     trust_anchors: Option<PathBuf>,
     /// Fetch only files that do not exist. Before a start of the proxy, which needs its files, an old
     /// file is better than none.

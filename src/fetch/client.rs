@@ -129,7 +129,11 @@ pub(super) fn check_head(response: &Response<Incoming>) -> Result<(), TransferEr
     if response.headers().contains_key(header::CONTENT_ENCODING) {
         return Err(TransferError::Encoded);
     }
-    let is_chunked = response.headers().contains_key(header::TRANSFER_ENCODING);
+    // Any other coding ends with the connection, so that a truncated body looks complete.
+    let mut codings = response.headers().get_all(header::TRANSFER_ENCODING).iter();
+    let is_chunked =
+        codings.next().is_some_and(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
+            && codings.next().is_none();
     if !is_chunked && hyper::body::Body::size_hint(response.body()).exact().is_none() {
         return Err(TransferError::NoLength);
     }

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::{FetchClient, Progress, check_head, collect, shown};
 use super::error::{FetchError, TransferError};
-use super::work_directory::{read_json, write_json};
+use super::work_directory::{NO_LINK, read_json, write_json};
 use crate::config::SourceUrl;
 use crate::http_client;
 
@@ -126,7 +127,8 @@ impl PartialFile {
         if kept == 0 {
             self.remove();
         }
-        let file = OpenOptions::new().append(true).create(true).open(&self.path)?;
+        let file =
+            OpenOptions::new().append(true).create(true).custom_flags(NO_LINK).open(&self.path)?;
         if kept == 0 {
             let record = PartRecord { url: url.to_string(), validators: validators.clone() };
             write_json(&self.record, &record)?;

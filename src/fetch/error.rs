@@ -52,6 +52,19 @@ pub enum FetchError {
         /// The value, shortened.
         found: String,
     },
+    /// A directory belongs to a user who could replace the files in it while they are written.
+    #[error(
+        "{}: it belongs to user {owner}, and keygate fetch runs as user {user}; run it as user {owner}, or use another directory",
+        path.display()
+    )]
+    ForeignDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// User id of its owner.
+        owner: u32,
+        /// Effective user id of the process.
+        user: u32,
+    },
     /// A file or directory cannot be read or written.
     #[error("{}: {source}{}", path.display(), remedy_of(.source))]
     Io {

@@ -6,13 +6,13 @@
 //! that the next run completes an update that was killed.
 
 use std::ffi::OsString;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use super::error::FetchError;
-use super::work_directory::{directory_of, read_json, write_json};
+use super::work_directory::{NO_LINK, directory_of, read_json, write_json};
 
 /// The record of a next version that has passed every check.
 const CHECKED: &str = ".checked";
@@ -69,7 +69,8 @@ impl NextVersion {
     /// Adds the file, which was written to [`NextVersion::file`] and synced.
     pub(super) fn add_file(&mut self) -> Result<(), FetchError> {
         let staged = self.file();
-        let adopted = File::open(&staged).and_then(|file| {
+        let opened = OpenOptions::new().read(true).custom_flags(NO_LINK).open(&staged);
+        let adopted = opened.and_then(|file| {
             adopt(&file, &self.target)?;
             file.sync_all()
         });

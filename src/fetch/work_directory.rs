@@ -3,11 +3,12 @@
 //! It is on the file system of the file, so that a rename replaces the file. Its lock keeps other
 //! processes away.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,10 @@ use crate::regular_file;
 
 /// Maximum size of a record, in bytes; a larger one is not read.
 const MAX_RECORD: u64 = 64 << 10;
+/// User id of root.
+const ROOT: u32 = 0;
+/// Flag of opens in the work directory. A symbolic link in it is an error.
+pub(super) const NO_LINK: i32 = libc::O_NOFOLLOW;
 
 /// The locked directory in which the next version of one file is prepared.
 pub(super) struct WorkDirectory {
@@ -89,18 +94,27 @@ impl WorkDirectory {
             }
             Ok(_) | Err(_) => {}
         }
+        check_owner_of_parent(target)?;
         let path = path_of(target);
         let failed = |source| FetchError::Io { path: path.clone(), source };
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
             Ok(()) | Err(_) => {}
         }
-        if !fs::symlink_metadata(&path).map_err(failed)?.is_dir() {
+        let metadata = fs::symlink_metadata(&path).map_err(failed)?;
+        if !metadata.is_dir() {
             return Err(failed(ErrorKind::NotADirectory.into()));
+        }
+        let user = geteuid().as_raw();
+        if metadata.uid() != user {
+            return Err(FetchError::ForeignDirectory { path, owner: metadata.uid(), user });
+        }
+        if metadata.mode() & 0o077 != 0 {
+            fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(failed)?;
         }
         let lock = path.join("lock");
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600);
+        options.write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_LINK);
         let file = options.open(&lock).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { path, _lock: file }),
@@ -132,6 +146,23 @@ impl WorkDirectory {
     /// The directory of the next version.
     pub(super) fn next(&self) -> PathBuf {
         self.path.join("next")
+    }
+}
+
+/// Rejects, for root, a directory of another user, who could put links in place of files that are
+/// written.
+fn check_owner_of_parent(target: &Path) -> Result<(), FetchError> {
+    let path = directory_of(target).to_owned();
+    let user = geteuid().as_raw();
+    if user != ROOT {
+        return Ok(());
+    }
+    match fs::metadata(&path) {
+        Ok(metadata) if metadata.uid() != ROOT => {
+            Err(FetchError::ForeignDirectory { path, owner: metadata.uid(), user })
+        }
+        Ok(_) => Ok(()),
+        Err(source) => Err(FetchError::Io { path, source }),
     }
 }
 

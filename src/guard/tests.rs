@@ -406,6 +406,27 @@ fn the_hardest_decision_on_a_key_wins_whatever_its_verdict_is() {
     }
 }
 
+/// No related encoding of such a key is looked up, and the default rejects it.
+#[test]
+fn a_list_in_trial_admits_no_key_in_an_unknown_encoding() {
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap();
+    let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
+    let mut der = certificate.der().to_vec();
+    // RSASSA-PSS in place of rsaEncryption.
+    let rsa = b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01";
+    let position = der.windows(rsa.len()).position(|it| it == rsa).unwrap();
+    der[position + 8] = 10;
+    let leaf = CertificateDer::from(der);
+    let judge = |guard: &Guard| guard.judge(std::slice::from_ref(&leaf), Depth::Leaf, now());
+    assert_eq!(judge(&guard(&[])), Verdict::Unchecked);
+    let fingerprint = Fingerprint::of(spki::of_certificate(&leaf).unwrap());
+    let list = FingerprintList::parse("march", &fingerprint.to_string()).unwrap();
+    let listed = judge(&guard(&[]).with_lists(vec![Arc::new(list)]));
+    assert_eq!((listed.kind(), listed.also()), (VerdictKind::Listed, Some(&Verdict::Unchecked)));
+    let policy = Policy { on_listed: Decision::Flag, ..Policy::default() };
+    assert_eq!(policy.decide(&listed), Decision::Reject);
+}
+
 #[test]
 fn exceptions_and_lists_come_before_the_checks() {
     let square = rsa_key([1279, 1279]);

@@ -11,6 +11,8 @@ use super::{Encoding, KeyDigest, RsaNumbers, sequence};
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 const RSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
+/// `rsa` of X.509, annex D, which OpenSSL reads as an alias.
+const RSA_OF_X509: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.8.1.1");
 const DSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10040.4.1");
 /// Diffie-Hellman by PKCS #3 and by X9.42.
 const DH: [ObjectIdentifier; 2] = [
@@ -39,7 +41,10 @@ fn parts(spki: &[u8]) -> Option<(ObjectIdentifier, &[u8])> {
 /// The numbers of the RSA key with this SubjectPublicKeyInfo (DER); `None` if it is none.
 pub(super) fn rsa_numbers(spki: &[u8]) -> Option<RsaNumbers<'_>> {
     let (algorithm, key) = parts(spki)?;
-    [RSA, RSA_PSS].contains(&algorithm).then(|| RsaNumbers::from_public_key(key)).flatten()
+    [RSA, RSA_PSS, RSA_OF_X509]
+        .contains(&algorithm)
+        .then(|| RsaNumbers::from_public_key(key))
+        .flatten()
 }
 
 /// The digest of the number of the key with this SubjectPublicKeyInfo (DER); `None` if it has none.
@@ -47,7 +52,7 @@ pub(super) fn number(spki: &[u8]) -> Option<(Encoding, KeyDigest)> {
     let (algorithm, key) = parts(spki)?;
     match algorithm {
         EC => Some((Encoding::EcX, KeyDigest::of_ec_x(x_of(key)?))),
-        RSA | RSA_PSS => {
+        RSA | RSA_PSS | RSA_OF_X509 => {
             let modulus = sequence(key).ok()?.tlv_bytes().ok()?;
             let modulus = UintRef::from_der(modulus).ok()?;
             Some((Encoding::RsaModulus, KeyDigest::of_rsa_modulus(modulus.as_bytes())))
@@ -118,6 +123,7 @@ mod tests {
             (ED448, b"\x00\x01", Some(b"\x01")),
             (ML_DSA_44, b"\x00\x01", Some(b"\x00\x01")),
             (PSS, b"\x30\x06\x02\x01\x23\x02\x01\x03", Some(b"\x23")),
+            (b"\x06\x04\x55\x08\x01\x01", b"\x30\x06\x02\x01\x23\x02\x01\x03", Some(b"\x23")),
             (PSS, b"\x02\x01\x23", None),
             (b"\x06\x03\x2a\x03\x04", b"\x01", None),
         ] {

@@ -5,6 +5,7 @@
 
 use std::fs::{read, remove_file, write};
 use std::io::Write;
+use std::os::unix::fs::{chown, symlink};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
@@ -163,6 +164,33 @@ fn a_packed_filter_and_a_list_of_fingerprints_are_installed() {
 }
 
 /// Responses of a server that is not nginx. The file in use stays.
+/// The owner of a directory can put links in place of files that are written.
+#[test]
+fn root_writes_in_no_directory_of_another_user_and_through_no_link() {
+    let Some(scene) = Scene::new("") else { return };
+    let directory = scene.pki.path(".");
+    if skip::unless(chown(&directory, Some(65534), None).is_ok(), "it needs root") {
+        return;
+    }
+    scene.publish(1);
+    scene.fails("it belongs to user 65534, and keygate fetch runs as user 0; run it as user 65534");
+    assert!(!scene.target().exists());
+    chown(&directory, Some(0), None).unwrap();
+    let work = scene.pki.path(".lost.pkbf.fetch");
+    std::fs::create_dir(&work).unwrap();
+    chown(&work, Some(65534), None).unwrap();
+    scene.fails(".lost.pkbf.fetch: it belongs to user 65534");
+    chown(&work, Some(0), None).unwrap();
+    let victim = scene.pki.path("victim");
+    for name in ["lock", "part"] {
+        symlink(&victim, work.join(name)).unwrap();
+        let output = scene.run(&[]);
+        assert!(!victim.exists(), "{name}: {}", output_text(&output));
+        let _ = std::fs::remove_file(work.join(name)); // a run may have removed it
+    }
+    scene.fetched();
+}
+
 #[test]
 fn odd_responses_are_errors_that_name_the_cause() {
     let (pki, server) = (Pki::new(), Server::start());
@@ -180,6 +208,10 @@ fn odd_responses_are_errors_that_name_the_cause() {
             "has a Content-Encoding",
         ),
         ("200 OK\r\n\r\nhello".to_owned(), "neither Content-Length nor chunks"),
+        (
+            "200 OK\r\nTransfer-Encoding: identity\r\n\r\nhello".to_owned(),
+            "neither Content-Length nor chunks",
+        ),
         (format!("200 OK\r\nContent-Length: 2000\r\n\r\n{body}"), "larger than 1024 bytes"),
         // The server announces more than it sends, and more than is accepted.
         ("200 OK\r\nContent-Length: 99999999999\r\n\r\n".to_owned(), "larger than 1024 bytes"),
