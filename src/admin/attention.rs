@@ -8,7 +8,7 @@ use super::view::View;
 use crate::confirm::{CanaryState, ConfirmReport};
 use crate::metrics::Scrape;
 use crate::process::lifecycle::Lifecycle;
-use crate::snapshot::{Expiry, FilterReport, Rejection};
+use crate::snapshot::{Expiry, FilterReport, Rejection, Report};
 use crate::unix_time::rfc3339;
 
 /// A condition that needs attention.
@@ -49,7 +49,7 @@ impl AttentionLevel {
 pub(super) fn attention(view: &View) -> Vec<Attention> {
     let report = &view.report;
     let mut all: Vec<Attention> = readiness(view).into_iter().collect();
-    all.extend(report.rejections().iter().map(rejected));
+    all.extend(report.rejections().iter().map(|rejection| rejected(rejection, report)));
     all.extend(report.filters.iter().filter_map(stale_filter));
     let stale = report.lists.iter().filter(|list| list.stale);
     all.extend(stale.map(|list| {
@@ -92,7 +92,7 @@ fn readiness(view: &View) -> Option<Attention> {
     let reason = format!("not ready: {}", view.not_ready.as_ref()?);
     Some(match view.stage {
         Lifecycle::DrainedByOperator => {
-            let command = Some("keygate drain --undo".to_owned());
+            let command = Some(command(&view.report, "drain --undo"));
             Attention { command, ..amber("this instance", reason, "readiness") }
         }
         Lifecycle::Draining | Lifecycle::NotReady | Lifecycle::Serving | Lifecycle::Stopped => {
@@ -101,13 +101,21 @@ fn readiness(view: &View) -> Option<Attention> {
     })
 }
 
-fn rejected(rejection: &Rejection<'_>) -> Attention {
+/// A command to the running process, with its configuration.
+fn command(report: &Report, command: &str) -> String {
+    match &report.configuration_path {
+        Some(path) => format!("keygate {command} --config {path}"),
+        None => format!("keygate {command}"),
+    }
+}
+
+fn rejected(rejection: &Rejection<'_>, report: &Report) -> Attention {
     let Rejection { kind, name, reason, error, waiting, at: _ } = rejection;
     let subject = name.map_or_else(|| (*kind).to_owned(), |name| format!("{kind} {name}"));
     let row = name.map_or_else(|| (*kind).to_owned(), |name| format!("{kind}-{name}"));
     let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
     if *waiting {
-        let command = name.map(|name| format!("keygate filter accept {name}"));
+        let command = name.map(|name| command(report, &format!("filter accept {name}")));
         let problem = format!("an update waits{reason}: {error}");
         return Attention { command, ..amber(subject, problem, row) };
     }

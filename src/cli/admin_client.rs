@@ -147,6 +147,15 @@ async fn exchange<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     Ok((status, body))
 }
 
+/// Parses the value of `--timeout`.
+pub(super) fn parse_timeout(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("the timeout must not be zero".to_owned()),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(format!("{error}; write a number and a unit, such as 500ms or 2s")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,7 +22,7 @@ enum Shell {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let mut command = super::public_command();
+    let mut command = super::command_line::public_command();
     let mut script = Vec::new(); // the generator panics on a write error
     let shell = match args.shell {
         Shell::Bash => clap_complete::Shell::Bash,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::ValueHint;
 
-use super::admin_client::{AdminClient, AdminError};
-use super::{CliError, ConfigFile, Exit, parse_timeout, print_error};
+use super::admin_client::{AdminClient, AdminError, parse_timeout};
+use super::{CliError, ConfigFile, Exit, print_error};
 use crate::config::ListenAddress;
 
 /// Maximum characters of an error response that are printed.

@@ -34,7 +34,7 @@ struct Page {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let mut command = super::public_command().disable_help_subcommand(true);
+    let mut command = super::command_line::public_command().disable_help_subcommand(true);
     command.build();
     let configuration = configuration::page();
     let mut pages = vec![Page { file_name: "keygate.toml.5".to_owned(), roff: configuration }];

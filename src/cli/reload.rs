@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::admin_client::AdminClient;
-use super::printable::printable;
-use super::{CliError, ConfigFile, Exit, parse_timeout, print, print_json};
+use super::admin_client::{AdminClient, parse_timeout};
+use super::printable::{printable, quoted};
+use super::{CliError, ConfigFile, Exit, print, print_json};
 use crate::config::ListenAddress;
 
 #[derive(Debug, clap::Args)]
@@ -59,10 +59,14 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         print_json(&response)?;
         return Ok(exit);
     }
-    for file in &rejected {
-        print(file)?;
-        if let RejectedFile { name: Some(name), waiting: true, .. } = file {
-            print(format_args!("  to let it through: keygate filter accept {}", printable(name)))?;
+    for update in &rejected {
+        print(update)?;
+        if let RejectedFile { name: Some(name), waiting: true, .. } = update {
+            print(format_args!(
+                "  to let it through: keygate filter accept {} --config {}",
+                printable(name),
+                quoted(&file.to_string_lossy())
+            ))?;
         }
     }
     if pending {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{CliError, ConfigArgs, Exit, json, print, print_json};
 use crate::cli::admin_client::AdminClient;
 use crate::cli::counted::counted_entries;
+use crate::cli::printable::quoted;
 use crate::config::Config;
 use crate::snapshot::{AffectedClient, WaitingReport};
 
@@ -121,16 +122,6 @@ fn preview(name: &str, waiting: &WaitingReport) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The text as one word of a shell.
-fn quoted(text: &str) -> String {
-    let is_plain = |it: char| it.is_alphanumeric() || "/._-+:@%,=".contains(it);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
-}
-
 fn parse_sha256(text: &str) -> Result<String, String> {
     let is_sha256 = text.len() == 64 && text.bytes().all(|it| it.is_ascii_hexdigit());
     if is_sha256 {
@@ -146,23 +137,5 @@ fn waiting(admin: &AdminClient, name: &str) -> Result<WaitingReport, CliError> {
         Some(FilterState { waiting: Some(waiting), .. }) => Ok(waiting),
         Some(_) => Err(CliError::Operation(format!("{name}: no update waits to be accepted"))),
         None => Err(CliError::Operation(format!("the running proxy has no filter {name:?}"))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_one_word_of_a_shell() {
-        for (path, word) in [
-            ("/etc/keygate/keygate.toml", "/etc/keygate/keygate.toml"),
-            ("a b.toml", "'a b.toml'"),
-            ("it's.toml", r"'it'\''s.toml'"),
-            ("$HOME", "'$HOME'"),
-            ("~", "'~'"),
-        ] {
-            assert_eq!(quoted(path), word);
-        }
     }
 }

@@ -87,6 +87,19 @@ fn a_reload_prints_each_rejected_file_with_the_whole_reason() {
 }
 
 #[test]
+fn a_reload_names_the_command_that_fetches_a_missing_list() {
+    let proxy = Proxy::new().start();
+    let config = proxy.pki.path("keygate.toml");
+    let list = "[[lists]]\nname = \"public\"\nformat = \"badkeys\"\npath = \"blocklist.dat\"\n";
+    let configuration = proxy.configuration.clone().global(list);
+    let text = configuration.set("lists.source.url", "https://lists.example/a.json").text();
+    std::fs::write(&config, text).unwrap();
+    let shown = printed(&run(&proxy, &["reload"]), 1);
+    let remedy = format!("run `keygate fetch --config {}`", config.display());
+    assert!(shown.contains(&remedy), "{shown}");
+}
+
+#[test]
 fn a_proxy_that_is_not_reached_is_an_error_with_its_address() {
     let directory = tempfile::TempDir::new().unwrap();
     let file = directory.path().join("keygate.toml");
@@ -229,6 +242,17 @@ fn the_commands_work_over_a_unix_socket_that_the_environment_names() {
     ] {
         assert_eq!(printed(&command(arguments).output().unwrap(), 0), shown, "{arguments:?}");
     }
+    for (arguments, start) in [
+        (&["status"][..], "nothing needs attention\n"),
+        (&["report"], "0 clients rejected since "),
+        (&["validate"], "filter lost: revision "),
+        (&["config", "show"], "workers = "),
+    ] {
+        let shown = printed(&command(arguments).output().unwrap(), 0);
+        assert!(shown.starts_with(start), "{arguments:?}: {shown}");
+    }
+    let status = parsed(&command(&["status", "--json"]).output().unwrap(), 0);
+    assert_eq!(status["configuration_path"], json!(config.display().to_string()));
     // An argument and the option come before the variable, and an empty variable counts for nothing.
     for arguments in [&["drain", "/nowhere/a.toml"][..], &["drain", "--config", "/nowhere/a.toml"]]
     {

@@ -73,6 +73,17 @@ fn bash_completes_commands_options_and_values() {
     assert!(!help.contains("  man"), "{help}");
 }
 
+#[test]
+fn the_help_of_the_program_names_every_kind_of_check() {
+    let help = printed(keygate(&["--help"]));
+    let text = help.split("\n\nUsage: ").next().unwrap().replace('\n', " ");
+    for subject in
+        ["filters and exact lists", "RSA keys that anybody can factor", "the rules of the service"]
+    {
+        assert!(text.contains(subject), "{subject}: {text}");
+    }
+}
+
 /// A syntax error, or a function that is not there, ends it.
 #[test]
 fn zsh_and_fish_load_their_completions() {

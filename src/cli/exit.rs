@@ -1,0 +1,153 @@
+//! Outcomes and errors of commands, with their exit codes.
+//!
+//! | code | outcome |
+//! | --- | --- |
+//! | 0 | The command is done. A query found no key; `proof verify` found a proof. |
+//! | 1 | A key was found, files differ, an update waits or was rejected, the proxy is not ready, or `proof verify` found no proof. |
+//! | 2 | Wrong usage or configuration; `validate --strict`: a warning. |
+//! | 3 | A file, input or response cannot be used. |
+//! | 4 | An error of the operating system: an address in use, no permission, no thread. |
+//!
+//! The manual page of each command in `docs/man` has the exact conditions, which `--help` prints.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::admin_client::AdminError;
+use crate::config::ConfigError;
+use crate::confirm::ConfirmError;
+use crate::pkbf::FilterError;
+use crate::process::sandbox::SandboxError;
+use crate::server::ServerError;
+use crate::signature::SignatureError;
+use crate::snapshot::{ListFileError, LoadError, LoadErrors};
+
+/// Outcome of a command that ran to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exit {
+    Done,
+    /// An error with this exit code, which the result on standard output describes.
+    Failed(u8),
+    Found,
+    /// Some inputs were unusable; each one was reported on standard error.
+    Incomplete,
+    /// No given key is proved compromised.
+    NotProved,
+    /// The proxy is not ready or does not respond; the reason was reported on standard error.
+    NotReady,
+    /// The running proxy rejected a file.
+    Rejected,
+    /// There are warnings, and `--strict` was given.
+    Warned,
+}
+
+impl Exit {
+    /// The exit code.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Found | Self::NotProved | Self::NotReady | Self::Rejected => 1,
+            Self::Warned => 2,
+            Self::Incomplete => 3,
+            Self::Failed(code) => code,
+        }
+    }
+}
+
+/// Error that ends a command.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CliError {
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Confirm(#[from] ConfirmError),
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    Filter { path: PathBuf, source: FilterError },
+    #[error("{}: {source}", path.display())]
+    List { path: PathBuf, source: ListFileError },
+    #[error(transparent)]
+    Load(#[from] LoadErrors),
+    #[error("{0}")]
+    Operation(String),
+    #[error("cannot write the result: {0}")]
+    Output(#[source] io::Error),
+    #[error("{0}")]
+    Parameters(#[source] FilterError),
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    #[error("{}: {source}", path.display())]
+    Signature { path: PathBuf, source: SignatureError },
+    #[error("{operation}: {source}")]
+    System { operation: &'static str, source: BoxedError },
+    #[error("{0}")]
+    Usage(String),
+}
+
+pub(super) type BoxedError = Box<dyn std::error::Error + Send + Sync>;
+
+impl CliError {
+    pub(super) fn system(operation: &'static str, source: impl Into<BoxedError>) -> Self {
+        Self::System { operation, source: source.into() }
+    }
+
+    /// The error, with one line for each problem of the configuration and each unusable file.
+    pub(super) fn lines(&self) -> Vec<String> {
+        match self {
+            Self::Config(error) => error.lines(),
+            Self::Load(errors) | Self::Server(ServerError::Load(errors)) => errors.lines(),
+            Self::Admin(_)
+            | Self::Confirm(_)
+            | Self::File { .. }
+            | Self::Filter { .. }
+            | Self::List { .. }
+            | Self::Operation(_)
+            | Self::Output(_)
+            | Self::Parameters(_)
+            | Self::Sandbox(_)
+            | Self::Server(_)
+            | Self::Signature { .. }
+            | Self::System { .. }
+            | Self::Usage(_) => vec![self.to_string()],
+        }
+    }
+
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_)
+            | Self::Parameters(_)
+            | Self::Server(ServerError::InheritedSockets(_) | ServerError::Metrics(_))
+            | Self::Usage(_) => 2,
+            Self::Load(errors) | Self::Server(ServerError::Load(errors)) => {
+                let lacks_thread = errors.iter().any(|it| matches!(it, LoadError::Thread(_)));
+                if lacks_thread { 4 } else { 3 }
+            }
+            Self::Admin(_)
+            | Self::Confirm(_)
+            | Self::File { .. }
+            | Self::Filter { .. }
+            | Self::List { .. }
+            | Self::Operation(_)
+            | Self::Server(ServerError::Confirm(_))
+            | Self::Signature { .. } => 3,
+            Self::Output(_)
+            | Self::Server(
+                ServerError::AccessLog(_)
+                | ServerError::Admin(_)
+                | ServerError::Bind(_)
+                | ServerError::Control(_)
+                | ServerError::Loader(_)
+                | ServerError::Thread(_)
+                | ServerError::Resolver(_)
+                | ServerError::Worker(_),
+            )
+            | Self::Sandbox(_)
+            | Self::System { .. } => 4,
+        }
+    }
+}
