@@ -91,4 +91,5 @@ fields! {
     DnsNames = "dns_names": "DNS names among the SANs of the client certificate.",
     Uris = "uris": "URIs among the SANs of the client certificate.",
     Emails = "emails": "Email addresses among the SANs of the client certificate.",
+    IpAddresses = "ip_addresses": "IP addresses among the SANs of the client certificate.",
 }

@@ -1,5 +1,7 @@
 //! The role of a certificate, and its fields for logs, reports and headers.
 
+use std::net::IpAddr;
+
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use x509_cert::der::Decode;
@@ -68,6 +70,8 @@ pub struct CertificateSummary {
     pub uris: Vec<String>,
     /// Subject alternative names that are email addresses.
     pub emails: Vec<String>,
+    /// Subject alternative names that are IP addresses.
+    pub ip_addresses: Vec<String>,
 }
 
 /// Maximum length of a name, in characters; the rest is cut, because the issuer chooses it.
@@ -84,11 +88,12 @@ impl CertificateSummary {
             return Self { fingerprint, ..Self::default() };
         };
         let certificate = certificate.tbs_certificate();
-        let [dns_names, uris, emails] = alternative_names(certificate);
+        let [dns_names, uris, emails, ip_addresses] = alternative_names(certificate);
         Self {
             dns_names,
             uris,
             emails,
+            ip_addresses,
             subject: bounded(certificate.subject().to_string()),
             common_name: common_name(certificate.subject()).map(bounded),
             issuer: bounded(certificate.issuer().to_string()),
@@ -98,29 +103,39 @@ impl CertificateSummary {
     }
 }
 
-/// Maximum number of DNS names, of URIs and of email addresses; further ones are left out.
+/// Maximum number of names of each kind; further ones are left out.
 const MAX_NAMES: usize = 16;
 
-/// The DNS names, the URIs and the email addresses among the subject alternative names.
-fn alternative_names(certificate: &TbsCertificate) -> [Vec<String>; 3] {
+/// The DNS names, the URIs, the email addresses and the IP addresses among the subject alternative
+/// names.
+fn alternative_names(certificate: &TbsCertificate) -> [Vec<String>; 4] {
     let (mut dns_names, mut uris, mut emails) = (Vec::new(), Vec::new(), Vec::new());
+    let mut ip_addresses = Vec::new();
     let names: Option<(bool, SubjectAltName)> = certificate.get_extension().ok().flatten();
     for name in names.map(|(_, names)| names.0).unwrap_or_default() {
         match name {
             GeneralName::Rfc822Name(email) => emails.push(bounded(email.to_string())),
             GeneralName::DnsName(name) => dns_names.push(bounded(name.to_string())),
             GeneralName::UniformResourceIdentifier(uri) => uris.push(bounded(uri.to_string())),
+            GeneralName::IpAddress(octets) => {
+                ip_addresses.extend(ip_address(octets.as_bytes()).map(|it| it.to_string()));
+            }
             GeneralName::DirectoryName(_)
             | GeneralName::EdiPartyName(_)
-            | GeneralName::IpAddress(_)
             | GeneralName::OtherName(_)
             | GeneralName::RegisteredId(_) => {}
         }
     }
-    [dns_names, uris, emails].map(|mut names| {
+    [dns_names, uris, emails, ip_addresses].map(|mut names| {
         names.truncate(MAX_NAMES);
         names
     })
+}
+
+/// The IP address with these octets (RFC 5280, section 4.2.1.6); `None` for another number of them.
+fn ip_address(octets: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()
 }
 
 /// The first common name (RFC 5280, appendix A.1: `id-at-commonName`).

@@ -53,6 +53,9 @@ fn the_names_of_a_certificate_are_in_the_line() {
     parameters.subject_alt_names = vec![
         SanType::DnsName("a.example".try_into().unwrap()),
         SanType::URI("spiffe://a.example/b".try_into().unwrap()),
+        SanType::Rfc822Name("a@a.example".try_into().unwrap()),
+        SanType::IpAddress([192, 0, 2, 1].into()),
+        SanType::IpAddress("2001:db8::1".parse().unwrap()),
     ];
     let named = proxy.pki.client_with("named", Kind::P256, parameters);
     let proxy = proxy.global("access_log = { requests = \"all\" }").start();
@@ -60,6 +63,8 @@ fn the_names_of_a_certificate_are_in_the_line() {
     let line = proxy.access_line();
     assert_eq!(line["dns_names"], json!(["a.example"]), "{line}");
     assert_eq!(line["uris"], json!(["spiffe://a.example/b"]), "{line}");
+    assert_eq!(line["emails"], json!(["a@a.example"]), "{line}");
+    assert_eq!(line["ip_addresses"], json!(["192.0.2.1", "2001:db8::1"]), "{line}");
 }
 
 #[test]

@@ -62,6 +62,7 @@ impl Line<'_> {
             AccessLogField::Error => text(map, record.error.get().map(String::as_str)),
             AccessLogField::Fingerprint => text(map, connection.fingerprint()),
             AccessLogField::Host => text(map, request.host.as_deref()),
+            AccessLogField::IpAddresses => names(map, &|client| client.ip_addresses.clone()),
             AccessLogField::Issuer => of_client(map, &|client| client.issuer.clone()),
             AccessLogField::Method => text(map, request.method.as_deref()),
             AccessLogField::Peer => {
