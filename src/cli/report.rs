@@ -1,5 +1,6 @@
 //! `keygate report`: lists recent clients that were rejected, or that `reject` would have rejected.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use clap::ValueHint;
@@ -26,7 +27,7 @@ pub(super) struct Args {
         value_hint = ValueHint::Other
     )]
     since: Duration,
-    /// Print one JSON object per client.
+    /// Print a JSON object for each client, service, verdict and action.
     #[arg(long)]
     json: bool,
 }
@@ -34,7 +35,7 @@ pub(super) struct Args {
 /// Maximum time for the response, which the proxy sends from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Body of `/report`; clients stay JSON, so that `--json` prints every field.
+/// Body of `/report`; entries stay JSON, so that `--json` prints every field.
 #[derive(Deserialize)]
 struct ReportBody {
     since: u64,
@@ -42,9 +43,9 @@ struct ReportBody {
     clients: Vec<Value>,
 }
 
-/// Fields of a client that are printed as text.
+/// Fields of an entry that are printed as text: a client of one service, with one verdict and action.
 #[derive(Deserialize)]
-struct ReportedClient {
+struct ReportedHit {
     service: String,
     verdict: String,
     action: String,
@@ -76,30 +77,37 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let address = ListenAddress::read_admin(&args.config.path())?;
     let report: ReportBody = AdminClient::new(&address, TIMEOUT)?.get_json("/report")?;
     let from = unix_time::now().saturating_sub(args.since.as_secs());
-    let clients = report.clients.into_iter().map(|value| {
-        let client: ReportedClient = serde_json::from_value(value.clone())?;
-        Ok((value, client))
+    let hits = report.clients.into_iter().map(|value| {
+        let hit: ReportedHit = serde_json::from_value(value.clone())?;
+        Ok((value, hit))
     });
-    let clients = clients
+    let hits = hits
         .collect::<Result<Vec<_>, serde_json::Error>>()
         .map_err(|source| AdminError::Json { address, source })?;
-    let seen = clients.into_iter().filter(|(_, client)| client.last_seen >= from);
-    let seen: Vec<(Value, ReportedClient)> = seen.collect();
+    let seen = hits.into_iter().filter(|(_, hit)| hit.last_seen >= from);
+    let seen: Vec<(Value, ReportedHit)> = seen.collect();
     let mut output = CliOutput::new();
     if args.json {
         seen.iter().try_for_each(|(value, _)| output.json(value))?;
     } else {
         let began = rfc3339(report.since.max(from));
         let (rejected, admitted): (Vec<_>, Vec<_>) =
-            seen.iter().map(|(_, client)| client).partition(|client| client.action == "reject");
+            seen.iter().map(|(_, hit)| hit).partition(|hit| hit.action == "reject");
         let would = "would have been rejected by \"reject\"";
-        for (outcome, clients) in [("rejected", rejected), (would, admitted)] {
+        for (outcome, hits) in [("rejected", rejected), (would, admitted)] {
+            let clients = by_client(hits);
             let count = counted(clients.len() as u64, "client");
             output.line(format_args!("{count} {outcome} since {began}"))?;
-            clients.iter().try_for_each(|client| output.line(client))?;
+            for hits in clients {
+                hits.iter().take(1).try_for_each(|hit| output.line(hit.identity()))?;
+                hits.iter().try_for_each(|hit| output.line(hit))?;
+            }
         }
         if report.forgotten > 0 {
-            let forgotten = counted(report.forgotten, "older client");
+            let forgotten = match report.forgotten {
+                1 => "1 older entry".to_owned(),
+                count => format!("{count} older entries"),
+            };
             output.line(format_args!("{forgotten} evicted from memory"))?;
         }
     }
@@ -107,14 +115,44 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
-impl std::fmt::Display for ReportedClient {
+/// The entries of each client, in the order in which the clients were last seen. A client is a key, or
+/// an address without a certificate, as on the status page.
+fn by_client(hits: Vec<&ReportedHit>) -> Vec<Vec<&ReportedHit>> {
+    let mut clients: Vec<Vec<&ReportedHit>> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for hit in hits {
+        let place = *places.entry(hit.id()).or_insert(clients.len());
+        match clients.get_mut(place) {
+            Some(client) => client.push(hit),
+            None => clients.push(vec![hit]),
+        }
+    }
+    clients
+}
+
+impl ReportedHit {
+    /// The fingerprint of the client's key, or its address without a certificate.
+    fn id(&self) -> &str {
+        match (self.fingerprint.as_str(), &self.address) {
+            ("", Some(address)) => address,
+            (fingerprint, _) => fingerprint,
+        }
+    }
+
+    /// The line about the client.
+    fn identity(&self) -> String {
+        if self.fingerprint.is_empty() {
+            "  -  no certificate".to_owned()
+        } else {
+            format!("  {}  {}", self.fingerprint, printable(&self.subject))
+        }
+    }
+}
+
+/// The lines about what happened to the client at one service.
+impl std::fmt::Display for ReportedHit {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { service, verdict, action, address, count, .. } = self;
-        let (subject, fingerprint) = if self.fingerprint.is_empty() {
-            ("no certificate", "-")
-        } else {
-            (self.subject.as_str(), self.fingerprint.as_str())
-        };
         let address = address.as_deref().unwrap_or("-");
         let found_in = self.list.as_ref().or(self.filter.as_ref()).map_or("-", String::as_str);
         let finding = self.finding.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
@@ -128,11 +166,10 @@ impl std::fmt::Display for ReportedClient {
         };
         let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
         let (first, last) = (rfc3339(self.first_seen), rfc3339(self.last_seen));
-        let subject = printable(subject);
         write!(
             formatter,
-            "  {fingerprint}  {subject}\n    service {service}, {reason}, {action}, \
-             {times} from {first} to {last}, last from {address}"
+            "    service {service}, {reason}, {action}, {times} from {first} to {last}, last from \
+             {address}"
         )?;
         if let Some(fingerprint) = &self.found_fingerprint {
             let subject = printable(self.found_subject.as_deref().unwrap_or_default());

@@ -255,6 +255,41 @@ fn the_report_lists_rejected_clients_and_those_a_stricter_policy_would_reject() 
 }
 
 #[test]
+fn a_client_at_two_services_is_one_client_of_the_report() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let clients = ["one", "two"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[&clients[0].spki, &clients[1].spki]);
+    let configuration = Configuration::new(origin.address())
+        .second_service("server_names = [\"second.example.com\"]");
+    let proxy = configuration.start(&pki);
+    let port = proxy.address().port();
+    let named = format!("second.example.com:443:127.0.0.1:{port}");
+    let at_second = ["--insecure", "--connect-to", &named, "https://second.example.com/"];
+    for (client, arguments) in
+        [(&clients[0], &[][..]), (&clients[1], &[]), (&clients[0], &at_second)]
+    {
+        assert!(!proxy.curl(client, arguments).status.success());
+    }
+    let file = pki.path("report.toml");
+    std::fs::write(&file, format!("admin.listen = \"{}\"", proxy.admin_address())).unwrap();
+    let report = |more: &[&str]| {
+        String::from_utf8(keygate(&[&["report", file.to_str().unwrap()], more].concat()).stdout)
+            .unwrap()
+    };
+    let shown = report(&[]);
+    assert!(shown.starts_with("2 clients rejected since "), "{shown}");
+    let fingerprint = Fingerprint::of(&clients[0].spki).to_string();
+    assert_eq!(shown.matches(&format!("  {fingerprint}  CN=one\n")).count(), 1, "{shown}");
+    let (_, of_client) = shown.split_once(&fingerprint).unwrap();
+    let services: Vec<_> = of_client.lines().skip(1).take(2).collect();
+    for service in ["test", "second"] {
+        let start = format!("    service {service}, probable (in lost), reject, once from ");
+        assert!(services.iter().any(|line| line.starts_with(&start)), "{service}: {shown}");
+    }
+    assert_eq!(report(&["--json"]).lines().count(), 3, "one for each service");
+}
+
+#[test]
 fn a_repeated_rejection_is_logged_once_and_a_failed_handshake_names_its_certificate() {
     let scene = scene("reject");
     let strangers = Pki::named("Another CA");
