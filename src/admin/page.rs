@@ -46,6 +46,8 @@ struct StatusPage<'a> {
     configuration: Option<ConfigurationRow>,
     filters: Vec<FilterRow<'a>>,
     lists: Vec<ListRow<'a>>,
+    /// The checks of weak keys, or that none is made.
+    weak_keys: String,
     /// The source of proofs, if one is configured.
     confirm: Option<ConfirmCard<'a>>,
     verdicts: Vec<CountRow>,
@@ -117,6 +119,7 @@ fn with_page<T>(
         configuration: report.configuration.as_ref().map(|it| ConfigurationRow::new(it, now)),
         filters: report.filters.iter().map(|report| FilterRow::new(report, now)).collect(),
         lists: report.lists.iter().map(|report| ListRow::new(report, now)).collect(),
+        weak_keys: report.weak_keys_text(),
         confirm: confirm.as_ref().map(ConfirmCard::new),
         verdicts: counts::<VerdictKind>(hours, |hour| &hour.verdicts),
         actions: counts::<KeyAction>(hours, |hour| &hour.actions),

@@ -15,7 +15,7 @@ use crate::listen;
 use crate::metrics::ControlMetrics;
 use crate::resolver::Resolver;
 use crate::server::ServerError;
-use crate::snapshot::{JudgementLinks, Loader, Report, Snapshot};
+use crate::snapshot::{JudgementLinks, Loader, Report};
 use crate::unix_time::{self, rfc3339};
 
 #[derive(Debug, clap::Args)]
@@ -53,9 +53,10 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         others.iter().for_each(|error| print_error(error));
         cause
     })?;
-    let Checked { config, snapshot, report, source, warnings, failure } = checked;
-    show_filters(&snapshot)?;
+    let Checked { config, report, source, warnings, failure } = checked;
+    show_filters(&report)?;
     show_lists(&report)?;
+    print(format_args!("weak keys: {}", report.weak_keys_text()))?;
     show_signatures(&report)?;
     show_exceptions(&config, &report)?;
     config.services.iter().try_for_each(show_service)?;
@@ -85,7 +86,6 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 /// A configuration whose files can be used.
 struct Checked {
     config: Config,
-    snapshot: Snapshot,
     report: Report,
     /// Lines about the source of proofs.
     source: Vec<String>,
@@ -111,11 +111,11 @@ impl Checked {
     fn load(path: &Path, online: bool) -> Result<Self, Unusable> {
         let config = Config::read(path)?;
         let metrics = ControlMetrics::new().map_err(ServerError::Metrics)?;
-        let loaded = Loader::start(&config, metrics, JudgementLinks::default());
+        let loaded = Loader::start(&config, Some(path), metrics, JudgementLinks::default());
         let unusable = listen::unusable_addresses(&config).into_iter();
         let mut unusable = unusable.map(|error| CliError::from(ServerError::Bind(error)));
         // The errors of all files and addresses are reported at once.
-        let (loader, snapshot) = match loaded {
+        let (loader, _) = match loaded {
             Ok(loaded) => loaded,
             Err(errors) => {
                 let source = config.confirm.as_ref();
@@ -131,7 +131,7 @@ impl Checked {
         let warnings = loader.warnings().iter().map(ToString::to_string).collect();
         let report = loader.report();
         let (source, failure) = (Vec::new(), None);
-        let mut checked = Self { config, snapshot, report, source, warnings, failure };
+        let mut checked = Self { config, report, source, warnings, failure };
         if let Some(confirm) = checked.config.confirm.clone() {
             checked.failure = checked.check_source(&confirm, online).err();
         }
@@ -188,17 +188,18 @@ impl Checked {
     }
 }
 
-fn show_filters(snapshot: &Snapshot) -> Result<(), CliError> {
-    for named in snapshot.guard.filters() {
-        let header = named.filter.header();
+fn show_filters(report: &Report) -> Result<(), CliError> {
+    for filter in &report.filters {
+        let summary = &filter.summary;
         print(format_args!(
-            "filter {}: revision {}, {}, 2^{} bits, {:.1} % set, false positives {:.2e}",
-            named.name,
-            header.revision,
-            counted_entries(header.entry_count.into()),
-            header.hash_length,
-            named.filter.fill_ratio() * 100.0,
-            named.filter.false_positive_ratio()
+            "filter {}: {}revision {}, {}, 2^{} bits, {:.1} % set, false positives {:.2e}",
+            filter.name,
+            if filter.last_good_in_use { "copy in state.dir, " } else { "" },
+            summary.revision,
+            counted_entries(summary.entries.into()),
+            summary.hash_length,
+            summary.fill_ratio * 100.0,
+            summary.false_positive_ratio
         ))?;
     }
     Ok(())
@@ -222,7 +223,7 @@ fn show_lists(report: &Report) -> Result<(), CliError> {
         print(format_args!(
             "list {}: {}, {}{date}",
             list.name,
-            list.path,
+            if list.last_good_in_use { "copy in state.dir" } else { list.path.as_str() },
             counted(list.entries as u64, "key")
         ))?;
     }

@@ -4,6 +4,7 @@ mod allow;
 mod authorizer;
 mod confirm;
 mod fetch;
+mod files;
 mod list;
 mod service;
 mod upstream;
@@ -133,6 +134,7 @@ impl<'a> Checker<'a> {
         let services: Vec<_> = services.collect();
         self.names_once("filters", filters.iter().map(|it| it.name.as_str()));
         self.names_once("lists", lists.iter().map(|it| it.name.as_str()));
+        self.files_once(&filters, &lists);
         let authorizers = raw.authorizers.into_iter().enumerate();
         let authorizers = authorizers.map(|(index, authorizer)| {
             self.authorizer(&format!("authorizers[{index}]"), authorizer, &policy)

@@ -17,14 +17,26 @@ pub struct FingerprintList {
     has_numbers: bool,
 }
 
-/// A line of a list is not a digest.
+/// Why a line of a list cannot be used. Lines are counted from 1.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "line {line}: not a fingerprint; write the SHA-256 of a SubjectPublicKeyInfo in hex or base64, or rsa-modulus: or ec-x: and a SHA-256, as `keygate key --lists` prints it; comments begin with '#'"
-)]
-pub struct ListError {
-    /// Number of the line, counted from 1.
-    pub line: usize,
+pub enum ListError {
+    /// The line has the form in which programs print the fingerprint of a certificate. No key has
+    /// that fingerprint, so that the entry would have no effect.
+    #[error(
+        "line {line}: bytes with colons between them are the fingerprint of a certificate, which matches no key; write what `keygate key --lists` prints for the certificate, or remove the colons if it is the SHA-256 of a SubjectPublicKeyInfo"
+    )]
+    Certificate {
+        /// Number of the line.
+        line: usize,
+    },
+    /// The line is not a digest.
+    #[error(
+        "line {line}: not a fingerprint; write the SHA-256 of a SubjectPublicKeyInfo in hex or base64, or rsa-modulus: or ec-x: and a SHA-256, as `keygate key --lists` prints it; comments begin with '#'"
+    )]
+    NotADigest {
+        /// Number of the line.
+        line: usize,
+    },
 }
 
 impl FingerprintList {
@@ -32,12 +44,13 @@ impl FingerprintList {
     /// SHA-256, in hex or base64. A comment begins with `#`.
     ///
     /// # Errors
-    /// Returns the first line that is neither a digest, nor empty, nor a comment.
+    /// Returns the first line that is neither a digest, nor empty, nor a comment, or that has colons
+    /// in its fingerprint.
     pub fn parse(name: &str, text: &str) -> Result<Self, ListError> {
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
         let lines = lines.enumerate().filter(|(_, line)| !line.is_empty());
         let digests = lines
-            .map(|(index, line)| KeyDigest::parse(line).ok_or(ListError { line: index + 1 }))
+            .map(|(index, line)| parse_line(line, index + 1))
             .collect::<Result<HashSet<_>, _>>()?;
         let has_numbers = digests.iter().any(KeyDigest::is_of_number);
         Ok(Self { name: name.into(), digests, has_numbers })
@@ -65,6 +78,14 @@ impl FingerprintList {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.digests.is_empty()
+    }
+}
+
+/// Parses the line with this number, which has no comment.
+fn parse_line(text: &str, line: usize) -> Result<KeyDigest, ListError> {
+    match KeyDigest::parse(text).ok_or(ListError::NotADigest { line })? {
+        KeyDigest::Spki(_) if text.contains(':') => Err(ListError::Certificate { line }),
+        digest => Ok(digest),
     }
 }
 
@@ -225,6 +246,20 @@ mod tests {
     #[test]
     fn an_error_names_the_line_that_is_not_a_fingerprint() {
         let text = format!("# a\n{}\nabc\n", Fingerprint::of(b"one"));
-        assert_eq!(FingerprintList::parse("x", &text).unwrap_err(), ListError { line: 3 });
+        let error = FingerprintList::parse("x", &text).unwrap_err();
+        assert_eq!(error, ListError::NotADigest { line: 3 });
+    }
+
+    #[test]
+    fn a_fingerprint_with_colons_is_taken_for_that_of_a_certificate() {
+        let hex = Fingerprint::of(b"one").to_string();
+        let bytes: Vec<_> = hex.as_bytes().chunks(2).map(String::from_utf8_lossy).collect();
+        let colons = bytes.join(":").to_uppercase();
+        let error = FingerprintList::parse("x", &format!("# a\n{colons} # b\n")).unwrap_err();
+        assert_eq!(error, ListError::Certificate { line: 2 });
+        assert!(error.to_string().contains("`keygate key --lists`"), "{error}");
+        for line in [hex.clone(), format!("ec-x:{hex}"), format!("rsa-modulus: {hex}")] {
+            assert_eq!(FingerprintList::parse("x", &line).unwrap().len(), 1, "{line}");
+        }
     }
 }

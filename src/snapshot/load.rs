@@ -49,7 +49,7 @@ use super::expiry::Expiry;
 use super::report::Report;
 use super::warning::Warning;
 use crate::config::Config;
-use crate::guard::{CurrentGuard, Guard};
+use crate::guard::{CurrentGuard, Guard, WeakCheck};
 use crate::metrics::ControlMetrics;
 use crate::process::sandbox;
 
@@ -84,18 +84,21 @@ pub struct RefreshedSnapshot {
 }
 
 impl Loader {
-    /// Loads everything for the first time. Every snapshot has these `links`.
+    /// Loads everything for the first time. Every snapshot has these `links`. Errors name the
+    /// configuration file, `file`.
     ///
     /// # Errors
     /// Returns the errors of all files that cannot be used, because they have no last good value
     /// yet.
     pub fn start(
         config: &Config,
+        file: Option<&Path>,
         metrics: ControlMetrics,
         links: JudgementLinks,
     ) -> Result<(Self, Snapshot), LoadErrors> {
         file::start_thread().map_err(LoadError::Thread)?;
-        Self::start_with(SavedState::read(config.state_dir.as_deref()), config, metrics, links)
+        let state = SavedState::read(config.state_dir.as_deref());
+        Self::start_with(state, config, file, metrics, links)
     }
 
     /// Loads everything as [`Loader::start`] does, for a process that saves its state. `file` is the
@@ -111,7 +114,7 @@ impl Loader {
     ) -> Result<(Self, Snapshot), LoadErrors> {
         file::start_thread().map_err(LoadError::Thread)?;
         let state = SavedState::read_locked(config.state_dir.as_deref(), file);
-        let (mut loader, snapshot) = Self::start_with(state, config, metrics, links)?;
+        let (mut loader, snapshot) = Self::start_with(state, config, file, metrics, links)?;
         if let Some(file) = file {
             loader.configuration.watch(file);
         }
@@ -121,6 +124,7 @@ impl Loader {
     fn start_with(
         state: Result<SavedState, LoadErrors>,
         config: &Config,
+        file: Option<&Path>,
         metrics: ControlMetrics,
         links: JudgementLinks,
     ) -> Result<(Self, Snapshot), LoadErrors> {
@@ -138,6 +142,7 @@ impl Loader {
             kept_lists: &known.lists,
             crl_state: &known.crls,
             configured: config,
+            file,
             trial: &trial,
             max_wait: &max_wait,
             now,
@@ -220,6 +225,7 @@ impl Loader {
             kept_lists: &self.state.lists,
             crl_state: &self.state.crls,
             configured: config,
+            file: self.configuration.path(),
             trial: &trial,
             max_wait: &max_wait,
             now,
@@ -298,6 +304,7 @@ impl Loader {
             restart_needed: self.configuration.restart_needed(),
             filters: self.sources.filters.iter().map(FilterSource::report).collect(),
             lists: self.sources.lists.iter().map(ListSource::report).collect(),
+            weak_keys: self.sources.weak_checks.iter().map(WeakCheck::as_str).collect(),
             exceptions: self.sources.exceptions.report(),
             services: self.sources.services.iter().map(ServiceSource::report).collect(),
             authorizers: self.sources.authorizers.iter().map(AuthorizerSource::report).collect(),

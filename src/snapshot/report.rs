@@ -37,6 +37,8 @@ pub struct Report {
     pub filters: Vec<FilterReport>,
     /// The lists, in the order of the configuration.
     pub lists: Vec<ListReport>,
+    /// The checks of weak keys that are made; none if they are off.
+    pub weak_keys: Vec<&'static str>,
     /// The exceptions, in the order of the configuration.
     pub exceptions: Vec<ExceptionReport>,
     /// The services, in the order of the configuration.
@@ -45,6 +47,14 @@ pub struct Report {
     pub authorizers: Vec<AuthorizerReport>,
     /// What expires, earliest first.
     pub expiries: Vec<Expiry>,
+}
+
+impl Report {
+    /// The checks of weak keys in one line.
+    #[must_use]
+    pub fn weak_keys_text(&self) -> String {
+        if self.weak_keys.is_empty() { "not checked".to_owned() } else { self.weak_keys.join(", ") }
+    }
 }
 
 /// A filter in use and the last attempt to read its file.
@@ -119,6 +129,8 @@ pub struct ListReport {
     pub signature: Option<SignatureReport>,
     /// Whether the list is older than `max_age`, or of unknown age.
     pub stale: bool,
+    /// Whether the list comes from the state directory, because its file was rejected at the start.
+    pub last_good_in_use: bool,
     /// The last attempt to read the file.
     pub last_reload: ReloadReport,
 }
@@ -139,8 +151,18 @@ impl ListReport {
         };
         let (name, path) = (list.name().to_string(), path.display().to_string());
         let signature = signed.as_ref().map(|signed| SignatureReport::of(&signed.signature));
-        let entries = list.len();
-        Self { name, path, format, entries, updated, sha256, signature, stale, last_reload }
+        Self {
+            name,
+            path,
+            format,
+            entries: list.len(),
+            updated,
+            sha256,
+            signature,
+            stale,
+            last_good_in_use: false,
+            last_reload,
+        }
     }
 }
 

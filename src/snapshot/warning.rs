@@ -63,6 +63,11 @@ pub enum Warning {
         /// Name of the filter.
         filter: String,
     },
+    /// A list that is in use has no entries: no key is a hit.
+    EmptyList {
+        /// Name of the list.
+        list: String,
+    },
     /// The file of a filter is rejected, and the copy in the state directory is in use.
     LastGoodInUse {
         /// Name of the filter.
@@ -200,6 +205,7 @@ impl Warning {
                 warn!(%problem, "intermediates have no effect without revocation lists");
             }
             Self::EmptyFilter { .. } => warn!(%problem, "the filter in use has no entries"),
+            Self::EmptyList { .. } => warn!(%problem, "the list in use has no entries"),
             Self::LastGoodInUse { filter, reason, .. } => {
                 let reason = reason.as_str();
                 warn!(%filter, reason, %problem, "filter file rejected at the start, using the last good filter");
@@ -255,6 +261,11 @@ impl fmt::Display for Warning {
             Self::EmptyFilter { filter } => {
                 write!(formatter, "filter {filter:?}: it has no entries, so no key is a hit")
             }
+            Self::EmptyList { list } => write!(
+                formatter,
+                "list {list:?}: it has no entries, so no key is a hit; add keys with `keygate key \
+                 --lists`, or remove the list"
+            ),
             Self::LastGoodInUse { filter, path, error, .. } => write!(
                 formatter,
                 "filter {filter:?}: {}: {error}; the last good filter in state.dir is in use",

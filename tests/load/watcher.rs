@@ -137,7 +137,7 @@ fn a_file_written_a_moment_ago_is_read_later() {
     let text = Configuration::new("127.0.0.1:9");
     let config = Config::parse(&pki.path("keygate.toml"), &text.text()).unwrap();
     let metrics = ControlMetrics::new().unwrap();
-    let (mut loader, _) = Loader::start(&config, metrics, JudgementLinks::default()).unwrap();
+    let (mut loader, _) = Loader::start(&config, None, metrics, JudgementLinks::default()).unwrap();
     // There is no file that another configuration could come from.
     let mut prepare: Prepare = Box::new(|_| Err("no other configuration exists".into()));
     let is_left_alone = (2..50).any(|revision| {

@@ -87,10 +87,14 @@ pub(super) struct ListRow<'a> {
 impl<'a> ListRow<'a> {
     pub(super) fn new(report: &'a ListReport, now: u64) -> Self {
         let is_rejected = report.last_reload.error.is_some();
-        let state = match (is_rejected, report.stale) {
-            (true, _) => Badge::new("bad", "update rejected"),
-            (false, true) => Badge::new("warn", "stale"),
-            (false, false) => Badge::new("good", "in use"),
+        let state = if report.last_good_in_use {
+            Badge::new("bad", "last good list in use, file rejected")
+        } else if is_rejected {
+            Badge::new("bad", "update rejected")
+        } else if report.stale {
+            Badge::new("warn", "stale")
+        } else {
+            Badge::new("good", "in use")
         };
         Self {
             name: &report.name,

@@ -102,7 +102,7 @@ impl<'a> ServerRow<'a> {
             server: report.server,
             service: report.service,
             state: Badge::new(kind, report.state),
-            last_check: report.last_check.map_or_else(|| "no checks".to_owned(), |at| ago(at, now)),
+            last_check: report.last_check.map_or_else(|| "none".to_owned(), |at| ago(at, now)),
             error: report.error.as_deref().unwrap_or_default(),
             connections: report.connections,
             ejections: report.ejections,

@@ -1,5 +1,6 @@
 //! The context in which new sources are loaded.
 
+use std::path::Path;
 use std::time::SystemTime;
 
 use super::check::new_hits::Trial;
@@ -19,6 +20,8 @@ pub(crate) struct LoadContext<'a> {
     pub(crate) crl_state: &'a CrlState,
     /// The new configuration, whose services and authorizers are named.
     pub(crate) configured: &'a Config,
+    /// The file of the new configuration, if it has one.
+    pub(crate) file: Option<&'a Path>,
     /// Filters are tried on the recent clients of this trial.
     pub(crate) trial: &'a Trial,
     /// Maximum time to wait for the writer of a file, for all new sources together.

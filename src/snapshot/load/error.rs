@@ -1,11 +1,12 @@
 //! Errors of loading: which file cannot be used, and why.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::own_key::OwnKey;
 use super::state_directory::StateDirectoryError;
 use crate::badkeys::BlocklistFileError;
+use crate::config::{FilterConfig, ListConfig};
 use crate::guard::ListError;
 use crate::pkbf::FilterError;
 use crate::signature::SignatureError;
@@ -72,6 +73,22 @@ pub enum LoadError {
         /// Why the list cannot be used.
         source: ListFileError,
     },
+    /// The file of a filter or list does not exist, and `keygate fetch` downloads it.
+    #[error(
+        "{kind} {name:?}: {} does not exist; run `keygate fetch --config {}`, which downloads it",
+        path.display(),
+        config.display()
+    )]
+    NotFetched {
+        /// `filter` or `list`.
+        kind: &'static str,
+        /// Name of the filter or list.
+        name: String,
+        /// Path of the file.
+        path: PathBuf,
+        /// Path of the configuration.
+        config: PathBuf,
+    },
     /// A key of a service or of a CA that it trusts is weak, in a filter or on a list.
     #[error(
         "{0}: its private half may be public; replace it, or set allow_compromised_own_key = true"
@@ -119,6 +136,41 @@ pub enum LoadError {
         /// Why rustls rejects them.
         source: rustls::Error,
     },
+}
+
+impl LoadError {
+    /// The error of a filter.
+    pub(super) fn of_filter(
+        config: &FilterConfig,
+        source: FilterRejection,
+        file: Option<&Path>,
+    ) -> Self {
+        let (name, path) = (config.name.clone(), config.path.clone());
+        match (&source, &config.source, file) {
+            (FilterRejection::File(FilterError::Io(error)), Some(_), Some(file))
+                if error.kind() == io::ErrorKind::NotFound =>
+            {
+                Self::NotFetched { kind: "filter", name, path, config: file.to_owned() }
+            }
+            _ => Self::Filter { name, path, source },
+        }
+    }
+
+    /// The error of a list.
+    pub(super) fn of_list(config: &ListConfig, source: ListFileError, file: Option<&Path>) -> Self {
+        let (name, path) = (config.name.clone(), config.path.clone());
+        match (&source, &config.source, file) {
+            (
+                ListFileError::Blocklist(BlocklistFileError::Read(error))
+                | ListFileError::Read(error),
+                Some(_),
+                Some(file),
+            ) if error.kind() == io::ErrorKind::NotFound => {
+                Self::NotFetched { kind: "list", name, path, config: file.to_owned() }
+            }
+            _ => Self::List { name, path, source },
+        }
+    }
 }
 
 /// Why a list cannot be used.

@@ -132,6 +132,7 @@ impl ReadError for LoadError {
             Self::Filter { source, .. } => source.failure(),
             Self::List { source, .. } => source.failure(),
             Self::Read { source, .. } | Self::Thread(source) => source.failure(),
+            Self::NotFetched { .. } => Failure::Read,
             Self::Credentials { .. }
             | Self::LastGood { .. }
             | Self::LastGoodList { .. }

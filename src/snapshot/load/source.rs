@@ -40,7 +40,7 @@ use crate::spki::RsaExponents;
 pub(super) struct Sources {
     pub(super) filters: Vec<FilterSource>,
     pub(super) lists: Vec<ListSource>,
-    weak_checks: WeakChecks,
+    pub(super) weak_checks: WeakChecks,
     pub(super) exceptions: ConfiguredExceptions,
     pub(super) services: Vec<ServiceSource>,
     pub(super) authorizers: Vec<AuthorizerSource>,

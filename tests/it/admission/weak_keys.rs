@@ -123,6 +123,26 @@ fn a_reload_changes_the_checks_and_evicts_open_connections() {
 }
 
 #[test]
+fn checks_that_are_off_are_shown_as_not_made() {
+    let (proxy, _) = started("", "weak_keys = { checks = [] }");
+    let off = "weak keys: not checked\n";
+    let validated = |text: &str| {
+        write(proxy.pki.path("validated.toml"), text).unwrap();
+        output_text(&keygate(&["validate", proxy.pki.path("validated.toml").to_str().unwrap()]))
+    };
+    let shown = validated(&proxy.configuration.text());
+    assert!(shown.contains(off), "{shown}");
+    let two = proxy.configuration.clone().set("weak_keys.checks", vec!["roca", "invalid"]);
+    let shown = validated(&two.text());
+    assert!(shown.contains("weak keys: invalid, roca\n"), "{shown}");
+    assert_eq!(proxy.status()["weak_keys"], json!([]));
+    let (_, shown) = proxy.admin("/status.txt");
+    assert!(shown.contains(off), "{shown}");
+    let (_, page) = proxy.admin("/");
+    assert!(page.contains("<p id=\"weak-keys\">not checked</p>"), "{page}");
+}
+
+#[test]
 fn an_issuer_with_a_weak_key_is_found_if_the_policy_judges_the_chain() {
     let proxy = Proxy::new();
     let weak = RsaKey::close_primes(2048);

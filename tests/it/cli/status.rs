@@ -45,6 +45,8 @@ fn the_status_has_what_the_page_shows_and_begins_with_what_needs_attention() {
         "\nservice test: 127.0.0.1:0 for any other\n  connections 0 of 10000, requests a minute ",
         "\n  failed handshakes compromised: 1\n",
         "\n  server http://127.0.0.1:",
+        ": healthy, last check none, connections ",
+        "\nweak keys: invalid, small-factors, roca, fermat, wiener\n",
         "\n  verdict probable: ",
         "\n  action reject: ",
         ": certificate of test\n",
@@ -66,7 +68,9 @@ fn the_status_has_what_the_page_shows_and_begins_with_what_needs_attention() {
     assert!(lines[1].contains("did you mean \"workers\"?"), "the whole reason: {shown}");
     assert!(lines[2].starts_with("  red: filter lost: rejected (marker): "), "{shown}");
     assert_eq!(lines[3], "  amber: this instance: not ready: drained by an operator");
-    assert_eq!(lines[4], "    run: keygate drain --undo");
+    let undo =
+        format!("keygate drain --undo --config {}", proxy.pki.path("keygate.toml").display());
+    assert_eq!(lines[4], format!("    run: {undo}"));
     assert!(shown.contains(", not ready, up "), "{shown}");
 
     let status: Value =
@@ -75,7 +79,7 @@ fn the_status_has_what_the_page_shows_and_begins_with_what_needs_attention() {
         assert_eq!(status[key], proxy.status()[key], "{key}");
     }
     assert_eq!(conditions(&status).len(), 3);
-    assert_eq!(status["attention"][2]["command"], "keygate drain --undo");
+    assert_eq!(status["attention"][2]["command"], undo);
 }
 
 #[test]
@@ -131,12 +135,16 @@ fn a_waiting_update_needs_attention_with_the_command_that_accepts_it() {
     let reloaded = run(&proxy.pki, &admin, &["reload"]);
     assert_eq!(reloaded.status.code(), Some(1), "{}", output_text(&reloaded));
     let shown = String::from_utf8_lossy(&reloaded.stdout).into_owned();
-    assert!(shown.contains("\n  to let it through: keygate filter accept lost\n"), "{shown}");
+    let accept = |file: &str| {
+        format!("keygate filter accept lost --config {}", proxy.pki.path(file).display())
+    };
+    let line = format!("\n  to let it through: {}\n", accept("admin.toml"));
+    assert!(shown.contains(&line), "{shown}");
     let status = proxy.status();
     let [condition] = conditions(&status).try_into().unwrap();
     assert_eq!((&*condition.0, &*condition.1), ("amber", "filter lost"));
     assert!(condition.2.starts_with("an update waits (shrunk): "), "{condition:?}");
-    assert_eq!(status["attention"][0]["command"], json!("keygate filter accept lost"));
+    assert_eq!(status["attention"][0]["command"], json!(accept("keygate.toml")));
 }
 
 /// The issuer chooses the subject. A line break in it would forge a line of the output.

@@ -7,7 +7,7 @@ use rcgen::CertificateParams;
 use serde_json::json;
 
 use crate::support::keygate::{BINARY, Keygate, keygate};
-use crate::support::pki::Pki;
+use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::{output_text, write_filter};
 
@@ -452,6 +452,76 @@ fn an_unusable_state_directory_is_named_with_a_remedy() {
         text.contains("state.dir /proc/self: no file can be created in the directory"),
         "{text}"
     );
+}
+
+#[test]
+fn a_missing_file_with_a_source_is_reported_with_the_command_that_fetches_it() {
+    let mut files = Files::new();
+    std::fs::remove_file(files.pki.path("lost.pkbf")).unwrap();
+    let list = "[[lists]]\nname = \"public\"\nformat = \"badkeys\"\npath = \"blocklist.dat\"\n";
+    let without = files.configuration.clone().global(list);
+    files.configuration = without
+        .clone()
+        .set("lists.source.url", "https://lists.example/badkeysdata.json")
+        .set("filters.source.url", "https://lists.example/lost.pkbf");
+    std::fs::write(files.path(), files.configuration.text()).unwrap();
+    let (path, directory) = (files.path(), files.pki.directory().display());
+    let errors = [("filter \"lost\"", "lost.pkbf"), ("list \"public\"", "blocklist.dat")];
+    let expected = errors.map(|(subject, file)| {
+        format!(
+            "keygate: {subject}: {directory}/{file} does not exist; run `keygate fetch --config {path}`, which downloads it\n"
+        )
+    });
+    for command in ["validate", "run"] {
+        let output = keygate(&[command, &path]);
+        assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+        for error in &expected {
+            assert!(output_text(&output).contains(error), "{error}: {}", output_text(&output));
+        }
+    }
+    let mut command = Command::new(BINARY);
+    let output = command.arg("validate").env("KEYGATE_CONFIG", &path).output().unwrap();
+    assert!(output_text(&output).contains(&expected[1]), "{}", output_text(&output));
+    // No source: the command would download nothing.
+    std::fs::write(files.path(), without.text()).unwrap();
+    let output = output_text(&keygate(&["validate", &path]));
+    assert!(output.contains("lost.pkbf: No such file"), "{output}");
+    assert!(output.contains("blocklist.dat: No such file"), "{output}");
+    assert!(!output.contains("keygate fetch"), "{output}");
+}
+
+#[test]
+fn a_list_without_a_key_is_a_warning_and_one_with_the_fingerprint_of_a_certificate_an_error() {
+    let mut files = Files::new();
+    let list = "[[lists]]\nname = \"march\"\npath = \"deny.txt\"\n";
+    files.configuration = files.configuration.global(list);
+    let path = files.pki.path("deny.txt");
+    for empty in ["", "# none yet\n"] {
+        std::fs::write(&path, empty).unwrap();
+        let warnings = files.warnings();
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(warning.starts_with("list \"march\": it has no entries"), "{warning}");
+        let keygate = files.configuration.start(&files.pki);
+        let message = "the list in use has no entries";
+        let line = keygate.wait_for("the warning", |line| line["message"] == message);
+        assert_eq!(line["problem"], **warning);
+    }
+    let leaked = files.pki.client("leaked", Kind::P256);
+    let certificate = leaked.certificate.to_str().unwrap();
+    let arguments = ["x509", "-noout", "-fingerprint", "-sha256", "-in", certificate];
+    let printed = Command::new("openssl").args(arguments).output().unwrap();
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    let (_, fingerprint) = printed.trim().split_once('=').unwrap();
+    std::fs::write(&path, format!("# leaked\n{fingerprint}\n")).unwrap();
+    let output = files.validate(&[]);
+    assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+    let error =
+        "deny.txt: line 2: bytes with colons between them are the fingerprint of a certificate";
+    assert!(output_text(&output).contains(error), "{}", output_text(&output));
+    assert!(output_text(&output).contains("`keygate key --lists`"), "{}", output_text(&output));
+    let lines = keygate(&["key", "--lists", certificate]);
+    std::fs::write(&path, lines.stdout).unwrap();
+    assert!(files.warnings().is_empty(), "the remedy works");
 }
 
 /// The log of a start that ends at once, because its address is taken.

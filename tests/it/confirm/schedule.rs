@@ -46,7 +46,8 @@ fn ten_thousand_keys_are_answered_or_counted_with_four_questions_under_way() {
     let text = Configuration::new("127.0.0.1:1").add("confirm", &table).text();
     let config = Config::parse(&pki.path("keygate.toml"), &text).unwrap();
     let metrics = ControlMetrics::new().unwrap();
-    let (_, snapshot) = Loader::start(&config, metrics.clone(), JudgementLinks::default()).unwrap();
+    let (_, snapshot) =
+        Loader::start(&config, None, metrics.clone(), JudgementLinks::default()).unwrap();
     let questions = Questions::new(&config, &metrics.confirm);
     let answers = CurrentAnswers::default();
     let links = AskingLinks {

@@ -44,7 +44,8 @@ async fn check(path: &str, install: impl Fn(&Pki, &Path, u32)) {
     let text = Configuration::new("127.0.0.1:9").set("filters.path", path).text();
     let config = Config::parse(&pki.path("keygate.toml"), &text).unwrap();
     let metrics = ControlMetrics::new().unwrap();
-    let (loader, snapshot) = Loader::start(&config, metrics, JudgementLinks::default()).unwrap();
+    let (loader, snapshot) =
+        Loader::start(&config, None, metrics, JudgementLinks::default()).unwrap();
     let current: Current = Arc::new(ArcSwap::from_pointee(snapshot));
     let report = Arc::new(ArcSwap::from_pointee(loader.report()));
     let (_commands, received) = mpsc::channel(1);

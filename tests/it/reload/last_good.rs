@@ -107,6 +107,8 @@ fn a_start_with_a_rejected_file_uses_the_last_good_filter_and_warns() {
         assert!(output.status.success(), "{}", output_text(&output));
         let warning = "the last good filter in state.dir is in use";
         assert!(output_text(&output).contains(warning), "{}", output_text(&output));
+        let shown = "filter lost: copy in state.dir, revision 7, ";
+        assert!(output_text(&output).contains(shown), "{}", output_text(&output));
         assert_eq!(scene.validate(&["--strict"]).status.code(), Some(2));
 
         scene.start();
@@ -442,9 +444,13 @@ fn a_start_with_a_rejected_list_uses_the_last_good_list_and_warns() {
         assert!(output.status.success(), "{}", output_text(&output));
         let warning = "the last good list in state.dir is in use";
         assert!(output_text(&output).contains(warning), "{}", output_text(&output));
+        let shown = ": copy in state.dir, 1 key\n";
+        assert!(output_text(&output).contains(shown), "{}", output_text(&output));
         assert_eq!(scene.validate(&["--strict"]).status.code(), Some(2));
 
         scene.start();
+        assert_eq!(scene.keygate.status()["lists"][0]["last_good_in_use"], true);
+        assert!(scene.keygate.admin("/").1.contains("last good list in use, file rejected"));
         scene.refuses(&scene.next);
         scene.admits(&scene.good);
         let line = scene.keygate.wait_for("the warning", |line| {
@@ -456,6 +462,9 @@ fn a_start_with_a_rejected_list_uses_the_last_good_list_and_warns() {
     }
     write(&list, &good).unwrap();
     scene.keygate.wait_for_metric(LIST_FILE_IN_USE, 1.0);
+    assert_eq!(scene.keygate.status()["lists"][0]["last_good_in_use"], false);
+    let valid = output_text(&scene.validate(&["--strict"]));
+    assert!(!valid.contains("state.dir"), "{valid}");
     scene.refuses(&scene.next);
 }
 

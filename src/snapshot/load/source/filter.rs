@@ -4,7 +4,7 @@ mod acceptance;
 mod first_value;
 mod held;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -90,7 +90,7 @@ impl FilterSource {
                 LastGood::load(paths(&config), now, context.max_wait, || Ok(filter.clone()))
             },
         );
-        let filter = filter.map_err(|rejection| errors_of(&config, rejection))?;
+        let filter = filter.map_err(|rejection| errors_of(&config, rejection, context.file))?;
         let (mut held, mut rejection) = (None, None);
         let (mut is_last_good, mut is_untried) = (false, false);
         if let Some(first) = first {
@@ -378,7 +378,7 @@ impl FilterSource {
 }
 
 /// The rejection of the filter, and the files of canaries that were not tried because of it.
-fn errors_of(config: &FilterConfig, rejection: FilterRejection) -> LoadErrors {
+fn errors_of(config: &FilterConfig, rejection: FilterRejection, file: Option<&Path>) -> LoadErrors {
     let canaries = match &rejection {
         // Those before it can be used.
         FilterRejection::CanaryFile { path, .. } | FilterRejection::CanaryMissing { path, .. } => {
@@ -397,8 +397,7 @@ fn errors_of(config: &FilterConfig, rejection: FilterRejection) -> LoadErrors {
         | FilterRejection::Untried { .. } => &config.canaries,
     };
     let others = canaries.iter().filter_map(|path| canary::ensure_usable(path).err());
-    let error =
-        |source| LoadError::Filter { name: config.name.clone(), path: config.path.clone(), source };
+    let error = |source| LoadError::of_filter(config, source, file);
     LoadErrors::of(error(rejection), others.map(error))
 }
 

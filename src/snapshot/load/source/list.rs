@@ -69,10 +69,7 @@ impl ListSource {
                     list.record_rejection(Some(reason), &source, context.now);
                     (list, Some(source))
                 }
-                None => {
-                    let (name, path) = (config.name.clone(), config.path.clone());
-                    return Err(LoadError::List { name, path, source });
-                }
+                None => return Err(LoadError::of_list(&config, source, context.file)),
             },
         };
         let metrics = context.metrics.list(&config.name);
@@ -117,7 +114,8 @@ impl ListSource {
         let deprecated = self.is_deprecated().then(|| Warning::DeprecatedList { list: list() });
         let is_ageless = self.max_age().is_some() && self.age(now).is_none();
         let ageless = is_ageless.then(|| Warning::AgelessList { list: list(), date: self.date() });
-        rejection.into_iter().chain(deprecated).chain(ageless).collect()
+        let empty = self.list().is_empty().then(|| Warning::EmptyList { list: list() });
+        rejection.into_iter().chain(deprecated).chain(ageless).chain(empty).collect()
     }
 
     /// Reads the list again if one of its files has changed.
@@ -255,6 +253,9 @@ impl ListSource {
     /// The list in use and the result of the last attempt to read it.
     pub(crate) fn report(&self) -> ListReport {
         let last_reload = self.list.last_reload();
-        ListReport::new(self.list.get(), &self.config.path, self.is_stale, last_reload)
+        ListReport {
+            last_good_in_use: self.rejection.is_some(),
+            ..ListReport::new(self.list.get(), &self.config.path, self.is_stale, last_reload)
+        }
     }
 }

@@ -117,7 +117,7 @@ mod tests {
         write(directory.join("lost.pkbf"), [&header[..], bits].concat()).unwrap();
         let config = Config::parse(&directory.join("keygate.toml"), CONFIGURATION).unwrap();
         let metrics = ControlMetrics::new().unwrap();
-        Loader::start(&config, metrics, JudgementLinks::default()).unwrap().0
+        Loader::start(&config, None, metrics, JudgementLinks::default()).unwrap().0
     }
 
     #[test]
