@@ -23,7 +23,7 @@ impl Minisign {
         self.directory.path().join("key.pub")
     }
 
-    fn secret_key(&self) -> PathBuf {
+    pub fn secret_key(&self) -> PathBuf {
         self.directory.path().join("key")
     }
 

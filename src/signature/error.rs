@@ -1,0 +1,148 @@
+//! Errors of signatures and of the files of keys.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::keys::{KEY_LENGTH, KEY_TEXT_LENGTH};
+use super::{UNTRUSTED, algorithm_and_id};
+
+/// Why the signature of a file cannot be relied on.
+#[derive(Debug, thiserror::Error)]
+pub enum SignatureError {
+    /// The signature is of another content, or one of its lines was changed.
+    #[error(
+        "{} is not the signature of this content: one of the two is damaged or outdated; fetch both again",
+        signature.display()
+    )]
+    Invalid {
+        /// The signature file.
+        signature: PathBuf,
+    },
+    /// The file of keys cannot be used.
+    #[error("minisign_key {}: {source}{}", path.display(), remedy_for_keys(path, source))]
+    Keys {
+        /// The file of keys.
+        path: PathBuf,
+        /// Why the file cannot be used.
+        source: SignatureFileError,
+    },
+    /// The signature file does not exist.
+    #[error(
+        "{} is missing: sign the file with `minisign -S`, or fetch the signature too, because minisign_key needs it",
+        signature.display()
+    )]
+    Missing {
+        /// The signature file.
+        signature: PathBuf,
+    },
+    /// A copy in the state directory has no signature.
+    #[error(
+        "{} has no signature, because minisign_key was not set when the copy was written",
+        copy.display()
+    )]
+    NotKept {
+        /// The copy.
+        copy: PathBuf,
+    },
+    /// The signature was made with none of the keys.
+    #[error(
+        "{} was made with the key {found}, but minisign_key {} has {expected}: sign the file again, or replace the key",
+        signature.display(),
+        keys.display()
+    )]
+    OtherKey {
+        /// The signature file.
+        signature: PathBuf,
+        /// The id of the key that made the signature.
+        found: String,
+        /// The file of keys.
+        keys: PathBuf,
+        /// The ids of the keys in that file.
+        expected: String,
+    },
+    /// The signature file cannot be used.
+    #[error("{}: {source}", path.display())]
+    Unusable {
+        /// The signature file.
+        path: PathBuf,
+        /// Why the file cannot be used.
+        source: SignatureFileError,
+    },
+}
+
+/// Why a file of minisign cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SignatureFileError {
+    /// The algorithm is not known.
+    #[error("its algorithm is none of minisign")]
+    Algorithm,
+    /// The signature is of the content without a hash.
+    #[error(
+        "a legacy signature (algorithm Ed), which is not accepted: sign the file again without -l, with minisign 0.10 or later or with -H"
+    )]
+    Legacy,
+    /// A line is not what the format requires.
+    #[error("line {line} is not {expected}")]
+    Line {
+        /// Number of the line, counted from 1.
+        line: usize,
+        /// The content of this line in the format.
+        expected: &'static str,
+    },
+    /// The file cannot be read.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    /// The file has a secret key.
+    #[error("a secret key of minisign")]
+    SecretKey,
+    /// The file is not UTF-8 text.
+    #[error("not UTF-8 text")]
+    Text,
+}
+
+fn remedy_for_keys(path: &Path, problem: &SignatureFileError) -> &'static str {
+    match problem {
+        SignatureFileError::Read(_) if is_key(path) => {
+            "; the value is a key, and not the path of a file: give the path of the file that `minisign -G` wrote for the key (.pub)"
+        }
+        SignatureFileError::Read(error) if error.kind() == io::ErrorKind::NotFound => {
+            "; give the path of the file that `minisign -G` wrote for the public key (.pub)"
+        }
+        SignatureFileError::Read(_) => "",
+        SignatureFileError::SecretKey => {
+            "; give the file of the public key (.pub), and remove the secret key from this machine"
+        }
+        SignatureFileError::Algorithm
+        | SignatureFileError::Legacy
+        | SignatureFileError::Line { .. }
+        | SignatureFileError::Text => {
+            "; give the file that `minisign -G` wrote for the public key (.pub)"
+        }
+    }
+}
+
+/// Whether a path is the text of a key or of a file of keys, which was pasted in its place.
+fn is_key(path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    let end = text.len().checked_sub(KEY_TEXT_LENGTH).and_then(|start| text.get(start..));
+    text.contains(UNTRUSTED) || end.is_some_and(|end| algorithm_and_id(end, KEY_LENGTH).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::examples::KEY;
+    use super::*;
+
+    #[test]
+    fn a_key_in_the_place_of_its_path_is_recognised() {
+        let key = KEY.lines().nth(1).unwrap();
+        for text in [key.to_owned(), format!("/etc/keygate/{key}"), KEY.to_owned()] {
+            assert!(is_key(Path::new(&text)), "{text}");
+        }
+        for text in
+            ["", "keys.pub", "/etc/keygate/filters-of-the-whole-company-and-its-suppliers.pub"]
+        {
+            assert!(!is_key(Path::new(text)), "{text}");
+        }
+    }
+}
