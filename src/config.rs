@@ -209,8 +209,18 @@ pub struct BlocklistConfig {
     /// Age from which the list is reported as stale, by the date in its metadata; `None` reports
     /// none.
     pub max_age: Option<Duration>,
+    /// How to treat a file that is older than the list in use, by the dates in their metadata. Default:
+    /// reject.
+    pub rollback: Rollback,
     /// How to treat a file that lacks more than half of the records in use. Default: reject.
     pub shrink: Shrink,
+}
+
+impl Default for BlocklistConfig {
+    fn default() -> Self {
+        let (rollback, shrink) = (Rollback::Refuse, Shrink::Refuse);
+        Self { min_records: 0, max_age: None, rollback, shrink }
+    }
 }
 
 /// How to treat a list that lacks more than half of the records in use.
@@ -223,7 +233,7 @@ pub enum Shrink {
     Refuse,
 }
 
-/// How to treat a filter file that is older than the previous one.
+/// How to treat a filter or blocklist that is older than the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rollback {

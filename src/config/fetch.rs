@@ -23,6 +23,14 @@ pub struct FetchConfig {
     pub timeout: Duration,
 }
 
+impl SourceUrl {
+    /// Whether the URL is that of a `blocklist.dat`, packed or not, and not of its metadata.
+    #[must_use]
+    pub fn is_blocklist(&self) -> bool {
+        [".dat", ".xz"].iter().any(|end| self.path.ends_with(end))
+    }
+}
+
 impl FetchConfig {
     /// The source at `url`, with default settings.
     #[must_use]

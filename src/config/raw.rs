@@ -160,6 +160,7 @@ pub(super) struct List {
     pub(super) max_size: Option<SizeText>,
     pub(super) min_records: Option<usize>,
     pub(super) max_age: Option<DurationText>,
+    pub(super) rollback: Option<Rollback>,
     pub(super) shrink: Option<Shrink>,
     pub(super) source: Option<RawFetch>,
     pub(super) minisign_key: Option<PathBuf>,

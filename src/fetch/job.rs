@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::{
-    BlocklistConfig, Config, FetchConfig, FilterConfig, ListConfig, ListFormat, Shrink, SourceUrl,
+    BlocklistConfig, Config, FetchConfig, FilterConfig, ListConfig, ListFormat, SourceUrl,
 };
 use crate::snapshot::ShrunkFilter;
 
@@ -66,13 +66,12 @@ impl FetchJob {
     /// The public blocklist, or that of a mirror, into `directory`.
     #[must_use]
     pub fn badkeys(directory: &Path, url: SourceUrl, trust_anchors: Option<PathBuf>) -> Self {
-        let settings = BlocklistConfig { min_records: 0, max_age: None, shrink: Shrink::Refuse };
         let source = FetchConfig { trust_anchors, ..FetchConfig::at(url) };
         let list = ListConfig {
             name: "badkeys".to_owned(),
             path: directory.join("blocklist.dat"),
             max_size: MAX_BLOCKLIST,
-            format: ListFormat::Badkeys(settings),
+            format: ListFormat::Badkeys(BlocklistConfig::default()),
             source: Some(source.clone()),
             minisign_key: None,
         };

@@ -15,6 +15,8 @@ pub enum ListRejectionReason {
     Content,
     /// A file cannot be read.
     Io,
+    /// The list is older than the one in use, or has no date in place of a list with one.
+    Rollback,
     /// The list lacks too many of the entries in use, or has fewer than `min_records`.
     Shrunk,
     /// A signature is missing, or is not valid for its file and a key of `minisign_key`.
@@ -34,6 +36,7 @@ impl ListRejectionReason {
             | ListFileError::Shrunk { .. }
             | ListFileError::TooFew { .. } => Self::Shrunk,
             ListFileError::Read(error) => Self::of_read(error),
+            ListFileError::Rollback { .. } => Self::Rollback,
             ListFileError::Signature(_) => Self::Signature,
         }
     }
@@ -55,8 +58,15 @@ impl ListRejectionReason {
 }
 
 impl Label for ListRejectionReason {
-    const ALL: &'static [Self] =
-        &[Self::Checksum, Self::Content, Self::Io, Self::Shrunk, Self::Signature, Self::Size];
+    const ALL: &'static [Self] = &[
+        Self::Checksum,
+        Self::Content,
+        Self::Io,
+        Self::Rollback,
+        Self::Shrunk,
+        Self::Signature,
+        Self::Size,
+    ];
 
     fn index(self) -> usize {
         self as usize
@@ -67,6 +77,7 @@ impl Label for ListRejectionReason {
             Self::Checksum => "checksum",
             Self::Content => "content",
             Self::Io => "io",
+            Self::Rollback => "rollback",
             Self::Shrunk => "shrunk",
             Self::Signature => "signature",
             Self::Size => "size",

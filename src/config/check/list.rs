@@ -3,7 +3,7 @@
 use super::Checker;
 use super::fetch::Protection;
 use crate::config::raw::{List, RawListFormat};
-use crate::config::{BlocklistConfig, ListConfig, ListFormat, Shrink};
+use crate::config::{BlocklistConfig, ListConfig, ListFormat, Rollback, Shrink};
 
 /// Default of `max_size` for a list of fingerprints, in bytes, 16 MiB.
 const MAX_FINGERPRINTS_SIZE: u64 = 16 << 20;
@@ -21,16 +21,19 @@ impl Checker<'_> {
                 (ListFormat::Fingerprints, MAX_FINGERPRINTS_SIZE)
             }
         };
+        let protection = Protection::of(list.minisign_key.as_ref());
+        let source = self.source(path, list.source.as_ref(), protection);
+        let is_blocklist = matches!(format, ListFormat::Badkeys(_));
+        if source.as_ref().is_some_and(|source| is_blocklist && source.url.is_blocklist()) {
+            let problem = "the URL of a list; with format = \"badkeys\" give that of badkeysdata.json, which names the list";
+            self.conflict(format!("{path}.source.url"), problem);
+        }
         ListConfig {
             name: self.name(path, list.name.clone()),
             path: self.path(&format!("{path}.path"), &list.path),
             max_size: list.max_size.map_or(max_size, |size| size.0),
             format,
-            source: self.source(
-                path,
-                list.source.as_ref(),
-                Protection::of(list.minisign_key.as_ref()),
-            ),
+            source,
             minisign_key: self.minisign_key(path, list.minisign_key.as_deref()),
         }
     }
@@ -39,6 +42,7 @@ impl Checker<'_> {
         BlocklistConfig {
             min_records: list.min_records.unwrap_or(0),
             max_age: list.max_age.map(|age| self.positive(&format!("{path}.max_age"), age)),
+            rollback: list.rollback.unwrap_or(Rollback::Refuse),
             shrink: list.shrink.unwrap_or(Shrink::Refuse),
         }
     }
@@ -47,6 +51,7 @@ impl Checker<'_> {
         for (key, is_given) in [
             ("min_records", list.min_records.is_some()),
             ("max_age", list.max_age.is_some()),
+            ("rollback", list.rollback.is_some()),
             ("shrink", list.shrink.is_some()),
         ] {
             if is_given {
@@ -73,22 +78,33 @@ mod tests {
     #[test]
     fn a_blocklist_has_settings_that_a_list_of_fingerprints_has_not() {
         let list = lists("format = \"badkeys\"").unwrap().remove(0);
-        let settings = BlocklistConfig { min_records: 0, max_age: None, shrink: Shrink::Refuse };
+        let settings = BlocklistConfig::default();
         assert_eq!((list.format, list.max_size), (ListFormat::Badkeys(settings), 256 << 20));
-        let keys = "format = \"badkeys\"\nmax_size = \"1MiB\"\nmin_records = 7\nmax_age = \"30d\"\nshrink = \"allow\"";
+        let keys = "format = \"badkeys\"\nmax_size = \"1MiB\"\nmin_records = 7\nmax_age = \"30d\"\nrollback = \"allow\"\nshrink = \"allow\"";
         let list = lists(keys).unwrap().remove(0);
         let max_age = Some(Duration::from_secs(30 * 86_400));
-        let settings = BlocklistConfig { min_records: 7, max_age, shrink: Shrink::Allow };
+        let (rollback, shrink) = (Rollback::Allow, Shrink::Allow);
+        let settings = BlocklistConfig { min_records: 7, max_age, rollback, shrink };
         assert_eq!((list.format, list.max_size), (ListFormat::Badkeys(settings), 1 << 20));
         let list = lists("").unwrap().remove(0);
         assert_eq!((list.format, list.max_size), (ListFormat::Fingerprints, 16 << 20));
-        for (key, value) in [("min_records", "7"), ("max_age", "\"30d\""), ("shrink", "\"allow\"")]
-        {
+        for (key, value) in [
+            ("min_records", "7"),
+            ("max_age", "\"30d\""),
+            ("rollback", "\"allow\""),
+            ("shrink", "\"allow\""),
+        ] {
             let problem = lists(&format!("{key} = {value}")).unwrap_err();
             assert!(problem.contains(&format!("lists.l.{key}: only for format")), "{problem}");
         }
         let problem = lists("format = \"badkeys\"\nmax_age = \"0s\"").unwrap_err();
         assert!(problem.contains("lists.l.max_age: 0 would expire at once"), "{problem}");
+        for name in ["blocklist.dat", "blocklist.dat.xz"] {
+            let source = format!("source = {{ url = \"https://a.example/{name}\" }}");
+            lists(&source).unwrap();
+            let problem = lists(&format!("format = \"badkeys\"\n{source}")).unwrap_err();
+            assert!(problem.contains("lists.l.source.url: the URL of a list"), "{problem}");
+        }
     }
 
     #[test]

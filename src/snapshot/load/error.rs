@@ -13,6 +13,7 @@ use crate::signature::SignatureError;
 use crate::snapshot::credential_owner::CredentialOwner;
 use crate::snapshot::filter_rejection::FilterRejection;
 use crate::tls::TlsFileError;
+use crate::unix_time::rfc3339;
 
 /// Why the files that a configuration names cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -196,6 +197,18 @@ pub enum ListFileError {
     /// The file cannot be read.
     #[error(transparent)]
     Read(#[from] io::Error),
+    /// The blocklist is older than the one in use, or has no date by which it could be compared.
+    #[error(
+        "rollback: it {}, and the list in use is of {}: fetch it again later, or set rollback = \"allow\" to go back",
+        found.map_or_else(|| "has no date".to_owned(), |found| format!("is of {}", rfc3339(found))),
+        rfc3339(*in_use)
+    )]
+    Rollback {
+        /// Date of the blocklist, in seconds since the Unix epoch, if it has one.
+        found: Option<u64>,
+        /// Date of the blocklist in use, in seconds since the Unix epoch.
+        in_use: u64,
+    },
     /// The blocklist lacks too many of the records in use.
     #[error(
         "it lacks {lost} of the records in use ({before}), more than half: fetch it again, or set shrink = \"allow\" if they were withdrawn"

@@ -119,6 +119,7 @@ impl ReadError for ListFileError {
             Self::Signature(source) => source.failure(),
             Self::Content(_)
             | Self::Emptied { .. }
+            | Self::Rollback { .. }
             | Self::Shrunk { .. }
             | Self::Text(_)
             | Self::TooFew { .. } => Failure::Content,

@@ -1,7 +1,7 @@
 //! Badkeys blocklists over real handshakes: verdict, finding, updates.
 //!
 //! Guards: `has_numbers` and `for_each_number` in `src/guard.rs`, `find` in
-//! `src/badkeys/blocklist.rs`, `ensure_most_records_stay` and `TooFew` in
+//! `src/badkeys/blocklist.rs`, `ensure_most_records_stay`, `ensure_not_older` and `TooFew` in
 //! `src/snapshot/load/source/list/read.rs`, `has_same_content` and `check_age` in
 //! `src/snapshot/load/source/list.rs`.
 
@@ -450,8 +450,45 @@ fn a_blocklist_that_shrank_is_used_if_the_configuration_allows_it() {
 }
 
 #[test]
+fn an_older_blocklist_is_rejected_after_a_restart_too() {
+    let mut setting = Setting::new("", "rollback = \"allow\"");
+    let dated = |setting: &Setting, others, date: &str| {
+        setting.list().with_others(100, others).with("date", date.into())
+    };
+    setting.write(&dated(&setting, 1, "2024-02-01"));
+    setting.keygate.wait_for_generation(2);
+    wait_until("the copy of the list", || {
+        setting.copies().iter().any(|(_, it)| it.windows(10).any(|it| it == b"2024-02-01"))
+    });
+    setting.stop();
+    setting.configuration = setting.configuration.unset("lists.rollback");
+    setting.start();
+    setting.write(&dated(&setting, 2, "2024-01-31"));
+    let problem =
+        "rollback: it is of 2024-01-31T00:00:00Z, and the list in use is of 2024-02-01T00";
+    setting.wait_for_rejection(problem);
+    let refusals = "keygate_list_refusals_total{list=\"badkeys\",reason=\"rollback\"}";
+    assert_eq!(setting.keygate.metric(refusals), 1.0);
+    setting.stop();
+    setting.start();
+    setting.keygate.wait_for("the warning", |line| {
+        line["message"] == "list file rejected at the start, using the last good list"
+            && line["reason"] == "rollback"
+            && line.to_string().contains(problem)
+    });
+    setting.rejects(&setting.listed[1]);
+    // A list without a date may be of any age.
+    let directory = setting.pki.path("bk");
+    remove_file(directory.join("badkeysdata.json")).unwrap();
+    setting.wait_for_rejection("rollback: it has no date, and the list in use is of 2024-02-01");
+    setting.write(&dated(&setting, 3, "2024-02-01T00:00:01Z"));
+    setting.keygate.wait_for_generation(2);
+    assert_eq!(setting.keygate.status()["lists"][0]["entries"], 109);
+}
+
+#[test]
 fn an_old_blocklist_is_reported_as_stale() {
-    let setting = Setting::new("", "max_age = \"30d\"");
+    let setting = Setting::new("", "max_age = \"30d\"\nrollback = \"allow\"");
     setting.write(&setting.list().with("date", today()));
     setting.keygate.wait_for_metric(STALE, 0.0);
     setting.write(&setting.list().with("date", "2020-01-01T00:00:00Z".into()));

@@ -70,7 +70,7 @@ fn example_for(key: &str) -> Table {
     }
     if key == "lists.format" {
         // The first list is a blocklist, and has keys that are for no other format.
-        for key in ["lists.min_records", "lists.max_age", "lists.shrink"] {
+        for key in ["lists.min_records", "lists.max_age", "lists.rollback", "lists.shrink"] {
             example = with(&example, key, None);
         }
     }

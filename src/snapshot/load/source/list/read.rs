@@ -2,18 +2,21 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-use crate::badkeys::{self, Blocklist, BlocklistFileError};
-use crate::config::{BlocklistConfig, ListConfig, ListFormat, Shrink};
+use crate::badkeys::{self, BlocklistFileError};
+use crate::config::{BlocklistConfig, ListConfig, ListFormat, Rollback, Shrink};
 use crate::guard::{ExactList, FingerprintList, NamedBlocklist};
 use crate::pkbf::{check_sidecar, sidecar_of};
 use crate::process::sandbox;
 use crate::regular_file;
+use crate::snapshot::load::check::rollback::MAX_CLOCK_SKEW;
 use crate::snapshot::load::error::ListFileError;
 use crate::snapshot::load::file::read_with;
 use crate::snapshot::load::signed::{LoadedList, SignedContent, signature_paths, verify_beside};
+use crate::unix_time;
 
 /// Paths of the files of a list: its own, its checksum file, the metadata of a blocklist, the
 /// signatures and the keys.
@@ -65,10 +68,6 @@ fn read_blocklist(
     if found < min {
         return Err(ListFileError::TooFew { found, min });
     }
-    match settings.shrink {
-        Shrink::Allow => {}
-        Shrink::Refuse => ensure_most_records_stay(before(), &blocklist)?,
-    }
     let metadata = metadata.unwrap_or_default();
     let list = NamedBlocklist {
         name: config.name.as_str().into(),
@@ -78,18 +77,51 @@ fn read_blocklist(
         date: metadata.date,
         is_deprecated: metadata.is_deprecated,
     };
+    if let Some(ExactList::Badkeys(in_use)) = before() {
+        ensure_not_older(settings.rollback, &in_use, &list, SystemTime::now())?;
+        ensure_most_records_stay(settings.shrink, &in_use, &list)?;
+    }
     let signed = signature.map(|signature| SignedContent { signature, text: Vec::new() });
     Ok(LoadedList { list: Arc::new(list).into(), signed: signed.map(Arc::new) })
 }
 
+/// Checks that `update` is not older than the list `in_use`. A list without a date may be of any age, so
+/// that it replaces a dated one only with the same records. A date in the future is no bound, because
+/// a forged one would reject every later update.
+fn ensure_not_older(
+    rollback: Rollback,
+    in_use: &NamedBlocklist,
+    update: &NamedBlocklist,
+    now: SystemTime,
+) -> Result<(), ListFileError> {
+    let latest = unix_time::seconds(now).saturating_add(MAX_CLOCK_SKEW);
+    let Some(known) = in_use.date.filter(|date| *date <= latest) else { return Ok(()) };
+    let is_older = match update.date {
+        Some(date) => date < known,
+        None => update.sha256 != in_use.sha256,
+    };
+    match rollback {
+        Rollback::Refuse if is_older => {
+            Err(ListFileError::Rollback { found: update.date, in_use: known })
+        }
+        Rollback::Allow | Rollback::Refuse => Ok(()),
+    }
+}
+
 /// Checks that `update` has at least half of the records in use.
 fn ensure_most_records_stay(
-    before: Option<ExactList>,
-    update: &Blocklist,
+    shrink: Shrink,
+    in_use: &NamedBlocklist,
+    update: &NamedBlocklist,
 ) -> Result<(), ListFileError> {
-    let Some(ExactList::Badkeys(list)) = before else { return Ok(()) };
-    let (lost, before) = (list.blocklist.difference(update).0, list.blocklist.len());
-    if lost > before / 2 { Err(ListFileError::Shrunk { lost, before }) } else { Ok(()) }
+    match shrink {
+        Shrink::Allow => Ok(()),
+        Shrink::Refuse => {
+            let (lost, before) =
+                (in_use.blocklist.difference(&update.blocklist).0, in_use.blocklist.len());
+            if lost > before / 2 { Err(ListFileError::Shrunk { lost, before }) } else { Ok(()) }
+        }
+    }
 }
 
 fn read_fingerprints(
