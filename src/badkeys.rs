@@ -12,6 +12,8 @@ mod findings;
 #[cfg(feature = "proxy")]
 mod metadata;
 
+#[cfg(feature = "proxy")]
+pub(crate) use blocklist::XZ_MAGIC;
 pub use blocklist::{Blocklist, BlocklistError, RECORD_SIZE, Record};
 #[cfg(feature = "proxy")]
 pub(crate) use file::MAX_METADATA_SIZE;

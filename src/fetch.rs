@@ -5,21 +5,24 @@
 //! | A job is made from each `source` of the configuration. | `job` |
 //! | The work directory beside the file is locked; an update that was cut short is completed. | `work_directory`, `install` |
 //! | The file is requested, unless it is unchanged; a download that was cut short is continued. | `client`, `download` |
-//! | It is unpacked, and its companions (checksum, signature, metadata) are requested. | `unpack`, `blocklist`, `update` |
+//! | It is unpacked, and its companions (checksum, signature, metadata) are requested. | `unpack`, `companion`, `blocklist`, `update` |
 //! | The checks of a reload are made. | [`crate::snapshot`] |
 //! | The files are renamed over those in use. | `install` |
-//! | The outcome is kept for the metrics. | `outcome`, `textfile` |
+//! | The outcome is kept for the next run and the metrics. | `outcome`, `state`, `record`, `textfile` |
 //!
 //! The old files stay until every check has passed. Nothing here runs in the proxy. Decision:
 //! `docs/decisions/fetch.md`.
 
 mod blocklist;
 mod client;
+mod companion;
 mod download;
 mod error;
 mod install;
 mod job;
 mod outcome;
+mod record;
+mod state;
 mod textfile;
 mod unpack;
 mod update;

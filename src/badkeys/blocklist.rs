@@ -12,7 +12,7 @@ pub const RECORD_SIZE: usize = HASH_SIZE + 1;
 const HASH_SIZE: usize = 15;
 
 /// The first bytes of an xz file.
-const XZ: &[u8] = b"\xfd7zXZ\0";
+pub(crate) const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 
 /// Number of records of a bucket, log2, if the hashes are as evenly spread as those of SHA-256. A
 /// bucket of 16 records is 256 bytes.
@@ -108,7 +108,7 @@ impl Blocklist {
     /// Returns an error if the size is not a multiple of 16 or 0, or if the records are not strictly
     /// ascending by hash.
     pub fn parse(content: Vec<u8>) -> Result<Self, BlocklistError> {
-        if content.starts_with(XZ) {
+        if content.starts_with(XZ_MAGIC) {
             return Err(BlocklistError::Compressed);
         }
         let (records, rest) = content.as_chunks::<RECORD_SIZE>();

@@ -96,7 +96,6 @@ pub enum MetadataError {
 
 #[derive(Deserialize)]
 struct RawMetadata {
-    bkformat: i64,
     date: Option<String>,
     blocklist_url: Option<String>,
     blocklist_sha256: Option<String>,
@@ -129,7 +128,6 @@ impl Metadata {
             return Err(MetadataError::Format { found: format.bkformat });
         }
         let raw: RawMetadata = serde_json::from_slice(json).map_err(MetadataError::Json)?;
-        debug_assert_eq!(raw.bkformat, FORMAT);
         let is_deprecated =
             !matches!(raw.deprecated, serde_json::Value::Null | serde_json::Value::Bool(false));
         Ok(Self {

@@ -22,7 +22,8 @@ use crate::snapshot::ShrunkFilter;
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Fetch the public badkeys blocklist into this directory, without a configuration.
+    /// Fetch the public badkeys blocklist into this directory, without a configuration. The directory is
+    /// created if it does not exist.
     #[arg(long, value_name = "DIR", conflicts_with = "config", value_hint = ValueHint::DirPath)]
     badkeys: Option<PathBuf>,
     /// URL of badkeysdata.json on a mirror, with --badkeys.
@@ -129,6 +130,12 @@ fn badkeys(args: &Args, directory: &Path) -> Result<FetchJob, CliError> {
             format!("--url {url:?} is not the URL of a file: write https://HOST/badkeysdata.json");
         return Err(CliError::Usage(problem));
     };
+    if parsed.is_blocklist() {
+        let problem = format!(
+            "--url {url:?} is the URL of a list: give that of badkeysdata.json, which names the list"
+        );
+        return Err(CliError::Usage(problem));
+    }
     if !parsed.is_authenticated() {
         let problem = format!(
             "--url {url:?}: http:// to another machine lets anybody on the way replace the list: use https://"

@@ -1,11 +1,8 @@
 //! The metadata of a blocklist at its source: where the list is, and what it must be.
 
-use super::error::FetchError;
+use super::error::{FetchError, shortened};
 use crate::badkeys::Metadata;
 use crate::config::SourceUrl;
-
-/// Maximum length of a value in an error, in characters; the rest is cut.
-const MAX_SHOWN: usize = 200;
 
 /// The blocklist that metadata name.
 pub(super) struct NamedList {
@@ -19,8 +16,8 @@ pub(super) fn parse(url: &SourceUrl, json: &[u8]) -> Result<Metadata, FetchError
     Metadata::parse(json).map_err(|source| FetchError::Metadata { url: url.to_string(), source })
 }
 
-/// The blocklist that the metadata from `url` name. It is on the same server: a request to another one
-/// could reach a server that only this machine can reach, and over a connection without TLS.
+/// The blocklist that the metadata from `url` name. The list must be on the same server: a URL of another
+/// one could lead to a server that only this machine can reach, or to a connection without TLS.
 pub(super) fn named_list(url: &SourceUrl, metadata: &Metadata) -> Result<NamedList, FetchError> {
     let Some(found) = &metadata.blocklist_url else {
         let deprecation = metadata.deprecation.clone();
@@ -29,7 +26,7 @@ pub(super) fn named_list(url: &SourceUrl, metadata: &Metadata) -> Result<NamedLi
     let origin = |url: &SourceUrl| (url.is_secure, url.host.to_ascii_lowercase(), url.port);
     let list = SourceUrl::parse(found).filter(|list| !list.path.is_empty());
     let Some(list) = list.filter(|list| origin(list) == origin(url)) else {
-        let found = found.chars().take(MAX_SHOWN).collect();
+        let found = shortened(found);
         return Err(FetchError::ForeignBlocklist { url: url.to_string(), found });
     };
     match metadata.blocklist_sha256 {

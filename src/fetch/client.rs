@@ -13,7 +13,8 @@ use hyper::{Response, StatusCode, header};
 use rustls::ClientConfig;
 use tokio::time::{sleep_until, timeout, timeout_at};
 
-use super::error::{FetchError, TransferError};
+use super::error::{FetchError, TransferError, shortened};
+use super::record::SourceId;
 use crate::config::{AlpnProtocol, FetchConfig, SourceUrl};
 use crate::http_client;
 use crate::regular_file;
@@ -29,8 +30,6 @@ pub(super) const SYSTEM_TRUST_ANCHORS: [&str; 4] = [
 ];
 /// Maximum size of a file of CAs, 16 MiB.
 const MAX_TRUST_ANCHORS: u64 = 16 << 20;
-/// Maximum length of a header value in an error, in characters; the rest is cut.
-const MAX_SHOWN: usize = 200;
 
 /// Sends requests to the server of one source.
 pub(super) struct FetchClient {
@@ -55,6 +54,11 @@ impl FetchClient {
     pub(super) fn new(config: &FetchConfig, resolver: Resolver) -> Result<Self, FetchError> {
         let tls = if config.url.is_secure { Some(tls_config(config)?) } else { None };
         Ok(Self { config: config.clone(), tls, resolver })
+    }
+
+    /// The identity of the file at `url`, which is on the server of the source.
+    pub(super) fn source_id(&self, url: &SourceUrl) -> SourceId {
+        SourceId::new(url, &self.config)
     }
 
     /// Requests `url` with the headers that `add` adds, and calls `read` with the response.
@@ -120,7 +124,7 @@ fn tls_config(config: &FetchConfig) -> Result<Arc<ClientConfig>, FetchError> {
 pub(super) fn check_head(response: &Response<Incoming>) -> Result<(), TransferError> {
     let status = response.status();
     if status.is_redirection() && status != StatusCode::NOT_MODIFIED {
-        let location = shown(response, &header::LOCATION);
+        let location = header_text(response, &header::LOCATION);
         return Err(TransferError::Redirect { status, location });
     }
     if !matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
@@ -140,10 +144,10 @@ pub(super) fn check_head(response: &Response<Incoming>) -> Result<(), TransferEr
     Ok(())
 }
 
-/// The value of a header for an error, shortened.
-pub(super) fn shown(response: &Response<Incoming>, name: &header::HeaderName) -> String {
+/// The value of a header, shortened; empty without the header.
+pub(super) fn header_text(response: &Response<Incoming>, name: &header::HeaderName) -> String {
     let value = response.headers().get(name).map(|value| value.as_bytes()).unwrap_or_default();
-    String::from_utf8_lossy(value).chars().take(MAX_SHOWN).collect()
+    shortened(&String::from_utf8_lossy(value))
 }
 
 /// Reads the body of a small file.

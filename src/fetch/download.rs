@@ -1,7 +1,8 @@
 //! One file: a conditional request, and the continuation of a download that was cut short.
 //!
 //! A partial file is continued only if the server confirms by a strong validator that the file is
-//! still the same (RFC 9110, section 13.1.5).
+//! still the same (RFC 9110, section 13.1.5), and only until the machine restarts. A part is not synced
+//! before it is complete, so that a power failure may lose bytes of it, or leave zeros in their place.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -15,16 +16,18 @@ use hyper::http::request::Builder;
 use hyper::{Response, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
-use super::client::{FetchClient, Progress, check_head, collect, shown};
+use super::client::{FetchClient, Progress, check_head, collect, header_text};
 use super::error::{FetchError, TransferError};
-use super::work_directory::{NO_LINK, read_json, write_json};
+use super::record::{NO_LINK, SourceId, read_json, write_json};
 use crate::config::SourceUrl;
 use crate::http_client;
 
 /// Maximum length of a validator, in bytes; a longer one is not kept.
 const MAX_VALIDATOR: usize = 1024;
+/// File with a UUID that the kernel makes at each start of the machine.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// What a server says about the version of a file.
+/// The validators of a version of a file (RFC 9110, section 8.8), as its server sent them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Validators {
@@ -38,7 +41,7 @@ pub(super) struct Validators {
 pub(super) enum Downloaded<T> {
     /// The file has not changed.
     NotModified,
-    /// The file, with what the server says about its version.
+    /// The file, with the validators of its version.
     New(T, Validators),
 }
 
@@ -58,11 +61,14 @@ pub(super) struct PartialFile {
     record: PathBuf,
 }
 
-/// What a partial file is a part of.
+/// The version that a partial file is a part of.
 #[derive(Debug, Serialize, Deserialize)]
 struct PartRecord {
-    url: String,
+    source: SourceId,
     validators: Validators,
+    /// The content of [`BOOT_ID`] when the part was begun. `None` if it could not be read: the part is not
+    /// continued then.
+    boot: Option<String>,
 }
 
 impl Validators {
@@ -107,13 +113,14 @@ impl PartialFile {
         Self { path: directory.join("part"), record: directory.join("part.json") }
     }
 
-    /// The length of the part of `url` and its validators, if it can be continued.
-    fn resumable(&self, url: &SourceUrl) -> Option<(u64, Validators)> {
-        let record: PartRecord = read_json(&self.record)?;
+    /// The length of the part of `source` and its validators, if it can be continued.
+    fn resumable(&self, source: &SourceId) -> Option<(u64, Validators)> {
+        let PartRecord { source: found, validators, boot } = read_json(&self.record)?;
         let length = fs::symlink_metadata(&self.path).ok().filter(fs::Metadata::is_file)?.len();
+        let is_in_page_cache = boot.is_some() && boot == boot_id();
         let is_usable =
-            record.url == url.to_string() && length > 0 && record.validators.strong().is_some();
-        is_usable.then_some((length, record.validators))
+            found == *source && is_in_page_cache && length > 0 && validators.strong().is_some();
+        is_usable.then_some((length, validators))
     }
 
     /// Removes the part.
@@ -123,18 +130,21 @@ impl PartialFile {
     }
 
     /// Opens the file behind `kept` bytes, which belong to the version with these validators.
-    fn open(&self, url: &SourceUrl, validators: &Validators, kept: u64) -> io::Result<File> {
-        if kept == 0 {
-            self.remove();
-        }
+    fn open(&self, source: SourceId, validators: &Validators, kept: u64) -> io::Result<File> {
         let file =
             OpenOptions::new().append(true).create(true).custom_flags(NO_LINK).open(&self.path)?;
         if kept == 0 {
-            let record = PartRecord { url: url.to_string(), validators: validators.clone() };
+            // First, so that the bytes of another version never have this record.
+            file.set_len(0)?;
+            let record = PartRecord { source, validators: validators.clone(), boot: boot_id() };
             write_json(&self.record, &record)?;
         }
         Ok(file)
     }
+}
+
+fn boot_id() -> Option<String> {
+    fs::read_to_string(BOOT_ID).ok()
 }
 
 /// Requests a small file. `known` are the validators of the file in use, if there is one.
@@ -166,7 +176,9 @@ pub(super) async fn download(
     part: &PartialFile,
     max_size: u64,
 ) -> Result<Downloaded<Received>, FetchError> {
-    if let Some((kept, validators)) = part.resumable(url).filter(|(kept, _)| *kept <= max_size) {
+    let source = client.source_id(url);
+    let resumable = part.resumable(&source).filter(|(kept, _)| *kept <= max_size);
+    if let Some((kept, validators)) = resumable {
         let range = |request: Builder| {
             let request = request.header(header::RANGE, format!("bytes={kept}-"));
             match validators.strong() {
@@ -178,13 +190,16 @@ pub(super) async fn download(
             // The part is the whole file, or longer than another version (RFC 9110, section 15.5.17).
             if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
                 let is_whole =
-                    shown(&response, &header::CONTENT_RANGE) == format!("bytes */{kept}");
+                    header_text(&response, &header::CONTENT_RANGE) == format!("bytes */{kept}");
                 let received = Received { bytes: 0, resumed: kept };
                 return Ok(is_whole.then(|| Downloaded::New(received, validators.clone())));
             }
             let is_rest = response.status() == StatusCode::PARTIAL_CONTENT;
             let kept = if is_rest { Some((kept, &validators)) } else { None };
-            Transfer { url, part, max_size, kept }.receive(response, progress).await.map(Some)
+            Transfer { source: &source, part, max_size, kept }
+                .receive(response, progress)
+                .await
+                .map(Some)
         };
         if let Some(downloaded) = client.get(url, range, read).await? {
             return Ok(downloaded);
@@ -200,14 +215,14 @@ pub(super) async fn download(
             // Not requested.
             return Err(TransferError::Status { status: response.status() });
         }
-        Transfer { url, part, max_size, kept: None }.receive(response, progress).await
+        Transfer { source: &source, part, max_size, kept: None }.receive(response, progress).await
     };
     client.get(url, conditions, read).await
 }
 
 /// The receipt of a body into a partial file.
 struct Transfer<'a> {
-    url: &'a SourceUrl,
+    source: &'a SourceId,
     part: &'a PartialFile,
     max_size: u64,
     /// Number of bytes that the part has already, and the validators of their version.
@@ -241,7 +256,7 @@ impl Transfer<'_> {
             self.part.remove(); // a full disk must not stay full
             TransferError::Write { path: self.part.path.clone(), source }
         };
-        let mut file = self.part.open(self.url, &validators, kept).map_err(failed)?;
+        let mut file = self.part.open(self.source.clone(), &validators, kept).map_err(failed)?;
         let mut received = kept;
         let mut body = response.into_body();
         while let Some(frame) = body.frame().await {
@@ -275,7 +290,7 @@ fn rest_of(
     kept: u64,
     validators: &Validators,
 ) -> Result<u64, TransferError> {
-    let found = shown(response, &header::CONTENT_RANGE);
+    let found = header_text(response, &header::CONTENT_RANGE);
     let length = || {
         let (range, length) = found.strip_prefix("bytes ")?.split_once('/')?;
         let (first, last) = range.split_once('-')?;
@@ -295,6 +310,7 @@ fn rest_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::FetchConfig;
 
     #[test]
     fn only_a_strong_validator_identifies_bytes() {
@@ -307,7 +323,7 @@ mod tests {
         assert_eq!(strong(Some("\"a\""), date, true).as_deref(), Some("\"a\""));
         assert_eq!(strong(None, date, true).as_deref(), date);
         assert_eq!(strong(None, date, false), None);
-        // The date says no more than the weak entity tag.
+        // The date is as weak as the entity tag.
         assert_eq!(strong(Some("W/\"a\""), date, true), None);
         assert_eq!(strong(None, None, true), None);
     }
@@ -316,16 +332,29 @@ mod tests {
     fn a_part_without_a_usable_record_is_not_continued() {
         let directory = tempfile::tempdir().unwrap();
         let part = PartialFile::in_directory(directory.path());
-        let url = SourceUrl::parse("https://a.example/b").unwrap();
+        let source = |url: &str, trust_anchors: Option<&str>| {
+            let url = SourceUrl::parse(url).unwrap();
+            let trust_anchors = trust_anchors.map(PathBuf::from);
+            SourceId::new(&url, &FetchConfig { trust_anchors, ..FetchConfig::at(url.clone()) })
+        };
+        let this = source("https://a.example/b", None);
         let validators = Validators { etag: Some("\"a\"".to_owned()), ..Validators::default() };
-        part.open(&url, &validators, 0).unwrap().write_all(b"12345").unwrap();
-        assert_eq!(part.resumable(&url), Some((5, validators)));
-        let other = SourceUrl::parse("https://a.example/c").unwrap();
-        assert_eq!(part.resumable(&other), None);
-        for record in ["", "{}", "[", "{\"url\":\"https://a.example/b\",\"validators\":7}"] {
+        part.open(this.clone(), &validators, 0).unwrap().write_all(b"12345").unwrap();
+        assert_eq!(part.resumable(&this), Some((5, validators.clone())));
+        assert_eq!(part.resumable(&source("https://a.example/c", None)), None);
+        assert_eq!(part.resumable(&source("https://a.example/b", Some("ca.pem"))), None);
+        let written = fs::read_to_string(&part.record).unwrap();
+        let boot = fs::read_to_string(BOOT_ID).unwrap();
+        let boot = boot.trim_end();
+        assert!(written.contains(boot), "{written}");
+        let other_boot = written.replace(boot, "00000000-0000-0000-0000-000000000000");
+        for record in ["", "{}", "[", "{\"source\":7}", &other_boot] {
             fs::write(&part.record, record).unwrap();
-            assert_eq!(part.resumable(&url), None, "{record}");
+            assert_eq!(part.resumable(&this), None, "{record}");
         }
+        // A part of another version is emptied before it gets its record.
+        part.open(this.clone(), &validators, 0).unwrap();
+        assert_eq!(part.resumable(&this), None);
         part.remove();
         assert!(!part.path.exists());
     }

@@ -1,17 +1,22 @@
 //! Why a file was not fetched, and what the operator can do about it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::StatusCode;
 
 use crate::badkeys::MetadataError;
+use crate::config::SourceUrl;
 use crate::http_client::ExchangeError;
 use crate::snapshot::{FilterRejection, ListFileError};
 use crate::tls::TlsFileError;
 
-/// Why a file was not fetched. The file in use is unchanged.
+/// Maximum length of a value of a server in an error, in characters; the rest is cut.
+const MAX_SHOWN: usize = 200;
+
+/// Why a file was not fetched. The files in use are unchanged, unless an error between two renames left
+/// files that do not belong together; the next run completes that update.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// Another process fetches the same file.
@@ -33,7 +38,7 @@ pub enum FetchError {
         found: String,
     },
     /// A reload would reject the filter.
-    #[error("{url}: rejected: {}{}", shown(.source, staged, url), remedy_of_rejection(.source))]
+    #[error("{url}: rejected: {}{}", with_names_of_source(.source, staged, url), remedy_of_rejection(.source))]
     Filter {
         /// URL of the filter.
         url: String,
@@ -74,7 +79,7 @@ pub enum FetchError {
         source: io::Error,
     },
     /// A reload would reject the list.
-    #[error("{url}: rejected: {}", shown(.source, staged, url))]
+    #[error("{url}: rejected: {}", with_names_of_source(.source, staged, url))]
     List {
         /// URL of the list.
         url: String,
@@ -90,6 +95,16 @@ pub enum FetchError {
         url: String,
         /// The reason.
         source: MetadataError,
+    },
+    /// The source does not have a companion of the file.
+    #[error("{url}: {status}; {remedy}")]
+    NoCompanion {
+        /// URL of the companion.
+        url: String,
+        /// The status.
+        status: StatusCode,
+        /// The setting that needs the companion, and the remedy.
+        remedy: &'static str,
     },
     /// The metadata have no SHA-256.
     #[error("{url}: blocklist_sha256 is missing, so that the list cannot be verified; correct url")]
@@ -149,12 +164,30 @@ pub enum FetchError {
     },
 }
 
+impl FetchError {
+    /// The error of unpacking the file at `url`.
+    pub(super) fn of_unpacking(url: &SourceUrl, error: UnpackError) -> Self {
+        match error {
+            UnpackError::Write { path, source } => Self::Io { path, source },
+            source @ (UnpackError::Damaged(_)
+            | UnpackError::NotPacked
+            | UnpackError::TooLarge { .. }
+            | UnpackError::Truncated) => Self::Unpack { url: url.to_string(), source },
+        }
+    }
+}
+
 /// Why a file cannot be unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    /// The content is no xz file, or it is damaged.
+    /// The content is damaged, or needs more memory than is permitted.
     #[error("it cannot be unpacked: {0}; the file at the source is damaged, try again later")]
     Damaged(#[source] io::Error),
+    /// The name ends in .xz, but the content is not an xz file.
+    #[error(
+        "its name ends in .xz, but it is no xz file; correct url, or let the source send the packed file under this name"
+    )]
+    NotPacked,
     /// The unpacked content is too large.
     #[error(
         "it is unpacked larger than max_size, {max_size} bytes; correct url, or raise max_size"
@@ -163,6 +196,9 @@ pub enum UnpackError {
         /// The maximum, in bytes.
         max_size: u64,
     },
+    /// The content ends before the end of the xz file.
+    #[error("the xz file ends early: it is truncated at the source; try again later")]
+    Truncated,
     /// A file cannot be written.
     #[error("{}: {source}{}", path.display(), remedy_of(.source))]
     Write {
@@ -184,12 +220,12 @@ pub enum TransferError {
         /// The value, shortened.
         found: String,
     },
-    /// There is no connection in time.
+    /// The connection was not made in time.
     #[error(
         "no connection within {0:?}; check the network to the source, or raise connect_timeout"
     )]
     ConnectTimeout(Duration),
-    /// The body has a `Content-Encoding`, which no request asks for.
+    /// The body has a `Content-Encoding`, although no request has `Accept-Encoding`.
     #[error("the response has a Content-Encoding; let the source send the file as it is")]
     Encoded,
     /// The head of the response is too large.
@@ -224,7 +260,7 @@ pub enum TransferError {
     TimedOut(Duration),
     /// The TLS handshake failed.
     #[error(
-        "TLS handshake failed: {0}; give the CAs of the source in trust_anchors, or correct the name in url"
+        "TLS handshake failed: {0}; give the CAs of the source in trust_anchors, correct the name in url, or give the source a server certificate"
     )]
     Tls(String),
     /// The file is too large.
@@ -242,10 +278,10 @@ pub enum TransferError {
     Truncated {
         /// Number of bytes of the file that have arrived.
         received: u64,
-        /// What the connection reported.
+        /// The error of the connection.
         reason: String,
     },
-    /// There is no connection to the server.
+    /// The server refuses the connection, or the network does not lead to it.
     #[error("{0}; check the network to the source, or correct url")]
     Unreachable(String),
     /// The name of the server is not known.
@@ -272,8 +308,13 @@ impl From<ExchangeError> for TransferError {
     }
 }
 
+/// The start of a value of a server, for an error.
+pub(super) fn shortened(value: &str) -> String {
+    value.chars().take(MAX_SHOWN).collect()
+}
+
 /// The error of a check, in which the files that were checked have the names of their source.
-fn shown(error: &dyn std::fmt::Display, staged: &std::path::Path, url: &str) -> String {
+fn with_names_of_source(error: &dyn std::fmt::Display, staged: &Path, url: &str) -> String {
     let text = error.to_string();
     match (staged.parent(), url.rsplit_once('/')) {
         (Some(directory), Some((source, _))) => {

@@ -11,8 +11,10 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::error::FetchError;
-use super::work_directory::{NO_LINK, directory_of, read_json, write_json};
+use super::record::{NO_LINK, SourceId, directory_of, read_json, write_json};
 
 /// The record of a next version that has passed every check.
 const CHECKED: &str = ".checked";
@@ -20,30 +22,49 @@ const CHECKED: &str = ".checked";
 /// The next version of a file, in a directory of its own.
 pub(super) struct NextVersion {
     directory: PathBuf,
+    source: SourceId,
     /// The file in use.
     target: PathBuf,
     /// Names of the companions, then of the file.
     names: Vec<OsString>,
 }
 
+/// The content of [`CHECKED`].
+#[derive(Serialize, Deserialize)]
+struct CheckedVersion {
+    source: SourceId,
+    /// Names of the companions, then of the file.
+    names: Vec<String>,
+}
+
 impl NextVersion {
-    /// An empty next version of the file at `target`.
-    pub(super) fn create(directory: PathBuf, target: &Path) -> Result<Self, FetchError> {
-        let this = Self { directory, target: target.to_owned(), names: Vec::new() };
+    /// An empty next version of the file at `target`, from `source`.
+    pub(super) fn create(
+        directory: PathBuf,
+        target: &Path,
+        source: SourceId,
+    ) -> Result<Self, FetchError> {
+        let this = Self { directory, source, target: target.to_owned(), names: Vec::new() };
         this.remove()?;
         this.io(fs::create_dir(&this.directory))?;
         Ok(this)
     }
 
-    /// The next version that an earlier run has checked and not put in use.
-    pub(super) fn of_earlier_run(directory: PathBuf, target: &Path) -> Option<Self> {
-        let names: Vec<String> = read_json(&directory.join(CHECKED))?;
+    /// The next version that an earlier run has checked and not put in use. `None` if it is of another
+    /// source than `source`: it was downloaded from a server that is no longer configured.
+    pub(super) fn of_earlier_run(
+        directory: PathBuf,
+        target: &Path,
+        source: &SourceId,
+    ) -> Option<Self> {
+        let CheckedVersion { source: found, names } = read_json(&directory.join(CHECKED))?;
         let is_plain = |name: &String| Path::new(name).file_name().is_some_and(|it| it == &**name);
         let is_complete = names.iter().all(|it| is_plain(it) && directory.join(it).is_file());
         let names: Vec<_> = names.iter().map(OsString::from).collect();
         let has_file = names.last().map(OsString::as_os_str) == target.file_name();
+        let is_usable = found == *source && is_complete && has_file;
         let target = target.to_owned();
-        (is_complete && has_file).then_some(Self { directory, target, names })
+        is_usable.then_some(Self { directory, source: found, target, names })
     }
 
     /// The path of the file in this version.
@@ -99,15 +120,20 @@ impl NextVersion {
         self.names.iter().map(|name| self.target.with_file_name(name)).collect()
     }
 
-    /// Puts this version in use. It has passed every check.
+    /// Puts this version, which has passed every check, in use.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be renamed. The companions before it are in use then, and the
+    /// next run renames the rest.
     pub(super) fn install(self) -> Result<(), FetchError> {
-        let names: Vec<_> =
-            self.names.iter().map(|name| name.to_string_lossy().into_owned()).collect();
-        self.io(write_json(&self.directory.join(CHECKED), &names))?;
+        let names = self.names.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+        let checked = CheckedVersion { source: self.source.clone(), names };
+        self.io(write_json(&self.directory.join(CHECKED), &checked))?;
         self.io(sync(&self.directory))?;
         for name in &self.names {
             let place = self.target.with_file_name(name);
-            self.io(replace(&self.directory.join(name), &place))?;
+            replace(&self.directory.join(name), &place)
+                .map_err(|source| FetchError::Io { path: place, source })?;
         }
         self.io(sync(directory_of(&self.target)))?;
         self.remove()
@@ -133,7 +159,8 @@ fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Renames a link to the file at `staged` over the one at `place`. Without links, renames the file.
+/// Renames a link to the file at `staged` over the one at `place`. On a file system without links, renames
+/// the file itself.
 fn replace(staged: &Path, place: &Path) -> io::Result<()> {
     let mut name = OsString::from(".");
     name.push(place.file_name().unwrap_or_default());
@@ -208,28 +235,41 @@ fn have_same_content(one: &Path, other: &Path) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{FetchConfig, SourceUrl};
+
+    fn source(url: &str, trust_anchors: Option<&str>) -> SourceId {
+        let url = SourceUrl::parse(url).unwrap();
+        let trust_anchors = trust_anchors.map(PathBuf::from);
+        SourceId::new(&url, &FetchConfig { trust_anchors, ..FetchConfig::at(url.clone()) })
+    }
+
+    fn source_of_a() -> SourceId {
+        source("https://a.example/a", None)
+    }
 
     #[test]
-    fn only_a_complete_version_with_plain_names_is_installed_later() {
+    fn only_a_complete_version_of_the_same_source_with_plain_names_is_installed_later() {
         let directory = tempfile::tempdir().unwrap();
         let (next, target) = (directory.path().join("next"), directory.path().join("a"));
+        let found = |source| NextVersion::of_earlier_run(next.clone(), &target, &source);
         fs::create_dir(&next).unwrap();
         fs::write(next.join("a"), "new").unwrap();
         fs::write(directory.path().join("outside"), "x").unwrap();
-        for record in [
-            "",
-            "[]",
-            "[\"b\"]",
-            "[\"b\",\"a\"]",
-            "[\"../outside\",\"a\"]",
-            "[\"/etc/passwd\",\"a\"]",
-        ] {
-            fs::write(next.join(CHECKED), record).unwrap();
-            let found = NextVersion::of_earlier_run(next.clone(), &target);
-            assert!(found.is_none(), "{record}");
+        for names in [&[][..], &["b"], &["b", "a"], &["../outside", "a"], &["/etc/passwd", "a"]] {
+            let names = names.iter().map(ToString::to_string).collect();
+            let checked = CheckedVersion { source: source_of_a(), names };
+            write_json(&next.join(CHECKED), &checked).unwrap();
+            assert!(found(source_of_a()).is_none(), "{:?}", checked.names);
         }
-        fs::write(next.join(CHECKED), "[\"a\"]").unwrap();
-        NextVersion::of_earlier_run(next.clone(), &target).unwrap().install().unwrap();
+        for record in ["", "[\"a\"]", "{\"names\":[\"a\"]}"] {
+            fs::write(next.join(CHECKED), record).unwrap();
+            assert!(found(source_of_a()).is_none(), "{record}");
+        }
+        let checked = CheckedVersion { source: source_of_a(), names: vec!["a".to_owned()] };
+        write_json(&next.join(CHECKED), &checked).unwrap();
+        assert!(found(source("https://a.example/b", None)).is_none());
+        assert!(found(source("https://a.example/a", Some("ca.pem"))).is_none());
+        found(source_of_a()).unwrap().install().unwrap();
         assert_eq!(fs::read_to_string(&target).unwrap(), "new");
         assert!(!next.exists());
     }
@@ -239,7 +279,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("a");
         fs::write(&target, "same").unwrap();
-        let mut next = NextVersion::create(directory.path().join("next"), &target).unwrap();
+        let next = directory.path().join("next");
+        let mut next = NextVersion::create(next, &target, source_of_a()).unwrap();
         next.keep_file().unwrap();
         assert!(next.is_in_use());
         let companion = directory.path().join("a.sha256");

@@ -1,7 +1,8 @@
-//! What there is to fetch.
+//! The files to fetch: filters and lists of the configuration that have a source.
 
 use std::path::{Path, PathBuf};
 
+use super::record::SourceId;
 use crate::config::{
     BlocklistConfig, Config, FetchConfig, FilterConfig, ListConfig, ListFormat, SourceUrl,
 };
@@ -27,7 +28,7 @@ pub(super) enum JobFile {
     List(ListConfig),
 }
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileKind {
@@ -78,7 +79,7 @@ impl FetchJob {
         Self { source, file: JobFile::List(list) }
     }
 
-    /// What the file is.
+    /// The kind of the file.
     #[must_use]
     pub fn kind(&self) -> FileKind {
         match self.file {
@@ -109,6 +110,11 @@ impl FetchJob {
     #[must_use]
     pub fn url(&self) -> String {
         self.source.url.to_string()
+    }
+
+    /// The identity of the source.
+    pub(super) fn source_id(&self) -> SourceId {
+        SourceId::new(&self.source.url, &self.source)
     }
 
     pub(super) fn max_size(&self) -> u64 {

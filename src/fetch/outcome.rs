@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::error::FetchError;
 use super::job::FetchJob;
+use super::state::FetchState;
 use super::update;
-use super::work_directory::{FetchState, WorkDirectory, state_of};
+use super::work_directory::{WorkDirectory, state_of};
 use crate::resolver::Resolver;
 use crate::unix_time;
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::job::FetchJob;
 use super::outcome::FetchCounts;
-use super::work_directory::directory_of;
+use super::record::directory_of;
 
 /// A series: its name, type, help text and value.
 type Series = (&'static str, &'static str, &'static str, fn(&FetchCounts) -> u64);

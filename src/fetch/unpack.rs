@@ -7,26 +7,25 @@ use std::path::Path;
 use lzma_rust2::XzReader;
 
 use super::error::UnpackError;
+use crate::badkeys::XZ_MAGIC;
 
-/// The first bytes of an xz file. No filter and no list begins with them.
-const MAGIC: &[u8] = b"\xfd7zXZ\0";
 /// Maximum memory of the decoder, in KiB, 96 MiB; a file that needs more is rejected. `xz -9` needs 65
 /// MiB.
 const MAX_MEMORY: u32 = 96 << 10;
 /// Size of one read, in bytes.
 const CHUNK: usize = 256 << 10;
 
-/// Whether the file at `path` is an xz file.
+/// Whether the file at `path` is an xz file. No filter and no list begins like one.
 pub(super) fn is_packed(path: &Path) -> io::Result<bool> {
     let mut start = Vec::new();
-    File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut start)?;
-    Ok(start == MAGIC)
+    File::open(path)?.take(XZ_MAGIC.len() as u64).read_to_end(&mut start)?;
+    Ok(start == XZ_MAGIC)
 }
 
 /// Unpacks the file at `packed` to a new file at `target`.
 ///
 /// # Errors
-/// Returns an error if `packed` is damaged, if it needs more than 96 MiB of memory, if the content is
+/// Returns an error if `packed` is damaged or truncated, if it needs more than 96 MiB of memory, if the content is
 /// larger than `max_size` bytes, or if `target` cannot be written.
 pub(super) fn unpack(packed: &Path, target: &Path, max_size: u64) -> Result<(), UnpackError> {
     let file = File::open(packed)
@@ -41,6 +40,9 @@ pub(super) fn unpack(packed: &Path, target: &Path, max_size: u64) -> Result<(), 
         let read = match reader.read(&mut buffer) {
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(UnpackError::Truncated);
+            }
             Err(error) => return Err(UnpackError::Damaged(error)),
         };
         let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else { break };
@@ -81,7 +83,8 @@ mod tests {
     #[test]
     fn no_damage_is_overlooked() {
         for at in 0..PACKED.len() {
-            assert!(unpacked(&PACKED[..at], 100).is_err(), "the first {at} bytes");
+            let problem = unpacked(&PACKED[..at], 100).unwrap_err();
+            assert!(problem.contains("ends early"), "the first {at} bytes: {problem}");
             for bit in 0..8 {
                 let mut damaged = PACKED.to_vec();
                 damaged[at] ^= 1 << bit;

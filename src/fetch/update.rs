@@ -2,30 +2,28 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use data_encoding::HEXLOWER;
 
 use super::blocklist::{self, NamedList};
 use super::client::FetchClient;
+use super::companion::Companion;
 use super::download::{Downloaded, Received, Validators, download, download_small};
 use super::error::{FetchError, UnpackError};
 use super::install::NextVersion;
 use super::job::{FetchJob, JobFile};
 use super::outcome::FetchedFile;
+use super::state::{FetchState, FileMark, Installed};
 use super::unpack::{is_packed, unpack};
-use super::work_directory::{FetchState, FileMark, Installed, WorkDirectory};
+use super::work_directory::WorkDirectory;
 use crate::badkeys::{MAX_METADATA_SIZE, metadata_path};
 use crate::config::SourceUrl;
-use crate::pkbf::sidecar_of;
 use crate::regular_file;
 use crate::resolver::Resolver;
-use crate::signature::{MAX_SIZE as MAX_SIGNATURE_SIZE, signature_path};
 use crate::snapshot::{check_filter_candidate, check_list_candidate};
 
-/// Maximum size of a checksum file, in bytes, 1 MiB; a larger one is rejected.
-const MAX_CHECKSUM_SIZE: u64 = 1 << 20;
 /// End of the name of a packed file. Its companions have the name without it.
 const PACKED: &str = ".xz";
 
@@ -40,7 +38,7 @@ pub(super) async fn update(
     let client = FetchClient::new(&job.source, resolver.clone())?;
     let run = Run { job, work, client };
     let known = state.installed.as_ref();
-    let known = known.filter(|it| it.is_in_use(&job.url(), &run.files()));
+    let known = known.filter(|it| it.is_in_use(&job.source_id(), &job.files()));
     let known = known.map(|it| &it.validators);
     let version =
         if job.is_blocklist() { run.blocklist(known).await } else { run.file(known).await };
@@ -61,18 +59,20 @@ pub(super) async fn update(
         next.remove()?;
     }
     let marks = paths.iter().map(|path| FileMark::of(path)).collect::<Result<_, _>>();
-    // Without marks, the next run requests the file without conditions.
-    state.installed = marks.ok().map(|files| Installed { url: job.url(), validators, files });
+    // The next run requests a file without marks without conditions.
+    state.installed =
+        marks.ok().map(|files| Installed { source: job.source_id(), validators, files });
     Ok((is_new, file))
 }
 
-/// Puts a version in use that an earlier run has checked, and that was killed before its end.
+/// Puts a version in use that an earlier run has checked and not renamed completely. The source and
+/// the checks are those of the configuration of now, which may be another one.
 fn complete_earlier_run(job: &FetchJob, work: &WorkDirectory) -> Result<(), FetchError> {
-    let Some(next) = NextVersion::of_earlier_run(work.next(), job.path()) else { return Ok(()) };
-    match check(job, &next) {
-        Ok(_) => next.install(),
-        Err(_) => next.remove(),
-    }
+    let next = NextVersion::of_earlier_run(work.next(), job.path(), &job.source_id());
+    let Some(next) = next else { return Ok(()) };
+    let paths = next.installed_paths();
+    let has_all_files = job.files().iter().all(|file| paths.contains(file));
+    if has_all_files && check(job, &next).is_ok() { next.install() } else { next.remove() }
 }
 
 /// Makes the checks of a reload. Returns the number of entries.
@@ -110,47 +110,9 @@ struct Version {
     file: FetchedFile,
 }
 
-/// A companion of a file: its place beside the file in use, and what its URL has after that of the file.
-struct Companion {
-    path: PathBuf,
-    suffix: &'static str,
-    max_size: u64,
-}
-
-impl Companion {
-    fn checksum(path: &Path) -> Self {
-        Self { path: sidecar_of(path), suffix: ".sha256", max_size: MAX_CHECKSUM_SIZE }
-    }
-
-    fn signature(path: &Path) -> Self {
-        Self { path: signature_path(path), suffix: ".minisig", max_size: MAX_SIGNATURE_SIZE }
-    }
-}
-
 impl Run<'_> {
-    /// The companions of the file.
-    fn companions(&self) -> Vec<Companion> {
-        let path = self.job.path();
-        // A reload checks the file against a checksum file if one exists.
-        let checksum = Companion::checksum(path);
-        let has_checksum = self.job.source.checksum || checksum.path.symlink_metadata().is_ok();
-        let signature = self.job.is_signed().then(|| Companion::signature(path));
-        has_checksum.then_some(checksum).into_iter().chain(signature).collect()
-    }
-
-    /// The companions of the metadata of a blocklist.
-    fn companions_of_metadata(&self) -> Vec<Companion> {
-        let is_signed = self.job.is_blocklist() && self.job.is_signed();
-        let signature = is_signed.then(|| Companion::signature(&metadata_path(self.job.path())));
-        signature.into_iter().collect()
-    }
-
-    /// The files that a version in use has.
-    fn files(&self) -> Vec<PathBuf> {
-        let metadata = self.job.is_blocklist().then(|| metadata_path(self.job.path()));
-        let companions = self.companions().into_iter().chain(self.companions_of_metadata());
-        let companions = companions.map(|it| it.path);
-        companions.chain(metadata).chain([self.job.path().to_owned()]).collect()
+    fn empty_version(&self) -> Result<NextVersion, FetchError> {
+        NextVersion::create(self.work.next(), self.job.path(), self.job.source_id())
     }
 
     /// The version of a filter or of a list of fingerprints. `known` are the validators of the file
@@ -159,9 +121,9 @@ impl Run<'_> {
         let url = &self.job.source.url;
         let part = self.work.part();
         let downloaded = download(&self.client, url, known, &part, self.job.max_size()).await?;
-        let mut next = NextVersion::create(self.work.next(), self.job.path())?;
+        let mut next = self.empty_version()?;
         let mut file = FetchedFile::default();
-        self.add_companions(&mut next, url, self.companions(), &mut file).await?;
+        self.add_companions(&mut next, url, self.job.companions(), &mut file).await?;
         let validators = match downloaded {
             Downloaded::NotModified => {
                 next.keep_file()?;
@@ -201,12 +163,12 @@ impl Run<'_> {
             let max_size = self.job.max_size();
             match download(&self.client, &list.url, None, &part, max_size).await? {
                 Downloaded::New(received, _) => file.add(received),
-                Downloaded::NotModified => {} // not asked for
+                Downloaded::NotModified => {} // the request had no conditions
             }
         }
-        let mut next = NextVersion::create(self.work.next(), self.job.path())?;
-        self.add_companions(&mut next, &list.url, self.companions(), &mut file).await?;
-        let of_metadata = self.companions_of_metadata();
+        let mut next = self.empty_version()?;
+        self.add_companions(&mut next, &list.url, self.job.companions(), &mut file).await?;
+        let of_metadata = self.job.companions_of_metadata();
         self.add_companions(&mut next, url, of_metadata, &mut file).await?;
         next.add_companion(&in_use, &json)?;
         if is_in_use {
@@ -228,13 +190,12 @@ impl Run<'_> {
         file: &mut FetchedFile,
     ) -> Result<(), FetchError> {
         let name = url.path.strip_suffix(PACKED).unwrap_or(&url.path);
-        for Companion { path, suffix, max_size } in companions {
-            let url = SourceUrl { path: format!("{name}{suffix}"), ..url.clone() };
-            if let Downloaded::New(content, _) =
-                download_small(&self.client, &url, None, max_size).await?
-            {
+        for companion in companions {
+            let url = SourceUrl { path: format!("{name}{}", companion.suffix), ..url.clone() };
+            let response = download_small(&self.client, &url, None, companion.max_size).await;
+            if let Downloaded::New(content, _) = response.map_err(|it| companion.error(it))? {
                 file.bytes += content.len() as u64;
-                next.add_companion(&path, &content)?;
+                next.add_companion(&companion.path, &content)?;
             }
         }
         Ok(())
@@ -247,12 +208,10 @@ impl Run<'_> {
         if is_packed(&part.path).map_err(failed)? {
             let unpacked = unpack(&part.path, &next.file(), self.job.max_size());
             part.remove();
-            unpacked.map_err(|source| match source {
-                UnpackError::Write { path, source } => FetchError::Io { path, source },
-                source @ (UnpackError::Damaged(_) | UnpackError::TooLarge { .. }) => {
-                    FetchError::Unpack { url: url.to_string(), source }
-                }
-            })?;
+            unpacked.map_err(|source| FetchError::of_unpacking(url, source))?;
+        } else if url.path.ends_with(PACKED) {
+            part.remove();
+            return Err(FetchError::of_unpacking(url, UnpackError::NotPacked));
         } else {
             fs::rename(&part.path, next.file()).map_err(failed)?;
             part.remove();

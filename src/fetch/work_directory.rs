@@ -1,84 +1,30 @@
 //! The directory beside a file in which its next version is prepared: `.NAME.fetch`.
 //!
-//! It is on the file system of the file, so that a rename replaces the file. Its lock keeps other
-//! processes away.
+//! The directory is on the file system of the file, so that a rename replaces the file. A lock in it keeps
+//! other processes away.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
-use std::io::{self, ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
-use super::download::{PartialFile, Validators};
+use super::download::PartialFile;
 use super::error::FetchError;
-use super::outcome::FetchCounts;
-use crate::regular_file;
+use super::record::{NO_LINK, directory_of, read_json, write_json};
+use super::state::FetchState;
 
-/// Maximum size of a record, in bytes; a larger one is not read.
-const MAX_RECORD: u64 = 64 << 10;
+/// Name of the record of earlier runs.
+const STATE: &str = "state.json";
 /// User id of root.
 const ROOT: u32 = 0;
-/// Flag of opens in the work directory. A symbolic link in it is an error.
-pub(super) const NO_LINK: i32 = libc::O_NOFOLLOW;
 
 /// The locked directory in which the next version of one file is prepared.
 pub(super) struct WorkDirectory {
     path: PathBuf,
     /// Holds the lock.
     _lock: File,
-}
-
-/// What is known of a file from earlier runs.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(super) struct FetchState {
-    /// The version in use, if it was fetched.
-    pub(super) installed: Option<Installed>,
-    /// Numbers for the metrics.
-    pub(super) counts: FetchCounts,
-}
-
-/// A version that was put in use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Installed {
-    /// The URL of the configuration.
-    pub(super) url: String,
-    pub(super) validators: Validators,
-    /// The files as they were put in use.
-    pub(super) files: Vec<FileMark>,
-}
-
-/// The state of a file on disk. A mark differs if the file was changed or replaced since.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct FileMark {
-    path: PathBuf,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-}
-
-impl FileMark {
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
-        let metadata = fs::symlink_metadata(path)?;
-        Ok(Self {
-            path: path.to_owned(),
-            inode: metadata.ino(),
-            size: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-        })
-    }
-}
-
-impl Installed {
-    /// Whether this version, of `url`, is still in use with these files.
-    pub(super) fn is_in_use(&self, url: &str, files: &[PathBuf]) -> bool {
-        let has_all = files.iter().all(|file| self.files.iter().any(|mark| mark.path == *file));
-        let is_unchanged = |mark: &FileMark| FileMark::of(&mark.path).is_ok_and(|it| it == *mark);
-        self.url == url && has_all && self.files.iter().all(is_unchanged)
-    }
 }
 
 impl WorkDirectory {
@@ -123,19 +69,19 @@ impl WorkDirectory {
         }
     }
 
-    /// What is known from earlier runs; nothing if the record cannot be read.
+    /// The record of earlier runs; empty if it cannot be read.
     pub(super) fn state(&self) -> FetchState {
         read_json(&self.state_path()).unwrap_or_default()
     }
 
-    /// Keeps `state` for later runs.
+    /// Replaces the record of earlier runs.
     pub(super) fn save(&self, state: &FetchState) -> Result<(), FetchError> {
         let path = self.state_path();
         write_json(&path, state).map_err(|source| FetchError::Io { path, source })
     }
 
     fn state_path(&self) -> PathBuf {
-        self.path.join("state.json")
+        self.path.join(STATE)
     }
 
     /// The file that is being downloaded.
@@ -174,30 +120,7 @@ fn path_of(target: &Path) -> PathBuf {
     target.with_file_name(name)
 }
 
-/// What is known of the file at `target` from earlier runs, without the lock.
+/// The record of earlier runs for the file at `target`, without the lock.
 pub(super) fn state_of(target: &Path) -> FetchState {
-    read_json(&path_of(target).join("state.json")).unwrap_or_default()
-}
-
-/// The record in the file at `path`; `None` if there is none, or if it is damaged.
-pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    serde_json::from_slice(&regular_file::read(path, MAX_RECORD).ok()?).ok()
-}
-
-/// Replaces the record in the file at `path`.
-pub(super) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    let content = serde_json::to_vec(value)?;
-    let mut staged = tempfile::Builder::new().prefix(".record-").tempfile_in(directory_of(path))?;
-    staged.write_all(&content)?;
-    staged.as_file().sync_all()?;
-    staged.persist(path).map_err(|error| error.error)?;
-    Ok(())
-}
-
-/// The directory of the file at `path`.
-pub(super) fn directory_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
+    read_json(&path_of(target).join(STATE)).unwrap_or_default()
 }

@@ -96,10 +96,13 @@ mod docs {
 }
 
 mod fetch {
+    mod badkeys_scene;
     mod blocklists;
     mod checks;
     mod downloads;
+    mod interrupted;
     mod scene;
+    mod signed_blocklists;
 }
 
 mod http {

@@ -1,134 +1,23 @@
 //! `keygate fetch --badkeys`: metadata, packed lists, hostile values, a proxy that watches.
 //!
-//! Guards: `named_list` in `src/fetch/blocklist.rs`, `unpack` in `src/fetch/unpack.rs`, `install` in
-//! `src/fetch/install.rs`.
+//! Guards: `named_list` in `src/fetch/blocklist.rs`, `unpack` in `src/fetch/unpack.rs`.
 
 use std::fs::{copy, create_dir, read, read_to_string, remove_file, write};
-use std::path::Path;
-use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use super::scene::{fetch_badkeys, names, rejected, succeeded};
+use super::badkeys_scene::{BadkeysScene, pack};
+use super::scene::{names, rejected};
 use crate::support::blocklist::Blocklist;
-use crate::support::keygate::BINARY;
-use crate::support::minisign::Minisign;
-use crate::support::mirror::{Fetch, Mirror};
-use crate::support::pki::{Kind, Pki};
+use crate::support::mirror::{AT_ONCE, Fetch};
+use crate::support::output_text;
+use crate::support::pki::Kind;
 use crate::support::proxy::{Configuration, Configure, Proxy};
-use crate::support::{output_text, skip, system, write_filter};
-
-/// A mirror of a blocklist.
-struct Scene {
-    pki: Pki,
-    mirror: Mirror,
-}
-
-impl Scene {
-    fn new() -> Option<Self> {
-        if skip::without("xz") {
-            return None;
-        }
-        let pki = Pki::new();
-        let mirror = Mirror::start(&pki)?;
-        create_dir(mirror.path("v0")).unwrap();
-        Some(Self { pki, mirror })
-    }
-
-    fn url(&self) -> String {
-        self.mirror.url("v0/badkeysdata.json")
-    }
-
-    /// A list with this number of records.
-    fn list(&self, count: u32) -> Blocklist {
-        let url = self.mirror.url("v0/blocklist.dat.xz");
-        Blocklist::new(&[]).with_others(0, count).with("blocklist_url", url.into())
-    }
-
-    /// Writes the metadata and the packed list.
-    fn publish(&self, list: &Blocklist) {
-        let path = list.write(&self.mirror.path("v0"));
-        pack(&path, &["-0"]);
-        self.mirror.date_files();
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.mirror.date_files();
-        fetch_badkeys(&self.pki, &self.url(), arguments)
-    }
-
-    fn fetched(&self) -> Value {
-        succeeded(&self.run(&["--json"]))
-    }
-
-    /// Both files in use.
-    fn in_use(&self) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
-        let file = |name: &str| read(self.pki.path("badkeys").join(name)).ok();
-        (file("badkeysdata.json"), file("blocklist.dat"))
-    }
-
-    fn fails(&self, problem: &str) {
-        let before = self.in_use();
-        rejected(&self.run(&[]), problem);
-        assert!(self.in_use() == before, "{problem}: the files in use have changed");
-        let left = names(&self.pki.path("badkeys/.blocklist.dat.fetch"));
-        assert!(!left.contains(&"next".to_owned()), "{left:?}");
-    }
-
-    /// Kills an update at a system call. `None` if there is none with this number; otherwise whether the
-    /// files in use did not fit each other. Another run completes the update.
-    fn kill_update_at(&mut self, call: &str, number: u32) -> Option<bool> {
-        let (old, new) = (self.list(1000), self.list(1500));
-        let directory = self.pki.path("badkeys");
-        let _ = std::fs::remove_dir_all(&directory); // of the last time
-        self.publish(&old);
-        self.fetched();
-        self.publish(&new);
-        let inject = format!("inject={call}:signal=KILL:when={number}");
-        let killed = Command::new("strace")
-            .args(["-f", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject])
-            .args([BINARY, "fetch", "--badkeys", directory.to_str().unwrap()])
-            .args(["--url", &self.url()])
-            .args(["--trust-anchors", self.pki.path("ca.pem").to_str().unwrap()])
-            .output()
-            .unwrap();
-        if killed.status.success() {
-            return None;
-        }
-        let read = keygate::badkeys::read(&directory.join("blocklist.dat"), 1 << 30);
-        let is_torn = read.is_err();
-        assert!(self.has(&old) || self.has(&new) || is_torn, "{call} {number}");
-        if is_torn {
-            self.mirror.kill();
-            rejected(&self.run(&[]), "Connection refused");
-            assert!(self.has(&new), "the next run completes the update without the source");
-            self.mirror.restart();
-        }
-        self.fetched();
-        assert!(self.has(&new), "{call} {number}");
-        let left = names(&directory.join(".blocklist.dat.fetch"));
-        assert!(!left.contains(&"next".to_owned()), "{left:?}");
-        assert!(!names(&directory).iter().any(|name| name.ends_with(".fetched")));
-        Some(is_torn)
-    }
-
-    /// Whether the files in use have this content.
-    fn has(&self, list: &Blocklist) -> bool {
-        let read = keygate::badkeys::read(&self.pki.path("badkeys/blocklist.dat"), 1 << 30);
-        read.is_ok_and(|it| it.blocklist.content() == list.content() && it.metadata.is_some())
-    }
-}
-
-/// Packs a file with further arguments for xz. The file stays.
-fn pack(path: &Path, arguments: &[&str]) {
-    let all = [&["--keep", "--force"], arguments, &[path.to_str().unwrap()]].concat();
-    let packed = system("xz", &all);
-    assert!(packed.status.success(), "{}", output_text(&packed));
-}
+use crate::support::write_filter;
 
 #[test]
 fn a_list_is_unpacked_and_replaced_with_its_metadata() {
-    let Some(scene) = Scene::new() else { return };
+    let Some(scene) = BadkeysScene::new() else { return };
     let first = scene.list(1000);
     scene.publish(&first);
     let row = scene.fetched();
@@ -150,7 +39,7 @@ fn a_list_is_unpacked_and_replaced_with_its_metadata() {
     );
     scene.mirror.requests(4);
 
-    let second = scene.list(1500);
+    let second = scene.list(1500).with("date", "2026-08-22".into());
     scene.publish(&second);
     assert_eq!(scene.fetched()["entries"], 1500);
     assert!(scene.has(&second));
@@ -159,14 +48,14 @@ fn a_list_is_unpacked_and_replaced_with_its_metadata() {
     assert_eq!(scene.fetched()["result"], "installed");
     assert!(scene.has(&second));
     // Most of the records are gone.
-    scene.publish(&scene.list(700));
+    scene.publish(&scene.list(700).with("date", "2026-08-23".into()));
     scene.fails("it lacks 800 of the records in use (1500), more than half");
     assert!(scene.has(&second));
 }
 
 #[test]
 fn hostile_metadata_are_rejected_and_name_the_member() {
-    let Some(scene) = Scene::new() else { return };
+    let Some(scene) = BadkeysScene::new() else { return };
     let good = scene.list(1000);
     scene.publish(&good);
     scene.fetched();
@@ -244,7 +133,7 @@ fn hostile_metadata_are_rejected_and_name_the_member() {
 
 #[test]
 fn a_deprecated_list_is_installed_and_reported() {
-    let Some(scene) = Scene::new() else { return };
+    let Some(scene) = BadkeysScene::new() else { return };
     let list = scene.list(1000).with("deprecated", "use v1,\u{1b}[2J see badkeys.info".into());
     scene.publish(&list);
     let textfile = scene.pki.path("a.prom");
@@ -272,7 +161,7 @@ fn a_deprecated_list_is_installed_and_reported() {
 
 #[test]
 fn a_packed_file_takes_neither_the_disk_nor_the_memory() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = BadkeysScene::new() else { return };
     let good = scene.list(1000);
     scene.publish(&good);
     scene.fetched();
@@ -313,19 +202,25 @@ fn a_packed_file_takes_neither_the_disk_nor_the_memory() {
         damaged[at] ^= 0x10;
         damaged
     };
-    for content in [
-        damaged(7),
-        damaged(30),
-        damaged(right.len() / 2),
-        damaged(right.len() - 30),
-        damaged(right.len() - 1),
-        right[..right.len() - 1].to_vec(),
-        right[..right.len() / 2].to_vec(),
-        right[..13].to_vec(),
-        [&right[..], b"more"].concat(),
+    let (damage, end) = ("it cannot be unpacked: ", "the xz file ends early: it is truncated at");
+    for (content, problem) in [
+        (damaged(7), damage),
+        (damaged(30), damage),
+        (damaged(right.len() / 2), damage),
+        (damaged(right.len() - 30), damage),
+        (damaged(right.len() - 1), damage),
+        (right[..right.len() - 1].to_vec(), end),
+        (right[..right.len() / 2].to_vec(), end),
+        (right[..13].to_vec(), end),
+        ([&right[..], b"more"].concat(), damage),
+        (
+            scene.list(1100).content().to_vec(),
+            "its name ends in .xz, but it is no xz file; correct",
+        ),
+        (b"<html>maintenance</html>".to_vec(), "its name ends in .xz, but it is no xz file"),
     ] {
         write(&packed, content).unwrap();
-        scene.fails("/v0/blocklist.dat.xz: ");
+        scene.fails(&format!("/v0/blocklist.dat.xz: {problem}"));
     }
     write(&packed, &right).unwrap();
     scene.fetched();
@@ -359,33 +254,28 @@ fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-/// SIGKILL at each rename of a run. The pair in use is the old one, the new one, or one that a reader
-/// rejects; the next run completes the update before its first request.
+/// The URL of the list is that of its metadata, and not that of the configuration.
 #[test]
-fn an_update_that_is_killed_between_two_renames_is_completed_by_the_next_run() {
-    if skip::without("strace") {
-        return;
-    }
-    let Some(mut scene) = Scene::new() else { return };
-    let (mut killed, mut torn) = (0, 0);
-    // strace counts each system call by itself. Not every machine has all of them.
-    for call in ["?rename", "?renameat", "?renameat2"] {
-        for number in 1.. {
-            match scene.kill_update_at(call, number) {
-                None => break,
-                Some(was_torn) => torn += u32::from(was_torn),
-            }
-            killed += 1;
-        }
-    }
-    // The records of the part, of the checked version and of the state; metadata and list.
-    assert_eq!((killed, torn), (5, 1));
+fn a_killed_download_of_a_blocklist_is_continued() {
+    let Some(scene) = BadkeysScene::new() else { return };
+    let list = scene.list(10_000);
+    scene.publish(&list);
+    scene.mirror.slow_down(true);
+    let ca = scene.pki.path("ca.pem");
+    let directory = scene.pki.path("badkeys");
+    let arguments = ["--badkeys", directory.to_str().unwrap(), "--url", &scene.url()];
+    let run = Fetch::start(&[&arguments[..], &["--trust-anchors", ca.to_str().unwrap()]].concat());
+    run.wait_for_part(&directory.join("blocklist.dat"), AT_ONCE);
+    run.kill();
+    scene.mirror.slow_down(false);
+    assert!(scene.fetched()["resumed"].as_u64().unwrap() >= AT_ONCE);
+    assert!(scene.has(&list));
 }
 
 #[test]
 fn a_running_proxy_uses_the_list_that_was_fetched() {
-    let Some(scene) = Scene::new() else { return };
-    let Scene { pki: source, mirror } = &scene;
+    let Some(scene) = BadkeysScene::new() else { return };
+    let BadkeysScene { pki: source, mirror } = &scene;
     let proxy = Proxy::new();
     let thief = proxy.pki.client("thief", Kind::P256);
     write_filter(&proxy.pki.path("lost.pkbf"), &[]);
@@ -418,49 +308,4 @@ fn a_running_proxy_uses_the_list_that_was_fetched() {
     proxy.rejects(&thief);
     proxy.admits(&proxy.good);
     assert!(proxy.lines("list update rejected, keeping the one in use").is_empty());
-}
-
-#[test]
-fn both_files_of_a_signed_blocklist_have_signatures() {
-    if skip::without("minisign") {
-        return;
-    }
-    let Some(scene) = Scene::new() else { return };
-    let ours = Minisign::new();
-    copy(ours.public_key(), scene.pki.path("keys.pub")).unwrap();
-    create_dir(scene.pki.path("badkeys")).unwrap();
-    let settings = format!(
-        "[[lists]]\nname = \"badkeys\"\nformat = \"badkeys\"\npath = \"badkeys/blocklist.dat\"\n\
-         minisign_key = \"keys.pub\"\nsource = {{ url = {:?}, trust_anchors = \"ca.pem\" }}",
-        scene.url()
-    );
-    let config = scene.pki.path("keygate.toml");
-    write(&config, Configuration::new("127.0.0.1:9").global(&settings).text()).unwrap();
-    let run = || {
-        scene.mirror.date_files();
-        Fetch::start(&["--json", "--config", config.to_str().unwrap()]).ended()
-    };
-    let first = scene.list(1000);
-    scene.publish(&first);
-    let [list, metadata] =
-        ["v0/blocklist.dat", "v0/badkeysdata.json"].map(|name| scene.mirror.path(name));
-    rejected(&run(), "/v0/blocklist.dat.minisig: 404 Not Found");
-    ours.sign(&list, "the unpacked list");
-    rejected(&run(), "/v0/badkeysdata.json.minisig: 404 Not Found");
-    ours.sign(&metadata, "the metadata");
-    assert_eq!(succeeded(&run())["result"], "installed");
-    assert!(scene.has(&first));
-    let names = names(&scene.pki.path("badkeys"));
-    assert_eq!(
-        names[1..],
-        ["badkeysdata.json", "badkeysdata.json.minisig", "blocklist.dat", "blocklist.dat.minisig"]
-    );
-    assert_eq!(succeeded(&run())["result"], "unchanged");
-    // Names of findings that nobody has signed.
-    let renamed = first.clone().with("date", "2027-01-01".into());
-    scene.publish(&renamed);
-    rejected(&run(), "rejected: ");
-    assert!(scene.in_use().0.is_some_and(|json| !json.windows(4).any(|it| it == b"2027")));
-    ours.sign(&metadata, "the metadata");
-    assert_eq!(succeeded(&run())["result"], "installed");
 }

@@ -8,7 +8,7 @@ use keygate::pkbf::{Filter, Overwrite, Parameters, create};
 use serde_json::Value;
 
 use crate::support::keygate::keygate;
-use crate::support::mirror::{Fetch, Mirror};
+use crate::support::mirror::{AT_ONCE, Fetch, Mirror};
 use crate::support::output_text;
 use crate::support::pki::Pki;
 use crate::support::proxy::{Configuration, Configure};
@@ -59,6 +59,20 @@ impl Scene {
 
     pub(super) fn run(&self, arguments: &[&str]) -> Output {
         self.start(arguments).ended()
+    }
+
+    /// Starts a run against a slow mirror, and waits until it has a part.
+    pub(super) fn start_slowly(&self) -> Fetch {
+        self.mirror.slow_down(true);
+        let run = self.start(&[]);
+        run.wait_for_part(&self.target(), AT_ONCE);
+        run
+    }
+
+    /// A run that is killed when it has a part.
+    pub(super) fn kill_download(&self) {
+        self.start_slowly().kill();
+        self.mirror.slow_down(false);
     }
 
     /// A run that succeeds.
