@@ -31,6 +31,8 @@ pub struct WorkerMetrics {
     pub confirmation_waits_active: IntGauge,
     /// For how long they were held, in seconds.
     pub confirmation_wait_duration: Histogram,
+    /// RSA keys that the worker has checked, because it had no result for them.
+    weak_key_checks: IntCounter,
 }
 
 /// The series of one service in one worker.
@@ -99,16 +101,26 @@ impl WorkerMetrics {
         )
         .namespace(NAMESPACE)
         .buckets(HANDSHAKE_BUCKETS.to_vec());
+        let weak_key_checks = IntCounter::with_opts(opts(
+            "weak_key_checks_total",
+            "RSA keys that were checked for weakness. A known key is checked again only if its result has been dropped.",
+        ));
         Ok(Self {
             unrouted: Family::from_vec(&series.connections, &[UNROUTED]),
             unrouted_handshakes: Family::from_vec(&series.handshakes, &[UNROUTED, "false"]),
             confirmation_waits: Family::from_vec(&waits, &[]),
             confirmation_waits_active: register(&registry, active)?,
             confirmation_wait_duration: register(&registry, Histogram::with_opts(wait_duration))?,
+            weak_key_checks: register(&registry, weak_key_checks)?,
             series,
             authorizers: asked,
             registry,
         })
+    }
+
+    /// Sets the number of RSA keys that the worker has checked since its start.
+    pub fn set_weak_key_checks(&self, total: u64) {
+        self.weak_key_checks.inc_by(total.saturating_sub(self.weak_key_checks.get()));
     }
 
     /// The series of the service with this name; at zero if they are new.

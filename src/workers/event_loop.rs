@@ -31,8 +31,7 @@ pub(crate) fn tick_interval(config: &Config) -> Duration {
 /// The tick of a draining worker. The worker ends at the first tick after its last connection.
 const DRAIN_TICK: Duration = Duration::from_millis(20);
 
-/// Certificates that are judged without yielding: some tens of microseconds. The check of a new key
-/// counts as all of them.
+/// Number of certificates that are judged without yielding, some tens of microseconds.
 const JUDGED_AT_ONCE: usize = 32;
 
 /// The snapshot and the answers by which open connections were judged last.
@@ -110,6 +109,7 @@ impl EventLoop<'_> {
                 Some(change) = self.listen_changes.recv() => self.apply(change, rooms),
                 _ = ticks.tick() => {
                     self.heartbeat.beat();
+                    worker.metrics().set_weak_key_checks(keys_checked());
                     let expired = worker.connections.check_all();
                     judge_all(worker, self.heartbeat, expired, NewJudgement::Snapshot).await;
                     worker.drop_stale_upstreams();
@@ -171,8 +171,33 @@ impl EventLoop<'_> {
     }
 }
 
-/// Judges open connections by the current snapshot. Yields often, so that no request waits for more
-/// than a few judgements.
+/// The work of the event loop since it yielded, so that no request waits for more than a few
+/// judgements.
+struct Turn {
+    /// Number of judged certificates.
+    judged: usize,
+    /// Number of keys that the thread had checked when the turn began.
+    checked: u64,
+}
+
+impl Turn {
+    fn begin() -> Self {
+        Self { judged: 0, checked: keys_checked() }
+    }
+
+    /// Adds `judged` certificates. Yields after [`JUDGED_AT_ONCE`] of them, and after the check of
+    /// a new key, which takes as long as hundreds of judgements.
+    async fn add(&mut self, judged: usize, heartbeat: &Heartbeat) {
+        self.judged += judged;
+        if self.judged >= JUDGED_AT_ONCE || keys_checked() != self.checked {
+            heartbeat.beat();
+            tokio::task::yield_now().await;
+            *self = Self::begin();
+        }
+    }
+}
+
+/// Judges open connections by the current snapshot, in several turns.
 async fn judge_all(
     worker: &Worker,
     heartbeat: &Heartbeat,
@@ -181,22 +206,59 @@ async fn judge_all(
 ) {
     let (snapshot, time) = (worker.snapshot(), SystemTime::now());
     let metrics_of = |service: &Service| worker.service_metrics(service);
-    let mut judged = 0;
+    let mut turn = Turn::begin();
     for connection in &connections {
         // Only this list still holds the connection: it has closed.
         if Rc::strong_count(connection) == 1 {
             continue;
         }
-        let checked = keys_checked();
-        judged += connection.judge_again(&snapshot, reason, metrics_of, &worker.refusal_log, time);
+        let judged =
+            connection.judge_again(&snapshot, reason, metrics_of, &worker.refusal_log, time);
         if worker.inquiry.is_enabled() {
             // Answers that come later are applied by a further judgement.
             let _ = worker.inquiry.ask(connection.open_questions(&snapshot, time));
         }
-        if judged >= JUDGED_AT_ONCE || keys_checked() != checked {
-            judged = 0;
-            heartbeat.beat();
-            tokio::task::yield_now().await;
+        turn.add(judged, heartbeat).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+    use crate::guard::check_another_key;
+    use crate::process::heartbeat::Heartbeats;
+
+    /// The maximum number of 100 certificates that are judged in one turn.
+    fn judged_at_once(check: impl Fn()) -> usize {
+        let (judged, heartbeat) = (Cell::new(0), Heartbeats::new(1).of(0));
+        let mut judging = pin!(async {
+            let mut turn = Turn::begin();
+            while judged.get() < 100 {
+                check();
+                judged.set(judged.get() + 1);
+                turn.add(1, &heartbeat).await;
+            }
+        });
+        let mut most = 0;
+        while judged.get() < 100 {
+            let before = judged.get();
+            let _ = judging.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            most = most.max(judged.get() - before);
         }
+        most
+    }
+
+    #[tokio::test]
+    async fn open_connections_are_judged_in_turns() {
+        assert_eq!(judged_at_once(|| ()), JUDGED_AT_ONCE);
+    }
+
+    #[tokio::test]
+    async fn a_turn_has_the_check_of_one_new_key() {
+        assert_eq!(judged_at_once(check_another_key), 1);
     }
 }

@@ -1,18 +1,23 @@
-//! Weak keys over real handshakes: verdict, check, exceptions, switched-off checks, own keys.
+//! Weak keys over real handshakes: verdict, check, exceptions, switched-off checks, own keys, and a
+//! flood of new keys.
 //!
 //! Guards: `judge_strength` in `src/guard.rs`, `weak_keys` in `src/config/check.rs`,
-//! `is_compromised` in `src/snapshot/load/source/credential_source.rs`.
+//! `is_compromised` in `src/snapshot/load/source/credential_source.rs`, `judge_handshake` in
+//! `src/tls/verifier.rs` (a check comes after the proof of possession), `cache::failed` in
+//! `src/guard/weak.rs` (a key is checked once).
 
 use std::fs::write;
+use std::thread::{self, ScopedJoinHandle};
 
 use keygate::spki::Fingerprint;
+use rustls::version::{TLS12, TLS13};
 use serde_json::{Value, json};
 
-use crate::support::client::Client;
+use crate::support::client::{Client, Presents, config_of};
 use crate::support::keygate::keygate;
 use crate::support::pki::Party;
 use crate::support::proxy::{Configure, Proxy, Running};
-use crate::support::weak_keys::RsaKey;
+use crate::support::weak_keys::{RsaKey, prime};
 use crate::support::{output_text, wait_until, write_filter};
 
 /// Clients with keys that fail a check, and the name of the check.
@@ -173,4 +178,74 @@ fn a_weak_key_of_the_service_itself_stops_the_start() {
     write(&path, allowed.configuration.text()).unwrap();
     let output = keygate(&["validate", "--config", path.to_str().unwrap()]);
     assert!(output.status.success(), "{}", output_text(&output));
+}
+
+/// The number of RSA keys that the worker has checked.
+const CHECKS: &str = "keygate_weak_key_checks_total";
+
+/// A proxy with one worker, and clients with different good RSA keys.
+fn flooded(count: usize) -> (Running, Vec<Party>) {
+    let proxy = Proxy::new().workers(1);
+    let primes: Vec<_> = (0..10).map(|_| prime(1024)).collect();
+    let pairs = (0..primes.len()).flat_map(|one| (0..one).map(move |other| [one, other]));
+    let clients = pairs.take(count).enumerate().map(|(index, pair)| {
+        let key = RsaKey::new(pair.map(|prime| primes[prime].clone()));
+        key.client(&proxy.pki, &format!("client {index}"))
+    });
+    let clients: Vec<_> = clients.collect();
+    assert_eq!(clients.len(), count);
+    (proxy.start(), clients)
+}
+
+/// A copied certificate would otherwise cost its presenter nothing, and the worker a check.
+#[test]
+fn a_client_without_the_private_key_causes_no_check() {
+    let (proxy, clients) = flooded(12);
+    let (copied, honest) = clients.split_at(10);
+    let [thief, honest] = honest else { panic!("two more") };
+    for (index, certificate) in copied.iter().enumerate() {
+        let version = if index % 2 == 0 { &TLS12 } else { &TLS13 };
+        let mut config = config_of(&proxy.pki, &[version], None);
+        config.client_auth_cert_resolver = Presents::new(certificate, thief);
+        let mut client = Client::with(config, proxy.address());
+        let _ = client.try_send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(client.head_or_end().is_none());
+    }
+    let failed =
+        r#"keygate_handshakes_total{result="bad_signature",resumed="false",service="test"}"#;
+    proxy.wait_for_metric(failed, 10.0);
+    // The counter is monotonic, and has the copied keys by now if they were checked.
+    proxy.admits(honest);
+    proxy.wait_for_metric(CHECKS, 1.0);
+    proxy.admits(thief);
+    proxy.wait_for_metric(CHECKS, 2.0);
+}
+
+#[test]
+fn a_flood_of_new_rsa_keys_leaves_the_other_clients_of_the_worker_served() {
+    const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let (proxy, clients) = flooded(42);
+    let (flood, [first, last]) = clients.split_at(40) else { panic!("two more") };
+    let get = |client: &mut Client| {
+        client.send(GET);
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+        assert_eq!(client.exactly(6), b"hello\n");
+    };
+    let connect = |party: &Party| Client::connect(&proxy.pki, proxy.address(), party);
+    let mut steady = proxy.connect();
+    // The second time, the results of all keys are kept.
+    for (another, checks) in [(first, 41.0), (last, 42.0)] {
+        thread::scope(|scope| {
+            let connect_all = |clients: &[Party]| {
+                clients.iter().for_each(|party| get(&mut connect(party)));
+            };
+            let threads: Vec<_> =
+                flood.chunks(5).map(|clients| scope.spawn(move || connect_all(clients))).collect();
+            while !threads.iter().all(ScopedJoinHandle::is_finished) {
+                get(&mut steady);
+            }
+        });
+        get(&mut connect(another));
+        proxy.wait_for_metric(CHECKS, checks);
+    }
 }

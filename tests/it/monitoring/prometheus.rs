@@ -26,7 +26,7 @@ const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
 const ALERTS: &str = include_str!("../../../docs/alerts.md");
 
 /// Metrics that neither an alert nor the dashboard uses.
-const LEFT_OUT: [(&str, &str); 8] = [
+const LEFT_OUT: [(&str, &str); 9] = [
     (
         "keygate_confirmation_waits_active",
         "a moment of what keygate_confirmation_waits_total counts, for someone who watches",
@@ -47,6 +47,10 @@ const LEFT_OUT: [(&str, &str); 8] = [
     (
         "keygate_fetch_last_installed_timestamp_seconds",
         "the age of the file itself counts, which keygate_filter_stale and keygate_list_stale show",
+    ),
+    (
+        "keygate_weak_key_checks_total",
+        "a part of the processor time, for someone who looks for its cause",
     ),
     ("process_threads", "it does not change: one for each worker, and a few for files"),
     ("process_virtual_memory_bytes", "address space costs nothing"),
