@@ -8,11 +8,15 @@
 mod allow;
 mod answers;
 mod confirmed_marks;
+mod current;
 mod exact;
+mod judged_at;
 mod judgement;
+mod key_encodings;
 mod lists;
 mod policy;
 mod recent;
+mod recorded_key;
 mod unanswered;
 mod verdict;
 mod weak;
@@ -20,18 +24,19 @@ mod weak;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use arc_swap::ArcSwap;
 use rustls::pki_types::CertificateDer;
-use smallvec::SmallVec;
 
 pub use allow::{AllowKind, AllowRuleError, AllowRules};
 pub use answers::{Answers, CurrentAnswers};
+pub use current::CurrentGuard;
+pub use judged_at::JudgedAt;
 pub use judgement::{Judgement, NameCheck};
+pub use key_encodings::KeyEncodings;
 pub use lists::{ExactList, Exception, FingerprintList, ListError, NamedBlocklist};
 pub use policy::{Decision, Depth, Policy, RejectWith};
 pub use recent::{MatchingClients, RecentClient, RecentKeys, RecentShard};
 pub use unanswered::{OpenQuestions, UnansweredKey};
-pub use verdict::{Confirmation, Hit, JudgedAt, Listing, Verdict, VerdictKind, Weakness};
+pub use verdict::{Confirmation, Hit, Listing, Verdict, VerdictKind, Weakness};
 #[cfg(all(test, feature = "proxy"))]
 pub(crate) use weak::check_another_key;
 #[cfg(feature = "proxy")]
@@ -39,9 +44,9 @@ pub(crate) use weak::keys_checked;
 pub use weak::{KeyStrength, WeakCheck, WeakChecks};
 
 use self::exact::ExactKeys;
-
+use self::recorded_key::{RecordedKey, fingerprints_of};
 use crate::pkbf::{Filter, KeyHash};
-use crate::spki::{self, Algorithm, Encoding, Fingerprint, KeyDigest, PublicKey, RsaExponents};
+use crate::spki::{self, Algorithm, Encoding, Fingerprint, PublicKey, RsaExponents};
 
 /// A filter with its configured name.
 #[derive(Debug)]
@@ -68,8 +73,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard that looks keys up in `filters`, in their order. Without filters and lists, a key that
-    /// no exception covers is [`Verdict::Unchecked`].
+    /// A guard that looks keys up in `filters`, in their order. Without filters and lists, a key
+    /// that no exception covers is [`Verdict::Unchecked`].
     #[must_use]
     pub fn new(filters: Vec<Arc<NamedFilter>>) -> Self {
         let filter_exponents = vec![RsaExponents::default(); filters.len()];
@@ -131,8 +136,8 @@ impl Guard {
         Self { answers: Some(answers), ..self }.with_all_exponents()
     }
 
-    /// The verdict at `now` on a client's `chain`, leaf first. With [`Depth::Chain`] it is the
-    /// worst verdict of all certificates.
+    /// The verdict at `now` on a client's `chain`, leaf first. With [`Depth::Chain`] it is the most
+    /// severe verdict of all certificates.
     ///
     /// An empty chain, a certificate that cannot be read, and a key in an unknown encoding are
     /// [`Verdict::Unchecked`].
@@ -146,7 +151,7 @@ impl Guard {
                 .map(|(position, certificate)| {
                     self.judge_certificate(certificate, now).at(position)
                 })
-                .fold(leaf, Verdict::worse),
+                .fold(leaf, Verdict::more_severe),
             Depth::Leaf => leaf,
         }
     }
@@ -165,8 +170,8 @@ impl Guard {
         self.judge_spki(spki, now, false)
     }
 
-    /// [`Guard::judge_key`]. If `is_presented`, a key in an unknown encoding is unchecked, because it
-    /// has related encodings that are not looked up.
+    /// [`Guard::judge_key`]. If `is_presented`, a key in an unknown encoding is unchecked, because
+    /// it has related encodings that are not looked up.
     fn judge_spki(&self, spki: &[u8], now: SystemTime, is_presented: bool) -> Verdict {
         let public_key = PublicKey::parse(spki);
         let has_fingerprints = self.exact.has_fingerprints();
@@ -209,16 +214,18 @@ impl Guard {
         })
     }
 
-    /// The verdict on a key with this `strength`, about which filters and answers say `by_filters`.
+    /// The verdict on a key with this `strength`. `by_filters` returns that of filters and answers.
     fn judge_strength(
         &self,
         strength: KeyStrength,
         by_filters: impl FnOnce() -> Verdict,
     ) -> Verdict {
         match (strength.weakness(self.weak_checks), by_filters()) {
-            (Some(check), verdict) => {
-                Verdict::Weak(Weakness { check, position: 0, also: verdict.behind() })
-            }
+            (Some(check), verdict) => Verdict::Weak(Weakness {
+                check,
+                position: 0,
+                underlying: verdict.into_underlying(),
+            }),
             (None, Verdict::Clean | Verdict::Cleared(_)) if strength.is_oversize => {
                 Verdict::Unchecked
             }
@@ -306,133 +313,15 @@ impl Guard {
     }
 }
 
-/// The verdict on a key for which exceptions and lists have found `exact`, and other checks find
-/// `others`, which are not asked about a key with an exception.
+/// The verdict on a key for which exceptions and lists have found `exact`. `others` returns the
+/// verdict without them, and is not called for a key with an exception.
 fn with_list(exact: Option<Verdict>, others: impl FnOnce() -> Verdict) -> Verdict {
     match exact {
         None => others(),
         Some(Verdict::Listed(listing)) => {
-            Verdict::Listed(Listing { also: others().behind(), ..listing })
+            Verdict::Listed(Listing { underlying: others().into_underlying(), ..listing })
         }
         Some(exact) => exact,
-    }
-}
-
-/// A handle to the guard in use, which can be replaced.
-///
-/// A [`Guard`] keeps its filters in memory. Values that live as long as a connection therefore hold
-/// this handle instead.
-#[derive(Debug, Clone)]
-pub struct CurrentGuard(Arc<ArcSwap<Guard>>);
-
-impl CurrentGuard {
-    /// The guard in use. Never waits.
-    #[must_use]
-    pub fn load(&self) -> arc_swap::Guard<Arc<Guard>> {
-        self.0.load()
-    }
-
-    /// Replaces the guard in use.
-    pub fn replace(&self, guard: Arc<Guard>) {
-        self.0.store(guard);
-    }
-}
-
-impl From<Guard> for CurrentGuard {
-    fn from(guard: Guard) -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(guard)))
-    }
-}
-
-/// The fingerprint of a key in each of its encodings.
-type EncodingFingerprints = SmallVec<[(Encoding, Fingerprint); 4]>;
-
-/// The fingerprints of all encodings of a key, in the order of its [`KeyEncodings`].
-fn fingerprints_of(key: &PublicKey<'_>, exponents: RsaExponents) -> EncodingFingerprints {
-    let mut fingerprints = EncodingFingerprints::new();
-    key.for_each_related(exponents, |encoding, spki| {
-        fingerprints.push((encoding, Fingerprint::of(spki)));
-    });
-    fingerprints
-}
-
-/// A key for judgements that come later, by other guards, whose filters may have other exponents.
-#[derive(Debug)]
-struct RecordedKey {
-    encodings: KeyEncodings,
-    /// The fingerprints of the encodings, in the same order, and all other digests.
-    digests: Box<[(Encoding, KeyDigest)]>,
-    /// The result of the checks at the time of the record.
-    strength: KeyStrength,
-}
-
-impl RecordedKey {
-    /// The key with this SubjectPublicKeyInfo (DER). `checks` are those of the guard that judged it.
-    fn new(spki: &[u8], checks: WeakChecks) -> Self {
-        let key = PublicKey::parse(spki);
-        let fingerprints = fingerprints_of(&key, RsaExponents::ALL).into_iter();
-        let mut digests: Vec<_> = fingerprints.map(|(form, it)| (form, it.into())).collect();
-        key.for_each_small_order_sum(|encoding, spki| {
-            digests.push((encoding, Fingerprint::of(spki).into()));
-        });
-        key.for_each_number(|encoding, digest| digests.push((encoding, digest)));
-        let strength = KeyStrength::of(&key, checks, || Fingerprint::of(spki));
-        let encodings = KeyEncodings::of(&key, RsaExponents::ALL);
-        Self { encodings, digests: digests.into(), strength }
-    }
-
-    /// The fingerprints of the encodings.
-    fn fingerprints(&self) -> EncodingFingerprints {
-        let digests = self.digests.iter().take(self.encodings.encodings.len());
-        let fingerprints = digests.filter_map(|(encoding, digest)| match digest {
-            KeyDigest::Spki(fingerprint) => Some((*encoding, *fingerprint)),
-            KeyDigest::EcX(_) | KeyDigest::Number(_) | KeyDigest::RsaModulus(_) => None,
-        });
-        fingerprints.collect()
-    }
-}
-
-/// The related encodings of a key with their hashes, ready for lookups in filters of any size.
-#[derive(Debug, Clone, Default)]
-pub struct KeyEncodings {
-    encodings: SmallVec<[Encoding; 8]>,
-    hashes: SmallVec<[KeyHash; 8]>,
-}
-
-impl KeyEncodings {
-    /// The encodings of the key with this SubjectPublicKeyInfo (DER), with the default exponents.
-    #[must_use]
-    pub fn from_spki(spki: &[u8]) -> Self {
-        Self::of(&PublicKey::parse(spki), RsaExponents::default())
-    }
-
-    /// The encodings of a key.
-    fn of(key: &PublicKey<'_>, exponents: RsaExponents) -> Self {
-        let mut encodings = Self::default();
-        key.for_each_related(exponents, |encoding, spki| {
-            encodings.push(encoding, spki);
-        });
-        encodings
-    }
-
-    fn push(&mut self, encoding: Encoding, spki: &[u8]) -> KeyHash {
-        let hash = KeyHash::of(spki);
-        self.encodings.push(encoding);
-        self.hashes.push(hash);
-        hash
-    }
-
-    /// Whether any encoding of the key is probably in `filter`.
-    #[must_use]
-    pub fn any_in(&self, filter: &Filter) -> bool {
-        filter.find(&self.hashes).is_some()
-    }
-
-    /// The first encoding that is probably in `filter`, of those with one of `exponents`.
-    fn find_in(&self, filter: &Filter, exponents: RsaExponents) -> Option<Encoding> {
-        let looked_up = |(encoding, _): &(&Encoding, &KeyHash)| exponents.include(**encoding);
-        let mut encodings = self.encodings.iter().zip(&self.hashes).filter(looked_up);
-        encodings.find(|(_, hash)| filter.contains_hash(**hash)).map(|(encoding, _)| *encoding)
     }
 }
 

@@ -291,7 +291,7 @@ mod tests {
     fn anonymous(from: usize, decision: Decision, last_seen: u64) -> RecentHit {
         let judged_at = JudgedAt::FullHandshake;
         let (verdict, names) = (Verdict::Unchecked, NameCheck::NotChecked);
-        let judgement = Judgement { verdict, decision, names };
+        let judgement = Judgement { reason: verdict.kind(), verdict, decision, names };
         let hit = RecentHit::new(Some(address(from)), "s", &[], &judgement, judged_at);
         RecentHit { first_seen: last_seen, last_seen, ..hit }
     }

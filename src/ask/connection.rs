@@ -232,7 +232,7 @@ impl AskConnection {
             NameCheck::Allowed | NameCheck::NotChecked => QuestionResult::Allowed,
         };
         self.metrics.questions.of(result).inc();
-        Ok(answer_of(&judgement))
+        Ok(answer_of(&judgement, policy.judge))
     }
 
     /// Records the keys of an admitted client, against which filter updates are tried.
@@ -293,8 +293,8 @@ impl Drop for AskConnection {
 const NO_CERTIFICATE: Unusable = Unusable::Malformed("the question has no client certificate");
 const UNREADABLE: Unusable = Unusable::Malformed("a certificate in the question cannot be read");
 
-/// The answer to a question that was judged.
-fn answer_of(judgement: &Judgement) -> Answer {
+/// The answer to a question that was judged to this `depth`.
+fn answer_of(judgement: &Judgement, depth: Depth) -> Answer {
     let Judgement { verdict, decision, .. } = judgement;
     let is_rejected = *decision == Decision::Reject;
     let word = HeaderValue::from_static(verdict.as_str());
@@ -313,6 +313,7 @@ fn answer_of(judgement: &Judgement) -> Answer {
         status,
         reason: is_rejected.then(|| judgement.rejection()),
         filter: verdict.hit().map(|hit| (Arc::clone(&hit.filter), hit.revision)),
+        is_temporary: judgement.is_temporary(depth),
     }
 }
 
@@ -324,6 +325,7 @@ fn denial(reason: &'static str) -> Answer {
         status: HeaderValue::from_static("unchecked"),
         reason: Some(reason),
         filter: None,
+        is_temporary: false,
     }
 }
 

@@ -35,7 +35,6 @@ use super::connection::AskConnection;
 use super::exchange;
 use super::question::{Answer, ClientQuestion, Presented, Unusable};
 use crate::config::{AuthorizerConfig, CertificateSource, ClientAuthMode};
-use crate::guard::VerdictKind;
 use crate::spki;
 
 /// First bytes of a connection over HTTP/2 (RFC 9113, section 3.4).
@@ -107,17 +106,8 @@ fn answer(connection: &AskConnection, fields: Result<RequestFields<'_>, Unusable
 /// Time for which the host may use the answer again: `cache_for`, and no longer than the verdict
 /// and the certificates are valid.
 fn cache_time(config: &AuthorizerConfig, answer: &Answer, presented: &Presented<'_>) -> Duration {
-    let ends_by_itself = match answer.verdict {
-        VerdictKind::Allowed | VerdictKind::Cleared => true,
-        VerdictKind::Clean
-        | VerdictKind::Confirmed
-        | VerdictKind::Listed
-        | VerdictKind::Probable
-        | VerdictKind::Unchecked
-        | VerdictKind::Weak => false,
-    };
     // A revocation must count from the next question on.
-    if config.cache_for.is_zero() || ends_by_itself || !config.client_auth.crls.is_empty() {
+    if config.cache_for.is_zero() || answer.is_temporary || !config.client_auth.crls.is_empty() {
         return Duration::ZERO;
     }
     let Presented::Chain(chain) = presented else { return config.cache_for };

@@ -83,6 +83,8 @@ pub(crate) struct Answer {
     pub(crate) reason: Option<&'static str>,
     /// Name and revision of the filter that has the key.
     pub(crate) filter: Option<(Arc<str>, u32)>,
+    /// Whether the answer may change with time alone, so that no host may use it again.
+    pub(crate) is_temporary: bool,
 }
 
 impl Answer {

@@ -192,7 +192,8 @@ pub fn responses<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
             None => (Decision::Reject, VerdictKind::Unchecked),
         };
         let status = HeaderValue::from_static(verdict.as_str());
-        Answer { decision, verdict, status, reason: None, filter: None }
+        let is_temporary = false;
+        Answer { decision, verdict, status, reason: None, filter: None, is_temporary }
     };
     let frames = Frames::new(FUZZED_QUESTION_SIZE, answer);
     let mut connection = ByteConnection::new(frames, BytesMut::new(), PROGRESS_TIMEOUT);

@@ -171,7 +171,8 @@ mod tests {
         let peer = HitPeer::Client(SocketAddr::from(([127, 0, 0, 1], 1)));
         let record = |number: usize, names| {
             let decision = Decision::Reject;
-            let judgement = Judgement { verdict: Verdict::Unchecked, decision, names };
+            let verdict = Verdict::Unchecked;
+            let judgement = Judgement { reason: verdict.kind(), verdict, decision, names };
             let hit = RecentHit::new(None, "s", &[], &judgement, JudgedAt::FullHandshake);
             let fingerprint = format!("{number:x}");
             let client = Some(CertificateSummary { fingerprint, ..Default::default() });

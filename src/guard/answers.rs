@@ -10,7 +10,8 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 
 use super::confirmed_marks::ConfirmedMarks;
-use super::{Confirmation, EncodingFingerprints, Guard, KeyEncodings, Verdict};
+use super::recorded_key::EncodingFingerprints;
+use super::{Confirmation, Guard, KeyEncodings, Verdict};
 use crate::pkbf::KeyHash;
 use crate::spki::Fingerprint;
 
@@ -36,8 +37,8 @@ impl Answers {
         Self { filters: filters.into_iter().collect(), can_clear: true, ..Self::default() }
     }
 
-    /// Records whether the source can clear a key at present: by the configuration, and because it
-    /// knows its canary. Known clearances stay. Returns whether this is new.
+    /// Records whether the source can clear a key at present: by the configuration, and by its
+    /// response about the canary. Known clearances stay. Returns whether this is new.
     pub fn set_can_clear(&mut self, can_clear: bool) -> bool {
         std::mem::replace(&mut self.can_clear, can_clear) != can_clear
     }
@@ -63,7 +64,7 @@ impl Answers {
         is_new
     }
 
-    /// Records that the source does not know the encoding of a key with this fingerprint. The
+    /// Records that the encoding of a key with this fingerprint is unknown to the source. The
     /// clearance expires at `until`. It has no effect on a confirmed key.
     pub fn clear(&mut self, fingerprint: Fingerprint, until: SystemTime) {
         if !self.confirmed.contains(&fingerprint) {
@@ -160,8 +161,8 @@ impl From<Answers> for CurrentAnswers {
 }
 
 impl Guard {
-    /// The verdict of the answers, and of the filters in `by_filters`. `fingerprints` is called for a
-    /// hit only and returns those of all encodings of `key`, in the same order.
+    /// The verdict of the answers, and of the filters in `by_filters`. `fingerprints` is called for
+    /// a hit only and returns those of all encodings of `key`, in the same order.
     pub(super) fn judge_by_answers(
         &self,
         key: &KeyEncodings,

@@ -10,8 +10,8 @@ use crate::pkbf::KeyHash;
 /// Number of words, a power of two: 64 KiB. With 10,000 confirmed keys, 2 % of the bits are set.
 const WORDS: usize = 8192;
 
-/// A set of hashes that may have false positives. Hashes are never removed, because no proof is ever
-/// withdrawn.
+/// A set of hashes that may have false positives. Hashes are never removed, because no proof is
+/// ever withdrawn.
 #[derive(Debug)]
 pub(super) struct ConfirmedMarks(Box<[AtomicU64]>);
 

@@ -4,13 +4,17 @@ use std::time::SystemTime;
 
 use rustls::pki_types::CertificateDer;
 
-use super::{Decision, Depth, Guard, Policy, Verdict};
+use super::{Decision, Depth, Guard, Policy, Verdict, VerdictKind};
 
 /// The verdict on a client, and the decision that follows from it and from the rules by name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judgement {
-    /// The verdict that led to the decision.
+    /// The verdict on the certificate that the decision follows from. Filters and answers may
+    /// underlie a list or a check.
     pub verdict: Verdict,
+    /// The finding of the verdict that the decision follows from. With a list in trial (`flag`), it
+    /// is [`VerdictKind::Probable`] for a listed key that a filter rejects.
+    pub reason: VerdictKind,
     /// The decision of the policy.
     pub decision: Decision,
     /// The result of the rules by name. If it is [`NameCheck::NotAllowed`], the decision is
@@ -37,12 +41,12 @@ impl NameCheck {
 impl Judgement {
     /// Judges a client by its verified `path` at `now`: leaf first, trust anchor last.
     ///
-    /// Each certificate that `policy.judge` names is decided by itself, and the hardest decision
-    /// wins. So a client cannot soften the decision on its key with a further certificate, whose
-    /// verdict is worse and whose decision is milder. Between equal decisions the worse verdict wins.
+    /// Each certificate that `policy.judge` names is decided by itself, and the strictest decision
+    /// applies. A further certificate with a more severe verdict and a less strict decision
+    /// therefore admits no client. Between equal decisions the most severe verdict applies.
     ///
-    /// A client that the policy would serve is rejected if `policy.allow` has no rule that names its
-    /// leaf. The rules come last, because a compromised key is the graver reason.
+    /// A client that the policy would serve is rejected if `policy.allow` has no rule that names
+    /// its leaf. The rules come last, because a compromised key is the more severe reason.
     #[must_use]
     pub fn new<'a, 'der: 'a>(
         guard: &Guard,
@@ -54,8 +58,9 @@ impl Judgement {
         let leaf = path.next();
         let judge = |certificate: &[CertificateDer<'_>], position| {
             let verdict = guard.judge(certificate, Depth::Leaf, now).at(position);
+            let reason = policy.deciding_finding(&verdict).kind();
             let decision = policy.decide(&verdict);
-            Self { verdict, decision, names: NameCheck::NotChecked }
+            Self { verdict, reason, decision, names: NameCheck::NotChecked }
         };
         let of_leaf = judge(leaf.unwrap_or_default(), 0);
         let issuers = match policy.judge {
@@ -65,7 +70,7 @@ impl Judgement {
         (1..)
             .zip(path.take(issuers))
             .map(|(position, certificate)| judge(certificate, position))
-            .fold(of_leaf, Self::harder)
+            .fold(of_leaf, Self::stricter)
             .with_names(policy, leaf.and_then(<[_]>::first))
     }
 
@@ -88,7 +93,9 @@ impl Judgement {
     pub fn rejection(&self) -> &'static str {
         match self.names {
             NameCheck::NotAllowed => "no name of the client certificate is allowed here",
-            NameCheck::Allowed | NameCheck::NotChecked => self.verdict.rejection(),
+            NameCheck::Allowed | NameCheck::NotChecked => {
+                self.reason.rejection(self.verdict.position().is_some_and(|position| position > 0))
+            }
         }
     }
 
@@ -98,7 +105,7 @@ impl Judgement {
         (self.names == NameCheck::NotAllowed).then_some(NameCheck::NOT_ALLOWED)
     }
 
-    /// Whether another filter or answer could change the verdict, or the one behind it.
+    /// Whether another filter or answer could change the verdict, or an underlying one.
     #[must_use]
     pub fn depends_on_filters(&self) -> bool {
         match self.verdict {
@@ -112,10 +119,27 @@ impl Judgement {
         }
     }
 
-    /// Whether an answer of a source of proofs could change the judgement of a path of this `depth`.
+    /// Whether the judgement of a path of this `depth` may change with time alone, because an
+    /// exception or a clearance expires.
+    #[must_use]
+    pub fn is_temporary(&self, depth: Depth) -> bool {
+        match self.verdict.by_filters() {
+            Verdict::Allowed | Verdict::Cleared(_) => true,
+            // The verdict on one certificate of a chain may hide those on the others.
+            Verdict::Confirmed(_)
+            | Verdict::Listed(_)
+            | Verdict::Probable(_)
+            | Verdict::Unchecked
+            | Verdict::Weak(_) => depth == Depth::Chain,
+            Verdict::Clean => false,
+        }
+    }
+
+    /// Whether an answer of a source of proofs could change the judgement of a path of this
+    /// `depth`.
     #[must_use]
     pub fn leaves_questions(&self, depth: Depth) -> bool {
-        match self.verdict.innermost() {
+        match self.verdict.by_filters() {
             _ if self.names == NameCheck::NotAllowed => false,
             Verdict::Cleared(_) | Verdict::Probable(_) => true,
             // The verdict on one certificate of a chain may hide those on the others.
@@ -124,30 +148,29 @@ impl Judgement {
             | Verdict::Listed(_)
             | Verdict::Unchecked
             | Verdict::Weak(_) => depth == Depth::Chain,
-            // The mildest verdict and decision: all certificates of a chain have it.
+            // The least severe verdict: all certificates of a chain have it.
             Verdict::Clean => false,
         }
     }
 
-    fn harder(self, other: Self) -> Self {
-        match self.decision.hardness().cmp(&other.decision.hardness()) {
-            std::cmp::Ordering::Greater => self,
-            std::cmp::Ordering::Less => other,
-            std::cmp::Ordering::Equal => {
-                Self { verdict: self.verdict.worse(other.verdict), ..self }
-            }
-        }
+    /// The stricter of two judgements; between equal decisions the one with the more severe
+    /// verdict.
+    fn stricter(self, other: Self) -> Self {
+        let rank =
+            |judgement: &Self| (judgement.decision.strictness(), judgement.verdict.severity());
+        if rank(&other) > rank(&self) { other } else { self }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use rcgen::PublicKeyData;
 
     use super::*;
-    use crate::guard::{AllowKind, AllowRules, FingerprintList, NamedFilter};
+    use crate::guard::{AllowKind, AllowRules, Answers, Exception, FingerprintList, NamedFilter};
     use crate::pkbf::{Filter, Parameters};
     use crate::spki::Fingerprint;
 
@@ -179,10 +202,55 @@ mod tests {
         }
         let equal = Policy { on_listed: Decision::Reject, ..policy };
         let judgement = Judgement::new(&guard, &equal, &[leaf, issuer], now);
-        assert!(matches!(judgement.verdict, Verdict::Listed(_)), "the worse of equal decisions");
+        assert!(
+            matches!(judgement.verdict, Verdict::Listed(_)),
+            "the more severe verdict of equal decisions"
+        );
         assert_eq!(judgement.verdict.position(), Some(1));
         let none = Judgement::new(&guard, &equal, &[], now);
         assert_eq!((none.verdict, none.decision), (Verdict::Unchecked, Decision::Reject));
+    }
+
+    #[test]
+    fn a_judgement_that_an_exception_or_a_clearance_underlies_is_temporary() {
+        let ((leaf, spki), (issuer, listed)) = (certificate(), certificate());
+        let now = SystemTime::now();
+        let later = now + Duration::from_secs(1);
+        let guard = |keys: &[&[u8]]| {
+            let mut filter = Filter::new(Parameters::new(20, 20).unwrap()).unwrap();
+            for key in keys {
+                filter.insert(key);
+            }
+            let named = NamedFilter { name: "lost".into(), filter, sha256: [0; 32] };
+            Guard::new(vec![Arc::new(named)])
+        };
+        let list = |spki: &[u8]| {
+            Arc::new(FingerprintList::parse("march", &Fingerprint::of(spki).to_string()).unwrap())
+        };
+        let mut answers = Answers::new(["lost".into()]);
+        answers.clear(Fingerprint::of(&spki), later);
+        let cleared = || guard(&[&spki]).with_answers(answers.clone().into());
+        let key = Fingerprint::of(&spki).into();
+        let exception = Exception { key, until: later, reason: "replaced soon".to_owned() };
+        let excepted = || guard(&[]).with_exceptions([exception.clone()]);
+        let policy = Policy { on_listed: Decision::Flag, ..Policy::default() };
+        for (guard, chain, depth, expected) in [
+            (guard(&[]), 1, Depth::Leaf, false),
+            (guard(&[]), 2, Depth::Chain, false),
+            (guard(&[&spki]), 1, Depth::Leaf, false),
+            (guard(&[]).with_lists([list(&spki)]), 1, Depth::Leaf, false),
+            (cleared(), 1, Depth::Leaf, true),
+            (excepted(), 1, Depth::Leaf, true),
+            (cleared().with_lists([list(&spki)]), 1, Depth::Leaf, true),
+            // The list has the key of the issuer.
+            (cleared().with_lists([list(&listed)]), 2, Depth::Chain, true),
+            (excepted().with_lists([list(&listed)]), 2, Depth::Chain, true),
+        ] {
+            let policy = Policy { judge: depth, ..policy.clone() };
+            let path = [&leaf, &issuer].into_iter().take(chain);
+            let judgement = Judgement::new(&guard, &policy, path, now);
+            assert_eq!(judgement.is_temporary(depth), expected, "{judgement:?}");
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::Listing;
+#[cfg(feature = "proxy")]
+use crate::badkeys::Metadata;
 use crate::badkeys::{Blocklist, Findings};
 use crate::spki::{Encoding, KeyDigest};
 
@@ -106,6 +108,20 @@ pub struct NamedBlocklist {
     pub is_deprecated: bool,
 }
 
+#[cfg(feature = "proxy")]
+impl NamedBlocklist {
+    /// The list `name` with these records and this metadata. `sha256` is that of the file.
+    pub(crate) fn new(
+        name: &str,
+        blocklist: Blocklist,
+        sha256: [u8; 32],
+        metadata: Metadata,
+    ) -> Self {
+        let Metadata { date, findings, is_deprecated, .. } = metadata;
+        Self { name: name.into(), blocklist, sha256, findings, date, is_deprecated }
+    }
+}
+
 /// An exact list of any format.
 #[derive(Debug, Clone)]
 pub enum ExactList {
@@ -177,7 +193,7 @@ impl ExactList {
             Self::Fingerprints(_) => return None,
         };
         let list = Arc::clone(self.name());
-        Some(Listing { list, finding, encoding, position: 0, also: None })
+        Some(Listing { list, finding, encoding, position: 0, underlying: None })
     }
 }
 

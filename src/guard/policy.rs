@@ -29,8 +29,8 @@ impl Decision {
         }
     }
 
-    /// The order of decisions, from the mildest: admit, flag, header, reject.
-    pub(super) fn hardness(self) -> u8 {
+    /// The rank of a decision: admit, flag, header, reject.
+    pub(super) fn strictness(self) -> u8 {
         match self {
             Self::Admit => 0,
             Self::Flag => 1,
@@ -39,9 +39,9 @@ impl Decision {
         }
     }
 
-    /// The harder of two decisions.
-    pub(super) fn harder(self, other: Self) -> Self {
-        if other.hardness() > self.hardness() { other } else { self }
+    /// The stricter of two decisions.
+    pub(super) fn stricter(self, other: Self) -> Self {
+        if other.strictness() > self.strictness() { other } else { self }
     }
 }
 
@@ -91,38 +91,48 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The treatment of a connection whose client key has `verdict`. Of several verdicts on one key,
-    /// such as on a weak key in a filter, the hardest decision wins.
+    /// The treatment of a connection whose client key has `verdict`. If several findings apply to
+    /// the key, such as a list and a filter, the strictest decision applies.
     #[must_use]
     pub fn decide(&self, verdict: &Verdict) -> Decision {
-        match verdict {
+        self.decide_finding(self.deciding_finding(verdict))
+    }
+
+    /// The finding of `verdict` from which the decision follows: the first with the strictest one.
+    #[must_use]
+    pub fn deciding_finding<'a>(&self, verdict: &'a Verdict) -> &'a Verdict {
+        let strictness = |finding| self.decide_finding(finding).strictness();
+        verdict.findings().fold(verdict, |deciding, finding| {
+            if strictness(finding) > strictness(deciding) { finding } else { deciding }
+        })
+    }
+
+    /// The decision on a key with this finding alone.
+    fn decide_finding(&self, finding: &Verdict) -> Decision {
+        match finding {
             Verdict::Allowed | Verdict::Clean => Decision::Admit,
             Verdict::Cleared(_) => self.on_cleared,
             Verdict::Confirmed(_) => self.on_confirmed,
-            Verdict::Listed(_) => self.decide_also(verdict).harder(self.on_listed),
+            Verdict::Listed(_) => self.on_listed,
             Verdict::Probable(_) => self.on_probable,
             Verdict::Unchecked => self.on_unchecked,
-            Verdict::Weak(_) => self.decide_also(verdict).harder(self.on_weak),
+            Verdict::Weak(_) => self.on_weak,
         }
     }
 
-    fn decide_also(&self, verdict: &Verdict) -> Decision {
-        verdict.also().map_or(Decision::Admit, |also| self.decide(also))
-    }
-
-    /// The mildest decision on a key with `verdict`, whatever filters and answers say of it.
-    pub(super) fn mildest(&self, verdict: &Verdict) -> Decision {
-        let of_also = verdict.also().map_or(Decision::Admit, |also| self.mildest(also));
-        match verdict {
-            Verdict::Listed(_) => of_also.harder(self.on_listed),
-            Verdict::Weak(_) => of_also.harder(self.on_weak),
+    /// The decision on a key with `verdict` if no filter and no answer applied to it.
+    pub(super) fn decide_without_filters(&self, verdict: &Verdict) -> Decision {
+        let findings = verdict.findings().filter(|finding| match finding {
+            Verdict::Listed(_) | Verdict::Weak(_) => true,
             Verdict::Allowed
             | Verdict::Clean
             | Verdict::Cleared(_)
             | Verdict::Confirmed(_)
             | Verdict::Probable(_)
-            | Verdict::Unchecked => of_also,
-        }
+            | Verdict::Unchecked => false,
+        });
+        let decisions = findings.map(|finding| self.decide_finding(finding));
+        decisions.fold(Decision::Admit, Decision::stricter)
     }
 
     /// Whether requests carry the verdict in a header. This includes requests of clean clients, so
@@ -176,7 +186,7 @@ mod tests {
             finding: None,
             encoding: Encoding::Presented,
             position: 0,
-            also: None,
+            underlying: None,
         };
         assert_eq!(policy.decide(&Verdict::Allowed), Decision::Admit);
         assert_eq!(policy.decide(&Verdict::Listed(listing)), Decision::Reject);
@@ -199,7 +209,8 @@ mod tests {
         assert_eq!(Policy::default().decide(&Verdict::Cleared(hit.clone())), Decision::Admit);
         assert_eq!(policy.decide(&Verdict::Probable(hit)), Decision::Flag);
         assert_eq!(policy.decide(&Verdict::Unchecked), Decision::Annotate);
-        let weak = Verdict::Weak(Weakness { check: WeakCheck::Roca, position: 0, also: None });
+        let weak =
+            Verdict::Weak(Weakness { check: WeakCheck::Roca, position: 0, underlying: None });
         assert_eq!(policy.decide(&weak), Decision::Flag);
         assert_eq!(Policy::default().decide(&weak), Decision::Reject);
     }

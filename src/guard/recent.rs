@@ -44,8 +44,8 @@ pub struct MatchingClients {
     pub clients: Vec<(usize, RecentClient)>,
 }
 
-/// Number of clients in a generation, some 12 MiB, with Ed25519 keys 28 MiB. A shard has two generations and drops the older
-/// one when the newer one is full.
+/// Number of clients in a generation, some 12 MiB, with Ed25519 keys 28 MiB. A shard has two
+/// generations and drops the older one when the newer one is full.
 const GENERATION: usize = 1 << 14;
 
 /// Maximum length of a subject in memory, in characters; the rest is cut.
@@ -125,8 +125,8 @@ impl RecentKeys {
 impl RecentShard {
     /// Records that the service with this index admitted a client, after a judgement with these
     /// weak-key checks. `path` has the SubjectPublicKeyInfo (DER) of each key that was judged, the
-    /// client's own first. `subject` is called for a new client. A known client costs a hash of each
-    /// key and a lookup.
+    /// client's own first. `subject` is called for a new client. A known client costs a hash of
+    /// each key and a lookup.
     pub fn record<'a>(
         &self,
         service: usize,

@@ -81,9 +81,9 @@ impl Guard {
         OpenQuestions { keys, is_decisive }
     }
 
-    /// The question about the key of `certificate`, if its `verdict` leaves one open, and whether an
-    /// answer can clear it: the source can clear keys at present, and the key has no hit in a filter
-    /// for which the source does not answer.
+    /// The question about the key of `certificate`, if its `verdict` leaves one open, and whether
+    /// an answer can clear it: the source can clear keys at present, and the key has no hit in a
+    /// filter for which the source does not answer.
     fn unanswered(
         &self,
         answers: &Answers,
@@ -91,7 +91,7 @@ impl Guard {
         position: usize,
         certificate: &CertificateDer<'_>,
     ) -> Option<(UnansweredKey, bool)> {
-        let is_cleared = match verdict.innermost() {
+        let is_cleared = match verdict.by_filters() {
             Verdict::Cleared(_) => true,
             Verdict::Probable(_) => false,
             Verdict::Allowed
@@ -126,13 +126,15 @@ impl Guard {
 }
 
 impl Policy {
-    /// Whether an answer about `key`, which has `verdict` now, changes if its certificate is rejected.
-    /// A cleared key keeps its verdict while it is asked about again.
+    /// Whether an answer about `key`, which has `verdict` now, could admit or reject its
+    /// certificate against the present decision. A cleared key keeps its verdict during a further
+    /// question.
     fn may_change(&self, key: &UnansweredKey, can_be_cleared: bool, verdict: &Verdict) -> bool {
         let is_rejected = self.decide(verdict) == Decision::Reject;
-        let mildest = self.mildest(verdict);
-        let changes =
-            |answered: Decision| (mildest.harder(answered) == Decision::Reject) != is_rejected;
+        let without_filters = self.decide_without_filters(verdict);
+        let changes = |answered: Decision| {
+            (without_filters.stricter(answered) == Decision::Reject) != is_rejected
+        };
         !key.is_cleared
             && (changes(self.on_confirmed) || (can_be_cleared && changes(self.on_cleared)))
     }

@@ -1,9 +1,12 @@
 //! The verdict on a key, and its text for logs, metrics and headers.
 
-use std::fmt;
-use std::sync::Arc;
+mod evidence;
+mod kind;
 
-use super::WeakCheck;
+use std::fmt;
+
+pub use self::evidence::{Confirmation, Hit, Listing, Weakness};
+pub use self::kind::VerdictKind;
 use crate::spki::{Encoding, Fingerprint};
 
 /// The verdict on a key, with the evidence.
@@ -13,7 +16,7 @@ pub enum Verdict {
     Allowed,
     /// The key is in no filter and on no list. Filters have no false negatives.
     Clean,
-    /// The key is in a filter, and the source of proofs does not know it. The clearance expires.
+    /// The key is in a filter, and is unknown to the source of proofs. The clearance expires.
     Cleared(Hit),
     /// The compromise of the key is proved by a signature of the key itself.
     /// Boxed, because it is rare, and three times as large as the others.
@@ -28,75 +31,18 @@ pub enum Verdict {
     Weak(Weakness),
 }
 
-/// The filter entry that a key matches.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Hit {
-    /// The filter's name.
-    pub filter: Arc<str>,
-    /// The filter's revision.
-    pub revision: u32,
-    /// The encoding of the key that is in the filter.
-    pub encoding: Encoding,
-    /// Position in the client's chain of the certificate with this key; 0 is the leaf.
-    pub position: usize,
-    /// Probability that a key that was never added is a hit, over all lookups for one key.
-    pub false_positive_ratio: f64,
-}
-
-/// The proof of a key's compromise.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Confirmation {
-    /// Fingerprint of the encoding whose key made the proof, which is the name of the proof.
-    pub proof: Fingerprint,
-    /// The encoding of the key whose proof is known.
-    pub encoding: Encoding,
-    /// Position in the client's chain of the certificate with this key; 0 is the leaf.
-    pub position: usize,
-    /// The filter entry that the key matches; `None` if the key is in no filter any more.
-    pub hit: Option<Hit>,
-}
-
-/// The list entry that a key matches.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Listing {
-    /// The list's name.
-    pub list: Arc<str>,
-    /// The name of the collection that the key was found in, such as `debianssl`; `None` for a list
-    /// without collections.
-    pub finding: Option<Arc<str>>,
-    /// The encoding of the key that is on the list.
-    pub encoding: Encoding,
-    /// Position in the client's chain of the certificate with this key; 0 is the leaf.
-    pub position: usize,
-    /// The verdict that the key would have without the list; `None` if it would be clean. The harder
-    /// decision wins.
-    pub also: Option<Box<Verdict>>,
-}
-
-/// The check that an RSA key fails.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Weakness {
-    /// The first check that the key fails, in the order of [`WeakCheck::ALL`].
-    pub check: WeakCheck,
-    /// Position in the client's chain of the certificate with this key; 0 is the leaf.
-    pub position: usize,
-    /// The verdict that the key would have without the checks; `None` if it would be clean. The
-    /// harder decision wins.
-    pub also: Option<Box<Verdict>>,
-}
-
 impl Verdict {
-    /// This verdict behind a graver one; `None` if it is clean.
-    pub(super) fn behind(self) -> Option<Box<Self>> {
+    /// This verdict as the underlying one of a listed or weak key; `None` if it is clean.
+    pub(super) fn into_underlying(self) -> Option<Box<Self>> {
         (self != Self::Clean).then(|| Box::new(self))
     }
 
-    /// The verdict behind a listed or weak key, if there is one.
+    /// The verdict on a listed or weak key without the list or the check; `None` if it is clean.
     #[must_use]
-    pub fn also(&self) -> Option<&Self> {
+    pub fn underlying(&self) -> Option<&Self> {
         match self {
-            Self::Listed(listing) => listing.also.as_deref(),
-            Self::Weak(weakness) => weakness.also.as_deref(),
+            Self::Listed(listing) => listing.underlying.as_deref(),
+            Self::Weak(weakness) => weakness.underlying.as_deref(),
             Self::Allowed
             | Self::Clean
             | Self::Cleared(_)
@@ -106,10 +52,15 @@ impl Verdict {
         }
     }
 
-    /// The verdict of filters and answers on a listed or weak key; any other verdict itself.
+    /// This verdict and the underlying ones: a list, a check, filters and answers.
+    pub(super) fn findings(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |verdict| verdict.underlying())
+    }
+
+    /// The last of the findings. Filters and answers made it, unless the key is in no filter.
     #[must_use]
-    pub fn innermost(&self) -> &Self {
-        self.also().map_or(self, Self::innermost)
+    pub fn by_filters(&self) -> &Self {
+        self.findings().last().unwrap_or(self)
     }
 
     /// The verdict without its evidence.
@@ -135,11 +86,11 @@ impl Verdict {
 
     /// The more severe of two verdicts; `self` if they are equally severe.
     #[must_use]
-    pub fn worse(self, other: Self) -> Self {
+    pub fn more_severe(self, other: Self) -> Self {
         if other.severity() > self.severity() { other } else { self }
     }
 
-    fn severity(&self) -> u8 {
+    pub(super) fn severity(&self) -> u8 {
         match self {
             Self::Clean => 0,
             Self::Allowed => 1,
@@ -163,10 +114,10 @@ impl Verdict {
                     hit.position = position;
                 }
             }
-            Self::Listed(Listing { position: of_key, also, .. })
-            | Self::Weak(Weakness { position: of_key, also, .. }) => {
+            Self::Listed(Listing { position: of_key, underlying, .. })
+            | Self::Weak(Weakness { position: of_key, underlying, .. }) => {
                 *of_key = position;
-                *also = also.take().map(|verdict| Box::new(verdict.at(position)));
+                *underlying = underlying.take().map(|verdict| Box::new(verdict.at(position)));
             }
             Self::Allowed | Self::Clean | Self::Unchecked => {}
         }
@@ -185,13 +136,13 @@ impl Verdict {
         }
     }
 
-    /// The filter entry, if the key is in a filter, also if it is listed or weak.
+    /// The filter entry, if the key is in a filter. A listed or weak key may have one.
     #[must_use]
     pub fn hit(&self) -> Option<&Hit> {
         match self {
             Self::Cleared(hit) | Self::Probable(hit) => Some(hit),
             Self::Confirmed(confirmation) => confirmation.hit.as_ref(),
-            Self::Listed(_) | Self::Weak(_) => self.also()?.hit(),
+            Self::Listed(_) | Self::Weak(_) => self.underlying()?.hit(),
             Self::Allowed | Self::Clean | Self::Unchecked => None,
         }
     }
@@ -216,7 +167,7 @@ impl Verdict {
     pub fn weakness(&self) -> Option<&Weakness> {
         match self {
             Self::Weak(weakness) => Some(weakness),
-            Self::Listed(_) => self.also()?.weakness(),
+            Self::Listed(_) => self.underlying()?.weakness(),
             Self::Allowed
             | Self::Clean
             | Self::Cleared(_)
@@ -231,43 +182,12 @@ impl Verdict {
     pub fn proof(&self) -> Option<&Fingerprint> {
         match self {
             Self::Confirmed(confirmation) => Some(&confirmation.proof),
-            Self::Listed(_) | Self::Weak(_) => self.also()?.proof(),
+            Self::Listed(_) | Self::Weak(_) => self.underlying()?.proof(),
             Self::Allowed
             | Self::Clean
             | Self::Cleared(_)
             | Self::Probable(_)
             | Self::Unchecked => None,
-        }
-    }
-
-    /// The reason for rejecting a client with this verdict, in words for the client.
-    #[must_use]
-    pub fn rejection(&self) -> &'static str {
-        let is_issuer = self.position().is_some_and(|position| position > 0);
-        match self {
-            Self::Cleared(_) if is_issuer => {
-                "the key of an issuer of the client certificate is in a filter of rejected keys"
-            }
-            Self::Cleared(_) => "the key of the client certificate is in a filter of rejected keys",
-            Self::Confirmed(_) | Self::Listed(_) | Self::Probable(_) if is_issuer => {
-                "the key of an issuer of the client certificate is known to be compromised"
-            }
-            Self::Confirmed(_) => {
-                "the key of the client certificate is compromised: replace key and certificate"
-            }
-            Self::Listed(_) => "the key of the client certificate is on a list of rejected keys",
-            Self::Probable(_) => {
-                "the key of the client certificate is probably compromised: replace key and certificate"
-            }
-            Self::Weak(_) if is_issuer => {
-                "the key of an issuer of the client certificate is weak: anybody can compute it"
-            }
-            Self::Weak(_) => {
-                "the key of the client certificate is weak: replace key and certificate"
-            }
-            Self::Allowed | Self::Clean | Self::Unchecked => {
-                "the key of the client certificate could not be checked"
-            }
         }
     }
 
@@ -279,85 +199,6 @@ impl Verdict {
             Self::Cleared(hit) | Self::Probable(hit) => Some(hit.encoding),
             Self::Confirmed(confirmation) => Some(confirmation.encoding),
             Self::Allowed | Self::Clean | Self::Unchecked | Self::Weak(_) => None,
-        }
-    }
-}
-
-/// A verdict without its evidence: the label value in metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VerdictKind {
-    /// An exception of the operator covers the key.
-    Allowed,
-    /// The key is in no filter and on no list.
-    Clean,
-    /// The key is in a filter, and the source of proofs does not know it.
-    Cleared,
-    /// The compromise of the key is proved.
-    Confirmed,
-    /// The key is on an exact list.
-    Listed,
-    /// The key is in a filter, up to its false-positive rate.
-    Probable,
-    /// The key could not be checked.
-    Unchecked,
-    /// The key is an RSA key that anybody can factor.
-    Weak,
-}
-
-impl VerdictKind {
-    /// Every kind, in the order of declaration.
-    pub const ALL: [Self; 8] = [
-        Self::Allowed,
-        Self::Clean,
-        Self::Cleared,
-        Self::Confirmed,
-        Self::Listed,
-        Self::Probable,
-        Self::Unchecked,
-        Self::Weak,
-    ];
-
-    /// The name of the verdict in metrics, logs and headers.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Clean => "clean",
-            Self::Cleared => "cleared",
-            Self::Confirmed => "confirmed",
-            Self::Listed => "listed",
-            Self::Probable => "probable",
-            Self::Unchecked => "unchecked",
-            Self::Weak => "weak",
-        }
-    }
-}
-
-/// The moment at which a client's key was judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum JudgedAt {
-    /// During a question of another proxy, which has verified the client.
-    Asked,
-    /// In a full handshake.
-    FullHandshake,
-    /// On an open connection, after a new snapshot was activated.
-    Reload,
-    /// After a handshake that resumed a session.
-    Resumption,
-}
-
-impl JudgedAt {
-    /// Every moment, in the order of declaration.
-    pub const ALL: [Self; 4] = [Self::Asked, Self::FullHandshake, Self::Reload, Self::Resumption];
-
-    /// The value of the label `stage` in metrics and of the field `stage` in logs.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Asked => "asked",
-            Self::FullHandshake => "handshake",
-            Self::Reload => "live",
-            Self::Resumption => "resumed",
         }
     }
 }
@@ -386,6 +227,7 @@ impl fmt::Display for Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guard::WeakCheck;
 
     #[test]
     fn a_verdict_displays_as_a_structured_field_item() {
@@ -422,7 +264,7 @@ mod tests {
             finding: finding.map(Into::into),
             encoding: Encoding::Presented,
             position: 0,
-            also: None,
+            underlying: None,
         };
         assert_eq!(Verdict::Listed(listing("march", None)).to_string(), r#"listed;list="march""#);
         assert_eq!(
@@ -430,13 +272,13 @@ mod tests {
             r#"listed;list="badkeys";finding="debianssl""#
         );
         let check = WeakCheck::SmallFactors;
-        let weak = Verdict::Weak(Weakness { check, position: 0, also: None });
+        let weak = Verdict::Weak(Weakness { check, position: 0, underlying: None });
         assert_eq!(weak.to_string(), r#"weak;check="small-factors""#);
-        let also = Some(Box::new(Verdict::Probable(hit)));
-        let weak = Verdict::Weak(Weakness { check, position: 0, also });
+        let underlying = Some(Box::new(Verdict::Probable(hit)));
+        let weak = Verdict::Weak(Weakness { check, position: 0, underlying });
         let shown = r#"weak;check="small-factors";filter="pwnedkeys";revision=42"#;
         assert_eq!(weak.to_string(), shown);
-        let both = Listing { also: Some(Box::new(weak)), ..listing("march", None) };
+        let both = Listing { underlying: Some(Box::new(weak)), ..listing("march", None) };
         let shown = r#"listed;list="march";check="small-factors";filter="pwnedkeys";revision=42"#;
         assert_eq!(Verdict::Listed(both).to_string(), shown);
         assert_eq!(Verdict::Allowed.to_string(), "allowed");

@@ -24,8 +24,8 @@ use crate::spki::{Fingerprint, PublicKey, RsaNumbers};
 /// Maximum size of a modulus that is checked, in bits: the largest that TLS accepts here. The time
 /// of a check is therefore bounded.
 const MAX_MODULUS_BITS: u64 = 8192;
-/// Maximum size of a public exponent that is checked, in bits. aws-lc accepts 33 bits. OpenSSL accepts
-/// 64 bits for moduli of more than 3072 bits.
+/// Maximum size of a public exponent that is checked, in bits. aws-lc accepts 33 bits. OpenSSL
+/// accepts 64 bits for moduli of more than 3072 bits.
 const MAX_EXPONENT_BITS: u64 = 3072;
 /// The smallest product of two different primes.
 const SMALLEST_MODULUS: u32 = 6;
@@ -36,8 +36,8 @@ const SMALLEST_MODULUS: u32 = 6;
 pub enum WeakCheck {
     /// The primes are so close that Fermat's method finds them within 100 rounds.
     Fermat,
-    /// The modulus is even, a square, or less than 6; or the public exponent is even, 1, or not less
-    /// than the modulus.
+    /// The modulus is even, a square, or less than 6; or the public exponent is even, 1, or not
+    /// less than the modulus.
     Invalid,
     /// The primes have the form that a library of Infineon generated: CVE-2017-15361, "ROCA".
     Roca,
@@ -149,8 +149,8 @@ pub struct KeyStrength {
 }
 
 impl KeyStrength {
-    /// The result of `checks` of a key. A key that is not RSA fails none. The result is kept for this
-    /// thread. `fingerprint` is called for RSA keys only.
+    /// The result of `checks` of a key. A key that is not RSA fails none. The result is kept for
+    /// this thread. `fingerprint` is called for RSA keys only.
     #[must_use]
     pub fn of(
         key: &PublicKey<'_>,
@@ -182,8 +182,8 @@ fn is_oversize(RsaNumbers { modulus, exponent }: RsaNumbers<'_>) -> bool {
     exceeds(modulus, MAX_MODULUS_BITS) || exceeds(exponent, MAX_EXPONENT_BITS)
 }
 
-/// Those of `checks` that the key with these numbers fails. The time is bounded by the size of the
-/// numbers: see [`is_oversize`].
+/// The subset of `checks` that the key with these numbers fails. The time is bounded by the size of
+/// the numbers: see [`is_oversize`].
 fn failed(numbers: RsaNumbers<'_>, checks: WeakChecks) -> WeakChecks {
     let modulus = BigUint::from_bytes_be(numbers.modulus);
     let exponent = BigUint::from_bytes_be(numbers.exponent);

@@ -248,7 +248,7 @@ impl KeyVerifier {
 
 /// The error whose alert a rejected client gets.
 fn rejection(judgement: &Judgement) -> CertificateError {
-    match judgement.verdict.kind() {
+    match judgement.reason {
         _ if judgement.names == NameCheck::NotAllowed => {
             CertificateError::ApplicationVerificationFailure
         }

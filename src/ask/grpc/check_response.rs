@@ -142,6 +142,7 @@ mod tests {
                 status: HeaderValue::from_static(status),
                 reason: None,
                 filter: None,
+                is_temporary: false,
             };
             let message = encode(&answer, None, &header, || DenialBody::new("", None));
             let response = CheckResponse::decode(message.slice(framing::PREFIX..)).unwrap();

@@ -1,9 +1,9 @@
 //! The results of the checks of the keys that this thread has seen, in bounded memory.
 //!
-//! A result is a pure function of the key, so that it stays right for every snapshot. Keys are found
-//! by their fingerprint, a SHA-256, so that no key can be made that takes the result of another. The
-//! place of a fingerprint depends on a secret of the process, so that nobody can aim keys at one
-//! place. A lookup that finds the key allocates nothing.
+//! A result is a pure function of the key, so that it stays right for every snapshot. Keys are
+//! found by their fingerprint, a SHA-256, so that no key can be made that takes the result of
+//! another. The place of a fingerprint depends on a secret of the process, so that nobody can aim
+//! keys at one place. A lookup that finds the key allocates nothing.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
@@ -31,8 +31,8 @@ pub(crate) fn keys_checked() -> u64 {
     CHECKED.get()
 }
 
-/// Those of `checks` that the key with this fingerprint fails. `compute` is called with the checks
-/// that have no result yet.
+/// The subset of `checks` that the key with this fingerprint fails. `compute` is called with the
+/// checks that have no result yet.
 pub(super) fn failed(
     fingerprint: &Fingerprint,
     checks: WeakChecks,

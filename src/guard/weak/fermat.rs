@@ -1,7 +1,7 @@
 //! Close primes, by Fermat's factorisation.
 //!
-//! A modulus n = p·q with odd p and q is a² − b² for a = (p + q) / 2 and b = (p − q) / 2. If p and q
-//! are close, a is a little above √n. Source: Böck, "Fermat Factorization in the Wild", 2023
+//! A modulus n = p·q with odd p and q is a² − b² for a = (p + q) / 2 and b = (p − q) / 2. If p and
+//! q are close, a is a little above √n. Source: Böck, "Fermat Factorization in the Wild", 2023
 //! (CVE-2022-26320).
 
 use num_bigint::BigUint;
@@ -31,7 +31,7 @@ pub(super) fn has_close_primes(modulus: &BigUint) -> bool {
 mod tests {
     use super::*;
 
-    /// The modulus whose method of Fermat succeeds in this round, counted from 1.
+    /// A modulus that the method of Fermat factors in this round, counted from 1.
     fn modulus(round: u32) -> BigUint {
         // n = a² − b² with a = ⌊√n⌋ + round: b² is between (round − 1)·2a and round·2a.
         let a = (BigUint::from(1_u32) << 1023) + 1_u32;

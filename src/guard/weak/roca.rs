@@ -2,8 +2,8 @@
 //!
 //! A modulus of such primes is a power of 65537 modulo M. For keys of 512 to 960 bits M is the
 //! product of the first 39 primes, which divides the M of longer keys. A random modulus has this
-//! fingerprint with a probability of 2^-154 or less. Source: Nemec, Sys, Svenda, Klinec, Matyas, "The Return
-//! of Coppersmith's Attack", CCS 2017, section 2.3.
+//! fingerprint with a probability of 2^-154 or less. Source: Nemec, Sys, Svenda, Klinec, Matyas,
+//! "The Return of Coppersmith's Attack", CCS 2017, section 2.3.
 
 use std::sync::LazyLock;
 

@@ -1,10 +1,11 @@
-//! Small private exponents, by Wiener's attack: d below n^(1/4) / 3, up to the common factor of p − 1
-//! and q − 1.
+//! Small private exponents, by Wiener's attack: d below n^(1/4) / 3, up to the common factor of
+//! p − 1 and q − 1.
 //!
 //! Source: Wiener, "Cryptanalysis of Short RSA Secret Exponents", IEEE Transactions on Information
 //! Theory 36, 1990, section IV. With e·d·g = k·(p − 1)·(q − 1) + g, the fraction k / (d·g) is among
 //! the convergents of e / n, or between two of them. Each candidate gives (p − 1)·(q − 1) as
-//! ⌊e·d·g / k⌋, and with it p + q = n + 1 − (p − 1)·(q − 1). It is right if (p + q)² / 4 − n is a square.
+//! ⌊e·d·g / k⌋, and with it p + q = n + 1 − (p − 1)·(q − 1). The candidate is right if
+//! (p + q)² / 4 − n is a square.
 //!
 //! A candidate h / c above e / n has the remainder r = h·n − c·e, which Euclid's algorithm computes
 //! anyway. So ⌊e·c / h⌋ = n − ⌈r / h⌉, and the candidate for p + q is 1 + ⌈r / h⌉.

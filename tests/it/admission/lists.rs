@@ -1,6 +1,7 @@
 //! Exact lists and exceptions, over real handshakes.
 //!
-//! Guards: `look_up` in `src/guard/exact.rs`, `is_ascii_whitespace` in
+//! Guards: `look_up` in `src/guard/exact.rs`, `deciding_finding` in `src/guard/policy.rs`,
+//! `is_ascii_whitespace` in
 //! `src/snapshot/load/source/list/read.rs` for an emptied list, `now < exception.until` in
 //! `src/guard/lists.rs` for the expiry of an exception.
 
@@ -16,7 +17,7 @@ use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{before, output_text, write_filter};
+use crate::support::{before, output_text, write_filter, write_revision};
 
 struct Setting {
     origin: Origin,
@@ -111,6 +112,24 @@ fn the_status_header_names_lists_and_exceptions() {
     ] {
         setting.admits(client);
         assert_eq!(setting.origin.next().fields("client-key-status"), [status]);
+    }
+}
+
+/// A key on a list and in a filter is rejected for the one whose action rejects it.
+#[test]
+fn a_rejected_client_gets_the_reason_that_decides() {
+    let by_list = "is on a list of rejected keys";
+    for (policy, reason) in [
+        ("on_listed = \"flag\"", "is probably compromised"),
+        ("on_probable = \"flag\"", by_list),
+        ("on_listed = \"reject\"", by_list),
+    ] {
+        let policy = format!("reject_with = \"http-403\", {policy}");
+        let setting = setting(&policy, |_, _| String::new());
+        write_revision(&setting.pki.path("lost.pkbf"), &[&setting.stolen.spki], 2);
+        setting.keygate.wait_for_generation(2);
+        let response = output_text(&setting.keygate.curl(&setting.stolen, &[]));
+        assert!(response.contains(reason), "{policy}: {response}");
     }
 }
 

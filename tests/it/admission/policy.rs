@@ -171,9 +171,10 @@ fn an_intermediate_is_judged_after_the_handshake_too() {
     assert_eq!(origin.untaken(), 0);
 }
 
-/// The intermediate's verdict (`listed`) is graver than the leaf's (`probable`), and its action is
-/// milder.
-const MILDER_FOR_GRAVER: &str = "judge = \"chain\", on_probable = \"reject\", on_listed = \"flag\"";
+/// The intermediate's verdict (`listed`) is more severe than the leaf's (`probable`), and its action
+/// is less strict.
+const LESS_STRICT_FOR_MORE_SEVERE: &str =
+    "judge = \"chain\", on_probable = \"reject\", on_listed = \"flag\"";
 
 #[test]
 fn a_listed_intermediate_does_not_save_a_rejected_leaf_in_a_new_connection() {
@@ -186,7 +187,7 @@ fn a_listed_intermediate_does_not_save_a_rejected_leaf_in_a_new_connection() {
         std::fs::write(pki.path("deny.txt"), listed).unwrap();
         let keygate = Configuration::new(origin.address())
             .global("lists = [{ name = \"deny\", path = \"deny.txt\" }]")
-            .policy(MILDER_FOR_GRAVER)
+            .policy(LESS_STRICT_FOR_MORE_SEVERE)
             .policy(&format!("reject_with = \"{reject_with}\""))
             .start(&pki);
         for http in ["--http1.1", "--http2"] {
@@ -208,7 +209,7 @@ fn a_listed_intermediate_does_not_save_a_rejected_leaf_on_an_open_connection() {
         std::fs::write(pki.path("deny.txt"), listed).unwrap();
         let keygate = Configuration::new(origin.address())
             .global("lists = [{ name = \"deny\", path = \"deny.txt\" }]")
-            .policy(MILDER_FOR_GRAVER)
+            .policy(LESS_STRICT_FOR_MORE_SEVERE)
             .policy(&format!("reject_with = \"{reject_with}\""))
             .start(&pki);
         let mut open = Client::with_chain(&pki, keygate.address(), &client);

@@ -301,6 +301,24 @@ fn a_directory_of_proofs_is_consulted_first_and_a_new_file_is_noticed() {
     assert!(proxy.metric("keygate_confirmation_last_answer_timestamp_seconds") > 0.0);
 }
 
+/// The list is in trial, so that the proof is the reason of the rejection.
+#[test]
+fn a_proof_about_a_listed_key_rejects_it_with_the_alert_of_a_proof() {
+    let proxy = Proxy::new().policy("on_listed = \"flag\", on_probable = \"flag\"");
+    let name = fingerprint(&proxy.lost);
+    std::fs::write(proxy.pki.path("deny.txt"), &name).unwrap();
+    let proofs = proxy.pki.path("proofs");
+    std::fs::create_dir(&proofs).unwrap();
+    std::fs::write(proofs.join(format!("{name}.json")), proof_of(&proxy.lost)).unwrap();
+    let lists = "lists = [{ name = \"march\", path = \"deny.txt\" }]";
+    let proxy = proxy.global(lists).add("confirm", "proofs = \"proofs\"").start();
+    let _ = proxy.curl(&proxy.lost, &[]); // the proof may come before the response
+    proxy.wait_for_status("the answer", |status| status["confirm"]["confirmed"] == 1);
+    proxy.revokes(&proxy.lost);
+    let line = proxy.wait_for("the line", |line| line["message"] == "client key rejected");
+    assert_eq!((&line["verdict"], &line["proof"]), (&json!("listed"), &json!(name)));
+}
+
 #[test]
 fn a_proof_in_the_directory_needs_no_question() {
     for suffix in ["", ".jws", ".json"] {

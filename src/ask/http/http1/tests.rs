@@ -25,6 +25,7 @@ fn admission() -> HttpAnswer {
         status: HeaderValue::from_static("clean"),
         reason: None,
         filter: None,
+        is_temporary: false,
     };
     HttpAnswer::new(answer, &HeaderName::from_static("client-key-status"), None, Duration::ZERO)
 }

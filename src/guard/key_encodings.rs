@@ -1,0 +1,50 @@
+//! The encodings of one key, hashed for filters.
+
+use smallvec::SmallVec;
+
+use crate::pkbf::{Filter, KeyHash};
+use crate::spki::{Encoding, PublicKey, RsaExponents};
+
+/// The related encodings of a key with their hashes, ready for lookups in filters of any size.
+#[derive(Debug, Clone, Default)]
+pub struct KeyEncodings {
+    pub(super) encodings: SmallVec<[Encoding; 8]>,
+    pub(super) hashes: SmallVec<[KeyHash; 8]>,
+}
+
+impl KeyEncodings {
+    /// The encodings of the key with this SubjectPublicKeyInfo (DER), with the default exponents.
+    #[must_use]
+    pub fn from_spki(spki: &[u8]) -> Self {
+        Self::of(&PublicKey::parse(spki), RsaExponents::default())
+    }
+
+    /// The encodings of a key.
+    pub(super) fn of(key: &PublicKey<'_>, exponents: RsaExponents) -> Self {
+        let mut encodings = Self::default();
+        key.for_each_related(exponents, |encoding, spki| {
+            encodings.push(encoding, spki);
+        });
+        encodings
+    }
+
+    pub(super) fn push(&mut self, encoding: Encoding, spki: &[u8]) -> KeyHash {
+        let hash = KeyHash::of(spki);
+        self.encodings.push(encoding);
+        self.hashes.push(hash);
+        hash
+    }
+
+    /// Whether any encoding of the key is probably in `filter`.
+    #[must_use]
+    pub fn any_in(&self, filter: &Filter) -> bool {
+        filter.find(&self.hashes).is_some()
+    }
+
+    /// The first encoding that is probably in `filter`, of those with one of `exponents`.
+    pub(super) fn find_in(&self, filter: &Filter, exponents: RsaExponents) -> Option<Encoding> {
+        let looked_up = |(encoding, _): &(&Encoding, &KeyHash)| exponents.include(**encoding);
+        let mut encodings = self.encodings.iter().zip(&self.hashes).filter(looked_up);
+        encodings.find(|(_, hash)| filter.contains_hash(**hash)).map(|(encoding, _)| *encoding)
+    }
+}

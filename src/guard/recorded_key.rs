@@ -1,0 +1,58 @@
+//! A key that was judged, for later judgements without its SubjectPublicKeyInfo.
+
+use smallvec::SmallVec;
+
+use super::{KeyEncodings, KeyStrength, WeakChecks};
+use crate::spki::{Encoding, Fingerprint, KeyDigest, PublicKey, RsaExponents};
+
+/// A key for judgements that come later, by other guards, whose filters may have other exponents.
+#[derive(Debug)]
+pub(super) struct RecordedKey {
+    pub(super) encodings: KeyEncodings,
+    /// The fingerprints of the encodings, in the same order, and all other digests.
+    pub(super) digests: Box<[(Encoding, KeyDigest)]>,
+    /// The result of the checks at the time of the record.
+    pub(super) strength: KeyStrength,
+}
+
+impl RecordedKey {
+    /// The key with this SubjectPublicKeyInfo (DER). `checks` are those of the guard that judged
+    /// it.
+    pub(super) fn new(spki: &[u8], checks: WeakChecks) -> Self {
+        let key = PublicKey::parse(spki);
+        let fingerprints = fingerprints_of(&key, RsaExponents::ALL).into_iter();
+        let mut digests: Vec<_> = fingerprints.map(|(form, it)| (form, it.into())).collect();
+        key.for_each_small_order_sum(|encoding, spki| {
+            digests.push((encoding, Fingerprint::of(spki).into()));
+        });
+        key.for_each_number(|encoding, digest| digests.push((encoding, digest)));
+        let strength = KeyStrength::of(&key, checks, || Fingerprint::of(spki));
+        let encodings = KeyEncodings::of(&key, RsaExponents::ALL);
+        Self { encodings, digests: digests.into(), strength }
+    }
+
+    /// The fingerprints of the encodings.
+    pub(super) fn fingerprints(&self) -> EncodingFingerprints {
+        let digests = self.digests.iter().take(self.encodings.encodings.len());
+        let fingerprints = digests.filter_map(|(encoding, digest)| match digest {
+            KeyDigest::Spki(fingerprint) => Some((*encoding, *fingerprint)),
+            KeyDigest::EcX(_) | KeyDigest::Number(_) | KeyDigest::RsaModulus(_) => None,
+        });
+        fingerprints.collect()
+    }
+}
+
+/// The fingerprint of a key in each of its encodings.
+pub(super) type EncodingFingerprints = SmallVec<[(Encoding, Fingerprint); 4]>;
+
+/// The fingerprints of all encodings of a key, in the order of its [`KeyEncodings`].
+pub(super) fn fingerprints_of(
+    key: &PublicKey<'_>,
+    exponents: RsaExponents,
+) -> EncodingFingerprints {
+    let mut fingerprints = EncodingFingerprints::new();
+    key.for_each_related(exponents, |encoding, spki| {
+        fingerprints.push((encoding, Fingerprint::of(spki)));
+    });
+    fingerprints
+}

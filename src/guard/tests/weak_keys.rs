@@ -1,0 +1,156 @@
+//! Weak keys among the other findings on a key.
+
+use num_bigint::BigUint;
+
+use super::lists::{list, number_line};
+use super::*;
+use crate::spki::KeyDigest;
+
+/// An RSA key whose modulus is the product of two Mersenne primes.
+fn rsa_key(exponents: [u32; 2]) -> Vec<u8> {
+    let [p, q] = exponents.map(|exponent| (BigUint::from(1_u32) << exponent) - 1_u32);
+    rsa_key_of(&(p * q), 65_537)
+}
+
+fn rsa_key_of(modulus: &BigUint, exponent: u32) -> Vec<u8> {
+    let element = |tag: u8, value: &[u8]| {
+        let length = u16::try_from(value.len()).unwrap().to_be_bytes();
+        match length {
+            [0, short @ 0..=0x7f] => [&[tag, short], value].concat(),
+            [0, long] => [&[tag, 0x81, long], value].concat(),
+            [high, low] => [&[tag, 0x82, high, low], value].concat(),
+        }
+    };
+    let integer = |number: &BigUint| {
+        let mut bytes = number.to_bytes_be();
+        if bytes[0] >= 0x80 {
+            bytes.insert(0, 0);
+        }
+        element(2, &bytes)
+    };
+    let key = element(0x30, &[integer(modulus), integer(&exponent.into())].concat());
+    let algorithm = b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00".to_vec();
+    element(0x30, &[algorithm, element(3, &[vec![0], key].concat())].concat())
+}
+
+fn weak(check: WeakCheck) -> Verdict {
+    Verdict::Weak(Weakness { check, position: 0, underlying: None })
+}
+
+#[test]
+fn a_weak_key_is_weak_with_any_exponent_whatever_filters_and_answers_say() {
+    let square = rsa_key([1279, 1279]);
+    let strong = rsa_key([1279, 607]);
+    let checks = |checks: &[WeakCheck]| checks.iter().copied().collect::<WeakChecks>();
+    let judge = |guard: &Guard, key: &[u8]| {
+        let recorded = guard.judge_recorded(&RecordedKey::new(key, guard.weak_checks()), now());
+        let verdict = guard.judge_key(key, now());
+        assert_eq!(recorded, verdict, "a recorded client is judged in the same way");
+        verdict
+    };
+    let all = guard(&[&square]).with_weak_checks(WeakChecks::ALL);
+    for exponent in [3, 17, 65_537] {
+        let verdict = judge(&all, &with_exponent(&square, exponent));
+        assert_eq!(verdict.weakness().map(|it| it.check), Some(WeakCheck::Invalid));
+    }
+    let even = rsa_key_of(&((BigUint::from(1_u32) << 1279) - 1_u32), 4);
+    assert_eq!(judge(&all, &even), weak(WeakCheck::Invalid));
+    assert_eq!(judge(&all, &strong), Verdict::Clean);
+    assert_eq!(judge(&all, &spki_of(&rcgen::PKCS_RSA_SHA256)), Verdict::Clean);
+    assert_eq!(judge(&all, &certificate().1), Verdict::Clean);
+    let fermat = guard(&[]).with_weak_checks(checks(&[WeakCheck::Fermat, WeakCheck::Roca]));
+    assert_eq!(judge(&fermat, &square), weak(WeakCheck::Fermat));
+    let others = checks(&[WeakCheck::Roca, WeakCheck::SmallFactors, WeakCheck::Wiener]);
+    assert_eq!(judge(&guard(&[]).with_weak_checks(others), &square), Verdict::Clean);
+    assert!(judge(&guard(&[&square]), &square).hit().is_some(), "no check");
+
+    let mut answers = Answers::new(["lost".into()]);
+    let until = now() + Duration::from_secs(1);
+    answers.clear(Fingerprint::of(&square), until);
+    answers.confirm(&strong);
+    let answered = guard(&[&square, &strong]).with_answers(answers.into());
+    assert_eq!(judge(&answered, &square).kind(), VerdictKind::Cleared, "no check");
+    let answered = answered.with_weak_checks(WeakChecks::ALL);
+    let cleared = judge(&answered, &square);
+    assert_eq!(cleared.kind(), VerdictKind::Weak, "a clearance clears no weak key");
+    assert_eq!(cleared.underlying().map(Verdict::kind), Some(VerdictKind::Cleared));
+    assert_eq!(judge(&answered, &strong).kind(), VerdictKind::Confirmed);
+}
+
+/// A list or a check that is tried out with `flag` must not admit a key that a filter rejects.
+#[test]
+fn the_strictest_decision_on_a_key_applies_whatever_its_verdict_is() {
+    const DECISIONS: [Decision; 4] =
+        [Decision::Admit, Decision::Annotate, Decision::Flag, Decision::Reject];
+    let square = rsa_key([1279, 1279]);
+    let in_filter = |is_weak: bool, is_listed: bool| {
+        let checks = if is_weak { WeakChecks::ALL } else { WeakChecks::NONE };
+        let lists = is_listed.then(|| list("march", &[number_line(&square)]));
+        guard(&[&square]).with_weak_checks(checks).with_lists(lists)
+    };
+    for (is_weak, is_listed) in [(false, false), (false, true), (true, false), (true, true)] {
+        let guard = in_filter(is_weak, is_listed);
+        let verdict = guard.judge_key(&square, now());
+        let kind = match (is_listed, is_weak) {
+            (true, _) => VerdictKind::Listed,
+            (false, true) => VerdictKind::Weak,
+            (false, false) => VerdictKind::Probable,
+        };
+        assert_eq!(verdict.kind(), kind);
+        assert_eq!(verdict.weakness().is_some(), is_weak);
+        assert!(verdict.hit().is_some_and(|hit| hit.position == 0));
+        assert_eq!(verdict.clone().at(2).hit().map(|hit| hit.position), Some(2));
+        let recorded = guard.judge_recorded(&RecordedKey::new(&square, guard.weak_checks()), now());
+        assert_eq!(recorded, verdict);
+        for on_listed in DECISIONS {
+            for on_weak in DECISIONS {
+                for on_probable in DECISIONS {
+                    let policy = Policy { on_listed, on_weak, on_probable, ..Policy::default() };
+                    let findings = [
+                        is_listed.then_some((VerdictKind::Listed, on_listed)),
+                        is_weak.then_some((VerdictKind::Weak, on_weak)),
+                        Some((VerdictKind::Probable, on_probable)),
+                    ];
+                    let findings: Vec<_> = findings.into_iter().flatten().collect();
+                    let strictest =
+                        findings.iter().map(|(_, decision)| decision.strictness()).max();
+                    let (reason, decision) = findings
+                        .into_iter()
+                        .find(|(_, decision)| Some(decision.strictness()) == strictest)
+                        .unwrap();
+                    assert_eq!(policy.decide(&verdict), decision, "{policy:?}");
+                    assert_eq!(policy.deciding_finding(&verdict).kind(), reason, "{policy:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn exceptions_and_lists_come_before_the_checks() {
+    let square = rsa_key([1279, 1279]);
+    let until = now() + Duration::from_secs(1);
+    let checked = || guard(&[]).with_weak_checks(WeakChecks::ALL);
+    let list = list("march", &[number_line(&square)]);
+    let listed = checked().with_lists([list]);
+    assert_eq!(listed.judge_key(&square, now()).kind(), VerdictKind::Listed);
+    for key in [Fingerprint::of(&square).into(), KeyDigest::parse(&number_line(&square)).unwrap()] {
+        let exception = Exception { key, until, reason: "replaced soon".to_owned() };
+        let excepted = checked().with_exceptions([exception]);
+        assert_eq!(excepted.judge_key(&square, now()), Verdict::Allowed);
+        assert_eq!(excepted.judge_key(&square, until), weak(WeakCheck::Invalid));
+    }
+}
+
+#[test]
+fn a_key_that_is_too_large_for_the_checks_is_unchecked() {
+    let [largest, larger] = [[4096, 4096], [4096, 4097]].map(|[p, q]| {
+        ((BigUint::from(1_u32) << p) - 1_u32) * ((BigUint::from(1_u32) << q) - 1_u32)
+    });
+    let [largest, larger] = [&largest, &larger].map(|modulus| rsa_key_of(modulus, 65_537));
+    let checked = |keys: &[&[u8]]| guard(keys).with_weak_checks(WeakChecks::ALL);
+    assert_eq!(checked(&[]).judge_key(&largest, now()), weak(WeakCheck::Invalid));
+    assert_eq!(checked(&[]).judge_key(&larger, now()), Verdict::Unchecked);
+    assert!(checked(&[&larger]).judge_key(&larger, now()).hit().is_some(), "a hit stays one");
+    assert_eq!(guard(&[]).judge_key(&larger, now()), Verdict::Clean, "without checks");
+}
