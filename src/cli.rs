@@ -32,6 +32,7 @@ mod run;
 mod signature;
 mod status;
 mod validate;
+mod verdict_rows;
 
 use std::io;
 use std::process::ExitCode;

@@ -20,8 +20,9 @@ pub(super) enum ListCommand {
     Info(info::Args),
     /// Print a verdict for each key: exit code 0 if no key is on the list, 1 if any is.
     ///
-    /// Judges keys as the proxy does: a key is found by each of its related encodings, and by its
-    /// modulus or x coordinate.
+    /// Looks keys up as the proxy does: by each related encoding, and by modulus or x coordinate.
+    /// The list alone counts: no filter, no exception, and no check for weak keys. Use `keygate
+    /// filter query` for a filter, and `keygate key` for the checks.
     Query(query::Args),
 }
 

@@ -8,7 +8,8 @@ use clap::ValueHint;
 use serde::Serialize;
 
 use super::info::date;
-use super::{CliError, CliOutput, Exit, PerKeyOutput, input, read};
+use super::{CliError, CliOutput, Exit, input, read};
+use crate::cli::verdict_rows::{JudgedInputs, print_compared};
 use crate::guard::{Guard, NamedFilter};
 use crate::pkbf::{Filter, FilterFile, FilterSummary};
 
@@ -40,16 +41,6 @@ struct FilterDiff {
     changed_ratio: Option<f64>,
 }
 
-#[derive(Serialize)]
-struct ChangedVerdict<'a> {
-    input: &'a str,
-    line: Option<u64>,
-    algorithm: String,
-    fingerprint: String,
-    before: &'static str,
-    after: &'static str,
-}
-
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let (before, after) = (read(&args.before)?, read(&args.after)?);
     let difference = FilterDiff::new((&args.before, &before), (&args.after, &after));
@@ -59,27 +50,11 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     shown?;
     let now = SystemTime::now();
     let (before, after) = (guard(before.filter), guard(after.filter));
-    let counts = input::for_each_key(&args.inputs, &args.passphrase, PerKeyOutput::Yes, |key| {
-        let (before, after) = (before.judge_key(key.spki, now), after.judge_key(key.spki, now));
-        if before.as_str() == after.as_str() {
-            return Ok(());
-        }
-        let changed = ChangedVerdict {
-            input: key.input,
-            line: key.line,
-            algorithm: key.algorithm(),
-            fingerprint: key.fingerprint(),
-            before: before.as_str(),
-            after: after.as_str(),
-        };
-        if args.json {
-            return output.json(&changed);
-        }
-        let ChangedVerdict { algorithm, fingerprint, before, after, .. } = changed;
-        let position = key.position();
-        output.line(format_args!("{before} -> {after} {fingerprint} {algorithm} {position}"))
-    })?;
-    output.flush()?;
+    let Args { inputs, passphrase, json, .. } = args;
+    let inputs = JudgedInputs { inputs, passphrase, json: *json };
+    let verdict = |guard: &Guard, spki: &[u8]| guard.judge_key(spki, now).as_str();
+    let counts = inputs
+        .print_changes(&mut output, |spki| [verdict(&before, spki), verdict(&after, spki)])?;
     Ok(counts.exit(exit))
 }
 
@@ -108,9 +83,7 @@ fn guard(filter: Filter) -> Guard {
 fn show(output: &mut CliOutput, difference: &FilterDiff) -> Result<(), CliError> {
     let FilterDiff { before, after, .. } = difference;
     let mut row = |name: &str, value: fn(&FilterSummary) -> String| {
-        let (before, after) = (value(before), value(after));
-        let mark = if before == after { ' ' } else { '*' };
-        output.line(format_args!("{mark} {name:<16}{before:<24}{after}"))
+        print_compared(output, format_args!("{name:<16}"), [value(before), value(after)])
     };
     row("file", |info| info.path.clone())?;
     row("revision", |info| info.revision.to_string())?;

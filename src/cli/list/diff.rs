@@ -11,7 +11,7 @@ use super::info::date;
 use super::query::name_of;
 use super::{CliError, Exit, input};
 use crate::cli::CliOutput;
-use crate::cli::progress::PerKeyOutput;
+use crate::cli::verdict_rows::{JudgedInputs, print_compared};
 use crate::guard::{ExactList, Guard};
 
 #[derive(Debug, clap::Args)]
@@ -42,16 +42,6 @@ struct ListDiff {
     gained: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct ChangedVerdict<'a> {
-    input: &'a str,
-    line: Option<u64>,
-    algorithm: String,
-    fingerprint: String,
-    before: &'static str,
-    after: &'static str,
-}
-
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let before = args.format.read(&args.before)?;
     let after = args.format.read(&args.after)?;
@@ -62,28 +52,11 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     shown?;
     let now = SystemTime::now();
     let [before, after] = [before, after].map(|list| Guard::default().with_lists([list]));
-    let counts = input::for_each_key(&args.inputs, &args.passphrase, PerKeyOutput::Yes, |key| {
-        let verdict = |guard: &Guard| name_of(guard.judge_key(key.spki, now).listing());
-        let (before, after) = (verdict(&before), verdict(&after));
-        if before == after {
-            return Ok(());
-        }
-        let changed = ChangedVerdict {
-            input: key.input,
-            line: key.line,
-            algorithm: key.algorithm(),
-            fingerprint: key.fingerprint(),
-            before,
-            after,
-        };
-        if args.json {
-            return output.json(&changed);
-        }
-        let ChangedVerdict { algorithm, fingerprint, .. } = changed;
-        let position = key.position();
-        output.line(format_args!("{before} -> {after} {fingerprint} {algorithm} {position}"))
-    })?;
-    output.flush()?;
+    let Args { inputs, passphrase, json, .. } = args;
+    let inputs = JudgedInputs { inputs, passphrase, json: *json };
+    let verdict = |guard: &Guard, spki: &[u8]| name_of(guard.judge_key(spki, now).listing());
+    let counts = inputs
+        .print_changes(&mut output, |spki| [verdict(&before, spki), verdict(&after, spki)])?;
     Ok(counts.exit(exit))
 }
 
@@ -115,9 +88,7 @@ impl ListDiff {
 fn show(output: &mut CliOutput, difference: &ListDiff) -> Result<(), CliError> {
     let ListDiff { before, after, .. } = difference;
     let mut row = |name: &str, value: fn(&ListInfo) -> String| {
-        let (before, after) = (value(before), value(after));
-        let mark = if before == after { ' ' } else { '*' };
-        output.line(format_args!("{mark} {name:<8}{before:<24}{after}"))
+        print_compared(output, format_args!("{name:<8}"), [value(before), value(after)])
     };
     row("file", |info| info.path.clone())?;
     row("format", |info| info.format.to_owned())?;

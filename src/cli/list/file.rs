@@ -149,14 +149,7 @@ fn list_of_blocklist(
         parts: parts.collect(),
         signature,
     };
-    let named = NamedBlocklist {
-        name: name_of(path),
-        blocklist,
-        sha256,
-        findings: metadata.findings,
-        date: metadata.date,
-        is_deprecated: metadata.is_deprecated,
-    };
+    let named = NamedBlocklist::new(&name_of(path), blocklist, sha256, metadata);
     ListFile { list: Arc::new(named).into(), info }
 }
 

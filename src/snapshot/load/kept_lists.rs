@@ -191,14 +191,8 @@ fn parse_blocklist(
     let metadata = Metadata::parse(&content)
         .map_err(|source| BlocklistFileError::Metadata { path: path.to_owned(), source })?;
     let blocklist = Blocklist::parse(records).map_err(BlocklistFileError::from)?;
-    Ok(NamedBlocklist {
-        name: name.into(),
-        sha256: blocklist.sha256(),
-        blocklist,
-        findings: metadata.findings,
-        date: metadata.date,
-        is_deprecated: metadata.is_deprecated,
-    })
+    let sha256 = blocklist.sha256();
+    Ok(NamedBlocklist::new(name, blocklist, sha256, metadata))
 }
 
 /// Removes the signature from the start of `content` and returns it, if there is one.

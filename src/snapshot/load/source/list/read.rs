@@ -69,14 +69,7 @@ fn read_blocklist(
         return Err(ListFileError::TooFew { found, min });
     }
     let metadata = metadata.unwrap_or_default();
-    let list = NamedBlocklist {
-        name: config.name.as_str().into(),
-        blocklist,
-        sha256,
-        findings: metadata.findings,
-        date: metadata.date,
-        is_deprecated: metadata.is_deprecated,
-    };
+    let list = NamedBlocklist::new(&config.name, blocklist, sha256, metadata);
     if let Some(ExactList::Badkeys(in_use)) = before() {
         ensure_not_older(settings.rollback, &in_use, &list, SystemTime::now())?;
         ensure_most_records_stay(settings.shrink, &in_use, &list)?;
