@@ -22,6 +22,7 @@ mod admission {
     mod clients;
     mod encodings;
     mod held;
+    mod held_ends;
     mod held_matrix;
     mod lists;
     mod matrix;
@@ -31,6 +32,8 @@ mod admission {
     mod paths;
     mod policy;
     mod revocation;
+    mod revocation_files;
+    mod revocation_updates;
     mod sessions;
     mod weak_keys;
 }
