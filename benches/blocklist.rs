@@ -1,4 +1,5 @@
-//! A badkeys blocklist of 4 million records, as large as the published one: reading it, and a look-up.
+//! A badkeys blocklist of 4 million records, as large as the published one: reading it, and a
+//! look-up.
 //!
 //! * `parse` checks the records and builds the index, at a start and at each update.
 //! * `sha256` hashes the file, which an update does once.

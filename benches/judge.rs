@@ -8,10 +8,10 @@
 //!
 //! * `miss` is a client with a good key. All encodings of the key are looked up. Each lookup ends
 //!   at the first clear bit, after two bits on average.
-//! * `miss-with-answers` is the same client, and a source of proofs has confirmed and cleared 10,000
-//!   keys each.
-//! * `miss-with-all` is the same client, and all checks are on: there are a list of 10,000 fingerprints
-//!   and moduli, a badkeys blocklist of 4 million records, as large as the published one, and the
+//! * `miss-with-answers` is the same client, and a source of proofs has confirmed and cleared
+//!   10,000 keys each.
+//! * `miss-with-all` is the same client, and all checks are on: a list of 10,000 fingerprints and
+//!   moduli, a badkeys blocklist of 4 million records, as large as the published one, and the
 //!   checks of weak keys, whose results are known.
 //! * `new-key` is the first judgement of an RSA key by a worker, with the checks of weak keys.
 //! * `ed25519` is warm only: most numbers are no point, and a judgement computes with the point.
@@ -29,8 +29,8 @@
 //! judgements. Because an interrupt distorts a sample, use the median of the samples and not the
 //! mean that criterion prints.
 //!
-//! `names` is the judgement with rules by name: none, one of each kind, and 10,000 of each kind. The
-//! client has a SPIFFE ID and two DNS names. The guard has no filter.
+//! `names` is the judgement with rules by name: none, one of each kind, and 10,000 of each kind.
+//! The client has a SPIFFE ID and two DNS names. The guard has no filter.
 //!
 //! `random access` is one dependent access to an unpredictable place in 1 GiB. It is the unit for
 //! the cost of a judgement with a large filter.

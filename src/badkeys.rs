@@ -1,8 +1,8 @@
 //! The badkeys blocklist: an exact list of compromised keys that anybody may download.
 //!
 //! A [`Blocklist`] never changes once parsed. Its records name keys by a number of the key, such as
-//! the modulus of an RSA key, and not by SubjectPublicKeyInfo. `Metadata` gives the records their names
-//! and their date. Nothing here knows about TLS or policy, or downloads a file. Format:
+//! the modulus of an RSA key, and not by SubjectPublicKeyInfo. `Metadata` gives the records their
+//! names and their date. Nothing here depends on TLS or policy, or downloads a file. Format:
 //! <https://github.com/badkeys/badkeys/blob/main/docs/BLOCKLISTFORMAT.md>
 
 mod blocklist;

@@ -126,8 +126,8 @@ impl Filter {
             .position(|(candidate, hash)| *candidate && self.contains_hash(*hash))
     }
 
-    /// Whether the first bits of the key are set. They are all read before one is tested, so that the
-    /// cache misses overlap with each other and with the work that follows the call.
+    /// Whether the first bits of the key are set. They are all read before one is tested, so that
+    /// the cache misses overlap with each other and with the work that follows the call.
     #[must_use]
     pub fn may_contain(&self, hash: KeyHash) -> bool {
         self.positions(hash).take(FIRST_BITS).fold(true, |set, at| set & self.is_set(at))
@@ -271,8 +271,8 @@ impl KeyHash {
     }
 }
 
-/// Number of bits of each key that [`Filter::may_contain`] reads. In a filter that is half full, one
-/// key in sixteen has them all set by chance.
+/// Number of bits of each key that [`Filter::may_contain`] reads. In a filter that is half full,
+/// one key in sixteen has them all set by chance.
 const FIRST_BITS: usize = 4;
 
 fn locate(position: u64) -> (usize, u8) {

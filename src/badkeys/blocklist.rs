@@ -105,8 +105,8 @@ impl Blocklist {
     /// Checks `content`, the whole file, and builds the index.
     ///
     /// # Errors
-    /// Returns an error if the size is not a multiple of 16 or 0, or if the records are not strictly
-    /// ascending by hash.
+    /// Returns an error if the size is not a multiple of 16 or 0, or if the records are not
+    /// strictly ascending by hash.
     pub fn parse(content: Vec<u8>) -> Result<Self, BlocklistError> {
         if content.starts_with(XZ_MAGIC) {
             return Err(BlocklistError::Compressed);

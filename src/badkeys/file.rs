@@ -97,7 +97,7 @@ fn read_metadata(blocklist: &Path) -> Result<Option<(Metadata, Vec<u8>)>, Blockl
     let path = metadata_path(blocklist);
     let metadata = match regular_file::read(&path, MAX_METADATA_SIZE) {
         Ok(json) => Metadata::parse(&json).map(|metadata| Some((metadata, json))),
-        // A link to a missing file is damage, and not the wish to go without metadata.
+        // A link to a missing file is damage; a list without metadata has no file.
         Err(error)
             if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() =>
         {

@@ -30,8 +30,8 @@ pub struct Metadata {
     pub findings: Findings,
     /// Whether the format of the list is deprecated, so that it may not be updated any more.
     pub is_deprecated: bool,
-    /// The text of `deprecated` for people: at most 80 printable ASCII characters, and empty without a
-    /// text.
+    /// The text of `deprecated` for people: at most 80 printable ASCII characters, and empty
+    /// without a text.
     pub deprecation: String,
 }
 

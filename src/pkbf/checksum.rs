@@ -32,7 +32,7 @@ fn expected(path: &Path) -> Result<Option<Vec<[u8; 32]>>, FilterError> {
     let parsed = match read(&sidecar) {
         Ok(text) => parse(&text, path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // A link to a missing file is damage, and not the wish to go without a checksum.
+            // A link to a missing file is damage; a filter without a checksum has no file.
             if sidecar.symlink_metadata().is_err() {
                 return Ok(None);
             }

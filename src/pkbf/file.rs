@@ -68,8 +68,8 @@ impl FileStamp {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// Whether the content has not changed between the stamps of one open file. The name of the file
-    /// may have.
+    /// Whether the content has not changed between the stamps of one open file. The name of the
+    /// file may have.
     pub(super) fn is_unchanged(&self, other: &Self) -> bool {
         (self.size, self.modified) == (other.size, other.modified)
     }

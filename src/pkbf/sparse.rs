@@ -27,8 +27,8 @@ pub struct MissingBits {
     reads_left: u64,
 }
 
-/// Opens the filter at `path`. [`MissingBits::fetch`] must be called for a key before the filter is
-/// asked about it. Number of set bits and plausibility are those of an empty filter.
+/// Opens the filter at `path`. [`MissingBits::fetch`] must be called for a key before it is looked
+/// up in the filter. Number of set bits and plausibility are those of an empty filter.
 ///
 /// A small filter is read as a whole. If there is a checksum file ([`super::sidecar_of`]), the
 /// filter is read as a whole and must match it.

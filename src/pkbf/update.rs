@@ -205,8 +205,9 @@ fn temporary_prefix(path: &Path) -> OsString {
     prefix
 }
 
-/// Removes temporary files of the filter at `path` and of its checksum file, which updates left when
-/// they were killed. The caller holds the lock of the filter, so that no update is in progress.
+/// Removes temporary files of the filter at `path` and of its checksum file, which updates left
+/// when they were killed. The caller holds the lock of the filter, so that no update is in
+/// progress.
 fn remove_leftovers(path: &Path) {
     let prefixes = [temporary_prefix(path), temporary_prefix(&sidecar_of(path))];
     let is_leftover = |name: &OsStr| {

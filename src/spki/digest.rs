@@ -1,22 +1,22 @@
 //! Digests by which exact lists name keys.
 //!
-//! A digest of a number of the key covers each of its encodings: the modulus of an RSA key with any
-//! exponent, the x coordinate of an elliptic-curve point in any form and of its negative.
+//! The digest of a number covers each encoding of the key. The modulus covers every exponent of an
+//! RSA key. The x coordinate covers a point and its negative, compressed or not.
 
 use std::fmt;
 
 use super::{Fingerprint, sha256, write_hex};
 
-/// SHA-256 of one form of a public key. Numbers are big-endian, without leading zero bytes.
+/// The SHA-256 of one form of a public key. Numbers are big-endian, without leading zero bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyDigest {
-    /// Of the x coordinate of an elliptic-curve point; in text `ec-x:` and lower-case hex.
+    /// The digest of the x coordinate of a point; in text `ec-x:` and lower-case hex.
     EcX([u8; 32]),
-    /// Of the number of a key of another algorithm, which only a badkeys blocklist has.
+    /// The digest of the number of another key; only a badkeys blocklist has such digests.
     Number([u8; 32]),
-    /// Of the modulus of an RSA key; in text `rsa-modulus:` and lower-case hex.
+    /// The digest of the modulus of an RSA key; in text `rsa-modulus:` and lower-case hex.
     RsaModulus([u8; 32]),
-    /// Of the SubjectPublicKeyInfo; in text lower-case hex.
+    /// The digest of the SubjectPublicKeyInfo, its fingerprint; in text lower-case hex.
     Spki(Fingerprint),
 }
 
@@ -41,7 +41,7 @@ impl KeyDigest {
         Self::Number(sha256(without_zeros(number)))
     }
 
-    /// The digest of a key that is no number: all of its bytes count.
+    /// The digest of a key that is a string of bytes; leading zeros count.
     pub(super) fn of_bytes(key: &[u8]) -> Self {
         Self::Number(sha256(key))
     }

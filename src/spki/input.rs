@@ -2,8 +2,8 @@
 //! name.
 //!
 //! An input is scanned piece by piece and never held as a whole. Text is scanned by line; a PEM
-//! section, a DER object and JSON have a maximum size. An unusable place is reported with its line, and
-//! the scan continues after it.
+//! section, a DER object and JSON have a maximum size. An unusable place is reported with its line,
+//! and the scan continues after it.
 
 mod ber;
 mod der;

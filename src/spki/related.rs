@@ -2,9 +2,9 @@
 //!
 //! A filter contains one encoding of a key. The holder of the private key can obtain a certificate
 //! for any encoding that the verifier accepts: an elliptic-curve point Q compressed or not, its
-//! negative −Q (the private key n − d follows from d), an Ed25519 point A, −A, or either with a point
-//! of small order added, or an RSA modulus with another public exponent. A key is a hit if any of
-//! its encodings is in a filter.
+//! negative −Q (the private key n − d follows from d), an Ed25519 point A, −A, or either with a
+//! point of small order added, or an RSA modulus with another public exponent. A key is a hit if
+//! any of its encodings is in a filter.
 
 mod ec;
 mod ed25519;
@@ -147,8 +147,8 @@ impl<'a> PublicKey<'a> {
         }
     }
 
-    /// Calls `visit` with the encodings of the key that filters are asked about, the presented one
-    /// first. An RSA key has one for each of `exponents`.
+    /// Calls `visit` with the encodings that are looked up in filters, the presented one first. An
+    /// RSA key has one for each of `exponents`.
     ///
     /// Does not allocate for RSA up to 8192 bits, for Ed25519, nor for an uncompressed point. A
     /// compressed point is decompressed. If the point is not on its curve, only the compressed

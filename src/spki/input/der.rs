@@ -25,8 +25,8 @@ const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 
-/// The SubjectPublicKeyInfos (DER) in an object of any kind. All kinds but PKCS #7 and PKCS #12 have
-/// one.
+/// The SubjectPublicKeyInfos (DER) in an object of any kind. All kinds but PKCS #7 and PKCS #12
+/// have one.
 pub(super) fn keys_in(object: &[u8]) -> KeyResults {
     match kind_of(object) {
         Some(ObjectKind::Pkcs12) => pkcs12::keys_in(object),

@@ -1,7 +1,7 @@
 //! JSON Web Keys and sets of them: the public key of each.
 //!
-//! Members of a private key are skipped. Sources: RFC 7517 (keys and sets), RFC 7518, section 6 (RSA
-//! and elliptic curves), RFC 8037 (Edwards and Montgomery curves), RFC 8812 (secp256k1).
+//! Members of a private key are skipped. Sources: RFC 7517 (keys and sets), RFC 7518, section 6
+//! (RSA and elliptic curves), RFC 8037 (Edwards and Montgomery curves), RFC 8812 (secp256k1).
 
 use data_encoding::BASE64URL_NOPAD;
 use serde::Deserialize;

@@ -1,5 +1,5 @@
-//! PEM sections (RFC 7468), with any line length, with headers and with old labels, and the sections
-//! of SSH public keys (RFC 4716), which have other dashes.
+//! PEM sections (RFC 7468), with any line length, with headers and with old labels, and the
+//! sections of SSH public keys (RFC 4716), which have other dashes.
 
 use data_encoding::BASE64_NOPAD;
 

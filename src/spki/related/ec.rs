@@ -140,8 +140,8 @@ impl<'a> Point<'a> {
         spki
     }
 
-    /// The SPKI of the negative of the point, uncompressed. Its y is `prime − y`, which wraps if y is
-    /// not in the field; no verifier accepts such a point.
+    /// The SPKI of the negative of the point, uncompressed. Its y is `prime − y`, which wraps if y
+    /// is not in the field; no verifier accepts such a point.
     fn negated(&self, y: &[u8]) -> PointSpki {
         let mut spki = PointSpki::from_slice(self.curve.uncompressed_prefix);
         spki.push(UNCOMPRESSED);

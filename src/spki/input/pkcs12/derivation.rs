@@ -12,7 +12,7 @@ use super::{BerElement, INTEGER, InputError, OID, SEQUENCE, broken, damaged};
 /// 2,048 for each key, Java 10,000.
 const MAX_ITERATIONS: u32 = 10_000_000;
 
-/// What a key is for (RFC 7292, appendix B.3).
+/// The purpose of a derived key (RFC 7292, appendix B.3).
 #[derive(Debug, Clone, Copy)]
 pub(super) enum KeyPurpose {
     Encryption = 1,
