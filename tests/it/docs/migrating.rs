@@ -1,25 +1,21 @@
 //! The migration page is true: the old configurations and the new ones run side by side, with the
 //! same clients in front and the same service behind.
 
+mod headers;
+mod vocabulary;
+
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Output};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
-use proxy_header::{ParseConfig, ProxyHeader, Tlv};
 use rcgen::{CertificateParams, DnType, SanType};
 
-use crate::support::client::Client;
 use crate::support::keygate::{Keygate, keygate};
-use crate::support::keys::keys;
 use crate::support::origin::{Origin, Received};
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::{Program, reserved_address};
-use crate::support::{TIMEOUT, blocks, output_text, shell, skip, system, wait_until, write_filter};
+use crate::support::{blocks, output_text, shell, skip, system, wait_until, write_filter};
 
 const PAGE: &str = include_str!("../../../docs/migrating.md");
 
@@ -50,6 +46,11 @@ fn table(heading: &str, header: &str) -> Vec<Vec<&'static str>> {
 /// The code spans in a cell.
 fn code(cell: &'static str) -> Vec<&'static str> {
     cell.split('`').skip(1).step_by(2).collect()
+}
+
+/// The first block of keygate's configuration in a section.
+fn first_toml(heading: &str) -> String {
+    blocks(section(heading), "toml").remove(0)
 }
 
 /// A directory with all files that the configurations name, and the clients.
@@ -251,197 +252,6 @@ fn nginx_and_haproxy_accept_every_configuration_of_theirs() {
     }
 }
 
-/// The names of the header fields of a request, without those that curl adds.
-fn forwarded_names(request: &Received) -> BTreeSet<String> {
-    let of_curl = ["accept", "user-agent"];
-    request.names().into_iter().filter(|name| !of_curl.contains(&name.as_str())).collect()
-}
-
-/// Checks that the service gets the headers in the table from both proxies, and no others.
-fn is_as_the_table_says(rows: &[Vec<&'static str>], old: &Received, new: &Received) {
-    let column = |index: usize| {
-        let cells = rows.iter().map(move |row| row[index]);
-        cells.flat_map(code).map(str::to_ascii_lowercase).collect::<BTreeSet<_>>()
-    };
-    // Every HTTP/1.1 client sends `Host`, which no row may have.
-    let with_host = |mut names: BTreeSet<String>| {
-        names.insert("host".to_owned());
-        names
-    };
-    assert_eq!(forwarded_names(old), with_host(column(0)), "{}", old.head);
-    // A cell that says `not there` has no name in it.
-    assert_eq!(forwarded_names(new), with_host(column(1)), "{}", new.head);
-    for row in rows {
-        let both = [row[0], row[1]];
-        assert!(both.iter().all(|cell| *cell == "not there" || !code(cell).is_empty()), "{row:?}");
-    }
-}
-
-/// The certificate in a value of RFC 9440.
-fn client_cert(request: &Received) -> Vec<u8> {
-    let [value] = request.fields("client-cert")[..] else { panic!("{}", request.head) };
-    BASE64_STANDARD.decode(value.strip_prefix(':').unwrap().strip_suffix(':').unwrap()).unwrap()
-}
-
-fn unescaped(value: &str) -> String {
-    let mut pieces = value.split('%');
-    let first = pieces.next().unwrap().to_owned();
-    pieces.fold(first, |text, piece| {
-        let byte = u8::from_str_radix(&piece[..2], 16).unwrap();
-        text + &char::from(byte).to_string() + &piece[2..]
-    })
-}
-
-const FORGED: [&str; 8] = [
-    "--header",
-    "X-Forwarded-For: 192.0.2.1",
-    "--header",
-    "X-SSL-Client-Cert: forged",
-    "--header",
-    "X_SSL_Client_Verify: SUCCESS",
-    "--header",
-    "Client-Cert: forged",
-];
-
-#[test]
-fn nginx_and_keygate_send_the_headers_on_the_page() {
-    if skip::without("nginx") {
-        return;
-    }
-    let scene = Scene::new();
-    let front = reserved_address();
-    let _nginx = scene.nginx(&block("## nginx", "nginx")[..], front);
-    let keygate = scene.keygate(&first_toml("## nginx"), reserved_address());
-    let old = scene.seen(front, "old", &[]);
-    let new = scene.seen(keygate.address(), "new", &[]);
-    is_as_the_table_says(&table("## nginx", "| by nginx, as above |"), &old, &new);
-
-    // Both services get the same certificate, each in the encoding that the page shows.
-    assert_eq!(client_cert(&new), *scene.good.der);
-    let [escaped] = old.fields("x-ssl-client-cert")[..] else { panic!("{}", old.head) };
-    let begin = "-----BEGIN%20CERTIFICATE-----%0A";
-    assert!(escaped.starts_with(begin) && section("## Client-Cert").contains(begin), "{escaped}");
-    let base64: String = unescaped(escaped).lines().filter(|line| !line.starts_with('-')).collect();
-    assert_eq!(BASE64_STANDARD.decode(base64).unwrap(), *scene.good.der);
-    assert_eq!(old.fields("x-ssl-client-verify"), ["SUCCESS"]);
-    assert_eq!(old.fields("x-real-ip"), new.fields("x-forwarded-for"));
-    assert_eq!(new.fields("x-forwarded-proto"), ["https"]);
-
-    // `$host` has no port, and keygate leaves the client its own.
-    let with_port = ["--header", "Host: orders.example.com:8443"];
-    let old = scene.seen(front, "old-port", &with_port);
-    assert_eq!(old.fields("host"), ["orders.example.com"]);
-    let new = scene.seen(keygate.address(), "new-port", &with_port);
-    assert_eq!(new.fields("host"), ["orders.example.com:8443"]);
-    assert_eq!(new.fields("x-forwarded-host"), ["orders.example.com:8443"]);
-
-    // Forged headers, with the line that the page has for the transition.
-    let both = scene.seen(front, "old-named", &FORGED);
-    assert_eq!(both.fields("client-cert"), ["forged"], "nginx forwards the field");
-    assert!(both.fields("x_ssl_client_verify").is_empty(), "it drops names with '_'");
-    let new = scene.seen(keygate.address(), "new-named", &FORGED);
-    assert_eq!(client_cert(&new), *scene.good.der);
-    assert!(!new.head.contains("forged") && !new.head.contains("SUCCESS"), "{}", new.head);
-    assert_eq!(new.fields("x-forwarded-for"), ["127.0.0.1"]);
-}
-
-#[test]
-fn nginx_can_remove_client_cert_until_it_is_replaced() {
-    if skip::without("nginx") {
-        return;
-    }
-    let scene = Scene::new();
-    let front = reserved_address();
-    let line = "proxy_set_header Client-Cert \"\";";
-    assert!(section("## nginx").contains(line));
-    let text = block("## nginx", "nginx")
-        .replace("proxy_set_header X-Real-IP", &format!("{line} proxy_set_header X-Real-IP"));
-    let _nginx = scene.nginx(&text, front);
-    let old = scene.seen(front, "old", &FORGED);
-    assert!(old.fields("client-cert").is_empty(), "{}", old.head);
-}
-
-/// The first block of keygate's configuration in a section.
-fn first_toml(heading: &str) -> String {
-    blocks(section(heading), "toml").remove(0)
-}
-
-#[test]
-fn haproxy_and_keygate_send_the_headers_on_the_page() {
-    if skip::without("haproxy") {
-        return;
-    }
-    let scene = Scene::new();
-    let front = reserved_address();
-    let _haproxy = scene.haproxy(&block("### HTTP", "haproxy"), front, scene.origin.address());
-    let keygate = scene.keygate(&block("### HTTP", "toml"), reserved_address());
-    let old = scene.seen(front, "old", &[]);
-    let new = scene.seen(keygate.address(), "new", &[]);
-    is_as_the_table_says(&table("### HTTP", "| by HAProxy, as above |"), &old, &new);
-    assert_eq!(client_cert(&new), *scene.good.der);
-    let plain = BASE64_STANDARD.encode(&scene.good.der);
-    assert_eq!(old.fields("x-ssl-client-cert"), [&plain]);
-    assert_eq!(new.fields("client-cert"), [&format!(":{plain}:")]);
-    assert_eq!(old.fields("x-ssl-client-verify"), ["0"]);
-
-    let old = scene.seen(front, "old-named", &FORGED);
-    assert_eq!(old.fields("x-forwarded-for"), ["192.0.2.1", "127.0.0.1"]);
-    assert_eq!(old.fields("x_ssl_client_verify"), ["SUCCESS"]);
-    assert_eq!(old.fields("x-ssl-client-cert"), [&plain]);
-    let new = scene.seen(keygate.address(), "new-named", &FORGED);
-    assert_eq!(new.fields("x-forwarded-for"), ["127.0.0.1"]);
-    assert!(!new.head.contains("forged") && !new.head.contains("SUCCESS"), "{}", new.head);
-}
-
-/// A server of TCP that shows all that comes on a connection up to its end.
-fn server() -> (SocketAddr, Receiver<Vec<u8>>) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    let (sender, received) = channel();
-    std::thread::spawn(move || {
-        for tcp in listener.incoming() {
-            let (mut tcp, mut bytes) = (tcp.unwrap(), Vec::new());
-            let _ = tcp.read_to_end(&mut bytes); // it may be cut
-            let _ = tcp.write_all(b"bye"); // the client may be gone
-            let _ = sender.send(bytes); // the test may have ended
-        }
-    });
-    (address, received)
-}
-
-#[test]
-fn haproxy_and_keygate_send_proxy_headers_with_the_name_of_the_client() {
-    if skip::without("haproxy") {
-        return;
-    }
-    let scene = Scene::new();
-    let (address, received) = server();
-    let front = reserved_address();
-    let _haproxy = scene.haproxy(&block("### TCP", "haproxy"), front, address);
-    let text = scene.placed(&block("### TCP", "toml"), front, reserved_address(), address);
-    let keygate = Keygate::configured(&scene.pki, &running(&text));
-    for (place, is_keygate) in [(front, false), (keygate.address(), true)] {
-        let mut client = Client::connect(&scene.pki, place, &scene.good);
-        let from = client.tcp().local_addr().unwrap();
-        client.send("hello");
-        client.finish();
-        // Waiting for the listener made empty connections.
-        let bytes = std::iter::repeat_with(|| received.recv_timeout(TIMEOUT).unwrap())
-            .find(|bytes| bytes.ends_with(b"hello"))
-            .unwrap();
-        assert_eq!(client.rest(), "bye");
-        let (header, length) = ProxyHeader::parse(&bytes, ParseConfig::default()).unwrap();
-        assert_eq!(&bytes[length..], b"hello");
-        assert_eq!(header.proxied_address().unwrap().source, from);
-        let ssl = header.ssl().unwrap();
-        assert_eq!((ssl.cn(), ssl.version()), (Some("good"), Some("TLSv1.3")));
-        let has_certificate = ssl.tlvs().any(|tlv| matches!(tlv.unwrap(), Tlv::Custom(0x28, _)));
-        assert_eq!(has_certificate, is_keygate, "{header:?}");
-        assert_eq!(ssl.cipher().is_some(), is_keygate, "{header:?}");
-        assert_eq!(header.authority().is_some(), is_keygate, "{header:?}");
-    }
-}
-
 /// The alert of TLS that a client reads, as OpenSSL names it.
 fn has_alert(output: &Output, alert: &str) -> bool {
     String::from_utf8_lossy(&output.stderr).contains(alert)
@@ -574,83 +384,6 @@ fn a_service_behind_envoy_finds_the_keys_on_the_page() {
     let there: BTreeSet<_> = there.flat_map(|row| code(row[0])).collect();
     assert_eq!(keys, there, "{value}");
     assert!(request.fields("client-cert").is_empty());
-}
-
-#[test]
-fn every_directive_on_the_page_exists() {
-    if !skip::without("nginx") {
-        let scene = Scene::new();
-        for row in table("## nginx", "| nginx | keygate |") {
-            for directive in code(row[0]) {
-                // A parameter of a server ends in `=`.
-                let text = match directive.ends_with('=') {
-                    true => format!("upstream one {{ server 127.0.0.1 {directive}1; }}"),
-                    false => format!("{directive} ;"),
-                };
-                let output = scene.nginx_command(&text).arg("-t").output().unwrap();
-                let is_one = ["unknown directive", "invalid parameter"]
-                    .iter()
-                    .all(|problem| !output_text(&output).contains(problem));
-                assert!(is_one, "{directive}: {}", output_text(&output));
-            }
-        }
-    }
-    if !skip::without("haproxy") {
-        let scene = Scene::new();
-        let all = system("haproxy", &["-dKall", "-q", "-c", "-f", "/dev/null"]);
-        let all = String::from_utf8_lossy(&all.stdout).into_owned();
-        let words: BTreeSet<_> = all.split([' ', '\t', '\n', '[', ']', ':']).collect();
-        for row in table("### TCP", "| HAProxy | keygate |") {
-            for keyword in code(row[0]) {
-                // Not all keywords are in that list: the others are tried.
-                let is_accepted = |line: &str| {
-                    let text = format!("defaults\n mode http\n {line}\n");
-                    let output = scene.haproxy_command(&text).arg("-c").output().unwrap();
-                    let output_text = output_text(&output);
-                    let problems = ["unknown keyword", "unknown option", "'timeout' supports"];
-                    !problems.iter().any(|problem| output_text.contains(problem))
-                };
-                assert!(!is_accepted("timeout nonsense 1s") && !is_accepted("option nonsense"));
-                assert!(!is_accepted("nonsense 1"));
-                let is_one = match keyword.split_once(' ') {
-                    Some(("option", _)) => is_accepted(keyword),
-                    Some(_) => is_accepted(&format!("{keyword} 1s")),
-                    None => words.contains(keyword) || is_accepted(&format!("{keyword} 1")),
-                };
-                assert!(is_one, "{keyword}");
-            }
-        }
-    }
-}
-
-/// Keys in tables and in sentences, which may omit `services.`.
-#[test]
-fn every_configuration_key_on_the_page_exists() {
-    let minimal = include_str!("../../../config/minimal.toml");
-    let example = format!(
-        "{minimal}\n\
-         [[lists]]\nname = \"a\"\npath = \"b\"\n\
-         [[authorizers]]\nname = \"b\"\nlisten = \"unix:c\"\nprotocol = \"spop\"\n\
-         [[exceptions]]\nfingerprint = \"{}\"\nuntil = 2030-01-01\nreason = \"c\"\n",
-        "0".repeat(64)
-    );
-    let known = keys(&toml::from_str(&example).unwrap());
-    let tables: BTreeSet<_> = known.keys().flat_map(|key| key.split('.').rev().skip(1)).collect();
-    let mut seen = 0;
-    for word in PAGE.split('`').skip(1).step_by(2) {
-        let key = word.split(' ').next().unwrap();
-        let is_plain = |letter: char| letter.is_ascii_lowercase() || "._".contains(letter);
-        let first = key.split('.').next().unwrap();
-        if !key.contains('.') || !key.chars().all(is_plain) || !tables.contains(first) {
-            continue;
-        }
-        let is_one = [key.to_owned(), format!("services.{key}")].iter().any(|key| {
-            known.contains_key(key) || known.keys().any(|it| it.starts_with(&format!("{key}.")))
-        });
-        assert!(is_one, "{key}");
-        seen += 1;
-    }
-    assert!(seen > 80, "{seen}");
 }
 
 /// Runs the commands of the last section in order, with nginx as the old proxy: keygate beside

@@ -1,25 +1,22 @@
 //! The alerts and the dashboard use only series that keygate exposes, and Prometheus and Grafana
 //! accept them.
 
+mod scene;
+mod server;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use keygate::spki::Fingerprint;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::support::asker::Asker;
-use crate::support::keygate::{Keygate, keygate};
-use crate::support::origin::Origin;
-use crate::support::pki::{Kind, Party, Pki};
-use crate::support::program::{Program, python_with, reserved_address};
-use crate::support::promql::{Expression, Selector};
-use crate::support::proxy::{Configuration, Configure};
-use crate::support::{blocks, output_text, skip, system, wait_for, wait_until, write_filter};
+use self::scene::{Exposed, Scene, between, words};
+use crate::support::program::python_with;
+use crate::support::promql::Expression;
+use crate::support::proxy::Configure;
+use crate::support::{blocks, output_text, skip, system, wait_until, write_filter};
 
 const RULES: &str = include_str!("../../../deploy/prometheus/keygate.rules.yml");
 const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
@@ -161,176 +158,6 @@ fn queries(job: &str, interval: &str) -> Vec<Query> {
         })
     });
     queries.collect()
-}
-
-/// A proxy with every feature that has series only if it is configured. The proxy rejects `lost`.
-struct Scene {
-    pki: Pki,
-    keygate: Keygate,
-    good: Party,
-    lost: Party,
-    /// The metrics that `keygate fetch` has written.
-    textfile: String,
-    _origin: Origin,
-}
-
-impl Scene {
-    fn new(change: impl FnOnce(&Pki, Configuration) -> Configuration) -> Self {
-        let (pki, origin) = (Pki::new(), Origin::start());
-        let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
-        // The command sets the date of the filter, because an old filter causes an alert.
-        let filter = pki.path("lost.pkbf");
-        let filter = filter.to_str().unwrap();
-        let lost_key = lost.certificate.to_str().unwrap();
-        for arguments in [
-            &["filter", "create", filter, "--entries", "1000", "--fp-rate", "1e-9"][..],
-            &["filter", "add", filter, lost_key][..],
-        ] {
-            let made = keygate(arguments);
-            assert!(made.status.success(), "{}", output_text(&made));
-        }
-        let text = change(&pki, Configuration::new(origin.address()));
-        let keygate = text.start(&pki);
-        Self { pki, keygate, good, lost, textfile: String::new(), _origin: origin }
-    }
-
-    fn plain() -> Self {
-        Self::new(|_, configuration| configuration)
-    }
-
-    fn full() -> Self {
-        let mut scene = Self::new(|pki, configuration| {
-            pki.client("keygate-client", Kind::P256);
-            pki.crl("clients.crl", &[], Duration::from_hours(720));
-            let [stolen, excused] = ["stolen", "excused"]
-                .map(|name| Fingerprint::of(&pki.client(name, Kind::P256).spki));
-            std::fs::write(pki.path("deny.txt"), format!("{stolen}\n")).unwrap();
-            let more = format!(
-                r#"
-[[lists]]
-name = "march"
-path = "deny.txt"
-
-[[exceptions]]
-fingerprint = "{excused}"
-until = 2999-12-31
-reason = "it is waited for"
-
-[[services]]
-name = "partner"
-listen = "127.0.0.1:0"
-server_names = ["partner.example"]
-tls = {{ certificate = "server.pem", private_key = "server.key" }}
-client_auth = {{ trust_anchors = "ca.pem" }}
-
-[services.upstream]
-servers = ["https://localhost:1"]
-tls = {{ trust_anchors = "ca.pem", certificate = "keygate-client.pem", private_key = "keygate-client.key" }}
-
-[[authorizers]]
-name = "edge"
-listen = "unix:ask.sock"
-protocol = "http"
-certificate_from = "client-cert"
-"#
-            );
-            configuration
-                .client_auth("crls = [\"clients.crl\"]")
-                .unset("services.upstream.response_timeout")
-                .upstream("health_check = { interval = \"1s\" }")
-                .global(&more)
-        });
-        scene.textfile = textfile(&scene.pki);
-        // The first health checks follow shortly after the proxy is ready.
-        wait_until("the servers are shown", || {
-            scene.keygate.metrics().keys().any(|it| it.starts_with("keygate_upstream_server_up"))
-        });
-        scene
-    }
-
-    fn scrape(&self) -> String {
-        self.keygate.admin("/metrics").1 + &self.textfile
-    }
-}
-
-/// The metrics of a run of `keygate fetch` that fails.
-fn textfile(pki: &Pki) -> String {
-    let (directory, file) = (pki.path("badkeys"), pki.path("fetch.prom"));
-    let (directory, textfile) = (directory.to_str().unwrap(), file.to_str().unwrap());
-    let url = "http://127.0.0.1:1/badkeysdata.json";
-    let run = keygate(&["fetch", "--badkeys", directory, "--url", url, "--textfile", textfile]);
-    assert_eq!(run.status.code(), Some(3), "{}", output_text(&run));
-    std::fs::read_to_string(&file).unwrap()
-}
-
-/// The labels of every series, by metric.
-struct Exposed(BTreeMap<String, Vec<BTreeMap<String, String>>>);
-
-impl Exposed {
-    fn by(scene: &Scene) -> Self {
-        let mut exposed: BTreeMap<String, Vec<_>> = BTreeMap::new();
-        // Prometheus itself makes the series of scrape results.
-        exposed.insert("up".to_owned(), vec![BTreeMap::new()]);
-        let metrics = scene.keygate.metrics();
-        let fetched = scene.textfile.lines().filter(|line| !line.starts_with('#'));
-        let fetched = fetched.map(|line| line.split(' ').next().unwrap());
-        for series in metrics.keys().map(String::as_str).chain(fetched) {
-            let [Selector { metric, matchers }] =
-                Expression::read(series).selectors.try_into().unwrap();
-            let labels = matchers.into_iter().map(|label| (label.label, label.value));
-            exposed.entry(metric).or_default().push(labels.collect());
-        }
-        Self(exposed)
-    }
-
-    /// The names of the labels of a metric, with those that Prometheus gives to a target.
-    fn labels(&self, metric: &str, of: &str) -> BTreeSet<&str> {
-        let series = self.0.get(metric).unwrap_or_else(|| panic!("{metric} is not exposed: {of}"));
-        let ours = series.iter().flat_map(|labels| labels.keys().map(String::as_str));
-        ours.chain(["job", "instance"]).collect()
-    }
-
-    /// Checks that the metric, labels and label values of a selector exist.
-    fn check(&self, selector: &Selector, of: &str) {
-        let metric = selector.metric.as_str();
-        let labels = self.labels(metric, of);
-        for matcher in &selector.matchers {
-            let label = matcher.label.as_str();
-            assert!(labels.contains(label), "{metric} has no label {label}: {of}");
-            let known = self.0[metric].iter().filter_map(|series| series.get(label));
-            let known: BTreeSet<_> = known.map(String::as_str).collect();
-            let is_free = |value: &str| FREE.contains(&label) && !value.is_empty();
-            for value in matcher.values().into_iter().filter(|value| !is_free(value)) {
-                assert!(known.contains(value), "{metric} has no {label}={value:?}: {of}");
-            }
-        }
-    }
-
-    /// Checks all selectors of an expression. Returns the labels that its series can have.
-    fn check_expression(&self, text: &str) -> BTreeSet<String> {
-        let expression = Expression::read(text);
-        assert!(!expression.selectors.is_empty(), "no series: {text}");
-        let mut labels = expression.made.clone();
-        for selector in &expression.selectors {
-            self.check(selector, text);
-            labels.extend(self.labels(&selector.metric, text).into_iter().map(str::to_owned));
-        }
-        for label in &expression.labels {
-            assert!(labels.contains(label), "no series has the label {label}: {text}");
-        }
-        labels
-    }
-}
-
-/// The words in a text that `begin` like this.
-fn words<'a>(text: &'a str, begin: &str) -> Vec<&'a str> {
-    let words = text.split(|it: char| !it.is_ascii_alphanumeric() && it != '_');
-    words.filter(|word| word.starts_with(begin)).collect()
-}
-
-/// Every piece of text between `begin` and `end`.
-fn between<'a>(text: &'a str, begin: &str, end: &str) -> Vec<&'a str> {
-    text.split(begin).skip(1).map(|rest| rest.split(end).next().unwrap()).collect()
 }
 
 #[test]
@@ -551,119 +378,4 @@ fn a_filter_whose_max_age_was_removed_is_not_stale() {
     assert_ne!(without, text);
     std::fs::write(&file, without).unwrap();
     scene.keygate.wait_for_metric(stale, 0.0);
-}
-
-/// Prometheus, with our rules and two proxies to scrape many times a second. Ends with the test.
-struct Prometheus {
-    _program: Program,
-    address: SocketAddr,
-    _directory: tempfile::TempDir,
-}
-
-impl Prometheus {
-    fn scraping(targets: [(&str, SocketAddr); 2]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let jobs = targets.map(|(job, address)| {
-            json!({ "job_name": job, "static_configs": [{ "targets": [address.to_string()] }] })
-        });
-        let text = json!({
-        "global": { "scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "200ms" },
-            "scrape_configs": jobs,
-            "rule_files": [path("deploy/prometheus/keygate.rules.yml")],
-        });
-        let file = directory.path().join("prometheus.yml");
-        std::fs::write(&file, text.to_string()).unwrap();
-        let address = reserved_address();
-        let mut command = Command::new("prometheus");
-        let data = directory.path().join("data");
-        command
-            .arg(format!("--config.file={}", file.display()))
-            .arg(format!("--storage.tsdb.path={}", data.display()))
-            .arg(format!("--web.listen-address={address}"));
-        let program = Program::start(&mut command).listening_on(address);
-        Self { _program: program, address, _directory: directory }
-    }
-
-    /// The `data` in a response of the API, if there is one yet.
-    fn send_get(&self, page: &str, parameters: &[String]) -> Value {
-        let url = format!("http://{}/api/v1/{page}", self.address);
-        let parameters = parameters.iter().flat_map(|it| ["--data-urlencode", it.as_str()]);
-        let arguments = ["--silent", "--get", &url].into_iter().chain(parameters);
-        let response = system("curl", &arguments.collect::<Vec<_>>());
-        let response: Value = serde_json::from_slice(&response.stdout).unwrap_or_default();
-        assert_ne!(response["status"], "error", "{page}: {response}");
-        response["data"].clone()
-    }
-
-    /// The current series of an expression, each with its value.
-    fn query(&self, expression: &str) -> Vec<(Value, f64)> {
-        let data = self.send_get("query", &[format!("query={expression}")]);
-        let series = data["result"].as_array().cloned().unwrap_or_default();
-        let value = |series: &Value| series["value"][1].as_str().unwrap().parse().unwrap();
-        series.iter().map(|series| (series["metric"].clone(), value(series))).collect()
-    }
-
-    /// Queries until a series has a value.
-    fn wait_for(&self, what: &str, expression: &str) -> Vec<(Value, f64)> {
-        wait_for(what, || {
-            let series = self.query(expression);
-            let has_value = series.iter().any(|(_, value)| !value.is_nan());
-            if has_value { Ok(series) } else { Err(format!("{expression} has no value")) }
-        })
-    }
-}
-
-/// Excludes two alerts that may be pending for a moment: before the first scrape, and after a late
-/// scrape on a busy machine.
-const OTHERS: &str = "ALERTS{alertname!~\"KeygateAllDown|KeygateDown\"}";
-
-#[test]
-fn prometheus_alerts_on_a_compromised_key_only_and_no_panel_is_empty() {
-    if skip::without("prometheus") {
-        return;
-    }
-    let (plain, full) = (Scene::plain(), Scene::full());
-    let prometheus = Prometheus::scraping([
-        ("keygate-plain", plain.keygate.admin_address()),
-        ("keygate-full", full.keygate.admin_address()),
-    ]);
-    for job in ["keygate-plain", "keygate-full"] {
-        prometheus.wait_for("a scrape", &format!("up{{job={job:?}}} == 1"));
-    }
-    assert_eq!(prometheus.query(OTHERS), [], "nothing has happened");
-
-    let asked = Asker::unix(&full.pki.path("ask.sock")).ask_about(&full.good);
-    assert_eq!(asked.status, 200, "{}", asked.head);
-    // Every panel has data for a working proxy with any configuration.
-    for (scene, job) in [(&plain, "keygate-plain"), (&full, "keygate-full")] {
-        let response = scene.keygate.curl(&scene.good, &[]);
-        assert_eq!(response.stdout, b"hello\n", "{}", output_text(&response));
-        let of_all = queries(job, "1m");
-        for query in &of_all {
-            // Where only some of it is there, one part of a panel is enough.
-            let of_panel = of_all.iter().filter(|other| other.panel == query.panel);
-            let parts = of_panel.map(|it| format!("({})", it.expression)).collect::<Vec<_>>();
-            let expression =
-                if job == "keygate-full" { &query.expression } else { &parts.join(" or ") };
-            prometheus.wait_for(&query.panel, expression);
-        }
-    }
-    let rules = prometheus.send_get("rules", &[]);
-    let groups = rules["groups"].as_array().unwrap();
-    for rule in groups.iter().flat_map(|group| group["rules"].as_array().unwrap()) {
-        assert_eq!(rule["health"], "ok", "{rule}");
-    }
-
-    let refused = full.keygate.curl(&full.lost, &[]);
-    assert!(output_text(&refused).contains("access denied"), "{}", output_text(&refused));
-    let firing = prometheus.wait_for("an alert", "ALERTS{alertstate=\"firing\"}");
-    let instance = full.keygate.admin_address().to_string();
-    let alert = json!({
-        "__name__": "ALERTS", "alertname": "KeygateCompromisedKey", "alertstate": "firing",
-        "severity": "warning", "job": "keygate-full", "instance": instance, "service": "test",
-        "verdict": "probable",
-    });
-    assert_eq!(firing, [(alert, 1.0)]);
-    assert_eq!(prometheus.query(OTHERS).len(), 1, "and of nothing else");
-    drop((plain.pki, full.pki));
 }
