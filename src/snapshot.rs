@@ -51,7 +51,7 @@ pub use load::{Loader, RefreshedSnapshot};
 pub use rejection_reason::RejectionReason;
 pub use report::{
     AffectedClient, AuthorizerReport, CrlReport, ExceptionReport, FilterReport, ListReport,
-    Rejection, ReloadReport, Report, ServiceReport, SignatureReport, WaitingReport,
+    PolicyReport, Rejection, ReloadReport, Report, ServiceReport, SignatureReport, WaitingReport,
 };
 pub use routes::Routes;
 pub use warning::{CertificateFile, PeriodProblem, Warning};

@@ -34,13 +34,14 @@ impl<'a> ServiceRow<'a> {
         let failed = &traffic.failed_handshakes;
         let failed: Vec<_> =
             failed.iter().map(|(result, count)| format!("{result}: {count}")).collect();
+        let policy = &report.policy;
         let actions = [
-            ("confirmed", report.on_confirmed),
-            ("probable", report.on_probable),
-            ("cleared", report.on_cleared),
-            ("listed", report.on_listed),
-            ("weak", report.on_weak),
-            ("unchecked", report.on_unchecked),
+            ("confirmed", policy.on_confirmed),
+            ("probable", policy.on_probable),
+            ("cleared", policy.on_cleared),
+            ("listed", policy.on_listed),
+            ("weak", policy.on_weak),
+            ("unchecked", policy.on_unchecked),
         ];
         let actions = actions.map(|(verdict, action)| format!("{verdict}: {action}"));
         Self {

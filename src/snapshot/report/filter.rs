@@ -1,0 +1,145 @@
+//! A filter in use, its signature, and the update of it that waits for the operator.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::ReloadReport;
+use crate::guard::NamedFilter;
+use crate::pkbf::FilterSummary;
+use crate::signature::FileSignature;
+
+/// A filter in use and the last attempt to read its file.
+#[derive(Debug, Clone, Serialize)]
+pub struct FilterReport {
+    /// Name of the filter.
+    pub name: String,
+    /// Properties of the filter in use.
+    #[serde(flatten)]
+    pub summary: FilterSummary,
+    /// When the filter was put in use.
+    pub loaded: u64,
+    /// Whether the filter is older than `max_age`.
+    pub stale: bool,
+    /// Whether the filter comes from the state directory, because its file was rejected at the
+    /// start.
+    pub last_good_in_use: bool,
+    /// The last attempt to read the file.
+    pub last_reload: ReloadReport,
+    /// The last attempt that ended with a rejection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_rejection: Option<ReloadReport>,
+    /// The update that waits for the operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingReport>,
+    /// The signature of the filter in use, if `minisign_key` is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signature: Option<SignatureReport>,
+}
+
+impl FilterReport {
+    /// A filter read from `path` and put in use at `loaded`; nothing waits.
+    pub(in crate::snapshot) fn new(
+        named: &NamedFilter,
+        path: &Path,
+        loaded: u64,
+        last_reload: ReloadReport,
+    ) -> Self {
+        Self {
+            name: named.name.to_string(),
+            summary: FilterSummary::of(path, &named.filter, &named.sha256),
+            loaded,
+            stale: false,
+            last_good_in_use: false,
+            last_reload,
+            last_rejection: None,
+            waiting: None,
+            signature: None,
+        }
+    }
+}
+
+/// A signature that was verified.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SignatureReport {
+    /// The id of the key that made the signature, in hex.
+    pub key_id: String,
+    /// The trusted comment, at most 200 characters of it.
+    pub comment: String,
+}
+
+impl SignatureReport {
+    /// A verified signature.
+    pub(crate) fn of(signature: &FileSignature) -> Self {
+        Self { key_id: signature.key_id(), comment: signature.comment() }
+    }
+}
+
+impl std::fmt::Display for SignatureReport {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} ({})", self.key_id, self.comment)
+    }
+}
+
+/// An update that waits for the operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingReport {
+    /// SHA-256 of the file, in hex.
+    pub sha256: String,
+    /// Revision in the header.
+    pub revision: u32,
+    /// Last change according to the header.
+    pub updated: u64,
+    /// Number of entries according to the header.
+    pub entries: u32,
+    /// Number of recent clients that the update would reject.
+    pub new_hits: usize,
+    /// Limit in the configuration, if there is one.
+    pub max_new_hits: Option<usize>,
+    /// Some of the recent clients that the update would reject.
+    pub clients: Vec<AffectedClient>,
+}
+
+impl WaitingReport {
+    /// The clients as one text, for a log line.
+    pub(in crate::snapshot) fn client_list(&self) -> String {
+        let clients: Vec<String> = self.clients.iter().map(ToString::to_string).collect();
+        clients.join(", ")
+    }
+
+    /// An update that would reject `new_hits` recent clients, among them `clients`.
+    pub(in crate::snapshot) fn new(
+        update: &NamedFilter,
+        new_hits: usize,
+        max_new_hits: Option<usize>,
+        clients: Vec<AffectedClient>,
+    ) -> Self {
+        let header = update.filter.header();
+        Self {
+            sha256: data_encoding::HEXLOWER.encode(&update.sha256),
+            revision: header.revision,
+            updated: header.updated_at,
+            entries: header.entry_count,
+            new_hits,
+            max_new_hits,
+            clients,
+        }
+    }
+}
+
+/// A recent client that an update would reject.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AffectedClient {
+    /// Name of the service that admitted the client.
+    pub service: String,
+    /// Fingerprint of the client's own key, in hex.
+    pub fingerprint: String,
+    /// Subject of the client's certificate.
+    pub subject: String,
+}
+
+impl std::fmt::Display for AffectedClient {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} {} ({})", self.fingerprint, self.subject, self.service)
+    }
+}

@@ -1,0 +1,35 @@
+//! The policy in use: the action for each verdict.
+
+use serde::Serialize;
+
+use crate::guard::Policy;
+
+/// The actions of a service or authorizer by verdict.
+#[derive(Debug, Clone, Serialize)]
+pub struct PolicyReport {
+    /// The action for a key that the source of proofs clears.
+    pub on_cleared: &'static str,
+    /// The action for a key whose compromise is proved.
+    pub on_confirmed: &'static str,
+    /// The action for a key on a list.
+    pub on_listed: &'static str,
+    /// The action for a key in a filter.
+    pub on_probable: &'static str,
+    /// The action for a client whose key cannot be checked.
+    pub on_unchecked: &'static str,
+    /// The action for an RSA key that anybody can factor.
+    pub on_weak: &'static str,
+}
+
+impl PolicyReport {
+    pub(super) fn new(policy: &Policy) -> Self {
+        Self {
+            on_cleared: policy.on_cleared.as_str(),
+            on_confirmed: policy.on_confirmed.as_str(),
+            on_listed: policy.on_listed.as_str(),
+            on_probable: policy.on_probable.as_str(),
+            on_unchecked: policy.on_unchecked.as_str(),
+            on_weak: policy.on_weak.as_str(),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! A service in use.
+
+use serde::Serialize;
+
+use super::{CrlReport, PolicyReport, ReloadReport};
+use crate::config::ServiceConfig;
+use crate::tls::Crls;
+
+/// A service in use and the last attempt to read its files.
+#[derive(Debug, Clone, Serialize)]
+pub struct ServiceReport {
+    /// Name of the service.
+    pub name: String,
+    /// Address that the service listens on, as configured.
+    pub listen: String,
+    /// Server names; empty for the default service of an address.
+    pub server_names: Vec<String>,
+    /// Addresses of the upstream servers.
+    pub upstream: Vec<String>,
+    /// Maximum number of open client connections.
+    pub max_connections: usize,
+    /// The action for each verdict.
+    #[serde(flatten)]
+    pub policy: PolicyReport,
+    /// When the server certificate expires.
+    pub certificate_not_after: u64,
+    /// Expiry of the client CA that expires first, in seconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trust_anchor_not_after: Option<u64>,
+    /// When the client certificate for the upstream expires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_certificate_not_after: Option<u64>,
+    /// When the first CRL expires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crl_next_update: Option<u64>,
+    /// The CRLs in use.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub crls: Vec<CrlReport>,
+    /// The last attempt to read the files of the service.
+    pub last_reload: ReloadReport,
+}
+
+impl ServiceReport {
+    /// A service with this `config`.
+    pub(in crate::snapshot) fn new(
+        config: &ServiceConfig,
+        expiry: CertificateExpiry,
+        crls: &Crls,
+        last_reload: ReloadReport,
+    ) -> Self {
+        Self {
+            name: config.name.clone(),
+            listen: config.listen.to_string(),
+            server_names: config.server_names.clone(),
+            upstream: config.upstream.servers.iter().map(ToString::to_string).collect(),
+            max_connections: config.limits.max_connections,
+            policy: PolicyReport::new(&config.policy),
+            certificate_not_after: expiry.server.unwrap_or_default(),
+            trust_anchor_not_after: expiry.trust_anchor,
+            upstream_certificate_not_after: expiry.upstream_client,
+            crl_next_update: expiry.crl,
+            crls: CrlReport::all(crls),
+            last_reload,
+        }
+    }
+}
+
+/// Expiry of the certificates and CRLs of a service, in seconds since the Unix epoch.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::snapshot) struct CertificateExpiry {
+    /// Expiry of the server certificate; `None` for an authorizer without TLS.
+    pub(in crate::snapshot) server: Option<u64>,
+    /// Expiry of the client CA that expires first.
+    pub(in crate::snapshot) trust_anchor: Option<u64>,
+    /// Expiry of the client certificate for the upstream, if there is one.
+    pub(in crate::snapshot) upstream_client: Option<u64>,
+    /// Expiry of the first CRL that expires.
+    pub(in crate::snapshot) crl: Option<u64>,
+}
