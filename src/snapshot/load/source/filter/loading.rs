@@ -1,0 +1,104 @@
+//! A filter is loaded: for the first time, or under new settings.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{FilterSource, first_value};
+use crate::config::FilterConfig;
+use crate::pkbf;
+use crate::snapshot::filter_rejection::FilterRejection;
+use crate::snapshot::load::check::canary;
+use crate::snapshot::load::context::LoadContext;
+use crate::snapshot::load::error::LoadError;
+use crate::snapshot::load::failure::{Failure, ReadError};
+use crate::snapshot::load::last_good::LastGood;
+use crate::snapshot::load::load_errors::LoadErrors;
+use crate::snapshot::load::signed::signature_paths;
+
+impl FilterSource {
+    /// Reads the filter for the first time, or under other settings than those of `before`, which
+    /// is the source in use with the same name.
+    ///
+    /// # Errors
+    /// Returns an error if the filter is rejected, and nothing can be used in its place. The files of
+    /// canaries that cannot be read have an error each.
+    pub(crate) fn load(
+        config: FilterConfig,
+        before: Option<&Self>,
+        context: LoadContext<'_>,
+    ) -> Result<Self, LoadErrors> {
+        let now = context.now;
+        let mut first = None;
+        let mut choose = || {
+            let value = match before {
+                Some(before) => first_value::under_new_settings(&config, before.in_use(), context),
+                None => first_value::of_new_source(&config, context),
+            }?;
+            Ok(first.insert(value).filter.clone())
+        };
+        let filter = LastGood::load(paths(&config), now, context.max_wait, &mut choose).or_else(
+            |rejection: FilterRejection| {
+                // The writer holds its lock for too long.
+                let is_torn = rejection.failure() == Failure::BeingWritten;
+                if !is_torn || before.is_some() {
+                    return Err(rejection);
+                }
+                let value = first_value::in_place_of_file(&config, rejection, context)?;
+                let filter = first.insert(value).filter.clone();
+                LastGood::load(paths(&config), now, context.max_wait, || Ok(filter.clone()))
+            },
+        );
+        let filter = filter.map_err(|rejection| errors_of(&config, rejection, context.file))?;
+        let (mut held, mut rejection) = (None, None);
+        let (mut is_last_good, mut is_untried) = (false, false);
+        if let Some(first) = first {
+            (held, rejection) = (first.held, first.rejection.map(Arc::new));
+            (is_last_good, is_untried) = (first.is_last_good, first.is_untried);
+        }
+        let metrics = context.metrics.filter(&config.name);
+        let mut source = Self {
+            config,
+            metrics,
+            filter,
+            is_stale: false,
+            is_last_good,
+            is_untried,
+            rejection,
+            last_rejection: None,
+            held,
+        };
+        source.check_age(now);
+        Ok(source)
+    }
+}
+
+/// The rejection of the filter, and the files of canaries that were not tried because of it.
+fn errors_of(config: &FilterConfig, rejection: FilterRejection, file: Option<&Path>) -> LoadErrors {
+    let canaries = match &rejection {
+        // Those before it can be used.
+        FilterRejection::CanaryFile { path, .. } | FilterRejection::CanaryMissing { path, .. } => {
+            let tried = config.canaries.iter().position(|it| it == path);
+            config.canaries.get(tried.map_or(0, |tried| tried + 1)..).unwrap_or_default()
+        }
+        FilterRejection::File(_)
+        | FilterRejection::Future { .. }
+        | FilterRejection::NewHits { .. }
+        | FilterRejection::NewHitsOfNewFilter { .. }
+        | FilterRejection::Plausibility(_)
+        | FilterRejection::RandomHits { .. }
+        | FilterRejection::Rollback { .. }
+        | FilterRejection::Shrunk { .. }
+        | FilterRejection::Signature(_)
+        | FilterRejection::Untried { .. } => &config.canaries,
+    };
+    let others = canaries.iter().filter_map(|path| canary::ensure_usable(path).err());
+    let error = |source| LoadError::of_filter(config, source, file);
+    LoadErrors::of(error(rejection), others.map(error))
+}
+
+/// The paths of the filter, its checksum file, its signature, the keys and its canaries.
+fn paths(config: &FilterConfig) -> Vec<PathBuf> {
+    let own = [config.path.clone(), pkbf::sidecar_of(&config.path)];
+    let signed = signature_paths(&config.path, config.minisign_key.as_deref());
+    own.into_iter().chain(signed).chain(config.canaries.iter().cloned()).collect()
+}
