@@ -4,26 +4,31 @@
 //! registries ([`Exposition`]). Handles are resolved once, not for each request. Series exist from
 //! the start, at zero. Label values come from enums and the configuration, never from a client.
 //! [`Label`] is implemented here for enums of rooms that this room uses. A room that uses this one
-//! implements it beside its enum.
+//! defines its own labels with the macro `labels`.
 
 mod authorizer;
 mod confirm;
 mod control;
 mod exposition;
+mod filter;
 mod gauges;
 mod labels;
+mod list;
 mod logs;
 mod scrape;
 mod worker;
 
 pub use authorizer::AuthorizerMetrics;
 pub use confirm::ConfirmMetrics;
-pub use control::{ControlMetrics, FilterMetrics, ListMetrics};
+pub use control::ControlMetrics;
 pub use exposition::Exposition;
+pub use filter::FilterMetrics;
+pub(crate) use labels::labels;
 pub use labels::{
     CodeClass, ConfirmationResult, ConnectionResult, Family, KeyAction, Label, LogName, NameResult,
     QuestionResult, ReloadResult, UpstreamFailure, WaitOutcome,
 };
+pub use list::ListMetrics;
 pub use logs::LogMetrics;
 pub use scrape::{Buckets, Scrape};
 pub use worker::{ServiceMetrics, WorkerMetrics};

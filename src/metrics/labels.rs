@@ -42,13 +42,14 @@ impl<L: Label, M> Family<L, M> {
     }
 }
 
+/// Defines enums with the text of each variant, as labels.
 macro_rules! labels {
     ($($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* })*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum $name { $($(#[$variant_doc])* $variant,)* }
 
-        impl Label for $name {
+        impl $crate::metrics::Label for $name {
             const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             fn index(self) -> usize {
@@ -61,6 +62,8 @@ macro_rules! labels {
         }
     )*};
 }
+
+pub(crate) use labels;
 
 labels! {
     /// The first digit of a response's status.

@@ -1,27 +1,28 @@
 //! The class of a rejected revocation list, as metrics, logs and the status name it.
 
-use crate::metrics::Label;
+use crate::metrics::labels;
 use crate::tls::{CrlError, TlsFileError};
 
-/// The class of a rejected revocation list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CrlRejectionReason {
-    /// The file has no list in PEM or DER.
-    Encoding,
-    /// `nextUpdate` has passed.
-    Expired,
-    /// `thisUpdate` is in the future.
-    Future,
-    /// The file cannot be read.
-    Io,
-    /// The issuer is no CA of the service, must not sign lists, or has no list any more.
-    Issuer,
-    /// The list is older than the one that was in use.
-    Rollback,
-    /// The signature is not by the issuer.
-    Signature,
-    /// The list is of a kind that is not supported.
-    Unsupported,
+labels! {
+    /// The class of a rejected revocation list.
+    CrlRejectionReason {
+        /// The file has no list in PEM or DER.
+        Encoding = "encoding",
+        /// `nextUpdate` has passed.
+        Expired = "expired",
+        /// `thisUpdate` is in the future.
+        Future = "future",
+        /// The file cannot be read.
+        Io = "io",
+        /// The issuer is no CA of the service, must not sign lists, or has no list any more.
+        Issuer = "issuer",
+        /// The list is older than the one that was in use.
+        Rollback = "rollback",
+        /// The signature is not by the issuer.
+        Signature = "signature",
+        /// The list is of a kind that is not supported.
+        Unsupported = "unsupported",
+    }
 }
 
 impl CrlRejectionReason {
@@ -69,46 +70,5 @@ impl CrlRejectionReason {
             | CrlError::SignatureAlgorithm { .. }
             | CrlError::Version => Self::Unsupported,
         }
-    }
-}
-
-impl Label for CrlRejectionReason {
-    const ALL: &'static [Self] = &[
-        Self::Encoding,
-        Self::Expired,
-        Self::Future,
-        Self::Io,
-        Self::Issuer,
-        Self::Rollback,
-        Self::Signature,
-        Self::Unsupported,
-    ];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Encoding => "encoding",
-            Self::Expired => "expired",
-            Self::Future => "future",
-            Self::Io => "io",
-            Self::Issuer => "issuer",
-            Self::Rollback => "rollback",
-            Self::Signature => "signature",
-            Self::Unsupported => "unsupported",
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_reason_is_at_its_index() {
-        let all = CrlRejectionReason::ALL;
-        assert!(all.iter().enumerate().all(|(index, reason)| reason.index() == index));
     }
 }

@@ -1,0 +1,156 @@
+//! The series of filters.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Registry};
+
+use super::gauges::{GaugeTable, Gauges, Row};
+use super::labels::{Family, Label, ReloadResult};
+use super::{counters, opts, register};
+use crate::guard::NamedFilter;
+
+/// The series of one filter. `R` is the label of a rejected update's reason.
+#[derive(Debug, Clone)]
+pub struct FilterMetrics<R> {
+    name: String,
+    info: IntGaugeVec,
+    exposed_digest: ExposedDigest,
+    gauges: Gauges<FilterGauge>,
+    reloads: Family<ReloadResult, IntCounter>,
+    rejections: Family<R, IntCounter>,
+    /// Updates that an operator accepted although they failed a check.
+    pub accepted: IntCounter,
+}
+
+/// The SHA-256 of the file in use, in hex: a label value of `filter_info`.
+type ExposedDigest = Arc<Mutex<Option<String>>>;
+
+impl<R: Label> FilterMetrics<R> {
+    /// Shows a filter that was activated at `now`, in seconds since the Unix epoch.
+    pub fn record_loaded(&self, named: &NamedFilter, now: f64) {
+        let NamedFilter { filter, sha256, .. } = named;
+        let sha256 = data_encoding::HEXLOWER.encode(sha256);
+        let mut exposed = self.exposed_digest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = exposed.take() {
+            let _ = self.info.remove_label_values(&[&self.name, &before]); // fails if there is none
+        }
+        self.info.with_label_values(&[&self.name, &sha256]).set(1);
+        *exposed = Some(sha256);
+        let header = filter.header();
+        for (gauge, value) in [
+            (FilterGauge::Entries, header.entry_count.into()),
+            (FilterGauge::FalsePositiveRatio, filter.false_positive_ratio()),
+            (FilterGauge::FillRatio, filter.fill_ratio()),
+            (FilterGauge::LastReloadSuccessful, 1.0),
+            (FilterGauge::Loaded, now),
+            (FilterGauge::Revision, header.revision.into()),
+            (FilterGauge::Size, header.data_size() as f64),
+            (FilterGauge::Updated, header.updated_at as f64),
+        ] {
+            self.gauges.set(gauge, value);
+        }
+        self.reloads.of(ReloadResult::Loaded).inc();
+    }
+
+    /// Counts a check that found the file unchanged.
+    pub fn record_unchanged(&self) {
+        self.gauges.set(FilterGauge::LastReloadSuccessful, 1.0);
+        self.reloads.of(ReloadResult::Unchanged).inc();
+    }
+
+    /// Counts a rejected update.
+    pub fn record_rejected(&self, reason: R) {
+        self.gauges.set(FilterGauge::LastReloadSuccessful, 0.0);
+        self.reloads.of(ReloadResult::Rejected).inc();
+        self.rejections.of(reason).inc();
+    }
+
+    /// Sets whether the filter in use comes from the state directory.
+    pub fn set_last_good_in_use(&self, is_last_good: bool) {
+        self.gauges.set(FilterGauge::LastGoodInUse, is_last_good.into());
+    }
+
+    /// Sets whether the filter in use is older than its `max_age`.
+    pub fn set_stale(&self, is_stale: bool) {
+        self.gauges.set(FilterGauge::Stale, is_stale.into());
+    }
+}
+
+/// A gauge with the label `filter`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FilterGauge {
+    Entries,
+    FalsePositiveRatio,
+    FillRatio,
+    LastGoodInUse,
+    LastReloadSuccessful,
+    Loaded,
+    Revision,
+    Size,
+    Stale,
+    Updated,
+}
+
+#[rustfmt::skip] // a table
+const FILTER_GAUGES: [Row<FilterGauge>; 10] = [
+    Row { key: FilterGauge::Entries, name: "filter_entries", help: "Entries of the filter in use, according to its header." },
+    Row { key: FilterGauge::FalsePositiveRatio, name: "filter_false_positive_ratio", help: "Probability that one lookup of a key that was never added is a hit, calculated from the header." },
+    Row { key: FilterGauge::FillRatio, name: "filter_fill_ratio", help: "Fraction of the bits that are set." },
+    Row { key: FilterGauge::LastGoodInUse, name: "filter_last_good_in_use", help: "1 if the filter in use comes from the state directory, because its file was rejected at the start." },
+    Row { key: FilterGauge::LastReloadSuccessful, name: "filter_last_reload_successful", help: "0 if the file was rejected at its last check." },
+    Row { key: FilterGauge::Loaded, name: "filter_loaded_timestamp_seconds", help: "When the filter in use was loaded." },
+    Row { key: FilterGauge::Revision, name: "filter_revision", help: "Revision of the filter in use." },
+    Row { key: FilterGauge::Size, name: "filter_size_bytes", help: "Size of the bit field in use." },
+    Row { key: FilterGauge::Stale, name: "filter_stale", help: "1 if the filter in use was last changed longer ago than max_age." },
+    Row { key: FilterGauge::Updated, name: "filter_updated_timestamp_seconds", help: "When the filter in use was last changed, according to its header." },
+];
+
+/// The series of all filters.
+#[derive(Debug, Clone)]
+pub(super) struct FilterSeries {
+    info: IntGaugeVec,
+    gauges: GaugeTable<FilterGauge>,
+    reloads: IntCounterVec,
+    rejections: IntCounterVec,
+    accepted: IntCounterVec,
+    /// The exposed digests, by the name of the filter.
+    exposed_digests: Arc<Mutex<HashMap<String, ExposedDigest>>>,
+}
+
+impl FilterSeries {
+    #[rustfmt::skip] // a table
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let info = IntGaugeVec::new(opts("filter_info", "1, with the SHA-256 of the file in use as a label."), &["filter", "sha256"]);
+        Ok(Self {
+            info: register(registry, info)?,
+            gauges: GaugeTable::register(registry, "filter", &FILTER_GAUGES)?,
+            reloads: counters(registry, "filter_reloads_total", "Checks of a filter file by result.", &["filter", "result"])?,
+            rejections: counters(registry, "filter_refusals_total", "Rejected updates of a filter file by reason.", &["filter", "reason"])?,
+            accepted: counters(registry, "filter_updates_accepted_total", "Updates of a filter that an operator accepted although they failed a check.", &["filter"])?,
+            exposed_digests: Arc::default(),
+        })
+    }
+
+    pub(super) fn with_name<R: Label>(&self, name: &str) -> FilterMetrics<R> {
+        let mut digests = self.exposed_digests.lock().unwrap_or_else(PoisonError::into_inner);
+        FilterMetrics {
+            name: name.to_owned(),
+            info: self.info.clone(),
+            exposed_digest: Arc::clone(digests.entry(name.to_owned()).or_default()),
+            gauges: self.gauges.with_label(name),
+            reloads: Family::from_vec(&self.reloads, &[name]),
+            rejections: Family::from_vec(&self.rejections, &[name]),
+            accepted: self.accepted.with_label_values(&[name]),
+        }
+    }
+
+    pub(super) fn remove(&self, name: &str) {
+        let mut digests = self.exposed_digests.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(digest) = digests.remove(name) else { return };
+        if let Some(sha256) = digest.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = self.info.remove_label_values(&[name, &sha256]); // fails only if there is none
+        }
+        self.gauges.remove(name);
+    }
+}
