@@ -1,4 +1,4 @@
-//! Passes the commit and the target to the compiler, for `keygate --version`.
+//! Passes the commit and the target to the compiler, for `keygate --version` and the status page.
 
 #![allow(clippy::print_stdout, reason = "a build script speaks to cargo on standard output")]
 

@@ -61,6 +61,8 @@ use crate::snapshot::Report;
 use crate::snapshot::watch::Command;
 use crate::unix_time::now;
 
+/// The commit that `--version` prints; `build.rs` sets it.
+const COMMIT: &str = env!("KEYGATE_COMMIT");
 /// Interval at which the counters are remembered.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(60);
 /// Content-Security-Policy of every response: only files of this server, no inline script or style.

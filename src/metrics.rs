@@ -30,7 +30,7 @@ pub use labels::{
 };
 pub use list::ListMetrics;
 pub use logs::LogMetrics;
-pub use scrape::{Buckets, Scrape};
+pub use scrape::{Buckets, ByService, Scrape};
 pub use worker::{ServiceMetrics, WorkerMetrics};
 
 use prometheus::core::{Collector, GenericCounter, GenericCounterVec};

@@ -30,7 +30,7 @@ pub mod watch;
 pub use credential_owner::CredentialOwner;
 pub use crl_rejection_reason::CrlRejectionReason;
 pub use current::{AskerTls, Authorizer, Current, Service, Snapshot};
-pub use expiry::Expiry;
+pub use expiry::{Expiry, ExpiryState};
 pub use filter_rejection::{CanaryFileError, FilterRejection};
 pub use last_question::LastQuestion;
 pub use list_rejection_reason::ListRejectionReason;

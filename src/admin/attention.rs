@@ -1,6 +1,8 @@
 //! Everything that an operator must look at, worst first: rejected and waiting updates, servers that
 //! are down, keys and files that are about to expire.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::servers::ServerReport;
@@ -8,7 +10,7 @@ use super::view::View;
 use crate::confirm::{CanaryState, ConfirmReport};
 use crate::metrics::Scrape;
 use crate::process::lifecycle::Lifecycle;
-use crate::snapshot::{Expiry, FilterReport, Rejection, Report};
+use crate::snapshot::{Expiry, ExpiryState, FilterReport, Rejection, Report};
 use crate::unix_time::rfc3339;
 
 /// A condition that needs attention.
@@ -61,8 +63,8 @@ pub(super) fn attention(view: &View) -> Vec<Attention> {
         let problem = format!("{settings}: changed, but read at the start only");
         all.push(amber("configuration", problem, "configuration"));
     }
-    all.extend(own_keys(&view.scrape));
-    all.extend(view.servers().iter().filter_map(|server| down(server, &view.servers())));
+    all.extend(own_keys(view));
+    all.extend(servers_down(&view.servers()));
     all.extend(view.confirm.as_ref().and_then(source_of_proofs));
     all.extend(files(&view.scrape));
     let expiries = report.expiries.iter().enumerate();
@@ -133,29 +135,33 @@ fn stale_filter(filter: &FilterReport) -> Option<Attention> {
     }
 }
 
-fn own_keys(scrape: &Scrape) -> Vec<Attention> {
-    let series = scrape.values("keygate_own_key_compromised");
+fn own_keys(view: &View) -> Vec<Attention> {
+    let series = view.scrape.values("keygate_own_key_compromised");
+    let authorizers: BTreeSet<_> =
+        view.report.authorizers.iter().map(|authorizer| authorizer.name.as_str()).collect();
     let compromised = series.filter(|(_, count)| *count > 0.0).map(|(labels, _)| {
         let label = |name| labels.get(name).copied().unwrap_or_default();
         let problem = format!("its own key is compromised: {}", label("role"));
-        let service = label("service");
-        red(format!("service {service}"), problem, format!("service-{service}"))
+        let name = label("service");
+        let kind = if authorizers.contains(name) { "authorizer" } else { "service" };
+        red(format!("{kind} {name}"), problem, format!("{kind}-{name}"))
     });
     compromised.collect()
 }
 
-/// A server that gets no requests. It is amber if another one of its service does.
-fn down(server: &ServerReport<'_>, all: &[ServerReport<'_>]) -> Option<Attention> {
-    if server.is_up() {
-        return None;
-    }
-    let subject = format!("service {}", server.service);
-    let problem = format!("upstream server {} is {}", server.server, server.state);
-    let others = all.iter().filter(|other| other.service == server.service);
-    Some(match { others }.any(ServerReport::is_up) {
-        true => amber(subject, problem, server.row()),
-        false => red(subject, problem, server.row()),
-    })
+/// The servers that get no requests. One is amber if another one of its service does.
+fn servers_down(servers: &[ServerReport<'_>]) -> Vec<Attention> {
+    let (up, down): (Vec<_>, Vec<_>) = servers.iter().partition(|server| server.is_up());
+    let serving: BTreeSet<&str> = up.iter().map(|server| server.service).collect();
+    let conditions = down.iter().map(|server| {
+        let subject = format!("service {}", server.service);
+        let problem = format!("upstream server {} is {}", server.server, server.state);
+        match serving.contains(server.service) {
+            true => amber(subject, problem, server.row()),
+            false => red(subject, problem, server.row()),
+        }
+    });
+    conditions.collect()
 }
 
 fn source_of_proofs(report: &ConfirmReport) -> Option<Attention> {
@@ -184,16 +190,21 @@ fn files(scrape: &Scrape) -> Vec<Attention> {
     hung.into_iter().chain(locked).collect()
 }
 
+/// Id of the row of the expiry at `index` in the report.
+pub(super) fn expiry_row(index: usize) -> String {
+    format!("expiry-{index}")
+}
+
 fn expiring(index: usize, expiry: &Expiry, now: u64) -> Option<Attention> {
     let subject = format!("{} of {}", expiry.kind, expiry.subject);
-    let (at, row) = (rfc3339(expiry.at), format!("expiry-{index}"));
-    if expiry.at > now {
-        return (expiry.soon_from < now).then(|| amber(subject, format!("expires at {at}"), row));
-    }
-    let problem = format!("expired at {at}");
-    Some(match expiry.kind {
+    let (at, row) = (rfc3339(expiry.at), expiry_row(index));
+    match (expiry.state(now), expiry.kind) {
         // The client of such an exception is rejected, as it was planned.
-        Expiry::EXCEPTION => amber(subject, problem, row),
-        _ => red(subject, problem, row),
-    })
+        (ExpiryState::Expired, Expiry::EXCEPTION) => {
+            Some(amber(subject, format!("expired at {at}"), row))
+        }
+        (ExpiryState::Expired, _) => Some(red(subject, format!("expired at {at}"), row)),
+        (ExpiryState::Soon, _) => Some(amber(subject, format!("expires at {at}"), row)),
+        (ExpiryState::Valid, _) => None,
+    }
 }

@@ -14,23 +14,28 @@ use self::clients::Clients;
 use self::confirm::ConfirmCard;
 use self::expiries::ExpiryRow;
 use self::files::{ConfigurationRow, FilterRow, ListRow};
-use self::services::{AuthorizerRow, ServerRow, ServiceRow};
+use self::services::{AuthorizerCounters, AuthorizerRow, ServerRow, ServiceRow};
 use self::time::{duration, search_of};
-use super::AdminState;
 use super::attention::{Attention, AttentionLevel, attention};
 use super::chart::Chart;
 use super::history::HourCounts;
 use super::traffic::ServiceTraffic;
 use super::view::View;
+use super::{AdminState, COMMIT};
 use crate::guard::VerdictKind;
 use crate::metrics::{KeyAction, Label};
 use crate::recent_hits::AllHits;
 use crate::unix_time::rfc3339;
 
+/// Number of characters of a commit that are shown, 12.
+const COMMIT_LENGTH: usize = 12;
+
 #[derive(Template)]
 #[template(path = "page.html")]
 struct StatusPage<'a> {
     version: &'static str,
+    /// The first characters of the commit, or `unknown`.
+    commit: &'static str,
     host: &'a str,
     uptime: String,
     /// `None` without a file.
@@ -100,10 +105,11 @@ fn with_page<T>(
     let View { now, report, confirm, scrape, hours, .. } = view;
     let (now, servers, attention) = (*now, view.servers(), attention(view));
     let AllHits { hits, evicted } = state.sources.recent_hits.all();
-    let none = ServiceTraffic::default();
+    let (none, counters) = (ServiceTraffic::default(), AuthorizerCounters::of(scrape));
     let traffic = |name: &str| view.traffic.get(name).unwrap_or(&none);
     let page = StatusPage {
         version: env!("CARGO_PKG_VERSION"),
+        commit: COMMIT.get(..COMMIT_LENGTH).unwrap_or(COMMIT),
         host: &state.host,
         uptime: duration(now.saturating_sub(state.since)),
         configuration_path: report.configuration_path.as_deref(),
@@ -132,7 +138,7 @@ fn with_page<T>(
             .collect(),
         servers: servers.iter().map(|report| ServerRow::new(report, now)).collect(),
         authorizers: (report.authorizers.iter())
-            .map(|report| AuthorizerRow::new(report, scrape, now))
+            .map(|report| AuthorizerRow::new(report, &counters, now))
             .collect(),
     };
     render(&page)

@@ -11,6 +11,9 @@ const HEALTHY: &str = "healthy";
 /// A server of a service.
 #[derive(Debug, Serialize)]
 pub(super) struct ServerReport<'a> {
+    /// Position among the servers of all services.
+    #[serde(skip)]
+    index: usize,
     pub(super) service: &'a str,
     /// The address as configured.
     pub(super) server: &'a str,
@@ -35,9 +38,7 @@ impl ServerReport<'_> {
 
     /// Id of the row on the status page.
     pub(super) fn row(&self) -> String {
-        let plain = |it: char| if it.is_ascii_alphanumeric() { it } else { '-' };
-        let server: String = self.server.chars().map(plain).collect();
-        format!("server-{}-{server}", self.service)
+        format!("server-{}", self.index)
     }
 }
 
@@ -47,21 +48,22 @@ pub(super) fn servers<'a>(
     states: &ServerStates,
     now: u64,
 ) -> Vec<ServerReport<'a>> {
-    let of_service = |service: &'a ServiceReport| {
-        service.upstream.iter().map(|server| report(&service.name, server, states, now))
-    };
-    services.iter().flat_map(of_service).collect()
+    let names = services.iter().flat_map(|service| {
+        service.upstream.iter().map(|server| (service.name.as_str(), server.as_str()))
+    });
+    names.enumerate().map(|(index, names)| report(index, names, states, now)).collect()
 }
 
 fn report<'a>(
-    service: &'a str,
-    server: &'a str,
+    index: usize,
+    (service, server): (&'a str, &'a str),
     states: &ServerStates,
     now: u64,
 ) -> ServerReport<'a> {
     let state = states.get(service, server).unwrap_or_default();
     let check = state.last_check();
     ServerReport {
+        index,
         service,
         server,
         state: match state.is_healthy() {

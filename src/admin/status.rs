@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::AdminState;
 use super::attention::{Attention, attention};
 use super::drain::DrainReport;
 use super::servers::ServerReport;
 use super::traffic::ServiceTraffic;
 use super::view::View;
+use super::{AdminState, COMMIT};
 use crate::confirm::ConfirmReport;
 use crate::snapshot::Report;
 
 #[derive(Serialize)]
 struct StatusBody<'a> {
     version: &'static str,
+    /// The commit, or `unknown`.
+    commit: &'static str,
     /// Name of the machine.
     host: &'a str,
     /// Start of the process, in seconds since the Unix epoch.
@@ -41,6 +43,7 @@ struct StatusBody<'a> {
 pub(super) fn json(state: &AdminState, view: &View) -> serde_json::Result<String> {
     let mut json = serde_json::to_string_pretty(&StatusBody {
         version: env!("CARGO_PKG_VERSION"),
+        commit: COMMIT,
         host: &state.host,
         since: state.since,
         ready: view.not_ready.is_none(),

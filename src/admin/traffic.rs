@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::metrics::{Buckets, Scrape};
+use crate::metrics::{Buckets, ByService, Scrape};
 use crate::snapshot::ServiceReport;
 
 /// Time over which rates and quantiles are computed.
@@ -23,7 +23,7 @@ pub(super) struct TrafficSamples(VecDeque<Sample>);
 #[derive(Debug)]
 struct Sample {
     at: Instant,
-    services: BTreeMap<String, Totals>,
+    services: ByService<Totals>,
 }
 
 /// Counters of one service since the start.
@@ -62,11 +62,9 @@ impl TrafficSamples {
         scrape: &Scrape,
         services: &[ServiceReport],
         now: Instant,
-    ) -> BTreeMap<String, ServiceTraffic> {
+    ) -> ByService<ServiceTraffic> {
         let connections = scrape.sums("keygate_connections_active", "service");
-        let names = || services.iter().map(|service| &service.name);
-        let totals: BTreeMap<_, _> =
-            names().map(|name| (name.clone(), Totals::of(scrape, name))).collect();
+        let totals = Totals::of_services(scrape);
         let base = self.base(now);
         let traffic = services.iter().map(|service| {
             let before = base.and_then(|sample| sample.services.get(&service.name));
@@ -103,14 +101,20 @@ impl TrafficSamples {
 }
 
 impl Totals {
-    fn of(scrape: &Scrape, service: &str) -> Self {
-        let codes = scrape.sums_of("keygate_requests_total", service, "code");
-        Self {
-            requests: codes.values().sum(),
-            errors: codes.get("5xx").copied().unwrap_or_default(),
-            durations: scrape.buckets_of("keygate_request_duration_seconds", service),
-            handshakes: scrape.sums_of("keygate_handshakes_total", service, "result"),
-        }
+    fn of_services(scrape: &Scrape) -> ByService<Self> {
+        let mut durations = scrape.buckets_by_service("keygate_request_duration_seconds");
+        let mut handshakes = scrape.sums_by_service("keygate_handshakes_total", "result");
+        let requests = scrape.sums_by_service("keygate_requests_total", "code").into_iter();
+        let totals = requests.map(|(service, codes)| {
+            let totals = Self {
+                requests: codes.values().sum(),
+                errors: codes.get("5xx").copied().unwrap_or_default(),
+                durations: durations.remove(&service).unwrap_or_default(),
+                handshakes: handshakes.remove(&service).unwrap_or_default(),
+            };
+            (service, totals)
+        });
+        totals.collect()
     }
 
     /// The traffic since the totals were `before`, a `period` ago.

@@ -51,12 +51,18 @@ fn add_families(mut sum: Vec<MetricFamily>, more: Vec<MetricFamily>) -> Vec<Metr
             continue;
         };
         let kind = known.get_field_type();
+        let mut next: usize = 0; // both are sorted, and mostly have the same series
         for metric in family.take_metric() {
-            let same =
-                known.mut_metric().iter_mut().find(|it| it.get_label() == metric.get_label());
-            match same {
-                Some(same) => add_metric(kind, same, &metric),
-                None => known.mut_metric().push(metric),
+            let metrics = known.mut_metric();
+            let count = metrics.len();
+            let (before, behind) = metrics.split_at_mut(next);
+            let mut rest = behind.iter_mut().chain(before).enumerate();
+            match rest.find(|(_, it)| it.get_label() == metric.get_label()) {
+                Some((skipped, same)) => {
+                    add_metric(kind, same, &metric);
+                    next = (next + skipped + 1) % count;
+                }
+                None => metrics.push(metric),
             }
         }
     }

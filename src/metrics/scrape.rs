@@ -8,6 +8,9 @@ use prometheus::proto::{LabelPair, Metric, MetricFamily};
 #[derive(Debug)]
 pub struct Scrape(pub(super) Vec<MetricFamily>);
 
+/// Values by the name of a service or authorizer.
+pub type ByService<T> = BTreeMap<String, T>;
+
 /// The values of a histogram: the upper bound of each bucket, ascending, and the number of
 /// observations up to it. The last bound is infinite.
 pub type Buckets = Vec<(f64, u64)>;
@@ -16,28 +19,36 @@ impl Scrape {
     /// The sums of a counter or gauge, by the values of one label.
     #[must_use]
     pub fn sums(&self, series: &str, label: &str) -> BTreeMap<String, f64> {
-        sums(self.metrics(series), label)
+        let mut sums = BTreeMap::new();
+        for metric in self.metrics(series) {
+            *sums.entry(label_of(metric, label).to_owned()).or_default() += value_of(metric);
+        }
+        sums
     }
 
-    /// The sums of a counter or gauge of one service or authorizer, by the values of another label.
+    /// The sums of a counter or gauge, by service or authorizer, then by the values of `label`.
     #[must_use]
-    pub fn sums_of(&self, series: &str, service: &str, label: &str) -> BTreeMap<String, f64> {
-        let metrics = self.metrics(series);
-        sums(metrics.filter(|metric| label_of(metric, "service") == service), label)
+    pub fn sums_by_service(&self, series: &str, label: &str) -> ByService<BTreeMap<String, f64>> {
+        let mut services: ByService<BTreeMap<String, f64>> = BTreeMap::new();
+        for metric in self.metrics(series) {
+            let sums = services.entry(label_of(metric, "service").to_owned()).or_default();
+            *sums.entry(label_of(metric, label).to_owned()).or_default() += value_of(metric);
+        }
+        services
     }
 
-    /// A histogram of one service; empty if there is none.
+    /// The histograms of a series with no label but `service`.
     #[must_use]
-    pub fn buckets_of(&self, series: &str, service: &str) -> Buckets {
-        let mut metrics = self.metrics(series);
-        let Some(metric) = metrics.find(|metric| label_of(metric, "service") == service) else {
-            return Buckets::new();
-        };
-        let histogram = metric.get_histogram();
-        let buckets = histogram.get_bucket().iter();
-        let finite = buckets.map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()));
-        let finite = finite.filter(|(bound, _)| bound.is_finite());
-        finite.chain([(f64::INFINITY, histogram.get_sample_count())]).collect()
+    pub fn buckets_by_service(&self, series: &str) -> ByService<Buckets> {
+        let histograms = self.metrics(series).map(|metric| {
+            let histogram = metric.get_histogram();
+            let buckets = histogram.get_bucket().iter();
+            let finite = buckets.map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()));
+            let finite = finite.filter(|(bound, _)| bound.is_finite());
+            let buckets = finite.chain([(f64::INFINITY, histogram.get_sample_count())]).collect();
+            (label_of(metric, "service").to_owned(), buckets)
+        });
+        histograms.collect()
     }
 
     /// The labels and values of a counter or gauge.
@@ -52,14 +63,6 @@ impl Scrape {
         let families = self.0.iter().filter(move |family| family.name() == series);
         families.flat_map(MetricFamily::get_metric)
     }
-}
-
-fn sums<'a>(metrics: impl Iterator<Item = &'a Metric>, label: &str) -> BTreeMap<String, f64> {
-    let mut sums = BTreeMap::new();
-    for metric in metrics {
-        *sums.entry(label_of(metric, label).to_owned()).or_default() += value_of(metric);
-    }
-    sums
 }
 
 /// The value of a counter or gauge.

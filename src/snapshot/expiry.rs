@@ -29,9 +29,32 @@ pub struct Expiry {
     pub soon_from: u64,
 }
 
+/// Whether an object has expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpiryState {
+    /// Has expired.
+    Expired,
+    /// Expires soon, so that an operator must act.
+    Soon,
+    /// Is valid, and does not expire soon.
+    Valid,
+}
+
 impl Expiry {
     /// The kind of an exception.
     pub const EXCEPTION: &str = "exception";
+
+    /// The state at `now`, in seconds since the Unix epoch.
+    #[must_use]
+    pub fn state(&self, now: u64) -> ExpiryState {
+        if self.at <= now {
+            ExpiryState::Expired
+        } else if self.soon_from < now {
+            ExpiryState::Soon
+        } else {
+            ExpiryState::Valid
+        }
+    }
 
     /// A certificate (DER) of a service or authorizer. One that cannot be decoded has expired.
     pub(super) fn of_certificate(owner: &str, role: CertificateRole, certificate: &[u8]) -> Self {

@@ -101,9 +101,13 @@ fn has(hit: &RecentHit, wanted: &str) -> bool {
 fn row<'a>(hits: &[&'a RecentHit], now: u64) -> Option<ClientRow<'a>> {
     let newest = *hits.first()?;
     let client = newest.client.as_ref();
-    let mut addresses: Vec<_> = hits.iter().filter_map(|hit| hit.address).collect();
-    addresses.dedup();
-    let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    let mut addresses: Vec<String> = Vec::new();
+    for address in hits.iter().filter_map(|hit| hit.address) {
+        let address = address.to_string();
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
     Some(ClientRow {
         id: id(newest),
         subject: client.map_or("no certificate", |client| &client.subject),

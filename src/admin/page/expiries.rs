@@ -2,14 +2,17 @@
 
 use super::Badge;
 use super::time::within;
-use crate::snapshot::Expiry;
+use crate::admin::attention::expiry_row;
+use crate::snapshot::{Expiry, ExpiryState};
 use crate::unix_time::rfc3339;
 
-/// Maximum number of expiry dates on the page, earliest first.
-const MAX_EXPIRIES: usize = 20;
+/// Maximum number of valid objects on the page, earliest first. Others have a row each, because the
+/// line about what needs attention links to it.
+const MAX_VALID: usize = 20;
 
 /// An object that expires.
 pub(super) struct ExpiryRow<'a> {
+    pub(super) id: String,
     pub(super) state: Badge,
     pub(super) within: String,
     pub(super) at: String,
@@ -21,18 +24,25 @@ pub(super) struct ExpiryRow<'a> {
 
 /// The rows of `expiries`, which are sorted.
 pub(super) fn rows(expiries: &[Expiry], now: u64) -> Vec<ExpiryRow<'_>> {
-    expiries.iter().take(MAX_EXPIRIES).map(|expiry| row(expiry, now)).collect()
+    let mut valid = 0;
+    let rows = expiries.iter().enumerate().filter(|(_, expiry)| match expiry.state(now) {
+        ExpiryState::Expired | ExpiryState::Soon => true,
+        ExpiryState::Valid => {
+            valid += 1;
+            valid <= MAX_VALID
+        }
+    });
+    rows.map(|(index, expiry)| row(index, expiry, now)).collect()
 }
 
-fn row(expiry: &Expiry, now: u64) -> ExpiryRow<'_> {
-    let state = if expiry.at <= now {
-        Badge::new("bad", "expired")
-    } else if expiry.soon_from < now {
-        Badge::new("warn", "soon")
-    } else {
-        Badge::new("good", "valid")
+fn row(index: usize, expiry: &Expiry, now: u64) -> ExpiryRow<'_> {
+    let state = match expiry.state(now) {
+        ExpiryState::Expired => Badge::new("bad", "expired"),
+        ExpiryState::Soon => Badge::new("warn", "soon"),
+        ExpiryState::Valid => Badge::new("good", "valid"),
     };
     ExpiryRow {
+        id: expiry_row(index),
         state,
         within: within(expiry.at, now),
         at: rfc3339(expiry.at),

@@ -8,7 +8,7 @@ use super::time::ago;
 use crate::admin::servers::ServerReport;
 use crate::admin::traffic::ServiceTraffic;
 use crate::guard::VerdictKind;
-use crate::metrics::{Label, QuestionResult, Scrape};
+use crate::metrics::{ByService, Label, QuestionResult, Scrape};
 use crate::snapshot::{AuthorizerReport, ServiceReport};
 
 pub(super) struct ServiceRow<'a> {
@@ -127,15 +127,35 @@ pub(super) struct AuthorizerRow<'a> {
     pub(super) rejection: Option<String>,
 }
 
+/// The counters of all authorizers.
+pub(super) struct AuthorizerCounters {
+    askers: ByService<f64>,
+    questions: ByService<BTreeMap<String, f64>>,
+    verdicts: ByService<BTreeMap<String, f64>>,
+}
+
+impl AuthorizerCounters {
+    pub(super) fn of(scrape: &Scrape) -> Self {
+        Self {
+            askers: scrape.sums("keygate_askers_active", "service"),
+            questions: scrape.sums_by_service("keygate_questions_total", "result"),
+            verdicts: scrape.sums_by_service("keygate_key_checks_total", "verdict"),
+        }
+    }
+}
+
 impl<'a> AuthorizerRow<'a> {
-    pub(super) fn new(report: &'a AuthorizerReport, scrape: &Scrape, now: u64) -> Self {
-        let of_label = |series, label| scrape.sums_of(series, &report.name, label);
-        let value =
-            |sums: &BTreeMap<String, f64>, name: &str| sums.get(name).copied().unwrap_or_default();
-        let results = of_label("keygate_questions_total", "result");
-        let count = |result: QuestionResult| value(&results, result.as_str());
-        let verdicts = of_label("keygate_key_checks_total", "verdict");
-        let unchecked = value(&verdicts, VerdictKind::Unchecked.as_str());
+    pub(super) fn new(
+        report: &'a AuthorizerReport,
+        counters: &AuthorizerCounters,
+        now: u64,
+    ) -> Self {
+        let count_of = |counters: &ByService<BTreeMap<String, f64>>, label: &str| {
+            let counts = counters.get(&report.name);
+            counts.and_then(|counts| counts.get(label)).copied().unwrap_or_default()
+        };
+        let count = |result: QuestionResult| count_of(&counters.questions, result.as_str());
+        let unchecked = count_of(&counters.verdicts, VerdictKind::Unchecked.as_str());
         let (allowed, denied) = (count(QuestionResult::Allowed), count(QuestionResult::Denied));
         let malformed = count(QuestionResult::Malformed);
         let unusable =
@@ -150,7 +170,7 @@ impl<'a> AuthorizerRow<'a> {
             certificate_from: &report.certificate_from,
             last_question: last_question
                 .map_or_else(|| "none".to_owned(), |seconds| ago(seconds, now)),
-            askers: of_label("keygate_askers_active", "service").values().sum(),
+            askers: counters.askers.get(&report.name).copied().unwrap_or_default(),
             allowed,
             denied,
             unusable,

@@ -1,11 +1,18 @@
 //! The questions that the status page answers: what is wrong, which clients were rejected, whether
 //! traffic flows, what expires next.
+//!
+//! Guards: `update` and `keepSelection` in `src/admin/page.js`, `expiries::rows` and `own_keys` in
+//! `src/admin`.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
 
 use keygate::spki::Fingerprint;
 use serde_json::{Value, json};
 
+use crate::support::asker::{AskedKeygate, UNIX};
 use crate::support::browser::Browser;
-use crate::support::keygate::Keygate;
+use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure, Proxy};
@@ -17,6 +24,25 @@ fn url(keygate: &Keygate, rest: &str) -> String {
 
 fn page(keygate: &Keygate, rest: &str) -> String {
     output_text(&system("curl", &["-s", &url(keygate, rest)]))
+}
+
+/// The values of an attribute, such as `id`, in the order of the page.
+fn attributes(page: &str, name: &str) -> Vec<String> {
+    let start = format!(" {name}=\"");
+    let values = page.split(&start).skip(1);
+    values.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+}
+
+/// Asserts that every id is there once, and that every link to a row has its row. Returns the
+/// number of these links.
+fn count_links_to_rows(page: &str) -> usize {
+    let ids = attributes(page, "id");
+    let rows: BTreeSet<_> = ids.iter().map(String::as_str).collect();
+    assert_eq!(rows.len(), ids.len(), "an id is there twice: {ids:?}");
+    let links = attributes(page, "href");
+    let links: Vec<_> = links.iter().filter_map(|link| link.strip_prefix('#')).collect();
+    assert!(links.iter().all(|link| rows.contains(link)), "{links:?} of {rows:?}");
+    links.len()
 }
 
 /// Clients in the filter `lost.pkbf`, one for each of `names`.
@@ -67,6 +93,37 @@ fn traffic_and_servers_are_on_the_page_and_in_the_status() {
     let page = page(&keygate, "");
     for shown in [" of 77", "compromised: 1", "unhealthy", "Connection refused"] {
         assert!(page.contains(shown), "no {shown:?} in {page}");
+    }
+}
+
+#[test]
+fn the_page_and_the_status_name_machine_uptime_version_commit_and_configuration() {
+    let proxy = Proxy::new().start();
+    let version = output_text(&keygate(&["--version"]));
+    let line = |start: &str| {
+        let line = version.lines().find_map(|line| line.strip_prefix(start));
+        line.unwrap_or_else(|| panic!("no {start:?} in {version}")).to_owned()
+    };
+    let (version, commit) = (line("keygate "), line("commit: "));
+    let host = output_text(&system("uname", &["-n"]));
+    let host = host.lines().nth(1).unwrap();
+    let path = proxy.pki.path("keygate.toml").display().to_string();
+    let status = proxy.status();
+    let shown = ["version", "commit", "host", "configuration_path"].map(|field| &status[field]);
+    assert_eq!(shown, [&version, &commit, host, &path]);
+    let since = status["since"].as_u64().unwrap();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    assert!((now - 60..=now).contains(&since), "{since}, now {now}");
+    let page = page(&proxy, "");
+    let short = &commit[..commit.len().min(12)];
+    for shown in [
+        format!("keygate <small>on {host}</small>"),
+        "· up ".to_owned(),
+        format!(" · version {version}, commit {short} · snapshot 1 · "),
+        format!("<code>{path}</code>"),
+        "<section id=\"attention\" class=\"good\">\n<p>Nothing needs attention.</p>".to_owned(),
+    ] {
+        assert!(page.contains(&shown), "no {shown:?} in {page}");
     }
 }
 
@@ -177,6 +234,44 @@ fn every_condition_links_to_a_row_and_a_rejected_update_is_shown_whole_at_any_wi
 }
 
 #[test]
+fn every_condition_has_a_row_of_its_own_however_many_there_are() {
+    let until = humantime::format_rfc3339_seconds(SystemTime::now() + Duration::from_secs(86_400));
+    let exceptions = (0..30).map(|number| {
+        format!(
+            "[[exceptions]]\nfingerprint = \"{number:064}\"\nuntil = {until}\nreason = \"soon\"\n"
+        )
+    });
+    // Addresses without a server, which differ in signs only.
+    let proxy = Proxy::new()
+        .global(&exceptions.collect::<String>())
+        .servers(&["http://a.b.invalid:9", "http://a-b.invalid:9"])
+        .upstream("health_check = { path = \"/\", interval = \"200ms\" }")
+        .start();
+    proxy.wait_for_status("all conditions", |status| {
+        status["attention"].as_array().unwrap().len() == 32
+    });
+    let page = page(&proxy, "");
+    assert_eq!(count_links_to_rows(&page), 32);
+    assert!(page.contains("<section id=\"attention\" class=\"bad\">"), "{page}");
+}
+
+#[test]
+fn a_compromised_key_of_an_authorizer_links_to_the_authorizer() {
+    let pki = Pki::new();
+    let ca = Fingerprint::of(&pki.spki()).to_string();
+    std::fs::write(pki.path("deny.txt"), ca).unwrap();
+    let edge = "client_auth = { trust_anchors = \"ca.pem\" }
+        policy = { allow_compromised_own_key = true }
+        [[lists]]\nname = \"cas\"\npath = \"deny.txt\"\n";
+    let asked = AskedKeygate::with_pki(pki, &format!("{UNIX}{edge}"));
+    let status = asked.keygate.status();
+    let [condition] = &status["attention"].as_array().unwrap()[..] else { panic!("{status}") };
+    let found = ["level", "subject", "row"].map(|field| &condition[field]);
+    assert_eq!(found, ["red", "authorizer edge", "authorizer-edge"]);
+    assert_eq!(count_links_to_rows(&page(&asked.keygate, "")), 1);
+}
+
+#[test]
 fn a_refresh_keeps_the_selection_the_scroll_position_open_details_and_the_search() {
     if skip::without("chromium") || skip::without("chromedriver") {
         return;
@@ -201,6 +296,18 @@ fn a_refresh_keeps_the_selection_the_scroll_position_open_details_and_the_search
     let now = browser.run("return document.querySelector('#filters').getBoundingClientRect().top");
     assert!((now.as_f64().unwrap() - top).abs() < 2.0, "{top} was the place, now {now}");
 
+    // The row with the selection moves to the top, because its client comes again.
+    wait_until("the first client to be the last one seen", || {
+        assert!(!keygate.curl(&clients[0], &[]).status.success());
+        let report: Value = serde_json::from_str(&keygate.admin("/report").1).unwrap();
+        report["clients"][0]["fingerprint"] == json!(fingerprint)
+    });
+    wait_until("the row to move", || {
+        let row = "return document.querySelector('#clients tbody tr').id";
+        browser.run(row) == json!(format!("client-{fingerprint}"))
+    });
+    assert_eq!(browser.run("return getSelection().toString()"), json!(fingerprint));
+
     let search = "const input = document.querySelector('#search input'); input.value = 'CN=third';
         input.dispatchEvent(new Event('input', { bubbles: true })); input.focus()";
     browser.run(search);
@@ -210,6 +317,59 @@ fn a_refresh_keeps_the_selection_the_scroll_position_open_details_and_the_search
     assert_eq!(browser.run("return document.querySelector('#search input').value"), "CN=third");
     assert_eq!(browser.run("return document.activeElement.name"), "q");
     assert_eq!(browser.run("return location.search"), "?q=CN%3Dthird");
+}
+
+#[test]
+fn a_late_response_to_an_earlier_search_is_not_shown() {
+    if skip::without("chromium") || skip::without("chromedriver") {
+        return;
+    }
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let clients = lost_clients(&pki, &["first", "second"]);
+    let keygate = Configuration::new(origin.address()).start(&pki);
+    for client in &clients {
+        assert!(!keygate.curl(client, &[]).status.success());
+    }
+    let browser = Browser::start();
+    browser.open(&url(&keygate, ""));
+    let search = |text: &str| {
+        browser.run(&format!(
+            "const input = document.querySelector('#search input'); input.value = '{text}';
+            input.dispatchEvent(new Event('input', {{ bubbles: true }}))"
+        ));
+    };
+    browser.run(
+        "const real = fetch; window.fetch = async (...request) => {
+            const response = await real(...request), text = await response.text();
+            if (request[0].includes('first'))
+                await new Promise((release) => { window.release = release; });
+            return { ok: true, text: async () => text };
+        }",
+    );
+    search("CN=first");
+    wait_until("the response to wait", || browser.run("return !!window.release") == true);
+    search("CN=second");
+    browser.wait_for("1 of 1 clients with “CN=second”");
+    let late = "window.release();
+        await new Promise((done) => setTimeout(done));
+        return document.querySelector('main').innerText";
+    let late = browser.run(&format!("return (async () => {{ {late} }})()"));
+    assert!(late.as_str().unwrap().contains("clients with “CN=second”"), "{late}");
+}
+
+#[test]
+fn a_page_without_a_response_is_no_longer_green() {
+    if skip::without("chromium") || skip::without("chromedriver") {
+        return;
+    }
+    let proxy = Proxy::new().start();
+    let browser = Browser::start();
+    browser.open(&url(&proxy, ""));
+    browser.wait_for("Nothing needs attention.");
+    drop(proxy);
+    browser.wait_for("No response. The rest of the page is old.");
+    assert_eq!(browser.run("return document.querySelector('#attention').className"), "bad");
+    assert_eq!(browser.run("return document.title"), "keygate (no response)");
 }
 
 #[test]
