@@ -1,8 +1,8 @@
 //! The questions that the status page answers: what is wrong, which clients were rejected, whether
 //! traffic flows, what expires next.
 //!
-//! Guards: `update` and `keepSelection` in `src/admin/page.js`, `expiries::rows` and `own_keys` in
-//! `src/admin`.
+//! Guards: `update` in `src/admin/page.js`, `keepSelection` in `src/admin/page.js`, `rows` in
+//! `src/admin/page/expiries.rs`, `own_keys` in `src/admin/attention.rs`.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
