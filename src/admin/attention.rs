@@ -112,10 +112,11 @@ fn command(report: &Report, command: &str) -> String {
 }
 
 fn rejected(rejection: &Rejection<'_>, report: &Report) -> Attention {
-    let Rejection { kind, name, reason, error, waiting, at: _ } = rejection;
+    let Rejection { kind, name, path, reason, error, waiting, at: _ } = rejection;
     let subject = name.map_or_else(|| (*kind).to_owned(), |name| format!("{kind} {name}"));
     let row = name.map_or_else(|| (*kind).to_owned(), |name| format!("{kind}-{name}"));
     let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let error = path.map_or_else(|| (*error).to_owned(), |path| format!("{path}: {error}"));
     if *waiting {
         let command = name.map(|name| command(report, &format!("filter accept {name}")));
         let problem = format!("an update waits{reason}: {error}");

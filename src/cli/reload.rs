@@ -41,6 +41,7 @@ struct Reloaded {
 struct RejectedFile {
     kind: String,
     name: Option<String>,
+    path: Option<String>,
     reason: Option<String>,
     error: String,
     waiting: bool,
@@ -82,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 
 impl fmt::Display for RejectedFile {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, name, reason, error, waiting: _ } = self;
+        let Self { kind, name, path, reason, error, waiting: _ } = self;
         formatter.write_str(&printable(kind))?;
         if let Some(name) = name {
             write!(formatter, " {}", printable(name))?;
@@ -90,6 +91,9 @@ impl fmt::Display for RejectedFile {
         formatter.write_str(" rejected")?;
         if let Some(reason) = reason {
             write!(formatter, " ({})", printable(reason))?;
+        }
+        if let Some(path) = path {
+            write!(formatter, ": {}", printable(path))?;
         }
         write!(formatter, ": {}", printable(error))
     }

@@ -12,6 +12,9 @@ pub struct Rejection<'a> {
     /// Name in the configuration; `None` for the configuration itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<&'a str>,
+    /// Path of the filter or list; the error of other kinds names the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<&'a str>,
     /// Class of the rejection of a filter, a list or a CRL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
@@ -31,10 +34,13 @@ impl Report {
             self.configuration.iter().filter_map(|it| rejection("configuration", None, it));
         let filters = self.filters.iter().filter_map(|it| {
             let found = rejection("filter", Some(&it.name), &it.last_reload)?;
-            Some(Rejection { waiting: it.waiting.is_some(), ..found })
+            let path = Some(it.summary.path.as_str());
+            Some(Rejection { path, waiting: it.waiting.is_some(), ..found })
         });
-        let lists = self.lists.iter();
-        let lists = lists.filter_map(|it| rejection("list", Some(&it.name), &it.last_reload));
+        let lists = self.lists.iter().filter_map(|it| {
+            let found = rejection("list", Some(&it.name), &it.last_reload)?;
+            Some(Rejection { path: Some(&it.path), ..found })
+        });
         let services = self.services.iter();
         let services =
             services.filter_map(|it| rejection("service", Some(&it.name), &it.last_reload));
@@ -51,5 +57,6 @@ fn rejection<'a>(
     reload: &'a ReloadReport,
 ) -> Option<Rejection<'a>> {
     let error = reload.error.as_deref()?;
-    Some(Rejection { kind, name, reason: reload.reason, error, waiting: false, at: reload.at })
+    let (path, reason, at) = (None, reload.reason, reload.at);
+    Some(Rejection { kind, name, path, reason, error, waiting: false, at })
 }

@@ -54,12 +54,14 @@ fn a_reload_prints_each_rejected_file_with_the_whole_reason() {
     std::fs::write(proxy.pki.path("lost.pkbf"), b"\x1b[31mnot a filter").unwrap();
     std::fs::write(proxy.pki.path("ca.pem"), "no certificate").unwrap();
     let shown = printed(&run(&proxy, &["reload"]), 1);
+    let filter =
+        format!("filter lost rejected (marker): {}: ", proxy.pki.path("lost.pkbf").display());
     for part in [
+        filter.as_str(),
         "configuration rejected: ",
         "keygate.toml:1:1: wrokers: ",
         "did you mean \"workers\"?",
         "keygate.toml:2:1: lsits: ",
-        "filter lost rejected (marker): ",
         "service test rejected: ",
         "ca.pem",
         " is in use, rejected: 3\n",

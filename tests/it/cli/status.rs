@@ -66,7 +66,9 @@ fn the_status_has_what_the_page_shows_and_begins_with_what_needs_attention() {
     assert_eq!(lines[0], "needs attention: 3", "{shown}");
     assert!(lines[1].starts_with("  red: configuration: rejected: "), "{shown}");
     assert!(lines[1].contains("did you mean \"workers\"?"), "the whole reason: {shown}");
-    assert!(lines[2].starts_with("  red: filter lost: rejected (marker): "), "{shown}");
+    let file = proxy.pki.path("lost.pkbf");
+    let rejected = format!("  red: filter lost: rejected (marker): {}: ", file.display());
+    assert!(lines[2].starts_with(&rejected), "{shown}");
     assert_eq!(lines[3], "  amber: this instance: not ready: drained by an operator");
     let undo =
         format!("keygate drain --undo --config {}", proxy.pki.path("keygate.toml").display());
