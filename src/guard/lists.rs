@@ -85,10 +85,9 @@ impl FingerprintList {
 
 /// Parses the line with this number, which has no comment.
 fn parse_line(text: &str, line: usize) -> Result<KeyDigest, ListError> {
-    match KeyDigest::parse(text).ok_or(ListError::NotADigest { line })? {
-        KeyDigest::Spki(_) if text.contains(':') => Err(ListError::Certificate { line }),
-        digest => Ok(digest),
-    }
+    let digest = KeyDigest::parse(text).ok_or(ListError::NotADigest { line })?;
+    let is_of_certificate = !digest.is_of_number() && text.contains(':');
+    if is_of_certificate { Err(ListError::Certificate { line }) } else { Ok(digest) }
 }
 
 /// A badkeys blocklist with its configured name.

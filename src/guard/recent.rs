@@ -53,12 +53,12 @@ const MAX_SUBJECT_LENGTH: usize = 100;
 
 #[derive(Debug, Default)]
 struct Generations {
-    current: Generation,
-    previous: Generation,
+    current: ClientGeneration,
+    previous: ClientGeneration,
 }
 
 #[derive(Debug, Default)]
-struct Generation {
+struct ClientGeneration {
     clients: HashMap<ClientPath, RecentClient>,
     /// The keys of CAs, by the hash of the presented encoding.
     issuers: HashMap<KeyHash, Arc<RecordedKey>>,
@@ -151,7 +151,7 @@ impl RecentShard {
     }
 }
 
-impl Generation {
+impl ClientGeneration {
     /// A new client, or `None` if `path` is empty.
     fn client<'a>(
         &mut self,

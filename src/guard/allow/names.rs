@@ -43,18 +43,18 @@ pub(super) fn for_each<'a>(
     visit: impl FnMut(CertificateName<'a>),
 ) -> Option<()> {
     let fields = CertificateFields::of(certificate).ok()?;
-    let mut names = Names { visit, left: MAX_NAMES };
+    let mut names = NameVisitor { visit, left: MAX_NAMES };
     names.of_subject(fields.subject)?;
     names.of_extensions(fields.rest)
 }
 
-struct Names<V> {
+struct NameVisitor<V> {
     visit: V,
     /// The number of names that may follow.
     left: usize,
 }
 
-impl<'a, V: FnMut(CertificateName<'a>)> Names<V> {
+impl<'a, V: FnMut(CertificateName<'a>)> NameVisitor<V> {
     fn count(&mut self) -> Option<()> {
         self.left = self.left.checked_sub(1)?;
         Some(())

@@ -12,7 +12,7 @@ const MAX_PRIME: u32 = 65_537;
 const WORDS: usize = 16;
 
 /// Primes whose product fits into a word.
-struct Word {
+struct PrimeWord {
     product: u64,
     primes: Vec<u32>,
 }
@@ -20,7 +20,7 @@ struct Word {
 /// Words with their product: a division of large numbers, then divisions of its small remainder.
 struct Batch {
     product: BigUint,
-    words: Vec<Word>,
+    words: Vec<PrimeWord>,
 }
 
 static BATCHES: LazyLock<Vec<Batch>> = LazyLock::new(batches);
@@ -29,7 +29,7 @@ static BATCHES: LazyLock<Vec<Batch>> = LazyLock::new(batches);
 pub(super) fn has_one(modulus: &BigUint) -> bool {
     BATCHES.iter().any(|batch| {
         let remainder = modulus % &batch.product;
-        batch.words.iter().any(|Word { product, primes }| {
+        batch.words.iter().any(|PrimeWord { product, primes }| {
             let remainder = (&remainder % product).iter_u64_digits().next().unwrap_or_default();
             primes.iter().any(|prime| remainder.is_multiple_of(u64::from(*prime)))
         })
@@ -37,7 +37,7 @@ pub(super) fn has_one(modulus: &BigUint) -> bool {
 }
 
 fn batches() -> Vec<Batch> {
-    let mut words: Vec<Word> = Vec::new();
+    let mut words: Vec<PrimeWord> = Vec::new();
     for prime in primes() {
         let last = words.last_mut();
         match last.and_then(|word| Some((word.product.checked_mul(prime.into())?, word))) {
@@ -45,7 +45,7 @@ fn batches() -> Vec<Batch> {
                 word.product = product;
                 word.primes.push(prime);
             }
-            None => words.push(Word { product: prime.into(), primes: vec![prime] }),
+            None => words.push(PrimeWord { product: prime.into(), primes: vec![prime] }),
         }
     }
     let mut batches = Vec::new();

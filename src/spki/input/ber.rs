@@ -37,7 +37,7 @@ pub(super) struct BerElement<'a> {
 impl<'a> BerElement<'a> {
     /// The element that `input` consists of.
     pub(super) fn only(input: &'a [u8], tag: u8) -> Option<Self> {
-        let mut elements = Elements(input);
+        let mut elements = BerElements(input);
         elements.read(tag).filter(|_| elements.0.is_empty())
     }
 
@@ -78,8 +78,8 @@ impl<'a> BerElement<'a> {
     }
 
     /// The elements in this one.
-    pub(super) fn elements(&self) -> Elements<'a> {
-        Elements(self.content)
+    pub(super) fn elements(&self) -> BerElements<'a> {
+        BerElements(self.content)
     }
 
     /// Whether this is an OCTET STRING, whole or in pieces.
@@ -122,9 +122,9 @@ impl<'a> BerElement<'a> {
 /// Elements that follow each other. Iteration stops at the end, and before an element that is
 /// damaged.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Elements<'a>(pub(super) &'a [u8]);
+pub(super) struct BerElements<'a>(pub(super) &'a [u8]);
 
-impl<'a> Elements<'a> {
+impl<'a> BerElements<'a> {
     /// Whether no bytes are left.
     pub(super) fn is_finished(&self) -> bool {
         self.0.is_empty()
@@ -149,7 +149,7 @@ impl<'a> Elements<'a> {
     }
 }
 
-impl<'a> Iterator for Elements<'a> {
+impl<'a> Iterator for BerElements<'a> {
     type Item = BerElement<'a>;
 
     fn next(&mut self) -> Option<BerElement<'a>> {
@@ -185,13 +185,13 @@ mod tests {
             b"\x30\xff",
             b"",
         ] {
-            assert!(Elements(input).next().is_none(), "{input:?}");
+            assert!(BerElements(input).next().is_none(), "{input:?}");
         }
     }
 
     #[test]
     fn the_octets_of_a_constructed_string_are_those_of_its_pieces() {
-        let octets = |input: &[u8]| Elements(input).next()?.octets().map(Cow::into_owned);
+        let octets = |input: &[u8]| BerElements(input).next()?.octets().map(Cow::into_owned);
         assert_eq!(octets(b"\x04\x02ab").unwrap(), b"ab");
         assert_eq!(octets(b"\x24\x80\x04\x01a\x24\x03\x04\x01b\x00\x00").unwrap(), b"ab");
         assert_eq!(octets(b"\xa0\x80\x04\x01a\x04\x01b\x00\x00").unwrap(), b"ab");
@@ -209,12 +209,12 @@ mod tests {
         for _ in 0..33 {
             string = [&[0x24, u8::try_from(string.len()).unwrap()], &string[..]].concat();
         }
-        assert!(Elements(&string).next().unwrap().octets().is_none());
+        assert!(BerElements(&string).next().unwrap().octets().is_none());
     }
 
     #[test]
     fn numbers_have_at_most_four_bytes() {
-        let number = |input: &[u8]| Elements(input).next()?.number();
+        let number = |input: &[u8]| BerElements(input).next()?.number();
         assert_eq!(number(b"\x02\x05\x00\xff\xff\xff\xff"), Some(u32::MAX));
         assert_eq!(number(b"\x02\x01\x00"), Some(0));
         for input in

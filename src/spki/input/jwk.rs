@@ -24,7 +24,7 @@ struct JsonKey {
 /// Calls `found` with the key of each JWK in `text`: objects that follow each other.
 pub(super) fn find(text: &[u8], found: &mut impl FnMut(Finding)) {
     let mut objects = serde_json::Deserializer::from_slice(text).into_iter::<JsonKey>();
-    let mut lines = Lines { text, offset: 0, line: 1 };
+    let mut lines = LineCounter { text, offset: 0, line: 1 };
     loop {
         let line = Some(lines.of_value_after(objects.byte_offset()));
         let mut report = |key| found(Finding { line, key });
@@ -58,13 +58,13 @@ fn kind_of(error: &serde_json::Error) -> &'static str {
 }
 
 /// Counts the lines before a value, in one pass over the text.
-struct Lines<'a> {
+struct LineCounter<'a> {
     text: &'a [u8],
     offset: usize,
     line: u64,
 }
 
-impl Lines<'_> {
+impl LineCounter<'_> {
     /// The line of the value after `offset`.
     fn of_value_after(&mut self, offset: usize) -> u64 {
         let rest = self.text.get(offset..).unwrap_or_default();

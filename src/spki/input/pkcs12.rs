@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use self::derivation::{KeyDerivation, StorePassphrase};
 use super::ber::{
-    BerElement, CONTEXT_0, CONTEXT_0_PRIMITIVE, Elements, INTEGER, OCTET_STRING, OID, SEQUENCE,
+    BerElement, BerElements, CONTEXT_0, CONTEXT_0_PRIMITIVE, INTEGER, OCTET_STRING, OID, SEQUENCE,
 };
 use super::{Damage, InputError, KeyResults, der};
 
@@ -196,7 +196,7 @@ impl<'p> StoreReader<'p> {
 }
 
 /// The element with this tag, an OCTET STRING in either form, in the next one, which must be \[0\].
-fn explicit<'a>(fields: &mut Elements<'a>, tag: u8) -> Result<BerElement<'a>, InputError> {
+fn explicit<'a>(fields: &mut BerElements<'a>, tag: u8) -> Result<BerElement<'a>, InputError> {
     let mut content = fields.read(CONTEXT_0).ok_or_else(damaged)?.elements();
     let is_wanted =
         |it: &BerElement<'_>| it.tag == tag || tag == OCTET_STRING && it.is_octet_string();

@@ -26,7 +26,7 @@ fn certificates(object: &[u8]) -> Result<KeyResults, InputError> {
     fields.read(SET).ok_or_else(damaged)?; // digest algorithms
     fields.read(SEQUENCE).ok_or_else(damaged)?; // content
     let certificates = fields.read_optional(CONTEXT_0).map(|set| set.elements());
-    let mut certificates = certificates.unwrap_or(super::ber::Elements(b""));
+    let mut certificates = certificates.unwrap_or(super::ber::BerElements(b""));
     let mut keys = KeyResults::new();
     // Other tags are attribute certificates, which have no key.
     for element in certificates.by_ref().filter(|element| element.tag == SEQUENCE) {

@@ -4,8 +4,6 @@
 //! small order has `[8]T = 0`. The holder of the private key of A therefore has at least one valid
 //! signature in eight for A + T, and chooses the nonce of each signature until it is valid.
 
-use std::cell::OnceCell;
-
 use curve25519_dalek::constants::EIGHT_TORSION;
 use curve25519_dalek::edwards::CompressedEdwardsY;
 use curve25519_dalek::traits::IsIdentity;
@@ -27,15 +25,12 @@ pub(super) struct EdwardsKey {
     encoded: [u8; 32],
     /// The point; `None` if the bytes are not on the curve.
     point: Option<EdwardsPoint>,
-    /// The sums of the point and each of [`EIGHT_TORSION`], computed once.
-    sums: OnceCell<[CompressedEdwardsY; 8]>,
 }
 
 impl EdwardsKey {
     pub(super) fn parse(spki: &[u8]) -> Option<Self> {
         let encoded: [u8; 32] = spki.strip_prefix(PREFIX)?.try_into().ok()?;
-        let point = CompressedEdwardsY(encoded).decompress();
-        Some(Self { encoded, point, sums: OnceCell::new() })
+        Some(Self { encoded, point: CompressedEdwardsY(encoded).decompress() })
     }
 
     /// Visits the negative of the point. If the point is not a multiple of the base point, as every
@@ -66,11 +61,9 @@ impl EdwardsKey {
 
     fn for_each_encoded_sum(&self, mut visit: impl FnMut([u8; 32])) {
         let Some(point) = self.point else { return };
+        let sums = EIGHT_TORSION.map(|offset| point + offset);
         // The encodings share one inversion, which takes most of the time of an encoding.
-        let sums = self.sums.get_or_init(|| {
-            EdwardsPoint::compress_batch(&EIGHT_TORSION.map(|offset| point + offset))
-        });
-        for (sum, offset) in sums.iter().zip(EIGHT_TORSION) {
+        for (sum, offset) in EdwardsPoint::compress_batch(&sums).into_iter().zip(EIGHT_TORSION) {
             if !offset.is_identity() {
                 visit(sum.0);
                 visit(negated(sum.0));

@@ -14,7 +14,7 @@ use rc2::Rc2;
 use zeroize::Zeroizing;
 
 use super::derivation::{KeyDerivation, KeyPurpose, unsupported};
-use super::{BerElement, Decrypted, Elements, InputError, OID, SEQUENCE, damaged};
+use super::{BerElement, BerElements, Decrypted, InputError, OID, SEQUENCE, damaged};
 
 /// 1.2.840.113549.1.5.13 and 1.2.840.113549.1.5.12.
 const PBES2: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x05\x0d";
@@ -68,7 +68,7 @@ pub(super) fn decrypt(
 }
 
 fn by_pbes2(
-    parameters: &mut Elements<'_>,
+    parameters: &mut BerElements<'_>,
     content: &[u8],
     derivation: &mut KeyDerivation<'_>,
 ) -> Result<Decrypted, InputError> {
