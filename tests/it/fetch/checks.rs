@@ -1,7 +1,7 @@
 //! The checks before a file is replaced: those of a reload, the checksum, odd responses.
 //!
 //! Guards: `check_filter_candidate` in `src/snapshot/load/candidate.rs`, `check_head` in
-//! `src/fetch/client.rs`, `companions` in `src/fetch/update.rs`.
+//! `src/fetch/client.rs`, `companions` in `src/fetch/companion.rs`.
 
 use std::fs::{read, remove_file, write};
 use std::io::Write;
@@ -163,7 +163,6 @@ fn a_packed_filter_and_a_list_of_fingerprints_are_installed() {
     assert_eq!(std::fs::read_to_string(scene.pki.path("deny.txt")).unwrap(), text);
 }
 
-/// Responses of a server that is not nginx. The file in use stays.
 /// The owner of a directory can put links in place of files that are written.
 #[test]
 fn root_writes_in_no_directory_of_another_user_and_through_no_link() {
@@ -191,6 +190,7 @@ fn root_writes_in_no_directory_of_another_user_and_through_no_link() {
     scene.fetched();
 }
 
+/// Responses of a server that is not nginx. The file in use stays.
 #[test]
 fn odd_responses_are_errors_that_name_the_cause() {
     let (pki, server) = (Pki::new(), Server::start());

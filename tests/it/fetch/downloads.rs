@@ -266,17 +266,23 @@ fn wrong_usage_and_files_that_cannot_be_written_are_errors() {
     let output = scene.run(&[]);
     assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
     assert!(output_text(&output).contains("no filter and no list has a source"));
+    let directory = scene.pki.path("badkeys");
+    let badkeys = ["--badkeys", directory.to_str().unwrap(), "--url"];
     for (arguments, problem) in [
-        (&["--badkeys", "x", "--url", "http://a.example/b"][..], "http:// to another machine"),
-        (&["--badkeys", "x", "--url", "a"], "is not the URL of a file"),
-        (&["--badkeys", "x", "--url", "https://a/b.dat.xz"], "is the URL of a list: give that of"),
-        (&["--every", "0s"], "0 would never pause"),
-        (&["--url", "https://a/b"], "--badkeys"),
+        ([&badkeys[..], &["http://a.example/b"]].concat(), "http:// to another machine"),
+        ([&badkeys[..], &["a"]].concat(), "is not the URL of a file"),
+        (
+            [&badkeys[..], &["https://a/b.dat.xz"]].concat(),
+            "is the URL of a list: give that of badkeysdata.json",
+        ),
+        (vec!["--every", "0s"], "0 would never pause"),
+        (vec!["--url", "https://a/b"], "--badkeys"),
     ] {
-        let output = Fetch::start(arguments).ended();
+        let output = Fetch::start(&arguments).ended();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(output_text(&output).contains(problem), "{}", output_text(&output));
     }
+    assert!(!directory.exists());
 }
 
 #[test]
