@@ -28,6 +28,7 @@
     reason = "a benchmark may fail loudly"
 )]
 
+mod bare;
 mod floor;
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -45,6 +46,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 
+use bare::Bare;
 use harness::cores::Cores;
 use harness::origin::{self, Origin};
 use harness::usage::Usage;
@@ -63,7 +65,8 @@ struct Arguments {
     /// Rounds; the table shows their medians.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Proxies, separated by commas; all that are installed by default.
+    /// Proxies, separated by commas; all that are installed by default. `bare` is no proxy, but a
+    /// server of rustls and h2 that responds by itself.
     #[arg(long, value_delimiter = ',')]
     peers: Vec<Peer>,
     /// Scenarios, separated by commas; all by default.
@@ -90,6 +93,8 @@ struct Arguments {
     /// Measures the floor and nothing else.
     #[arg(long, hide = true)]
     floor: bool,
+    #[command(flatten)]
+    bare: Bare,
 }
 
 fn main() {
@@ -99,6 +104,9 @@ fn main() {
     }
     if arguments.floor {
         return floor::print();
+    }
+    if arguments.bare.serve() {
+        return;
     }
     let report = compare(&arguments);
     println!("{report}");

