@@ -47,15 +47,26 @@ pub(super) fn check(file: &Path, text: &str) -> Result<Config, ConfigError> {
 }
 
 /// Checks the admin address in `text`, and nothing else.
+///
+/// A syntax error on another line does not matter, because the commands for a running process are
+/// needed while its file is being edited.
 pub(super) fn admin(file: &Path, text: &str) -> Result<ListenAddress, ConfigError> {
-    let invalid = |problems| ConfigError::Invalid { file: file.to_owned(), problems };
-    let document = Document::parse(text).map_err(invalid)?;
+    let invalid = |problems| Err(ConfigError::Invalid { file: file.to_owned(), problems });
+    let (document, syntax) = Document::parse_recoverable(text);
+    let is_intact = match document.value("admin.listen") {
+        Some((_, line)) => syntax.iter().all(|problem| problem.line != line),
+        // The default address applies, unless the error hides the table.
+        None => syntax.is_empty() || !text.contains("admin"),
+    };
+    if !is_intact {
+        return invalid(syntax);
+    }
     let mut decoded: Decoded<raw::AdminOnly> = decode(&document);
-    let Some(raw) = decoded.tables.take() else { return Err(invalid(decoded.problems)) };
+    let Some(raw) = decoded.tables.take() else { return invalid(decoded.problems) };
     let checker = Checker::new(file, &document);
     let address = checker.admin(&raw.admin.listen);
     let problems = checker.problems(decoded);
-    if problems.is_empty() { Ok(address) } else { Err(invalid(problems)) }
+    if problems.is_empty() { Ok(address) } else { invalid(problems) }
 }
 
 /// Checks one configuration and collects its problems.

@@ -23,17 +23,21 @@ impl<'a> Document<'a> {
     /// # Errors
     /// Returns every place that is not TOML.
     pub(super) fn parse(text: &'a str) -> Result<Self, Vec<ConfigProblem>> {
+        let (document, problems) = Self::parse_recoverable(text);
+        if problems.is_empty() { Ok(document) } else { Err(problems) }
+    }
+
+    /// Parses `text`. Returns what could be read of it, and every place that is not TOML.
+    pub(super) fn parse_recoverable(text: &'a str) -> (Self, Vec<ConfigProblem>) {
         let (table, errors) = DeTable::parse_recoverable(text);
         let document = Self { text, root: DeValue::Table(table.into_inner()) };
-        if errors.is_empty() {
-            return Ok(document);
-        }
         let problems = errors.iter().map(|error| {
             let (line, column) = document.position(error.span().unwrap_or_default().start);
             let problem = format!("not valid TOML: {}", error.message());
             ConfigProblem { line, column, field: String::new(), problem }
         });
-        Err(problems.collect())
+        let problems = problems.collect();
+        (document, problems)
     }
 
     /// A problem of the value at `path`, such as `services[0].limits.idle_timeout`. A value that is

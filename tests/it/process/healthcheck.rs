@@ -94,8 +94,24 @@ fn healthcheck_ignores_errors_elsewhere_in_the_configuration() {
         text.replace("workers = 2", "wrokers = 2"),
         text.replace("\"127.0.0.1:0\"", "\"nowhere\""),
         format!("admin = {{ listen = \"{}\" }}", proxy.admin_address()),
+        format!("{text}\nname = \"unterminated\n"),
+        text.replace("workers = 2", "workers = = 2"),
     ] {
         is_ready(&run_healthcheck(&wrong, &[]));
+    }
+}
+
+/// The default address could be that of another process.
+#[test]
+fn an_admin_address_that_a_syntax_error_hides_is_an_error() {
+    let text = with_admin("127.0.0.1:9");
+    for wrong in [
+        text.replace("\"127.0.0.1:9\"", "\"127.0.0.1:9"),
+        format!("name = \"\"\"\n{text}"),
+        "[admin\nlisten = 127.0.0.1:9\n".to_owned(),
+    ] {
+        assert_ne!(wrong, text);
+        fails(&run_healthcheck(&wrong, &[]), 2, &["not valid TOML"]);
     }
 }
 
