@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 pub use self::addresses::Addresses;
 pub(crate) use self::addresses::ListenChange;
 pub use self::bind::{BindError, bind};
-pub use self::check::unusable_addresses;
+pub use self::check::{foreign_addresses, unusable_addresses};
 pub use self::unix::SocketFile;
 pub(crate) use self::unix::{SocketOwner, UnixAccepted, UnixAcceptor, bind_unix};
 use crate::config::{AuthorizerLimits, Config, LimitsConfig, ListenAddress};

@@ -19,7 +19,7 @@ pub struct Run {
     units_per_second: Option<f64>,
 }
 
-/// A proxy, or the cryptography alone.
+/// A proxy, the bare server, or the cryptography alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Floor,
@@ -147,9 +147,9 @@ impl Report {
         (figures.len() > 1).then_some(100.0 * (last - first) / median(&figures)?)
     }
 
-    /// keygate's figure relative to that of the best other proxy.
+    /// keygate's figure relative to that of the best other proxy. The bare server is none.
     fn ratio_to_best(&self, row: Row) -> Option<f64> {
-        let others = self.columns().into_iter().filter(|column| *column != KEYGATE);
+        let others = self.columns().into_iter().filter(|column| ![KEYGATE, BARE].contains(column));
         let best = others.filter_map(|column| self.figure(row, column)).min_by(f64::total_cmp)?;
         Some(self.figure(row, KEYGATE)? / best)
     }
@@ -243,6 +243,7 @@ impl fmt::Display for Report {
     }
 }
 
+const BARE: Column = Column::Proxy(Peer::Bare);
 const KEYGATE: Column = Column::Proxy(Peer::Keygate);
 
 /// The median of values in ascending order.

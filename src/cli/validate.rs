@@ -128,7 +128,13 @@ impl Checked {
         if let Some(cause) = unusable.next() {
             return Err(Unusable { others: unusable.collect(), cause });
         }
-        let warnings = loader.warnings().iter().map(ToString::to_string).collect();
+        let foreign = listen::foreign_addresses(&config);
+        let foreign = foreign.iter().map(|address| {
+            format!(
+                "{address}: this machine has no such address, so that `run` cannot listen on it"
+            )
+        });
+        let warnings = loader.warnings().iter().map(ToString::to_string).chain(foreign).collect();
         let report = loader.report();
         let (source, failure) = (Vec::new(), None);
         let mut checked = Self { config, report, source, warnings, failure };

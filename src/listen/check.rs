@@ -1,6 +1,8 @@
 //! Checks of addresses without a socket: `keygate validate` runs beside a process that listens.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 
 use super::bind::BindError;
@@ -20,6 +22,25 @@ pub fn unusable_addresses(config: &Config) -> Vec<BindError> {
         Some(BindError { address: authorizer.listen.clone(), source })
     };
     config.authorizers.iter().filter_map(problem).collect()
+}
+
+/// The configured TCP addresses whose IP address this machine does not have, without duplicates.
+#[must_use]
+pub fn foreign_addresses(config: &Config) -> BTreeSet<SocketAddr> {
+    let of_authorizers = config.authorizers.iter().map(|authorizer| &authorizer.listen);
+    let listeners = of_authorizers.chain([&config.admin]).filter_map(|listener| match listener {
+        ListenAddress::Tcp(address) => Some(*address),
+        ListenAddress::Unix(_) => None,
+    });
+    let all = config.services.iter().map(|service| service.listen).chain(listeners);
+    all.filter(|address| is_foreign(*address)).collect()
+}
+
+/// A UDP socket at a port of the kernel's choice takes no address from a process that listens.
+fn is_foreign(mut address: SocketAddr) -> bool {
+    address.set_port(0);
+    let bound = UdpSocket::bind(address);
+    bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
 fn check_socket(authorizer: &AuthorizerConfig, path: &Path) -> io::Result<()> {

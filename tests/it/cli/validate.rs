@@ -48,6 +48,22 @@ impl Files {
 
 const DAY: Duration = Duration::from_secs(86_400);
 
+/// `validate` opens no port: a process may listen on the addresses already.
+#[test]
+fn an_address_of_another_machine_is_a_warning() {
+    let mut files = Files::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap().to_string();
+    files.configuration = files.configuration.set("admin.listen", taken.as_str());
+    assert_eq!(files.warnings(), Vec::<String>::new());
+
+    // 203.0.113.0/24 is reserved for documents (RFC 5737).
+    files.configuration = files.configuration.set("admin.listen", "203.0.113.9:9464");
+    let warning =
+        "203.0.113.9:9464: this machine has no such address, so that `run` cannot listen on it";
+    assert_eq!(files.warnings(), [warning]);
+}
+
 #[test]
 fn each_authorizer_is_shown_with_the_lines_for_its_host() {
     let pki = Pki::new();
