@@ -1,6 +1,6 @@
 //! The content of files with revocation lists: PEM, DER, and text around them.
 //!
-//! Guards: the reader of `client_auth.crls` in `src/tls/crls`.
+//! Guards: `CrlLoader` in `src/tls/crls/loader.rs`.
 
 use std::fs::{read_to_string, write};
 

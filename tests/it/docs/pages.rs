@@ -278,7 +278,8 @@ fn sources() -> String {
 #[test]
 fn every_test_named_on_the_security_page_exists() {
     let (page, sources) = (include_str!("../../../docs/security.md"), sources());
-    let names: Vec<_> = code(page).filter(|word| word.matches('_').count() > 3).collect();
+    let is_test = |word: &&str| !word.starts_with("keygate_") && word.matches('_').count() > 3;
+    let names: Vec<_> = code(page).filter(is_test).collect();
     assert!(names.len() > 25, "{names:?}");
     for name in names {
         assert!(sources.contains(&format!("fn {name}()")), "{name}");
