@@ -1,10 +1,6 @@
 //! The content of files with revocation lists: PEM, DER, and text around them.
 //!
-<<<<<<< Updated upstream
 //! Guards: `CrlLoader` in `src/tls/crls/loader.rs`.
-=======
-//! Guards: `loader` in `src/tls/crls.rs`, which reads `client_auth.crls`.
->>>>>>> Stashed changes
 
 use std::fs::{read_to_string, write};
 
