@@ -64,7 +64,7 @@ use crate::unix_time::now;
 /// The commit that `--version` prints; `build.rs` sets it.
 const COMMIT: &str = env!("KEYGATE_COMMIT");
 /// Interval at which the counters are remembered.
-const MEMORY_INTERVAL: Duration = Duration::from_secs(60);
+const MEMORY_INTERVAL: Duration = Duration::from_secs(30);
 /// Content-Security-Policy of every response: only files of this server, no inline script or style.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; connect-src 'self'; frame-ancestors 'none'; \
     img-src data:; script-src 'self'; style-src 'self'";

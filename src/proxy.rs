@@ -40,6 +40,7 @@ mod worker;
 pub(crate) use self::connection::serve_accepted;
 pub(crate) use self::open_connection::{NewJudgement, OpenConnection};
 pub use self::upstream::health::supervise as supervise_health;
+pub(crate) use self::upstream::server_state::Failing;
 pub use self::upstream::server_state::ServerStates;
 pub(crate) use self::worker::Worker;
 pub use self::worker::WorkerContext;

@@ -1,16 +1,17 @@
 //! Everything that an operator must look at, worst first: rejected and waiting updates, servers that
 //! are down, keys and files that are about to expire.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use super::servers::ServerReport;
+use super::traffic::{Exchanges, ServiceTraffic};
 use super::view::View;
 use crate::confirm::{CanaryState, ConfirmReport};
 use crate::metrics::Scrape;
 use crate::process::lifecycle::Lifecycle;
-use crate::snapshot::{Expiry, ExpiryState, FilterReport, Rejection, Report};
+use crate::snapshot::{Expiry, ExpiryState, FilterReport, Rejection, Report, ServiceReport};
 use crate::unix_time::rfc3339;
 
 /// A condition that needs attention.
@@ -47,6 +48,13 @@ impl AttentionLevel {
     }
 }
 
+/// Share of failed exchanges with the upstream above which a service needs attention, as in the alert
+/// `KeygateRequestsUnanswered`.
+const AMBER_FAILURES: f64 = 0.05;
+/// Share of failed exchanges above which a service does not work, as in the alert
+/// `KeygateUpstreamUnreachable`.
+const RED_FAILURES: f64 = 0.5;
+
 /// The conditions that need attention, worst first.
 pub(super) fn attention(view: &View) -> Vec<Attention> {
     let report = &view.report;
@@ -64,7 +72,10 @@ pub(super) fn attention(view: &View) -> Vec<Attention> {
         all.push(amber("configuration", problem, "configuration"));
     }
     all.extend(own_keys(view));
-    all.extend(servers_down(&view.servers()));
+    all.extend(servers_down(&view.servers(), view));
+    all.extend(view.traffic.iter().filter_map(failed_exchanges));
+    all.extend(full_addresses(view));
+    all.extend(unsaved_state(view));
     all.extend(view.confirm.as_ref().and_then(source_of_proofs));
     all.extend(files(&view.scrape));
     let expiries = report.expiries.iter().enumerate();
@@ -150,19 +161,85 @@ fn own_keys(view: &View) -> Vec<Attention> {
     compromised.collect()
 }
 
-/// The servers that get no requests. One is amber if another one of its service does.
-fn servers_down(servers: &[ServerReport<'_>]) -> Vec<Attention> {
+/// The servers that get no requests, or whose requests fail. One is amber if its service has responses
+/// of another server, or if other requests to it succeed.
+fn servers_down(servers: &[ServerReport<'_>], view: &View) -> Vec<Attention> {
     let (up, down): (Vec<_>, Vec<_>) = servers.iter().partition(|server| server.is_up());
     let serving: BTreeSet<&str> = up.iter().map(|server| server.service).collect();
     let conditions = down.iter().map(|server| {
         let subject = format!("service {}", server.service);
-        let problem = format!("upstream server {} is {}", server.server, server.state);
-        match serving.contains(server.service) {
-            true => amber(subject, problem, server.row()),
-            false => red(subject, problem, server.row()),
+        let since = server.failing_since.map(|at| format!(" since {}", rfc3339(at)));
+        let error = server.error.as_ref().map(|error| format!(": {error}"));
+        let problem = format!(
+            "upstream server {} is {}{}{}",
+            server.server,
+            server.state,
+            since.unwrap_or_default(),
+            error.unwrap_or_default()
+        );
+        let recent = view.traffic.get(server.service).map(|traffic| &traffic.last_minute);
+        let succeeds = server.is_failing() && recent.is_some_and(|it| it.all > it.failures());
+        if succeeds || serving.contains(server.service) {
+            amber(subject, problem, server.row())
+        } else {
+            red(subject, problem, server.row())
         }
     });
     conditions.collect()
+}
+
+/// A service whose exchanges with its upstream failed in the last minute: red if most did.
+fn failed_exchanges((service, traffic): (&String, &ServiceTraffic)) -> Option<Attention> {
+    let Exchanges { all, failed } = &traffic.last_minute;
+    let failures = traffic.last_minute.failures();
+    if failures <= all * AMBER_FAILURES {
+        return None;
+    }
+    let reasons: Vec<_> =
+        failed.iter().map(|(reason, count)| format!("{reason}: {count}")).collect();
+    let problem = format!(
+        "{failures} of {all} requests in the last minute got no response of an upstream server \
+         ({}): see \"upstream failed\" in the log",
+        reasons.join(", ")
+    );
+    let (subject, row) = (format!("service {service}"), format!("service-{service}"));
+    Some(if failures > all * RED_FAILURES {
+        red(subject, problem, row)
+    } else {
+        amber(subject, problem, row)
+    })
+}
+
+/// Addresses with as many connections as the services on them may have. New ones wait.
+fn full_addresses(view: &View) -> Vec<Attention> {
+    let mut addresses: BTreeMap<&str, Vec<&ServiceReport>> = BTreeMap::new();
+    for service in &view.report.services {
+        addresses.entry(&service.listen).or_default().push(service);
+    }
+    let full = addresses.into_iter().filter_map(|(address, services)| {
+        let traffic = services.iter().filter_map(|service| view.traffic.get(&service.name));
+        let open: f64 = traffic.map(|traffic| traffic.connections).sum();
+        let max = services.iter().fold(0, |sum: usize, it| sum.saturating_add(it.max_connections));
+        let row = format!("service-{}", services.first()?.name);
+        let problem = format!(
+            "{open} of {max} connections are open, and new ones wait: see limits.max_connections"
+        );
+        (open >= max as f64).then(|| red(format!("address {address}"), problem, row))
+    });
+    full.collect()
+}
+
+/// A state directory that cannot be written.
+fn unsaved_state(view: &View) -> Option<Attention> {
+    let problem = match view.report.unsaved.as_slice() {
+        [] if view.failed_state_writes > 0.0 => {
+            let failed = view.failed_state_writes;
+            format!("{failed} writes failed in the last five minutes: see the log")
+        }
+        [] => return None,
+        errors => format!("cannot be written: {}", errors.join("; ")),
+    };
+    Some(red("state directory", problem, "configuration"))
 }
 
 fn source_of_proofs(report: &ConfirmReport) -> Option<Attention> {

@@ -2,11 +2,16 @@
 
 use serde::Serialize;
 
-use crate::proxy::ServerStates;
+use crate::proxy::{Failing, ServerStates};
 use crate::snapshot::ServiceReport;
 
 /// The state of a server that gets requests.
 const HEALTHY: &str = "healthy";
+/// The state of a server that gets requests although the last ones have failed.
+const FAILING: &str = "failing";
+/// Time after the last failure for which a server is [`FAILING`], in seconds: five minutes. Later,
+/// nothing is known about it.
+const FAILING_FOR: u64 = 300;
 
 /// A server of a service.
 #[derive(Debug, Serialize)]
@@ -17,13 +22,18 @@ pub(super) struct ServerReport<'a> {
     pub(super) service: &'a str,
     /// The address as configured.
     pub(super) server: &'a str,
-    /// `healthy`, `unhealthy`, or `ejected` by a worker. A server without health checks that is not
-    /// ejected is `healthy`.
+    /// `healthy`; `unhealthy` by its health checks; `ejected` by a worker; or `failing`, if the last
+    /// requests of a worker failed, `max_failures` of them, and it is not ejected. A server without
+    /// health checks whose requests do not fail is `healthy`.
     pub(super) state: &'static str,
     /// When the last health check ended, in seconds since the Unix epoch; `null` without checks.
     pub(super) last_check: Option<u64>,
-    /// Why the last health check failed; `null` if it succeeded.
+    /// Why the last health check failed, or else the last request of a server that is ejected or
+    /// failing; `null` if it succeeded.
     pub(super) error: Option<String>,
+    /// Since when requests of a server that is ejected or failing fail, in seconds since the Unix
+    /// epoch; `null` for other servers.
+    pub(super) failing_since: Option<u64>,
     /// Open connections, pooled ones included.
     pub(super) connections: usize,
     /// Ejections by all workers since the start.
@@ -34,6 +44,11 @@ impl ServerReport<'_> {
     /// Whether the server gets requests.
     pub(super) fn is_up(&self) -> bool {
         self.state == HEALTHY
+    }
+
+    /// Whether the server gets requests although the last ones have failed.
+    pub(super) fn is_failing(&self) -> bool {
+        self.state == FAILING
     }
 
     /// Id of the row on the status page.
@@ -62,17 +77,22 @@ fn report<'a>(
 ) -> ServerReport<'a> {
     let state = states.get(service, server).unwrap_or_default();
     let check = state.last_check();
+    let is_ejected = state.ejected_until() > now;
+    let is_recent = |failing: &Failing| now.saturating_sub(failing.at) < FAILING_FOR;
+    let failing = state.failing().filter(|it| is_ejected || is_recent(it));
     ServerReport {
         index,
         service,
         server,
-        state: match state.is_healthy() {
-            false => "unhealthy",
-            true if state.ejected_until() > now => "ejected",
-            true => HEALTHY,
+        state: match (state.is_healthy(), &failing) {
+            (false, _) => "unhealthy",
+            (true, _) if is_ejected => "ejected",
+            (true, Some(_)) => FAILING,
+            (true, None) => HEALTHY,
         },
         last_check: check.as_ref().map(|check| check.at),
-        error: check.and_then(|check| check.error),
+        failing_since: failing.as_ref().map(|failing| failing.since),
+        error: (check.and_then(|check| check.error)).or(failing.map(|failing| failing.error)),
         connections: state.connections(),
         ejections: state.ejections(),
     }

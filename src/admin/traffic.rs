@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::metrics::{Buckets, ByService, Scrape};
+use crate::metrics::{Buckets, ByService, ConnectionResult, Label, Scrape, UpstreamFailure};
 use crate::snapshot::ServiceReport;
 
 /// Time over which rates and quantiles are computed.
 const WINDOW: Duration = Duration::from_secs(300);
-/// Minimum time between two samples. Six samples are kept.
-const STEP: Duration = Duration::from_secs(60);
+/// Minimum time between two samples. Less than the interval of the memory, so that a timer that is
+/// early skips no sample.
+const STEP: Duration = Duration::from_secs(20);
 /// Minimum time that a rate refers to. Otherwise the first request after a start would count as
 /// hundreds in a minute.
 const MIN_PERIOD: Duration = Duration::from_secs(60);
@@ -24,6 +25,28 @@ pub(super) struct TrafficSamples(VecDeque<Sample>);
 struct Sample {
     at: Instant,
     services: ByService<Totals>,
+    /// Failed writes in the state directory since the start.
+    failed_state_writes: f64,
+}
+
+impl Sample {
+    fn of(scrape: &Scrape, at: Instant) -> Self {
+        Self {
+            at,
+            services: Totals::of_services(scrape),
+            failed_state_writes: (scrape.values("keygate_state_write_failures_total").next())
+                .map_or(0.0, |(_, count)| count),
+        }
+    }
+}
+
+/// The traffic of the last minutes.
+#[derive(Debug, Default)]
+pub(super) struct RecentTraffic {
+    /// By service.
+    pub(super) services: ByService<ServiceTraffic>,
+    /// Failed writes in the state directory in the last five minutes.
+    pub(super) failed_state_writes: f64,
 }
 
 /// Counters of one service since the start.
@@ -31,6 +54,10 @@ struct Sample {
 struct Totals {
     requests: f64,
     errors: f64,
+    /// Requests, or connections of a TCP service, that a server should have responded to.
+    exchanges: f64,
+    /// Exchanges without a response of a server, by reason.
+    failed_exchanges: BTreeMap<String, f64>,
     durations: Buckets,
     /// Handshakes by result.
     handshakes: BTreeMap<String, f64>,
@@ -51,40 +78,65 @@ pub(super) struct ServiceTraffic {
     pub(super) p50: Option<f64>,
     /// 99th percentile of the same time.
     pub(super) p99: Option<f64>,
+    /// Exchanges with the upstream in the last minute.
+    pub(super) last_minute: Exchanges,
     /// Failed handshakes in the last five minutes, by result.
     pub(super) failed_handshakes: BTreeMap<String, f64>,
 }
 
+/// The exchanges of a service with its upstream: requests, or connections of a TCP service.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(super) struct Exchanges {
+    pub(super) all: f64,
+    /// Those without a response of a server, by reason. The client got 502, 503 or 504, or its
+    /// connection was closed.
+    pub(super) failed: BTreeMap<String, f64>,
+}
+
+impl Exchanges {
+    /// Number of failed exchanges.
+    pub(super) fn failures(&self) -> f64 {
+        self.failed.values().sum()
+    }
+}
+
 impl TrafficSamples {
-    /// The traffic of each of `services` up to `now`.
+    /// The traffic of `services` up to `now`.
     pub(super) fn update(
         &mut self,
         scrape: &Scrape,
         services: &[ServiceReport],
         now: Instant,
-    ) -> ByService<ServiceTraffic> {
+    ) -> RecentTraffic {
         let connections = scrape.sums("keygate_connections_active", "service");
-        let totals = Totals::of_services(scrape);
-        let base = self.base(now);
+        let sample = Sample::of(scrape, now);
+        let (base, recent) = (self.base(now, WINDOW), self.base(now, MIN_PERIOD));
         let traffic = services.iter().map(|service| {
-            let before = base.and_then(|sample| sample.services.get(&service.name));
+            let totals_at = |sample: Option<&Sample>| sample?.services.get(&service.name).cloned();
+            let before = totals_at(base);
             let period = base.map_or(MIN_PERIOD, |sample| now.duration_since(sample.at));
-            let totals = totals.get(&service.name).cloned().unwrap_or_default();
+            let totals = sample.services.get(&service.name).cloned().unwrap_or_default();
+            let last_minute = totals.exchanges_since(&totals_at(recent).unwrap_or_default());
             let traffic = ServiceTraffic {
+                last_minute,
                 connections: connections.get(&service.name).copied().unwrap_or_default(),
                 max_connections: service.max_connections,
-                ..totals.since(before.cloned().unwrap_or_default(), period)
+                ..totals.since(before.unwrap_or_default(), period)
             };
             (service.name.clone(), traffic)
         });
-        let traffic = traffic.collect();
-        self.add(Sample { at: now, services: totals });
+        let before = base.map_or(0.0, |sample| sample.failed_state_writes);
+        let traffic = RecentTraffic {
+            services: traffic.collect(),
+            failed_state_writes: sample.failed_state_writes - before,
+        };
+        self.add(sample);
         traffic
     }
 
-    /// The sample that rates refer to: the newest one that is as old as the window, else the oldest.
-    fn base(&self, now: Instant) -> Option<&Sample> {
-        let old = |sample: &&Sample| now.duration_since(sample.at) >= WINDOW;
+    /// The sample that rates over `period` refer to: the newest one of that age, else the oldest.
+    fn base(&self, now: Instant, period: Duration) -> Option<&Sample> {
+        let old = |sample: &&Sample| now.duration_since(sample.at) >= period;
         self.0.iter().rev().find(old).or_else(|| self.0.front())
     }
 
@@ -104,10 +156,20 @@ impl Totals {
     fn of_services(scrape: &Scrape) -> ByService<Self> {
         let mut durations = scrape.buckets_by_service("keygate_request_duration_seconds");
         let mut handshakes = scrape.sums_by_service("keygate_handshakes_total", "result");
+        let mut connections = scrape.sums_by_service("keygate_connections_total", "result");
+        let mut failures = scrape.sums_by_service("keygate_upstream_failures_total", "reason");
         let requests = scrape.sums_by_service("keygate_requests_total", "code").into_iter();
         let totals = requests.map(|(service, codes)| {
+            let requests = codes.values().sum();
+            let connections = connections.remove(&service).unwrap_or_default();
+            let served = connections.get(ConnectionResult::Served.as_str()).copied();
+            let mut failed_exchanges = failures.remove(&service).unwrap_or_default();
+            // The client got the head of a response, and may be the reason why the rest is missing.
+            failed_exchanges.remove(UpstreamFailure::Incomplete.as_str());
             let totals = Self {
-                requests: codes.values().sum(),
+                requests,
+                exchanges: if requests > 0.0 { requests } else { served.unwrap_or_default() },
+                failed_exchanges,
                 errors: codes.get("5xx").copied().unwrap_or_default(),
                 durations: durations.remove(&service).unwrap_or_default(),
                 handshakes: handshakes.remove(&service).unwrap_or_default(),
@@ -115,6 +177,14 @@ impl Totals {
             (service, totals)
         });
         totals.collect()
+    }
+
+    /// The exchanges since the totals were `before`.
+    fn exchanges_since(&self, before: &Self) -> Exchanges {
+        let failed = growth(&self.failed_exchanges, &before.failed_exchanges);
+        // A failure is counted before its request ends.
+        let all = (self.exchanges - before.exchanges).max(failed.values().sum());
+        Exchanges { all, failed }
     }
 
     /// The traffic since the totals were `before`, a `period` ago.
@@ -125,19 +195,28 @@ impl Totals {
             (*bound, count.saturating_sub(earlier.map_or(0, |(_, count)| *count)))
         };
         let durations: Buckets = self.durations.iter().map(counts).collect();
-        let failed = self.handshakes.iter().filter(|(result, _)| *result != "ok");
-        let failed = failed.map(|(result, count)| {
-            (result.clone(), count - before.handshakes.get(result).copied().unwrap_or_default())
-        });
+        let mut failed_handshakes = growth(&self.handshakes, &before.handshakes);
+        failed_handshakes.remove("ok");
         ServiceTraffic {
             requests_per_minute: (self.requests - before.requests) / minutes,
             errors_per_minute: (self.errors - before.errors) / minutes,
             p50: quantile(&durations, 0.5),
             p99: quantile(&durations, 0.99),
-            failed_handshakes: failed.filter(|(_, count)| *count > 0.0).collect(),
+            failed_handshakes,
             ..ServiceTraffic::default()
         }
     }
+}
+
+/// The counters that have grown since they were `before`, each with its growth.
+fn growth(
+    counters: &BTreeMap<String, f64>,
+    before: &BTreeMap<String, f64>,
+) -> BTreeMap<String, f64> {
+    let grown = counters.iter().map(|(label, count)| {
+        (label.clone(), count - before.get(label).copied().unwrap_or_default())
+    });
+    grown.filter(|(_, growth)| *growth > 0.0).collect()
 }
 
 /// A quantile by linear interpolation in its bucket, as `histogram_quantile` of Prometheus. In the
@@ -163,11 +242,16 @@ fn quantile(buckets: &Buckets, share: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
+    /// The steps of the window, its oldest sample and the newest one.
+    const MAX_SAMPLES: usize = 300 / 20 + 2;
+
     fn totals(requests: f64, fast: u64, slow: u64) -> Totals {
         let durations = vec![(0.1, fast), (1.0, fast + slow), (f64::INFINITY, fast + slow)];
         let handshakes = [("ok", 7.0), ("expired", requests), ("timeout", 1.0)];
         let handshakes = handshakes.map(|(result, count)| (result.to_owned(), count)).into();
-        Totals { requests, errors: requests / 10.0, durations, handshakes }
+        let failed_exchanges = [("connect".to_owned(), requests / 4.0)].into();
+        let (errors, exchanges) = (requests / 10.0, requests);
+        Totals { requests, errors, exchanges, failed_exchanges, durations, handshakes }
     }
 
     #[test]
@@ -179,6 +263,8 @@ mod tests {
         assert!((traffic.p50.unwrap() - 0.075).abs() < 1e-9, "{traffic:?}");
         assert!((traffic.p99.unwrap() - 0.973).abs() < 1e-9, "{traffic:?}");
         assert_eq!(traffic.failed_handshakes, [("expired".to_owned(), 300.0)].into());
+        let exchanges = totals(400.0, 250, 150).exchanges_since(&totals(100.0, 50, 50));
+        assert_eq!((exchanges.all, exchanges.failures()), (300.0, 75.0));
         let first = totals(1.0, 1, 0).since(Totals::default(), Duration::from_millis(1));
         assert_eq!(first.requests_per_minute, 1.0, "not 60,000");
     }
@@ -193,13 +279,18 @@ mod tests {
     #[test]
     fn the_samples_reach_back_for_the_window_and_no_longer() {
         let (mut samples, start) = (TrafficSamples::default(), Instant::now());
+        let scrape = Scrape::default();
         for second in 0..4000 {
             let at = start + Duration::from_secs(second);
-            let age = samples.base(at).map(|sample| at.duration_since(sample.at));
+            let age_of =
+                |period| samples.base(at, period).map(|sample| at.duration_since(sample.at));
+            let minute = age_of(MIN_PERIOD);
+            assert!(minute.is_none_or(|age| age < MIN_PERIOD + STEP), "{minute:?} at {second}");
+            let age = age_of(WINDOW);
             assert!(age.is_none_or(|age| age < WINDOW + STEP), "{age:?} at {second}");
             assert!(second < 400 || age >= Some(WINDOW), "{age:?} at {second}");
-            samples.add(Sample { at, services: BTreeMap::new() });
-            assert!(samples.0.len() <= 7);
+            samples.add(Sample::of(&scrape, at));
+            assert!(samples.0.len() <= MAX_SAMPLES);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::AdminState;
 use super::history::{History, HourCounts};
 use super::servers::{ServerReport, servers};
-use super::traffic::{ServiceTraffic, TrafficSamples};
+use super::traffic::{RecentTraffic, ServiceTraffic, TrafficSamples};
 use crate::confirm::ConfirmReport;
 use crate::metrics::Scrape;
 use crate::process::lifecycle::Lifecycle;
@@ -35,6 +35,8 @@ pub(super) struct View {
     pub(super) hours: Vec<HourCounts>,
     /// By service.
     pub(super) traffic: BTreeMap<String, ServiceTraffic>,
+    /// Failed writes in the state directory in the last five minutes.
+    pub(super) failed_state_writes: f64,
     /// Why the process is not ready; `None` if it is.
     pub(super) not_ready: Option<String>,
     pub(super) stage: Lifecycle,
@@ -49,7 +51,8 @@ impl View {
         let mut memory = state.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let Memory { history, traffic } = &mut *memory;
         history.update(&scrape, now);
-        let traffic = traffic.update(&scrape, &report.services, Instant::now());
+        let RecentTraffic { services: traffic, failed_state_writes } =
+            traffic.update(&scrape, &report.services, Instant::now());
         let hours = history.hours().cloned().collect();
         drop(memory);
         Self {
@@ -59,6 +62,7 @@ impl View {
             scrape,
             hours,
             traffic,
+            failed_state_writes,
             not_ready: state.not_ready(),
             stage: state.sources.drain.stage(),
             servers: state.sources.servers.clone(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use prometheus::proto::{LabelPair, Metric, MetricFamily};
 
 /// The values of all series at one moment, summed over the workers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Scrape(pub(super) Vec<MetricFamily>);
 
 /// Values by the name of a service or authorizer.

@@ -309,6 +309,7 @@ impl Loader {
             services: self.sources.services.iter().map(ServiceSource::report).collect(),
             authorizers: self.sources.authorizers.iter().map(AuthorizerSource::report).collect(),
             expiries: self.expiries(),
+            unsaved: self.state.problems().to_vec(),
         }
     }
 

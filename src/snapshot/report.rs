@@ -52,6 +52,9 @@ pub struct Report {
     pub authorizers: Vec<AuthorizerReport>,
     /// What expires, earliest first.
     pub expiries: Vec<Expiry>,
+    /// Why the state of filters, lists and CRLs could not be saved the last time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unsaved: Vec<String>,
 }
 
 impl Report {

@@ -124,6 +124,7 @@ mod http {
 mod monitoring {
     mod access_log;
     mod admin;
+    mod attention;
     mod log;
     mod prometheus;
     mod status_answers;

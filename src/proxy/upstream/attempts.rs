@@ -87,7 +87,7 @@ impl<'a> Attempts<'a> {
             .server_failure()
             .filter(|failure| !self.is_upgrade || *failure == ServerFailure::Connect);
         if let (Some(server), Some(failure)) = (&self.server, failure) {
-            server.record_failure(failure);
+            server.record_failure(failure, error);
         }
     }
 

@@ -81,17 +81,24 @@ impl Ejections {
         Some(Ejection { failures, duration })
     }
 
+    /// Whether the last exchanges with the server at `index`, `max_failures` of them, have failed.
+    pub(crate) fn is_failing(&self, index: usize) -> bool {
+        self.servers.get(index).is_some_and(|server| server.failures.get() >= self.max_failures)
+    }
+
     /// Records that the server at `index` has sent a complete response to a request that began at
     /// `began`. A request that began after the last failure ends the row of failures, and the
-    /// ejection.
-    pub(crate) fn record_success(&self, index: usize, began: Instant) {
-        let Some(server) = self.servers.get(index) else { return };
-        if server.last_failure.get().is_some_and(|failure| failure < began) {
+    /// ejection. Returns whether there was such a row.
+    pub(crate) fn record_success(&self, index: usize, began: Instant) -> bool {
+        let Some(server) = self.servers.get(index) else { return false };
+        let recovers = server.last_failure.get().is_some_and(|failure| failure < began);
+        if recovers {
             server.failures.set(0);
             server.last_failure.set(None);
             server.ejections.set(0);
             server.ejected_until.set(None);
         }
+        recovers
     }
 
     /// Whether one more server may be ejected. The only server never is.

@@ -7,6 +7,7 @@ mod connect;
 mod over_http2;
 
 use std::cell::Cell;
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -149,8 +150,8 @@ impl UpstreamServer {
         })
     }
 
-    /// Records a failure, which may eject the server.
-    pub(crate) fn record_failure(&self, failure: ServerFailure) {
+    /// Records a failure, which may eject the server. `error` is for the status.
+    pub(crate) fn record_failure(&self, failure: ServerFailure, error: impl Display) {
         let ejection = self.ejections.record_failure(self.index, failure, Instant::now());
         if let Some(Ejection { failures, duration }) = ejection {
             self.state.record_ejection(duration);
@@ -158,11 +159,16 @@ impl UpstreamServer {
                 server = %self.config(), failures, retry_after = ?duration, "upstream server ejected"
             );
         }
+        if self.ejections.is_failing(self.index) {
+            self.state.record_failing(|| error.to_string());
+        }
     }
 
     /// Records that a request that began at `began` has succeeded.
     pub(crate) fn record_success(&self, began: Instant) {
-        self.ejections.record_success(self.index, began);
+        if self.ejections.record_success(self.index, began) {
+            self.state.record_recovery();
+        }
     }
 
     /// Sends a request and waits for the head of the response.
@@ -322,7 +328,7 @@ impl Lease {
     /// Records that the server broke off its response.
     pub(crate) fn record_broken_response(&self) {
         self.record_incomplete_response();
-        self.server.record_failure(ServerFailure::Response);
+        self.server.record_failure(ServerFailure::Response, "the response broke off");
     }
 
     /// Records that the response is not complete, which may be no fault of the server.

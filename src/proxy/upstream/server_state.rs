@@ -1,7 +1,7 @@
 //! The state of each upstream server that all workers and the status page share.
 //!
-//! It is written when a connection opens or closes, when a health check ends and when a worker ejects
-//! the server, never for a request.
+//! It is written when a connection opens or closes, when a health check ends, when a worker ejects the
+//! server, and once a second at most while its exchanges fail; never for a request that succeeds.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::config::ServerConfig;
 use crate::unix_time;
 
-/// Maximum length of the error of a health check, in characters; the rest is cut.
+/// Maximum length of the error of a health check or of a request, in characters; the rest is cut.
 const MAX_ERROR: usize = 500;
 
 /// The states of the servers of every service. Clones share them.
@@ -48,6 +48,21 @@ pub(crate) struct ServerState {
     ejections: AtomicU64,
     /// End of the longest ejection, in seconds since the Unix epoch.
     ejected_until: AtomicU64,
+    /// Time of the last failure in `failing`, in seconds since the Unix epoch; 0 if there is none.
+    failed_at: AtomicU64,
+    /// The failures of a worker whose last exchanges all failed; `None` after a success of it.
+    failing: Mutex<Option<Failing>>,
+}
+
+/// Failures in a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failing {
+    /// When the row began, in seconds since the Unix epoch.
+    pub(crate) since: u64,
+    /// Time of the last failure.
+    pub(crate) at: u64,
+    /// The last failure.
+    pub(crate) error: String,
 }
 
 /// A health check that has ended.
@@ -68,6 +83,8 @@ impl Default for ServerState {
             connections: AtomicUsize::default(),
             ejections: AtomicU64::default(),
             ejected_until: AtomicU64::default(),
+            failed_at: AtomicU64::default(),
+            failing: Mutex::default(),
         }
     }
 }
@@ -90,7 +107,7 @@ impl ServerState {
 
     /// Records the end of a health check.
     pub(crate) fn record_check(&self, error: Option<String>) {
-        let error = error.map(|error| error.chars().take(MAX_ERROR).collect());
+        let error = error.map(|error| cut(&error));
         let check = HealthCheck { at: unix_time::now(), error };
         *self.last_check.lock().unwrap_or_else(PoisonError::into_inner) = Some(check);
     }
@@ -122,6 +139,33 @@ impl ServerState {
         let until = unix_time::now().saturating_add(duration.as_secs());
         self.ejected_until.fetch_max(until, Ordering::Relaxed);
     }
+
+    /// Failures of the last exchanges; `None` if there are none, or a worker had a success since.
+    pub(crate) fn failing(&self) -> Option<Failing> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Records a failure of a worker whose last exchanges all failed, once a second at most.
+    pub(crate) fn record_failing(&self, error: impl FnOnce() -> String) {
+        let at = unix_time::now();
+        if self.failed_at.load(Ordering::Relaxed) == at {
+            return;
+        }
+        self.failed_at.store(at, Ordering::Relaxed);
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = failing.as_ref().map_or(at, |failing| failing.since);
+        *failing = Some(Failing { since, at, error: cut(&error()) });
+    }
+
+    /// Records that a worker had a success after failures.
+    pub(crate) fn record_recovery(&self) {
+        self.failed_at.store(0, Ordering::Relaxed);
+        *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+fn cut(error: &str) -> String {
+    error.chars().take(MAX_ERROR).collect()
 }
 
 /// An open connection to a server.

@@ -68,6 +68,11 @@ impl SavedState {
         self.lock.as_ref()
     }
 
+    /// Why the state could not be saved the last time.
+    pub(super) fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
     /// Saves the state of `sources`. Nothing is written while another process holds the lock. A
     /// failure is counted, and logged unless it is the same as the last one.
     ///

@@ -1,0 +1,122 @@
+//! The conditions that need attention, although every file is in use and every health check succeeds.
+//!
+//! Guards: `record_failing`, `record_recovery` in `src/proxy/upstream/server_state.rs` (servers);
+//! `failed_exchanges`, `full_addresses`, `unsaved_state` in `src/admin/attention.rs`.
+
+use std::fs::{create_dir, create_dir_all, remove_dir_all, remove_file};
+use std::io::{Error, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+
+use crate::support::keygate::Keygate;
+use crate::support::origin::Origin;
+use crate::support::proxy::{Configure, Proxy};
+use crate::support::write_revision;
+
+/// The condition of `subject` whose problem contains `part`: its level and its problem.
+fn condition(status: &Value, subject: &str, part: &str) -> Option<(String, String)> {
+    let mut items = status["attention"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let is_it = |it: &&Value| it["subject"] == subject && text(&it["problem"]).contains(part);
+    items.find(is_it).map(|it| (text(&it["level"]), text(&it["problem"])))
+}
+
+fn wait_for_condition(keygate: &Keygate, subject: &str, part: &str) -> (String, String) {
+    let is_shown = |status: &Value| condition(status, subject, part).is_some();
+    condition(&keygate.wait_for_status(part, is_shown), subject, part).unwrap()
+}
+
+/// Port 9 has no listener.
+#[test]
+fn a_dead_server_without_health_checks_needs_attention() {
+    let proxy = Proxy::before("http://127.0.0.1:9").workers(1).start();
+    for _ in 0..5 {
+        assert_eq!(proxy.code(&[]), "502");
+    }
+    let (level, problem) = wait_for_condition(&proxy, "service test", "upstream failed");
+    assert_eq!(level, "red", "{problem}");
+    let words: Vec<&str> = problem.split(' ').collect();
+    assert_eq!(words[0], words[2], "all of them: {problem}");
+    assert!(problem.contains("(connect: "), "{problem}");
+
+    let (level, problem) = wait_for_condition(&proxy, "service test", "is failing since ");
+    assert_eq!(level, "red", "{problem}");
+    assert!(problem.starts_with("upstream server http://127.0.0.1:9 "), "{problem}");
+    assert!(problem.contains("Connection refused"), "{problem}");
+    let server = &proxy.status()["servers"][0];
+    assert_eq!(server["state"], "failing");
+    assert!(server["failing_since"].is_u64(), "{server}");
+}
+
+#[test]
+fn dead_servers_need_attention_between_their_ejections() {
+    let servers = ["http://127.0.0.1:9", "http://127.0.0.1:10"];
+    let proxy = Proxy::new()
+        .servers(&servers)
+        .upstream("max_failures = 1, retry_after = \"1s\"")
+        .workers(1)
+        .start();
+    assert_eq!(proxy.code(&[]), "502");
+    let status = proxy.wait_for_status("the end of the ejections", |status| {
+        status["servers"].as_array().unwrap().iter().all(|server| server["state"] == "failing")
+    });
+    for server in servers {
+        let (level, problem) = condition(&status, "service test", server).unwrap();
+        assert_eq!(level, "red", "{problem}");
+    }
+}
+
+#[test]
+fn a_server_that_responds_again_and_some_failures_among_many_are_not_red() {
+    let is_broken = Arc::new(AtomicBool::new(true));
+    let broken = Arc::clone(&is_broken);
+    let origin = Origin::responding(move |_, tcp| match broken.load(Ordering::SeqCst) {
+        true => Err(Error::other("closed without a response")),
+        false => tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n"),
+    });
+    let proxy = Proxy::to(origin).upstream("max_failures = 1").workers(1).start();
+    assert_eq!(proxy.code(&[]), "502");
+    assert_eq!(wait_for_condition(&proxy, "service test", "is failing since ").0, "red");
+    is_broken.store(false, Ordering::SeqCst);
+    for _ in 0..3 {
+        assert_eq!(proxy.code(&[]), "200");
+    }
+    let status = proxy.wait_for_status("a healthy server", |status| {
+        status["servers"][0]["state"] == "healthy"
+            && !status["attention"].to_string().contains("red")
+    });
+    assert_eq!(condition(&status, "service test", "is failing since "), None, "{status}");
+}
+
+#[test]
+fn an_address_at_its_limit_of_connections_needs_attention() {
+    let proxy = Proxy::new().limits("max_connections = 1").start();
+    let mut client = proxy.connect();
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 200 "));
+    let (level, problem) = wait_for_condition(&proxy, "address 127.0.0.1:0", "max_connections");
+    assert_eq!(level, "red");
+    assert!(problem.starts_with("1 of 1 connections are open"), "{problem}");
+    drop(client);
+    proxy.wait_for_status("no condition", |status| status["attention"] == serde_json::json!([]));
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_written_needs_attention() {
+    let proxy = Proxy::new().global("state = { dir = \"state\" }");
+    create_dir(proxy.pki.path("state")).unwrap();
+    let proxy = proxy.start();
+    let state = proxy.pki.path("state/filters.json");
+    remove_file(&state).unwrap();
+    create_dir_all(state.join("in the way")).unwrap();
+    write_revision(&proxy.pki.path("lost.pkbf"), &[&proxy.lost.spki], 2);
+    let (level, problem) = wait_for_condition(&proxy, "state directory", "cannot be written: ");
+    assert_eq!(level, "red");
+    assert!(problem.contains("filters.json: "), "{problem}");
+
+    remove_dir_all(&state).unwrap();
+    proxy.signal("HUP");
+    wait_for_condition(&proxy, "state directory", "writes failed in the last five minutes");
+}
