@@ -46,8 +46,8 @@ impl FingerprintList {
     /// SHA-256, in hex or base64. A comment begins with `#`.
     ///
     /// # Errors
-    /// Returns the first line that is neither a digest, nor empty, nor a comment, or that has colons
-    /// in its fingerprint.
+    /// Returns the first line that is neither a digest, nor empty, nor a comment, or that has
+    /// colons in its fingerprint.
     pub fn parse(name: &str, text: &str) -> Result<Self, ListError> {
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
         let lines = lines.enumerate().filter(|(_, line)| !line.is_empty());

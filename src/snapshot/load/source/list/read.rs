@@ -78,9 +78,9 @@ fn read_blocklist(
     Ok(LoadedList { list: Arc::new(list).into(), signed: signed.map(Arc::new) })
 }
 
-/// Checks that `update` is not older than the list `in_use`. A list without a date may be of any age, so
-/// that it replaces a dated one only with the same records. A date in the future is no bound, because
-/// a forged one would reject every later update.
+/// Checks that `update` is not older than the list `in_use`. A list without a date may be of any
+/// age, so that it replaces a dated one only with the same records. A date in the future is no
+/// bound, because a forged one would reject every later update.
 fn ensure_not_older(
     rollback: Rollback,
     in_use: &NamedBlocklist,
