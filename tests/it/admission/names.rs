@@ -342,6 +342,29 @@ fn open_connections_are_closed_when_the_rules_no_longer_name_their_clients() {
     scene.running.admits(&scene.running.good);
 }
 
+/// Ten thousand rules cost a request nothing, because they are consulted in the handshake only.
+#[test]
+fn the_requests_of_an_open_connection_consult_no_rule() {
+    let others = (0..10_000).map(|number| format!("\"spiffe://example.org/other/{number}\""));
+    let others: Vec<_> = others.collect();
+    let allow =
+        format!("allow = {{ uri = [\"spiffe://example.org/orders/*\", {}] }}", others.join(", "));
+    let scene = scene(&allow, |proxy| proxy.workers(1));
+    let mut client = scene.connect(&scene.orders);
+    for _ in 0..5 {
+        client.send(GET);
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+        assert_eq!(client.exactly(6), b"hello\n");
+    }
+    scene.name_checks("handshake", "allowed", 1.0);
+    scene.count("requests_total", "code=\"2xx\",service=\"test\"", 5.0);
+    let metrics = scene.running.admin("/metrics").1;
+    let checks = metrics.lines().filter(|line| line.starts_with("keygate_name_checks_total{"));
+    let checks = checks.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    assert_eq!(checks.sum::<f64>(), 1.0, "{metrics}");
+    scene.running.rejects(&scene.billing);
+}
+
 #[test]
 fn a_tunnel_of_a_tcp_service_is_closed_when_the_rules_no_longer_name_its_client() {
     let server = Server::start();
