@@ -284,7 +284,7 @@ mod tests {
     /// Maximum size of a connection's task, in bytes: what it holds besides its boxed stages.
     const TASK: usize = 320;
     /// Maximum size of the handshake, in bytes. It is freed before the admission.
-    const ESTABLISHMENT: usize = 8704;
+    const ESTABLISHMENT: usize = 5120;
     /// Maximum size of the admission, in bytes, without the wait of a held connection. It is freed
     /// before HTTP begins.
     const ADMISSION: usize = 1024;
