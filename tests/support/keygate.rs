@@ -11,7 +11,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::pki::{Party, Pki};
-use super::wait::wait_for;
+use super::wait::{has_outlasted_linger, wait_for};
 use super::{TIMEOUT, output_text, system};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_keygate");
@@ -260,7 +260,17 @@ impl Keygate {
         let credentials = ["--cert", &cert, "--key", &key];
         let has_url = arguments.iter().any(|argument| argument.starts_with("https://"));
         let url: &[&str] = if has_url { &[] } else { &[&url] };
-        system("curl", &[&own[..], &credentials, arguments, url].concat())
+        let arguments = [&own[..], &credentials, arguments, url].concat();
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let began = Instant::now();
+            let output = system("curl", &arguments);
+            let is_broken = output_text(&output).contains("Broken pipe");
+            // A rejected client that could not read its alert tries again.
+            if !is_broken || !has_outlasted_linger(began) || Instant::now() >= deadline {
+                return output;
+            }
+        }
     }
 
     /// What `curl` shows about a client that is rejected. During a pause of the machine, the lingering

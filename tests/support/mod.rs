@@ -53,7 +53,7 @@ use std::process::{Command, Output};
 
 use ::keygate::pkbf::{Filter, Overwrite, Parameters, create};
 
-pub use wait::{TIMEOUT, before, wait_for, wait_until};
+pub use wait::{TIMEOUT, before, read_alert, wait_for, wait_until};
 
 /// Writes a filter that holds `keys` (SPKI, DER). Its size gives a false-positive rate of 10^-9.
 pub fn write_filter(path: &Path, keys: &[&[u8]]) {

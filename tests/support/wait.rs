@@ -43,6 +43,28 @@ pub fn wait_until(what: &str, is_met: impl Fn() -> bool) {
     wait_for(what, || is_met().then_some(()).ok_or_else(|| "not yet".to_owned()));
 }
 
+/// Time for which the proxy reads what a rejected client still sends.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Whether the machine has paused for longer than a lingering close since `began`. The connection of a
+/// rejected client is closed then. Linux keeps the alert for a later read, but the next write but one
+/// fails, and clients that fail to write do not read.
+pub fn has_outlasted_linger(began: Instant) -> bool {
+    began.elapsed() >= LINGER
+}
+
+/// Calls `exchange`, whose client reads its alert while it sends, until it succeeds. A failure within
+/// the time of the lingering close is final.
+///
+/// # Panics
+/// Panics with the error of `exchange`.
+pub fn read_alert(exchange: impl Fn() -> Result<(), String>) {
+    wait_for("an exchange without a pause", || {
+        let began = Instant::now();
+        exchange().inspect_err(|error| assert!(has_outlasted_linger(began), "{error}"))
+    });
+}
+
 /// Longest time for [`before`]. The rest of a test waits for its end, with [`TIMEOUT`].
 const LONGEST: Duration = Duration::from_secs(40);
 
