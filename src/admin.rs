@@ -79,7 +79,7 @@ const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of requests and of responses that a connection buffers, 64 KiB.
 const MAX_BUFFER: usize = 64 << 10;
 
-/// What the admin server shows and controls.
+/// The state that the admin server shows, and the commands that it sends.
 #[derive(Debug, Clone)]
 pub struct AdminSources {
     /// All metrics.

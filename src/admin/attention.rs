@@ -1,5 +1,5 @@
-//! Everything that an operator must look at, worst first: rejected and waiting updates, servers that
-//! are down, keys and files that are about to expire.
+//! The conditions that need an operator, worst first: rejected and waiting updates, servers that are
+//! down, keys and files that expire soon.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::unix_time::rfc3339;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Attention {
     pub(super) level: AttentionLevel,
-    /// What it is about, such as `filter pwnedkeys`.
+    /// The object, such as `filter pwnedkeys`.
     pub(super) subject: String,
     /// The whole reason.
     pub(super) problem: String,
@@ -33,9 +33,9 @@ pub(super) struct Attention {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum AttentionLevel {
-    /// Something does not work, or works with old data.
+    /// An object does not work, or works with old data.
     Red,
-    /// Something will stop to work, or waits for the operator.
+    /// An object will stop working, or waits for the operator.
     Amber,
 }
 

@@ -15,7 +15,7 @@ use crate::proxy::ServerStates;
 use crate::snapshot::Report;
 use crate::unix_time;
 
-/// What the admin server remembers of the counters.
+/// Earlier values of the counters.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     history: History,

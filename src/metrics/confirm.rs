@@ -90,7 +90,7 @@ impl ConfirmMetrics {
         self.last_answer.set(seconds as f64);
     }
 
-    /// Sets until when the source wants no questions, in seconds since the Unix epoch.
+    /// Sets the end of the pause that the source has demanded, in seconds since the Unix epoch.
     pub fn set_blocked_until(&self, seconds: u64) {
         self.blocked_until.set(seconds as f64);
     }

@@ -1,4 +1,4 @@
-//! What expires: certificates, CAs, CRLs and exceptions, for `/status` and the status page.
+//! Expiry of certificates, CAs, CRLs and exceptions, for `/status` and the status page.
 
 use std::time::Duration;
 

@@ -313,7 +313,7 @@ impl Loader {
         }
     }
 
-    /// What expires, earliest first.
+    /// Objects that expire, earliest first.
     fn expiries(&self) -> Vec<Expiry> {
         let services = self.sources.services.iter().flat_map(ServiceSource::expiries);
         let authorizers = self.sources.authorizers.iter().flat_map(AuthorizerSource::expiries);

@@ -50,7 +50,7 @@ pub struct Report {
     pub services: Vec<ServiceReport>,
     /// The authorizers, in the order of the configuration.
     pub authorizers: Vec<AuthorizerReport>,
-    /// What expires, earliest first.
+    /// Objects that expire, earliest first.
     pub expiries: Vec<Expiry>,
     /// Why the state of filters, lists and CRLs could not be saved the last time.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -278,8 +278,8 @@ impl Session {
 
     /// Adds the records of `write` to the outgoing buffer, behind messages of rustls that wait.
     ///
-    /// rustls gets the bytes that it was offered before, and no others, because nobody may read the
-    /// data that it would decrypt.
+    /// rustls gets the bytes that it was offered before, and no others. It would decrypt others, and
+    /// there is no reader for the data.
     fn write(
         &mut self,
         write: impl FnOnce(

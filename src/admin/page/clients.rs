@@ -38,7 +38,7 @@ pub(super) struct ClientRow<'a> {
     pub(super) hits: Vec<HitRow<'a>>,
 }
 
-/// What happened to a client at one service.
+/// The verdict on a client at one service, and the action.
 pub(super) struct HitRow<'a> {
     pub(super) service: &'a str,
     pub(super) verdict: &'static str,

@@ -1,4 +1,4 @@
-//! What the access log records of a TLS connection.
+//! The facts about a TLS connection that the access log records.
 
 use rustls::ProtocolVersion;
 use tokio::net::TcpStream;

@@ -1,6 +1,6 @@
-//! The names in field blocks (HPACK, RFC 7541). No string is decoded. Of the dynamic table only one
-//! bit for each entry is kept, because only the newest entries can be referred to and their order is
-//! that of their insertion.
+//! The names in field blocks (HPACK, RFC 7541). No string is decoded. The dynamic
+//! table is kept as one bit for each entry, because only the newest entries can be referred to, in
+//! the order of their insertion.
 
 /// Last pseudo-header field of the static table (RFC 7541, appendix A).
 const LAST_STATIC_PSEUDO: u64 = 14;

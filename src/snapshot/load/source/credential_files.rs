@@ -51,7 +51,7 @@ pub(crate) trait NamesCredentials {
     /// Whether the process may run with a compromised key of the table.
     fn allows_compromised_own_key(&self) -> bool;
 
-    /// Whether peers that nobody has chosen may connect.
+    /// Whether peers may connect that no setting names.
     fn open_access(&self) -> Option<OpenAccess>;
 }
 

@@ -275,8 +275,8 @@ impl<C: NamesCredentials> CredentialSource<C> {
         roles.into_iter().filter_map(expiry)
     }
 
-    /// What expires of the service: its certificates, each role with the one that expires first, and
-    /// the CRL that expires first.
+    /// The expiries of the service: in each role the certificate that expires first, and the CRL that
+    /// expires first.
     pub(crate) fn expiries(&self) -> Vec<Expiry> {
         let credentials = self.credentials.get();
         let mut expiries: BTreeMap<&str, Expiry> = BTreeMap::new();
