@@ -17,6 +17,7 @@ mod effective;
 #[cfg(test)]
 pub(crate) mod example;
 mod fetch;
+mod key_place;
 mod log_level;
 mod problem;
 mod raw;
@@ -39,6 +40,7 @@ pub use self::authorizer::{
 pub use self::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
 pub use self::effective::{EffectiveTable, EffectiveValue};
 pub use self::fetch::FetchConfig;
+pub use self::key_place::KeyPlace;
 pub use self::log_level::{LogLevel, LogLevelError};
 pub use self::problem::{ConfigError, ConfigProblem};
 pub use self::schema::schema;
@@ -392,9 +394,10 @@ impl ListenAddress {
 }
 
 fn text_of(file: &Path) -> Result<String, ConfigError> {
-    let text = regular_file::read(file, MAX_CONFIG_SIZE).and_then(|content| {
-        String::from_utf8(content)
-            .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
-    });
-    text.map_err(|source| ConfigError::Read { file: file.to_owned(), source })
+    let content = regular_file::read(file, MAX_CONFIG_SIZE)
+        .map_err(|source| ConfigError::Read { file: file.to_owned(), source })?;
+    String::from_utf8(content).map_err(|error| {
+        let problems = vec![document::encoding_problem(&error)];
+        ConfigError::Invalid { file: file.to_owned(), problems }
+    })
 }

@@ -33,6 +33,8 @@ mod verification_error;
 mod verifier;
 
 #[cfg(feature = "proxy")]
+pub(crate) use self::explain::tls_error;
+#[cfg(feature = "proxy")]
 pub use self::{
     certificate::{CertificateRole, CertificateSummary},
     client_config::client_config,

@@ -1,4 +1,4 @@
-//! Times in whole seconds since the Unix epoch, and their RFC 3339 text.
+//! Times in whole seconds since the Unix epoch: RFC 3339 for programs, other text for people.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,6 +22,47 @@ pub(crate) fn rfc3339(seconds: u64) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
+/// `seconds` since the Unix epoch for people, such as `2026-11-21 10:53:50 UTC`. A time after the
+/// year 9999 becomes the last second of that year.
+pub(crate) fn utc(seconds: u64) -> String {
+    rfc3339(seconds).replace('T', " ").replace('Z', " UTC")
+}
+
+/// [`utc`] and the distance from now, such as `2026-11-21 10:53:50 UTC (2 days ago)`. A message that
+/// is compared with the one before has [`utc`] alone.
+pub(crate) fn dated(seconds: u64) -> String {
+    format!("{} ({})", utc(seconds), ago(seconds, now()))
+}
+
+/// Formats a time in the past.
+pub(crate) fn ago(seconds: u64, now: u64) -> String {
+    match now.checked_sub(seconds) {
+        None => within(seconds, now),
+        Some(0) => "now".to_owned(),
+        Some(past) => format!("{} ago", duration(past)),
+    }
+}
+
+/// Formats a time in the future.
+pub(crate) fn within(seconds: u64, now: u64) -> String {
+    match seconds.checked_sub(now) {
+        None => ago(seconds, now),
+        Some(left) => format!("in {}", duration(left)),
+    }
+}
+
+/// Formats a duration, in seconds, in its largest unit, rounded down.
+pub(crate) fn duration(seconds: u64) -> String {
+    let (count, unit) = match seconds {
+        0..60 => (seconds, "second"),
+        60..3600 => (seconds / 60, "minute"),
+        3600..172_800 => (seconds / 3600, "hour"),
+        _ => (seconds / 86_400, "day"),
+    };
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {unit}{plural}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,5 +71,28 @@ mod tests {
     fn times_after_the_year_9999_become_its_end() {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
         assert_eq!(rfc3339(u64::MAX), "9999-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn a_time_for_people_has_its_zone_and_its_distance() {
+        assert_eq!(utc(1_795_258_430), "2026-11-21 10:53:50 UTC");
+        assert_eq!(utc(u64::MAX), "9999-12-31 23:59:59 UTC");
+        let (past, next) = (now() - 5 * 86_400, now() + 9 * 86_400 + 60);
+        assert_eq!(dated(past), format!("{} (5 days ago)", utc(past)));
+        assert_eq!(dated(next), format!("{} (in 9 days)", utc(next)));
+    }
+
+    #[test]
+    fn times_are_formatted_in_their_largest_unit() {
+        for (seconds, text) in [
+            (100, "now"),
+            (99, "1 second ago"),
+            (0, "1 minute ago"),
+            (160, "in 1 minute"),
+            (100 + 3 * 86_400, "in 3 days"),
+        ] {
+            assert_eq!(ago(seconds, 100), text, "{seconds}");
+        }
+        assert_eq!(ago(0, 100_000), "27 hours ago");
     }
 }

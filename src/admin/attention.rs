@@ -12,7 +12,7 @@ use crate::confirm::{CanaryState, ConfirmReport};
 use crate::metrics::Scrape;
 use crate::process::lifecycle::Lifecycle;
 use crate::snapshot::{Expiry, ExpiryState, FilterReport, Rejection, Report, ServiceReport};
-use crate::unix_time::rfc3339;
+use crate::unix_time::utc;
 
 /// A condition that needs attention.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -168,7 +168,7 @@ fn servers_down(servers: &[ServerReport<'_>], view: &View) -> Vec<Attention> {
     let serving: BTreeSet<&str> = up.iter().map(|server| server.service).collect();
     let conditions = down.iter().map(|server| {
         let subject = format!("service {}", server.service);
-        let since = server.failing_since.map(|at| format!(" since {}", rfc3339(at)));
+        let since = server.failing_since.map(|at| format!(" since {}", utc(at)));
         let error = server.error.as_ref().map(|error| format!(": {error}"));
         let problem = format!(
             "upstream server {} is {}{}{}",
@@ -275,7 +275,7 @@ pub(super) fn expiry_row(index: usize) -> String {
 
 fn expiring(index: usize, expiry: &Expiry, now: u64) -> Option<Attention> {
     let subject = format!("{} of {}", expiry.kind, expiry.subject);
-    let (at, row) = (rfc3339(expiry.at), expiry_row(index));
+    let (at, row) = (utc(expiry.at), expiry_row(index));
     match (expiry.state(now), expiry.kind) {
         // The client of such an exception is rejected, as it was planned.
         (ExpiryState::Expired, Expiry::EXCEPTION) => {

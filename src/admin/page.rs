@@ -4,9 +4,9 @@ mod clients;
 mod confirm;
 mod expiries;
 mod files;
+mod search;
 mod services;
 pub(super) mod text;
-mod time;
 
 use askama::Template;
 
@@ -14,8 +14,8 @@ use self::clients::Clients;
 use self::confirm::ConfirmCard;
 use self::expiries::ExpiryRow;
 use self::files::{ConfigurationRow, FilterRow, ListRow};
+use self::search::search_of;
 use self::services::{AuthorizerCounters, AuthorizerRow, ServerRow, ServiceRow};
-use self::time::{duration, search_of};
 use super::attention::{Attention, AttentionLevel, attention};
 use super::chart::Chart;
 use super::history::HourCounts;
@@ -25,7 +25,7 @@ use super::{AdminState, COMMIT};
 use crate::guard::VerdictKind;
 use crate::metrics::{KeyAction, Label};
 use crate::recent_hits::AllHits;
-use crate::unix_time::rfc3339;
+use crate::unix_time::{duration, rfc3339};
 
 /// Number of characters of a commit that are shown, 12.
 const COMMIT_LENGTH: usize = 12;

@@ -59,7 +59,7 @@ pub enum BlocklistFileError {
         source: MetadataError,
     },
     /// The file cannot be read.
-    #[error(transparent)]
+    #[error("{}", regular_file::explain(.0))]
     Read(#[from] io::Error),
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::value::{Datetime, Offset};
 
 use super::Findings;
-use crate::unix_time;
+use crate::{regular_file, unix_time};
 
 /// The format of the list that is read here.
 const FORMAT: i64 = 0;
@@ -71,7 +71,7 @@ pub enum MetadataError {
         found: u8,
     },
     /// The file is no JSON, or a member is missing or of another type.
-    #[error("not the metadata of a blocklist: {}; fetch the file again", shown(&.0.to_string()))]
+    #[error("not the metadata of a blocklist: {}; fetch the file again", regular_file::json_problem(.0))]
     Json(#[source] serde_json::Error),
     /// A name has characters that have no place in a header field or log line.
     #[error(
@@ -84,7 +84,7 @@ pub enum MetadataError {
         found: String,
     },
     /// The file cannot be read.
-    #[error(transparent)]
+    #[error("{}", regular_file::explain(.0))]
     Read(#[from] io::Error),
     /// The SHA-256 is not one.
     #[error("blocklist_sha256: {found:?} is not 64 hex digits; fetch the file again")]

@@ -17,6 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::printable::printable;
 use super::{BoxedError, CliError};
 use crate::config::ListenAddress;
+use crate::regular_file::json_problem;
 
 /// Maximum size of a response body, in bytes; a larger body is an error.
 const MAX_BODY: usize = 16 << 20;
@@ -36,7 +37,10 @@ pub(super) struct AdminClient {
 pub(super) enum AdminError {
     #[error("the admin address {address}: {source}")]
     Exchange { address: ListenAddress, source: BoxedError },
-    #[error("the admin address {address}: unexpected response: {source}")]
+    #[error(
+        "the admin address {address}: unexpected response: {}; is another program or version of keygate there?",
+        json_problem(source)
+    )]
     Json { address: ListenAddress, source: serde_json::Error },
     #[error("the admin address {address}: no response within {timeout:?}")]
     Timeout { address: ListenAddress, timeout: Duration },

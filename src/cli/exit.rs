@@ -18,6 +18,7 @@ use crate::config::ConfigError;
 use crate::confirm::ConfirmError;
 use crate::pkbf::FilterError;
 use crate::process::sandbox::SandboxError;
+use crate::regular_file::explain;
 use crate::server::ServerError;
 use crate::signature::SignatureError;
 use crate::snapshot::{ListFileError, LoadError, LoadErrors};
@@ -63,14 +64,14 @@ pub(super) enum CliError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Confirm(#[from] ConfirmError),
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), explain(source))]
     File { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
     Filter { path: PathBuf, source: FilterError },
     #[error("{}: {source}", path.display())]
     List { path: PathBuf, source: ListFileError },
-    #[error(transparent)]
-    Load(#[from] LoadErrors),
+    #[error("{errors}")]
+    Load { configuration: PathBuf, errors: LoadErrors },
     #[error("{0}")]
     Operation(String),
     #[error("cannot write the result: {0}")]
@@ -100,7 +101,16 @@ impl CliError {
     pub(super) fn lines(&self) -> Vec<String> {
         match self {
             Self::Config(error) => error.lines(),
-            Self::Load(errors) | Self::Server(ServerError::Load(errors)) => errors.lines(),
+            Self::Load { configuration, errors } => {
+                let file = configuration.display();
+                let lines = errors.with_lines_of(configuration).into_iter();
+                let lines = lines.map(|(line, error)| match line {
+                    Some(line) => format!("{file}:{line}: {error}"),
+                    None => error,
+                });
+                lines.collect()
+            }
+            Self::Server(ServerError::Load(errors)) => errors.lines(),
             Self::Admin(_)
             | Self::Confirm(_)
             | Self::File { .. }
@@ -123,7 +133,7 @@ impl CliError {
             | Self::Parameters(_)
             | Self::Server(ServerError::InheritedSockets(_) | ServerError::Metrics(_))
             | Self::Usage(_) => 2,
-            Self::Load(errors) | Self::Server(ServerError::Load(errors)) => {
+            Self::Load { errors, .. } | Self::Server(ServerError::Load(errors)) => {
                 let lacks_thread = errors.iter().any(|it| matches!(it, LoadError::Thread(_)));
                 if lacks_thread { 4 } else { 3 }
             }

@@ -12,7 +12,7 @@ use super::counted::counted;
 use super::printable::printable;
 use super::{CliError, CliOutput, ConfigFile, Exit};
 use crate::config::ListenAddress;
-use crate::unix_time::{self, rfc3339};
+use crate::unix_time::{self, utc};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     if args.json {
         seen.iter().try_for_each(|(value, _)| output.json(value))?;
     } else {
-        let began = rfc3339(report.since.max(from));
+        let began = utc(report.since.max(from));
         let (rejected, admitted): (Vec<_>, Vec<_>) =
             seen.iter().map(|(_, hit)| hit).partition(|hit| hit.action == "reject");
         let would = "would have been rejected by \"reject\"";
@@ -165,7 +165,7 @@ impl std::fmt::Display for ReportedHit {
             None => format!("{verdict} ({found})"),
         };
         let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
-        let (first, last) = (rfc3339(self.first_seen), rfc3339(self.last_seen));
+        let (first, last) = (utc(self.first_seen), utc(self.last_seen));
         write!(
             formatter,
             "    service {service}, {reason}, {action}, {times} from {first} to {last}, last from \

@@ -68,11 +68,14 @@ fn start(
     prerequisites: Prerequisites,
     signals: &mut SignalHandler,
 ) -> Result<Option<Server>, CliError> {
-    let (config, file) = (config.clone(), file.to_owned());
+    let (config, path) = (config.clone(), file.to_owned());
     let thread = prerequisites.loader.clone();
-    let start = thread.run(move || Server::start(&config, Some(&file), prerequisites));
+    let start = thread.run(move || Server::start(&config, Some(&path), prerequisites));
     match signals.unless_stopped(start) {
         None => Ok(None),
+        Some(Ok(Err(ServerError::Load(errors)))) => {
+            Err(CliError::Load { configuration: file.to_owned(), errors })
+        }
         Some(Ok(started)) => Ok(Some(started?)),
         Some(Err(error)) => Err(CliError::system("cannot start", error)),
     }

@@ -16,7 +16,7 @@ use crate::metrics::ControlMetrics;
 use crate::resolver::Resolver;
 use crate::server::ServerError;
 use crate::snapshot::{JudgementLinks, Loader, Report};
-use crate::unix_time::{self, rfc3339};
+use crate::unix_time::{self, dated};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -122,7 +122,8 @@ impl Checked {
                 let source = source.map(|it| direct_source(it, config.state_dir.as_deref()));
                 let source = source.and_then(Result::err);
                 let others = source.into_iter().chain(unusable).collect();
-                return Err(Unusable { others, cause: errors.into() });
+                let cause = CliError::Load { configuration: path.to_owned(), errors };
+                return Err(Unusable { others, cause });
             }
         };
         if let Some(cause) = unusable.next() {
@@ -225,7 +226,7 @@ fn show_signatures(report: &Report) -> Result<(), CliError> {
 
 fn show_lists(report: &Report) -> Result<(), CliError> {
     for list in &report.lists {
-        let date = list.updated.map(|date| format!(", of {}", rfc3339(date))).unwrap_or_default();
+        let date = list.updated.map(|date| format!(", of {}", dated(date))).unwrap_or_default();
         print(format_args!(
             "list {}: {}, {}{date}",
             list.name,
@@ -239,7 +240,7 @@ fn show_lists(report: &Report) -> Result<(), CliError> {
 fn show_exceptions(config: &Config, report: &Report) -> Result<(), CliError> {
     for (exception, known) in config.exceptions.iter().zip(&report.exceptions) {
         let state = if known.expired { "exception expired at" } else { "exception until" };
-        let until = rfc3339(unix_time::seconds(exception.until));
+        let until = dated(unix_time::seconds(exception.until));
         print(format_args!("{state} {until}: {}, {}", exception.key, exception.reason))?;
     }
     Ok(())
@@ -279,7 +280,7 @@ fn show_crls(report: &Report) -> Result<(), CliError> {
                 crl.issuer,
                 number.unwrap_or_default(),
                 counted_entries(crl.entries as u64),
-                rfc3339(crl.next_update)
+                dated(crl.next_update)
             ))?;
         }
     }

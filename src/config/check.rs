@@ -124,7 +124,7 @@ impl<'a> Checker<'a> {
         if raw.services.is_empty() && raw.authorizers.is_empty() {
             self.invalid(
                 "services",
-                "none is configured; add a [[services]] or an [[authorizers]] table",
+                "neither a service nor an authorizer is configured; add a [[services]] or an [[authorizers]] table",
             );
         }
         let filters = raw.filters.into_iter().enumerate();
@@ -343,7 +343,7 @@ impl<'a> Checker<'a> {
         let mut known = HashSet::new();
         for (index, exception) in exceptions.iter().enumerate() {
             if !known.insert(exception.key) {
-                let problem = format!("{} occurs twice", exception.key);
+                let problem = format!("{} occurs twice; remove one of the two", exception.key);
                 self.invalid(format!("exceptions[{index}].fingerprint"), problem);
             }
         }
@@ -378,8 +378,10 @@ impl<'a> Checker<'a> {
             // The PROXY header precedes the ClientHello with the name.
             let mut others = services.iter().filter(|other| other.listen == service.listen);
             if let Some(other) = others.find(|other| other.accept_proxy != service.accept_proxy) {
-                let problem =
-                    format!("differs from that of service {:?} on the same address", other.name);
+                let problem = format!(
+                    "differs from that of service {:?} on the same address; write the same networks for both, or give one of them another address",
+                    other.name
+                );
                 self.conflict(path("accept_proxy"), problem);
             }
             if service.server_names.is_empty() && !taken.insert((service.listen, "")) {
@@ -391,8 +393,10 @@ impl<'a> Checker<'a> {
             }
             for name in &service.server_names {
                 if !taken.insert((service.listen, name)) {
-                    let problem =
-                        format!("{name:?} occurs twice for the address {}", service.listen);
+                    let problem = format!(
+                        "{name:?} occurs twice for the address {}; remove one of the two",
+                        service.listen
+                    );
                     self.conflict(path("server_names"), problem);
                 }
             }

@@ -1,6 +1,7 @@
 //! A TOML document with the position of each value, and its conversion into typed tables.
 
 mod decode;
+mod syntax;
 
 use std::ops::Range;
 
@@ -8,6 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 pub(super) use self::decode::{Decoded, decode};
+pub(super) use self::syntax::encoding_problem;
 use super::ConfigProblem;
 
 /// A TOML document and its text.
@@ -31,12 +33,10 @@ impl<'a> Document<'a> {
     pub(super) fn parse_recoverable(text: &'a str) -> (Self, Vec<ConfigProblem>) {
         let (table, errors) = DeTable::parse_recoverable(text);
         let document = Self { text, root: DeValue::Table(table.into_inner()) };
-        let problems = errors.iter().map(|error| {
-            let (line, column) = document.position(error.span().unwrap_or_default().start);
-            let problem = format!("not valid TOML: {}", error.message());
-            ConfigProblem { line, column, field: String::new(), problem }
-        });
-        let problems = problems.collect();
+        if errors.is_empty() {
+            return (document, Vec::new());
+        }
+        let problems = syntax::problems(&document, &errors);
         (document, problems)
     }
 
@@ -58,10 +58,7 @@ impl<'a> Document<'a> {
 
     /// The line and the column of a byte of the text, counted from 1.
     fn position(&self, start: usize) -> (usize, usize) {
-        let before = self.text.get(..start).unwrap_or(self.text);
-        let line = before.rsplit('\n').next().unwrap_or_default();
-        let lines = before.bytes().filter(|byte| *byte == b'\n').count();
-        (lines + 1, line.chars().count() + 1)
+        end_of(self.text.get(..start).unwrap_or(self.text))
     }
 
     /// The bytes of the value at `path`, or of the nearest table around it.
@@ -100,6 +97,13 @@ impl<'a> Document<'a> {
         }
         words.join(".")
     }
+}
+
+/// The line and the column after the last character of `text`, counted from 1.
+fn end_of(text: &str) -> (usize, usize) {
+    let line = text.rsplit('\n').next().unwrap_or_default();
+    let lines = text.bytes().filter(|byte| *byte == b'\n').count();
+    (lines + 1, line.chars().count() + 1)
 }
 
 /// A step from a value to one inside it.

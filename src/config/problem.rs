@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::regular_file::explain;
+
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -16,7 +18,7 @@ pub enum ConfigError {
         problems: Vec<ConfigProblem>,
     },
     /// The file cannot be read.
-    #[error("{}: cannot read the configuration: {source}", file.display())]
+    #[error("{}: cannot read the configuration: {}", file.display(), explain(source))]
     Read {
         /// The configuration file.
         file: PathBuf,

@@ -10,6 +10,7 @@ use rustls::ClientConfig;
 use zeroize::Zeroizing;
 
 use crate::config::{AlpnProtocol, CanaryConfig, ConfirmConfig};
+use crate::regular_file::cause;
 use crate::snapshot::{self, ExposedKeyFile};
 use crate::spki::{self, Fingerprint, InputError};
 use crate::tls::{self, TlsFileError};
@@ -61,7 +62,7 @@ pub enum ConfirmError {
         keys: usize,
     },
     /// The directory of proofs, or that of kept proofs, cannot be used.
-    #[error("{key}: directory {}: {source}; create it, readable for the user that runs keygate", path.display())]
+    #[error("{key}: directory {}: {}; create it, readable for the user that runs keygate", path.display(), cause(source))]
     Directory {
         /// Configuration key that names the directory, or its parent.
         key: &'static str,
@@ -71,7 +72,7 @@ pub enum ConfirmError {
         source: io::Error,
     },
     /// A file cannot be read.
-    #[error("confirm.{key} {}: {source}{}", path.display(), remedy(key))]
+    #[error("confirm.{key} {}: {}{}", path.display(), cause(source), remedy(key))]
     Read {
         /// Configuration key that names the file.
         key: &'static str,
@@ -84,7 +85,7 @@ pub enum ConfirmError {
     #[error("cannot start the thread that reads the files of [confirm]: {0}")]
     Thread(#[source] io::Error),
     /// rustls rejects the configuration.
-    #[error("confirm.url: TLS: {0}")]
+    #[error("confirm.url: TLS cannot be configured: {}", tls::tls_error(.0))]
     Tls(#[from] rustls::Error),
     /// The file of CAs cannot be used.
     #[error("confirm.trust_anchors {}: {source}{}", path.display(), remedy("trust_anchors"))]

@@ -10,7 +10,7 @@ use crate::badkeys::MetadataError;
 use crate::config::SourceUrl;
 use crate::http_client::ExchangeError;
 use crate::snapshot::{FilterRejection, ListFileError};
-use crate::tls::TlsFileError;
+use crate::tls::{self, TlsFileError};
 
 /// Maximum length of a value of a server in an error, in characters; the rest is cut.
 const MAX_SHOWN: usize = 200;
@@ -136,7 +136,7 @@ pub enum FetchError {
         deprecation: String,
     },
     /// rustls rejects the configuration.
-    #[error("TLS: {0}")]
+    #[error("TLS cannot be configured: {}", tls::tls_error(.0))]
     Tls(#[from] rustls::Error),
     /// The download failed.
     #[error("{url}: {source}")]

@@ -4,12 +4,15 @@ use std::io;
 use std::path::PathBuf;
 
 use super::{HEADER_SIZE, MAX_HASH_LENGTH, MIN_HASH_LENGTH};
+use crate::regular_file::explain;
 
 /// Why a file is not a usable filter.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
     /// The file does not begin with the marker of the format.
-    #[error("not a pkbfv1 filter: the file begins with {found}, expected \"pkbfv1\"")]
+    #[error(
+        "not a pkbfv1 filter: the file begins with {found}, a filter with \"pkbfv1\"; give the path of a filter"
+    )]
     BadMarker {
         /// The first bytes, escaped.
         found: String,
@@ -42,18 +45,18 @@ pub enum FilterError {
         source: ChecksumFileError,
     },
     /// `k` is 0, so that every key would be a hit.
-    #[error("hash count is 0 (header offset 22), at least 1 is needed")]
+    #[error("hash count is 0 (header offset 22), at least 1 is needed; fetch the file again")]
     HashCountZero,
     /// `L` is out of range.
     #[error(
-        "hash length is {found} (header offset 23), a filter has {MIN_HASH_LENGTH} to {MAX_HASH_LENGTH}"
+        "hash length is {found} (header offset 23), a filter has {MIN_HASH_LENGTH} to {MAX_HASH_LENGTH}; fetch the file again"
     )]
     HashLengthOutOfRange {
         /// `L` in the header.
         found: u8,
     },
     /// The file cannot be read or written.
-    #[error("{0}")]
+    #[error("{}", explain(.0))]
     Io(#[from] io::Error),
     /// No parameters of the format satisfy the request.
     #[error(
@@ -66,13 +69,17 @@ pub enum FilterError {
         rate: f64,
     },
     /// The bit field does not fit into memory.
-    #[error("cannot allocate {bytes} bytes for the bit field")]
+    #[error(
+        "cannot allocate {bytes} bytes for the bit field; give the process more memory, or use a smaller filter"
+    )]
     OutOfMemory {
         /// Size of the bit field, in bytes.
         bytes: u64,
     },
     /// The file is larger than the configured maximum.
-    #[error("the file is {found} bytes long, max_size allows {allowed}")]
+    #[error(
+        "the file is {found} bytes long, max_size allows {allowed}; raise max_size, or give the path of a filter"
+    )]
     TooLarge {
         /// Size of the file, in bytes.
         found: u64,
@@ -80,14 +87,16 @@ pub enum FilterError {
         allowed: u64,
     },
     /// The file ends within the header.
-    #[error("the file is {found} bytes long, the header alone has {HEADER_SIZE}")]
+    #[error(
+        "the file is {found} bytes long, the header alone has {HEADER_SIZE}; fetch the file again"
+    )]
     TooShort {
         /// Size of the file, in bytes.
         found: u64,
     },
     /// The length of the file does not match its header.
     #[error(
-        "the file is {found} bytes long, its header (hash length {hash_length}) requires {expected}"
+        "the file is {found} bytes long, its header (hash length {hash_length}) requires {expected}; fetch the file again"
     )]
     WrongLength {
         /// Size of the file, in bytes.
@@ -109,7 +118,7 @@ pub enum ChecksumFileError {
     #[error("it is empty")]
     Empty,
     /// The file cannot be read.
-    #[error("{0}")]
+    #[error("{}", explain(.0))]
     Io(#[from] io::Error),
     /// The line for the filter has no SHA-256 in hex.
     #[error("it does not have the 64 hex digits of a SHA-256")]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::keys::{KEY_LENGTH, KEY_TEXT_LENGTH};
 use super::{UNTRUSTED, algorithm_and_id};
+use crate::regular_file::cause;
 
 /// Why the signature of a file cannot be relied on.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +91,7 @@ pub enum SignatureFileError {
         expected: &'static str,
     },
     /// The file cannot be read.
-    #[error(transparent)]
+    #[error("{}", cause(.0))]
     Read(#[from] io::Error),
     /// The file has a secret key.
     #[error("a secret key of minisign")]

@@ -12,6 +12,15 @@ pub enum CredentialOwner {
 }
 
 impl CredentialOwner {
+    /// The array of tables in the configuration.
+    #[must_use]
+    pub fn table(&self) -> &'static str {
+        match self {
+            Self::Authorizer(_) => "authorizers",
+            Self::Service(_) => "services",
+        }
+    }
+
     /// The name in the configuration.
     #[must_use]
     pub fn name(&self) -> &str {

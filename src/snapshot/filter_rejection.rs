@@ -4,10 +4,11 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::pkbf::{FilterError, Plausibility};
+use crate::regular_file::explain;
 use crate::signature::SignatureError;
 use crate::snapshot::rejection_reason::RejectionReason;
 use crate::spki::InputError;
-use crate::unix_time::rfc3339;
+use crate::unix_time::utc;
 
 /// Why a filter update is rejected.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +23,7 @@ pub enum FilterRejection {
     },
     /// A canary key is not in the filter.
     #[error(
-        "the canary {fingerprint} from {} is not in the filter: keys were lost, or it is another list",
+        "the canary {fingerprint} from {} is not in the filter: keys were lost, or it is another list; fetch the filter again, or correct canaries",
         path.display()
     )]
     CanaryMissing {
@@ -36,8 +37,8 @@ pub enum FilterRejection {
     File(#[from] FilterError),
     /// The date in the header is more than one day in the future.
     #[error(
-        "dated {}, more than one day in the future: a clock is wrong, or the date is forged",
-        rfc3339(*.updated)
+        "dated {}, more than one day in the future: a clock is wrong, or the date is forged; correct the clock, or fetch the filter again",
+        utc(*.updated)
     )]
     Future {
         /// Last change according to the header, in seconds since the Unix epoch.
@@ -64,11 +65,11 @@ pub enum FilterRejection {
         allowed: usize,
     },
     /// The header does not explain the number of bits that are set.
-    #[error("implausible: {0}")]
+    #[error("implausible: {0}; fetch the filter again, or set implausible = \"warn\"")]
     Plausibility(Plausibility),
     /// More random keys are hits than the header explains.
     #[error(
-        "{hits} of {keys} random keys are hits, the header allows a rate of {rate:.1e}: the filter would reject clients at random"
+        "{hits} of {keys} random keys are hits, the header allows a rate of {rate:.1e}: the filter would reject clients at random; fetch the filter again"
     )]
     RandomHits {
         /// Number of random keys that were hits.
@@ -81,8 +82,8 @@ pub enum FilterRejection {
     /// The filter is older than the newest one that was in use.
     #[error(
         "rollback: revision {revision} of {} is older than revision {known_revision} of {} that was in use; publish it with a later date, or set rollback = \"allow\"",
-        rfc3339(*.updated),
-        rfc3339(*.known_updated)
+        utc(*.updated),
+        utc(*.known_updated)
     )]
     Rollback {
         /// Revision in the header.
@@ -132,7 +133,7 @@ pub enum CanaryFileError {
         source: InputError,
     },
     /// The file cannot be read.
-    #[error(transparent)]
+    #[error("{}", explain(.0))]
     Read(#[from] io::Error),
 }
 

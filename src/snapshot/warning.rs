@@ -17,7 +17,7 @@ use crate::config::OpenAccess;
 use crate::metrics::Label;
 use crate::spki::ValidityPeriod;
 use crate::tls::CrlWarning;
-use crate::unix_time::rfc3339;
+use crate::unix_time::dated;
 
 /// A condition that an operator must mend although keygate can start with it.
 #[derive(Debug, Clone)]
@@ -304,7 +304,7 @@ impl fmt::Display for Warning {
                 formatter,
                 "list {list:?}: its date {} is in the future, so that its age is unknown; correct \
                  the clock, or fetch the list again",
-                rfc3339(*date)
+                dated(*date)
             ),
             Self::DeprecatedList { list } => write!(
                 formatter,
@@ -326,10 +326,10 @@ impl fmt::Display for CertificateFile {
 impl fmt::Display for PeriodProblem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Expired(at) => write!(formatter, "expired at {}; renew it", rfc3339(*at)),
-            Self::ExpiresSoon(at) => write!(formatter, "expires at {}; renew it", rfc3339(*at)),
+            Self::Expired(at) => write!(formatter, "expired at {}; renew it", dated(*at)),
+            Self::ExpiresSoon(at) => write!(formatter, "expires at {}; renew it", dated(*at)),
             Self::NotYetValid(at) => {
-                write!(formatter, "is not valid before {}; check the clock", rfc3339(*at))
+                write!(formatter, "is not valid before {}; check the clock", dated(*at))
             }
             Self::Unreadable => formatter.write_str("has no readable validity period; replace it"),
         }

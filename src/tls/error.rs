@@ -12,7 +12,7 @@ use super::explain::{pem_error, tls_error};
 #[derive(Debug, thiserror::Error)]
 pub enum TlsFileError {
     /// A certificate that cannot be a trust anchor.
-    #[error("certificate {position} cannot be a trust anchor: {}", tls_error(source))]
+    #[error("certificate {position} cannot be a trust anchor: {}; replace it", tls_error(source))]
     Anchor {
         /// Position of the certificate in the file, counted from 1.
         position: usize,
@@ -20,7 +20,9 @@ pub enum TlsFileError {
         source: rustls::Error,
     },
     /// A trust anchor whose dates cannot be read.
-    #[error("certificate {position} cannot be a trust anchor: its validity cannot be read")]
+    #[error(
+        "certificate {position} cannot be a trust anchor: its validity cannot be read; replace it"
+    )]
     AnchorValidity {
         /// Position of the certificate in the file, counted from 1.
         position: usize,
@@ -92,23 +94,23 @@ pub enum TlsFileError {
     #[error("no certificate, which begins with \"BEGIN CERTIFICATE\" in PEM: {0}")]
     NoCertificate(FileContent),
     /// No X509 CRL section, and no revocation list in DER.
-    #[error("there is no revocation list in it; PEM with \"BEGIN X509 CRL\", or DER, is expected")]
+    #[error("there is no revocation list in it; give PEM with \"BEGIN X509 CRL\", or DER")]
     NoCrl,
     /// No section with a private key.
     #[error("no usable private key: {0}")]
     NoPrivateKey(FileContent),
     /// The PEM framing, its base64 or the certificate in it is broken.
-    #[error("broken PEM: {}", pem_error(.0))]
+    #[error("broken PEM: {}; write the whole file again", pem_error(.0))]
     Pem(#[source] pem::Error),
     /// A private key that rustls cannot use.
     #[error(
-        "no usable private key: it is damaged, or of another kind than RSA with 2048 to 8192 bits, ECDSA with P-256, P-384 or P-521, and Ed25519"
+        "no usable private key: it is damaged, or of another kind than RSA with 2048 to 8192 bits, ECDSA with P-256, P-384 or P-521, and Ed25519; make another key"
     )]
     PrivateKey(#[source] rustls::Error),
     /// A section with a private key that is not valid PEM.
-    #[error("no usable private key: {}", pem_error(.0))]
+    #[error("no usable private key: {}; write the whole file again", pem_error(.0))]
     PrivateKeyPem(#[source] pem::Error),
     /// The certificate with the key's other half cannot be read.
-    #[error("certificate 1 cannot be used: {}", tls_error(.0))]
+    #[error("certificate 1 cannot be used: {}; replace it", tls_error(.0))]
     UnusableCertificate(#[source] rustls::Error),
 }

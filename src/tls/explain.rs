@@ -23,7 +23,7 @@ pub fn explain(error: &io::Error) -> String {
     clippy::wildcard_enum_match_arm,
     reason = "rustls may add variants; all others have their own words"
 )]
-pub(super) fn tls_error(error: &Error) -> String {
+pub(crate) fn tls_error(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(error) => certificate_error(error),
         other => plain(&other.to_string()),
@@ -78,17 +78,18 @@ fn certificate_error(error: &CertificateError) -> String {
     }
 }
 
-/// A time as RFC 3339 text. No certificate has a time after the year 9999.
+/// A time for people, such as `2026-11-21 10:53:50 UTC`. No certificate has a time after the year 9999.
 fn at(time: &UnixTime) -> String {
     let time = DateTime::from_unix_duration(Duration::from_secs(time.as_secs()));
-    time.map_or_else(|_| "a time after the year 9999".to_owned(), |time| time.to_string())
+    let text = |time: DateTime| time.to_string().replace('T', " ").replace('Z', " UTC");
+    time.map_or_else(|_| "a time after the year 9999".to_owned(), text)
 }
 
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "webpki may add variants; all others have their own words"
 )]
-fn path_error(error: &webpki::Error) -> String {
+pub(super) fn path_error(error: &webpki::Error) -> String {
     match error {
         webpki::Error::CaUsedAsEndEntity => {
             "the certificate is that of a CA, not of a client or server".to_owned()
@@ -164,15 +165,15 @@ mod tests {
         for (error, expected) in [
             (
                 CertificateError::ExpiredContext { time, not_after: time }.into(),
-                "the certificate expired at 2026-11-21T10:53:50Z",
+                "the certificate expired at 2026-11-21 10:53:50 UTC",
             ),
             (
                 CertificateError::NotValidYetContext { time, not_before: time }.into(),
-                "the certificate is not valid before 2026-11-21T10:53:50Z",
+                "the certificate is not valid before 2026-11-21 10:53:50 UTC",
             ),
             (
                 CertificateError::ExpiredRevocationListContext { time, next_update: time }.into(),
-                "certificate revocation list expired at 2026-11-21T10:53:50Z",
+                "certificate revocation list expired at 2026-11-21 10:53:50 UTC",
             ),
             (CertificateError::UnknownIssuer.into(), "no trust anchor issued the certificate"),
             (

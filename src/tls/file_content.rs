@@ -69,22 +69,22 @@ impl fmt::Display for FileContent {
             Self::Der => {
                 "it is DER, and PEM is needed: convert it with `openssl x509 -inform DER` or `openssl pkey -inform DER`"
             }
-            Self::Empty => "it is empty",
+            Self::Empty => "it is empty; write the PEM into it",
             Self::EncryptedKey => {
                 "the private key is encrypted: decrypt it first (`openssl pkey -in FILE -out NEW`), and protect the new file by its mode"
             }
             Self::OpensshKey => {
                 "the private key has the format of OpenSSH: convert it with `ssh-keygen -p -m PKCS8 -f FILE`"
             }
-            Self::Other => "it has no PEM section of this kind",
+            Self::Other => "it has no PEM section of this kind; give the path of a PEM file",
             Self::Pkcs => {
                 "it is a PKCS store: take certificates and key out of it first (`openssl pkcs12 -in FILE` or `openssl pkcs7 -print_certs -in FILE`)"
             }
             Self::PrivateKey => {
                 "it has a private key and no certificate; are certificate and private_key swapped?"
             }
-            Self::PublicKey => "it has a public key only",
-            Self::Request => "it has a certificate request, not the certificate that a CA issued",
+            Self::PublicKey => "it has a public key only; give the private key, or its certificate",
+            Self::Request => "it has a certificate request; give the certificate that the CA issued",
             Self::TrustedCertificate => {
                 "it has the section TRUSTED CERTIFICATE: convert it with `openssl x509 -in FILE`"
             }

@@ -89,6 +89,8 @@ mod confirm {
 }
 
 mod docs {
+    mod checker;
+    mod common_mistakes;
     mod examples;
     mod migrating;
     mod mistakes;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::time::ago;
 use crate::recent_hits::RecentHit;
+use crate::unix_time::ago;
 
 /// Maximum number of clients on the page, most recent first.
 const MAX_CLIENTS: usize = 10;

@@ -1,10 +1,9 @@
 //! The rows of what expires first.
 
 use super::Badge;
-use super::time::within;
 use crate::admin::attention::expiry_row;
 use crate::snapshot::{Expiry, ExpiryState};
-use crate::unix_time::rfc3339;
+use crate::unix_time::{utc, within};
 
 /// Maximum number of valid objects on the page, earliest first. Others have a row each, because the
 /// line about what needs attention links to it.
@@ -45,7 +44,7 @@ fn row(index: usize, expiry: &Expiry, now: u64) -> ExpiryRow<'_> {
         id: expiry_row(index),
         state,
         within: within(expiry.at, now),
-        at: rfc3339(expiry.at),
+        at: utc(expiry.at),
         kind: expiry.kind,
         subject: &expiry.subject,
     }

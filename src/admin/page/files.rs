@@ -1,8 +1,8 @@
 //! The rows of filters, lists and the configuration.
 
 use super::Badge;
-use super::time::ago;
 use crate::snapshot::{AffectedClient, FilterReport, ListReport, ReloadReport};
+use crate::unix_time::ago;
 
 pub(super) struct FilterRow<'a> {
     pub(super) name: &'a str,

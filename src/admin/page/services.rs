@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use super::Badge;
 use super::files::reason;
-use super::time::ago;
 use crate::admin::servers::ServerReport;
 use crate::admin::traffic::ServiceTraffic;
 use crate::guard::VerdictKind;
 use crate::metrics::{ByService, Label, QuestionResult, Scrape};
 use crate::snapshot::{AuthorizerReport, ServiceReport};
+use crate::unix_time::ago;
 
 pub(super) struct ServiceRow<'a> {
     pub(super) name: &'a str,

@@ -1,13 +1,13 @@
 //! `keygate filter info`: header, size, fill and plausibility of a filter.
 
 use std::path::PathBuf;
-use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
 use super::{CliError, Exit, print, print_json, read};
 use crate::cli::signature::{self, SignatureArgs, SignatureInfo};
 use crate::pkbf::{Filter, FilterSummary};
+use crate::unix_time::{dated, utc};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -51,7 +51,8 @@ pub(super) fn show(info: &FilterSummary, filter: &Filter) -> Result<(), CliError
     print(format_args!("file            {}", info.path))?;
     print(format_args!("sha256          {}", info.sha256))?;
     print(format_args!("revision        {}", info.revision))?;
-    print(format_args!("updated         {}", date(info.updated)))?;
+    let updated = if info.updated == 0 { date(0) } else { dated(info.updated) };
+    print(format_args!("updated         {updated}"))?;
     print(format_args!("entries         {}", info.entries))?;
     print(format_args!("hash count (k)  {}", info.hash_count))?;
     let size = bytesize::ByteSize(info.size_bytes);
@@ -61,14 +62,7 @@ pub(super) fn show(info: &FilterSummary, filter: &Filter) -> Result<(), CliError
     print(format_args!("plausible       {plausible}: {plausibility}"))
 }
 
-/// Formats the time of a filter header, given in seconds since the Unix epoch, as RFC 3339.
+/// Formats the time of a filter header, given in seconds since the Unix epoch.
 pub(super) fn date(updated: u64) -> String {
-    match UNIX_EPOCH.checked_add(Duration::from_secs(updated)) {
-        _ if updated == 0 => "never".to_owned(),
-        // The formatter of humantime supports years up to 9999.
-        Some(time) if updated < 253_402_300_800 => {
-            humantime::format_rfc3339_seconds(time).to_string()
-        }
-        Some(_) | None => format!("{updated} s after the epoch"),
-    }
+    if updated == 0 { "never".to_owned() } else { utc(updated) }
 }

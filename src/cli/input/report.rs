@@ -3,6 +3,8 @@
 use data_encoding::BASE64;
 use serde::Deserialize;
 
+use crate::regular_file::json_problem;
+
 /// Maximum size of a line, in bytes. A client with a long subject has less than 8 KiB.
 const MAX_LINE: usize = 64 << 10;
 
@@ -32,7 +34,7 @@ pub(super) struct ReportedKey {
 /// Why a line is not one of a report.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReportLineError {
-    #[error("not a line of `keygate report --json`: {0}")]
+    #[error("not a line of `keygate report --json`: {}", json_problem(.0))]
     Json(#[from] serde_json::Error),
     #[error("not a line of `keygate report --json`: `spki` is not base64")]
     Spki,

@@ -6,7 +6,7 @@ use super::file::{FormatArgs, ListInfo};
 use super::{CliError, Exit};
 use crate::cli::signature::{self, SignatureArgs};
 use crate::cli::{print, print_json};
-use crate::unix_time::rfc3339;
+use crate::unix_time::{dated, utc};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -32,7 +32,8 @@ fn show(info: &ListInfo) -> Result<(), CliError> {
     print(format_args!("format   {}", info.format))?;
     print(format_args!("sha256   {}", info.sha256))?;
     let deprecated = if info.deprecated { " (the format is deprecated)" } else { "" };
-    print(format_args!("date     {}{deprecated}", date(info.updated)))?;
+    let date = info.updated.map_or_else(|| date(None), dated);
+    print(format_args!("date     {date}{deprecated}"))?;
     signature::show("signed   ", info.signature.as_ref())?;
     print(format_args!("entries  {}", info.entries))?;
     info.parts
@@ -43,5 +44,5 @@ fn show(info: &ListInfo) -> Result<(), CliError> {
 
 /// The date of a list, given in seconds since the Unix epoch.
 pub(super) fn date(updated: Option<u64>) -> String {
-    updated.map_or_else(|| "unknown".to_owned(), rfc3339)
+    updated.map_or_else(|| "unknown".to_owned(), utc)
 }

@@ -71,8 +71,11 @@ fn rows(error: &CliError) -> Vec<ErrorRow<'_>> {
     if let CliError::Config(ConfigError::Invalid { problems, .. }) = error {
         return problems.iter().map(problem_row).collect();
     }
-    let lines = error.lines().into_iter();
-    lines.map(|problem| ErrorRow { line: None, column: None, field: None, problem }).collect()
+    let row = |(line, problem)| ErrorRow { line, column: None, field: None, problem };
+    if let CliError::Load { configuration, errors } = error {
+        return errors.with_lines_of(configuration).into_iter().map(row).collect();
+    }
+    error.lines().into_iter().map(|problem| row((None, problem))).collect()
 }
 
 fn problem_row(problem: &ConfigProblem) -> ErrorRow<'_> {

@@ -187,7 +187,7 @@ impl Checker<'_> {
             ];
             for (key, is_set) in needs {
                 if is_set {
-                    let problem = "needs trust_anchors, the CAs whose clients are accepted";
+                    let problem = "needs trust_anchors, the CAs whose clients are accepted; add that key, or remove this one";
                     self.conflict(at(key), problem);
                 }
             }

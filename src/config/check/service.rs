@@ -77,11 +77,13 @@ impl Checker<'_> {
         if service.protocol == Protocol::Tcp {
             self.without_http(path, &merged);
         }
-        let names = service.server_names.iter();
+        let names = service.server_names.iter().enumerate();
+        let names = names
+            .map(|(index, name)| self.server_name(&at(&format!("server_names[{index}]")), name));
         ServiceConfig {
             name: self.name(path, service.name),
             listen: self.address(&at("listen"), &service.listen),
-            server_names: names.map(|name| self.server_name(&at("server_names"), name)).collect(),
+            server_names: names.collect(),
             protocol: service.protocol,
             accept_proxy: self.networks(&at("accept_proxy.from"), &service.accept_proxy.from),
             request_id_from: self.networks(&at("request_id_from"), &service.request_id_from),
@@ -118,13 +120,13 @@ impl Checker<'_> {
 
     /// Parses networks; an address alone is a network of one address.
     pub(super) fn networks(&self, path: &str, texts: &[String]) -> Networks {
-        let networks = texts.iter().filter_map(|text| {
+        let networks = texts.iter().enumerate().filter_map(|(index, text)| {
             let address = || text.parse::<IpAddr>().map(IpNet::from);
             let network = text.parse::<IpNet>().or_else(|_| address()).ok();
             if network.is_none() {
                 let problem =
                     format!("{text:?} is not a network, such as \"10.0.0.0/8\" or \"::1\"");
-                self.invalid(path, problem);
+                self.invalid(format!("{path}[{index}]"), problem);
             }
             network
         });
@@ -133,9 +135,9 @@ impl Checker<'_> {
 
     /// Rejects HTTP-only policy settings for TCP services.
     fn without_http(&self, path: &str, policy: &Policy) {
-        let problem = "a service with protocol = \"tcp\" has no requests to";
         if policy.reject_with == RejectWith::Http403 {
-            let problem = format!("{problem} respond to with 403; \"alert\" is for TCP");
+            let problem =
+                "\"http-403\" needs HTTP requests, but protocol is \"tcp\"; write \"alert\"";
             self.conflict(format!("{path}.policy.reject_with"), problem);
         }
         for (key, action) in [
@@ -147,7 +149,7 @@ impl Checker<'_> {
             ("on_weak", policy.on_weak),
         ] {
             if action == Decision::Annotate {
-                let problem = format!("{problem} add a header to; \"flag\" logs");
+                let problem = "\"header\" needs HTTP requests, but protocol is \"tcp\"; write \"flag\" for a log line";
                 self.conflict(format!("{path}.policy.{key}"), problem);
             }
         }
@@ -155,7 +157,9 @@ impl Checker<'_> {
 
     fn forward(&self, path: &str, forward: ForwardConfig, protocol: Protocol) -> ForwardConfig {
         if forward.send_proxy != SendProxy::Off && protocol == Protocol::Http {
-            self.conflict(path, "needs protocol = \"tcp\"; HTTP upstreams get headers");
+            let problem =
+                "\"v2\" needs protocol = \"tcp\"; remove it, because HTTP upstreams get headers";
+            self.conflict(path, problem);
         }
         forward
     }
@@ -254,7 +258,9 @@ fn host_name_problem(host: &str) -> Option<&'static str> {
     } else if host.contains([':', '/', '@']) {
         Some("is not a host name; write it without scheme, user, port and path")
     } else if rustls::pki_types::DnsName::try_from(host).is_err() {
-        Some("is not a host name, nor '*.' and a host name")
+        Some(
+            "is not a host name; write \"www.example.com\", or \"*.example.com\" for one label in front",
+        )
     } else {
         None
     }

@@ -161,7 +161,9 @@ impl Checker<'_> {
         if let Some(name) = &tls.server_name
             && ServerName::try_from(name.as_str()).is_err()
         {
-            let problem = format!("{name:?} is neither a host name nor an address");
+            let problem = format!(
+                "{name:?} is neither a host name nor an address; write one that the certificates of the servers have"
+            );
             self.invalid(format!("{path}.server_name"), problem);
         }
         UpstreamTlsConfig {

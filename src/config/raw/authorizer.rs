@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use super::super::units::{DurationText, SizeText};
 use super::super::{AuthorizerProtocol, ClientAuthMode, ExpiredCrl, HeaderEncoding, TlsVersion};
@@ -66,11 +66,6 @@ impl<'de> Visitor<'de> for SourceVisitor {
 
     fn visit_str<E: Error>(self, name: &str) -> Result<RawCertificateSource, E> {
         Ok(RawCertificateSource::Name(name.to_owned()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<RawCertificateSource, A::Error> {
-        let problem = "a list is not a name in quotes, or a table with header and encoding";
-        Err(A::Error::custom(problem))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawCertificateSource, A::Error> {

@@ -140,7 +140,7 @@ fn state_file(directory: &Path) -> PathBuf {
 
 fn read(path: &Path) -> io::Result<AnswersFile> {
     match regular_file::read(path, MAX_SIZE as u64) {
-        Ok(text) => Ok(serde_json::from_slice(&text)?),
+        Ok(text) => serde_json::from_slice(&text).map_err(regular_file::json_error),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(AnswersFile::default()),
         Err(error) => Err(error),
     }

@@ -45,7 +45,7 @@ impl CrlState {
         let content =
             match file::read_with(&path, |path| regular_file::read(path, rollback_state::MAX_SIZE))
             {
-                Ok(text) => serde_json::from_slice(&text).map_err(io::Error::from),
+                Ok(text) => serde_json::from_slice(&text).map_err(regular_file::json_error),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     Ok(CrlStateFile::default())
                 }

@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use super::own_key::OwnKey;
 use super::state_directory::StateDirectoryError;
 use crate::badkeys::BlocklistFileError;
-use crate::config::{FilterConfig, ListConfig};
+use crate::config::{FilterConfig, KeyPlace, ListConfig};
 use crate::guard::ListError;
 use crate::pkbf::FilterError;
+use crate::regular_file::{cause, explain};
 use crate::signature::SignatureError;
 use crate::snapshot::credential_owner::CredentialOwner;
 use crate::snapshot::filter_rejection::FilterRejection;
-use crate::tls::TlsFileError;
-use crate::unix_time::rfc3339;
+use crate::tls::{self, TlsFileError};
+use crate::unix_time::utc;
 
 /// Why the files that a configuration names cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -42,8 +43,9 @@ pub enum LoadError {
     },
     /// The copy of a filter in use cannot be written to the state directory.
     #[error(
-        "filter {name:?}: it cannot be kept as {}: {source}; make room for each filter twice in state.dir, because a start needs the copy if the file is rejected then",
-        path.display()
+        "filter {name:?}: it cannot be kept as {}: {}; make room for each filter twice in state.dir, because a start needs the copy if the file is rejected then",
+        path.display(),
+        cause(source)
     )]
     LastGood {
         /// Name of the filter.
@@ -55,8 +57,9 @@ pub enum LoadError {
     },
     /// The copies of the lists in use cannot be written to the state directory.
     #[error(
-        "the lists cannot be kept in {}: {source}; make room for each list in state.dir, because a start needs the copy if the file is rejected then",
-        directory.display()
+        "the lists cannot be kept in {}: {}; make room for each list in state.dir, because a start needs the copy if the file is rejected then",
+        directory.display(),
+        cause(source)
     )]
     LastGoodList {
         /// The state directory.
@@ -96,7 +99,7 @@ pub enum LoadError {
     )]
     OwnKey(Box<OwnKey>),
     /// A file of a service cannot be read.
-    #[error("{owner}: {key} {}: {source}", path.display())]
+    #[error("{owner}: {key} {}: {}", path.display(), explain(source))]
     Read {
         /// The service or authorizer.
         owner: CredentialOwner,
@@ -109,8 +112,9 @@ pub enum LoadError {
     },
     /// The rollback state cannot be read or written.
     #[error(
-        "state {}: {source}; make the directory writable, or remove the file to accept older filters or CRLs",
-        path.display()
+        "state {}: {}; make the directory writable, or remove the file to accept older filters or CRLs",
+        path.display(),
+        cause(source)
     )]
     State {
         /// Path of the state file.
@@ -130,7 +134,7 @@ pub enum LoadError {
     #[error("cannot start the thread that reads files: {0}")]
     Thread(#[source] io::Error),
     /// rustls rejects the certificates and keys of a service.
-    #[error("{owner}: TLS cannot be configured: {source}")]
+    #[error("{owner}: TLS cannot be configured: {}", tls::tls_error(source))]
     Tls {
         /// The service or authorizer.
         owner: CredentialOwner,
@@ -172,6 +176,48 @@ impl LoadError {
             _ => Self::List { name, path, source },
         }
     }
+
+    /// The key of the configuration that names the file. `None` if no key does.
+    #[must_use]
+    pub fn place(&self) -> Option<KeyPlace<'_>> {
+        let (table, key) = match self {
+            Self::Credentials { owner, key, .. } | Self::Read { owner, key, .. } => {
+                (Some((owner.table(), owner.name())), *key)
+            }
+            Self::Filter { name, source, .. } => {
+                let key = match source {
+                    FilterRejection::CanaryFile { .. } | FilterRejection::CanaryMissing { .. } => {
+                        "canaries"
+                    }
+                    FilterRejection::Signature(SignatureError::Keys { .. }) => "minisign_key",
+                    FilterRejection::File(_)
+                    | FilterRejection::Future { .. }
+                    | FilterRejection::NewHits { .. }
+                    | FilterRejection::NewHitsOfNewFilter { .. }
+                    | FilterRejection::Plausibility(_)
+                    | FilterRejection::RandomHits { .. }
+                    | FilterRejection::Rollback { .. }
+                    | FilterRejection::Shrunk { .. }
+                    | FilterRejection::Signature(_)
+                    | FilterRejection::Untried { .. } => "path",
+                };
+                (Some(("filters", name.as_str())), key)
+            }
+            Self::List { name, .. } => (Some(("lists", name.as_str())), "path"),
+            Self::NotFetched { kind, name, .. } => {
+                let table = if *kind == "filter" { "filters" } else { "lists" };
+                (Some((table, name.as_str())), "path")
+            }
+            Self::StateDirectory { .. } => (None, "state.dir"),
+            Self::LastGood { .. }
+            | Self::LastGoodList { .. }
+            | Self::OwnKey(_)
+            | Self::State { .. }
+            | Self::Thread(_)
+            | Self::Tls { .. } => return None,
+        };
+        Some(KeyPlace { table, key })
+    }
 }
 
 /// Why a list cannot be used.
@@ -195,13 +241,13 @@ pub enum ListFileError {
         entries: usize,
     },
     /// The file cannot be read.
-    #[error(transparent)]
+    #[error("{}", explain(.0))]
     Read(#[from] io::Error),
     /// The blocklist is older than the one in use, or has no date by which it could be compared.
     #[error(
         "rollback: it {}, and the list in use is of {}: fetch it again later, or set rollback = \"allow\" to go back",
-        found.map_or_else(|| "has no date".to_owned(), |found| format!("is of {}", rfc3339(found))),
-        rfc3339(*in_use)
+        found.map_or_else(|| "has no date".to_owned(), |found| format!("is of {}", utc(found))),
+        utc(*in_use)
     )]
     Rollback {
         /// Date of the blocklist, in seconds since the Unix epoch, if it has one.

@@ -1,5 +1,7 @@
 //! The errors of all files of one attempt, so that an operator can mend the files together.
 
+use std::path::Path;
+
 use super::error::LoadError;
 
 /// Maximum number of errors in a message, 100; the rest is counted.
@@ -25,13 +27,28 @@ impl LoadErrors {
     /// The errors, one a line. After 100 lines, one line gives the number of the others.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let mut lines: Vec<_> = self.iter().take(MAX_SHOWN).map(ToString::to_string).collect();
+        let lines = self.iter().take(MAX_SHOWN).map(ToString::to_string);
+        lines.chain(self.not_shown()).collect()
+    }
+
+    /// The errors as [`LoadErrors::lines`] has them, each with the number of the line of
+    /// `configuration` that names the file, if a line does.
+    #[must_use]
+    pub fn with_lines_of(&self, configuration: &Path) -> Vec<(Option<usize>, String)> {
+        let shown = self.iter().take(MAX_SHOWN).map(|error| {
+            let line = error.place().and_then(|place| place.line_in(configuration));
+            (line, error.to_string())
+        });
+        shown.chain(self.not_shown().map(|text| (None, text))).collect()
+    }
+
+    /// A line with the number of errors above the maximum.
+    fn not_shown(&self) -> Option<String> {
         match self.0.len().saturating_sub(MAX_SHOWN) {
-            0 => {}
-            1 => lines.push("1 further error is not shown".to_owned()),
-            others => lines.push(format!("{others} further errors are not shown")),
+            0 => None,
+            1 => Some("1 further error is not shown".to_owned()),
+            others => Some(format!("{others} further errors are not shown")),
         }
-        lines
     }
 }
 

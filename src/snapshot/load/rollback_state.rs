@@ -257,7 +257,7 @@ fn read(path: &Path) -> io::Result<BTreeMap<String, FilterRecord>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(error),
     };
-    let content: RollbackFile = serde_json::from_slice(&text)?;
+    let content: RollbackFile = serde_json::from_slice(&text).map_err(regular_file::json_error)?;
     let records = content.filters.into_iter();
     records.map(|(name, record)| Ok((name, record.checked()?))).collect()
 }

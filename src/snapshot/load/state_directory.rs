@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::file;
+use crate::regular_file::cause;
 
 /// Why the state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +21,8 @@ pub enum StateDirectoryError {
     },
     /// The lock file cannot be locked.
     #[error(
-        "the file state.lock in the directory cannot be locked: {0}; use a file system with locks"
+        "the file state.lock in the directory cannot be locked: {}; use a file system with locks",
+        cause(.0)
     )]
     Lock(#[source] io::Error),
     /// Nothing has this path.
@@ -33,11 +35,12 @@ pub enum StateDirectoryError {
     NotADirectory,
     /// No file can be created in the directory.
     #[error(
-        "no file can be created in the directory: {0}; make it writable for the user that runs keygate"
+        "no file can be created in the directory: {}; make it writable for the user that runs keygate",
+        cause(.0)
     )]
     NotWritable(#[source] io::Error),
     /// The directory cannot be examined.
-    #[error("the directory cannot be examined: {0}")]
+    #[error("the directory cannot be examined: {}; correct the path or its permissions", cause(.0))]
     Unreadable(#[source] io::Error),
 }
 

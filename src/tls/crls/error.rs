@@ -3,13 +3,14 @@
 use x509_cert::der::{self, oid::ObjectIdentifier};
 
 use super::version::CrlVersion;
-use crate::unix_time::rfc3339;
+use crate::tls::explain::path_error;
+use crate::unix_time::utc;
 
 /// Why a revocation list cannot be used, and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum CrlError {
     /// The algorithm within the signed part differs from the one outside of it.
-    #[error("its two signature algorithms differ")]
+    #[error("its two signature algorithms differ; fetch it again from the CA")]
     AlgorithmMismatch,
     /// A list of attribute certificates.
     #[error("it covers attribute certificates only; configure the list of public key certificates")]
@@ -24,18 +25,18 @@ pub enum CrlError {
     #[error("it is a delta list; configure the complete list of the CA")]
     Delta,
     /// An extension that occurs twice.
-    #[error("extension {oid} occurs twice")]
+    #[error("extension {oid} occurs twice; fetch it again from the CA")]
     DuplicateExtension {
         /// The identifier of the extension.
         oid: ObjectIdentifier,
     },
     /// Not valid DER.
-    #[error("not a revocation list in DER: {0}")]
+    #[error("not a revocation list in DER: {0}; fetch it again from the CA")]
     Encoding(#[from] der::Error),
     /// `nextUpdate` has passed.
     #[error(
         "the list of {issuer} has expired at {}; fetch the next one, or set expired_crl = \"accept\"",
-        rfc3339(*next_update)
+        utc(*next_update)
     )]
     Expired {
         /// Distinguished name of the issuer.
@@ -46,7 +47,7 @@ pub enum CrlError {
     /// `thisUpdate` is in the future.
     #[error(
         "the list of {issuer} is dated {}, in the future; correct the clock of this machine or of the CA",
-        rfc3339(*this_update)
+        utc(*this_update)
     )]
     Future {
         /// Distinguished name of the issuer.
@@ -58,27 +59,33 @@ pub enum CrlError {
     #[error("it is an indirect list, with certificates of other CAs; configure a list of each CA")]
     Indirect,
     /// A serial number that no conforming CA issues.
-    #[error("a serial number has more than 20 octets, or none (RFC 5280, 4.1.2.2)")]
+    #[error(
+        "a serial number has more than 20 octets, or none (RFC 5280, 4.1.2.2); fetch it again from the CA"
+    )]
     LongSerial,
     /// No `nextUpdate`.
     #[error("it has no nextUpdate, which RFC 5280 requires; have the CA issue it with one")]
     NoNextUpdate,
     /// The CA must not sign lists.
     #[error(
-        "{issuer} must not sign revocation lists: its certificate has a key usage without cRLSign"
+        "{issuer} must not sign revocation lists: its certificate has a key usage without cRLSign; have it issued again with cRLSign"
     )]
     NotSigner {
         /// Distinguished name of the issuer.
         issuer: String,
     },
     /// A CRL number that is negative or too large.
-    #[error("its CRL number is negative, or has more than 20 octets (RFC 5280, 5.2.3)")]
+    #[error(
+        "its CRL number is negative, or has more than 20 octets (RFC 5280, 5.2.3); fetch it again from the CA"
+    )]
     Number,
     /// A list of some reasons.
     #[error("it covers some reasons for a revocation only; configure the list of all reasons")]
     OnlySomeReasons,
     /// A distribution point that is relative to the name of the issuer.
-    #[error("its distribution point is a name relative to the issuer; a full name is expected")]
+    #[error(
+        "its distribution point is a name relative to the issuer; have the CA issue it with a full name"
+    )]
     RelativeName,
     /// Older than a list that was in use.
     #[error(
@@ -94,7 +101,7 @@ pub enum CrlError {
     },
     /// The signature is not by the issuer.
     #[error(
-        "its signature is not by {issuer}: the list is damaged or forged, or another CA has the same name"
+        "its signature is not by {issuer}: the list is damaged or forged, or another CA has the same name; fetch it again from the CA"
     )]
     Signature {
         /// Distinguished name of the issuer.
@@ -125,23 +132,23 @@ pub enum CrlError {
 #[derive(Debug, thiserror::Error)]
 pub enum IntermediateError {
     /// The certificate cannot be decoded.
-    #[error("not a certificate in DER: {0}")]
+    #[error("not a certificate in DER: {0}; replace it")]
     Encoding(#[from] der::Error),
     /// Not the certificate of a CA.
-    #[error("{subject} is no CA: its basic constraints do not say so")]
+    #[error("{subject} is no CA: its basic constraints do not say so; remove it")]
     NotCa {
         /// Distinguished name of the subject.
         subject: String,
     },
     /// No path to a trust anchor.
     #[error(
-        "{subject} was not issued by a CA in client_auth.trust_anchors or by another one in this file"
+        "{subject} was not issued by a CA in client_auth.trust_anchors or by another one in this file; add its issuer, or remove it"
     )]
     UnknownIssuer {
         /// Distinguished name of the subject.
         subject: String,
     },
     /// The certificate cannot be used by webpki.
-    #[error("unusable certificate: {0}")]
+    #[error("unusable certificate: {}; replace it", path_error(.0))]
     Unusable(#[source] webpki::Error),
 }

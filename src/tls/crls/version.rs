@@ -6,7 +6,7 @@ use std::fmt;
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 
-use crate::unix_time::rfc3339;
+use crate::unix_time::utc;
 
 /// A CRL number: up to 20 octets (RFC 5280, 5.2.3), padded at the front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ impl fmt::Display for CrlVersion {
         if let Some(number) = self.number {
             write!(formatter, "number {number}, ")?;
         }
-        write!(formatter, "issued {}", rfc3339(self.this_update))
+        write!(formatter, "issued {}", utc(self.this_update))
     }
 }
 

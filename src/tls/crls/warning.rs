@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::CrlVersion;
-use crate::unix_time::rfc3339;
+use crate::unix_time::dated;
 
 /// A list that is not as it should be, and does not prevent a start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl fmt::Display for CrlWarning {
                 formatter,
                 "{}: the list of {issuer} has expired at {} and is used, because expired_crl = \"accept\"",
                 path.display(),
-                rfc3339(*next_update)
+                dated(*next_update)
             ),
             Self::Superseded { path, position, issuer, version, newest } => write!(
                 formatter,

@@ -220,9 +220,13 @@ fn file_error(files: &Files, key: &str) -> String {
     let output = files.validate(&[]);
     assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
     let text = String::from_utf8(output.stderr).unwrap();
-    let start = format!("keygate: service \"test\": {key} {}", files.pki.directory().display());
+    // The configuration is written with one line for the services.
+    let services = files.configuration.text();
+    let line = services.lines().position(|line| line.starts_with("services = ")).unwrap() + 1;
+    let start = format!("keygate: {}:{line}: service \"test\": {key} ", files.path());
+    let start = start + files.pki.directory().to_str().unwrap();
     assert!(text.starts_with(&start), "{start}: {text}");
-    for word in ["Error", "Other(", "decode", "rror::", "None", "Some("] {
+    for word in ["Error", "Other(", "decode", "rror::", "None", "Some(", "os error"] {
         assert!(!text.contains(word), "{word}: {text}");
     }
     text
@@ -482,10 +486,17 @@ fn a_missing_file_with_a_source_is_reported_with_the_command_that_fetches_it() {
         .set("filters.source.url", "https://lists.example/lost.pkbf");
     std::fs::write(files.path(), files.configuration.text()).unwrap();
     let (path, directory) = (files.path(), files.pki.directory().display());
-    let errors = [("filter \"lost\"", "lost.pkbf"), ("list \"public\"", "blocklist.dat")];
-    let expected = errors.map(|(subject, file)| {
+    // The configuration is written with one line for each array of tables.
+    let text = files.configuration.text();
+    let errors = [
+        ("filters", "filter \"lost\"", "lost.pkbf"),
+        ("lists", "list \"public\"", "blocklist.dat"),
+    ];
+    let expected = errors.map(|(table, subject, file)| {
+        let start = format!("{table} = ");
+        let line = text.lines().position(|line| line.starts_with(&start)).unwrap() + 1;
         format!(
-            "keygate: {subject}: {directory}/{file} does not exist; run `keygate fetch --config {path}`, which downloads it\n"
+            "keygate: {path}:{line}: {subject}: {directory}/{file} does not exist; run `keygate fetch --config {path}`, which downloads it\n"
         )
     });
     for command in ["validate", "run"] {

@@ -115,8 +115,8 @@ fn an_older_blocklist_of_the_source_is_rejected_although_it_has_valid_signatures
     scene.publish_signed(&newer, &ours);
     assert_eq!(succeeded(&scene.run())["result"], "installed");
     scene.publish_signed(&older, &ours);
-    let problem = "rejected: rollback: it is of 2024-01-31T00:00:00Z, and the list in use is of \
-                   2024-02-01T09:30:00Z: fetch it again later, or set rollback = \"allow\"";
+    let problem = "rejected: rollback: it is of 2024-01-31 00:00:00 UTC, and the list in use is of \
+                   2024-02-01 09:30:00 UTC: fetch it again later, or set rollback = \"allow\"";
     scene.fails(problem);
     // More records, and the same date as before the update.
     scene.publish_signed(&dated(1600, "2024-01-31"), &ours);
@@ -124,7 +124,7 @@ fn an_older_blocklist_of_the_source_is_rejected_although_it_has_valid_signatures
     let mut undated = scene.list(1400);
     undated.metadata.as_object_mut().unwrap().remove("date");
     scene.publish_signed(&undated, &ours);
-    scene.fails("rollback: it has no date, and the list in use is of 2024-02-01T09:30:00Z");
+    scene.fails("rollback: it has no date, and the list in use is of 2024-02-01 09:30:00 UTC");
     assert!(scene.has(&newer));
     // The list of the same day, once more.
     let corrected = dated(1450, "2024-02-01T09:30:00Z");
@@ -146,7 +146,9 @@ fn an_older_blocklist_is_rejected_without_a_configuration_too() {
     scene.fetched();
     let older = scene.list(1100).with("date", "2024-01-31".into());
     scene.publish(&older);
-    scene.fails("rollback: it is of 2024-01-31T00:00:00Z, and the list in use is of 2024-02-01T00");
+    scene.fails(
+        "rollback: it is of 2024-01-31 00:00:00 UTC, and the list in use is of 2024-02-01 0",
+    );
     // On purpose: without the files in use there is nothing to compare with.
     for name in ["blocklist.dat", "badkeysdata.json"] {
         std::fs::remove_file(scene.pki.path("badkeys").join(name)).unwrap();

@@ -232,7 +232,7 @@ fn an_invalid_configuration_changes_nothing_and_is_logged() {
     let mut refused = 0;
     for (text, problem) in [
         (top("lost.pkbf") + &good + "nonsense", "keygate.toml:"),
-        (top("lost.pkbf"), "services: none is configured"),
+        (top("lost.pkbf"), "services: neither a service nor an authorizer is configured"),
         (top("missing.pkbf") + &good, "filter \"lost\""),
         (top("lost.pkbf") + &good.replace("server.pem", "missing.pem"), "missing.pem"),
         (top("lost.pkbf") + &good + &blocked, "cannot listen on"),

@@ -138,10 +138,10 @@ fn an_older_filter_is_rejected_by_time_and_then_by_revision() {
     scene.publish(7, 1_750_000_000);
     scene.in_use(7);
     for (revision, at, updated) in
-        [(8, 1_749_999_999, "2025-06-15T15:06:39Z"), (6, 1_750_000_000, "2025-06-15T15:06:40Z")]
+        [(8, 1_749_999_999, "2025-06-15 15:06:39"), (6, 1_750_000_000, "2025-06-15 15:06:40")]
     {
         scene.publish(revision, at);
-        let problem = format!("revision {revision} of {updated} is older than revision 7");
+        let problem = format!("revision {revision} of {updated} UTC is older than revision 7");
         scene.is_refused("rollback", &problem);
         scene.refuses(&scene.next);
     }

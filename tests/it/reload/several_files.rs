@@ -77,9 +77,26 @@ fn fails(break_files: impl Fn(&Pki), expected: &[&str]) {
         let errors: Vec<_> = errors.iter().map(|error| error.replace(&directory, "")).collect();
         assert_eq!(errors.len(), expected.len(), "{command}: {errors:#?}");
         for (error, expected) in errors.iter().zip(expected) {
+            let place = place_of(expected);
+            let error = error.strip_prefix(&place).unwrap_or_else(|| panic!("{place}{error}"));
             assert!(error.starts_with(expected), "{command}: {expected}: {error}");
         }
     }
+}
+
+/// `keygate.toml:` with the line of the configuration that names the file of an error. Each array of
+/// tables is written in one line. The files in the state directory have no line.
+fn place_of(error: &str) -> String {
+    let table = match error.split(' ').next().unwrap() {
+        "filter" => "filters",
+        "list" => "lists",
+        "service" => "services",
+        "state.dir" => "state",
+        _ => return String::new(),
+    };
+    let (text, start) = (configuration().text(), format!("{table} = "));
+    let line = text.lines().position(|line| line.starts_with(&start)).unwrap() + 1;
+    format!("keygate.toml:{line}: ")
 }
 
 #[test]

@@ -22,7 +22,7 @@ impl Checker<'_> {
             (AuthorizerProtocol::ExtAuthz, None) => CertificateSource::Attributes,
             (AuthorizerProtocol::ExtAuthz, Some(source)) => {
                 if !matches!(source, CertificateSource::Attributes | CertificateSource::Xfcc) {
-                    let problem = "protocol = \"ext-authz\" reads \"attributes\" or \"xfcc\"";
+                    let problem = "protocol = \"ext-authz\" reads \"attributes\" or \"xfcc\"; write one of them";
                     self.conflict(at, problem);
                 }
                 source

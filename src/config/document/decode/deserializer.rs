@@ -59,6 +59,20 @@ impl<'a, 'r> Decoder<'a, 'r> {
         Fault::new(format!("{found} is not {expected}"))
     }
 
+    /// The error that the value is not text, with the value in quotes if it is a simple one.
+    fn unlike_text(&self) -> Fault {
+        match self.value.node {
+            Some(DeValue::Array(_) | DeValue::Table(_)) | None => self.unlike("text in quotes"),
+            Some(_) => self.unlike(format_args!("text in quotes; write {:?}", self.shown())),
+        }
+    }
+
+    /// The name in the header of a table at the place of the value.
+    fn header(&self) -> String {
+        let keys = self.value.path.split('.').map(|key| key.split('[').next().unwrap_or_default());
+        keys.collect::<Vec<_>>().join(".")
+    }
+
     /// The value as it is written.
     fn shown(&self) -> Cow<'a, str> {
         let text = self.document.text.get(self.value.span.clone()).unwrap_or_default();
@@ -72,8 +86,10 @@ impl<'a, 'r> Decoder<'a, 'r> {
     /// The value as a whole number from `min` to `max`.
     fn number(&self, min: i128, max: i128) -> Result<i128, Fault> {
         let expected = || match (min, max) {
-            (0, max) if max >= i128::from(u64::MAX) => "a whole number, 0 or more".to_owned(),
-            (min, max) => format!("a whole number from {min} to {max}"),
+            (0, max) if max >= i128::from(u64::MAX) => {
+                "a whole number without quotes, 0 or more".to_owned()
+            }
+            (min, max) => format!("a whole number without quotes, from {min} to {max}"),
         };
         match self.value.node {
             None => Ok(1),
@@ -92,7 +108,7 @@ impl<'a, 'r> Decoder<'a, 'r> {
             Some(DeValue::String(text)) => Ok(Some(text)),
             // The visitors of `String` and `PathBuf` use names of types.
             Some(_) => Err(match expected.to_string().as_str() {
-                "a string" | "path string" | "a borrowed string" => self.unlike("text in quotes"),
+                "a string" | "path string" | "a borrowed string" => self.unlike_text(),
                 expected => self.unlike(expected),
             }),
         }
@@ -108,7 +124,12 @@ impl<'a, 'r> Decoder<'a, 'r> {
                 };
                 table.iter().map(|(key, value)| (place(key.get_ref()), key, value)).collect()
             }
-            Some(_) => return Err(self.unlike("a table")),
+            Some(_) => {
+                let header = self.header();
+                let expected =
+                    format!("a table; write [{header}] above its keys, or braces around them");
+                return Err(self.unlike(expected));
+            }
         };
         let Self { value, document, repairs } = self;
         let mut entries: VecDeque<_> = entries
@@ -158,6 +179,13 @@ impl<'a, 'r> Decoder<'a, 'r> {
         let nodes: &[Spanned<DeValue<'a>>] = match self.value.node {
             None => &[],
             Some(DeValue::Array(nodes)) => nodes,
+            // The lists at the top have tables.
+            Some(DeValue::Table(_)) if !self.value.path.contains('.') => {
+                let header = self.header();
+                let expected =
+                    format!("a list in brackets; write [[{header}]] above the keys of each");
+                return Err(self.unlike(expected));
+            }
             Some(_) => return Err(self.unlike("a list in brackets")),
         };
         let Self { value, document, repairs } = self;

@@ -66,12 +66,14 @@ impl Error for Fault {
         Self::new(message.to_string())
     }
 
-    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new(format!("not {expected}"))
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        // The decoder itself reports other types, with the value.
+        let found = if found == Unexpected::Seq { "a list" } else { "the value" };
+        Self::new(format!("{found} is not {expected}"))
     }
 
     fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new(format!("not {expected}"))
+        Self::new(format!("the value is not {expected}"))
     }
 
     fn unknown_variant(word: &str, known: &'static [&'static str]) -> Self {
@@ -89,7 +91,7 @@ impl Error for Fault {
     fn missing_field(field: &'static str) -> Self {
         Self {
             missing: Some(field),
-            ..Self::new("the key is missing; it has no default".to_owned())
+            ..Self::new("the key is missing; add it, because it has no default".to_owned())
         }
     }
 }
