@@ -147,6 +147,22 @@ impl FilterRejection {
         }
     }
 
+    /// Whether the update waits for the decision of an operator.
+    pub(crate) fn needs_operator(&self) -> bool {
+        match self {
+            Self::NewHits { .. } | Self::Shrunk { .. } | Self::Untried { .. } => true,
+            Self::CanaryFile { .. }
+            | Self::CanaryMissing { .. }
+            | Self::File(_)
+            | Self::Future { .. }
+            | Self::NewHitsOfNewFilter { .. }
+            | Self::Plausibility(_)
+            | Self::RandomHits { .. }
+            | Self::Rollback { .. }
+            | Self::Signature(_) => false,
+        }
+    }
+
     /// The class of the rejection, for metrics, logs and the status.
     #[must_use]
     pub fn reason(&self) -> RejectionReason {

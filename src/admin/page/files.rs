@@ -35,7 +35,7 @@ pub(super) struct WaitingUpdate<'a> {
 impl<'a> FilterRow<'a> {
     pub(super) fn new(report: &'a FilterReport, now: u64) -> Self {
         let summary = &report.summary;
-        let state = if report.waiting.is_some() {
+        let state = if report.acceptable {
             Badge::new("warn", "an update waits")
         } else if report.last_good_in_use {
             Badge::new("bad", "last good filter in use, file rejected")
@@ -62,10 +62,12 @@ impl<'a> FilterRow<'a> {
             loaded: ago(report.loaded, now),
             last_reload: outcome(&report.last_reload, now),
             rejection: report.last_rejection.as_ref().map(|it| reason(it, now)),
-            waiting: report.waiting.as_ref().map(|waiting| WaitingUpdate {
-                new_hits: waiting.new_hits,
-                sha256: &waiting.sha256,
-                affected: &waiting.clients,
+            waiting: report.waiting.as_ref().filter(|_| report.acceptable).map(|waiting| {
+                WaitingUpdate {
+                    new_hits: waiting.new_hits,
+                    sha256: &waiting.sha256,
+                    affected: &waiting.clients,
+                }
             }),
         }
     }

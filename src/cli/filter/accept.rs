@@ -42,6 +42,8 @@ struct FilterStates {
 struct FilterState {
     name: String,
     waiting: Option<WaitingReport>,
+    acceptable: bool,
+    path: String,
 }
 
 #[derive(Serialize)]
@@ -134,7 +136,11 @@ fn parse_sha256(text: &str) -> Result<String, String> {
 fn waiting(admin: &AdminClient, name: &str) -> Result<WaitingReport, CliError> {
     let status: FilterStates = admin.get_json("/status")?;
     match status.filters.into_iter().find(|filter| filter.name == name) {
-        Some(FilterState { waiting: Some(waiting), .. }) => Ok(waiting),
+        Some(FilterState { waiting: Some(waiting), acceptable: true, .. }) => Ok(waiting),
+        Some(FilterState { waiting: Some(_), path, .. }) => Err(CliError::Operation(format!(
+            "{name}: the update that waited is no longer in {path}; `keygate status` has the reason \
+             why the file is rejected"
+        ))),
         Some(_) => Err(CliError::Operation(format!("{name}: no update waits to be accepted"))),
         None => Err(CliError::Operation(format!("the running proxy has no filter {name:?}"))),
     }

@@ -29,9 +29,11 @@ pub struct FilterReport {
     /// The last attempt that ended with a rejection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_rejection: Option<ReloadReport>,
-    /// The update that waits for the operator.
+    /// The update that waits for the operator. The file may have another content meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<WaitingReport>,
+    /// Whether the file has the update that waits, so that `keygate filter accept` lets it through.
+    pub acceptable: bool,
     /// The signature of the filter in use, if `minisign_key` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature: Option<SignatureReport>,
@@ -54,6 +56,7 @@ impl FilterReport {
             last_reload,
             last_rejection: None,
             waiting: None,
+            acceptable: false,
             signature: None,
         }
     }

@@ -35,7 +35,7 @@ impl Report {
         let filters = self.filters.iter().filter_map(|it| {
             let found = rejection("filter", Some(&it.name), &it.last_reload)?;
             let path = Some(it.summary.path.as_str());
-            Some(Rejection { path, waiting: it.waiting.is_some(), ..found })
+            Some(Rejection { path, waiting: it.acceptable, ..found })
         });
         let lists = self.lists.iter().filter_map(|it| {
             let found = rejection("list", Some(&it.name), &it.last_reload)?;

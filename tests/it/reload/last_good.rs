@@ -462,7 +462,9 @@ fn a_start_with_a_rejected_list_uses_the_last_good_list_and_warns() {
     }
     write(&list, &good).unwrap();
     scene.keygate.wait_for_metric(LIST_FILE_IN_USE, 1.0);
-    assert_eq!(scene.keygate.status()["lists"][0]["last_good_in_use"], false);
+    scene
+        .keygate
+        .wait_for_status("the file", |status| status["lists"][0]["last_good_in_use"] == false);
     let valid = output_text(&scene.validate(&["--strict"]));
     assert!(!valid.contains("state.dir"), "{valid}");
     scene.refuses(&scene.next);

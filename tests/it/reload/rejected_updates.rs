@@ -450,6 +450,41 @@ fn an_accepted_update_that_was_replaced_meanwhile_is_checked_again() {
     scene.is_as_it_was();
 }
 
+/// The file that the operator would accept has gone, with the update in memory.
+#[test]
+fn a_waiting_update_that_has_gone_is_not_offered_and_not_accepted() {
+    let scene = scene_with("max_new_hits = 0");
+    scene.publish(2, 1_750_000_000);
+    scene.is_refused("new_hits", "would reject 1 of");
+    let waiting = scene.keygate.status()["filters"][0]["waiting"]["sha256"].clone();
+    scene.publish(3, 1_600_000_000);
+    scene.is_refused("rollback", "older");
+    let status = scene.keygate.status();
+    assert_eq!(status["filters"][0]["acceptable"], false, "{status}");
+    assert!(!scene.keygate.admin("/").1.contains("filter accept"));
+    let condition = &status["attention"][0];
+    assert_eq!((&condition["level"], &condition["command"]), (&"red".into(), &Value::Null));
+    assert!(contains(&condition["problem"], "rejected (rollback): "), "{condition}");
+    for arguments in [&["lost", "--yes"][..], &["lost", "--sha256", waiting.as_str().unwrap()]] {
+        let output = scene.accept(arguments);
+        assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+        assert!(output_text(&output).contains("no longer in "), "{}", output_text(&output));
+    }
+    let body = format!("{{\"sha256\":{waiting}}}");
+    assert_eq!(scene.keygate.post("/filters/lost/accept", "application/json", &body).0, 409);
+    assert_eq!(scene.keygate.metric(ACCEPTED), 0.0);
+    scene.is_as_it_was();
+
+    // The update comes back, and waits again.
+    scene.publish(2, 1_750_000_000);
+    scene
+        .keygate
+        .wait_for_status("the update", |status| status["filters"][0]["acceptable"] == true);
+    assert_eq!(scene.keygate.status()["filters"][0]["waiting"]["sha256"], waiting);
+    assert!(scene.accept(&["lost", "--yes"]).status.success());
+    assert_eq!(scene.keygate.metric(ACCEPTED), 1.0);
+}
+
 #[test]
 fn the_accept_call_requires_json_that_names_the_update() {
     let scene = scene_with("max_new_hits = 0");

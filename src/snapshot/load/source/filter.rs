@@ -57,6 +57,11 @@ pub(crate) struct FilterSource {
 impl FilterSource {
     /// Logs and counts the first value, which is now in use, and why the file is not in use.
     pub(crate) fn show_loaded(&mut self, now: SystemTime) {
+        let sha256 = self.filter().sha256;
+        if self.has_accepted(&sha256) {
+            self.record_acceptance(&sha256);
+            self.held = None;
+        }
         self.metrics.record_loaded(self.filter(), unix_time::seconds(now) as f64);
         self.metrics.set_last_good_in_use(self.is_last_good);
         self.log_loaded();
@@ -175,12 +180,19 @@ impl FilterSource {
         self.held.as_ref().is_some_and(|held| held.has_accepted(sha256))
     }
 
-    /// The waiting update.
+    /// The waiting update. The file may have another content meanwhile.
     fn waiting(&self) -> Option<&WaitingReport> {
         self.held.as_ref().and_then(HeldUpdate::waiting)
     }
 
+    /// The waiting update, if the file had it at the last look, so that it can be accepted.
+    fn acceptable(&self) -> Option<&WaitingReport> {
+        let rejection = self.rejection.as_ref();
+        self.waiting().filter(|_| rejection.is_some_and(|it| it.needs_operator()))
+    }
+
     fn activate(&mut self, update: LoadedFilter, now: SystemTime) -> ValueChange {
+        self.record_acceptance(&update.named.sha256);
         self.clear_rejection();
         self.metrics.record_loaded(&update.named, unix_time::seconds(now) as f64);
         self.filter.replace(update, now);
@@ -193,14 +205,13 @@ impl FilterSource {
     }
 
     fn reject(&mut self, rejection: Arc<FilterRejection>, now: SystemTime) -> ValueChange {
-        let waits = match *rejection {
+        match *rejection {
             // `held` has the update.
             FilterRejection::NewHits { .. }
             | FilterRejection::Shrunk { .. }
-            | FilterRejection::Untried { .. } => true,
+            | FilterRejection::Untried { .. } => {}
             FilterRejection::Future { updated } => {
                 self.held = Some(HeldUpdate::Until(updated.saturating_sub(MAX_CLOCK_SKEW)));
-                false
             }
             FilterRejection::CanaryFile { .. }
             | FilterRejection::CanaryMissing { .. }
@@ -215,15 +226,14 @@ impl FilterSource {
                 if self.waiting().is_none() && rejection.failure() == Failure::Content {
                     self.held = None;
                 }
-                false
             }
-        };
+        }
         let reason = rejection.reason();
         if !self.filter.record_rejection(Some(reason.as_str()), &*rejection, now) {
             return ValueChange::Same;
         }
         self.metrics.record_rejected(reason);
-        let waiting = self.waiting().filter(|_| waits);
+        let waiting = self.waiting().filter(|_| rejection.needs_operator());
         warn!(
             filter = %self.config.name,
             path = %self.config.path.display(),
@@ -313,6 +323,7 @@ impl FilterSource {
             last_good_in_use: self.is_last_good,
             last_rejection: self.last_rejection.clone(),
             waiting,
+            acceptable: self.acceptable().is_some(),
             signature: self.signature().map(SignatureReport::of),
             ..FilterReport::new(self.filter(), &self.config.path, loaded, last_reload)
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use tracing::warn;
 
 use super::FilterSource;
@@ -57,30 +58,37 @@ impl FilterSource {
     /// Returns an error if no update waits, or if the waiting update has another SHA-256.
     pub(crate) fn accept(&mut self, sha256: &[u8; 32], peer: &str) -> Result<(), AcceptError> {
         let filter = || self.config.name.clone();
-        match &self.held {
-            Some(HeldUpdate::AwaitsOperator { sha256: waiting, report }) if waiting == sha256 => {
-                warn!(
-                    target: "keygate::client_key",
-                    filter = %self.config.name,
-                    peer,
-                    sha256 = report.sha256,
-                    revision = report.revision,
-                    entries = report.entries,
-                    new_hits = report.new_hits,
-                    clients = report.client_list(),
-                    "filter update accepted by an operator"
-                );
-                self.metrics.accepted.inc();
-                self.held = Some(HeldUpdate::Accepted(*sha256));
-                Ok(())
-            }
-            Some(HeldUpdate::AwaitsOperator { report, .. }) => {
-                Err(AcceptError::Another { filter: filter(), waiting: report.sha256.clone() })
-            }
-            Some(HeldUpdate::Accepted(_) | HeldUpdate::Until(_)) | None => {
-                Err(AcceptError::Nothing { filter: filter() })
-            }
+        let Some(report) = self.acceptable().cloned() else {
+            return Err(AcceptError::Nothing { filter: filter() });
+        };
+        if report.sha256 != HEXLOWER.encode(sha256) {
+            return Err(AcceptError::Another { filter: filter(), waiting: report.sha256 });
         }
+        self.held = Some(HeldUpdate::Accepted { report, sha256: *sha256, peer: peer.to_owned() });
+        Ok(())
+    }
+
+    /// Logs and counts that the update with this SHA-256 is used because an operator has accepted
+    /// it. The file may have changed after the command, so that the command alone counts for nothing.
+    pub(super) fn record_acceptance(&self, sha256: &[u8; 32]) {
+        let Some(HeldUpdate::Accepted { report, sha256: accepted, peer }) = &self.held else {
+            return;
+        };
+        if accepted != sha256 {
+            return;
+        }
+        warn!(
+            target: "keygate::client_key",
+            filter = %self.config.name,
+            peer,
+            sha256 = report.sha256,
+            revision = report.revision,
+            entries = report.entries,
+            new_hits = report.new_hits,
+            clients = report.client_list(),
+            "filter update accepted by an operator"
+        );
+        self.metrics.accepted.inc();
     }
 
     /// Checks that the accepted update with this SHA-256 is in use.

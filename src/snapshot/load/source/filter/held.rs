@@ -8,10 +8,10 @@ use crate::snapshot::report::WaitingReport;
 use crate::unix_time;
 
 /// A rejected update that may be used later without a change of the file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum HeldUpdate {
-    /// The operator has accepted the update with this SHA-256.
-    Accepted([u8; 32]),
+    /// The operator at `peer` has accepted the update.
+    Accepted { report: WaitingReport, sha256: [u8; 32], peer: String },
     /// The update needs the operator, because it has too many new hits or too few entries.
     AwaitsOperator { report: WaitingReport, sha256: [u8; 32] },
     /// The update is dated in the future; it may be used from this time on, in seconds since the
@@ -29,7 +29,7 @@ impl HeldUpdate {
     /// Whether the operator has accepted the update with this SHA-256.
     pub(super) fn has_accepted(&self, sha256: &[u8; 32]) -> bool {
         match self {
-            Self::Accepted(accepted) => accepted == sha256,
+            Self::Accepted { sha256: accepted, .. } => accepted == sha256,
             Self::AwaitsOperator { .. } | Self::Until(_) => false,
         }
     }
@@ -38,7 +38,7 @@ impl HeldUpdate {
     pub(super) fn waiting(&self) -> Option<&WaitingReport> {
         match self {
             Self::AwaitsOperator { report, .. } => Some(report),
-            Self::Accepted(_) | Self::Until(_) => None,
+            Self::Accepted { .. } | Self::Until(_) => None,
         }
     }
 
@@ -48,14 +48,14 @@ impl HeldUpdate {
             Self::AwaitsOperator { report, sha256: waiting } => {
                 (waiting == sha256).then_some(report)
             }
-            Self::Accepted(_) | Self::Until(_) => None,
+            Self::Accepted { .. } | Self::Until(_) => None,
         }
     }
 
     /// Whether the update may be used at `now`, although its file has not changed.
     pub(super) fn may_be_used(&self, now: SystemTime) -> bool {
         match self {
-            Self::Accepted(_) => true,
+            Self::Accepted { .. } => true,
             Self::AwaitsOperator { .. } => false,
             Self::Until(time) => unix_time::seconds(now) >= *time,
         }

@@ -67,6 +67,9 @@ impl FilterSource {
             last_rejection: None,
             held,
         };
+        if let Some(before) = before.filter(|before| before.has_accepted(&source.filter().sha256)) {
+            source.held = before.held.clone(); // until `show_loaded`
+        }
         source.check_age(now);
         Ok(source)
     }
