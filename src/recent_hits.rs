@@ -21,6 +21,9 @@ use crate::unix_time;
 /// Maximum number of clients in memory: about 3 MiB, and ten times that if all names in their
 /// certificates have their maximum length. Further clients evict the oldest.
 pub const MAX_CLIENTS: usize = 2000;
+/// The place of the clients that are not in memory, for a search that finds none.
+pub const CLIENTS_IN_THE_LOG: &str = "Clients with an expired, revoked or unknown certificate are in \
+    the log only: see \"handshake failed\"";
 /// Number of clients evicted at once. With 10 %, a flood of clients does not scan the map on every
 /// insert.
 const EVICTED_AT_ONCE: usize = MAX_CLIENTS / 10;

@@ -52,6 +52,7 @@ pub use rejection_reason::RejectionReason;
 pub use report::{
     AffectedClient, AuthorizerReport, CrlReport, ExceptionReport, FilterReport, ListReport,
     PolicyReport, Rejection, ReloadReport, Report, ServiceReport, SignatureReport, WaitingReport,
+    WarningReport,
 };
 pub use routes::Routes;
 pub use warning::{CertificateFile, PeriodProblem, Warning};

@@ -11,7 +11,9 @@ use super::view::View;
 use crate::confirm::{CanaryState, ConfirmReport};
 use crate::metrics::Scrape;
 use crate::process::lifecycle::Lifecycle;
-use crate::snapshot::{Expiry, ExpiryState, FilterReport, Rejection, Report, ServiceReport};
+use crate::snapshot::{
+    Expiry, ExpiryState, FilterReport, Rejection, Report, ServiceReport, WarningReport,
+};
 use crate::unix_time::utc;
 
 /// A condition that needs attention.
@@ -71,6 +73,7 @@ pub(super) fn attention(view: &View) -> Vec<Attention> {
         let problem = format!("{settings}: changed, but read at the start only");
         all.push(amber("configuration", problem, "configuration"));
     }
+    all.extend(report.warnings.iter().filter(|it| !it.is_elsewhere).map(warned));
     all.extend(own_keys(view));
     all.extend(servers_down(&view.servers(), view));
     all.extend(view.traffic.iter().filter_map(failed_exchanges));
@@ -136,6 +139,14 @@ fn rejected(rejection: &Rejection<'_>, report: &Report) -> Attention {
     red(subject, format!("rejected{reason}: {error}"), row)
 }
 
+/// A warning of `keygate validate` about what is in use.
+fn warned(warning: &WarningReport) -> Attention {
+    let WarningReport { kind, name, .. } = warning;
+    let subject = name.as_ref().map_or_else(|| (*kind).to_owned(), |name| format!("{kind} {name}"));
+    let row = name.as_ref().map_or_else(|| (*kind).to_owned(), |name| format!("{kind}-{name}"));
+    amber(subject, warning.problem(), row)
+}
+
 fn stale_filter(filter: &FilterReport) -> Option<Attention> {
     let (subject, row) = (format!("filter {}", filter.name), format!("filter-{}", filter.name));
     if filter.last_good_in_use {
@@ -168,7 +179,7 @@ fn servers_down(servers: &[ServerReport<'_>], view: &View) -> Vec<Attention> {
     let serving: BTreeSet<&str> = up.iter().map(|server| server.service).collect();
     let conditions = down.iter().map(|server| {
         let subject = format!("service {}", server.service);
-        let since = server.failing_since.map(|at| format!(" since {}", utc(at)));
+        let since = server.since.map(|at| format!(" since {}", utc(at)));
         let error = server.error.as_ref().map(|error| format!(": {error}"));
         let problem = format!(
             "upstream server {} is {}{}{}",
@@ -275,7 +286,8 @@ pub(super) fn expiry_row(index: usize) -> String {
 
 fn expiring(index: usize, expiry: &Expiry, now: u64) -> Option<Attention> {
     let subject = format!("{} of {}", expiry.kind, expiry.subject);
-    let (at, row) = (utc(expiry.at), expiry_row(index));
+    let path = expiry.path.as_ref().map(|path| format!(": {path}")).unwrap_or_default();
+    let (at, row) = (format!("{}{path}", utc(expiry.at)), expiry_row(index));
     match (expiry.state(now), expiry.kind) {
         // The client of such an exception is rejected, as it was planned.
         (ExpiryState::Expired, Expiry::EXCEPTION) => {

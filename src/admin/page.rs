@@ -62,6 +62,8 @@ struct StatusPage<'a> {
     forgotten: u64,
     expiries: Vec<ExpiryRow<'a>>,
     services: Vec<ServiceRow<'a>>,
+    /// Handshakes that failed before a service was selected, by result.
+    unrouted_handshakes: String,
     servers: Vec<ServerRow<'a>>,
     authorizers: Vec<AuthorizerRow<'a>>,
 }
@@ -136,6 +138,7 @@ fn with_page<T>(
         services: (report.services.iter())
             .map(|report| ServiceRow::new(report, traffic(&report.name), now))
             .collect(),
+        unrouted_handshakes: services::counts(&view.unrouted_handshakes),
         servers: servers.iter().map(|report| ServerRow::new(report, now)).collect(),
         authorizers: (report.authorizers.iter())
             .map(|report| AuthorizerRow::new(report, &counters, now))

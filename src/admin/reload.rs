@@ -27,6 +27,8 @@ struct ReloadedBody<'a> {
     rejected: Vec<Rejection<'a>>,
     /// The settings that were changed since the start and need a restart.
     restart_needed: &'a [&'static str],
+    /// The warnings about what is in use, as `keygate validate` prints them.
+    warnings: Vec<&'a str>,
 }
 
 pub(super) async fn respond(
@@ -46,5 +48,6 @@ pub(super) async fn respond(
         pending,
         rejected: report.rejections(),
         restart_needed: &report.restart_needed,
+        warnings: report.warnings.iter().map(|warning| warning.text.as_str()).collect(),
     }))
 }

@@ -31,9 +31,9 @@ pub(super) struct ServerReport<'a> {
     /// Why the last health check failed, or else the last request of a server that is ejected or
     /// failing; `null` if it succeeded.
     pub(super) error: Option<String>,
-    /// Since when requests of a server that is ejected or failing fail, in seconds since the Unix
-    /// epoch; `null` for other servers.
-    pub(super) failing_since: Option<u64>,
+    /// Since when a server is unhealthy, or since when the requests of one that is ejected or
+    /// failing fail, in seconds since the Unix epoch; `null` for other servers.
+    pub(super) since: Option<u64>,
     /// Open connections, pooled ones included.
     pub(super) connections: usize,
     /// Ejections by all workers since the start.
@@ -91,7 +91,7 @@ fn report<'a>(
             (true, None) => HEALTHY,
         },
         last_check: check.as_ref().map(|check| check.at),
-        failing_since: failing.as_ref().map(|failing| failing.since),
+        since: state.unhealthy_since().or(failing.as_ref().map(|failing| failing.since)),
         error: (check.and_then(|check| check.error)).or(failing.map(|failing| failing.error)),
         connections: state.connections(),
         ejections: state.ejections(),

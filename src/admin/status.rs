@@ -34,6 +34,8 @@ struct StatusBody<'a> {
     report: &'a Report,
     /// Traffic of the last five minutes, by service.
     traffic: &'a BTreeMap<String, ServiceTraffic>,
+    /// Handshakes that failed before a service was selected in the last five minutes, by result.
+    unrouted_handshakes: &'a BTreeMap<String, f64>,
     /// The upstream servers of all services.
     servers: Vec<ServerReport<'a>>,
     /// `null` if no source of proofs is configured.
@@ -52,6 +54,7 @@ pub(super) fn json(state: &AdminState, view: &View) -> serde_json::Result<String
         attention: attention(view),
         report: &view.report,
         traffic: &view.traffic,
+        unrouted_handshakes: &view.unrouted_handshakes,
         servers: view.servers(),
         confirm: view.confirm.as_ref(),
     })?;

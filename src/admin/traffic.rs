@@ -10,6 +10,8 @@ use crate::snapshot::ServiceReport;
 
 /// Time over which rates and quantiles are computed.
 const WINDOW: Duration = Duration::from_secs(300);
+/// Name of the service of connections that ended before one was selected.
+const UNROUTED: &str = "";
 /// Minimum time between two samples. Less than the interval of the memory, so that a timer that is
 /// early skips no sample.
 const STEP: Duration = Duration::from_secs(20);
@@ -25,6 +27,8 @@ pub(super) struct TrafficSamples(VecDeque<Sample>);
 struct Sample {
     at: Instant,
     services: ByService<Totals>,
+    /// Handshakes that ended before a service was selected, by result.
+    unrouted_handshakes: BTreeMap<String, f64>,
     /// Failed writes in the state directory since the start.
     failed_state_writes: f64,
 }
@@ -34,6 +38,9 @@ impl Sample {
         Self {
             at,
             services: Totals::of_services(scrape),
+            unrouted_handshakes: (scrape.sums_by_service("keygate_handshakes_total", "result"))
+                .remove(UNROUTED)
+                .unwrap_or_default(),
             failed_state_writes: (scrape.values("keygate_state_write_failures_total").next())
                 .map_or(0.0, |(_, count)| count),
         }
@@ -45,6 +52,8 @@ impl Sample {
 pub(super) struct RecentTraffic {
     /// By service.
     pub(super) services: ByService<ServiceTraffic>,
+    /// Handshakes that failed before a service was selected in the last five minutes, by result.
+    pub(super) unrouted_handshakes: BTreeMap<String, f64>,
     /// Failed writes in the state directory in the last five minutes.
     pub(super) failed_state_writes: f64,
 }
@@ -125,9 +134,12 @@ impl TrafficSamples {
             };
             (service.name.clone(), traffic)
         });
+        let none = BTreeMap::new();
+        let unrouted = base.map_or(&none, |sample| &sample.unrouted_handshakes);
         let before = base.map_or(0.0, |sample| sample.failed_state_writes);
         let traffic = RecentTraffic {
             services: traffic.collect(),
+            unrouted_handshakes: growth(&sample.unrouted_handshakes, unrouted),
             failed_state_writes: sample.failed_state_writes - before,
         };
         self.add(sample);

@@ -35,6 +35,8 @@ pub(super) struct View {
     pub(super) hours: Vec<HourCounts>,
     /// By service.
     pub(super) traffic: BTreeMap<String, ServiceTraffic>,
+    /// Handshakes that failed before a service was selected in the last five minutes, by result.
+    pub(super) unrouted_handshakes: BTreeMap<String, f64>,
     /// Failed writes in the state directory in the last five minutes.
     pub(super) failed_state_writes: f64,
     /// Why the process is not ready; `None` if it is.
@@ -51,7 +53,7 @@ impl View {
         let mut memory = state.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let Memory { history, traffic } = &mut *memory;
         history.update(&scrape, now);
-        let RecentTraffic { services: traffic, failed_state_writes } =
+        let RecentTraffic { services: traffic, unrouted_handshakes, failed_state_writes } =
             traffic.update(&scrape, &report.services, Instant::now());
         let hours = history.hours().cloned().collect();
         drop(memory);
@@ -62,6 +64,7 @@ impl View {
             scrape,
             hours,
             traffic,
+            unrouted_handshakes,
             failed_state_writes,
             not_ready: state.not_ready(),
             stage: state.sources.drain.stage(),

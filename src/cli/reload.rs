@@ -35,6 +35,8 @@ struct Reloaded {
     pending: bool,
     rejected: Vec<RejectedFile>,
     restart_needed: Vec<String>,
+    #[serde(default)]
+    warnings: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -52,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let address = ListenAddress::read_admin(&file)?;
     let admin = AdminClient::new(&address, args.timeout)?;
     let response: Value = admin.post_json("/reload", "{}".to_owned())?;
-    let Reloaded { generation, pending, rejected, restart_needed } =
+    let Reloaded { generation, pending, rejected, restart_needed, warnings } =
         admin.parse_value(response.clone())?;
     let is_done = rejected.is_empty() && !pending;
     let exit = if is_done { Exit::Done } else { Exit::Rejected };
@@ -76,6 +78,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     if !restart_needed.is_empty() {
         let settings = printable(&restart_needed.join(", "));
         print(format_args!("read at the start only, restart to change them: {settings}"))?;
+    }
+    for warning in &warnings {
+        print(format_args!("warning: {}", printable(warning)))?;
     }
     print(format_args!("snapshot {generation} is in use, rejected: {}", rejected.len()))?;
     Ok(exit)

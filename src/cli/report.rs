@@ -12,6 +12,7 @@ use super::counted::counted;
 use super::printable::printable;
 use super::{CliError, CliOutput, ConfigFile, Exit};
 use crate::config::ListenAddress;
+use crate::recent_hits::CLIENTS_IN_THE_LOG;
 use crate::unix_time::{self, utc};
 
 #[derive(Debug, clap::Args)]
@@ -110,6 +111,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             };
             output.line(format_args!("{forgotten} evicted from memory"))?;
         }
+        output.line(CLIENTS_IN_THE_LOG)?;
     }
     output.flush()?;
     Ok(Exit::Done)

@@ -1,5 +1,6 @@
 //! Expiry of certificates, CAs, CRLs and exceptions, for `/status` and the status page.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -23,6 +24,9 @@ pub struct Expiry {
     pub kind: &'static str,
     /// Name of the service or authorizer, or the key and the reason of an exception.
     pub subject: String,
+    /// Path of the file; `None` for an exception, which the configuration has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// When it expires.
     pub at: u64,
     /// From when on it expires soon, so that an operator must act.
@@ -57,7 +61,12 @@ impl Expiry {
     }
 
     /// A certificate (DER) of a service or authorizer. One that cannot be decoded has expired.
-    pub(super) fn of_certificate(owner: &str, role: CertificateRole, certificate: &[u8]) -> Self {
+    pub(super) fn of_certificate(
+        owner: &str,
+        role: CertificateRole,
+        certificate: &[u8],
+        path: Option<&Path>,
+    ) -> Self {
         let kind = match role {
             CertificateRole::Intermediate => "intermediate CA of clients",
             CertificateRole::Server => "certificate",
@@ -67,13 +76,15 @@ impl Expiry {
         };
         let (at, soon_from) = spki::validity(certificate)
             .map_or((0, 0), |period| (period.not_after.as_secs(), expires_soon_from(period)));
-        Self { kind, subject: owner.to_owned(), at, soon_from }
+        let path = path.map(|path| path.display().to_string());
+        Self { kind, subject: owner.to_owned(), path, at, soon_from }
     }
 
     /// The CRL of a service or authorizer that expires first, at `next_update`.
-    pub(super) fn of_crl(owner: &str, next_update: u64) -> Self {
+    pub(super) fn of_crl(owner: &str, next_update: u64, path: &Path) -> Self {
         let (subject, soon_from) = (owner.to_owned(), next_update.saturating_sub(CRL_SOON));
-        Self { kind: "revocation list", subject, at: next_update, soon_from }
+        let path = Some(path.display().to_string());
+        Self { kind: "revocation list", subject, path, at: next_update, soon_from }
     }
 
     /// An exception.
@@ -83,6 +94,7 @@ impl Expiry {
         Self {
             kind: Self::EXCEPTION,
             subject,
+            path: None,
             at,
             soon_from: at.saturating_sub(EXCEPTION_NOTICE.as_secs()),
         }

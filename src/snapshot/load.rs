@@ -35,6 +35,7 @@ use self::error::LoadError;
 use self::last_good::{MaxWait, ValueChange};
 use self::links::JudgementLinks;
 use self::load_errors::{LoadErrors, all, both};
+use self::own_key::OwnKey;
 use self::reconfigure_error::ReconfigureError;
 use self::saved_state::SavedState;
 use self::source::authorizer::AuthorizerSource;
@@ -46,7 +47,7 @@ use self::source::{ServiceIds, Sources, StagedSources};
 use self::state_lock::StateLock;
 use super::current::Snapshot;
 use super::expiry::Expiry;
-use super::report::Report;
+use super::report::{Report, WarningReport};
 use super::warning::Warning;
 use crate::config::Config;
 use crate::guard::{CurrentGuard, Guard, WeakCheck};
@@ -69,6 +70,8 @@ pub struct Loader {
     generation: u64,
     /// Whether a source has changed since the last snapshot was built.
     is_outdated: bool,
+    /// The compromised own keys under the newest snapshot.
+    own_keys: Vec<OwnKey>,
 }
 
 /// Result of [`Loader::refresh`].
@@ -160,6 +163,7 @@ impl Loader {
             state,
             generation: 0,
             is_outdated: true,
+            own_keys: Vec::new(),
         };
         loader.sources.exceptions.log_expiry(now);
         let snapshot = loader.build();
@@ -309,6 +313,7 @@ impl Loader {
             services: self.sources.services.iter().map(ServiceSource::report).collect(),
             authorizers: self.sources.authorizers.iter().map(AuthorizerSource::report).collect(),
             expiries: self.expiries(),
+            warnings: self.warnings().iter().map(WarningReport::of).collect(),
             unsaved: self.state.problems().to_vec(),
         }
     }
@@ -338,7 +343,7 @@ impl Loader {
         let services = services.flat_map(|source| source.warnings(now));
         let authorizers = self.sources.authorizers.iter();
         let services = services.chain(authorizers.flat_map(|source| source.warnings(now)));
-        let own_keys = self.compromised_own_keys().into_iter().map(Box::new).map(Warning::OwnKey);
+        let own_keys = self.own_keys.iter().cloned().map(Box::new).map(Warning::OwnKey);
         let filters = self.sources.filters.iter().flat_map(FilterSource::warnings);
         let lists = self.sources.lists.iter().flat_map(|list| list.warnings(now));
         filters.chain(lists).chain(services).chain(own_keys).collect()

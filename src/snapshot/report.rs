@@ -9,6 +9,7 @@ mod policy;
 mod rejections;
 mod revocation;
 mod service;
+mod warnings;
 
 use serde::Serialize;
 
@@ -20,6 +21,7 @@ pub use self::rejections::Rejection;
 pub use self::revocation::CrlReport;
 pub(super) use self::service::CertificateExpiry;
 pub use self::service::ServiceReport;
+pub use self::warnings::WarningReport;
 use super::expiry::Expiry;
 use crate::guard::Exception;
 use crate::metrics::{Label, ReloadResult};
@@ -52,6 +54,8 @@ pub struct Report {
     pub authorizers: Vec<AuthorizerReport>,
     /// Objects that expire, earliest first.
     pub expiries: Vec<Expiry>,
+    /// The conditions that an operator must mend although everything can be used.
+    pub warnings: Vec<WarningReport>,
     /// Why the state of filters, lists and CRLs could not be saved the last time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unsaved: Vec<String>,

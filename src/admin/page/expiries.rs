@@ -19,6 +19,8 @@ pub(super) struct ExpiryRow<'a> {
     pub(super) kind: &'static str,
     /// Service or exception that the object belongs to.
     pub(super) subject: &'a str,
+    /// Path of the file; empty for an exception.
+    pub(super) path: &'a str,
 }
 
 /// The rows of `expiries`, which are sorted.
@@ -47,5 +49,6 @@ fn row(index: usize, expiry: &Expiry, now: u64) -> ExpiryRow<'_> {
         at: utc(expiry.at),
         kind: expiry.kind,
         subject: &expiry.subject,
+        path: expiry.path.as_deref().unwrap_or_default(),
     }
 }

@@ -9,7 +9,7 @@ use crate::admin::traffic::ServiceTraffic;
 use crate::guard::VerdictKind;
 use crate::metrics::{ByService, Label, QuestionResult, Scrape};
 use crate::snapshot::{AuthorizerReport, ServiceReport};
-use crate::unix_time::ago;
+use crate::unix_time::{ago, utc};
 
 pub(super) struct ServiceRow<'a> {
     pub(super) name: &'a str,
@@ -31,9 +31,6 @@ pub(super) struct ServiceRow<'a> {
 impl<'a> ServiceRow<'a> {
     pub(super) fn new(report: &'a ServiceReport, traffic: &ServiceTraffic, now: u64) -> Self {
         let names = &report.server_names;
-        let failed = &traffic.failed_handshakes;
-        let failed: Vec<_> =
-            failed.iter().map(|(result, count)| format!("{result}: {count}")).collect();
         let policy = &report.policy;
         let actions = [
             ("confirmed", policy.on_confirmed),
@@ -54,16 +51,18 @@ impl<'a> ServiceRow<'a> {
             has_errors: traffic.errors_per_minute > 0.0,
             p50: duration(traffic.p50),
             p99: duration(traffic.p99),
-            failed_handshakes: if failed.is_empty() {
-                "none".to_owned()
-            } else {
-                failed.join(", ")
-            },
+            failed_handshakes: counts(&traffic.failed_handshakes),
             policy: actions.join(", "),
             rejection: (report.last_reload.error.is_some())
                 .then(|| reason(&report.last_reload, now)),
         }
     }
+}
+
+/// Numbers of events by their labels.
+pub(super) fn counts(events: &BTreeMap<String, f64>) -> String {
+    let counts: Vec<_> = events.iter().map(|(label, count)| format!("{label}: {count}")).collect();
+    if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
 }
 
 /// Events in a minute.
@@ -85,6 +84,8 @@ pub(super) struct ServerRow<'a> {
     pub(super) server: &'a str,
     pub(super) service: &'a str,
     pub(super) state: Badge,
+    /// Since when the server is not healthy; empty if it is.
+    pub(super) since: String,
     pub(super) last_check: String,
     pub(super) error: &'a str,
     pub(super) connections: usize,
@@ -103,6 +104,7 @@ impl<'a> ServerRow<'a> {
             server: report.server,
             service: report.service,
             state: Badge::new(kind, report.state),
+            since: report.since.map(utc).unwrap_or_default(),
             last_check: report.last_check.map_or_else(|| "none".to_owned(), |at| ago(at, now)),
             error: report.error.as_deref().unwrap_or_default(),
             connections: report.connections,

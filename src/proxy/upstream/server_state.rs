@@ -41,6 +41,8 @@ impl ServerStates {
 pub(crate) struct ServerState {
     /// The result of the health checks, which the control thread makes.
     is_healthy: AtomicBool,
+    /// When the health checks found the server unhealthy, in seconds since the Unix epoch.
+    unhealthy_since: AtomicU64,
     last_check: Mutex<Option<HealthCheck>>,
     /// Open connections of all workers.
     connections: AtomicUsize,
@@ -79,6 +81,7 @@ impl Default for ServerState {
     fn default() -> Self {
         Self {
             is_healthy: AtomicBool::new(true),
+            unhealthy_since: AtomicU64::default(),
             last_check: Mutex::default(),
             connections: AtomicUsize::default(),
             ejections: AtomicU64::default(),
@@ -97,7 +100,16 @@ impl ServerState {
 
     /// Sets the result of the health checks, for every worker.
     pub(crate) fn set_healthy(&self, is_healthy: bool) {
-        self.is_healthy.store(is_healthy, Ordering::Relaxed);
+        let was_healthy = self.is_healthy.swap(is_healthy, Ordering::Relaxed);
+        if was_healthy && !is_healthy {
+            self.unhealthy_since.store(unix_time::now(), Ordering::Relaxed);
+        }
+    }
+
+    /// When the health checks found the server unhealthy, in seconds since the Unix epoch; `None` if
+    /// it is healthy.
+    pub(crate) fn unhealthy_since(&self) -> Option<u64> {
+        (!self.is_healthy()).then(|| self.unhealthy_since.load(Ordering::Relaxed))
     }
 
     /// The last health check; `None` before the first one.

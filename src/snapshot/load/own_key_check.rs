@@ -14,8 +14,7 @@ impl Loader {
     ///
     /// With such a key an attacker can impersonate the service or issue client certificates.
     /// Exceptions are for clients and do not apply.
-    #[must_use]
-    pub fn compromised_own_keys(&self) -> Vec<OwnKey> {
+    fn compromised_own_keys(&self) -> Vec<OwnKey> {
         let guard = self.sources.guard_without_exceptions();
         let now = SystemTime::now();
         let services = self.sources.services.iter();
@@ -25,12 +24,13 @@ impl Loader {
         services.chain(authorizers).collect()
     }
 
-    /// Sets the metrics of compromised keys, and logs those that their service tolerates.
+    /// Keeps the compromised keys for the warnings, sets their metrics, and logs those that their service tolerates.
     ///
     /// # Errors
     /// Returns the compromised keys of all services that do not tolerate them.
-    pub(super) fn check_own_keys(&self) -> Result<(), LoadErrors> {
-        let compromised = self.compromised_own_keys();
+    pub(super) fn check_own_keys(&mut self) -> Result<(), LoadErrors> {
+        self.own_keys = self.compromised_own_keys();
+        let compromised = &self.own_keys;
         let mut errors = Vec::new();
         let services = self.sources.services.iter();
         let services = services.map(|it| (it.name(), it.tolerates_compromised_keys()));

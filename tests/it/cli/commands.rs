@@ -223,7 +223,7 @@ fn only_a_post_with_json_that_no_browser_sent_changes_something() {
 #[test]
 fn the_commands_work_over_a_unix_socket_that_the_environment_names() {
     let pki = Pki::new();
-    write_filter(&pki.path("lost.pkbf"), &[]);
+    write_filter(&pki.path("lost.pkbf"), &[b"a key"]);
     let socket = pki.path("admin.sock");
     let text = crate::support::proxy::Configuration::new(Origin::start().address())
         .set("admin.listen", format!("unix:{}", socket.display()));

@@ -87,7 +87,7 @@ fn the_status_has_what_the_page_shows_and_begins_with_what_needs_attention() {
 #[test]
 fn servers_that_are_down_and_dates_that_come_soon_need_attention() {
     let (pki, origin) = (Pki::new(), Origin::start());
-    write_filter(&pki.path("lost.pkbf"), &[]);
+    write_filter(&pki.path("lost.pkbf"), &[b"a key"]);
     let until = humantime::format_rfc3339_seconds(
         std::time::SystemTime::now() + std::time::Duration::from_secs(86_400),
     );
@@ -102,6 +102,9 @@ fn servers_that_are_down_and_dates_that_come_soon_need_attention() {
     let status = keygate.wait_for_status("a server that is down", |status| {
         conditions(status).iter().any(|(_, subject, _)| subject == "service test")
     });
+    let (_, text) = keygate.admin("/status.txt");
+    let line = text.lines().find(|line| line.contains(":9: unhealthy")).unwrap();
+    assert!(line.contains(" since 2") && line.contains("Connection refused"), "{line}");
     let found = conditions(&status);
     let expected = [
         ("amber", "service test", "upstream server http://127.0.0.1:9 is unhealthy"),
@@ -118,7 +121,7 @@ fn servers_that_are_down_and_dates_that_come_soon_need_attention() {
     let all_down = Configuration::new("127.0.0.1:9")
         .upstream("health_check = { path = \"/\", interval = \"200ms\" }");
     let down = Pki::new();
-    write_filter(&down.path("lost.pkbf"), &[]);
+    write_filter(&down.path("lost.pkbf"), &[b"a key"]);
     let keygate = all_down.start(&down);
     let status =
         keygate.wait_for_status("a service that is down", |status| !conditions(status).is_empty());

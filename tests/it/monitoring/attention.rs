@@ -1,19 +1,22 @@
 //! The conditions that need attention, although every file is in use and every health check succeeds.
 //!
 //! Guards: `record_failing`, `record_recovery` in `src/proxy/upstream/server_state.rs` (servers);
-//! `failed_exchanges`, `full_addresses`, `unsaved_state` in `src/admin/attention.rs`.
+//! `failed_exchanges`, `full_addresses`, `unsaved_state`, `warned` in `src/admin/attention.rs`; `path_of`
+//! in `src/snapshot/load/source/credential_files.rs`; `UNROUTED` in `src/admin/traffic.rs`.
 
-use std::fs::{create_dir, create_dir_all, remove_dir_all, remove_file};
+use std::fs::{copy, create_dir, create_dir_all, remove_dir_all, remove_file};
 use std::io::{Error, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
+use rcgen::CertificateParams;
+use serde_json::{Value, json};
 
-use crate::support::keygate::Keygate;
+use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::proxy::{Configure, Proxy};
-use crate::support::write_revision;
+use crate::support::{output_text, system, write_revision};
 
 /// The condition of `subject` whose problem contains `part`: its level and its problem.
 fn condition(status: &Value, subject: &str, part: &str) -> Option<(String, String)> {
@@ -47,7 +50,10 @@ fn a_dead_server_without_health_checks_needs_attention() {
     assert!(problem.contains("Connection refused"), "{problem}");
     let server = &proxy.status()["servers"][0];
     assert_eq!(server["state"], "failing");
-    assert!(server["failing_since"].is_u64(), "{server}");
+    let (_, text) = proxy.admin("/status.txt");
+    let line = text.lines().find(|line| line.starts_with("  server ")).unwrap();
+    assert!(line.contains(": failing since 2") && line.contains("Connection refused"), "{line}");
+    assert!(server["since"].is_u64(), "{server}");
 }
 
 #[test]
@@ -100,7 +106,7 @@ fn an_address_at_its_limit_of_connections_needs_attention() {
     assert_eq!(level, "red");
     assert!(problem.starts_with("1 of 1 connections are open"), "{problem}");
     drop(client);
-    proxy.wait_for_status("no condition", |status| status["attention"] == serde_json::json!([]));
+    proxy.wait_for_status("no condition", |status| status["attention"] == json!([]));
 }
 
 #[test]
@@ -119,4 +125,70 @@ fn a_state_directory_that_cannot_be_written_needs_attention() {
     remove_dir_all(&state).unwrap();
     proxy.signal("HUP");
     wait_for_condition(&proxy, "state directory", "writes failed in the last five minutes");
+}
+
+/// The certificate that replaces the one in use is valid, but for another name.
+#[test]
+fn a_certificate_without_a_server_name_needs_attention_and_is_a_warning_of_reload() {
+    let proxy = Proxy::new().service("server_names = [\"a.example\"]").start();
+    assert_eq!(proxy.status()["attention"], json!([]));
+    let other = proxy.pki.server_for("other", &["b.example"]);
+    copy(&other.certificate, proxy.pki.path("server.pem")).unwrap();
+    copy(&other.private_key, proxy.pki.path("server.key")).unwrap();
+    let part = "is not valid for server name \"a.example\"";
+    let (level, problem) = wait_for_condition(&proxy, "service test", part);
+    assert_eq!(level, "amber");
+    let path = proxy.pki.path("server.pem");
+    assert!(problem.starts_with(&format!("tls.certificate {}: ", path.display())), "{problem}");
+
+    let warning = format!("warning: service \"test\": {problem}\n");
+    let admin = proxy.pki.path("admin.toml");
+    std::fs::write(&admin, format!("admin.listen = \"{}\"\n", proxy.admin_address())).unwrap();
+    let reloaded = keygate(&["reload", "--config", admin.to_str().unwrap()]);
+    assert_eq!(reloaded.status.code(), Some(0), "{}", output_text(&reloaded));
+    assert!(output_text(&reloaded).contains(&warning), "{}", output_text(&reloaded));
+    let config = proxy.pki.path("keygate.toml");
+    let validated = keygate(&["validate", "--config", config.to_str().unwrap()]);
+    assert!(output_text(&validated).contains(&warning), "{}", output_text(&validated));
+}
+
+#[test]
+fn a_certificate_that_expires_soon_needs_attention_with_its_path() {
+    let proxy = Proxy::new();
+    let mut parameters = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let now = SystemTime::now();
+    let day = Duration::from_secs(86_400);
+    (parameters.not_before, parameters.not_after) = ((now - day * 80).into(), (now + day).into());
+    proxy.pki.server_with("server", parameters);
+    let proxy = proxy.start();
+    let path = proxy.pki.path("server.pem").display().to_string();
+    let (level, problem) = wait_for_condition(&proxy, "certificate of test", &path);
+    assert_eq!(level, "amber");
+    assert!(problem.starts_with("expires at 2"), "{problem}");
+    assert_eq!(proxy.status()["attention"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn failed_handshakes_without_a_service_are_in_the_status_and_on_the_page() {
+    let proxy = Proxy::new().start();
+    assert_eq!(proxy.status()["unrouted_handshakes"], json!({}));
+    system("curl", &["--silent", &format!("http://{}/", proxy.address())]);
+    proxy.wait_for_status("the handshake", |status| {
+        status["unrouted_handshakes"] == json!({"plain_http": 1.0})
+    });
+    for path in ["/", "/status.txt"] {
+        let (_, shown) = proxy.admin(path);
+        assert!(shown.contains("ailed handshakes without a service: plain_http: 1"), "{shown}");
+    }
+}
+
+#[test]
+fn a_search_that_finds_no_client_and_a_report_name_the_log() {
+    let proxy = Proxy::new().start();
+    let hint = "Clients with an expired, revoked or unknown certificate are in the log only";
+    assert!(proxy.admin("/?q=device").1.contains(hint));
+    let admin = proxy.pki.path("admin.toml");
+    std::fs::write(&admin, format!("admin.listen = \"{}\"\n", proxy.admin_address())).unwrap();
+    let report = keygate(&["report", "--config", admin.to_str().unwrap()]);
+    assert!(output_text(&report).contains(hint), "{}", output_text(&report));
 }

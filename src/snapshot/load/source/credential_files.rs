@@ -8,6 +8,7 @@ use crate::config::{
 };
 use crate::guard::Depth;
 use crate::snapshot::credential_owner::CredentialOwner;
+use crate::tls::CertificateRole;
 
 /// The certificate and key files of a service or an authorizer, and how they are used.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +38,27 @@ impl CredentialFiles<'_> {
             CredentialOwner::Authorizer(name)
         } else {
             CredentialOwner::Service(name)
+        }
+    }
+}
+
+impl<'a> CredentialFiles<'a> {
+    /// The file with the certificates of `role`; `None` if two files have some.
+    pub(super) fn path_of(&self, role: CertificateRole) -> Option<&'a Path> {
+        match role {
+            CertificateRole::Intermediate => self.intermediates,
+            CertificateRole::Server => self.server.map(|(certificate, _)| certificate),
+            CertificateRole::TrustAnchor => match (self.trust_anchors, self.asker_ca) {
+                (Some(path), None) | (None, Some(path)) => Some(path),
+                (Some(_), Some(_)) | (None, None) => None,
+            },
+            CertificateRole::UpstreamClient => {
+                let (tls, _) = self.upstream?;
+                tls.identity.as_ref().map(|identity| identity.certificate.as_path())
+            }
+            CertificateRole::UpstreamTrustAnchor => {
+                self.upstream.map(|(tls, _)| tls.trust_anchors.as_path())
+            }
         }
     }
 }

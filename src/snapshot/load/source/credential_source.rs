@@ -279,15 +279,19 @@ impl<C: NamesCredentials> CredentialSource<C> {
     /// expires first.
     pub(crate) fn expiries(&self) -> Vec<Expiry> {
         let credentials = self.credentials.get();
+        let files = self.config.credential_files();
         let mut expiries: BTreeMap<&str, Expiry> = BTreeMap::new();
         for (role, certificate) in credentials.certificates() {
-            let expiry = Expiry::of_certificate(self.name(), role, certificate);
+            let path = files.path_of(role);
+            let expiry = Expiry::of_certificate(self.name(), role, certificate, path);
             let first = expiries.entry(role.as_str()).or_insert_with(|| expiry.clone());
             if expiry.at < first.at {
                 *first = expiry;
             }
         }
-        let crl = credentials.crls.next_update().map(|at| Expiry::of_crl(self.name(), at));
+        let crls = credentials.crls.lists().into_iter();
+        let crl = crls.min_by_key(|(list, _)| list.next_update);
+        let crl = crl.map(|(list, path)| Expiry::of_crl(self.name(), list.next_update, path));
         expiries.into_values().chain(crl).collect()
     }
 
