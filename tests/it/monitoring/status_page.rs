@@ -13,7 +13,7 @@ use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proof_source::ProofSource;
 use crate::support::proxy::{Configuration, Configure, Proxy};
-use crate::support::{output_text, skip, system, write_filter};
+use crate::support::{output_text, skip, system, wait_until, write_filter};
 
 struct Scene {
     pki: Pki,
@@ -276,6 +276,8 @@ fn a_client_at_two_services_is_one_client_of_the_report() {
         String::from_utf8(keygate(&[&["report", file.to_str().unwrap()], more].concat()).stdout)
             .unwrap()
     };
+    // A client gets its alert before the worker has recorded it.
+    wait_until("an entry for each service", || report(&["--json"]).lines().count() == 3);
     let shown = report(&[]);
     assert!(shown.starts_with("2 clients rejected since "), "{shown}");
     let fingerprint = Fingerprint::of(&clients[0].spki).to_string();
@@ -286,7 +288,6 @@ fn a_client_at_two_services_is_one_client_of_the_report() {
         let start = format!("    service {service}, probable (in lost), reject, once from ");
         assert!(services.iter().any(|line| line.starts_with(&start)), "{service}: {shown}");
     }
-    assert_eq!(report(&["--json"]).lines().count(), 3, "one for each service");
 }
 
 #[test]
