@@ -63,11 +63,14 @@ pub(crate) fn read(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
 /// be wrong.
 pub(crate) fn explain(error: &io::Error) -> String {
     let cause = cause(error);
-    let remedy = match error.kind() {
-        io::ErrorKind::NotFound => "; create it, or correct the path",
-        io::ErrorKind::PermissionDenied => "; correct the owner or the mode",
-        _ if cause == NOT_REGULAR => "; give the path of a file",
-        _ => "",
+    let remedy = if error.kind() == io::ErrorKind::NotFound {
+        "; create it, or correct the path"
+    } else if error.kind() == io::ErrorKind::PermissionDenied {
+        "; correct the owner or the mode"
+    } else if cause == NOT_REGULAR {
+        "; give the path of a file"
+    } else {
+        ""
     };
     format!("{cause}{remedy}")
 }
