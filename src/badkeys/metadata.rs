@@ -71,7 +71,7 @@ pub enum MetadataError {
         found: u8,
     },
     /// The file is no JSON, or a member is missing or of another type.
-    #[error("not the metadata of a blocklist: {}; fetch the file again", regular_file::json_problem(.0))]
+    #[error("not the metadata of a blocklist: {}; fetch the file again", shown(&.0.to_string()))]
     Json(#[source] serde_json::Error),
     /// A name has characters that have no place in a header field or log line.
     #[error(
