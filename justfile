@@ -36,10 +36,11 @@ format-check:
 clippy:
     cargo clippy --locked --all-targets -- -D warnings
 
-# The library without the feature `proxy`, and its examples and tests
+# The library without the feature `proxy`, and its examples and tests; the proxy without traces
 [private]
 clippy-library:
     cargo clippy --locked --all-targets --no-default-features -- -D warnings
+    cargo clippy --locked --lib --bins --no-default-features --features proxy -- -D warnings
 
 [private]
 unit-tests:

@@ -24,6 +24,7 @@ mod raw;
 mod reference;
 mod schema;
 mod service;
+mod traces;
 mod units;
 mod upstream;
 
@@ -48,6 +49,7 @@ pub use self::service::{
     AlpnProtocol, ClientAuthMode, ExpiredCrl, ForwardConfig, Forwarded, LimitsConfig, Networks,
     Protocol, SendProxy, ServiceConfig, TlsConfig, TlsVersion,
 };
+pub use self::traces::TracesConfig;
 pub use self::upstream::{
     Balance, ClientCertificateFiles, HealthCheckConfig, Scheme, ServerAddress, ServerConfig,
     UpstreamConfig, UpstreamTlsConfig,
@@ -79,6 +81,8 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// The source of proofs; `None` asks nothing.
     pub confirm: Option<ConfirmConfig>,
+    /// The export of traces; `None` traces nothing.
+    pub traces: Option<TracesConfig>,
     /// Services; at least one, or one authorizer.
     pub services: Vec<ServiceConfig>,
     /// Authorizers, which answer questions of other proxies.
@@ -339,8 +343,9 @@ impl Config {
         let services = self.services.iter().flat_map(ServiceConfig::files);
         let authorizers = self.authorizers.iter().flat_map(AuthorizerConfig::files);
         let confirm = self.confirm.iter().flat_map(ConfirmConfig::files);
+        let traces = self.traces.iter().flat_map(TracesConfig::files);
         let files = filters.chain(lists).map(PathBuf::as_path);
-        files.chain(services).chain(authorizers).chain(confirm).collect()
+        files.chain(services).chain(authorizers).chain(confirm).chain(traces).collect()
     }
 
     /// The names of all services and authorizers.
@@ -365,6 +370,7 @@ impl Config {
             ("access_log", self.access_log != before.access_log),
             ("state", self.state_dir != before.state_dir),
             ("confirm", self.confirm != before.confirm),
+            ("traces", self.traces != before.traces),
             ("shutdown", self.shutdown != before.shutdown),
             ("sandbox", self.sandbox != before.sandbox),
             ("max_new_hits", records_keys(self) && !records_keys(before)),

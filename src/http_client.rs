@@ -3,6 +3,7 @@
 //! Redirects are not followed, and no proxy variables are read: a URL is the operator's. Decision:
 //! `docs/decisions/fetch.md`.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
@@ -10,11 +11,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http_body_util::Empty;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1;
 use hyper::http::request::Builder;
-use hyper::{Request, Response, header};
+use hyper::{Method, Request, Response, header};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -52,12 +52,17 @@ pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
 
-/// A GET request for `path` at the server of `url`, without a body.
+/// A GET request for `path` at the server of `url`.
 pub(crate) fn get(url: &SourceUrl, path: &str) -> Builder {
     Request::get(path)
         .header(header::HOST, url.authority())
         .header(header::USER_AGENT, USER_AGENT)
         .header(header::CONNECTION, "close")
+}
+
+/// A POST request for `path` at the server of `url`.
+pub(crate) fn post(url: &SourceUrl, path: &str) -> Builder {
+    get(url, path).method(Method::POST)
 }
 
 /// Connects to the server of `url`, over TLS if `tls` is given. The caller enforces the deadline;
@@ -112,11 +117,15 @@ async fn connect_tcp(
 
 /// Sends `request` over `connection`, and calls `read` with the response. The connection is driven
 /// while `read` reads the body.
-pub(crate) async fn exchange<T, E: From<ExchangeError>>(
+pub(crate) async fn exchange<B, T, E>(
     connection: Connection,
-    request: Request<Empty<Bytes>>,
+    request: Request<B>,
     read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, E>,
-) -> Result<T, E> {
+) -> Result<T, E>
+where
+    B: Body<Data = Bytes, Error = Infallible> + 'static,
+    E: From<ExchangeError>,
+{
     let io = TokioIo::new(connection);
     let handshake = http1::Builder::new().max_buf_size(MAX_HEAD).handshake(io).await;
     let (mut sender, connection) = handshake.map_err(http_error)?;

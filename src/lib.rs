@@ -29,6 +29,7 @@
 //! | [`recent_hits`] | recently rejected or flagged clients, in bounded memory |
 //! | [`snapshot`] | the state that a reload can change, as one immutable value |
 //! | [`confirm`] | questions to a source of proofs: whether a probably compromised key is compromised |
+//! | [`traces`] | spans of sampled requests, exported over OTLP/HTTP |
 //! | [`fetch`] | downloads of filters and lists for `keygate fetch` |
 //! | `client_log` | log lines about rejected, flagged and failed clients, limited in rate |
 //! | [`listen`] | listening sockets, one per worker and address |
@@ -112,6 +113,8 @@ pub mod spki;
 pub mod tls;
 #[cfg(feature = "proxy")]
 mod tls_stream;
+#[cfg(feature = "proxy")]
+pub mod traces;
 #[cfg(feature = "proxy")]
 mod unix_time;
 #[cfg(feature = "proxy")]

@@ -16,6 +16,7 @@ mod labels;
 mod list;
 mod logs;
 mod scrape;
+mod traces;
 mod worker;
 
 pub use authorizer::AuthorizerMetrics;
@@ -26,11 +27,12 @@ pub use filter::FilterMetrics;
 pub(crate) use labels::labels;
 pub use labels::{
     CodeClass, ConfirmationResult, ConnectionResult, Family, KeyAction, Label, LogName, NameResult,
-    QuestionResult, ReloadResult, UpstreamFailure, WaitOutcome,
+    QuestionResult, ReloadResult, SpanDrop, UpstreamFailure, WaitOutcome,
 };
 pub use list::ListMetrics;
 pub use logs::LogMetrics;
 pub use scrape::{Buckets, ByService, Scrape};
+pub use traces::TraceMetrics;
 pub use worker::{ServiceMetrics, WorkerMetrics};
 
 use prometheus::core::{Collector, GenericCounter, GenericCounterVec};

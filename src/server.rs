@@ -31,6 +31,7 @@ use crate::process::supervision::Supervisor;
 use crate::resolver::Resolver;
 use crate::snapshot::watch::Command;
 use crate::snapshot::{JudgementLinks, LoadErrors, Loader, Prepare, Report, Snapshot};
+use crate::traces::{ExportTask, SpanQueue, TraceFlusher, TracesError};
 use crate::workers::{self, Workers};
 
 /// A running proxy.
@@ -46,6 +47,8 @@ pub struct Server {
     shutdown: ShutdownConfig,
     /// Saves the answers about keys; `None` if nothing is asked.
     keeper: Option<AnswerKeeper>,
+    /// Exports the rest of the spans; `None` if nothing is traced.
+    flusher: Option<TraceFlusher>,
     /// Writes the rest of the access log when it is dropped.
     _access_log: LogWriterGuard,
 }
@@ -129,6 +132,9 @@ pub enum ServerError {
     /// A thread that the process needs has panicked or ended.
     #[error("the thread {0} failed; the lines above have the reason, please report it")]
     Thread(String),
+    /// A file of the collector of traces cannot be used.
+    #[error(transparent)]
+    Traces(#[from] TracesError),
     /// A worker thread cannot be started.
     #[error(transparent)]
     Worker(#[from] workers::StartError),
@@ -174,16 +180,18 @@ impl Server {
         });
         let asking = asking.transpose()?;
         let keeper = asking.as_ref().map(AskingTask::keeper);
+        let (exporting, spans) = export_task(config, &metrics, &resolver)?.unzip();
+        let flusher = exporting.as_ref().map(ExportTask::flusher);
         let (links, commands) = Links::new(config, first, &loader, resolver);
         let access_log = start_access_log(config, &logs, &links.reopener);
         let (access_log, access_log_guard) = access_log.map_err(ServerError::AccessLog)?;
-        let context = links.worker_context(access_log, inquiry);
+        let context = links.worker_context(access_log, inquiry, spans);
         let sockets = workers::Sockets { listeners, inherited };
         let supervisor = Supervisor::default();
         let workers =
             workers::start(config, sockets, &metrics.workers, &recent, &context, &supervisor)?;
         let watcher = links.watcher(loader, prepare(&workers, set_log_level), commands, thread);
-        let control = links.control(watcher, admin, metrics, asking);
+        let control = links.control(watcher, admin, metrics, asking, exporting);
         control.spawn(&supervisor).map_err(ServerError::Control)?;
         Ok(Self {
             addresses,
@@ -195,6 +203,7 @@ impl Server {
             supervisor,
             shutdown: config.shutdown,
             keeper,
+            flusher,
             _access_log: access_log_guard,
         })
     }
@@ -245,6 +254,9 @@ impl Server {
         }
         if let Some(keeper) = &self.keeper {
             keeper.save().await;
+        }
+        if let Some(flusher) = &self.flusher {
+            flusher.flush().await;
         }
         info!("stopped");
     }
@@ -298,6 +310,18 @@ fn load(
     let (mut loader, first) = Loader::start_locked(config, file, metrics.clone(), links)?;
     loader.save()?;
     Ok((loader, first))
+}
+
+/// The task that exports traces, and the queue of the workers; `None` if nothing is traced.
+fn export_task(
+    config: &Config,
+    metrics: &Metrics,
+    resolver: &Resolver,
+) -> Result<Option<(ExportTask, SpanQueue)>, TracesError> {
+    let (Some(traces), Some(worker)) = (&config.traces, metrics.workers.first()) else {
+        return Ok(None);
+    };
+    ExportTask::new(traces, worker.traces.clone(), resolver.clone()).map(Some)
 }
 
 /// Starts the access log, to its file or to standard output.

@@ -143,7 +143,7 @@ impl CliError {
             | Self::Filter { .. }
             | Self::List { .. }
             | Self::Operation(_)
-            | Self::Server(ServerError::Confirm(_))
+            | Self::Server(ServerError::Confirm(_) | ServerError::Traces(_))
             | Self::Signature { .. } => 3,
             Self::Output(_)
             | Self::Server(

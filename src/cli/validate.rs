@@ -15,7 +15,8 @@ use crate::listen;
 use crate::metrics::ControlMetrics;
 use crate::resolver::Resolver;
 use crate::server::ServerError;
-use crate::snapshot::{JudgementLinks, Loader, Report};
+use crate::snapshot::{ExposedKeyFile, JudgementLinks, Loader, Report};
+use crate::traces::ExportTask;
 use crate::unix_time::{self, dated};
 
 #[derive(Debug, clap::Args)]
@@ -121,7 +122,8 @@ impl Checked {
                 let source = config.confirm.as_ref();
                 let source = source.map(|it| direct_source(it, config.state_dir.as_deref()));
                 let source = source.and_then(Result::err);
-                let others = source.into_iter().chain(unusable).collect();
+                let traces = check_traces(&config).err();
+                let others = source.into_iter().chain(traces).chain(unusable).collect();
                 let cause = CliError::Load { configuration: path.to_owned(), errors };
                 return Err(Unusable { others, cause });
             }
@@ -141,6 +143,10 @@ impl Checked {
         let mut checked = Self { config, report, source, warnings, failure };
         if let Some(confirm) = checked.config.confirm.clone() {
             checked.failure = checked.check_source(&confirm, online).err();
+        }
+        match check_traces(&checked.config) {
+            Ok(exposed) => checked.warnings.extend(exposed.map(|file| file.to_string())),
+            Err(error) => checked.failure = checked.failure.or(Some(error)),
         }
         Ok(checked)
     }
@@ -192,6 +198,14 @@ impl Checked {
                 Ok(())
             }
         }
+    }
+}
+
+/// Reads the files of the collector of traces. Returns one with unsafe permissions.
+fn check_traces(config: &Config) -> Result<Option<ExposedKeyFile>, CliError> {
+    match &config.traces {
+        Some(traces) => Ok(ExportTask::check(traces).map_err(ServerError::Traces)?),
+        None => Ok(None),
     }
 }
 

@@ -7,6 +7,7 @@ mod fetch;
 mod files;
 mod list;
 mod service;
+mod traces;
 mod upstream;
 
 use std::cell::RefCell;
@@ -169,6 +170,7 @@ impl<'a> Checker<'a> {
             exceptions,
             services,
             authorizers,
+            traces: raw.traces.and_then(|it| self.traces(it, traces::CAN_EXPORT)),
             state_dir: raw.state.dir.map(|directory| self.path("state.dir", &directory)),
             shutdown: raw.shutdown,
             sandbox: raw.sandbox,

@@ -6,6 +6,7 @@ mod authorizer;
 mod confirm;
 mod fetch;
 mod service;
+mod traces;
 mod upstream;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ pub(super) use self::authorizer::{
 pub(super) use self::confirm::RawConfirm;
 pub(super) use self::fetch::RawFetch;
 pub(super) use self::service::{Limits, RawService, RawTls};
+pub(super) use self::traces::RawTraces;
 pub(super) use self::upstream::{RawServer, RawUpstream, UpstreamTls};
 use super::units::{DateText, DurationText, SizeText};
 use super::{
@@ -52,6 +54,7 @@ pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) exceptions: Vec<RawException>,
     pub(super) confirm: Option<RawConfirm>,
+    pub(super) traces: Option<RawTraces>,
     #[serde(default)]
     pub(super) policy: RawPolicy,
     #[serde(default)]

@@ -170,6 +170,18 @@ labels! {
         Unchanged = "unchanged",
     }
 
+    /// Why spans were not exported.
+    SpanDrop {
+        /// The export failed.
+        Export = "export",
+        /// The queue of the exporter was full.
+        Queue = "queue",
+        /// `max_spans_per_second` was reached, and the request was not sampled.
+        Rate = "rate",
+        /// The collector has rejected them.
+        Rejected = "rejected",
+    }
+
     /// The action that followed a verdict.
     KeyAction {
         /// The client was served.

@@ -8,6 +8,7 @@ use super::authorizer::{AuthorizerMetrics, AuthorizerSeries};
 use super::labels::{
     CodeClass, ConnectionResult, Family, KeyAction, NameResult, UpstreamFailure, WaitOutcome,
 };
+use super::traces::TraceMetrics;
 use super::{NAMESPACE, counters, opts, register};
 use crate::guard::{Decision, JudgedAt, Judgement, VerdictKind};
 use crate::tls::HandshakeResult;
@@ -33,6 +34,8 @@ pub struct WorkerMetrics {
     pub confirmation_wait_duration: Histogram,
     /// RSA keys that the worker has checked, because it had no result for them.
     weak_key_checks: IntCounter,
+    /// The spans of this worker's requests.
+    pub traces: TraceMetrics,
 }
 
 /// The series of one service in one worker.
@@ -112,6 +115,7 @@ impl WorkerMetrics {
             confirmation_waits_active: register(&registry, active)?,
             confirmation_wait_duration: register(&registry, Histogram::with_opts(wait_duration))?,
             weak_key_checks: register(&registry, weak_key_checks)?,
+            traces: TraceMetrics::register(&registry)?,
             series,
             authorizers: asked,
             registry,

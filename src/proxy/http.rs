@@ -37,8 +37,9 @@ use super::message::informational::InformationalSender;
 use super::open_connection::OpenConnection;
 use super::open_connection::state::{Close, ConnectionKind, ConnectionState};
 use super::upstream::error::UpstreamError;
-use super::upstream::{RequestFailure, UpgradeResponse};
+use super::upstream::{RequestFailure, UpgradeResponse, UpstreamResponse};
 use super::worker::Worker;
+use super::worker::request_spans::RequestSpans;
 use crate::metrics::{CodeClass, ServiceMetrics};
 
 /// Serves HTTP on a connection until it closes.
@@ -184,7 +185,10 @@ fn check(
 ) -> CheckedRequest {
     let (mut parts, body) = request.into_parts();
     let id = headers::request_id(&parts.headers, http.trust_request_id);
-    let in_flight = RequestInFlight::begin(Rc::clone(http), began, &parts, &body, id.as_ref());
+    let tracer = http.worker.tracer.as_ref();
+    let (trace, spans) = tracer.map(|it| RequestSpans::begin(it, &parts.headers, began)).unzip();
+    let in_flight =
+        RequestInFlight::begin(Rc::clone(http), began, &parts, &body, id.as_ref(), spans.flatten());
     if let Some(rejection) = http.open.rejection() {
         return CheckedRequest::Rejected(Box::pin(async move {
             in_flight.discard_body(body).await;
@@ -200,6 +204,9 @@ fn check(
             }));
         }
     };
+    if let Some(trace) = trace {
+        trace.set_fields(&mut parts.headers);
+    }
     let limits = &http.service.config.limits;
     let body = RequestBody::new(
         body,
@@ -238,14 +245,18 @@ async fn forward(
     let limit = http.service.config.limits.request_timeout;
     let deadline = limit.map(|limit| Instant::now() + limit);
     let wait = in_flight.wait_for_upstream();
+    if let Some(record) = in_flight.record() {
+        record.begin_exchange();
+    }
     let outcome = send(http, request, purpose).await;
     drop(wait);
     if let Some(record) = in_flight.record() {
         record.set_upstream_time(in_flight.began().elapsed());
         match &outcome {
-            Ok(upgrade) => record.set_upstream(upgrade.response.lease.server()),
-            Err(RequestFailure { server: Some(server), .. }) => record.set_upstream(server),
-            Err(RequestFailure { server: None, .. }) => {}
+            Ok(UpgradeResponse { response: UpstreamResponse { response, lease }, .. }) => {
+                record.record_response(lease.server(), response.status());
+            }
+            Err(failure) => record.record_failure(failure),
         }
     }
     match outcome {
@@ -265,9 +276,6 @@ async fn forward(
         Err(failure) => {
             let is_client_fault = matches!(failure.error, UpstreamError::Client(_));
             http.worker.upstream_log.request_failed(&http.service.config, &failure);
-            if let Some(record) = in_flight.record() {
-                record.set_error(&failure.error);
-            }
             if !is_client_fault {
                 Box::pin(in_flight.discard_rest()).await;
             }

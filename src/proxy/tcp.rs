@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use super::io_events::WithIoEvents;
 use super::open_connection::OpenConnection;
 use super::worker::Worker;
-use super::worker::access_log::RequestLine;
+use super::worker::record::{Record, RequestLine};
 use super::{proxy_protocol, tunnel};
 use crate::config::SendProxy;
 use crate::metrics::UpstreamFailure;
@@ -29,11 +29,8 @@ pub(crate) async fn serve(
         Ok(upstream) => upstream,
         Err(failure) => {
             worker.upstream_log.request_failed(&service.config, &failure);
-            if let Some(log) = &worker.access_log {
-                let mut record = log.begin(&connection);
-                record.request_line = RequestLine::tunnel();
-                failure.server.iter().for_each(|server| record.set_upstream(server));
-                record.set_error(&failure.error);
+            if let Some(record) = record_of(&worker, &connection) {
+                record.record_failure(&failure);
             }
             let _ = client.shutdown().await; // no response exists in the client's protocol
             return;
@@ -53,14 +50,19 @@ pub(crate) async fn serve(
             return;
         }
     }
-    let record = worker.access_log.as_ref().map(|log| {
-        let mut record = log.begin(&connection);
-        record.request_line = RequestLine::tunnel();
+    let record = record_of(&worker, &connection);
+    if let Some(record) = &record {
         record.set_upstream(&upstream.server);
-        record
-    });
+    }
     let end = tunnel::carry(&mut client, &mut upstream.io, &connection.state).await;
     if let Some(record) = record {
         record.set_tunnel(connection.state.tunnel_bytes(), end);
     }
+}
+
+/// The record of the connection for the access log; `None` if that is off. Only a request has spans.
+fn record_of(worker: &Worker, connection: &Rc<OpenConnection>) -> Option<Box<Record>> {
+    let mut record = Record::begin(worker.access_log.as_ref(), None, connection)?;
+    record.request_line = RequestLine::tunnel();
+    Some(record)
 }

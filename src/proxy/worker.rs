@@ -2,6 +2,8 @@
 
 pub(crate) mod access_log;
 mod awake;
+pub(crate) mod record;
+pub(crate) mod request_spans;
 mod upstream_log;
 
 use std::cell::{Cell, RefCell};
@@ -34,6 +36,7 @@ use crate::resolver::Resolver;
 use crate::snapshot::{Current, Service, Snapshot};
 use crate::spki;
 use crate::tls::CertificateSummary;
+use crate::traces::{SpanQueue, Tracer};
 
 /// The state that all workers share, and the channels by which they are controlled.
 #[derive(Debug, Clone)]
@@ -52,6 +55,8 @@ pub struct WorkerContext {
     pub lifecycle: watch::Receiver<Lifecycle>,
     /// A change makes the workers judge their open connections again.
     pub judgements: watch::Receiver<u64>,
+    /// The queue of the exporter of traces; `None` if nothing is traced.
+    pub spans: Option<SpanQueue>,
     /// Asks about the keys of clients.
     pub inquiry: Inquiry,
     /// The workers beat at every tick.
@@ -68,6 +73,8 @@ pub(crate) struct Worker {
     pub(crate) per_ip: Arc<PerIpCounts>,
     /// `None` if the access log is off.
     pub(crate) access_log: Option<Rc<AccessLog>>,
+    /// `None` if nothing is traced.
+    pub(crate) tracer: Option<Rc<Tracer>>,
     pub(crate) refusal_log: RefusalLog,
     pub(crate) upstream_log: UpstreamLog,
     pub(crate) inquiry: Inquiry,
@@ -94,6 +101,12 @@ impl Worker {
         recent: Option<RecentShard>,
         per_ip: Arc<PerIpCounts>,
     ) -> Self {
+        let workers = config.workers.get();
+        let tracer = context
+            .spans
+            .clone()
+            .zip(config.traces.as_ref())
+            .map(|(queue, traces)| Tracer::new(traces, queue, metrics.traces.clone(), workers));
         Self {
             current: RefCell::new(arc_swap::Cache::new(Arc::clone(&context.current))),
             metrics,
@@ -102,10 +115,11 @@ impl Worker {
             resolver: context.resolver.clone(),
             per_ip,
             access_log: AccessLog::new(&config.access_log, context.access_log.clone()),
+            tracer,
             refusal_log: RefusalLog::new(context.recent_hits.clone(), config.log.repeat_after),
             upstream_log: UpstreamLog::new(config.log.repeat_after),
             inquiry: context.inquiry.clone(),
-            workers: config.workers.get(),
+            workers,
             services: RefCell::default(),
             connections: ConnectionRegistry::default(),
             awake: AwakeConnections::default(),

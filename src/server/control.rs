@@ -1,4 +1,5 @@
-//! The control thread: watches files, checks upstream servers and serves the admin address.
+//! The control thread: watches files, checks upstream servers, exports traces and serves the admin
+//! address.
 
 use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -17,6 +18,7 @@ use crate::proxy::{self, ServerStates};
 use crate::resolver::Resolver;
 use crate::snapshot::Current;
 use crate::snapshot::watch::FileWatcher;
+use crate::traces::ExportTask;
 
 /// The tasks of the control thread.
 pub(super) struct Control {
@@ -24,6 +26,8 @@ pub(super) struct Control {
     pub(super) health: HealthChecks,
     /// `None` if no source of proofs is configured.
     pub(super) asking: Option<Asking>,
+    /// `None` if nothing is traced.
+    pub(super) exporting: Option<ExportTask>,
     pub(super) heartbeats: Heartbeats,
     /// The workers that hang, as the monitor finds them.
     pub(super) hanging: watch::Sender<Vec<usize>>,
@@ -84,6 +88,9 @@ impl Control {
         ));
         if let Some(Asking { task, current, judgements }) = self.asking {
             tokio::task::spawn_local(task.run(current, judgements));
+        }
+        if let Some(task) = self.exporting {
+            tokio::task::spawn_local(task.run());
         }
         tokio::select! {
             Err(error) = admin::serve(self.admin, self.state) => {

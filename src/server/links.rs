@@ -20,6 +20,7 @@ use crate::recent_hits::RecentHits;
 use crate::resolver::Resolver;
 use crate::snapshot::watch::{Command, FileWatcher, POLL_INTERVAL};
 use crate::snapshot::{Current, Loader, Prepare, Report, Snapshot};
+use crate::traces::{ExportTask, SpanQueue};
 
 /// The state and channels that connect the threads.
 pub(super) struct Links {
@@ -71,12 +72,18 @@ impl Links {
     }
 
     /// The part that all workers share.
-    pub(super) fn worker_context(&self, access_log: LogWriter, inquiry: Inquiry) -> WorkerContext {
+    pub(super) fn worker_context(
+        &self,
+        access_log: LogWriter,
+        inquiry: Inquiry,
+        spans: Option<SpanQueue>,
+    ) -> WorkerContext {
         WorkerContext {
             current: Arc::clone(&self.current),
             servers: self.servers.clone(),
             resolver: self.resolver.clone(),
             access_log,
+            spans,
             recent_hits: self.recent_hits.clone(),
             lifecycle: self.lifecycle.subscribe(),
             judgements: self.judgements.subscribe(),
@@ -113,6 +120,7 @@ impl Links {
         admin: AdminListener,
         metrics: Metrics,
         asking: Option<AskingTask>,
+        exporting: Option<ExportTask>,
     ) -> Control {
         let drain = Drain::new(self.lifecycle.clone(), metrics.control.drained.clone());
         let health = HealthChecks {
@@ -130,7 +138,7 @@ impl Links {
         });
         let state = self.admin_state(metrics.exposition, confirm, drain);
         let (heartbeats, hanging) = (self.heartbeats.clone(), self.hanging.clone());
-        Control { watcher, health, asking, heartbeats, hanging, admin, state }
+        Control { watcher, health, asking, exporting, heartbeats, hanging, admin, state }
     }
 
     /// The part that the admin server shows and controls.

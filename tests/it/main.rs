@@ -131,6 +131,7 @@ mod monitoring {
     mod prometheus;
     mod status_answers;
     mod status_page;
+    mod traces;
 }
 
 mod process {

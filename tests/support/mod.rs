@@ -23,6 +23,7 @@ pub mod authorizer;
 pub mod blocklist;
 pub mod browser;
 pub mod client;
+pub mod collector;
 pub mod envoy;
 pub mod grpc;
 pub mod haproxy;

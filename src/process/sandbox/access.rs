@@ -30,7 +30,7 @@ const DNS_PORT: u16 = 53;
 /// The TCP ports that a configuration needs.
 #[derive(Debug)]
 pub(super) struct Ports {
-    /// Ports of upstream servers, of the source of proofs and of DNS.
+    /// Ports of upstream servers, of the source of proofs, of the collector of traces and of DNS.
     pub(super) connect: HashSet<u16>,
     /// Ports of the services, the authorizers and the admin address.
     pub(super) bind: HashSet<u16>,
@@ -47,7 +47,6 @@ impl Ports {
             ListenAddress::Tcp(address) => Some(address.port()),
             ListenAddress::Unix(_) => None,
         };
-        let source = config.confirm.as_ref().and_then(|confirm| confirm.url.as_ref());
         let services = config.services.iter().map(|service| service.listen.port());
         let authorizers = config.authorizers.iter().filter_map(|it| match &it.listen {
             ListenAddress::Tcp(address) => Some(address.port()),
@@ -55,7 +54,7 @@ impl Ports {
         });
         Self {
             connect: servers
-                .chain(source.map(|url| url.port))
+                .chain(urls(config).map(|url| url.port))
                 .chain(needs_resolver(config).then_some(DNS_PORT))
                 .collect(),
             bind: services.chain(authorizers).chain(admin).collect(),
@@ -63,10 +62,10 @@ impl Ports {
     }
 }
 
-/// Whether an upstream server or the source of proofs is given by host name.
+/// Whether an upstream server, the source of proofs or the collector of traces is given by host
+/// name.
 pub(super) fn needs_resolver(config: &Config) -> bool {
-    let source = config.confirm.as_ref().and_then(|confirm| confirm.url.as_ref());
-    source.is_some_and(SourceUrl::has_name)
+    urls(config).any(SourceUrl::has_name)
         || servers(config).any(|server| match server {
             ServerAddress::Tcp { host, .. } => host.parse::<IpAddr>().is_err(),
             ServerAddress::Unix(_) => false,
@@ -161,6 +160,12 @@ fn parent(path: &Path) -> Option<PathBuf> {
     path.parent().map(|directory| {
         if directory.as_os_str().is_empty() { PathBuf::from(".") } else { directory.to_owned() }
     })
+}
+
+/// The URLs that the proxy itself sends requests to.
+fn urls(config: &Config) -> impl Iterator<Item = &SourceUrl> {
+    let source = config.confirm.iter().filter_map(|confirm| confirm.url.as_ref());
+    source.chain(config.traces.iter().map(|traces| &traces.endpoint))
 }
 
 fn servers(config: &Config) -> impl Iterator<Item = &ServerAddress> {

@@ -25,7 +25,8 @@ use crate::proxy::open_connection::state::UpstreamWait;
 use crate::proxy::upstream::Upstream;
 use crate::proxy::upstream::http1::Tunnel;
 use crate::proxy::worker::Worker;
-use crate::proxy::worker::access_log::{Record, RequestLine};
+use crate::proxy::worker::record::{Record, RequestLine};
+use crate::proxy::worker::request_spans::RequestSpans;
 use crate::snapshot::Service;
 
 /// The state that the requests of one connection share.
@@ -51,7 +52,7 @@ pub(crate) struct HttpConnection {
     pub(crate) is_http10: Cell<bool>,
 }
 
-/// The server's side of an upgraded connection, and the access log's record of the request.
+/// The server's side of an upgraded connection, and the record of the request.
 pub(crate) struct AcceptedUpgrade {
     pub(crate) tunnel: Tunnel,
     pub(crate) record: Option<Box<Record>>,
@@ -123,11 +124,12 @@ impl RequestInFlight {
         parts: &Parts,
         body: &Incoming,
         request_id: Option<&HeaderValue>,
+        spans: Option<Box<RequestSpans>>,
     ) -> Self {
         http.open.state.begin_request(began);
         let upload = (!body.is_end_stream()).then(|| RequestUpload::new(body, began));
-        let record = http.worker.access_log.as_ref().map(|log| {
-            let mut record = log.begin(&http.open);
+        let record = Record::begin(http.worker.access_log.as_ref(), spans, &http.open);
+        let record = record.map(|mut record| {
             record.request_line = request_line(parts, request_id);
             if let Some(upload) = &upload {
                 record.set_upload(upload.clone());
@@ -149,7 +151,7 @@ impl RequestInFlight {
         self.began
     }
 
-    /// The access log's record; `None` if the access log is off.
+    /// The record; `None` if the access log is off and the request is not sampled.
     pub(crate) fn record(&self) -> Option<&Record> {
         self.record.as_deref()
     }

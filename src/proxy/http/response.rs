@@ -23,7 +23,7 @@ use crate::proxy::open_connection::state::UpstreamWait;
 use crate::proxy::upstream::UpstreamResponse;
 use crate::proxy::upstream::error::UpstreamError;
 use crate::proxy::upstream::server::Lease;
-use crate::proxy::worker::access_log::Record;
+use crate::proxy::worker::record::Record;
 
 /// The status for a request that got no response from the upstream.
 pub(crate) fn status_of(error: &UpstreamError) -> StatusCode {

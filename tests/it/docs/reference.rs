@@ -204,6 +204,7 @@ fn every_default_on_the_page_is_that_of_the_code() {
                     "confirm.api_key: there is no URL that the key is for",
                     "needs trust_anchors, the CAs whose clients are accepted",
                     "confirm.trust_anchors: the key is missing; https:// needs the CAs of the source",
+                    "traces.trust_anchors: the key is missing; https:// needs the CAs of the collector",
                 ];
                 let is_fine = without.as_ref().map_or_else(
                     |problem| together.iter().any(|text| problem.to_string().contains(text)),

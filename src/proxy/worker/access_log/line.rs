@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::{Record, RequestBytes};
 use crate::config::AccessLogField;
+use crate::proxy::worker::record::Record;
 use crate::tls::CertificateSummary;
 
 /// A record at its end.
@@ -123,15 +123,6 @@ impl Line<'_> {
             date(self.now),
             record.response_bytes.get()
         )
-    }
-}
-
-impl Record {
-    fn request_bytes(&self) -> u64 {
-        match &*self.request_bytes.borrow() {
-            RequestBytes::Counted(count) => *count,
-            RequestBytes::Upload(upload) => upload.bytes(),
-        }
     }
 }
 

@@ -1,0 +1,110 @@
+//! The spans of one sampled request: what the access log does not need, and their end.
+
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
+use std::time::{Instant, SystemTime};
+
+use hyper::{HeaderMap, StatusCode};
+
+use super::record::Record;
+use crate::config::ServerConfig;
+use crate::metrics::Label;
+use crate::proxy::upstream::RequestFailure;
+use crate::traces::{FinishedExchange, FinishedRequest, RequestTrace, Tracer};
+
+/// The spans of one sampled request.
+#[derive(Debug)]
+pub(crate) struct RequestSpans {
+    tracer: Rc<Tracer>,
+    trace: RequestTrace,
+    /// `tracestate` of the client; empty if there is none.
+    state: String,
+    began: Instant,
+    began_at: SystemTime,
+    /// When the exchange with the upstream began; empty if there was none.
+    exchange_began: OnceCell<Instant>,
+    outcome: RefCell<Outcome>,
+}
+
+/// The outcome of the exchange with the upstream.
+#[derive(Debug, Default)]
+struct Outcome {
+    server: Option<ServerConfig>,
+    status: Option<u16>,
+    error: Option<&'static str>,
+}
+
+/// `error.type` of an exchange that a fault of the client has ended.
+const CLIENT_FAULT: &str = "client";
+
+impl RequestSpans {
+    /// Begins the trace of a request that was received at `began`, and its spans if it is sampled.
+    pub(crate) fn begin(
+        tracer: &Rc<Tracer>,
+        headers: &HeaderMap,
+        began: Instant,
+    ) -> (RequestTrace, Option<Box<Self>>) {
+        let trace = tracer.begin(headers, began);
+        let spans = trace.is_sampled().then(|| {
+            Box::new(Self {
+                tracer: Rc::clone(tracer),
+                trace,
+                state: trace.state_of(headers),
+                began,
+                began_at: SystemTime::now() - began.elapsed(),
+                exchange_began: OnceCell::new(),
+                outcome: RefCell::default(),
+            })
+        });
+        (trace, spans)
+    }
+
+    pub(super) fn begin_exchange(&self) {
+        let _ = self.exchange_began.set(Instant::now()); // a request has one exchange
+    }
+
+    pub(super) fn record_response(&self, server: &ServerConfig, status: StatusCode) {
+        let (server, status) = (Some(server.clone()), Some(status.as_u16()));
+        self.outcome.replace(Outcome { server, status, error: None });
+    }
+
+    pub(super) fn record_failure(&self, failure: &RequestFailure) {
+        let error = failure.error.kind().map_or(CLIENT_FAULT, |kind| kind.as_str());
+        let server = failure.server.clone();
+        self.outcome.replace(Outcome { server, status: None, error: Some(error) });
+    }
+
+    /// Ends the spans, with what the record of the request has.
+    pub(super) fn finish(self, record: &mut Record) {
+        // The system time may have been set meanwhile, so durations come from the monotonic clock.
+        let time_at = |moment: Instant| self.began_at + moment.duration_since(self.began);
+        let connection = &record.connection;
+        let line = std::mem::take(&mut record.request_line);
+        let target = line.target.unwrap_or_default();
+        // The query may hold secrets.
+        let path = target.split_once('?').map_or(target.as_str(), |(path, _)| path).to_owned();
+        let exchange = self.exchange_began.get().map(|began| {
+            let Outcome { server, status, error } = self.outcome.take();
+            FinishedExchange { began: time_at(*began), server, status, error }
+        });
+        self.tracer.finish(FinishedRequest {
+            trace: self.trace,
+            began: self.began_at,
+            ended: time_at(Instant::now()),
+            method: line.method.unwrap_or_default(),
+            path,
+            host: line.host.unwrap_or_default(),
+            protocol_version: line.protocol.strip_prefix("HTTP/").unwrap_or_default(),
+            user_agent: line.user_agent,
+            request_id: line.request_id,
+            status: record.status.get(),
+            is_complete: record.is_complete.get(),
+            client: connection.identity().peer().ip().to_canonical(),
+            subject: connection.client_summary().map(|client| client.subject.clone()),
+            service: connection.service().config.name.clone(),
+            verdict: connection.verdict_word(),
+            exchange,
+            trace_state: self.state,
+        });
+    }
+}

@@ -1,0 +1,162 @@
+//! The W3C trace context of a request: `traceparent` as the client sends it, and as the upstream gets
+//! it.
+//!
+//! Source: <https://www.w3.org/TR/trace-context/#traceparent-header>
+
+use data_encoding::HEXLOWER;
+use hyper::HeaderMap;
+use hyper::header::{HeaderName, HeaderValue};
+
+pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(super) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
+/// Length of a `traceparent` of version 00, in bytes.
+const LENGTH: usize = 55;
+/// The bit of the flags that marks a sampled trace.
+const SAMPLED: u8 = 1;
+
+/// The id of a trace; not 0.
+pub(super) type TraceId = [u8; 16];
+/// The id of a span; not 0.
+pub(super) type SpanId = [u8; 8];
+
+/// The span of the client that sent a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RemoteParent {
+    pub(super) trace_id: TraceId,
+    pub(super) span_id: SpanId,
+    pub(super) is_sampled: bool,
+}
+
+impl RemoteParent {
+    /// The parent that a request names; `None` if it names none, several, or an invalid one. A new
+    /// trace begins then (section 3.2.4, "Mutating the traceparent Field").
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut fields = headers.get_all(TRACEPARENT).iter();
+        match (fields.next(), fields.next()) {
+            (Some(field), None) => Self::parse(field.as_bytes()),
+            (None, _) | (Some(_), Some(_)) => None,
+        }
+    }
+
+    /// Parses `VERSION-TRACE_ID-PARENT_ID-FLAGS`. A version above 00 may have more behind the flags,
+    /// after a further `-`. Version ff is invalid.
+    fn parse(field: &[u8]) -> Option<Self> {
+        let (known, rest) = field.split_at_checked(LENGTH)?;
+        let mut parts = known.split(|byte| *byte == b'-');
+        let [version] = hex(parts.next()?)?;
+        let (trace_id, span_id) = (hex(parts.next()?)?, hex(parts.next()?)?);
+        let [flags]: [u8; 1] = hex(parts.next()?)?;
+        let has_valid_rest = match version {
+            0 => rest.is_empty(),
+            0xff => false,
+            1..=0xfe => rest.is_empty() || rest.starts_with(b"-"),
+        };
+        let is_valid = has_valid_rest
+            && parts.next().is_none()
+            && trace_id != TraceId::default()
+            && span_id != SpanId::default();
+        is_valid.then_some(Self { trace_id, span_id, is_sampled: flags & SAMPLED != 0 })
+    }
+}
+
+/// Decodes lower-case hex of exactly `N` bytes.
+fn hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+    if text.len() != 2 * N {
+        return None;
+    }
+    let mut bytes = [0; N];
+    HEXLOWER.decode_mut(text, &mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// The `traceparent` for the server of a request whose span there is the child of `span_id`.
+pub(super) fn traceparent(
+    trace_id: &TraceId,
+    span_id: &SpanId,
+    is_sampled: bool,
+) -> Option<HeaderValue> {
+    let mut field = Vec::with_capacity(LENGTH);
+    field.extend_from_slice(b"00-");
+    field.extend_from_slice(HEXLOWER.encode(trace_id).as_bytes());
+    field.push(b'-');
+    field.extend_from_slice(HEXLOWER.encode(span_id).as_bytes());
+    field.extend_from_slice(if is_sampled { b"-01" } else { b"-00" });
+    HeaderValue::from_maybe_shared(bytes::Bytes::from(field)).ok()
+}
+
+/// A new id of a trace. Unique, but not secret.
+pub(super) fn new_trace_id() -> TraceId {
+    fastrand::u128(1..).to_be_bytes()
+}
+
+/// A new id of a span. Unique, but not secret.
+pub(super) fn new_span_id() -> SpanId {
+    fastrand::u64(1..).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of the specification.
+    const EXAMPLE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn parent_of(fields: &[&str]) -> Option<RemoteParent> {
+        let mut headers = HeaderMap::new();
+        for field in fields {
+            headers.append(TRACEPARENT, HeaderValue::from_bytes(field.as_bytes()).unwrap());
+        }
+        RemoteParent::of(&headers)
+    }
+
+    #[test]
+    fn a_traceparent_is_read_and_written_as_the_specification_has_it() {
+        let parent = parent_of(&[EXAMPLE]).unwrap();
+        assert!(parent.is_sampled);
+        let written = traceparent(&parent.trace_id, &parent.span_id, true).unwrap();
+        assert_eq!(written, EXAMPLE);
+        let unsampled = EXAMPLE.replace("-01", "-00");
+        assert!(!parent_of(&[&unsampled]).unwrap().is_sampled);
+        assert_eq!(traceparent(&parent.trace_id, &parent.span_id, false).unwrap(), unsampled);
+        // Other flags are ignored. A later version is read as far as it is known.
+        for (flags, is_sampled) in [("-03", true), ("-fe", false), ("-ff", true)] {
+            let found = parent_of(&[&EXAMPLE.replace("-01", flags)]).unwrap();
+            assert_eq!(found, RemoteParent { is_sampled, ..parent });
+        }
+        for later in ["01", "cc", "fe"] {
+            let field = format!("{later}{}", EXAMPLE.trim_start_matches("00"));
+            assert_eq!(parent_of(&[&field]), Some(parent), "{field}");
+            assert_eq!(parent_of(&[&format!("{field}-more")]), Some(parent));
+            assert_eq!(parent_of(&[&format!("{field}.more")]), None);
+        }
+    }
+
+    #[test]
+    fn an_invalid_traceparent_is_no_parent() {
+        let zero_trace = EXAMPLE.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32));
+        let zero_span = EXAMPLE.replace("b7ad6b7169203331", &"0".repeat(16));
+        for field in [
+            "",
+            "00",
+            EXAMPLE.trim_end_matches('1'),
+            &format!("{EXAMPLE}-"),
+            &format!("{EXAMPLE}-more"),
+            &format!("{EXAMPLE}0"),
+            &format!(" {EXAMPLE}"),
+            &format!("ff{}", EXAMPLE.trim_start_matches("00")),
+            &EXAMPLE.to_uppercase(),
+            &EXAMPLE.replace("00-0a", "00-+a"),
+            &EXAMPLE.replace("00-0a", "+0-0a"),
+            &EXAMPLE.replace("-01", "-0x"),
+            &EXAMPLE.replace('-', "_"),
+            &EXAMPLE.replace("19c-b7a", "19-cb7a"),
+            &zero_trace,
+            &zero_span,
+        ] {
+            assert_eq!(parent_of(&[field]), None, "{field:?}");
+        }
+        assert_eq!(parent_of(&[]), None);
+        assert_eq!(parent_of(&[EXAMPLE, EXAMPLE]), None, "several are invalid");
+    }
+}

@@ -1,0 +1,81 @@
+//! The data of a sampled request whose response has ended, on its way to the exporter.
+
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use super::context::{SpanId, TraceId};
+use super::tracer::RequestTrace;
+use crate::config::ServerConfig;
+
+/// Maximum length of each text of a span, in bytes; the rest is cut off.
+const MAX_TEXT: usize = 512;
+
+/// A sampled request whose response has ended.
+#[derive(Debug)]
+pub(crate) struct FinishedRequest {
+    pub(crate) trace: RequestTrace,
+    /// `tracestate` of the client; empty if there is none.
+    pub(crate) trace_state: String,
+    pub(crate) began: SystemTime,
+    pub(crate) ended: SystemTime,
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) host: String,
+    /// `1.0`, `1.1` or `2`.
+    pub(crate) protocol_version: &'static str,
+    pub(crate) user_agent: Option<String>,
+    pub(crate) request_id: Option<String>,
+    pub(crate) status: Option<u16>,
+    /// Whether the response was read to its end.
+    pub(crate) is_complete: bool,
+    pub(crate) client: IpAddr,
+    /// Subject of the client certificate.
+    pub(crate) subject: Option<String>,
+    pub(crate) service: String,
+    /// The verdict on the client key, in one word.
+    pub(crate) verdict: &'static str,
+    /// `None` if nothing was sent to the upstream.
+    pub(crate) exchange: Option<FinishedExchange>,
+}
+
+/// The exchange of a request with the upstream.
+#[derive(Debug)]
+pub(crate) struct FinishedExchange {
+    pub(crate) began: SystemTime,
+    /// The server that was tried last; `None` if there was none to try.
+    pub(crate) server: Option<ServerConfig>,
+    /// Status of the upstream's response.
+    pub(crate) status: Option<u16>,
+    /// Why there is no response: a label of `keygate_upstream_failures_total`, or `client`.
+    pub(crate) error: Option<&'static str>,
+}
+
+/// The ids of the spans of one request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SpanIds {
+    pub(super) trace: TraceId,
+    /// The client's span; `None` if the trace begins here.
+    pub(super) parent: Option<SpanId>,
+    /// The span of the request.
+    pub(super) request: SpanId,
+    /// The span of the exchange with the upstream.
+    pub(super) exchange: SpanId,
+}
+
+impl FinishedRequest {
+    /// The number of spans.
+    pub(super) fn spans(&self) -> u64 {
+        1 + u64::from(self.exchange.is_some())
+    }
+
+    /// Cuts every text that a client or a certificate supplies.
+    pub(super) fn truncate(&mut self) {
+        let Self { trace_state, method, path, host, user_agent, request_id, subject, .. } = self;
+        let given = [trace_state, method, path, host].into_iter();
+        let optional = [user_agent, request_id, subject].into_iter().flatten();
+        for text in given.chain(optional) {
+            text.truncate(text.floor_char_boundary(MAX_TEXT));
+            text.shrink_to_fit();
+        }
+    }
+}

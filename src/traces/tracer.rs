@@ -1,0 +1,199 @@
+//! The part of tracing on the data path: which requests are sampled, and the queue of their spans.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use hyper::HeaderMap;
+use tokio::sync::mpsc;
+
+use super::context::{
+    RemoteParent, TRACEPARENT, TRACESTATE, TraceId, new_span_id, new_trace_id, traceparent,
+};
+use super::finished_request::{FinishedRequest, SpanIds};
+use crate::config::TracesConfig;
+use crate::metrics::{SpanDrop, TraceMetrics};
+
+/// Number of spans that `max_spans_per_second` counts for a request: its own, and the upstream's.
+const SPANS_OF_REQUEST: u64 = 2;
+/// Maximum time for which a worker saves up unused spans of `max_spans_per_second`.
+const BURST: Duration = Duration::from_secs(1);
+
+/// The queue of sampled requests between the workers and the exporter.
+#[derive(Debug, Clone)]
+pub struct SpanQueue(mpsc::Sender<FinishedRequest>);
+
+impl SpanQueue {
+    /// A queue for `config`, and its other end.
+    pub(super) fn new(config: &TracesConfig) -> (Self, mpsc::Receiver<FinishedRequest>) {
+        let (sender, receiver) = mpsc::channel(config.max_queue);
+        (Self(sender), receiver)
+    }
+}
+
+/// Begins the traces of one worker.
+#[derive(Debug)]
+pub(crate) struct Tracer {
+    sample_one_in: u64,
+    parent_based: bool,
+    budget: SpanBudget,
+    queue: SpanQueue,
+    metrics: TraceMetrics,
+}
+
+/// The trace of one request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RequestTrace {
+    pub(super) ids: SpanIds,
+    is_sampled: bool,
+}
+
+impl Tracer {
+    /// The tracer of one of `workers` workers, each of which has its part of
+    /// `max_spans_per_second`.
+    pub(crate) fn new(
+        config: &TracesConfig,
+        queue: SpanQueue,
+        metrics: TraceMetrics,
+        workers: usize,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            sample_one_in: config.sample_one_in.into(),
+            parent_based: config.parent_based,
+            budget: SpanBudget::new(config.max_spans_per_second, workers),
+            queue,
+            metrics,
+        })
+    }
+
+    /// Continues the trace of the client, or begins one, and decides whether it is sampled.
+    pub(crate) fn begin(&self, headers: &HeaderMap, now: Instant) -> RequestTrace {
+        let parent = RemoteParent::of(headers);
+        let trace = parent.map_or_else(new_trace_id, |parent| parent.trace_id);
+        let parent_id = parent.map(|parent| parent.span_id);
+        let ids =
+            SpanIds { trace, parent: parent_id, request: new_span_id(), exchange: new_span_id() };
+        RequestTrace { ids, is_sampled: self.samples(parent, &trace, now) }
+    }
+
+    fn samples(&self, parent: Option<RemoteParent>, trace: &TraceId, now: Instant) -> bool {
+        let is_chosen = match parent {
+            Some(parent) if self.parent_based => parent.is_sampled,
+            Some(_) | None => is_in_sample(trace, self.sample_one_in),
+        };
+        if is_chosen && !self.budget.take(SPANS_OF_REQUEST, now) {
+            self.metrics.dropped.of(SpanDrop::Rate).inc_by(SPANS_OF_REQUEST);
+            return false;
+        }
+        is_chosen
+    }
+
+    /// Hands the spans of a request to the exporter. Drops them if the queue is full.
+    pub(crate) fn finish(&self, mut request: FinishedRequest) {
+        request.truncate();
+        if let Err(error) = self.queue.0.try_send(request) {
+            let spans = error.into_inner().spans();
+            self.metrics.dropped.of(SpanDrop::Queue).inc_by(spans);
+        }
+    }
+}
+
+impl RequestTrace {
+    /// Whether the spans of the request are exported.
+    pub(crate) fn is_sampled(&self) -> bool {
+        self.is_sampled
+    }
+
+    /// The `tracestate` of the client, in one text; empty if it is none of this trace.
+    pub(crate) fn state_of(&self, headers: &HeaderMap) -> String {
+        if self.ids.parent.is_none() {
+            return String::new();
+        }
+        let fields = headers.get_all(TRACESTATE).iter();
+        let fields: Vec<_> = fields.filter_map(|field| field.to_str().ok()).collect();
+        fields.join(",")
+    }
+
+    /// Sets the fields for the upstream. A `tracestate` of another trace is removed.
+    pub(crate) fn set_fields(&self, headers: &mut HeaderMap) {
+        let SpanIds { trace, parent, exchange, .. } = &self.ids;
+        match traceparent(trace, exchange, self.is_sampled) {
+            Some(field) => headers.insert(TRACEPARENT, field),
+            None => headers.remove(TRACEPARENT),
+        };
+        if parent.is_none() {
+            headers.remove(TRACESTATE);
+        }
+    }
+}
+
+/// Whether one of `one_in` traces includes this one. The last 63 bits of its id decide, as in the
+/// sampler `TraceIdRatioBased` of OpenTelemetry, so that other services with the same ratio agree.
+fn is_in_sample(trace: &TraceId, one_in: u64) -> bool {
+    let [.., a, b, c, d, e, f, g, h] = *trace;
+    let random = u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 1;
+    (1_u64 << 63).checked_div(one_in).is_some_and(|bound| random < bound)
+}
+
+/// The part of `max_spans_per_second` of one worker.
+#[derive(Debug)]
+struct SpanBudget {
+    /// Time in which one span may begin.
+    interval: Duration,
+    /// The spans that began use up the time until then.
+    used_until: Cell<Option<Instant>>,
+}
+
+impl SpanBudget {
+    fn new(max_per_second: u32, workers: usize) -> Self {
+        let workers = u32::try_from(workers).unwrap_or(u32::MAX).max(1);
+        let interval = Duration::from_secs(1).saturating_mul(workers) / max_per_second.max(1);
+        Self { interval, used_until: Cell::new(None) }
+    }
+
+    /// Takes `spans`; returns whether they may begin.
+    fn take(&self, spans: u64, now: Instant) -> bool {
+        let used_until = self.used_until.get().map_or(now, |until| until.max(now));
+        // A span may begin as long as less than a second is used up in advance.
+        if used_until.saturating_duration_since(now) >= BURST {
+            return false;
+        }
+        let spans = u32::try_from(spans).unwrap_or(u32::MAX);
+        self.used_until.set(Some(used_until + self.interval.saturating_mul(spans)));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_n_traces_is_sampled_and_other_services_choose_the_same() {
+        let ids: Vec<_> = (0..100_000).map(|_| new_trace_id()).collect();
+        let sampled = |one_in: u64| ids.iter().filter(|id| is_in_sample(id, one_in)).count();
+        assert_eq!((sampled(0), sampled(1)), (0, ids.len()));
+        // The standard deviation is 95.
+        assert!((9_000..11_000).contains(&sampled(10)), "{}", sampled(10));
+        // OpenTelemetry: the trace is sampled if the 63 bits are less than ratio * 2^63.
+        let id = |low: u64| u128::from(low << 1).to_be_bytes();
+        let bound = (1_u64 << 63) / 4;
+        assert!(is_in_sample(&id(bound - 1), 4) && !is_in_sample(&id(bound), 4));
+    }
+
+    #[test]
+    fn spans_above_the_rate_wait_for_no_one() {
+        let began = Instant::now();
+        // 10 spans a second for each of two workers.
+        let budget = SpanBudget::new(20, 2);
+        let burst = (0..100).filter(|_| budget.take(2, began)).count();
+        assert_eq!(burst, 5, "a second's spans at once");
+        assert!(!budget.take(2, began));
+        let later = began + Duration::from_millis(200);
+        assert!(budget.take(2, later), "two spans a fifth of a second");
+        assert!(!budget.take(2, later));
+        // Unused spans are saved up for a second only.
+        let much_later = began + Duration::from_secs(3600);
+        assert_eq!((0..100).filter(|_| budget.take(2, much_later)).count(), 5);
+    }
+}
