@@ -1,6 +1,6 @@
 //! The command line: one file for each subcommand.
 //!
-//! [`command_line`] has the commands with their help, [`exit`] the exit codes. Results go to standard
+//! `command_line` has the commands with their help, `exit` the exit codes. Results go to standard
 //! output, everything else to standard error.
 
 mod admin_client;

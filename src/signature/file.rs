@@ -25,7 +25,7 @@ const LEGACY: &[u8; 2] = b"Ed";
 /// Algorithm of a signature of the BLAKE2b hash of the content.
 const PREHASHED: &[u8; 2] = b"ED";
 
-/// A well-formed signature. Nothing in it is true before [`MinisignKeys::verify`] has succeeded.
+/// A well-formed signature. Nothing in it is true before [`MinisignKeys::verify`](super::MinisignKeys::verify) has succeeded.
 #[derive(Clone)]
 pub struct FileSignature {
     pub(super) path: PathBuf,

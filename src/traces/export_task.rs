@@ -177,7 +177,7 @@ impl ExportTask {
 }
 
 impl TraceFlusher {
-    /// Exports what waits, for at most [`FLUSH_TIMEOUT`].
+    /// Exports what waits, for at most `FLUSH_TIMEOUT`.
     pub async fn flush(&self) {
         let (ending, flushed) = oneshot::channel();
         let flush = async {
