@@ -11,6 +11,7 @@ use crate::config::ServerConfig;
 const MAX_TEXT: usize = 512;
 
 /// A sampled request whose response has ended.
+#[cfg_attr(not(feature = "opentelemetry"), expect(dead_code, reason = "`otlp` reads them"))]
 #[derive(Debug)]
 pub(crate) struct FinishedRequest {
     pub(crate) trace: RequestTrace,
@@ -39,6 +40,7 @@ pub(crate) struct FinishedRequest {
 }
 
 /// The exchange of a request with the upstream.
+#[cfg_attr(not(feature = "opentelemetry"), expect(dead_code, reason = "`otlp` reads them"))]
 #[derive(Debug)]
 pub(crate) struct FinishedExchange {
     pub(crate) began: SystemTime,
@@ -51,6 +53,7 @@ pub(crate) struct FinishedExchange {
 }
 
 /// The ids of the spans of one request.
+#[cfg_attr(not(feature = "opentelemetry"), expect(dead_code, reason = "`otlp` reads them"))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SpanIds {
     pub(super) trace: TraceId,
