@@ -260,7 +260,7 @@ fn source_of_proofs(report: &ConfirmReport) -> Option<Attention> {
             Some(red(subject, "its canary is not known, so that no key is cleared", "confirm"))
         }
         (CanaryState::Off | CanaryState::Ok | CanaryState::Unchecked, Some(until)) => {
-            Some(amber(subject, format!("wants no questions until {until}"), "confirm"))
+            Some(amber(subject, format!("takes no questions until {until}"), "confirm"))
         }
         (CanaryState::Off | CanaryState::Ok | CanaryState::Unchecked, None) => None,
     }

@@ -38,7 +38,7 @@ pub enum DirectAnswer {
         /// The file with the proof; `None` if it came from the URL.
         file: Option<PathBuf>,
     },
-    /// The source wants no questions for this time.
+    /// The pause that the source has requested.
     RateLimited(Duration),
     /// There was no usable answer, with the reason.
     Unanswered(String),

@@ -48,7 +48,7 @@ pub struct ConfirmReport {
     pub canary: CanaryState,
     /// Questions that wait for an answer.
     pub pending: usize,
-    /// Until when the source wants no questions, RFC 3339.
+    /// End of the pause that the source has requested, RFC 3339.
     pub blocked_until: Option<String>,
     /// When the source answered last, RFC 3339.
     pub last_answer: Option<String>,

@@ -43,7 +43,7 @@ impl ConfirmMetrics {
             canary_successful: integer("confirmation_canary_successful", "1 if the source of proofs knew its canary at the last check; 0 if not, or if it was not checked yet.")?,
             canary_failures: counter(registry, "confirmation_canary_failures_total", "Checks at which the source of proofs did not know its canary, or could not be asked.")?,
             last_answer: gauge("confirmation_last_answer_timestamp_seconds", "When the source of proofs last answered; 0 if it has not answered yet.")?,
-            blocked_until: gauge("confirmation_blocked_until_timestamp_seconds", "Until when the source of proofs wants no questions (429); 0 if it has not asked for a pause.")?,
+            blocked_until: gauge("confirmation_blocked_until_timestamp_seconds", "End of the pause that the source of proofs has requested (429); 0 without one.")?,
         })
     }
 

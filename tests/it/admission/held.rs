@@ -306,7 +306,7 @@ fn a_client_is_rejected_in_the_handshake_if_no_answer_comes_soon() {
     let (scene, source) = configured(source, "30m", |proxy| proxy);
     let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
     held.send(GET);
-    assert_eq!(held.whatever_comes(), "", "held until the source wants no questions, then closed");
+    assert_eq!(held.whatever_comes(), "", "held until the source requests a pause, then closed");
     wait_for_verdict(&scene, "handshake", "probable", 1.0);
     assert_eq!(source.questions(&scene.lost), 1);
     for _ in 0..3 {
