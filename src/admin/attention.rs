@@ -221,7 +221,11 @@ fn failed_exchanges((service, traffic): (&String, &ServiceTraffic)) -> Option<At
     })
 }
 
-/// Addresses with as many connections as the services on them may have. New ones wait.
+/// Share of the connections of an address above which it is full. Handshakes take the rest, which
+/// no metric counts.
+const FULL: f64 = 0.95;
+
+/// Addresses with nearly as many connections as the services on them may have. New ones wait.
 fn full_addresses(view: &View) -> Vec<Attention> {
     let mut addresses: BTreeMap<&str, Vec<&ServiceReport>> = BTreeMap::new();
     for service in &view.report.services {
@@ -233,9 +237,9 @@ fn full_addresses(view: &View) -> Vec<Attention> {
         let max = services.iter().fold(0, |sum: usize, it| sum.saturating_add(it.max_connections));
         let row = format!("service-{}", services.first()?.name);
         let problem = format!(
-            "{open} of {max} connections are open, and new ones wait: see limits.max_connections"
+            "{open} of {max} connections are open, so that new ones wait: see limits.max_connections"
         );
-        (open >= max as f64).then(|| red(format!("address {address}"), problem, row))
+        (open >= FULL * max as f64).then(|| red(format!("address {address}"), problem, row))
     });
     full.collect()
 }

@@ -172,7 +172,9 @@ impl Totals {
         let mut failures = scrape.sums_by_service("keygate_upstream_failures_total", "reason");
         let requests = scrape.sums_by_service("keygate_requests_total", "code").into_iter();
         let totals = requests.map(|(service, codes)| {
-            let requests = codes.values().sum();
+            let requests: f64 = codes.values().sum();
+            // keygate itself responds to a client that it rejects, so these are left out.
+            let answered = requests - codes.get("4xx").copied().unwrap_or_default();
             let connections = connections.remove(&service).unwrap_or_default();
             let served = connections.get(ConnectionResult::Served.as_str()).copied();
             let mut failed_exchanges = failures.remove(&service).unwrap_or_default();
@@ -180,7 +182,7 @@ impl Totals {
             failed_exchanges.remove(UpstreamFailure::Incomplete.as_str());
             let totals = Self {
                 requests,
-                exchanges: if requests > 0.0 { requests } else { served.unwrap_or_default() },
+                exchanges: if requests > 0.0 { answered } else { served.unwrap_or_default() },
                 failed_exchanges,
                 errors: codes.get("5xx").copied().unwrap_or_default(),
                 durations: durations.remove(&service).unwrap_or_default(),

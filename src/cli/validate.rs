@@ -37,24 +37,25 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let path = args.config.path();
     let checked = Checked::load(&path, args.online);
-    let is_valid = matches!(&checked, Ok(checked) if checked.failure.is_none());
+    let is_valid = matches!(&checked, Ok(checked) if checked.failures.is_empty());
     let warned =
         checked.as_ref().is_ok_and(|it| is_valid && args.strict && !it.warnings.is_empty());
     if args.json {
         json::print(&path, checked.as_ref())?;
         return match checked {
-            Ok(Checked { failure: None, .. }) if warned => Ok(Exit::Warned),
-            Ok(Checked { failure: None, .. }) => Ok(Exit::Done),
-            Ok(Checked { failure: Some(cause), .. }) | Err(Unusable { cause, .. }) => {
-                Ok(Exit::Failed(cause.exit_code()))
-            }
+            Ok(Checked { failures, .. }) => match failures.first() {
+                Some(cause) => Ok(Exit::Failed(cause.exit_code())),
+                None if warned => Ok(Exit::Warned),
+                None => Ok(Exit::Done),
+            },
+            Err(Unusable { cause, .. }) => Ok(Exit::Failed(cause.exit_code())),
         };
     }
     let checked = checked.map_err(|Unusable { others, cause }| {
         others.iter().for_each(|error| print_error(error));
         cause
     })?;
-    let Checked { config, report, source, warnings, failure } = checked;
+    let Checked { config, report, source, warnings, mut failures } = checked;
     show_filters(&report)?;
     show_lists(&report)?;
     print(format_args!("weak keys: {}", report.weak_keys_text()))?;
@@ -66,8 +67,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     }
     show_crls(&report)?;
     source.iter().try_for_each(print)?;
-    if let Some(failure) = failure {
-        return Err(failure);
+    if let Some(last) = failures.pop() {
+        failures.iter().for_each(|error| print_error(error));
+        return Err(last);
     }
     for warning in &warnings {
         print(format_args!("warning: {warning}"))?;
@@ -91,8 +93,8 @@ struct Checked {
     /// Lines about the source of proofs.
     source: Vec<String>,
     warnings: Vec<String>,
-    /// Why the source of proofs cannot be used, although everything else can.
-    failure: Option<CliError>,
+    /// Why the source of proofs or the traces cannot be used, although everything else can.
+    failures: Vec<CliError>,
 }
 
 /// Why a configuration cannot be used.
@@ -139,14 +141,16 @@ impl Checked {
         });
         let warnings = loader.warnings().iter().map(ToString::to_string).chain(foreign).collect();
         let report = loader.report();
-        let (source, failure) = (Vec::new(), None);
-        let mut checked = Self { config, report, source, warnings, failure };
-        if let Some(confirm) = checked.config.confirm.clone() {
-            checked.failure = checked.check_source(&confirm, online).err();
+        let (source, failures) = (Vec::new(), Vec::new());
+        let mut checked = Self { config, report, source, warnings, failures };
+        if let Some(confirm) = checked.config.confirm.clone()
+            && let Err(error) = checked.check_source(&confirm, online)
+        {
+            checked.failures.push(error);
         }
         match check_traces(&checked.config) {
             Ok(exposed) => checked.warnings.extend(exposed.map(|file| file.to_string())),
-            Err(error) => checked.failure = checked.failure.or(Some(error)),
+            Err(error) => checked.failures.push(error),
         }
         Ok(checked)
     }

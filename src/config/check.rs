@@ -57,7 +57,7 @@ pub(super) fn admin(file: &Path, text: &str) -> Result<ListenAddress, ConfigErro
     let is_intact = match document.value("admin.listen") {
         Some((_, line)) => syntax.iter().all(|problem| problem.line != line),
         // The default address applies, unless the error hides the table.
-        None => syntax.is_empty() || !text.contains("admin"),
+        None => syntax.is_empty() || !text.lines().any(names_admin),
     };
     if !is_intact {
         return invalid(syntax);
@@ -68,6 +68,11 @@ pub(super) fn admin(file: &Path, text: &str) -> Result<ListenAddress, ConfigErro
     let address = checker.admin(&raw.admin.listen);
     let problems = checker.problems(decoded);
     if problems.is_empty() { Ok(address) } else { invalid(problems) }
+}
+
+/// Whether a line may begin the table `admin`, or set a key in it.
+fn names_admin(line: &str) -> bool {
+    line.trim_start_matches(['[', '"', '\'', ' ', '\t']).starts_with("admin")
 }
 
 /// Checks one configuration and collects its problems.

@@ -76,12 +76,11 @@ pub(super) fn traceparent(
     span_id: &SpanId,
     is_sampled: bool,
 ) -> Option<HeaderValue> {
-    let mut field = Vec::with_capacity(LENGTH);
-    field.extend_from_slice(b"00-");
-    field.extend_from_slice(HEXLOWER.encode(trace_id).as_bytes());
-    field.push(b'-');
-    field.extend_from_slice(HEXLOWER.encode(span_id).as_bytes());
-    field.extend_from_slice(if is_sampled { b"-01" } else { b"-00" });
+    let (mut trace, mut span) = ([0; 32], [0; 16]);
+    HEXLOWER.encode_mut(trace_id, &mut trace);
+    HEXLOWER.encode_mut(span_id, &mut span);
+    let flags: &[u8] = if is_sampled { b"-01" } else { b"-00" };
+    let field = [b"00-", trace.as_slice(), b"-", &span, flags].concat();
     HeaderValue::from_maybe_shared(bytes::Bytes::from(field)).ok()
 }
 

@@ -195,40 +195,32 @@ impl TraceFlusher {
 /// Log lines about failed exports, limited in rate.
 #[derive(Debug, Default)]
 struct FailureLog {
-    /// `None` if the last export succeeded.
-    failing: Option<Failing>,
-}
-
-#[derive(Debug)]
-struct Failing {
-    logged_at: Instant,
-    /// Spans that were dropped since then.
+    /// `None` before the first line.
+    logged_at: Option<Instant>,
+    /// Spans that were dropped since the last line.
     spans: u64,
+    /// Whether the last line is that of a failure.
+    is_failing: bool,
 }
 
 impl FailureLog {
     fn failed(&mut self, error: &dyn std::error::Error, spans: u64) {
-        let now = Instant::now();
-        let spans = match &mut self.failing {
-            None => spans,
-            Some(failing) => {
-                failing.spans = failing.spans.saturating_add(spans);
-                if now.saturating_duration_since(failing.logged_at) < LOG_INTERVAL {
-                    return;
-                }
-                failing.spans
-            }
-        };
-        warn!(target: TARGET, %error, dropped = spans, "traces cannot be exported");
-        self.failing = Some(Failing { logged_at: now, spans: 0 });
+        self.spans = self.spans.saturating_add(spans);
+        if self.logged_at.is_some_and(|logged_at| logged_at.elapsed() < LOG_INTERVAL) {
+            return;
+        }
+        warn!(target: TARGET, %error, dropped = self.spans, "traces cannot be exported");
+        *self = Self { logged_at: Some(Instant::now()), spans: 0, is_failing: true };
     }
 
     fn succeeded(&mut self, rejected: u64) {
         if rejected > 0 {
             return self.failed(&Rejected, rejected);
         }
-        if let Some(Failing { spans, .. }) = self.failing.take() {
-            info!(target: TARGET, dropped = spans, "traces are exported again");
+        if self.is_failing {
+            let dropped = std::mem::take(&mut self.spans);
+            info!(target: TARGET, dropped, "traces are exported again");
+            self.is_failing = false;
         }
     }
 }

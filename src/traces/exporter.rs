@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode, header};
-use tokio::time::timeout_at;
+use tokio::time::{timeout, timeout_at};
 
 use super::export_files::ExportFiles;
 use super::otlp;
@@ -16,6 +16,8 @@ use crate::resolver::Resolver;
 
 /// Maximum size of a response, 64 KiB.
 const MAX_RESPONSE: usize = 64 << 10;
+/// Maximum time from the head of a response to the end of its body, 1 s.
+const BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sends batches to the collector, each over a connection of its own.
 #[derive(Debug)]
@@ -89,8 +91,9 @@ async fn read(response: Response<Incoming>) -> Result<u64, ExportError> {
         return Err(ExportError::Status(status));
     }
     // The batch has arrived, whatever the body is.
-    match Limited::new(response.into_body(), MAX_RESPONSE).collect().await {
-        Ok(body) => Ok(otlp::rejected_spans(body.to_bytes())),
-        Err(_) => Ok(0),
+    let body = Limited::new(response.into_body(), MAX_RESPONSE).collect();
+    match timeout(BODY_TIMEOUT, body).await {
+        Ok(Ok(body)) => Ok(otlp::rejected_spans(body.to_bytes())),
+        Ok(Err(_)) | Err(_) => Ok(0),
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct FinishedRequest {
     pub(crate) service: String,
     /// The verdict on the client key, in one word.
     pub(crate) verdict: &'static str,
-    /// `None` if nothing was sent to the upstream.
+    /// `None` if keygate rejected the request.
     pub(crate) exchange: Option<FinishedExchange>,
 }
 
@@ -73,8 +73,8 @@ impl FinishedRequest {
 
     /// Cuts every text that a client or a certificate supplies.
     pub(super) fn truncate(&mut self) {
-        let Self { trace_state, method, path, host, user_agent, request_id, subject, .. } = self;
-        let given = [trace_state, method, path, host].into_iter();
+        let Self { method, path, host, user_agent, request_id, subject, .. } = self;
+        let given = [method, path, host].into_iter();
         let optional = [user_agent, request_id, subject].into_iter().flatten();
         for text in given.chain(optional) {
             text.truncate(text.floor_char_boundary(MAX_TEXT));

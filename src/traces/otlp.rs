@@ -186,6 +186,8 @@ fn text(name: &'static str, text: Option<&String>) -> Option<KeyValue> {
 
 /// The name or address, and the port, in an authority.
 fn host_and_port(authority: &str) -> (&str, Option<u16>) {
+    // A client may send user information, which can hold a password.
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, port.parse().ok()),
         Some(_) | None => (authority, None),
@@ -206,6 +208,8 @@ mod tests {
             ("[::1]", ("::1", None)),
             ("[::1]:443", ("::1", Some(443))),
             ("a:", ("a", None)),
+            ("user:secret@a.example:8443", ("a.example", Some(8443))),
+            ("user@a.example", ("a.example", None)),
             ("", ("", None)),
         ] {
             assert_eq!(host_and_port(authority), expected, "{authority}");

@@ -19,6 +19,9 @@ const SPANS_OF_REQUEST: u64 = 2;
 /// Maximum time for which a worker saves up unused spans of `max_spans_per_second`.
 const BURST: Duration = Duration::from_secs(1);
 
+/// Maximum length of the `tracestate` in a span, in bytes. The W3C recommends to propagate as much.
+const MAX_TRACE_STATE: usize = 512;
+
 /// The queue of sampled requests between the workers and the exporter.
 #[derive(Debug, Clone)]
 pub struct SpanQueue(mpsc::Sender<FinishedRequest>);
@@ -111,7 +114,7 @@ impl RequestTrace {
         }
         let fields = headers.get_all(TRACESTATE).iter();
         let fields: Vec<_> = fields.filter_map(|field| field.to_str().ok()).collect();
-        fields.join(",")
+        with_whole_members(fields.join(","))
     }
 
     /// Sets the fields for the upstream. A `tracestate` of another trace is removed.
@@ -127,7 +130,18 @@ impl RequestTrace {
     }
 }
 
-/// Whether one of `one_in` traces includes this one. The last 63 bits of its id decide, as in the
+/// The first [`MAX_TRACE_STATE`] bytes, without a member that is cut (W3C Trace Context, section
+/// 3.3.1.5).
+fn with_whole_members(mut state: String) -> String {
+    if state.len() > MAX_TRACE_STATE {
+        state.truncate(state.floor_char_boundary(MAX_TRACE_STATE));
+        state.truncate(state.rfind(',').unwrap_or_default());
+        state.shrink_to_fit();
+    }
+    state
+}
+
+/// Whether one of `one_in` traces includes this one. The first 63 of the last 64 bits of its id decide, as in the
 /// sampler `TraceIdRatioBased` of OpenTelemetry, so that other services with the same ratio agree.
 fn is_in_sample(trace: &TraceId, one_in: u64) -> bool {
     let [.., a, b, c, d, e, f, g, h] = *trace;
@@ -179,6 +193,15 @@ mod tests {
         let id = |low: u64| u128::from(low << 1).to_be_bytes();
         let bound = (1_u64 << 63) / 4;
         assert!(is_in_sample(&id(bound - 1), 4) && !is_in_sample(&id(bound), 4));
+    }
+
+    #[test]
+    fn a_long_trace_state_loses_whole_members() {
+        let members: Vec<_> = (10..99).map(|number| format!("k{number}=abcd")).collect();
+        let state = with_whole_members(members.join(","));
+        assert_eq!(state, members[..56].join(","), "503 bytes");
+        assert_eq!(with_whole_members(state.clone()), state);
+        assert_eq!(with_whole_members("a".repeat(600)), "");
     }
 
     #[test]

@@ -43,7 +43,7 @@ struct HostRow<'a> {
 /// Prints the result of checking the configuration in `file`.
 pub(super) fn print(file: &Path, checked: Result<&Checked, &Unusable>) -> Result<(), CliError> {
     let errors = match checked {
-        Ok(checked) => checked.failure.iter().flat_map(rows).collect(),
+        Ok(checked) => checked.failures.iter().flat_map(rows).collect(),
         Err(Unusable { others, cause }) => {
             others.iter().chain(std::iter::once(cause)).flat_map(rows).collect::<Vec<_>>()
         }

@@ -88,10 +88,11 @@ impl Ejections {
 
     /// Records that the server at `index` has sent a complete response to a request that began at
     /// `began`. A request that began after the last failure ends the row of failures, and the
-    /// ejection. Returns whether there was such a row.
+    /// ejection. Returns whether no failure is left.
     pub(crate) fn record_success(&self, index: usize, began: Instant) -> bool {
         let Some(server) = self.servers.get(index) else { return false };
-        let recovers = server.last_failure.get().is_some_and(|failure| failure < began);
+        let Some(failure) = server.last_failure.get() else { return true };
+        let recovers = failure < began;
         if recovers {
             server.failures.set(0);
             server.last_failure.set(None);

@@ -167,7 +167,7 @@ impl UpstreamServer {
     /// Records that a request that began at `began` has succeeded.
     pub(crate) fn record_success(&self, began: Instant) {
         if self.ejections.record_success(self.index, began) {
-            self.state.record_recovery();
+            self.state.record_response();
         }
     }
 

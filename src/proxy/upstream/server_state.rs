@@ -1,7 +1,8 @@
 //! The state of each upstream server that all workers and the status page share.
 //!
 //! It is written when a connection opens or closes, when a health check ends, when a worker ejects the
-//! server, and once a second at most while its exchanges fail; never for a request that succeeds.
+//! server, and once a second at most while its exchanges fail; for a request that succeeds only if it is
+//! the first one after such failures.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,6 +14,9 @@ use crate::unix_time;
 
 /// Maximum length of the error of a health check or of a request, in characters; the rest is cut.
 const MAX_ERROR: usize = 500;
+
+/// Maximum time between two failures of one row, 5 min. In seconds.
+const MAX_PAUSE: u64 = 300;
 
 /// The states of the servers of every service. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -52,7 +56,7 @@ pub(crate) struct ServerState {
     ejected_until: AtomicU64,
     /// Time of the last failure in `failing`, in seconds since the Unix epoch; 0 if there is none.
     failed_at: AtomicU64,
-    /// The failures of a worker whose last exchanges all failed; `None` after a success of it.
+    /// The failures of a worker whose last exchanges all failed; `None` after a response.
     failing: Mutex<Option<Failing>>,
 }
 
@@ -152,7 +156,7 @@ impl ServerState {
         self.ejected_until.fetch_max(until, Ordering::Relaxed);
     }
 
-    /// Failures of the last exchanges; `None` if there are none, or a worker had a success since.
+    /// Failures of the last exchanges; `None` if there are none, or a response came since.
     pub(crate) fn failing(&self) -> Option<Failing> {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -165,12 +169,16 @@ impl ServerState {
         }
         self.failed_at.store(at, Ordering::Relaxed);
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = failing.as_ref().map_or(at, |failing| failing.since);
+        let recent = failing.as_ref().filter(|failing| at.saturating_sub(failing.at) < MAX_PAUSE);
+        let since = recent.map_or(at, |failing| failing.since);
         *failing = Some(Failing { since, at, error: cut(&error()) });
     }
 
-    /// Records that a worker had a success after failures.
-    pub(crate) fn record_recovery(&self) {
+    /// Records a response, which ends the failures of every worker.
+    pub(crate) fn record_response(&self) {
+        if self.failed_at.load(Ordering::Relaxed) == 0 {
+            return;
+        }
         self.failed_at.store(0, Ordering::Relaxed);
         *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

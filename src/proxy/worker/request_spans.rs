@@ -1,4 +1,4 @@
-//! The spans of one sampled request: what the access log does not need, and their end.
+//! The times of one sampled request, and the outcome of its exchange with the upstream.
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
@@ -85,6 +85,8 @@ impl RequestSpans {
         let path = target.split_once('?').map_or(target.as_str(), |(path, _)| path).to_owned();
         let exchange = self.exchange_began.get().map(|began| {
             let Outcome { server, status, error } = self.outcome.take();
+            // Without a response or a failure, the client has closed its stream.
+            let error = error.or_else(|| status.is_none().then_some(CLIENT_FAULT));
             FinishedExchange { began: time_at(*began), server, status, error }
         });
         self.tracer.finish(FinishedRequest {

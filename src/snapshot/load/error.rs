@@ -203,7 +203,12 @@ impl LoadError {
                 };
                 (Some(("filters", name.as_str())), key)
             }
-            Self::List { name, .. } => (Some(("lists", name.as_str())), "path"),
+            Self::List { name, source, .. } => {
+                let is_of_keys =
+                    matches!(source, ListFileError::Signature(SignatureError::Keys { .. }));
+                let key = if is_of_keys { "minisign_key" } else { "path" };
+                (Some(("lists", name.as_str())), key)
+            }
             Self::NotFetched { kind, name, .. } => {
                 let table = if *kind == "filter" { "filters" } else { "lists" };
                 (Some((table, name.as_str())), "path")
