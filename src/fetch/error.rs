@@ -79,7 +79,7 @@ pub enum FetchError {
         source: io::Error,
     },
     /// A reload would reject the list.
-    #[error("{url}: rejected: {}", with_names_of_source(.source, staged, url))]
+    #[error("{url}: rejected: {}{advice}", with_names_of_source(.source, staged, url))]
     List {
         /// URL of the list.
         url: String,
@@ -87,6 +87,8 @@ pub enum FetchError {
         staged: PathBuf,
         /// Why it is rejected.
         source: ListFileError,
+        /// What to do about it without a configuration, if there is none.
+        advice: &'static str,
     },
     /// The metadata of a blocklist are wrong.
     #[error("{url}: {source}")]

@@ -19,7 +19,12 @@ const MAX_BLOCKLIST: u64 = 256 << 20;
 pub struct FetchJob {
     pub(super) source: FetchConfig,
     pub(super) file: JobFile,
+    /// What to do about a rejected list if there is no configuration; otherwise empty.
+    pub(super) advice: &'static str,
 }
+
+/// Errors name settings, which a job without a configuration does not have.
+const WITHOUT_CONFIGURATION: &str = "; without a configuration, remove both files of the directory";
 
 /// The file, with the settings of its checks.
 #[derive(Debug, Clone)]
@@ -56,10 +61,11 @@ impl FetchJob {
         let filters = config.filters.iter().filter_map(|filter| {
             let state_dir = config.state_dir.clone();
             let file = JobFile::Filter { config: filter.clone(), state_dir, shrunk };
-            Some(Self { source: filter.source.clone()?, file })
+            Some(Self { source: filter.source.clone()?, file, advice: "" })
         });
         let lists = config.lists.iter().filter_map(|list| {
-            Some(Self { source: list.source.clone()?, file: JobFile::List(list.clone()) })
+            let file = JobFile::List(list.clone());
+            Some(Self { source: list.source.clone()?, file, advice: "" })
         });
         filters.chain(lists).collect()
     }
@@ -76,7 +82,7 @@ impl FetchJob {
             source: Some(source.clone()),
             minisign_key: None,
         };
-        Self { source, file: JobFile::List(list) }
+        Self { source, file: JobFile::List(list), advice: WITHOUT_CONFIGURATION }
     }
 
     /// The kind of the file.

@@ -66,7 +66,7 @@ pub(super) async fn update(
 }
 
 /// Puts a version in use that an earlier run has checked and not renamed completely. The source and
-/// the checks are those of the configuration of now, which may be another one.
+/// the checks are those of the present configuration, which may be another one.
 fn complete_earlier_run(job: &FetchJob, work: &WorkDirectory) -> Result<(), FetchError> {
     let next = NextVersion::of_earlier_run(work.next(), job.path(), &job.source_id());
     let Some(next) = next else { return Ok(()) };
@@ -91,7 +91,7 @@ fn check(job: &FetchJob, next: &NextVersion) -> Result<u64, FetchError> {
             candidate.path.clone_from(&staged);
             check_list_candidate(&candidate, &config.path)
                 .map(|list| list.len() as u64)
-                .map_err(|source| FetchError::List { url, staged, source })
+                .map_err(|source| FetchError::List { url, staged, source, advice: job.advice })
         }
     }
 }

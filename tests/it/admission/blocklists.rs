@@ -166,7 +166,8 @@ fn the_status_header_has_the_finding_for_every_kind_of_key() {
 
 #[test]
 fn a_blocklist_without_metadata_is_used_with_numbers_for_names() {
-    let mut setting = Setting::new("on_listed = \"header\"", "max_age = \"30d\"");
+    let settings = "max_age = \"30d\"\nrollback = \"allow\"";
+    let mut setting = Setting::new("on_listed = \"header\"", settings);
     setting.stop();
     remove_file(setting.pki.path("bk/badkeysdata.json")).unwrap();
     let output = setting.validate();
@@ -265,9 +266,9 @@ fn the_two_files_of_an_update_may_arrive_in_either_order() {
     setting.keygate.wait_for_metric(SUCCESSFUL, 1.0);
     // A metadata file that is removed and written again takes no list away.
     remove_file(directory.join("badkeysdata.json")).unwrap();
-    setting.keygate.wait_for_generation(4);
+    setting.wait_for_rejection("rollback: it has no date");
     other.write_metadata(&directory);
-    setting.keygate.wait_for_generation(5);
+    setting.keygate.wait_for_metric(SUCCESSFUL, 1.0);
     wait_until("the copy of the list", || setting.copies()[0].1.ends_with(other.content()));
 
     // A start between the two files uses the copy in the state directory, and then the new list.

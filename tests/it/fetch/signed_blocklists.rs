@@ -149,6 +149,7 @@ fn an_older_blocklist_is_rejected_without_a_configuration_too() {
     scene.fails(
         "rollback: it is of 2024-01-31 00:00:00 UTC, and the list in use is of 2024-02-01 0",
     );
+    scene.fails("; without a configuration, remove both files of the directory");
     // On purpose: without the files in use there is nothing to compare with.
     for name in ["blocklist.dat", "badkeysdata.json"] {
         std::fs::remove_file(scene.pki.path("badkeys").join(name)).unwrap();

@@ -79,7 +79,7 @@ fn read_blocklist(
 }
 
 /// Checks that `update` is not older than the list `in_use`. A list without a date may be of any
-/// age, so that it replaces a dated one only with the same records. A date in the future is no
+/// age, so that it never replaces a dated one: the next one could be older. A date in the future is no
 /// bound, because a forged one would reject every later update. If both dates are in the future, the
 /// clock is late, and the dates are compared.
 fn ensure_not_older(
@@ -93,10 +93,7 @@ fn ensure_not_older(
     let is_clock_late = in_use.date.iter().all(is_future) && update.date.iter().any(is_future);
     let is_bound = |date: &u64| is_clock_late || !is_future(date);
     let Some(known) = in_use.date.filter(is_bound) else { return Ok(()) };
-    let is_older = match update.date {
-        Some(date) => date < known,
-        None => update.sha256 != in_use.sha256,
-    };
+    let is_older = update.date.is_none_or(|date| date < known);
     match rollback {
         Rollback::Refuse if is_older => {
             Err(ListFileError::Rollback { found: update.date, in_use: known })
@@ -165,21 +162,20 @@ mod tests {
     #[test]
     fn an_older_list_is_rejected_also_by_a_machine_whose_clock_is_late() {
         let date = 1_000 * DAY;
-        // The date of the update, whether its records are others, the time, and the result.
-        for (update, is_other, now, is_accepted) in [
-            (Some(date), true, date, true),
-            (Some(date + DAY), true, date, true),
-            (Some(date - 1), true, date, false),
-            (None, true, date, false),
-            (None, false, date, true),
+        // The date of the update, the time, and the result.
+        for (update, now, is_accepted) in [
+            (Some(date), date, true),
+            (Some(date + DAY), date, true),
+            (Some(date - 1), date, false),
+            (None, date, false),
             // Both dates are in the future of this clock.
-            (Some(date - 1), true, date - 500 * DAY, false),
-            (Some(date), true, date - 500 * DAY, true),
+            (Some(date - 1), date - 500 * DAY, false),
+            (Some(date), date - 500 * DAY, true),
             // Only the date in use is in the future, as a forged one would be.
-            (Some(date - 900 * DAY), true, date - 500 * DAY, true),
+            (Some(date - 900 * DAY), date - 500 * DAY, true),
         ] {
             let now = UNIX_EPOCH + Duration::from_secs(now);
-            let (in_use, update) = (list(1, Some(date)), list(1 + u8::from(is_other), update));
+            let (in_use, update) = (list(1, Some(date)), list(2, update));
             let checked = ensure_not_older(Rollback::Refuse, &in_use, &update, now);
             assert_eq!(checked.is_ok(), is_accepted, "{:?} {now:?}", update.date);
             assert!(ensure_not_older(Rollback::Allow, &in_use, &update, now).is_ok());
