@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_without_the_feature_says_so() {
+    fn a_build_without_the_feature_rejects_the_table() {
         let document = Document::parse("[traces]\nendpoint = \"http://localhost\"").unwrap();
         let checker = Checker::new(Path::new("keygate.toml"), &document);
         let raw: raw::RawTraces = toml::from_str("endpoint = \"http://localhost\"").unwrap();

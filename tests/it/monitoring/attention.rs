@@ -1,6 +1,6 @@
 //! The conditions that need attention, although every file is in use and every health check succeeds.
 //!
-//! Guards: `record_failing`, `record_recovery` in `src/proxy/upstream/server_state.rs` (servers);
+//! Guards: `record_failing`, `record_response` in `src/proxy/upstream/server_state.rs` (servers);
 //! `failed_exchanges`, `full_addresses`, `unsaved_state`, `warned` in `src/admin/attention.rs`; `path_of`
 //! in `src/snapshot/load/source/credential_files.rs`; `UNROUTED` in `src/admin/traffic.rs`.
 
