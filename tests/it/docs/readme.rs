@@ -142,6 +142,26 @@ fn the_demo_and_test_commands_are_in_the_readme() {
 }
 
 #[test]
+fn the_performance_figures_are_those_of_the_page() {
+    let page = include_str!("../../../docs/performance.md");
+    let (_, section) = README.split_once("## Performance\n").unwrap();
+    let rows: Vec<_> = section
+        .split("\n## ")
+        .next()
+        .unwrap()
+        .lines()
+        .skip_while(|line| !line.contains("---"))
+        .skip(1)
+        .take_while(|line| line.starts_with('|'))
+        .collect();
+    assert!(rows.len() > 2, "{rows:?}");
+    for row in rows {
+        // The page has further columns: other proxies, the floor, the ratio.
+        assert!(page.lines().any(|line| line.starts_with(row)), "{row}");
+    }
+}
+
+#[test]
 fn every_file_that_is_linked_exists() {
     let links = README.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
     let files: Vec<_> = links.filter(|link| !link.starts_with("http")).collect();
