@@ -77,7 +77,7 @@ fields! {
     Referer = "referer": "`Referer` of the request.",
     Status = "status": "Status of the response.",
     Complete = "complete": "Whether the response was sent to its end.",
-    Error = "error": "Why keygate responded itself.",
+    Error = "error": "Why keygate responded itself, or why the response of the upstream broke off.",
     RequestBytes = "request_bytes": "Bytes of the request body.",
     ResponseBytes = "response_bytes": "Bytes of the response body.",
     DurationSeconds = "duration_seconds": "Total time.",

@@ -48,7 +48,8 @@ pub(crate) struct FinishedExchange {
     pub(crate) server: Option<ServerConfig>,
     /// Status of the upstream's response.
     pub(crate) status: Option<u16>,
-    /// Why there is no response: a label of `keygate_upstream_failures_total`, or `client`.
+    /// Why there is no response, or only its beginning: a label of
+    /// `keygate_upstream_failures_total`, or `client`.
     pub(crate) error: Option<&'static str>,
 }
 

@@ -4,7 +4,8 @@ Prints its port, and then one JSON object a line for each request that has arriv
 
     otlp_collector.py [--tls CERTIFICATE KEY] REPLY...
 
-A reply is a status, `rejects=N` for 200 with a partial success, or `silent`. The last one is repeated.
+A reply is a status, `rejects=N` for 200 with a partial success, `silent`, or `unfinished` for the head of
+200 without its body. The last one is repeated.
 """
 
 import json
@@ -70,6 +71,11 @@ class Collector(BaseHTTPRequestHandler):
 
     def reply(self, reply):
         if reply == "silent":
+            threading.Event().wait()
+        if reply == "unfinished":
+            self.send_response(200)
+            self.send_header("Content-Length", "1")
+            self.end_headers()
             threading.Event().wait()
         status, response = 200, ExportTraceServiceResponse()
         if reply.startswith("rejects="):

@@ -21,8 +21,8 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Starts a collector that replies with these, such as `200`, `rejects=2` or `silent`; the last
-    /// one is repeated. `None` skips the test.
+    /// Starts a collector that replies with these, such as `200`, `rejects=2`, `silent` or
+    /// `unfinished`; the last one is repeated. `None` skips the test.
     pub fn start(replies: &[&str]) -> Option<Self> {
         if skip::unless(Path::new(PYTHON).exists(), &format!("{PYTHON} is not installed")) {
             return None;

@@ -269,13 +269,16 @@ impl StreamedResponse {
         if self.has_ended {
             return Poll::Ready(None);
         }
-        let Poll::Ready(mut frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
+        let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
             if self.wait.is_none() {
                 self.wait = request.map(RequestInFlight::wait_for_upstream);
             }
             ready!(self.idle_timeout.poll(context));
             if let Some(lease) = self.lease.take() {
                 lease.record_incomplete_response();
+            }
+            if let Some(record) = request.and_then(RequestInFlight::record) {
+                record.record_broken_response(&BodyError::Stalled);
             }
             return Poll::Ready(Some(Err(BodyError::Stalled)));
         };
@@ -289,8 +292,9 @@ impl StreamedResponse {
             Some(request) => request.record_body_progress(),
             None => {}
         }
-        if let Some(Err(_)) = &frame {
-            self.record_broken_response(request);
+        let mut frame = frame.map(|frame| frame.map_err(BodyError::Broken));
+        if let Some(Err(error)) = &frame {
+            self.record_broken_response(error, request);
         } else if self.has_ended || self.incoming.is_end_stream() {
             self.return_lease(); // the client may still be reading
         }
@@ -302,14 +306,21 @@ impl StreamedResponse {
                 record.add_response_bytes(frame.data_ref().map_or(0, Bytes::len));
             }
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken)))
+        Poll::Ready(frame)
     }
 
-    /// Counts a response that broke off, unless the client broke off its request before.
-    fn record_broken_response(&mut self, request: Option<&RequestInFlight>) {
+    /// Records a response that broke off, unless the client broke off its request before.
+    fn record_broken_response(&mut self, error: &BodyError, request: Option<&RequestInFlight>) {
+        let lease = self.lease.take();
         let fault = request.and_then(RequestInFlight::upload).and_then(RequestUpload::fault);
-        if let (Some(lease), None) = (self.lease.take(), fault) {
+        if fault.is_some() {
+            return;
+        }
+        if let Some(lease) = lease {
             lease.record_broken_response();
+        }
+        if let Some(record) = request.and_then(RequestInFlight::record) {
+            record.record_broken_response(error);
         }
     }
 

@@ -161,12 +161,20 @@ impl Record {
         }
     }
 
+    /// Records that the upstream broke off its response after the head.
+    pub(crate) fn record_broken_response(&self, error: &impl Display) {
+        self.set_error(error);
+        if let Some(spans) = &self.spans {
+            spans.record_broken_response();
+        }
+    }
+
     /// Sets the time until the head of the upstream's response.
     pub(crate) fn set_upstream_time(&self, time: Duration) {
         self.upstream_time.set(Some(time));
     }
 
-    /// Sets why keygate responds itself; the first reason stays.
+    /// Sets why keygate responds itself, or why the response broke off; the first reason stays.
     pub(crate) fn set_error(&self, error: &impl Display) {
         self.error.get_or_init(|| truncated(&error.to_string()));
     }
@@ -206,6 +214,9 @@ impl Record {
         self.request_bytes.replace(RequestBytes::Counted(bytes.from_client));
         self.response_bytes.set(bytes.to_client);
         self.is_complete.set(end == TunnelEnd::Complete);
+        if let (Some(spans), TunnelEnd::Aborted) = (&self.spans, end) {
+            spans.record_broken_response();
+        }
     }
 }
 

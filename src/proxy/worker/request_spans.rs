@@ -8,7 +8,7 @@ use hyper::{HeaderMap, StatusCode};
 
 use super::record::Record;
 use crate::config::ServerConfig;
-use crate::metrics::Label;
+use crate::metrics::{Label, UpstreamFailure};
 use crate::proxy::upstream::RequestFailure;
 use crate::traces::{FinishedExchange, FinishedRequest, RequestTrace, Tracer};
 
@@ -34,7 +34,7 @@ struct Outcome {
     error: Option<&'static str>,
 }
 
-/// `error.type` of an exchange that a fault of the client has ended.
+/// `error.type` of an exchange that the client has ended, or the end of its connection.
 const CLIENT_FAULT: &str = "client";
 
 impl RequestSpans {
@@ -74,6 +74,11 @@ impl RequestSpans {
         self.outcome.replace(Outcome { server, status: None, error: Some(error) });
     }
 
+    /// Records that the response, or the tunnel after it, broke off.
+    pub(super) fn record_broken_response(&self) {
+        self.outcome.borrow_mut().error = Some(UpstreamFailure::Incomplete.as_str());
+    }
+
     /// Ends the spans, with what the record of the request has.
     pub(super) fn finish(self, record: &mut Record) {
         // The system time may have been set meanwhile, so durations come from the monotonic clock.
@@ -85,8 +90,9 @@ impl RequestSpans {
         let path = target.split_once('?').map_or(target.as_str(), |(path, _)| path).to_owned();
         let exchange = self.exchange_began.get().map(|began| {
             let Outcome { server, status, error } = self.outcome.take();
-            // Without a response or a failure, the client has closed its stream.
-            let error = error.or_else(|| status.is_none().then_some(CLIENT_FAULT));
+            // Without the end of a response or a failure, the connection of the client ended first.
+            let is_cut = status.is_none() || !record.is_complete.get();
+            let error = error.or_else(|| is_cut.then_some(CLIENT_FAULT));
             FinishedExchange { began: time_at(*began), server, status, error }
         });
         self.tracer.finish(FinishedRequest {

@@ -1,9 +1,12 @@
 //! The access log: who sent which request, in which form, and where the lines go.
 
+use std::io::{Error, Write};
+
 use rcgen::{CertificateParams, SanType};
 use serde_json::{Value, json};
 
 use crate::support::client::Client;
+use crate::support::origin::Origin;
 use crate::support::pki::Kind;
 use crate::support::program::reserved_address;
 use crate::support::proxy::{Configure, Proxy};
@@ -91,6 +94,20 @@ fn the_error_is_the_reason_for_the_response() {
     let line = proxy.access_lines(2).remove(1);
     assert_eq!((&line["status"], &line["verdict"]), (&json!(403), &json!("probable")));
     assert!(!line["error"].as_str().unwrap().is_empty(), "{line}");
+}
+
+#[test]
+fn a_response_that_breaks_off_has_the_reason_in_its_line() {
+    let origin = Origin::responding(|_, tcp| {
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\npart")?;
+        Err(Error::other("closed before the end of the response"))
+    });
+    let proxy = Proxy::to(origin).global("access_log = { requests = \"errors\" }").start();
+    assert!(!proxy.curl(&proxy.good, &[]).status.success());
+    let line = proxy.access_line();
+    assert_eq!((&line["status"], &line["complete"]), (&json!(200), &json!(false)), "{line}");
+    let error = line["error"].as_str().unwrap();
+    assert!(error.starts_with("the upstream broke off its response: "), "{line}");
 }
 
 #[test]
