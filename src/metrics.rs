@@ -10,6 +10,7 @@ mod authorizer;
 mod confirm;
 mod control;
 mod exposition;
+mod file_checks;
 mod filter;
 mod gauges;
 mod labels;

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Registry};
 
+use super::file_checks::{FileCheckNames, FileCheckSeries, FileChecks};
 use super::gauges::{GaugeTable, Gauges, Row};
-use super::labels::{Family, Label, ReloadResult};
+use super::labels::{Label, ReloadResult};
 use super::{counters, opts, register};
 use crate::guard::NamedFilter;
 
@@ -17,8 +18,7 @@ pub struct FilterMetrics<R> {
     info: IntGaugeVec,
     exposed_digest: ExposedDigest,
     gauges: Gauges<FilterGauge>,
-    reloads: Family<ReloadResult, IntCounter>,
-    rejections: Family<R, IntCounter>,
+    checks: FileChecks<R>,
     /// Updates that an operator accepted although they failed a check.
     pub accepted: IntCounter,
 }
@@ -42,7 +42,6 @@ impl<R: Label> FilterMetrics<R> {
             (FilterGauge::Entries, header.entry_count.into()),
             (FilterGauge::FalsePositiveRatio, filter.false_positive_ratio()),
             (FilterGauge::FillRatio, filter.fill_ratio()),
-            (FilterGauge::LastReloadSuccessful, 1.0),
             (FilterGauge::Loaded, now),
             (FilterGauge::Revision, header.revision.into()),
             (FilterGauge::Size, header.data_size() as f64),
@@ -50,20 +49,17 @@ impl<R: Label> FilterMetrics<R> {
         ] {
             self.gauges.set(gauge, value);
         }
-        self.reloads.of(ReloadResult::Loaded).inc();
+        self.checks.record_usable(ReloadResult::Loaded);
     }
 
     /// Counts a check that found the file unchanged.
     pub fn record_unchanged(&self) {
-        self.gauges.set(FilterGauge::LastReloadSuccessful, 1.0);
-        self.reloads.of(ReloadResult::Unchanged).inc();
+        self.checks.record_usable(ReloadResult::Unchanged);
     }
 
     /// Counts a rejected update.
     pub fn record_rejected(&self, reason: R) {
-        self.gauges.set(FilterGauge::LastReloadSuccessful, 0.0);
-        self.reloads.of(ReloadResult::Rejected).inc();
-        self.rejections.of(reason).inc();
+        self.checks.record_rejected(reason);
     }
 
     /// Sets whether the filter in use comes from the state directory.
@@ -84,7 +80,6 @@ enum FilterGauge {
     FalsePositiveRatio,
     FillRatio,
     LastGoodInUse,
-    LastReloadSuccessful,
     Loaded,
     Revision,
     Size,
@@ -93,12 +88,11 @@ enum FilterGauge {
 }
 
 #[rustfmt::skip] // a table
-const FILTER_GAUGES: [Row<FilterGauge>; 10] = [
+const FILTER_GAUGES: [Row<FilterGauge>; 9] = [
     Row { key: FilterGauge::Entries, name: "filter_entries", help: "Entries of the filter in use, according to its header." },
     Row { key: FilterGauge::FalsePositiveRatio, name: "filter_false_positive_ratio", help: "Probability that one lookup of a key that was never added is a hit, calculated from the header." },
     Row { key: FilterGauge::FillRatio, name: "filter_fill_ratio", help: "Fraction of the bits that are set." },
     Row { key: FilterGauge::LastGoodInUse, name: "filter_last_good_in_use", help: "1 if the filter in use comes from the state directory, because its file was rejected at the start." },
-    Row { key: FilterGauge::LastReloadSuccessful, name: "filter_last_reload_successful", help: "0 if the file was rejected at its last check." },
     Row { key: FilterGauge::Loaded, name: "filter_loaded_timestamp_seconds", help: "When the filter in use was loaded." },
     Row { key: FilterGauge::Revision, name: "filter_revision", help: "Revision of the filter in use." },
     Row { key: FilterGauge::Size, name: "filter_size_bytes", help: "Size of the bit field in use." },
@@ -106,13 +100,18 @@ const FILTER_GAUGES: [Row<FilterGauge>; 10] = [
     Row { key: FilterGauge::Updated, name: "filter_updated_timestamp_seconds", help: "When the filter in use was last changed, according to its header." },
 ];
 
+const CHECKS: FileCheckNames = FileCheckNames {
+    last_successful: "filter_last_reload_successful",
+    reloads: "filter_reloads_total",
+    rejections: "filter_refusals_total",
+};
+
 /// The series of all filters.
 #[derive(Debug, Clone)]
 pub(super) struct FilterSeries {
     info: IntGaugeVec,
     gauges: GaugeTable<FilterGauge>,
-    reloads: IntCounterVec,
-    rejections: IntCounterVec,
+    checks: FileCheckSeries,
     accepted: IntCounterVec,
     /// The exposed digests, by the name of the filter.
     exposed_digests: Arc<Mutex<HashMap<String, ExposedDigest>>>,
@@ -125,8 +124,7 @@ impl FilterSeries {
         Ok(Self {
             info: register(registry, info)?,
             gauges: GaugeTable::register(registry, "filter", &FILTER_GAUGES)?,
-            reloads: counters(registry, "filter_reloads_total", "Checks of a filter file by result.", &["filter", "result"])?,
-            rejections: counters(registry, "filter_refusals_total", "Rejected updates of a filter file by reason.", &["filter", "reason"])?,
+            checks: FileCheckSeries::register(registry, "filter", &CHECKS)?,
             accepted: counters(registry, "filter_updates_accepted_total", "Updates of a filter that an operator accepted although they failed a check.", &["filter"])?,
             exposed_digests: Arc::default(),
         })
@@ -139,8 +137,7 @@ impl FilterSeries {
             info: self.info.clone(),
             exposed_digest: Arc::clone(digests.entry(name.to_owned()).or_default()),
             gauges: self.gauges.with_label(name),
-            reloads: Family::from_vec(&self.reloads, &[name]),
-            rejections: Family::from_vec(&self.rejections, &[name]),
+            checks: self.checks.with_name(name),
             accepted: self.accepted.with_label_values(&[name]),
         }
     }
@@ -152,5 +149,6 @@ impl FilterSeries {
             let _ = self.info.remove_label_values(&[name, &sha256]); // fails only if there is none
         }
         self.gauges.remove(name);
+        self.checks.remove(name);
     }
 }

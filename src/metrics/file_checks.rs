@@ -1,0 +1,75 @@
+//! The series of the checks of a file, which filters and lists have.
+
+use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, Registry};
+
+use super::labels::{Family, Label, ReloadResult};
+use super::{counters, opts, register};
+
+/// The series of the checks of one file. `R` is the label of a rejected update's reason.
+#[derive(Debug, Clone)]
+pub(super) struct FileChecks<R> {
+    last_successful: Gauge,
+    reloads: Family<ReloadResult, IntCounter>,
+    rejections: Family<R, IntCounter>,
+}
+
+impl<R: Label> FileChecks<R> {
+    /// Counts a check after which the content is in use: the file was loaded, or is unchanged.
+    pub(super) fn record_usable(&self, result: ReloadResult) {
+        self.last_successful.set(1.0);
+        self.reloads.of(result).inc();
+    }
+
+    /// Counts a rejected update.
+    pub(super) fn record_rejected(&self, reason: R) {
+        self.last_successful.set(0.0);
+        self.reloads.of(ReloadResult::Rejected).inc();
+        self.rejections.of(reason).inc();
+    }
+}
+
+/// The names of these series.
+pub(super) struct FileCheckNames {
+    pub(super) last_successful: &'static str,
+    pub(super) reloads: &'static str,
+    pub(super) rejections: &'static str,
+}
+
+/// The series of the checks of all files of one kind.
+#[derive(Debug, Clone)]
+pub(super) struct FileCheckSeries {
+    last_successful: GaugeVec,
+    reloads: IntCounterVec,
+    rejections: IntCounterVec,
+}
+
+impl FileCheckSeries {
+    /// `kind` is the label that has the name of the file: `filter` or `list`.
+    #[rustfmt::skip] // a table
+    pub(super) fn register(
+        registry: &Registry,
+        kind: &str,
+        names: &FileCheckNames,
+    ) -> Result<Self, prometheus::Error> {
+        let last_successful = opts(names.last_successful, "0 if the file was rejected at its last check.");
+        Ok(Self {
+            last_successful: register(registry, GaugeVec::new(last_successful, &[kind]))?,
+            reloads: counters(registry, names.reloads, &format!("Checks of a {kind} file by result."), &[kind, "result"])?,
+            rejections: counters(registry, names.rejections, &format!("Rejected updates of a {kind} file by reason."), &[kind, "reason"])?,
+        })
+    }
+
+    /// The series of the file with this name; at zero if they are new.
+    pub(super) fn with_name<R: Label>(&self, name: &str) -> FileChecks<R> {
+        FileChecks {
+            last_successful: self.last_successful.with_label_values(&[name]),
+            reloads: Family::from_vec(&self.reloads, &[name]),
+            rejections: Family::from_vec(&self.rejections, &[name]),
+        }
+    }
+
+    /// Removes the gauge of a file that is no longer configured. Its counters stay.
+    pub(super) fn remove(&self, name: &str) {
+        let _ = self.last_successful.remove_label_values(&[name]); // fails only if there is none
+    }
+}
