@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `regular_file` | opening and reading regular files up to a maximum size |
 //! | `unix_time` | times in seconds since the Unix epoch |
+//! | `shell` | commands of keygate as text for a shell |
 //! | `permit` | counts of what is open, and limits that may change |
 //! | `keep_alive` | detection of TCP peers that have vanished |
 //! | `lingering_close` | closing a connection without a reset |
@@ -105,6 +106,8 @@ mod regular_file;
 pub mod resolver;
 #[cfg(feature = "proxy")]
 pub mod server;
+#[cfg(feature = "proxy")]
+mod shell;
 #[cfg(feature = "proxy")]
 pub mod signature;
 #[cfg(feature = "proxy")]

@@ -11,6 +11,7 @@ use super::view::View;
 use crate::confirm::{CanaryState, ConfirmReport};
 use crate::metrics::Scrape;
 use crate::process::lifecycle::Lifecycle;
+use crate::shell;
 use crate::snapshot::{
     Expiry, ExpiryState, FilterReport, Rejection, Report, ServiceReport, WarningReport,
 };
@@ -108,21 +109,14 @@ fn readiness(view: &View) -> Option<Attention> {
     let reason = format!("not ready: {}", view.not_ready.as_ref()?);
     Some(match view.stage {
         Lifecycle::DrainedByOperator => {
-            let command = Some(command(&view.report, "drain --undo"));
+            let config = view.report.configuration_path.as_deref();
+            let command = Some(shell::keygate(&["drain", "--undo"], config));
             Attention { command, ..amber("this instance", reason, "readiness") }
         }
         Lifecycle::Draining | Lifecycle::NotReady | Lifecycle::Serving | Lifecycle::Stopped => {
             red("this instance", reason, "readiness")
         }
     })
-}
-
-/// A command to the running process, with its configuration.
-fn command(report: &Report, command: &str) -> String {
-    match &report.configuration_path {
-        Some(path) => format!("keygate {command} --config {path}"),
-        None => format!("keygate {command}"),
-    }
 }
 
 fn rejected(rejection: &Rejection<'_>, report: &Report) -> Attention {
@@ -132,7 +126,8 @@ fn rejected(rejection: &Rejection<'_>, report: &Report) -> Attention {
     let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
     let error = path.map_or_else(|| (*error).to_owned(), |path| format!("{path}: {error}"));
     if *waiting {
-        let command = name.map(|name| command(report, &format!("filter accept {name}")));
+        let config = report.configuration_path.as_deref();
+        let command = name.map(|name| shell::keygate(&["filter", "accept", name], config));
         let problem = format!("an update waits{reason}: {error}");
         return Attention { command, ..amber(subject, problem, row) };
     }

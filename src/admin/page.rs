@@ -25,6 +25,7 @@ use super::{AdminState, COMMIT};
 use crate::guard::VerdictKind;
 use crate::metrics::{KeyAction, Label};
 use crate::recent_hits::AllHits;
+use crate::shell;
 use crate::unix_time::{duration, rfc3339};
 
 /// Number of characters of a commit that are shown, 12.
@@ -59,6 +60,8 @@ struct StatusPage<'a> {
     actions: Vec<CountRow>,
     chart: Chart,
     clients: Clients<'a>,
+    /// The command that prints all clients.
+    report_command: String,
     forgotten: u64,
     expiries: Vec<ExpiryRow<'a>>,
     services: Vec<ServiceRow<'a>>,
@@ -108,13 +111,14 @@ fn with_page<T>(
     let (now, servers, attention) = (*now, view.servers(), attention(view));
     let AllHits { hits, evicted } = state.sources.recent_hits.all();
     let (none, counters) = (ServiceTraffic::default(), AuthorizerCounters::of(scrape));
+    let config = report.configuration_path.as_deref();
     let traffic = |name: &str| view.traffic.get(name).unwrap_or(&none);
     let page = StatusPage {
         version: env!("CARGO_PKG_VERSION"),
         commit: COMMIT.get(..COMMIT_LENGTH).unwrap_or(COMMIT),
         host: &state.host,
         uptime: duration(now.saturating_sub(state.since)),
-        configuration_path: report.configuration_path.as_deref(),
+        configuration_path: config,
         is_ready: view.not_ready.is_none(),
         generation: report.generation,
         now: rfc3339(now),
@@ -124,8 +128,9 @@ fn with_page<T>(
             Some(AttentionLevel::Red) => "bad",
         },
         attention,
-        configuration: report.configuration.as_ref().map(|it| ConfigurationRow::new(it, now)),
-        filters: report.filters.iter().map(|report| FilterRow::new(report, now)).collect(),
+        configuration: (report.configuration.as_ref())
+            .map(|it| ConfigurationRow::new(it, config, now)),
+        filters: report.filters.iter().map(|it| FilterRow::new(it, config, now)).collect(),
         lists: report.lists.iter().map(|report| ListRow::new(report, now)).collect(),
         weak_keys: report.weak_keys_text(),
         confirm: confirm.as_ref().map(ConfirmCard::new),
@@ -133,6 +138,7 @@ fn with_page<T>(
         actions: counts::<KeyAction>(hours, |hour| &hour.actions),
         chart: Chart::new(hours, now),
         clients: Clients::new(&hits, &search_of(query), now),
+        report_command: shell::keygate(&["report"], config),
         forgotten: evicted,
         expiries: expiries::rows(&report.expiries, now),
         services: (report.services.iter())

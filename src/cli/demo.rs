@@ -25,6 +25,7 @@ use crate::metrics::LogMetrics;
 use crate::pkbf::{self, Filter, Overwrite, Parameters};
 use crate::process::inherited_sockets::InheritedSockets;
 use crate::server::{Prerequisites, Server, ServerError};
+use crate::shell;
 use crate::unix_time;
 
 #[derive(Debug, clap::Args)]
@@ -157,7 +158,7 @@ fn show_clients(pki: &DemoPki, address: SocketAddr, admin: &str) -> Result<(), C
 }
 
 fn show_commands(directory: &Path, filter: &Path, address: SocketAddr) -> Result<(), CliError> {
-    let file = |name: String| quoted(&directory.join(name));
+    let file = |name: String| word_of(&directory.join(name));
     print("\nTry it from another terminal:\n")?;
     for client in ["good", "mallory", "carol"] {
         print(format_args!(
@@ -171,7 +172,7 @@ fn show_commands(directory: &Path, filter: &Path, address: SocketAddr) -> Result
         "\nAdd good's key to the filter. The source does not know the key, so that good is still admitted:\n",
     )?;
     let good = file("good.pem".to_owned());
-    print(format_args!("  {} filter add {} {good}", program(), quoted(filter)))?;
+    print(format_args!("  {} filter add {} {good}", program(), word_of(filter)))?;
     print("\nCreate a proof. A second later, good is rejected, without a restart:\n")?;
     let (key, proofs) = (file("good.key".to_owned()), file(PROOFS.to_owned()));
     print(format_args!("  {} proof create --yes --dir {proofs} {key}", program()))
@@ -184,30 +185,12 @@ fn show_commands(directory: &Path, filter: &Path, address: SocketAddr) -> Result
 fn program() -> String {
     let name = std::env::args_os().next().unwrap_or_default();
     match std::env::current_exe() {
-        Ok(path) if name.as_encoded_bytes().contains(&b'/') => quoted(&path),
+        Ok(path) if name.as_encoded_bytes().contains(&b'/') => word_of(&path),
         Ok(_) | Err(_) => name.to_string_lossy().into_owned(),
     }
 }
 
-/// Quotes a path for a shell, if it contains characters that a shell may interpret.
-fn quoted(path: &Path) -> String {
-    let path = path.display().to_string();
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || "/._-".contains(it);
-    if path.chars().all(is_plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_quoted_for_a_shell_if_needed() {
-        for (path, expected) in [
-            ("/tmp/a-b_c.pem", "/tmp/a-b_c.pem"),
-            ("/tmp/a b", "'/tmp/a b'"),
-            ("it's", r"'it'\''s'"),
-        ] {
-            assert_eq!(quoted(Path::new(path)), expected);
-        }
-    }
+/// The path as one word of a shell.
+fn word_of(path: &Path) -> String {
+    shell::word(&path.to_string_lossy())
 }

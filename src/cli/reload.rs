@@ -7,9 +7,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::admin_client::{AdminClient, parse_timeout};
-use super::printable::{printable, quoted};
+use super::printable::printable;
 use super::{CliError, ConfigFile, Exit, print, print_json};
 use crate::config::ListenAddress;
+use crate::shell;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -65,11 +66,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     for update in &rejected {
         print(update)?;
         if let RejectedFile { name: Some(name), waiting: true, .. } = update {
-            print(format_args!(
-                "  to let it through: keygate filter accept {} --config {}",
-                printable(name),
-                quoted(&file.to_string_lossy())
-            ))?;
+            let arguments = ["filter", "accept", &printable(name)];
+            let command = shell::keygate(&arguments, Some(&file.to_string_lossy()));
+            print(format_args!("  to let it through: {command}"))?;
         }
     }
     if pending {

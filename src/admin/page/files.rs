@@ -1,12 +1,15 @@
 //! The rows of filters, lists and the configuration.
 
 use super::Badge;
+use crate::shell;
 use crate::snapshot::{AffectedClient, FilterReport, ListReport, ReloadReport};
 use crate::unix_time::ago;
 
 pub(super) struct FilterRow<'a> {
     pub(super) name: &'a str,
     pub(super) path: &'a str,
+    /// The command that shows what is in the file.
+    pub(super) info_command: String,
     pub(super) sha256: &'a str,
     pub(super) state: Badge,
     pub(super) revision: u32,
@@ -28,12 +31,15 @@ pub(super) struct FilterRow<'a> {
 pub(super) struct WaitingUpdate<'a> {
     pub(super) new_hits: usize,
     pub(super) sha256: &'a str,
+    /// The command that accepts the update.
+    pub(super) command: String,
     /// Recent clients that the update would reject.
     pub(super) affected: &'a [AffectedClient],
 }
 
 impl<'a> FilterRow<'a> {
-    pub(super) fn new(report: &'a FilterReport, now: u64) -> Self {
+    /// `config` is the path of the configuration.
+    pub(super) fn new(report: &'a FilterReport, config: Option<&str>, now: u64) -> Self {
         let summary = &report.summary;
         let state = if report.acceptable {
             Badge::new("warn", "an update waits")
@@ -51,6 +57,7 @@ impl<'a> FilterRow<'a> {
         Self {
             name: &report.name,
             path: &summary.path,
+            info_command: shell::keygate(&["filter", "info", &summary.path], None),
             sha256: &summary.sha256,
             state,
             revision: summary.revision,
@@ -66,6 +73,7 @@ impl<'a> FilterRow<'a> {
                 WaitingUpdate {
                     new_hits: waiting.new_hits,
                     sha256: &waiting.sha256,
+                    command: shell::keygate(&["filter", "accept", &report.name], config),
                     affected: &waiting.clients,
                 }
             }),
@@ -76,6 +84,8 @@ impl<'a> FilterRow<'a> {
 pub(super) struct ListRow<'a> {
     pub(super) name: &'a str,
     pub(super) path: &'a str,
+    /// The command that shows what is in the file.
+    pub(super) info_command: String,
     pub(super) format: &'static str,
     pub(super) state: Badge,
     pub(super) entries: usize,
@@ -101,6 +111,7 @@ impl<'a> ListRow<'a> {
         Self {
             name: &report.name,
             path: &report.path,
+            info_command: shell::keygate(&["list", "info", &report.path], None),
             format: report.format,
             state,
             entries: report.entries,
@@ -115,14 +126,18 @@ impl<'a> ListRow<'a> {
 /// The last attempt to read the configuration again.
 pub(super) struct ConfigurationRow {
     pub(super) state: Badge,
+    /// The command that checks the file.
+    pub(super) command: String,
     pub(super) rejection: Option<String>,
 }
 
 impl ConfigurationRow {
-    pub(super) fn new(reload: &ReloadReport, now: u64) -> Self {
+    /// `config` is the path of the configuration.
+    pub(super) fn new(reload: &ReloadReport, config: Option<&str>, now: u64) -> Self {
         let rejection = reload.error.is_some().then(|| reason(reload, now));
         let kind = if rejection.is_some() { "bad" } else { "good" };
-        Self { state: Badge::new(kind, outcome(reload, now)), rejection }
+        let command = shell::keygate(&["validate"], config);
+        Self { state: Badge::new(kind, outcome(reload, now)), command, rejection }
     }
 }
 

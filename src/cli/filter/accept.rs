@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{CliError, ConfigArgs, Exit, json, print, print_json};
 use crate::cli::admin_client::AdminClient;
 use crate::cli::counted::counted_entries;
-use crate::cli::printable::quoted;
-use crate::config::Config;
+use crate::config::ListenAddress;
+use crate::shell;
 use crate::snapshot::{AffectedClient, WaitingReport};
 
 /// Maximum time for the response, because the proxy reads the file first: minutes on a slow disk.
@@ -70,7 +70,8 @@ struct Update<'a> {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let admin = AdminClient::new(&Config::read(&args.config.path())?.admin, TIMEOUT)?;
+    let address = ListenAddress::read_admin(&args.config.path())?;
+    let admin = AdminClient::new(&address, TIMEOUT)?;
     let waiting = waiting(&admin, &args.name)?;
     let accepted = if args.yes { Some(&waiting.sha256) } else { args.sha256.as_ref() };
     if !args.json {
@@ -99,11 +100,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     } else if let Some(generation) = generation {
         print(format_args!("{name}: revision {revision} is in use (snapshot {generation})"))?;
     } else {
-        print(format_args!(
-            "accept it with: keygate filter accept {name} --sha256 {} --config {}",
-            waiting.sha256,
-            quoted(&args.config.path().to_string_lossy())
-        ))?;
+        let arguments = ["filter", "accept", name, "--sha256", &waiting.sha256];
+        let command = shell::keygate(&arguments, Some(&args.config.path().to_string_lossy()));
+        print(format_args!("accept it with: {command}"))?;
     }
     Ok(if generation.is_some() { Exit::Done } else { Exit::Found })
 }

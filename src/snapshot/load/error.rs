@@ -10,6 +10,7 @@ use crate::config::{FilterConfig, KeyPlace, ListConfig};
 use crate::guard::ListError;
 use crate::pkbf::FilterError;
 use crate::regular_file::{cause, explain};
+use crate::shell;
 use crate::signature::SignatureError;
 use crate::snapshot::credential_owner::CredentialOwner;
 use crate::snapshot::filter_rejection::FilterRejection;
@@ -79,9 +80,9 @@ pub enum LoadError {
     },
     /// The file of a filter or list does not exist, and `keygate fetch` downloads it.
     #[error(
-        "{kind} {name:?}: {} does not exist; run `keygate fetch --config {}`, which downloads it",
+        "{kind} {name:?}: {} does not exist; run `{}`, which downloads it",
         path.display(),
-        config.display()
+        shell::keygate(&["fetch"], Some(&config.to_string_lossy()))
     )]
     NotFetched {
         /// `filter` or `list`.

@@ -41,7 +41,11 @@ fn run(command: &str) -> std::process::Output {
 
 #[test]
 fn the_commands_that_the_demo_prints_work_until_ctrl_c() {
-    let mut child = Command::new(BINARY).arg("demo").stdout(Stdio::piped()).spawn().unwrap();
+    let parent = tempfile::TempDir::new().unwrap();
+    let odd = parent.path().join("it's $HOME");
+    std::fs::create_dir(&odd).unwrap();
+    let mut command = Command::new(BINARY);
+    let mut child = command.arg("demo").env("TMPDIR", &odd).stdout(Stdio::piped()).spawn().unwrap();
     let stdout = child.stdout.take().unwrap();
     let (sender, lines) = channel();
     std::thread::spawn(move || {
@@ -55,6 +59,7 @@ fn the_commands_that_the_demo_prints_work_until_ctrl_c() {
     }
     let directory = directory(&shown);
     assert!(directory.join("keygate.toml").exists(), "{shown}");
+    assert!(directory.starts_with(&odd), "{shown}");
 
     let commands: Vec<_> = shown.lines().filter(|line| line.starts_with("  ")).collect();
     let commands: Vec<_> = commands.iter().filter(|line| !line.contains("because")).collect();

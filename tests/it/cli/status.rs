@@ -1,14 +1,17 @@
 //! `keygate status`: what needs attention, and what is in use.
 
-use std::process::Output;
+use std::collections::BTreeSet;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::support::keygate::keygate;
+use crate::support::keygate::{BINARY, Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::{Configuration, Configure, Proxy};
-use crate::support::{output_text, write_filter};
+use crate::support::{output_text, system, write_filter};
 
 /// Runs `command` for the proxy with this admin address.
 fn run(pki: &Pki, admin: &str, command: &[&str]) -> Output {
@@ -150,6 +153,8 @@ fn a_waiting_update_needs_attention_with_the_command_that_accepts_it() {
     assert_eq!((&*condition.0, &*condition.1), ("amber", "filter lost"));
     assert!(condition.2.starts_with("an update waits (shrunk): "), "{condition:?}");
     assert_eq!(status["attention"][0]["command"], json!(accept("keygate.toml")));
+    let (_, page) = proxy.admin("/");
+    assert!(page.contains("<section id=\"attention\" class=\"warn\">"), "{page}");
 }
 
 /// The issuer chooses the subject. A line break in it would forge a line of the output.
@@ -168,4 +173,85 @@ fn the_subject_of_a_client_forges_no_line_and_controls_no_terminal() {
     }
     let (_, page) = proxy.admin("/status.txt");
     assert!(!page.contains('\u{1b}') && !page.contains("\n  red, forged"), "{page}");
+}
+
+/// The arguments of `command`, as `sh` reads them.
+fn arguments(pki: &Pki, command: &str) -> Vec<String> {
+    let program = pki.path("bin/keygate");
+    std::fs::create_dir_all(pki.path("bin")).unwrap();
+    std::fs::write(&program, "#!/bin/sh\nprintf '%s\\n' \"$@\"\n").unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let output = in_shell(&pki.path("bin"), command);
+    assert!(output.status.success(), "{command}: {}", output_text(&output));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// Runs `command` with the program `keygate` in `directory`.
+fn in_shell(directory: &Path, command: &str) -> Output {
+    system("sh", &["-c", &format!("PATH={}:$PATH; {command}", directory.display())])
+}
+
+#[test]
+fn every_command_that_is_shown_can_be_pasted_into_a_shell() {
+    let proxy = Proxy::new().global("[[lists]]\nname = \"deny\"\npath = \"deny.txt\"\n");
+    let (pki, list) = (&proxy.pki, proxy.pki.path("deny.txt"));
+    let filter = pki.path("lost.pkbf");
+    let several: Vec<_> = (0..4).map(|at| pki.client(&format!("{at}"), Kind::P256)).collect();
+    let keys: Vec<_> = several.iter().map(|it| it.spki.as_slice()).collect();
+    write_filter(&filter, &keys);
+    std::fs::write(&list, "").unwrap();
+    // The directory of all files under another name.
+    let odd = pki.path("it's $HOME & co");
+    symlink(".", &odd).unwrap();
+    let path = |name: &str| odd.join(name).to_str().unwrap().to_owned();
+    let config = path("keygate.toml");
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$PROGRAM\" run \"$CONFIG\""]);
+    command.env("PROGRAM", BINARY).env("CONFIG", &config);
+    let running = Keygate::run_by(command, pki, &proxy.configuration.text());
+    assert!(!running.curl(&several[0], &[]).status.success(), "a client for the report");
+    write_filter(&filter, &[]);
+    std::fs::write(&list, "no fingerprint").unwrap();
+    std::fs::write(pki.path("keygate.toml"), "wrokers = 2").unwrap();
+
+    // The broken file names no admin address, so that the commands have one of their own.
+    let admin = format!("admin.listen = \"{}\"\n", running.admin_address());
+    let own = path("admin.toml");
+    std::fs::write(&own, admin).unwrap();
+    let printed = |arguments: &[&str]| {
+        let output = keygate(&[arguments, &["--config", &own]].concat());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let reloaded = printed(&["reload"]);
+    let preview = printed(&["filter", "accept", "lost"]);
+    printed(&["drain"]);
+    let (_, page) = running.admin("/");
+    let page = page.replace("&#39;", "'").replace("&#38;", "&");
+    let on_page = page.split("<code>").skip(1).map(|rest| rest.split("</code>").next().unwrap());
+    let status = printed(&["status"]);
+    let texts = [&reloaded, &preview, &status].map(|text| text.lines());
+    let in_texts = texts.into_iter().flatten().filter_map(|line| {
+        let starts = ["  to let it through: ", "accept it with: ", "    run: "];
+        starts.iter().find_map(|start| line.strip_prefix(start))
+    });
+    let commands = on_page.filter(|text| text.starts_with("keygate ")).chain(in_texts);
+    let found: BTreeSet<_> = commands.map(|command| arguments(pki, command)).collect();
+    let digest = preview.lines().find_map(|line| line.strip_prefix("SHA-256: ")).unwrap();
+    let expected = [
+        &["validate", "--config", &config][..],
+        &["drain", "--undo", "--config", &config],
+        &["filter", "accept", "lost", "--config", &config],
+        &["filter", "accept", "lost", "--config", &own],
+        &["filter", "accept", "lost", "--sha256", digest, "--config", &own],
+        &["filter", "info", &path("lost.pkbf")],
+        &["list", "info", &path("deny.txt")],
+        &["report", "--config", &config],
+    ];
+    let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let expected: BTreeSet<_> = expected.into_iter().map(owned).collect();
+    assert_eq!(found, expected, "{page}\n{reloaded}\n{preview}\n{status}");
+
+    let command = preview.lines().find_map(|line| line.strip_prefix("accept it with: ")).unwrap();
+    let accepted = in_shell(Path::new(BINARY).parent().unwrap(), command);
+    assert!(accepted.status.success(), "{command}: {}", output_text(&accepted));
 }

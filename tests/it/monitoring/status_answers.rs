@@ -115,10 +115,11 @@ fn the_page_and_the_status_name_machine_uptime_version_commit_and_configuration(
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     assert!((now - 60..=now).contains(&since), "{since}, now {now}");
     let page = page(&proxy, "");
+    let uptime = page.split("· up ").nth(1).unwrap();
+    assert!(uptime.starts_with(|first: char| first.is_ascii_digit()), "{page}");
     let short = &commit[..commit.len().min(12)];
     for shown in [
         format!("keygate <small>on {host}</small>"),
-        "· up ".to_owned(),
         format!(" · version {version}, commit {short} · snapshot 1 · "),
         format!("<code>{path}</code>"),
         "<section id=\"attention\" class=\"good\">\n<p>Nothing needs attention.</p>".to_owned(),
@@ -218,7 +219,7 @@ fn every_condition_links_to_a_row_and_a_rejected_update_is_shown_whole_at_any_wi
         browser.resize(width);
         let text = browser.text();
         assert!(text.contains(&"wide".repeat(10)), "the whole reason: {text}");
-        assert!(text.contains("keygate filter accept --config "), "{text}");
+        assert!(text.contains("keygate filter accept lost --config "), "{text}");
         let wide = "return [...document.querySelectorAll('main, main *')].filter(it =>
             it.scrollWidth > it.clientWidth + 1 && it.clientWidth > 0 &&
             getComputedStyle(it).display !== 'inline').map(it => it.outerHTML.slice(0, 200))";
