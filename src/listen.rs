@@ -7,6 +7,7 @@
 mod addresses;
 mod bind;
 mod check;
+mod loads;
 mod unix;
 
 use std::io;
@@ -22,6 +23,7 @@ pub use self::addresses::Addresses;
 pub(crate) use self::addresses::ListenChange;
 pub use self::bind::{BindError, bind};
 pub use self::check::{foreign_addresses, unusable_addresses};
+pub use self::loads::{AddressLoad, AddressLoads};
 pub use self::unix::SocketFile;
 pub(crate) use self::unix::{SocketOwner, UnixAccepted, UnixAcceptor, bind_unix};
 use crate::config::{AuthorizerLimits, Config, LimitsConfig, ListenAddress};

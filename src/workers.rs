@@ -20,7 +20,7 @@ use self::event_loop::{EventLoop, JudgedBy};
 use crate::ask::{self, AskLinks, AskWorker, AskerShares};
 use crate::config::{Config, ListenAddress};
 use crate::guard::{RecentKeys, RecentShard};
-use crate::listen::{Addresses, AnyAcceptor, ListenChange, ListenSocket, Listener};
+use crate::listen::{AddressLoads, Addresses, AnyAcceptor, ListenChange, ListenSocket, Listener};
 use crate::metrics::WorkerMetrics;
 use crate::permit::PerIpCounts;
 use crate::process::heap;
@@ -112,6 +112,11 @@ impl Workers {
     #[must_use]
     pub fn addresses(&self) -> &Arc<Mutex<Addresses>> {
         &self.addresses
+    }
+
+    /// The open connections of each address.
+    pub(crate) fn loads(&self) -> AddressLoads {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).loads()
     }
 
     /// Lets go of the addresses, on which a draining worker no longer accepts.

@@ -10,8 +10,9 @@ use hyper::{Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use super::AdminState;
 use super::command::{self, BadCommand};
-use super::{AdminState, text};
+use super::response::text;
 use crate::snapshot::AcceptError;
 use crate::snapshot::watch::{AcceptUpdate, Command};
 

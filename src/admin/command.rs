@@ -13,52 +13,12 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{AdminState, accept, drain, reload, text, typed};
+use super::response::{text, typed};
 
 /// Maximum size of the request body, in bytes; a larger one gets 400.
 const MAX_BODY: usize = 4096;
 /// Maximum time to receive the request body; a slower one gets 400.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A command to the running proxy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum AdminCommand {
-    /// Accepts the waiting update of the filter with this name.
-    Accept(String),
-    /// Fails readiness, or ends that.
-    Drain,
-    /// Reads changed files again.
-    Reload,
-}
-
-impl AdminCommand {
-    /// The command at `path`.
-    pub(super) fn at(path: &str) -> Option<Self> {
-        match path {
-            "/drain" => Some(Self::Drain),
-            "/reload" => Some(Self::Reload),
-            _ => {
-                let filter = path.strip_prefix("/filters/")?.strip_suffix("/accept")?;
-                Some(Self::Accept(filter.to_owned()))
-            }
-        }
-    }
-
-    /// Runs the command for `peer`.
-    pub(super) async fn respond(
-        self,
-        state: &AdminState,
-        peer: String,
-        request: Request<Incoming>,
-    ) -> Response<Full<Bytes>> {
-        let response = match self {
-            Self::Accept(filter) => accept::respond(state, filter, peer, request).await,
-            Self::Drain => drain::respond(state, &peer, request).await,
-            Self::Reload => reload::respond(state, &peer, request).await,
-        };
-        response.unwrap_or_else(BadCommand::response)
-    }
-}
 
 /// Why a command is not run.
 #[derive(Debug)]
@@ -76,7 +36,7 @@ pub(super) enum BadCommand {
 }
 
 impl BadCommand {
-    fn response(self) -> Response<Full<Bytes>> {
+    pub(super) fn response(self) -> Response<Full<Bytes>> {
         match self {
             Self::Body(problem) => text(StatusCode::BAD_REQUEST, problem),
             Self::Browser => text(StatusCode::FORBIDDEN, "requests from browsers are not allowed"),

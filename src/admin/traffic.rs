@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::losses::{Losses, growth};
 use crate::metrics::{Buckets, ByService, ConnectionResult, Label, Scrape, UpstreamFailure};
 use crate::snapshot::ServiceReport;
 
@@ -29,8 +30,7 @@ struct Sample {
     services: ByService<Totals>,
     /// Handshakes that ended before a service was selected, by result.
     unrouted_handshakes: BTreeMap<String, f64>,
-    /// Failed writes in the state directory since the start.
-    failed_state_writes: f64,
+    losses: Losses,
 }
 
 impl Sample {
@@ -41,8 +41,7 @@ impl Sample {
             unrouted_handshakes: (scrape.sums_by_service("keygate_handshakes_total", "result"))
                 .remove(UNROUTED)
                 .unwrap_or_default(),
-            failed_state_writes: (scrape.values("keygate_state_write_failures_total").next())
-                .map_or(0.0, |(_, count)| count),
+            losses: Losses::of(scrape),
         }
     }
 }
@@ -54,8 +53,8 @@ pub(super) struct RecentTraffic {
     pub(super) services: ByService<ServiceTraffic>,
     /// Handshakes that failed before a service was selected in the last five minutes, by result.
     pub(super) unrouted_handshakes: BTreeMap<String, f64>,
-    /// Failed writes in the state directory in the last five minutes.
-    pub(super) failed_state_writes: f64,
+    /// In the last five minutes.
+    pub(super) losses: Losses,
 }
 
 /// Counters of one service since the start.
@@ -136,11 +135,11 @@ impl TrafficSamples {
         });
         let none = BTreeMap::new();
         let unrouted = base.map_or(&none, |sample| &sample.unrouted_handshakes);
-        let before = base.map_or(0.0, |sample| sample.failed_state_writes);
+        let lost = base.map(|sample| sample.losses.clone()).unwrap_or_default();
         let traffic = RecentTraffic {
             services: traffic.collect(),
             unrouted_handshakes: growth(&sample.unrouted_handshakes, unrouted),
-            failed_state_writes: sample.failed_state_writes - before,
+            losses: sample.losses.since(&lost),
         };
         self.add(sample);
         traffic
@@ -220,17 +219,6 @@ impl Totals {
             ..ServiceTraffic::default()
         }
     }
-}
-
-/// The counters that have grown since they were `before`, each with its growth.
-fn growth(
-    counters: &BTreeMap<String, f64>,
-    before: &BTreeMap<String, f64>,
-) -> BTreeMap<String, f64> {
-    let grown = counters.iter().map(|(label, count)| {
-        (label.clone(), count - before.get(label).copied().unwrap_or_default())
-    });
-    grown.filter(|(_, growth)| *growth > 0.0).collect()
 }
 
 /// A quantile by linear interpolation in its bucket, as `histogram_quantile` of Prometheus. In the

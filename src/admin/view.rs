@@ -6,9 +6,11 @@ use std::time::Instant;
 
 use super::AdminState;
 use super::history::{History, HourCounts};
+use super::losses::Losses;
 use super::servers::{ServerReport, servers};
 use super::traffic::{RecentTraffic, ServiceTraffic, TrafficSamples};
 use crate::confirm::ConfirmReport;
+use crate::listen::AddressLoad;
 use crate::metrics::Scrape;
 use crate::process::lifecycle::Lifecycle;
 use crate::proxy::ServerStates;
@@ -37,8 +39,10 @@ pub(super) struct View {
     pub(super) traffic: BTreeMap<String, ServiceTraffic>,
     /// Handshakes that failed before a service was selected in the last five minutes, by result.
     pub(super) unrouted_handshakes: BTreeMap<String, f64>,
-    /// Failed writes in the state directory in the last five minutes.
-    pub(super) failed_state_writes: f64,
+    /// In the last five minutes.
+    pub(super) losses: Losses,
+    /// The addresses of services and authorizers.
+    pub(super) addresses: Vec<AddressLoad>,
     /// Why the process is not ready; `None` if it is.
     pub(super) not_ready: Option<String>,
     pub(super) stage: Lifecycle,
@@ -53,7 +57,7 @@ impl View {
         let mut memory = state.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let Memory { history, traffic } = &mut *memory;
         history.update(&scrape, now);
-        let RecentTraffic { services: traffic, unrouted_handshakes, failed_state_writes } =
+        let RecentTraffic { services: traffic, unrouted_handshakes, losses } =
             traffic.update(&scrape, &report.services, Instant::now());
         let hours = history.hours().cloned().collect();
         drop(memory);
@@ -65,7 +69,8 @@ impl View {
             hours,
             traffic,
             unrouted_handshakes,
-            failed_state_writes,
+            losses,
+            addresses: state.sources.loads.all(),
             not_ready: state.not_ready(),
             stage: state.sources.drain.stage(),
             servers: state.sources.servers.clone(),

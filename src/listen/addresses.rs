@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tracing::info;
 
 use super::bind::{BindError, bind_listener, configured_addresses, resolved_owner};
-use super::{Address, AddressLimits, ListenSocket, Listener, SocketOwner};
+use super::{Address, AddressLimits, AddressLoads, ListenSocket, Listener, SocketOwner};
 use crate::config::{Config, ListenAddress};
 use crate::process::inherited_sockets::InheritedSockets;
 
@@ -23,6 +23,7 @@ pub(crate) enum ListenChange {
 pub struct Addresses {
     known: HashMap<ListenAddress, Arc<Address>>,
     workers: Vec<mpsc::UnboundedSender<ListenChange>>,
+    loads: AddressLoads,
     /// Kept open, because a later configuration may name an address again.
     inherited: InheritedSockets,
 }
@@ -34,8 +35,16 @@ impl Addresses {
         inherited: InheritedSockets,
     ) -> Self {
         let known = listeners.iter().map(|listener| &listener.address);
-        let known = known.map(|it| (it.configured.clone(), Arc::clone(it))).collect();
-        Self { known, workers, inherited }
+        let known: HashMap<_, _> =
+            known.map(|it| (it.configured.clone(), Arc::clone(it))).collect();
+        let loads = AddressLoads::default();
+        loads.set(known.values());
+        Self { known, workers, loads, inherited }
+    }
+
+    /// The open connections of each address.
+    pub(crate) fn loads(&self) -> AddressLoads {
+        self.loads.clone()
     }
 
     /// Binds the addresses that `config` adds. The returned function makes the workers accept there
@@ -77,6 +86,7 @@ impl Addresses {
     /// more.
     pub(crate) fn close(&mut self) {
         self.known.clear();
+        self.loads.set(self.known.values());
     }
 
     /// Applies mode and group of Unix sockets that were bound before.
@@ -112,5 +122,6 @@ impl Addresses {
                 let _ = worker.send(ListenChange::Add(socket)); // fails if the worker has ended
             }
         }
+        self.loads.set(self.known.values());
     }
 }

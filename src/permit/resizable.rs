@@ -49,6 +49,17 @@ impl ResizableSemaphore {
         inner.free.add_permits(more.saturating_sub(over.unwrap_or_default()));
     }
 
+    /// The limit.
+    pub(crate) fn limit(&self) -> usize {
+        self.0.limit.load(Ordering::Relaxed)
+    }
+
+    /// Number of permits in use, those above a lowered limit included.
+    pub(crate) fn in_use(&self) -> usize {
+        let within = self.limit().saturating_sub(self.0.free.available_permits());
+        within.saturating_add(self.0.over_limit.load(Ordering::Relaxed))
+    }
+
     /// Waits for a permit. Cancel-safe.
     ///
     /// # Errors
@@ -102,10 +113,11 @@ mod tests {
         while out.len() > 4 {
             out.pop();
             assert!(semaphore.try_acquire().is_none(), "{} are in use", out.len());
+            assert_eq!(semaphore.in_use(), out.len());
         }
         out.pop();
         out.extend(semaphore.try_acquire());
-        assert_eq!(out.len(), 4);
+        assert_eq!((out.len(), semaphore.in_use(), semaphore.limit()), (4, 4, 4));
         semaphore.set_limit(2);
         semaphore.set_limit(7);
         out.extend(std::iter::from_fn(|| semaphore.try_acquire()));

@@ -11,6 +11,7 @@ use crate::admin::{AdminListener, AdminSources, AdminState, Drain};
 use crate::blocking::BlockingPool;
 use crate::config::Config;
 use crate::confirm::{AskingTask, ConfirmStatus, Inquiry};
+use crate::listen::AddressLoads;
 use crate::log_writer::{LogReopener, LogWriter};
 use crate::metrics::Exposition;
 use crate::process::heartbeat::Heartbeats;
@@ -121,6 +122,7 @@ impl Links {
         metrics: Metrics,
         asking: Option<AskingTask>,
         exporting: Option<ExportTask>,
+        loads: AddressLoads,
     ) -> Control {
         let drain = Drain::new(self.lifecycle.clone(), metrics.control.drained.clone());
         let health = HealthChecks {
@@ -136,7 +138,7 @@ impl Links {
             current: Arc::clone(&self.current),
             judgements: self.judgements.clone(),
         });
-        let state = self.admin_state(metrics.exposition, confirm, drain);
+        let state = self.admin_state(metrics.exposition, confirm, drain, loads);
         let (heartbeats, hanging) = (self.heartbeats.clone(), self.hanging.clone());
         Control { watcher, health, asking, exporting, heartbeats, hanging, admin, state }
     }
@@ -147,6 +149,7 @@ impl Links {
         exposition: Exposition,
         confirm: ConfirmStatus,
         drain: Drain,
+        loads: AddressLoads,
     ) -> AdminState {
         AdminState::new(AdminSources {
             exposition,
@@ -154,6 +157,7 @@ impl Links {
             confirm,
             recent_hits: self.recent_hits.clone(),
             servers: self.servers.clone(),
+            loads,
             drain,
             hanging: self.hanging.subscribe(),
             commands: self.commands.clone(),

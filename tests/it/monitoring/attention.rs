@@ -1,11 +1,13 @@
 //! The conditions that need attention, although every file is in use and every health check succeeds.
 //!
 //! Guards: `record_failing`, `record_response` in `src/proxy/upstream/server_state.rs` (servers);
-//! `failed_exchanges`, `full_addresses`, `unsaved_state`, `warned` in `src/admin/attention.rs`; `path_of`
-//! in `src/snapshot/load/source/credential_files.rs`; `UNROUTED` in `src/admin/traffic.rs`.
+//! `failed_exchanges`, `full_address` in `src/admin/attention/traffic.rs`; `unsaved_state`, `warned` in
+//! `src/admin/attention/files.rs`; `path_of` in `src/snapshot/load/source/credential_files.rs`;
+//! `UNROUTED` in `src/admin/traffic.rs`.
 
 use std::fs::{copy, create_dir, create_dir_all, remove_dir_all, remove_file};
 use std::io::{Error, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -13,8 +15,10 @@ use std::time::{Duration, SystemTime};
 use rcgen::CertificateParams;
 use serde_json::{Value, json};
 
+use crate::support::asker::{AskedKeygate, UNIX};
 use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
+use crate::support::program::reserved_address;
 use crate::support::proxy::{Configure, Proxy};
 use crate::support::{output_text, system, write_revision};
 
@@ -107,6 +111,58 @@ fn an_address_at_its_limit_of_connections_needs_attention() {
     assert!(problem.starts_with("1 of 1 connections are open"), "{problem}");
     drop(client);
     proxy.wait_for_status("no condition", |status| status["attention"] == json!([]));
+}
+
+/// No service is known of a connection before its ClientHello.
+#[test]
+fn an_address_whose_connections_are_all_in_their_handshakes_needs_attention() {
+    let proxy = Proxy::new().limits("max_connections = 2").start();
+    let silent = [(); 2].map(|()| TcpStream::connect(proxy.address()).unwrap());
+    let (level, problem) = wait_for_condition(&proxy, "address 127.0.0.1:0", "max_connections");
+    assert_eq!(level, "red");
+    assert!(problem.starts_with("2 of 2 connections are open"), "{problem}");
+    let status = proxy.status();
+    assert_eq!(status["attention"][0]["row"], "service-test");
+    assert_eq!(status["traffic"]["test"]["connections"], 0.0);
+    drop(silent);
+    proxy.wait_for_status("no condition", |status| status["attention"] == json!([]));
+
+    // A reload changes the limit.
+    let more = proxy.configuration.clone().limits("max_connections = 1");
+    std::fs::write(proxy.pki.path("keygate.toml"), more.text()).unwrap();
+    proxy.wait_for_generation(2);
+    let _silent = TcpStream::connect(proxy.address()).unwrap();
+    let (_, problem) = wait_for_condition(&proxy, "address 127.0.0.1:0", "max_connections");
+    assert!(problem.starts_with("1 of 1 connections are open"), "{problem}");
+}
+
+#[test]
+fn an_authorizer_without_a_free_connection_needs_attention() {
+    let limits = "client_auth = { trust_anchors = \"ca.pem\" }\nlimits = { max_connections = 1 }\n";
+    let asked = AskedKeygate::start(&format!("{UNIX}{limits}"));
+    let _asker = asked.connect();
+    let subject = format!("address unix:{}", asked.pki.path("ask.sock").display());
+    let (level, _) = wait_for_condition(&asked.keygate, &subject, "1 of 1 connections are open");
+    assert_eq!(level, "red");
+    assert_eq!(asked.keygate.status()["attention"][0]["row"], "authorizer-edge");
+}
+
+#[test]
+fn lost_spans_need_attention_and_those_above_the_rate_do_not() {
+    let nowhere = reserved_address();
+    let settings =
+        format!("endpoint = \"http://{nowhere}\"\ninterval = \"1ms\"\nmax_spans_per_second = 1");
+    let proxy = Proxy::new().workers(1).add("traces", &settings).start();
+    let is_above_rate = |_| {
+        proxy.admits(&proxy.good);
+        proxy.metric("keygate_trace_spans_dropped_total{reason=\"rate\"}") >= 2.0
+    };
+    assert!((0..100).any(is_above_rate), "a request takes less than two seconds");
+    let (level, problem) = wait_for_condition(&proxy, "traces", "traces cannot be exported");
+    assert_eq!(level, "amber");
+    assert!(problem.starts_with("spans lost: "), "{problem}");
+    assert!(problem.contains(" in the last five minutes (export: "), "{problem}");
+    assert!(!problem.contains("rate"), "{problem}");
 }
 
 #[test]

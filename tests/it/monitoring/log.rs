@@ -52,6 +52,13 @@ fn a_stalled_reader_of_the_access_log_costs_lines_which_are_counted() {
         assert!(sent < 100_000, "no line was dropped");
     }
     let lost = dropped(&keygate, "access");
+    let status = keygate.status();
+    let mut conditions = status["attention"].as_array().unwrap().iter();
+    let condition = conditions.find(|condition| condition["subject"] == "log").unwrap();
+    assert_eq!(condition["level"], "amber");
+    let problem = condition["problem"].as_str().unwrap();
+    assert!(problem.starts_with("lines lost: "), "{problem}");
+    assert!(problem.contains(" in the last five minutes (access: "), "{problem}");
     let mut lines = BufReader::new(reader).lines();
     for _ in 0..sent - lost {
         let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();

@@ -2,7 +2,7 @@
 //! traffic flows, what expires next.
 //!
 //! Guards: `update` in `src/admin/page.js`, `keepSelection` in `src/admin/page.js`, `rows` in
-//! `src/admin/page/expiries.rs`, `own_keys` in `src/admin/attention.rs`.
+//! `src/admin/page/expiries.rs`, `own_keys` in `src/admin/attention/files.rs`.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};

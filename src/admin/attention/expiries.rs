@@ -1,0 +1,31 @@
+//! Certificates, CAs, revocation lists and exceptions that have expired, or expire soon.
+
+use super::{Attention, amber, red};
+use crate::admin::view::View;
+use crate::snapshot::{Expiry, ExpiryState};
+use crate::unix_time::utc;
+
+pub(super) fn conditions(view: &View) -> Vec<Attention> {
+    let expiries = view.report.expiries.iter().enumerate();
+    expiries.filter_map(|(index, expiry)| expiring(index, expiry, view.now)).collect()
+}
+
+/// Id of the row of the expiry at `index` in the report.
+pub(in crate::admin) fn expiry_row(index: usize) -> String {
+    format!("expiry-{index}")
+}
+
+fn expiring(index: usize, expiry: &Expiry, now: u64) -> Option<Attention> {
+    let subject = format!("{} of {}", expiry.kind, expiry.subject);
+    let path = expiry.path.as_ref().map(|path| format!(": {path}")).unwrap_or_default();
+    let (at, row) = (format!("{}{path}", utc(expiry.at)), expiry_row(index));
+    match (expiry.state(now), expiry.kind) {
+        // The client of such an exception is rejected, as it was planned.
+        (ExpiryState::Expired, Expiry::EXCEPTION) => {
+            Some(amber(subject, format!("expired at {at}"), row))
+        }
+        (ExpiryState::Expired, _) => Some(red(subject, format!("expired at {at}"), row)),
+        (ExpiryState::Soon, _) => Some(amber(subject, format!("expires at {at}"), row)),
+        (ExpiryState::Valid, _) => None,
+    }
+}

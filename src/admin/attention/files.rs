@@ -1,0 +1,105 @@
+//! Conditions of files: rejected updates, old data, compromised own keys, the state directory.
+
+use std::collections::BTreeSet;
+
+use super::{Attention, amber, red};
+use crate::admin::view::View;
+use crate::metrics::Scrape;
+use crate::shell;
+use crate::snapshot::{FilterReport, Rejection, Report, WarningReport};
+
+pub(super) fn conditions(view: &View) -> Vec<Attention> {
+    let report = &view.report;
+    let rejections = report.rejections();
+    let mut all: Vec<_> = rejections.iter().map(|rejection| rejected(rejection, report)).collect();
+    all.extend(report.filters.iter().filter_map(stale_filter));
+    let stale = report.lists.iter().filter(|list| list.stale);
+    all.extend(stale.map(|list| {
+        let row = format!("list-{}", list.name);
+        amber(format!("list {}", list.name), "older than max_age", row)
+    }));
+    if !report.restart_needed.is_empty() {
+        let settings = report.restart_needed.join(", ");
+        let problem = format!("{settings}: changed, but read at the start only");
+        all.push(amber("configuration", problem, "configuration"));
+    }
+    all.extend(report.warnings.iter().filter(|it| !it.is_elsewhere).map(warned));
+    all.extend(own_keys(view));
+    all.extend(unsaved_state(view));
+    all.extend(hung_files(&view.scrape));
+    all
+}
+
+fn rejected(rejection: &Rejection<'_>, report: &Report) -> Attention {
+    let Rejection { kind, name, path, reason, error, waiting, at: _ } = rejection;
+    let subject = name.map_or_else(|| (*kind).to_owned(), |name| format!("{kind} {name}"));
+    let row = name.map_or_else(|| (*kind).to_owned(), |name| format!("{kind}-{name}"));
+    let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let error = path.map_or_else(|| (*error).to_owned(), |path| format!("{path}: {error}"));
+    if *waiting {
+        let config = report.configuration_path.as_deref();
+        let command = name.map(|name| shell::keygate(&["filter", "accept", name], config));
+        let problem = format!("an update waits{reason}: {error}");
+        return Attention { command, ..amber(subject, problem, row) };
+    }
+    red(subject, format!("rejected{reason}: {error}"), row)
+}
+
+/// A warning of `keygate validate` about what is in use.
+fn warned(warning: &WarningReport) -> Attention {
+    let WarningReport { kind, name, .. } = warning;
+    let subject = name.as_ref().map_or_else(|| (*kind).to_owned(), |name| format!("{kind} {name}"));
+    let row = name.as_ref().map_or_else(|| (*kind).to_owned(), |name| format!("{kind}-{name}"));
+    amber(subject, warning.problem(), row)
+}
+
+fn stale_filter(filter: &FilterReport) -> Option<Attention> {
+    let (subject, row) = (format!("filter {}", filter.name), format!("filter-{}", filter.name));
+    if filter.last_good_in_use {
+        let problem = "the last good filter is in use, because the file was rejected";
+        Some(red(subject, problem, row))
+    } else {
+        let problem = "older than max_age: keys that leaked since are not in it";
+        filter.stale.then(|| amber(subject, problem, row))
+    }
+}
+
+fn own_keys(view: &View) -> Vec<Attention> {
+    let series = view.scrape.values("keygate_own_key_compromised");
+    let authorizers: BTreeSet<_> =
+        view.report.authorizers.iter().map(|authorizer| authorizer.name.as_str()).collect();
+    let compromised = series.filter(|(_, count)| *count > 0.0).map(|(labels, _)| {
+        let label = |name| labels.get(name).copied().unwrap_or_default();
+        let problem = format!("its own key is compromised: {}", label("role"));
+        let name = label("service");
+        let kind = if authorizers.contains(name) { "authorizer" } else { "service" };
+        red(format!("{kind} {name}"), problem, format!("{kind}-{name}"))
+    });
+    compromised.collect()
+}
+
+/// A state directory that cannot be written.
+fn unsaved_state(view: &View) -> Option<Attention> {
+    let problem = match view.report.unsaved.as_slice() {
+        [] if view.losses.state_writes > 0.0 => {
+            let failed = view.losses.state_writes;
+            format!("{failed} writes failed in the last five minutes: see the log")
+        }
+        [] => return None,
+        errors => format!("cannot be written: {}", errors.join("; ")),
+    };
+    Some(red("state directory", problem, "configuration"))
+}
+
+/// Files that hang, and a state directory that another process uses.
+fn hung_files(scrape: &Scrape) -> Vec<Attention> {
+    let value = |series: &str| scrape.values(series).next().map_or(0.0, |(_, value)| value);
+    let hung = value("keygate_files_hung");
+    let problem = format!("{hung} do not respond: see the log");
+    let hung = (hung > 0.0).then(|| red("files", problem, "configuration"));
+    let locked = (value("keygate_state_lock_waiting") > 0.0).then(|| {
+        let problem = "another process uses it, and nothing is saved until it ends";
+        amber("state directory", problem, "configuration")
+    });
+    hung.into_iter().chain(locked).collect()
+}

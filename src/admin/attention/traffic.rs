@@ -1,0 +1,118 @@
+//! Conditions of traffic: servers that are down, failed requests, full addresses, what was lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Attention, amber, red};
+use crate::admin::servers::ServerReport;
+use crate::admin::traffic::{Exchanges, ServiceTraffic};
+use crate::admin::view::View;
+use crate::listen::AddressLoad;
+use crate::unix_time::utc;
+
+/// Share of failed exchanges with the upstream above which a service needs attention, as in the alert
+/// `KeygateRequestsUnanswered`.
+const AMBER_FAILURES: f64 = 0.05;
+/// Share of failed exchanges above which a service does not work, as in the alert
+/// `KeygateUpstreamUnreachable`.
+const RED_FAILURES: f64 = 0.5;
+
+pub(super) fn conditions(view: &View) -> Vec<Attention> {
+    let mut all = servers_down(&view.servers(), view);
+    all.extend(view.traffic.iter().filter_map(failed_exchanges));
+    all.extend(view.addresses.iter().filter_map(|load| full_address(load, view)));
+    all.extend(losses(view));
+    all
+}
+
+/// The servers that get no requests, or whose requests fail. One is amber if its service has responses
+/// of another server, or if other requests to it succeed.
+fn servers_down(servers: &[ServerReport<'_>], view: &View) -> Vec<Attention> {
+    let (up, down): (Vec<_>, Vec<_>) = servers.iter().partition(|server| server.is_up());
+    let serving: BTreeSet<&str> = up.iter().map(|server| server.service).collect();
+    let conditions = down.iter().map(|server| {
+        let subject = format!("service {}", server.service);
+        let since = server.since.map(|at| format!(" since {}", utc(at)));
+        let error = server.error.as_ref().map(|error| format!(": {error}"));
+        let problem = format!(
+            "upstream server {} is {}{}{}",
+            server.server,
+            server.state,
+            since.unwrap_or_default(),
+            error.unwrap_or_default()
+        );
+        let recent = view.traffic.get(server.service).map(|traffic| &traffic.last_minute);
+        let succeeds = server.is_failing() && recent.is_some_and(|it| it.all > it.failures());
+        if succeeds || serving.contains(server.service) {
+            amber(subject, problem, server.row())
+        } else {
+            red(subject, problem, server.row())
+        }
+    });
+    conditions.collect()
+}
+
+/// A service whose exchanges with its upstream failed in the last minute: red if most did.
+fn failed_exchanges((service, traffic): (&String, &ServiceTraffic)) -> Option<Attention> {
+    let Exchanges { all, failed } = &traffic.last_minute;
+    let failures = traffic.last_minute.failures();
+    if failures <= all * AMBER_FAILURES {
+        return None;
+    }
+    let reasons: Vec<_> =
+        failed.iter().map(|(reason, count)| format!("{reason}: {count}")).collect();
+    let problem = format!(
+        "{failures} of {all} requests in the last minute got no response of an upstream server \
+         ({}): see \"upstream failed\" in the log",
+        reasons.join(", ")
+    );
+    let (subject, row) = (format!("service {service}"), format!("service-{service}"));
+    Some(if failures > all * RED_FAILURES {
+        red(subject, problem, row)
+    } else {
+        amber(subject, problem, row)
+    })
+}
+
+/// Share of the connections of an address above which it is full.
+const FULL: f64 = 0.95;
+
+/// An address with nearly as many connections as the services on it may have.
+fn full_address(load: &AddressLoad, view: &View) -> Option<Attention> {
+    let AddressLoad { address, open, max } = load;
+    if (*open as f64) < FULL * *max as f64 {
+        return None;
+    }
+    let problem = format!(
+        "{open} of {max} connections are open, handshakes included, and new ones wait at the limit: \
+         see limits.max_connections"
+    );
+    let address = address.to_string();
+    let services = view.report.services.iter().find(|service| service.listen == address);
+    let authorizers = view.report.authorizers.iter().find(|it| it.listen == address);
+    let row = (services.map(|service| format!("service-{}", service.name)))
+        .or(authorizers.map(|authorizer| format!("authorizer-{}", authorizer.name)))?;
+    Some(red(format!("address {address}"), problem, row))
+}
+
+/// Lines of the logs and spans that were lost.
+fn losses(view: &View) -> Vec<Attention> {
+    let described = |lost: &BTreeMap<String, f64>| {
+        let counts: Vec<_> =
+            lost.iter().map(|(label, count)| format!("{label}: {count}")).collect();
+        format!("{} in the last five minutes ({})", lost.values().sum::<f64>(), counts.join(", "))
+    };
+    let mut all = Vec::new();
+    let (lines, spans) = (&view.losses.log_lines, &view.losses.spans);
+    if !lines.is_empty() {
+        let problem = format!("lines lost: {}; its reader stalls", described(lines));
+        all.push(amber("log", problem, "configuration"));
+    }
+    if !spans.is_empty() {
+        let problem = format!(
+            "spans lost: {}: see \"traces cannot be exported\" in the log",
+            described(spans)
+        );
+        all.push(amber("traces", problem, "configuration"));
+    }
+    all
+}

@@ -1,0 +1,120 @@
+//! The paths of the admin server.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::http::uri::Authority;
+use hyper::{Method, Request, Response, StatusCode};
+
+use super::command::BadCommand;
+use super::response::{rendered, text, typed};
+use super::view::View;
+use super::{AdminState, accept, drain, page, recent_hits, reload, status};
+
+/// Responds to a request of `peer`.
+pub(super) async fn respond(
+    state: &AdminState,
+    peer: String,
+    request: Request<Incoming>,
+) -> Response<Full<Bytes>> {
+    if state.is_loopback && !is_for_loopback(request.headers()) {
+        return text(
+            StatusCode::MISDIRECTED_REQUEST,
+            "the Host header must be an IP address or localhost",
+        );
+    }
+    if let Some(command) = AdminCommand::at(request.uri().path()) {
+        return command.respond(state, peer, request).await;
+    }
+    if ![Method::GET, Method::HEAD].contains(request.method()) {
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed");
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    match request.uri().path() {
+        "/livez" => match state.hang() {
+            None => text(StatusCode::OK, "alive"),
+            Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, &reason),
+        },
+        "/metrics" => {
+            rendered("text/plain; version=0.0.4; charset=utf-8", state.sources.exposition.render())
+        }
+        "/readyz" => match state.not_ready() {
+            None => text(StatusCode::OK, "ready"),
+            Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, &reason),
+        },
+        "/" => rendered(
+            "text/html; charset=utf-8",
+            page::render(state, &View::of(state), request.uri().query()),
+        ),
+        "/page.css" => typed("text/css; charset=utf-8", include_str!("page.css").to_owned()),
+        "/page.js" => typed("text/javascript; charset=utf-8", include_str!("page.js").to_owned()),
+        "/report" => rendered("application/json", recent_hits::json(state)),
+        "/status" => rendered("application/json", status::json(state, &View::of(state))),
+        "/status.txt" => {
+            rendered("text/plain; charset=utf-8", page::text::render(state, &View::of(state)))
+        }
+        _ => {
+            let paths = "not found; the paths are /, /livez, /metrics, /readyz, /report, /status and /status.txt";
+            text(StatusCode::NOT_FOUND, paths)
+        }
+    }
+}
+
+/// A command to the running proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum AdminCommand {
+    /// Accepts the waiting update of the filter with this name.
+    Accept(String),
+    /// Fails readiness, or ends that.
+    Drain,
+    /// Reads changed files again.
+    Reload,
+}
+
+impl AdminCommand {
+    /// The command at `path`.
+    pub(super) fn at(path: &str) -> Option<Self> {
+        match path {
+            "/drain" => Some(Self::Drain),
+            "/reload" => Some(Self::Reload),
+            _ => {
+                let filter = path.strip_prefix("/filters/")?.strip_suffix("/accept")?;
+                Some(Self::Accept(filter.to_owned()))
+            }
+        }
+    }
+
+    /// Runs the command for `peer`.
+    pub(super) async fn respond(
+        self,
+        state: &AdminState,
+        peer: String,
+        request: Request<Incoming>,
+    ) -> Response<Full<Bytes>> {
+        let response = match self {
+            Self::Accept(filter) => accept::respond(state, filter, peer, request).await,
+            Self::Drain => drain::respond(state, &peer, request).await,
+            Self::Reload => reload::respond(state, &peer, request).await,
+        };
+        response.unwrap_or_else(BadCommand::response)
+    }
+}
+
+/// Whether the `Host` of a request is an IP address or `localhost`.
+///
+/// Prevents DNS rebinding, in which the name of another site resolves to this address. Requests
+/// from pages of that site have its name in `Host`.
+fn is_for_loopback(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(header::HOST) else { return true };
+    let Some(host) = host.to_str().ok().and_then(|host| Authority::from_str(host).ok()) else {
+        return false;
+    };
+    let name = host.host();
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
+}
