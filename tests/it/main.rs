@@ -130,6 +130,7 @@ mod monitoring {
     mod log;
     mod prometheus;
     mod status_answers;
+    mod status_browser;
     mod status_page;
     mod traces;
 }

@@ -551,18 +551,19 @@ fn a_list_without_a_key_is_a_warning_and_one_with_the_fingerprint_of_a_certifica
     assert!(files.warnings().is_empty(), "the remedy works");
 }
 
-/// The log of a start that ends at once, because its address is taken.
-fn log_of_a_failed_start(on_terminal: bool) -> String {
+/// The log of a start that ends at once, because its address is taken. On a terminal, `environment`
+/// precedes the command.
+fn log_of_a_failed_start(environment: Option<&str>) -> String {
     let mut files = Files::new();
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let listen = taken.local_addr().unwrap().to_string();
     let name = "server_names = [\"other.example\"]";
     files.configuration = files.configuration.service(name).set("services.listen", listen);
     std::fs::write(files.path(), files.configuration.text()).unwrap();
-    if !on_terminal {
+    let Some(environment) = environment else {
         return output_text(&keygate(&["run", &files.path()]));
-    }
-    let command = format!("{BINARY} run {}", files.path());
+    };
+    let command = format!("{environment} {BINARY} run {}", files.path());
     let output = Command::new("script").args(["-qec", &command, "/dev/null"]).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -574,12 +575,14 @@ fn the_log_is_text_on_a_terminal_and_json_elsewhere() {
         let line = log.lines().find(|line| line.contains(message));
         line.unwrap_or_else(|| panic!("{log}")).to_owned()
     };
-    let text = line(&log_of_a_failed_start(true));
+    let text = line(&log_of_a_failed_start(Some("NO_COLOR=")));
     assert!(
         !text.starts_with('{') && text.contains("\u{1b}[33m WARN\u{1b}[0m "),
         "with colour: {text}"
     );
-    let json = line(&log_of_a_failed_start(false));
+    let plain = line(&log_of_a_failed_start(Some("NO_COLOR=1")));
+    assert!(plain.contains(" WARN ") && !plain.contains('\u{1b}'), "without colour: {plain}");
+    let json = line(&log_of_a_failed_start(None));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["message"], message);
 }
