@@ -17,6 +17,7 @@ pub(super) mod own_key;
 mod own_key_check;
 pub(super) mod private_key;
 pub(super) mod reconfigure_error;
+mod reporting;
 mod rollback_state;
 mod saved_state;
 pub(super) mod signed;
@@ -26,7 +27,7 @@ pub(super) mod state_lock;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use tracing::error;
 
@@ -38,19 +39,13 @@ use self::load_errors::{LoadErrors, all, both};
 use self::own_key::OwnKey;
 use self::reconfigure_error::ReconfigureError;
 use self::saved_state::SavedState;
-use self::source::authorizer::AuthorizerSource;
 use self::source::configuration::{Commit, ConfigChange, Configuration, Prepare, Trigger};
-use self::source::filter::{AcceptError, FilterSource};
-use self::source::list::ListSource;
-use self::source::service::ServiceSource;
+use self::source::filter::AcceptError;
 use self::source::{ServiceIds, Sources, StagedSources};
 use self::state_lock::StateLock;
 use super::current::Snapshot;
-use super::expiry::Expiry;
-use super::report::{Report, WarningReport};
-use super::warning::Warning;
 use crate::config::Config;
-use crate::guard::{CurrentGuard, Guard, WeakCheck};
+use crate::guard::{CurrentGuard, Guard};
 use crate::metrics::ControlMetrics;
 use crate::process::sandbox;
 
@@ -238,18 +233,6 @@ impl Loader {
         Ok((staged, prepare(config)?))
     }
 
-    /// Time until the next exception or CRL expires, or a CRL that is dated in the future is due.
-    #[must_use]
-    pub fn next_expiry(&self) -> Option<Duration> {
-        let now = SystemTime::now();
-        let services = self.sources.services.iter();
-        let crls = services.filter_map(|source| source.time_to_crl_check(now));
-        let authorizers = self.sources.authorizers.iter();
-        let crls = crls.chain(authorizers.filter_map(|source| source.time_to_crl_check(now)));
-        let crls = crls.filter(|left| !left.is_zero());
-        crls.chain(self.sources.exceptions.next_expiry(now)).min()
-    }
-
     /// Accepts the waiting update of a filter on behalf of `peer`, if it has this SHA-256. The next
     /// [`Loader::refresh`] uses it.
     ///
@@ -298,55 +281,11 @@ impl Loader {
         self.state.lock().cloned()
     }
 
-    /// Reports everything in use and the last attempt to read each file.
-    #[must_use]
-    pub fn report(&self) -> Report {
-        Report {
-            generation: self.generation,
-            configuration_path: self.configuration.path().map(|path| path.display().to_string()),
-            configuration: self.configuration.report(),
-            restart_needed: self.configuration.restart_needed(),
-            filters: self.sources.filters.iter().map(FilterSource::report).collect(),
-            lists: self.sources.lists.iter().map(ListSource::report).collect(),
-            weak_keys: self.sources.weak_checks.iter().map(WeakCheck::as_str).collect(),
-            exceptions: self.sources.exceptions.report(),
-            services: self.sources.services.iter().map(ServiceSource::report).collect(),
-            authorizers: self.sources.authorizers.iter().map(AuthorizerSource::report).collect(),
-            expiries: self.expiries(),
-            warnings: self.warnings().iter().map(WarningReport::of).collect(),
-            unsaved: self.state.problems().to_vec(),
-        }
-    }
-
-    /// Objects that expire, earliest first.
-    fn expiries(&self) -> Vec<Expiry> {
-        let services = self.sources.services.iter().flat_map(ServiceSource::expiries);
-        let authorizers = self.sources.authorizers.iter().flat_map(AuthorizerSource::expiries);
-        let exceptions = self.sources.exceptions.expiries();
-        let mut expiries: Vec<_> = services.chain(authorizers).chain(exceptions).collect();
-        expiries.sort_by_key(|expiry| expiry.at);
-        expiries
-    }
-
     /// Paths of all files that are read again when they change.
     #[must_use]
     pub fn paths(&self) -> Vec<PathBuf> {
         let configuration = self.configuration.path().map(Path::to_owned);
         self.sources.paths().cloned().chain(configuration).collect()
-    }
-
-    /// The conditions that an operator must mend although everything can be used.
-    #[must_use]
-    pub fn warnings(&self) -> Vec<Warning> {
-        let now = SystemTime::now();
-        let services = self.sources.services.iter();
-        let services = services.flat_map(|source| source.warnings(now));
-        let authorizers = self.sources.authorizers.iter();
-        let services = services.chain(authorizers.flat_map(|source| source.warnings(now)));
-        let own_keys = self.own_keys.iter().cloned().map(Box::new).map(Warning::OwnKey);
-        let filters = self.sources.filters.iter().flat_map(FilterSource::warnings);
-        let lists = self.sources.lists.iter().flat_map(|list| list.warnings(now));
-        filters.chain(lists).chain(services).chain(own_keys).collect()
     }
 
     /// Builds the next snapshot while the proxy runs; errors are logged.
@@ -384,27 +323,5 @@ impl Loader {
         self.show_expiries();
         let routes = Arc::clone(&self.sources.routes);
         Ok(Snapshot::new(self.generation, guard, services, routes, authorizers))
-    }
-
-    /// Sets the metrics that show that files are checked, and how many do not respond.
-    fn record_file_check(&self) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.metrics.record_file_check(now.as_secs_f64(), file::hung_files());
-    }
-
-    /// Sets the metrics that show when certificates and CRLs expire.
-    fn show_expiries(&self) {
-        for source in &self.sources.services {
-            for (role, expiry) in source.certificate_expiries() {
-                self.metrics.set_certificate_not_after(source.name(), role, expiry as f64);
-            }
-            source.show_crls();
-        }
-        for source in &self.sources.authorizers {
-            for (role, expiry) in source.certificate_expiries() {
-                self.metrics.set_certificate_not_after(source.name(), role, expiry as f64);
-            }
-            source.show_crls();
-        }
     }
 }
