@@ -24,6 +24,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::config::SourceUrl;
+use crate::regular_file::FileSize;
 use crate::resolver::Resolver;
 
 /// Maximum size of the head of a response, in bytes.
@@ -34,7 +35,7 @@ const USER_AGENT: &str = "keygate";
 /// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExchangeError {
-    #[error("the head of the response is larger than {MAX_HEAD} bytes")]
+    #[error("the head of the response is larger than {}", FileSize(MAX_HEAD as u64))]
     HeadTooLarge,
     #[error("TLS handshake failed: {0}")]
     Tls(String),

@@ -6,6 +6,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | `json` | parsing of JSON, with problems in plain words |
 //! | `regular_file` | opening and reading regular files up to a maximum size |
 //! | `unix_time` | times in seconds since the Unix epoch |
 //! | `shell` | commands of keygate as text for a shell |
@@ -78,6 +79,9 @@ pub mod fetch;
 pub mod guard;
 #[cfg(feature = "proxy")]
 mod http_client;
+// Without the proxy, JSON is read by `spki` alone.
+#[cfg_attr(not(feature = "proxy"), allow(dead_code))]
+mod json;
 #[cfg(feature = "proxy")]
 mod keep_alive;
 #[cfg(feature = "proxy")]

@@ -3,12 +3,11 @@
 //! Pipes, sockets, devices and directories are rejected. A configured path may name any of them by
 //! mistake, and a read of a pipe would wait for its writer.
 
+use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-
-use serde_json::error::Category;
 
 /// The error for a directory, a pipe, a socket or a device.
 const NOT_REGULAR: &str = "not a regular file";
@@ -50,7 +49,7 @@ pub(crate) fn read(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
     content.try_reserve_exact(size.saturating_add(1))?;
     (&mut file).take(max_size.saturating_add(1)).read_to_end(&mut content)?;
     if content.len() as u64 > max_size {
-        return Err(too_large(max_size));
+        return Err(too_large(metadata.size().max(content.len() as u64), max_size));
     }
     if state_of(&file.metadata()?) != before {
         let changed = "the file changed while it was read";
@@ -59,20 +58,27 @@ pub(crate) fn read(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// The cause of an error of the operating system, and the remedy if the path or its permissions may
-/// be wrong.
+/// The cause of an error of the operating system, and the remedy if the path, its permissions or the
+/// size of the file may be wrong.
 pub(crate) fn explain(error: &io::Error) -> String {
+    explain_sized(error, "give the path of another file, because no setting raises this maximum")
+}
+
+/// Like [`explain`], with the remedy for a file that is too large.
+pub(crate) fn explain_sized(error: &io::Error, if_too_large: &str) -> String {
     let cause = cause(error);
     let remedy = if error.kind() == io::ErrorKind::NotFound {
-        "; create it, or correct the path"
-    } else if error.kind() == io::ErrorKind::PermissionDenied {
-        "; correct the owner or the mode"
+        "create it, or correct the path"
+    } else if error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_some() {
+        "correct the owner or the mode"
+    } else if is_too_large(error) {
+        if_too_large
     } else if cause == NOT_REGULAR {
-        "; give the path of a file"
+        "give the path of a file"
     } else {
-        ""
+        return cause;
     };
-    format!("{cause}{remedy}")
+    format!("{cause}; {remedy}")
 }
 
 /// The cause of an error of the operating system, without its number.
@@ -81,32 +87,46 @@ pub(crate) fn cause(error: &io::Error) -> String {
     text.split(" (os error ").next().unwrap_or_default().to_owned()
 }
 
-/// Why JSON cannot be used, with its place and without the words of the parser.
-pub(crate) fn json_problem(error: &serde_json::Error) -> String {
-    let cause = match error.classify() {
-        Category::Data => "a member is missing, unknown or of another type",
-        Category::Eof => "the JSON ends too early",
-        Category::Io | Category::Syntax => "not JSON",
-    };
-    match error.line() {
-        0 => cause.to_owned(),
-        line => format!("{cause} (line {line}, column {})", error.column()),
-    }
-}
-
-/// [`json_problem`] as an error of the file.
-pub(crate) fn json_error(error: serde_json::Error) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, json_problem(&error))
-}
-
 /// The attributes that a write to a file changes.
 fn state_of(metadata: &Metadata) -> (u64, i64, i64) {
     (metadata.size(), metadata.mtime(), metadata.mtime_nsec())
 }
 
-/// The error for a file that is larger than `max_size` bytes.
-pub(crate) fn too_large(max_size: u64) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("larger than {max_size} bytes"))
+/// The error for a file of `found` bytes, which is larger than `max_size` bytes.
+pub(crate) fn too_large(found: u64, max_size: u64) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, TooLarge { found, max_size })
+}
+
+/// Whether an error is that of [`too_large`].
+pub(crate) fn is_too_large(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<TooLarge>())
+}
+
+/// A file is larger than its maximum size.
+#[derive(Debug, thiserror::Error)]
+#[error("larger than {}: it has {}", FileSize(*max_size), FileSize(*found))]
+struct TooLarge {
+    found: u64,
+    max_size: u64,
+}
+
+/// A size in bytes as people read it: `16 KiB`, `31 bytes`, `16385 bytes (16.0 KiB)`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileSize(pub(crate) u64);
+
+impl fmt::Display for FileSize {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        let Self(bytes) = *self;
+        match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
+            None => write!(formatter, "{bytes} bytes"),
+            Some((unit, name)) if bytes % unit == 0 => write!(formatter, "{} {name}", bytes / unit),
+            Some((unit, name)) => {
+                let (whole, rest) = (bytes / unit, bytes % unit);
+                write!(formatter, "{bytes} bytes ({whole}.{} {name})", rest * 10 / unit)
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -120,7 +140,10 @@ mod tests {
         std::fs::write(&path, b"12345").unwrap();
         assert_eq!(read(&path, 5).unwrap(), b"12345");
         let error = read(&path, 4).unwrap_err();
-        assert_eq!(error.to_string(), "larger than 4 bytes");
+        assert_eq!(error.to_string(), "larger than 4 bytes: it has 5 bytes");
+        let remedy = "give the path of another file, because no setting raises this maximum";
+        assert_eq!(explain(&error), format!("{error}; {remedy}"));
+        assert_eq!(explain_sized(&error, "raise it"), format!("{error}; raise it"));
     }
 
     #[test]
@@ -132,17 +155,25 @@ mod tests {
         let denied = io::Error::from_raw_os_error(libc::EACCES);
         assert_eq!(explain(&denied), "Permission denied; correct the owner or the mode");
         assert_eq!(explain(&io::Error::from_raw_os_error(libc::EIO)), "Input/output error");
+        // The sandbox, whose text has a remedy of its own.
+        let outside = io::Error::new(io::ErrorKind::PermissionDenied, "outside; restart");
+        assert_eq!(explain(&outside), "outside; restart");
     }
 
     #[test]
-    fn a_problem_of_json_has_its_place() {
-        let problem = |text| json_problem(&serde_json::from_str::<Vec<u8>>(text).unwrap_err());
-        assert_eq!(problem("[1,\n x]"), "not JSON (line 2, column 2)");
-        assert_eq!(problem("[1"), "the JSON ends too early (line 1, column 2)");
-        let data = "a member is missing, unknown or of another type";
-        assert_eq!(problem("[true]"), format!("{data} (line 1, column 5)"));
-        let error = serde_json::from_value::<u8>(serde_json::Value::Null).unwrap_err();
-        assert_eq!(json_problem(&error), data);
+    fn a_size_has_the_unit_of_a_person_and_no_byte_is_lost() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (1024, "1 KiB"),
+            (16_385, "16385 bytes (16.0 KiB)"),
+            (131_096, "131096 bytes (128.0 KiB)"),
+            (256 << 20, "256 MiB"),
+            (1_073_741_848, "1073741848 bytes (1.0 GiB)"),
+            (u64::MAX, "18446744073709551615 bytes (17179869183.9 GiB)"),
+        ] {
+            assert_eq!(FileSize(bytes).to_string(), text);
+        }
     }
 
     #[test]

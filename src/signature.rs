@@ -149,14 +149,20 @@ mod tests {
     #[test]
     fn a_missing_and_a_large_file_are_errors() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("test.minisig");
-        let problem = || FileSignature::read(&path).unwrap_err().to_string();
-        assert!(problem().contains("test.minisig is missing"), "{}", problem());
+        let (file, path) = (directory.path().join("test"), directory.path().join("test.minisig"));
+        let keys = keys(KEY);
+        let fails = |expected: &str| {
+            let problem = keys.verify_beside(&file, [&b"test"[..]]).unwrap_err().to_string();
+            assert!(problem.contains(expected), "{problem}");
+        };
+        fails("test.minisig is missing");
         std::fs::write(&path, " ".repeat((16 << 10) + 1)).unwrap();
-        assert!(problem().contains("larger than 16384 bytes"), "{}", problem());
+        let large = "test.minisig: larger than 16 KiB: it has 16385 bytes (16.0 KiB); ";
+        fails(&format!("{large}sign the file again with `minisign -S`, or fetch the signature"));
         let problem = MinisignKeys::read(&path).unwrap_err().to_string();
-        assert!(problem.contains("larger than 16384 bytes"), "{problem}");
+        let remedy = "give the file that `minisign -G` wrote for the public key (.pub)";
+        assert!(problem.ends_with(&format!("{large}{remedy}")), "{problem}");
         std::fs::write(&path, b"\xff").unwrap();
-        assert!(FileSignature::read(&path).unwrap_err().to_string().contains("not UTF-8 text"));
+        fails("not UTF-8 text; sign the file again");
     }
 }

@@ -65,7 +65,7 @@ pub enum BlocklistError {
         found: usize,
     },
     /// The file has more records than an index can count.
-    #[error("it has {found} records, and the maximum is {}", u32::MAX)]
+    #[error("it has {found} records, and the maximum is {}: split it into several lists", u32::MAX)]
     TooMany {
         /// Number of records.
         found: usize,

@@ -59,7 +59,7 @@ pub enum BlocklistFileError {
         source: MetadataError,
     },
     /// The file cannot be read.
-    #[error("{}", regular_file::explain(.0))]
+    #[error("{}", regular_file::explain_sized(.0, "raise max_size, or give the path of a blocklist"))]
     Read(#[from] io::Error),
 }
 
@@ -157,7 +157,8 @@ mod tests {
     #[test]
     fn an_error_names_the_file_and_what_differs() {
         let files = Files::new();
-        assert_eq!(files.problem(31), "larger than 31 bytes");
+        let problem = "larger than 31 bytes: it has 32 bytes; raise max_size, or give the path of a blocklist";
+        assert_eq!(files.problem(31), problem);
         let other = "00".repeat(32);
         files.write_metadata(&other);
         let problem = files.problem(32);
@@ -165,9 +166,11 @@ mod tests {
         let metadata = metadata_path(&files.list());
         fs::write(&metadata, "{}").unwrap();
         let problem = files.problem(32);
-        assert!(problem.contains("badkeysdata.json: not the metadata of a blocklist"), "{problem}");
+        let expected = "badkeysdata.json: not the metadata of a blocklist: bkformat: the member is missing (line 1,";
+        assert!(problem.contains(expected), "{problem}");
         fs::write(&metadata, " ".repeat((1 << 20) + 1)).unwrap();
-        assert!(files.problem(32).contains("badkeysdata.json: larger than 1048576 bytes"));
+        let problem = "badkeysdata.json: larger than 1 MiB: it has 1048577 bytes (1.0 MiB); fetch the file again";
+        assert!(files.problem(32).ends_with(problem), "{}", files.problem(32));
         fs::remove_file(&metadata).unwrap();
         symlink("missing.json", &metadata).unwrap();
         assert!(files.problem(32).contains("badkeysdata.json: No such file"));

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use toml::value::{Datetime, Offset};
 
 use super::Findings;
+use crate::json::{self, JsonError};
 use crate::{regular_file, unix_time};
 
 /// The format of the list that is read here.
@@ -71,8 +72,8 @@ pub enum MetadataError {
         found: u8,
     },
     /// The file is no JSON, or a member is missing or of another type.
-    #[error("not the metadata of a blocklist: {}; fetch the file again", shown(&.0.to_string()))]
-    Json(#[source] serde_json::Error),
+    #[error("not the metadata of a blocklist: {0}; fetch the file again")]
+    Json(#[from] JsonError),
     /// A name has characters that have no place in a header field or log line.
     #[error(
         "blocklists[{index}].name: {found:?} is not 1 to 64 letters, digits, '.', '-', '_', '/', '+' and ':'; fetch the file again"
@@ -84,7 +85,7 @@ pub enum MetadataError {
         found: String,
     },
     /// The file cannot be read.
-    #[error("{}", regular_file::explain(.0))]
+    #[error("{}", regular_file::explain_sized(.0, "fetch the file again"))]
     Read(#[from] io::Error),
     /// The SHA-256 is not one.
     #[error("blocklist_sha256: {found:?} is not 64 hex digits; fetch the file again")]
@@ -123,11 +124,11 @@ impl Metadata {
     /// Returns an error if it is no JSON, if `bkformat` is not 0, or if the date, the SHA-256, the
     /// number or the name of a collection is not valid.
     pub fn parse(json: &[u8]) -> Result<Self, MetadataError> {
-        let format: RawFormat = serde_json::from_slice(json).map_err(MetadataError::Json)?;
+        let format: RawFormat = json::parse(json)?;
         if format.bkformat != FORMAT {
             return Err(MetadataError::Format { found: format.bkformat });
         }
-        let raw: RawMetadata = serde_json::from_slice(json).map_err(MetadataError::Json)?;
+        let raw: RawMetadata = json::parse(json)?;
         let is_deprecated =
             !matches!(raw.deprecated, serde_json::Value::Null | serde_json::Value::Bool(false));
         Ok(Self {
@@ -267,17 +268,22 @@ mod tests {
         let long = format!("\"{}\"", "x".repeat(65));
         for (member, value, problem) in [
             ("bkformat", "1", "bkformat: 1, and keygate reads 0"),
-            ("bkformat", "", "missing field `bkformat`"),
-            ("bkformat", "\"0\"", "invalid type: string"),
+            ("bkformat", "", "blocklist: bkformat: the member is missing (line 1,"),
+            ("bkformat", "\"0\"", "blocklist: bkformat: \"0\" is not a whole number (line 1,"),
             ("date", "\"soon\"", "date: \"soon\" is not a date"),
             ("date", "\"2026-02-30\"", "date: \"2026-02-30\" is not"),
             ("date", "\"01:00:00\"", "date: \"01:00:00\" is not"),
             ("date", "\"0000-01-01T00:00:00Z\"", "date: \"0000-01-01T00:00:00Z\" is not"),
             ("date", "\"1970-01-01T00:00:00+01:00\"", "is not a date"),
-            ("date", "7", "invalid type: integer `7`"),
+            ("date", "7", "blocklist: date: 7 is not text in quotes (line 1, column"),
             ("blocklist_sha256", "\"e3b0\"", "blocklist_sha256: \"e3b0\" is not 64 hex digits"),
-            ("blocklists", "", "missing field `blocklists`"),
-            ("blocklists", "{}", "invalid type: map"),
+            ("blocklists", "", "blocklist: blocklists: the member is missing (line 1,"),
+            ("blocklists", "{}", "blocklist: blocklists: an object is not an array (line 1,"),
+            (
+                "blocklists",
+                &collections(&[("1", "\"a\""), ("\"2\"", "\"b\"")]),
+                "blocklist: blocklists[1].id: \"2\" is not a whole number",
+            ),
             ("blocklists", &collections(&[("256", "\"a\"")]), "blocklists[0].id: 256 is not"),
             ("blocklists", &collections(&[("-1", "\"a\"")]), "blocklists[0].id: -1 is not"),
             (
@@ -292,6 +298,9 @@ mod tests {
         ] {
             let error = with(member, value).unwrap_err().to_string();
             assert!(error.contains(problem), "{member} {value}: {error}");
+            let has_remedy =
+                error.contains("fetch the file again") || error.contains("newer keygate");
+            assert!(has_remedy, "{error}");
         }
         for text in ["", "[]", "{", "null", "\u{feff}{}"] {
             let error = Metadata::parse(text.as_bytes()).unwrap_err().to_string();

@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::printable::printable;
 use super::{BoxedError, CliError};
 use crate::config::ListenAddress;
-use crate::regular_file::json_problem;
+use crate::json::{self, JsonError};
 
 /// Maximum size of a response body, in bytes; a larger body is an error.
 const MAX_BODY: usize = 16 << 20;
@@ -38,10 +38,9 @@ pub(super) enum AdminError {
     #[error("the admin address {address}: {source}")]
     Exchange { address: ListenAddress, source: BoxedError },
     #[error(
-        "the admin address {address}: unexpected response: {}; is another program or version of keygate there?",
-        json_problem(source)
+        "the admin address {address}: unexpected response: {source}; is another program or version of keygate there?"
     )]
-    Json { address: ListenAddress, source: serde_json::Error },
+    Json { address: ListenAddress, source: JsonError },
     #[error("the admin address {address}: no response within {timeout:?}")]
     Timeout { address: ListenAddress, timeout: Duration },
     /// A response other than 200; the body gives the reason.
@@ -77,13 +76,13 @@ impl AdminClient {
     }
 
     /// Converts a JSON value of a response.
-    pub(super) fn parse_value<T: DeserializeOwned>(&self, value: Value) -> Result<T, AdminError> {
-        serde_json::from_value(value)
+    pub(super) fn parse_value<T: DeserializeOwned>(&self, value: &Value) -> Result<T, AdminError> {
+        json::from_value(value)
             .map_err(|source| AdminError::Json { address: self.address.clone(), source })
     }
 
     fn parse<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, AdminError> {
-        serde_json::from_slice(body)
+        json::parse(body)
             .map_err(|source| AdminError::Json { address: self.address.clone(), source })
     }
 

@@ -13,6 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use zeroize::Zeroizing;
 
 use super::{CliError, Exit};
+use crate::regular_file::FileSize;
 use crate::spki::{Fingerprint, InputError, keys_in};
 
 #[derive(Debug, clap::Subcommand)]
@@ -50,8 +51,13 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CliError> {
     } else {
         File::open(path).and_then(|file| file.take(MAX_SIZE + 1).read_to_end(&mut content))
     };
-    if read.map_err(failed)? as u64 > MAX_SIZE {
-        return Err(failed(io::Error::other(format!("larger than {MAX_SIZE} bytes"))));
+    let found = read.map_err(failed)? as u64;
+    if found > MAX_SIZE {
+        let problem = format!(
+            "larger than {}, so that it is neither a proof nor a private key",
+            FileSize(MAX_SIZE)
+        );
+        return Err(failed(io::Error::other(problem)));
     }
     Ok(content)
 }

@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let admin = AdminClient::new(&address, args.timeout)?;
     let response: Value = admin.post_json("/reload", "{}".to_owned())?;
     let Reloaded { generation, pending, rejected, restart_needed, warnings } =
-        admin.parse_value(response.clone())?;
+        admin.parse_value(&response)?;
     let is_done = rejected.is_empty() && !pending;
     let exit = if is_done { Exit::Done } else { Exit::Rejected };
     if args.json {

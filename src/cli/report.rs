@@ -76,15 +76,14 @@ struct ReportedHit {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let address = ListenAddress::read_admin(&args.config.path())?;
-    let report: ReportBody = AdminClient::new(&address, TIMEOUT)?.get_json("/report")?;
+    let client = AdminClient::new(&address, TIMEOUT)?;
+    let report: ReportBody = client.get_json("/report")?;
     let from = unix_time::now().saturating_sub(args.since.as_secs());
     let hits = report.clients.into_iter().map(|value| {
-        let hit: ReportedHit = serde_json::from_value(value.clone())?;
+        let hit: ReportedHit = client.parse_value(&value)?;
         Ok((value, hit))
     });
-    let hits = hits
-        .collect::<Result<Vec<_>, serde_json::Error>>()
-        .map_err(|source| AdminError::Json { address, source })?;
+    let hits = hits.collect::<Result<Vec<_>, AdminError>>()?;
     let seen = hits.into_iter().filter(|(_, hit)| hit.last_seen >= from);
     let seen: Vec<(Value, ReportedHit)> = seen.collect();
     let mut output = CliOutput::new();

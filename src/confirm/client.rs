@@ -19,6 +19,7 @@ use crate::config::SourceUrl;
 use crate::http_client::{self, ExchangeError};
 use crate::metrics::ConfirmationResult;
 use crate::proof::MAX_BODY;
+use crate::regular_file::FileSize;
 use crate::resolver::Resolver;
 use crate::spki::Fingerprint;
 
@@ -83,7 +84,7 @@ pub(super) enum SourceError {
     Timeout(Duration),
     #[error("TLS handshake failed: {0}")]
     Tls(String),
-    #[error("the response is larger than {MAX_BODY} bytes")]
+    #[error("the response is larger than {}", FileSize(MAX_BODY as u64))]
     TooLarge,
     #[error("{0}")]
     Unreachable(String),

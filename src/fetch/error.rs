@@ -9,6 +9,7 @@ use hyper::StatusCode;
 use crate::badkeys::MetadataError;
 use crate::config::SourceUrl;
 use crate::http_client::ExchangeError;
+use crate::regular_file::{self, FileSize};
 use crate::snapshot::{FilterRejection, ListFileError};
 use crate::tls::{self, TlsFileError};
 
@@ -71,7 +72,7 @@ pub enum FetchError {
         user: u32,
     },
     /// A file or directory cannot be read or written.
-    #[error("{}: {source}{}", path.display(), remedy_of(.source))]
+    #[error("{}: {}{}", path.display(), regular_file::cause(.source), remedy_of(.source))]
     Io {
         /// The file or directory.
         path: PathBuf,
@@ -192,7 +193,8 @@ pub enum UnpackError {
     NotPacked,
     /// The unpacked content is too large.
     #[error(
-        "it is unpacked larger than max_size, {max_size} bytes; correct url, or raise max_size"
+        "it is unpacked larger than max_size, {}; correct url, or raise max_size",
+        FileSize(*max_size)
     )]
     TooLarge {
         /// The maximum, in bytes.
@@ -202,7 +204,7 @@ pub enum UnpackError {
     #[error("the xz file ends early: it is truncated at the source; try again later")]
     Truncated,
     /// A file cannot be written.
-    #[error("{}: {source}{}", path.display(), remedy_of(.source))]
+    #[error("{}: {}{}", path.display(), regular_file::cause(.source), remedy_of(.source))]
     Write {
         /// The file.
         path: PathBuf,
@@ -266,7 +268,15 @@ pub enum TransferError {
     )]
     Tls(String),
     /// The file is too large.
-    #[error("larger than {max} bytes, the maximum{}", if *.is_max_size { "; correct url, or raise max_size" } else { "; correct url" })]
+    #[error(
+        "larger than {}, the maximum; {}",
+        FileSize(*max),
+        if *is_max_size {
+            "correct url, or raise max_size"
+        } else {
+            "correct url, because no setting raises this maximum"
+        }
+    )]
     TooLarge {
         /// The maximum, in bytes.
         max: u64,
@@ -290,7 +300,7 @@ pub enum TransferError {
     #[error("the name has no address: {0}; correct the name in url, or check the DNS")]
     Unresolved(String),
     /// The file cannot be written.
-    #[error("{}: {source}{}", path.display(), remedy_of(.source))]
+    #[error("{}: {}{}", path.display(), regular_file::cause(.source), remedy_of(.source))]
     Write {
         /// The file.
         path: PathBuf,
@@ -346,6 +356,12 @@ fn remedy_of(error: &io::Error) -> &'static str {
         "; make the directory of the file writable for the user that runs keygate fetch"
     } else if kind == io::ErrorKind::NotFound {
         "; create the directory of the file"
+    } else if kind == io::ErrorKind::ReadOnlyFilesystem {
+        "; mount the file system of the file writable"
+    } else if kind == io::ErrorKind::NotADirectory {
+        "; remove what has the name of the directory, or give another path"
+    } else if regular_file::is_too_large(error) {
+        "; give the path of another file, because no setting raises this maximum"
     } else {
         ""
     }

@@ -76,7 +76,11 @@ mod tests {
         assert_eq!(unpacked(PACKED, 7).unwrap(), b"a list\n");
         let twice = [PACKED, PACKED].concat();
         assert_eq!(unpacked(&twice, 14).unwrap(), b"a list\na list\n");
-        assert!(unpacked(PACKED, 6).unwrap_err().contains("larger than max_size, 6 bytes"));
+        assert!(
+            unpacked(PACKED, 6)
+                .unwrap_err()
+                .contains("larger than max_size, 6 bytes; correct url, or raise max_size")
+        );
         assert!(unpacked(&twice, 13).unwrap_err().contains("larger than max_size"));
     }
 

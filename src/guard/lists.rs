@@ -31,13 +31,15 @@ pub enum ListError {
         /// Number of the line.
         line: usize,
     },
-    /// The line is not a digest.
+    /// The line is not a digest. Its text is not shown, because it may be a private key.
     #[error(
-        "line {line}: not a fingerprint; write the SHA-256 of a SubjectPublicKeyInfo in hex or base64, or rsa-modulus: or ec-x: and a SHA-256, as `keygate key --lists` prints it; comments begin with '#'"
+        "line {line}: not a fingerprint (length {length}); write the SHA-256 of a SubjectPublicKeyInfo in hex or base64, or rsa-modulus: or ec-x: and a SHA-256, as `keygate key --lists` prints it; comments begin with '#'"
     )]
     NotADigest {
         /// Number of the line.
         line: usize,
+        /// Number of characters of the line, without comment and spaces around it.
+        length: usize,
     },
 }
 
@@ -85,7 +87,8 @@ impl FingerprintList {
 
 /// Parses the line with this number, which has no comment.
 fn parse_line(text: &str, line: usize) -> Result<KeyDigest, ListError> {
-    let digest = KeyDigest::parse(text).ok_or(ListError::NotADigest { line })?;
+    let not_a_digest = || ListError::NotADigest { line, length: text.chars().count() };
+    let digest = KeyDigest::parse(text).ok_or_else(not_a_digest)?;
     let is_of_certificate = !digest.is_of_number() && text.contains(':');
     if is_of_certificate { Err(ListError::Certificate { line }) } else { Ok(digest) }
 }
@@ -260,9 +263,10 @@ mod tests {
 
     #[test]
     fn an_error_names_the_line_that_is_not_a_fingerprint() {
-        let text = format!("# a\n{}\nabc\n", Fingerprint::of(b"one"));
+        let text = format!("# a\n{}\n abc # one\n", Fingerprint::of(b"one"));
         let error = FingerprintList::parse("x", &text).unwrap_err();
-        assert_eq!(error, ListError::NotADigest { line: 3 });
+        assert_eq!(error, ListError::NotADigest { line: 3, length: 3 });
+        assert!(!error.to_string().contains("abc"), "{error}");
     }
 
     #[test]

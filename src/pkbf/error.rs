@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::{HEADER_SIZE, MAX_HASH_LENGTH, MIN_HASH_LENGTH};
-use crate::regular_file::explain;
+use crate::regular_file::{FileSize, explain};
 
 /// Why a file is not a usable filter.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +70,8 @@ pub enum FilterError {
     },
     /// The bit field does not fit into memory.
     #[error(
-        "cannot allocate {bytes} bytes for the bit field; give the process more memory, or use a smaller filter"
+        "cannot allocate {} for the bit field; give the process more memory, or use a smaller filter",
+        FileSize(*bytes)
     )]
     OutOfMemory {
         /// Size of the bit field, in bytes.
@@ -78,7 +79,9 @@ pub enum FilterError {
     },
     /// The file is larger than the configured maximum.
     #[error(
-        "the file is {found} bytes long, max_size allows {allowed}; raise max_size, or give the path of a filter"
+        "the file is {} long, max_size allows {}; raise max_size, or give the path of a filter",
+        FileSize(*found),
+        FileSize(*allowed)
     )]
     TooLarge {
         /// Size of the file, in bytes.

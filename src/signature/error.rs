@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::keys::{KEY_LENGTH, KEY_TEXT_LENGTH};
 use super::{UNTRUSTED, algorithm_and_id};
-use crate::regular_file::cause;
+use crate::regular_file::{cause, explain_sized};
 
 /// Why the signature of a file cannot be relied on.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,7 @@ pub enum SignatureError {
         signature: PathBuf,
     },
     /// The file of keys cannot be used.
-    #[error("minisign_key {}: {source}{}", path.display(), remedy_for_keys(path, source))]
+    #[error("minisign_key {}: {}", path.display(), problem_of_keys(path, source))]
     Keys {
         /// The file of keys.
         path: PathBuf,
@@ -38,7 +38,7 @@ pub enum SignatureError {
     },
     /// A copy in the state directory has no signature.
     #[error(
-        "{} has no signature, because minisign_key was not set when the copy was written",
+        "{} has no signature, because minisign_key was not set when the copy was written; mend the file itself, which the copy cannot replace",
         copy.display()
     )]
     NotKept {
@@ -62,7 +62,7 @@ pub enum SignatureError {
         expected: String,
     },
     /// The signature file cannot be used.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), problem_of_signature(source))]
     Unusable {
         /// The signature file.
         path: PathBuf,
@@ -101,24 +101,38 @@ pub enum SignatureFileError {
     Text,
 }
 
-fn remedy_for_keys(path: &Path, problem: &SignatureFileError) -> &'static str {
-    match problem {
+/// The problem of a file of keys, and the remedy.
+fn problem_of_keys(path: &Path, problem: &SignatureFileError) -> String {
+    const GIVE_FILE: &str = "give the file that `minisign -G` wrote for the public key (.pub)";
+    let remedy = match problem {
         SignatureFileError::Read(_) if is_key(path) => {
-            "; the value is a key, and not the path of a file: give the path of the file that `minisign -G` wrote for the key (.pub)"
+            "the value is a key, and not the path of a file: give the path of the file that `minisign -G` wrote for the key (.pub)"
         }
         SignatureFileError::Read(error) if error.kind() == io::ErrorKind::NotFound => {
-            "; give the path of the file that `minisign -G` wrote for the public key (.pub)"
+            "give the path of the file that `minisign -G` wrote for the public key (.pub)"
         }
-        SignatureFileError::Read(_) => "",
+        SignatureFileError::Read(error) => return explain_sized(error, GIVE_FILE),
         SignatureFileError::SecretKey => {
-            "; give the file of the public key (.pub), and remove the secret key from this machine"
+            "give the file of the public key (.pub), and remove the secret key from this machine"
         }
         SignatureFileError::Algorithm
         | SignatureFileError::Legacy
         | SignatureFileError::Line { .. }
-        | SignatureFileError::Text => {
-            "; give the file that `minisign -G` wrote for the public key (.pub)"
-        }
+        | SignatureFileError::Text => GIVE_FILE,
+    };
+    format!("{problem}; {remedy}")
+}
+
+/// The problem of a signature file, and the remedy.
+fn problem_of_signature(problem: &SignatureFileError) -> String {
+    const SIGN: &str = "sign the file again with `minisign -S`, or fetch the signature again";
+    match problem {
+        SignatureFileError::Legacy => problem.to_string(),
+        SignatureFileError::Read(error) => explain_sized(error, SIGN),
+        SignatureFileError::Algorithm
+        | SignatureFileError::Line { .. }
+        | SignatureFileError::SecretKey
+        | SignatureFileError::Text => format!("{problem}; {SIGN}"),
     }
 }
 

@@ -5,10 +5,7 @@ use std::path::{Path, PathBuf};
 
 use minisign_verify::Signature;
 
-use super::{
-    KeyId, MAX_SIZE, SignatureError, SignatureFileError, UNTRUSTED, algorithm_and_id, text_of,
-};
-use crate::regular_file;
+use super::{KeyId, SignatureError, SignatureFileError, UNTRUSTED, algorithm_and_id, text_of};
 
 /// Maximum length of a comment that is shown, in characters.
 const MAX_COMMENT: usize = 200;
@@ -25,7 +22,8 @@ const LEGACY: &[u8; 2] = b"Ed";
 /// Algorithm of a signature of the BLAKE2b hash of the content.
 const PREHASHED: &[u8; 2] = b"ED";
 
-/// A well-formed signature. Nothing in it is true before [`MinisignKeys::verify`](super::MinisignKeys::verify) has succeeded.
+/// A well-formed signature. Nothing in it is true before
+/// [`MinisignKeys::verify`](super::MinisignKeys::verify) has succeeded.
 #[derive(Clone)]
 pub struct FileSignature {
     pub(super) path: PathBuf,
@@ -35,15 +33,6 @@ pub struct FileSignature {
 }
 
 impl FileSignature {
-    /// Reads the signature file at `path`.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read, is larger than [`MAX_SIZE`], or is not a
-    /// signature of a hash.
-    pub fn read(path: &Path) -> Result<Self, SignatureError> {
-        Self::of_file(path, regular_file::read(path, MAX_SIZE))
-    }
-
     /// The signature in a file, which was read with this result.
     ///
     /// # Errors

@@ -85,7 +85,8 @@ impl MinisignKeys {
         path: &Path,
         content: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<FileSignature, SignatureError> {
-        let signature = FileSignature::read(&signature_path(path))?;
+        let path = signature_path(path);
+        let signature = FileSignature::of_file(&path, regular_file::read(&path, MAX_SIZE))?;
         self.verify(&signature, content)?;
         Ok(signature)
     }

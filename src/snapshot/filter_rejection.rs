@@ -1,7 +1,7 @@
 //! Why a filter update is rejected, and what the operator can do about it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::pkbf::{FilterError, Plausibility};
 use crate::regular_file::explain;
@@ -122,10 +122,10 @@ pub enum FilterRejection {
 #[derive(Debug, thiserror::Error)]
 pub enum CanaryFileError {
     /// The file is not text, and holds no usable key.
-    #[error(transparent)]
+    #[error("{0}; give certificates or public keys that the filter must have")]
     Key(InputError),
     /// A line of the file holds no usable key.
-    #[error("line {line}: {source}")]
+    #[error("line {line}: {source}; give certificates or public keys that the filter must have")]
     Line {
         /// Line number, counted from 1.
         line: u64,
@@ -144,6 +144,23 @@ impl FilterRejection {
             Self::NewHitsOfNewFilter { new_hits, allowed }
         } else {
             self
+        }
+    }
+
+    /// The path of the file of canaries because of which the filter is rejected, as configured.
+    pub(super) fn canary_file(&self) -> Option<&Path> {
+        match self {
+            Self::CanaryFile { path, .. } | Self::CanaryMissing { path, .. } => Some(path),
+            Self::File(_)
+            | Self::Future { .. }
+            | Self::NewHits { .. }
+            | Self::NewHitsOfNewFilter { .. }
+            | Self::Plausibility(_)
+            | Self::RandomHits { .. }
+            | Self::Rollback { .. }
+            | Self::Shrunk { .. }
+            | Self::Signature(_)
+            | Self::Untried { .. } => None,
         }
     }
 

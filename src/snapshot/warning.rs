@@ -259,7 +259,11 @@ impl fmt::Display for Warning {
                 "{file}: it has no effect without client_auth.crls; add the lists, or remove the key"
             ),
             Self::EmptyFilter { filter } => {
-                write!(formatter, "filter {filter:?}: it has no entries, so no key is a hit")
+                write!(
+                    formatter,
+                    "filter {filter:?}: it has no entries, so no key is a hit; add keys with \
+                     `keygate filter add`, or remove the filter"
+                )
             }
             Self::EmptyList { list } => write!(
                 formatter,

@@ -19,6 +19,7 @@ use aws_lc_rs::error::{KeyRejected, Unspecified};
 pub use self::pkcs12::EncryptedStore;
 use self::text::Text;
 use super::{CertificateError, Fingerprint};
+use crate::regular_file::FileSize;
 
 /// A key, or an unusable place, in an input.
 #[derive(Debug)]
@@ -71,7 +72,7 @@ pub enum InputError {
     )]
     Passphrase(EncryptedStore),
     /// The object is larger than any key.
-    #[error("{what} of more than {limit} bytes is not a key")]
+    #[error("{what} of more than {} is not a key; give the key alone", FileSize(*limit as u64))]
     TooLarge {
         /// The kind of object.
         what: &'static str,

@@ -11,6 +11,7 @@ use rustls::ClientConfig;
 use zeroize::Zeroizing;
 
 use crate::config::{AlpnProtocol, TracesConfig};
+use crate::regular_file::cause;
 use crate::snapshot::{self, ExposedKeyFile};
 use crate::tls::{self, TlsFileError};
 
@@ -49,7 +50,7 @@ pub enum TracesError {
         line: usize,
     },
     /// A file cannot be read.
-    #[error("traces.{key} {}: {source}; {remedy}", path.display())]
+    #[error("traces.{key} {}: {}; {remedy}", path.display(), cause(source))]
     Read {
         /// Configuration key that names the file.
         key: &'static str,

@@ -140,7 +140,11 @@ fn waiting(admin: &AdminClient, name: &str) -> Result<WaitingReport, CliError> {
             "{name}: the update that waited is no longer in {path}; `keygate status` has the reason \
              why the file is rejected"
         ))),
-        Some(_) => Err(CliError::Operation(format!("{name}: no update waits to be accepted"))),
-        None => Err(CliError::Operation(format!("the running proxy has no filter {name:?}"))),
+        Some(_) => Err(CliError::Operation(format!(
+            "{name}: no update waits to be accepted; `keygate status` has the state of each filter"
+        ))),
+        None => Err(CliError::Operation(format!(
+            "the running proxy has no filter {name:?}; `keygate status` has the names"
+        ))),
     }
 }

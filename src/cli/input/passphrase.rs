@@ -9,6 +9,7 @@ use console::Term;
 use zeroize::Zeroizing;
 
 use crate::cli::CliError;
+use crate::regular_file::{FileSize, explain};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct PassphraseArgs {
@@ -26,7 +27,11 @@ impl PassphraseArgs {
     pub(super) fn source(&self) -> Result<PassphraseSource, CliError> {
         let Some(path) = &self.passphrase_file else { return Ok(PassphraseSource::Terminal) };
         let passphrase = read(path).map_err(|error| {
-            CliError::Operation(format!("--passphrase-file {}: {error}", path.display()))
+            CliError::Operation(format!(
+                "--passphrase-file {}: {}",
+                path.display(),
+                explain(&error)
+            ))
         })?;
         Ok(PassphraseSource::Given(passphrase))
     }
@@ -37,7 +42,9 @@ fn read(path: &Path) -> io::Result<Zeroizing<String>> {
     let mut content = Zeroizing::new(Vec::new());
     File::open(path)?.take(MAX_SIZE + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX_SIZE {
-        return Err(crate::regular_file::too_large(MAX_SIZE));
+        let problem =
+            format!("larger than {}; put the passphrase alone into it", FileSize(MAX_SIZE));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
     }
     let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);

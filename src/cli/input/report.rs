@@ -3,7 +3,8 @@
 use data_encoding::BASE64;
 use serde::Deserialize;
 
-use crate::regular_file::json_problem;
+use crate::json::{self, JsonError};
+use crate::regular_file::FileSize;
 
 /// Maximum size of a line, in bytes. A client with a long subject has less than 8 KiB.
 const MAX_LINE: usize = 64 << 10;
@@ -34,11 +35,14 @@ pub(super) struct ReportedKey {
 /// Why a line is not one of a report.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReportLineError {
-    #[error("not a line of `keygate report --json`: {}", json_problem(.0))]
-    Json(#[from] serde_json::Error),
-    #[error("not a line of `keygate report --json`: `spki` is not base64")]
+    #[error("not a line of `keygate report --json`: {0}; give its output as it is")]
+    Json(#[from] JsonError),
+    #[error("not a line of `keygate report --json`: spki is not base64; give its output as it is")]
     Spki,
-    #[error("a line of more than {MAX_LINE} bytes")]
+    #[error(
+        "a line of more than {}; give the output of `keygate report --json` as it is",
+        FileSize(MAX_LINE as u64)
+    )]
     TooLong,
 }
 
@@ -97,7 +101,7 @@ fn has_member(json: &[u8], name: &[u8]) -> bool {
 }
 
 fn client(line: &[u8]) -> Result<Option<ReportedKey>, ReportLineError> {
-    let ReportedFields { verdict, spki, encoding } = serde_json::from_slice(line)?;
+    let ReportedFields { verdict, spki, encoding } = json::parse(line)?;
     let is_open = ["probable", "cleared"].contains(&verdict.as_str());
     let Some(spki) = spki.filter(|_| is_open) else { return Ok(None) };
     let spki = BASE64.decode(spki.as_bytes()).map_err(|_| ReportLineError::Spki)?;

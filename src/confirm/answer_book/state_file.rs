@@ -15,8 +15,8 @@ use tracing::warn;
 use super::super::TARGET;
 use super::super::lookup::{LookUpOutcome, ProofDirectories};
 use super::{AnswerBook, Clearance};
-use crate::regular_file;
 use crate::spki::Fingerprint;
+use crate::{json, regular_file};
 
 /// Maximum size of the state file, 1 MiB.
 pub(super) const MAX_SIZE: usize = 1 << 20;
@@ -140,7 +140,7 @@ fn state_file(directory: &Path) -> PathBuf {
 
 fn read(path: &Path) -> io::Result<AnswersFile> {
     match regular_file::read(path, MAX_SIZE as u64) {
-        Ok(text) => serde_json::from_slice(&text).map_err(regular_file::json_error),
+        Ok(text) => json::parse(&text).map_err(io::Error::from),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(AnswersFile::default()),
         Err(error) => Err(error),
     }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::error::LoadError;
 use super::{file, rollback_state};
-use crate::regular_file;
 use crate::tls::CrlMarks;
+use crate::{json, regular_file};
 
 /// The marks of all services, and the file that keeps them.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl CrlState {
         let content =
             match file::read_with(&path, |path| regular_file::read(path, rollback_state::MAX_SIZE))
             {
-                Ok(text) => serde_json::from_slice(&text).map_err(regular_file::json_error),
+                Ok(text) => json::parse(&text).map_err(io::Error::from),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     Ok(CrlStateFile::default())
                 }

@@ -9,7 +9,7 @@ use crate::badkeys::BlocklistFileError;
 use crate::config::{FilterConfig, KeyPlace, ListConfig};
 use crate::guard::ListError;
 use crate::pkbf::FilterError;
-use crate::regular_file::{cause, explain};
+use crate::regular_file::{cause, explain, explain_sized};
 use crate::shell;
 use crate::signature::SignatureError;
 use crate::snapshot::credential_owner::CredentialOwner;
@@ -112,11 +112,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// The rollback state cannot be read or written.
-    #[error(
-        "state {}: {}; make the directory writable, or remove the file to accept older filters or CRLs",
-        path.display(),
-        cause(source)
-    )]
+    #[error("state {}: {}; {}", path.display(), cause(source), remedy_for_state(source))]
     State {
         /// Path of the state file.
         path: PathBuf,
@@ -186,21 +182,12 @@ impl LoadError {
                 (Some((owner.table(), owner.name())), *key)
             }
             Self::Filter { name, source, .. } => {
-                let key = match source {
-                    FilterRejection::CanaryFile { .. } | FilterRejection::CanaryMissing { .. } => {
-                        "canaries"
-                    }
-                    FilterRejection::Signature(SignatureError::Keys { .. }) => "minisign_key",
-                    FilterRejection::File(_)
-                    | FilterRejection::Future { .. }
-                    | FilterRejection::NewHits { .. }
-                    | FilterRejection::NewHitsOfNewFilter { .. }
-                    | FilterRejection::Plausibility(_)
-                    | FilterRejection::RandomHits { .. }
-                    | FilterRejection::Rollback { .. }
-                    | FilterRejection::Shrunk { .. }
-                    | FilterRejection::Signature(_)
-                    | FilterRejection::Untried { .. } => "path",
+                let key = if source.canary_file().is_some() {
+                    "canaries"
+                } else if let FilterRejection::Signature(SignatureError::Keys { .. }) = source {
+                    "minisign_key"
+                } else {
+                    "path"
                 };
                 (Some(("filters", name.as_str())), key)
             }
@@ -226,6 +213,17 @@ impl LoadError {
     }
 }
 
+/// The remedy if a state file cannot be read or written.
+fn remedy_for_state(error: &io::Error) -> &'static str {
+    if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        "make room in state.dir"
+    } else if error.kind() == io::ErrorKind::InvalidData {
+        "restore the file from a backup, or remove it to accept older filters or CRLs"
+    } else {
+        "make the directory writable, or remove the file to accept older filters or CRLs"
+    }
+}
+
 /// Why a list cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ListFileError {
@@ -247,7 +245,7 @@ pub enum ListFileError {
         entries: usize,
     },
     /// The file cannot be read.
-    #[error("{}", explain(.0))]
+    #[error("{}", explain_sized(.0, "raise max_size, or give the path of a list"))]
     Read(#[from] io::Error),
     /// The blocklist is older than the one in use, or has no date by which it could be compared.
     #[error(
@@ -275,7 +273,7 @@ pub enum ListFileError {
     #[error(transparent)]
     Signature(#[from] SignatureError),
     /// The file is not UTF-8 text.
-    #[error("not UTF-8 text; a blocklist.dat needs format = \"badkeys\"")]
+    #[error("not UTF-8 text; save it as UTF-8, or set format = \"badkeys\" for a blocklist.dat")]
     Text(#[source] std::string::FromUtf8Error),
     /// The blocklist has fewer records than configured.
     #[error("records: {found}, and min_records is {min}: fetch it again, or lower min_records")]

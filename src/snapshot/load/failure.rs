@@ -158,7 +158,7 @@ impl ReadError for LoadErrors {
 impl ReadError for ReconfigureError {
     fn failure(&self) -> Failure {
         match self {
-            Self::Config(ConfigError::Read { source, .. }) | Self::Read(source) => source.failure(),
+            Self::Config(ConfigError::Read { source, .. }) => source.failure(),
             Self::Load(source) => source.failure(),
             Self::Config(ConfigError::Invalid { .. }) | Self::Prepare(_) | Self::Sandbox(_) => {
                 Failure::Content

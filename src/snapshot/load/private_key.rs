@@ -71,7 +71,7 @@ pub(crate) fn read(path: &Path, max_size: u64) -> io::Result<PrivateKeyFile> {
 fn read_zeroized(path: &Path, max_size: u64) -> io::Result<PrivateKeyFile> {
     let mut file = regular_file::open(path)?;
     let metadata = file.metadata()?;
-    let too_large = || regular_file::too_large(max_size);
+    let too_large = || regular_file::too_large(metadata.len(), max_size);
     let size = Some(metadata.len()).filter(|size| *size <= max_size).ok_or_else(too_large)?;
     let size = usize::try_from(size).map_err(|_| too_large())?;
     // The buffer has its final size at once, because a buffer that grows leaves copies in memory.

@@ -1,7 +1,5 @@
 //! Why a new configuration is rejected while the proxy runs.
 
-use std::io;
-
 use super::load_errors::LoadErrors;
 use crate::config::ConfigError;
 use crate::process::sandbox::OutsideSandbox;
@@ -9,7 +7,7 @@ use crate::process::sandbox::OutsideSandbox;
 /// Why a new configuration is rejected while the proxy runs.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconfigureError {
-    /// The configuration file cannot be parsed, or a value cannot be used.
+    /// The configuration file cannot be read or parsed, or a value cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// Files that the configuration names cannot be used.
@@ -19,9 +17,6 @@ pub enum ReconfigureError {
     /// cannot be bound.
     #[error(transparent)]
     Prepare(#[from] PrepareError),
-    /// The configuration file cannot be read within the sandbox.
-    #[error(transparent)]
-    Read(#[from] io::Error),
     /// The configuration needs more than the sandbox allows.
     #[error(transparent)]
     Sandbox(#[from] OutsideSandbox),

@@ -21,12 +21,15 @@ use super::error::LoadError;
 use super::signed::LoadedFilter;
 use super::{file, kept_filters};
 use crate::guard::NamedFilter;
-use crate::regular_file;
+use crate::json;
+use crate::regular_file::{self, FileSize};
 use crate::snapshot::report::WaitingReport;
 
 /// Maximum size of a state file, 16 MiB: enough for thousands of filters, or for tens of thousands of
 /// revocation lists. A larger file is an error, and is not written.
 pub(super) const MAX_SIZE: u64 = 16 << 20;
+/// Maximum length of a value in an error, in characters; the rest is cut.
+const MAX_SHOWN: usize = 80;
 /// Time after a copy could not be written until the next attempt, 60 s.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
@@ -109,13 +112,16 @@ impl FilterRecord {
         self.waiting.as_ref()
     }
 
-    /// Bounds what the file holds, and checks the digest that becomes part of a path.
-    fn checked(mut self) -> io::Result<Self> {
+    /// Bounds what the file holds for the filter `name`, and checks the digest that becomes part of a
+    /// path.
+    fn checked(mut self, name: &str) -> io::Result<Self> {
         let is_digest = |text: &String| {
             text.len() == 64 && text.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
         };
-        if !self.last_good.as_ref().is_none_or(is_digest) {
-            let problem = "last_good is not a SHA-256 in lower-case hex";
+        if let Some(found) = self.last_good.as_ref().filter(|text| !is_digest(text)) {
+            let found: String = found.chars().take(MAX_SHOWN).collect();
+            let problem =
+                format!("filters.{name:?}.last_good: {found:?} is not a SHA-256 in lower-case hex");
             return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
         }
         if let Some(waiting) = &mut self.waiting {
@@ -257,9 +263,13 @@ fn read(path: &Path) -> io::Result<BTreeMap<String, FilterRecord>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(error),
     };
-    let content: RollbackFile = serde_json::from_slice(&text).map_err(regular_file::json_error)?;
+    let content: RollbackFile = json::parse(&text)?;
     let records = content.filters.into_iter();
-    records.map(|(name, record)| Ok((name, record.checked()?))).collect()
+    let checked = records.map(|(name, record)| {
+        let record = record.checked(&name)?;
+        Ok((name, record))
+    });
+    checked.collect()
 }
 
 /// Replaces the file at `path` atomically: after a crash it holds the old content or the new.
@@ -275,7 +285,8 @@ pub(crate) fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
     text.push('\n');
     // The next start would reject the file.
     if text.len() as u64 > MAX_SIZE {
-        let problem = format!("the state has {} bytes; at most {MAX_SIZE} can be read", text.len());
+        let (size, max) = (FileSize(text.len() as u64), FileSize(MAX_SIZE));
+        let problem = format!("the state has {size}, and a start reads at most {max}");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
     }
     staged.write_all(text.as_bytes())?;
@@ -365,14 +376,30 @@ mod tests {
     #[test]
     fn a_broken_state_file_is_an_error_and_not_an_empty_state() {
         let directory = tempfile::tempdir().unwrap();
-        for text in [
-            "",
-            "{}",
-            "{\"filters\":{\"lost\":{\"updated\":-1,\"revision\":0}}}",
-            "{\"filters\":{\"lost\":{\"updated\":1,\"revision\":0,\"last_good\":\"../x\"}}}",
+        let path = path_in(directory.path());
+        for (text, problem) in [
+            ("", "the JSON ends too early"),
+            ("{\n}", "filters: the member is missing (line 2, column 1)"),
+            (
+                "{\"filters\":{\"lost\":{\"updated\":-1,\"revision\":0}}}",
+                "filters.lost.updated: -1 is not a whole number, 0 or more (line 1,",
+            ),
+            (
+                "{\"filters\":{\"lost\":{\"updated\":1,\"revision\":0,\"keys\":7}}}",
+                "filters.lost.keys: the member is unknown; the members here are updated, revision,",
+            ),
+            (
+                "{\"filters\":{\"lost\":{\"updated\":1,\"revision\":0,\"last_good\":\"../x\"}}}",
+                "filters.\"lost\".last_good: \"../x\" is not a SHA-256 in lower-case hex",
+            ),
         ] {
-            std::fs::write(path_in(directory.path()), text).unwrap();
-            assert!(RollbackState::read(Some(directory.path())).is_err(), "{text}");
+            std::fs::write(&path, text).unwrap();
+            let source = RollbackState::read(Some(directory.path())).unwrap_err();
+            let error = LoadError::State { path: path.clone(), source }.to_string();
+            assert!(error.starts_with(&format!("state {}: {problem}", path.display())), "{error}");
+            let remedy =
+                "; restore the file from a backup, or remove it to accept older filters or CRLs";
+            assert!(error.ends_with(remedy), "{error}");
         }
         let old = "{\"filters\":{\"lost\":{\"updated\":1,\"revision\":2}}}";
         std::fs::write(path_in(directory.path()), old).unwrap();

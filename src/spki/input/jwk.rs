@@ -5,8 +5,10 @@
 
 use data_encoding::BASE64URL_NOPAD;
 use serde::Deserialize;
+use serde_json::error::Category;
 
 use super::{Damage, Finding, InputError, shown};
+use crate::json;
 use crate::spki::related::{der_integer, ec_spki, rsa_spki};
 
 /// The members of a key or of a set that a public key needs. Each may occur once.
@@ -26,13 +28,15 @@ pub(super) fn find(text: &[u8], found: &mut impl FnMut(Finding)) {
     let mut objects = serde_json::Deserializer::from_slice(text).into_iter::<JsonKey>();
     let mut lines = LineCounter { text, offset: 0, line: 1 };
     loop {
-        let line = Some(lines.of_value_after(objects.byte_offset()));
+        let start = objects.byte_offset();
+        let line = Some(lines.of_value_after(start));
         let mut report = |key| found(Finding { line, key });
         match objects.next() {
             None => return,
             Some(Err(error)) => {
                 // The text after an error may be anything.
-                let reason = format!("{}, line {}", kind_of(&error), error.line());
+                let rest = text.get(start..).unwrap_or_default();
+                let reason = format!("{}, line {}", kind_of(&error, rest), error.line());
                 return report(Err(broken(reason)));
             }
             Some(Ok(JsonKey { kty: None, keys: Some(keys), .. })) => {
@@ -48,12 +52,18 @@ pub(super) fn find(text: &[u8], found: &mut impl FnMut(Finding)) {
     }
 }
 
-/// The kind of an error, without a part of the input, which may be a private key.
-fn kind_of(error: &serde_json::Error) -> &'static str {
+/// The kind of an error in the first object of `text`, without a value, which may be of a private
+/// key.
+fn kind_of(error: &serde_json::Error, text: &[u8]) -> String {
     match error.classify() {
-        serde_json::error::Category::Data => "a member has another type, or occurs twice",
-        serde_json::error::Category::Eof => "it ends too early",
-        serde_json::error::Category::Io | serde_json::error::Category::Syntax => "not JSON",
+        Category::Data => {
+            let member = json::faulty_member::<JsonKey>(text);
+            let member =
+                member.map_or_else(|| "a member".to_owned(), |it| format!("the member {it}"));
+            format!("{member} has another type, or occurs twice")
+        }
+        Category::Eof => "it ends too early".to_owned(),
+        Category::Io | Category::Syntax => "not JSON".to_owned(),
     }
 }
 

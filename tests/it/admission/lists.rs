@@ -244,7 +244,12 @@ fn an_unusable_list_or_exception_is_named() {
     let list = |path: &str| format!("lists = [{{ name = \"march\", path = \"{path}\" }}]");
     for (top, code, problem) in [
         (list("deny.txt"), 3, "list \"march\""),
-        (list("deny.txt"), 3, "line 1: not a fingerprint"),
+        (list("deny.txt"), 3, "line 1: not a fingerprint (length 3); write the SHA-256 of"),
+        (
+            list("deny.txt\", max_size = \"3B"),
+            3,
+            "deny.txt: larger than 3 bytes: it has 4 bytes; raise max_size, or give the path",
+        ),
         (list("missing.txt"), 3, "missing.txt: No such file"),
         (exception("9e03", "2026-12-31", "x"), 2, "exceptions.fingerprint: \"9e03\" is not"),
         (

@@ -233,7 +233,7 @@ fn a_question_without_an_answer_is_an_exit_code_of_its_own() {
         ),
         ("200 OK", "{}", "the proof does not verify: members"),
         ("200 OK", &proofs(&other)[0].1, "the proof does not verify: kid"),
-        ("200 OK", &" ".repeat(20_000), "the response is larger than 16384 bytes"),
+        ("200 OK", &" ".repeat(20_000), "the response is larger than 16 KiB"),
     ] {
         source.responses.lock().unwrap().clear();
         source.respond(&first.0, status, body);

@@ -107,8 +107,12 @@ fn the_members_of_a_json_web_key_have_one_spelling() {
         ("EC", &"RSA".to_owned(), "the member n is missing"),
         ("\"kty\":\"EC\",", &String::new(), "the member kty is missing"),
         ("\"crv\":\"P-256\",", &String::new(), "the member crv is missing"),
-        ("\"crv\"", &"\"x\":\"\",\"crv\"".to_owned(), "has another type, or occurs twice"),
-        ("\"P-256\"", &"256".to_owned(), "has another type, or occurs twice"),
+        (
+            "\"crv\"",
+            &"\"x\":\"\",\"crv\"".to_owned(),
+            ": the member x has another type, or occurs twice",
+        ),
+        ("\"P-256\"", &"256".to_owned(), ": the member crv has another type, or occurs twice"),
         ("\"}", &"\"".to_owned(), "it ends too early"),
         ("\"}", &"\"]".to_owned(), "not JSON"),
     ] {

@@ -207,7 +207,10 @@ fn each_command_reads_the_passphrase_from_a_file() {
         for (options, problem) in [
             (&[][..], "a PKCS #12 store needs its passphrase"),
             (&["--passphrase-file", &path("bad")], "the passphrase of the PKCS #12 store is wrong"),
-            (&["--passphrase-file", &path("large")], "larger than 4096 bytes"),
+            (
+                &["--passphrase-file", &path("large")],
+                "larger than 4 KiB; put the passphrase alone into it",
+            ),
             (&["--passphrase-file", &path("none")], "--passphrase-file"),
         ] {
             let output = run(options);

@@ -69,8 +69,12 @@ fn hostile_metadata_are_rejected_and_name_the_member() {
         .unwrap();
     for (member, value, problem) in [
         ("bkformat", json!(1), "bkformat: 1, and keygate reads 0"),
-        ("bkformat", json!("0"), "not the metadata of a blocklist"),
-        ("blocklists", json!(7), "not the metadata of a blocklist"),
+        (
+            "bkformat",
+            json!("0"),
+            "badkeysdata.json: not the metadata of a blocklist: bkformat: \"0\" is not a whole number (line 1, column ",
+        ),
+        ("blocklists", json!(7), "blocklists: 7 is not an array (line 1, column "),
         ("blocklists", json!([{ "id": 256, "name": "a" }]), "blocklists[0].id: 256"),
         (
             "blocklists",
@@ -183,7 +187,10 @@ fn a_packed_file_takes_neither_the_disk_nor_the_memory() {
     let config = scene.pki.path("keygate.toml");
     write(&config, Configuration::new("127.0.0.1:9").global(&settings).text()).unwrap();
     let output = Fetch::start(&["--config", config.to_str().unwrap()]).ended();
-    rejected(&output, "/v0/blocklist.dat.xz: it is unpacked larger than max_size, 1048576 bytes");
+    rejected(
+        &output,
+        "/v0/blocklist.dat.xz: it is unpacked larger than max_size, 1 MiB; correct url, or raise max_size",
+    );
     assert!(scene.in_use() == before);
     assert_eq!(names(&scene.pki.path("badkeys/.blocklist.dat.fetch")), ["lock", "state.json"]);
 

@@ -60,7 +60,7 @@ fn a_filter_that_a_reload_would_reject_is_not_installed() {
     drop(canary);
     scene.configuration = plain.clone().filter("max_size = \"200KiB\"");
     scene.configure();
-    scene.fails("larger than 204800 bytes, the maximum; correct url, or raise max_size");
+    scene.fails("larger than 200 KiB, the maximum; correct url, or raise max_size");
     scene.configuration = plain;
     scene.configure();
     assert_eq!(scene.fetched()["entries"], 101);
@@ -212,10 +212,10 @@ fn odd_responses_are_errors_that_name_the_cause() {
             "200 OK\r\nTransfer-Encoding: identity\r\n\r\nhello".to_owned(),
             "neither Content-Length nor chunks",
         ),
-        (format!("200 OK\r\nContent-Length: 2000\r\n\r\n{body}"), "larger than 1024 bytes"),
+        (format!("200 OK\r\nContent-Length: 2000\r\n\r\n{body}"), "larger than 1 KiB"),
         // The server announces more than it sends, and more than is accepted.
-        ("200 OK\r\nContent-Length: 99999999999\r\n\r\n".to_owned(), "larger than 1024 bytes"),
-        (chunked, "larger than 1024 bytes, the maximum; correct url, or raise max_size"),
+        ("200 OK\r\nContent-Length: 99999999999\r\n\r\n".to_owned(), "larger than 1 KiB"),
+        (chunked, "larger than 1 KiB, the maximum; correct url, or raise max_size"),
         ("200 OK\r\nContent-Length: 100\r\n\r\nhello".to_owned(), "broke off after 5 bytes: "),
         (
             "200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n".to_owned(),
@@ -245,10 +245,7 @@ fn odd_responses_are_errors_that_name_the_cause() {
             "503 Service Unavailable\r\nContent-Length: 0\r\n\r\n".to_owned(),
             "503 Service Unavailable; try again later",
         ),
-        (
-            format!("200 OK\r\nX: {long}\r\n\r\n"),
-            "the head of the response is larger than 16384 bytes",
-        ),
+        (format!("200 OK\r\nX: {long}\r\n\r\n"), "the head of the response is larger than 16 KiB"),
     ] {
         let run = Fetch::start(&["--config", pki.path("keygate.toml").to_str().unwrap()]);
         let mut tcp = server.connection();
@@ -364,7 +361,7 @@ fn a_signature_is_installed_with_the_file_and_verified_with_the_keys_of_now() {
     write(beside(&published), "<html>").unwrap();
     scene.fails("/lost.pkbf: rejected: ");
     write(beside(&published), "x".repeat(20_000)).unwrap();
-    scene.fails("/lost.pkbf.minisig: larger than 16384 bytes, the maximum; correct url");
+    scene.fails("/lost.pkbf.minisig: larger than 16 KiB, the maximum; correct url, because no setting raises");
     scene.publish(2);
     ours.sign(&published, "of revision 2");
     let second = scene.publish(3);

@@ -334,7 +334,10 @@ fn an_update_over_max_new_hits_waits_for_the_operator() {
 
     for (arguments, problem) in [
         (&["found"][..], "no filter \"found\""),
-        (&["lost", "--sha256", &"0".repeat(64)], "inspect it, then accept it"),
+        (
+            &["lost", "--sha256", &"0".repeat(64)],
+            "inspect it with `keygate filter diff`, then accept it",
+        ),
     ] {
         let output = scene.accept(arguments);
         assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
@@ -533,6 +536,6 @@ fn an_update_over_max_size_is_rejected() {
     let large = Filter::new(Parameters::new(20, 20).unwrap()).unwrap();
     create(&large, &path, Overwrite::Never).unwrap();
     rename(path, scene.file()).unwrap();
-    scene.is_refused("size", "the file is 131096 bytes long, max_size allows 65536");
+    scene.is_refused("size", "the file is 131096 bytes (128.0 KiB) long, max_size allows 64 KiB");
     scene.is_as_it_was();
 }

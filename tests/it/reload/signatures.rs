@@ -143,15 +143,21 @@ fn a_filter_without_a_valid_signature_is_rejected_and_the_one_in_use_stays() {
     place(&good[..good.len() / 2]);
     scene.is_refused("signature", "lost.pkbf.minisig: line ");
     place(lines[..3].join("\n").as_bytes());
-    scene.is_refused("signature", "line 4 is not the signature of the trusted comment");
+    scene.is_refused(
+        "signature",
+        "line 4 is not the signature of the trusted comment; sign the file again",
+    );
     place(format!("{text}\n{text}").as_bytes());
-    scene.is_refused("signature", "line 5 is not the end of the file");
+    scene.is_refused("signature", "line 5 is not the end of the file; sign the file again");
     place(b"");
     scene.is_refused("signature", "line 1 is not the untrusted comment of a signature");
     place(&content);
     scene.is_refused("signature", "not UTF-8 text");
     place(&[&good[..], &[b' '; 16 << 10]].concat());
-    scene.is_refused("signature", "larger than 16384 bytes");
+    scene.is_refused(
+        "signature",
+        " KiB); sign the file again with `minisign -S`, or fetch the signature",
+    );
     remove_file(beside(&scene.file())).unwrap();
     scene.is_refused("signature", "lost.pkbf.minisig is missing: sign the file");
     std::os::unix::fs::symlink("nowhere", beside(&scene.file())).unwrap();

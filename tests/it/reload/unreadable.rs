@@ -124,7 +124,10 @@ fn a_file_system_that_hangs_under_one_file_does_not_stop_reloads_of_the_others()
     assert_eq!(scene.keygate.metric("keygate_files_hung"), 1.0);
     scene.keygate.wait_for("the rejection", |line| {
         line["message"] == "configuration rejected, keeping the one in use"
-            && contains(&line["problem"], "no response from the file system")
+            && contains(
+                &line["problem"],
+                "/keygate.toml: cannot read the configuration: no response",
+            )
     });
 
     drop(faults);

@@ -1,11 +1,12 @@
 //! The configuration in use, and the file that it is read from again.
 
+use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
 use tracing::{error, info, warn};
 
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::metrics::{ControlMetrics, ReloadResult};
 use crate::process::sandbox;
 use crate::snapshot::load::file::read_with;
@@ -129,8 +130,10 @@ impl Configuration {
 }
 
 fn read(file: &Path) -> Result<Config, ReconfigureError> {
-    read_with(file, |file| {
+    let read = read_with(file, |file| {
         sandbox::check(file)?;
-        Ok(Config::read(file)?)
-    })
+        Ok::<_, io::Error>(Config::read(file))
+    });
+    let unreadable = |source| ConfigError::Read { file: file.to_owned(), source };
+    Ok(read.map_err(unreadable)??)
 }

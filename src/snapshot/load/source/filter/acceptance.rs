@@ -14,7 +14,7 @@ use crate::snapshot::filter_rejection::FilterRejection;
 pub enum AcceptError {
     /// The waiting update is not the one that was inspected.
     #[error(
-        "filter {filter:?}: the waiting update has the SHA-256 {waiting}: inspect it, then accept it"
+        "filter {filter:?}: the waiting update has the SHA-256 {waiting}: inspect it with `keygate filter diff`, then accept it"
     )]
     Another {
         /// Name of the filter.
@@ -23,13 +23,17 @@ pub enum AcceptError {
         waiting: String,
     },
     /// The accepted update cannot be read, because it is being written.
-    #[error("filter {filter:?}: the update is not used, because the file is being written")]
+    #[error(
+        "filter {filter:?}: the update is not used, because the file is being written; accept it again when the writer is done"
+    )]
     BeingWritten {
         /// Name of the filter.
         filter: String,
     },
     /// No update waits.
-    #[error("filter {filter:?}: no update waits to be accepted")]
+    #[error(
+        "filter {filter:?}: no update waits to be accepted; `keygate status` has the state of each filter"
+    )]
     Nothing {
         /// Name of the filter.
         filter: String,
@@ -43,7 +47,7 @@ pub enum AcceptError {
         source: Arc<FilterRejection>,
     },
     /// No filter has this name.
-    #[error("there is no filter {filter:?}")]
+    #[error("there is no filter {filter:?}; `keygate status` has the names")]
     Unknown {
         /// The name that was given.
         filter: String,

@@ -77,24 +77,11 @@ impl FilterSource {
 
 /// The rejection of the filter, and the files of canaries that were not tried because of it.
 fn errors_of(config: &FilterConfig, rejection: FilterRejection, file: Option<&Path>) -> LoadErrors {
-    let canaries = match &rejection {
-        // Those before it can be used.
-        FilterRejection::CanaryFile { path, .. } | FilterRejection::CanaryMissing { path, .. } => {
-            let tried = config.canaries.iter().position(|it| it == path);
-            config.canaries.get(tried.map_or(0, |tried| tried + 1)..).unwrap_or_default()
-        }
-        FilterRejection::File(_)
-        | FilterRejection::Future { .. }
-        | FilterRejection::NewHits { .. }
-        | FilterRejection::NewHitsOfNewFilter { .. }
-        | FilterRejection::Plausibility(_)
-        | FilterRejection::RandomHits { .. }
-        | FilterRejection::Rollback { .. }
-        | FilterRejection::Shrunk { .. }
-        | FilterRejection::Signature(_)
-        | FilterRejection::Untried { .. } => &config.canaries,
-    };
-    let others = canaries.iter().filter_map(|path| canary::ensure_usable(path).err());
+    // The canaries before that file can be used.
+    let rejecting = rejection.canary_file();
+    let tried = rejecting.and_then(|path| config.canaries.iter().position(|it| it == path));
+    let untried = config.canaries.get(tried.map_or(0, |tried| tried + 1)..).unwrap_or_default();
+    let others = untried.iter().filter_map(|path| canary::ensure_usable(path).err());
     let error = |source| LoadError::of_filter(config, source, file);
     LoadErrors::of(error(rejection), others.map(error))
 }
